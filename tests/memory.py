@@ -365,7 +365,7 @@ def kind_of(name: str) -> str:
 
 
 def user_of(resource: str) -> list[str]:
-    """The user whom a public key is of; none for anything else."""
+    """Return the user that a public key is of; none for anything else."""
     account, kind, identifier = resource.split(":", 2)
     place, _, key = identifier.partition("/")
     user, slash, _ = key.partition("/")

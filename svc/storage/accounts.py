@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Final
 
 import attrs
 from zope.interface import implementer
@@ -23,55 +23,40 @@ _CREATE: Final = Statement(
 )
 _CREATE_ROLES: Final = Statement("account_create_roles", "INSERT INTO roles (role_id) VALUES ($1::text), ($2::text)")
 _CREATE_RESOURCES: Final = Statement(
-    "account_create_resources",
-    "INSERT INTO resources (resource_id, owner_id) VALUES ($1::text, $1), ($2::text, $1)",
+    "account_create_resources", "INSERT INTO resources (resource_id, owner_id) VALUES ($1::text, $1), ($2::text, $1)"
 )
-_CREATE_MEMBERSHIPS: Final = Statement(
-    "account_create_memberships",
-    """
+_CREATE_MEMBERSHIPS: Final = Statement.named("account_create_memberships")("""
     INSERT INTO memberships (role_id, member_id, ownership, admin_option)
     VALUES ($1::text, $1, true, true), ($2::text, $1, true, true)
-    """,
-)
+""")
 _CREATE_CREDENTIAL: Final = Statement(
     "account_create_credential", "INSERT INTO credentials (role_id, api_key) VALUES ($1::text, $2::bytea)"
 )
-_ADD_KEY: Final = Statement(
-    "signing_key_add",
-    """
+_ADD_KEY: Final = Statement.named("signing_key_add")("""
     INSERT INTO signing_keys (account, key_id, sealed, created_at)
     VALUES ($1::text, $2::text, $3::bytea, $4::double precision)
-    """,
-)
-_RETIRE_KEYS: Final = Statement(
-    "signing_keys_retire",
-    "UPDATE signing_keys SET retires_at = least(retires_at, $2::double precision) WHERE account = $1::text",
+""")
+_RETIRE_KEYS: Final = Statement.named("signing_keys_retire")(
+    "UPDATE signing_keys SET retires_at = least(retires_at, $2::double precision) WHERE account = $1::text"
 )
 _LOCK: Final = Statement("account_lock", "SELECT FROM accounts WHERE account = $1::text FOR NO KEY UPDATE")
 _NAMES: Final = Statement("account_names", "SELECT account FROM accounts ORDER BY account")
-
 _CREATE_WEBSERVICE: Final = Statement(
     "account_create_webservice", "INSERT INTO resources (resource_id, owner_id) VALUES ($1::text, $2::text)"
 )
 
-#: How many rows are deleted by one statement, so that none takes long.
+#: How many rows one statement deletes, so that none takes long.
 DELETED_BATCH: Final = 1000
 
 #: The kinds in the order in which roles are deleted, so that what goes with one is little: policies have recorded the rest.
 _KINDS: Final = ("host", "layer", "group", "host_factory", "user", "policy")
 
-_SOME_RESOURCES: Final = Statement(
-    "account_some_resources",
-    f"""
+_SOME_RESOURCES: Final = Statement.named("account_some_resources")(f"""
     SELECT resource_id FROM resources WHERE resource_id > $1::text AND resource_id < $2::text
     ORDER BY resource_id LIMIT {DELETED_BATCH}
-    """,
-)
-_SOME_ROLES: Final = Statement(
-    "account_some_roles",
-    f"""
-    SELECT role_id FROM roles WHERE role_id > $1::text AND role_id < $2::text ORDER BY role_id LIMIT {DELETED_BATCH}
-    """,
+""")
+_SOME_ROLES: Final = Statement.named("account_some_roles")(
+    f"SELECT role_id FROM roles WHERE role_id > $1::text AND role_id < $2::text ORDER BY role_id LIMIT {DELETED_BATCH}"
 )
 # A role that no policy recorded stays when its resource goes, with what it owns.
 _FREE_ROLES: Final = Statement("account_free_roles", "UPDATE roles SET policy_id = NULL WHERE role_id = ANY ($1::text[])")
@@ -84,9 +69,7 @@ _DELETE: Final = Statement("account_delete", "DELETE FROM accounts WHERE account
 _KEY_COLUMNS: Final = "SELECT account, key_id, sealed, created_at, retires_at FROM signing_keys"
 _KEYS_OF: Final = Statement("signing_keys_of", f"{_KEY_COLUMNS} WHERE account = $1::text ORDER BY serial")
 _KEYS_NAMED: Final = Statement("signing_keys_named", f"{_KEY_COLUMNS} WHERE key_id = ANY ($1::text[])")
-_SIGNERS: Final = Statement(
-    "account_signers",
-    """
+_SIGNERS: Final = Statement.named("account_signers")("""
     SELECT account, key_id, sealed, created_at, retires_at
     FROM (SELECT account FROM accounts WHERE account > $1::text ORDER BY account LIMIT $2::integer) AS next
     LEFT JOIN LATERAL (
@@ -94,8 +77,7 @@ _SIGNERS: Final = Statement(
         WHERE signing_keys.account = next.account ORDER BY serial DESC LIMIT 1
     ) AS newest ON true
     ORDER BY account
-    """,
-)
+""")
 
 
 @implementer(IAccounts)
@@ -128,7 +110,7 @@ class AccountStore:
         await self._database.transact(work)
 
     async def delete(self, account: str, trail: EventBatch | None = None) -> None:
-        """See ``IAccounts``. What is added meanwhile goes with its owner, or waits and then finds him gone."""
+        """See ``IAccounts``. What is added meanwhile goes with its owner, or waits and then finds it gone."""
 
         async def work(transaction: Transaction) -> None:
             if not await transaction.fetch(_LOCK, account):
@@ -147,16 +129,16 @@ class AccountStore:
 
     async def signing_keys(self, account: str) -> list[StoredSigningKey]:
         """See ``IAccounts``."""
-        return [_key_of(row) for row in await self._database.fetch(_KEYS_OF, account)]
+        return [StoredSigningKey(*row) for row in await self._database.fetch(_KEYS_OF, account)]
 
     async def signers(self, after: str, limit: int) -> list[tuple[str, StoredSigningKey | None]]:
         """See ``IAccounts``."""
         rows = await self._database.fetch(_SIGNERS, after, limit)
-        return [(row[0], None if row[1] is None or row[4] is not None else _key_of(row)) for row in rows]
+        return [(row[0], None if row[1] is None or row[4] is not None else StoredSigningKey(*row)) for row in rows]
 
     async def signing_keys_named(self, key_ids: Sequence[str]) -> list[StoredSigningKey]:
         """See ``IAccounts``."""
-        return [_key_of(row) for row in await self._database.fetch(_KEYS_NAMED, column(key_ids))]
+        return [StoredSigningKey(*row) for row in await self._database.fetch(_KEYS_NAMED, column(key_ids))]
 
     async def rotate_signing_key(self, new: StoredSigningKey, retire_at: float) -> None:
         """See ``IAccounts``. Rotations of one account take turns, so that each sees the keys of those before it."""
@@ -185,8 +167,3 @@ async def _empty(transaction: Transaction, some: Statement, name: str, deletions
 
 async def _add_key(transaction: Transaction, account: str, key: StoredSigningKey) -> None:
     await transaction.fetch(_ADD_KEY, account, key.key_id, key.sealed, key.created_at)
-
-
-def _key_of(row: tuple[Any, ...]) -> StoredSigningKey:
-    account, key_id, sealed, created_at, retires_at = row
-    return StoredSigningKey(account, key_id, sealed, created_at, retires_at)

@@ -1,6 +1,4 @@
-"""What authenticators with variables ask PostgreSQL: their settings, and all that bears on a candidate; and how operators
-see and change them.
-"""
+"""The store of authenticators on PostgreSQL: their settings, what bears on a login, and what operators change."""
 
 from __future__ import annotations
 
@@ -29,9 +27,9 @@ from svc.model.errors import InvalidParameter, RecordNotFound
 from svc.model.events import EventBatch
 from svc.model.names import ResourceName, RoleName
 from svc.storage.driver.columns import column
-from svc.storage.driver.database import Database, Statement, Transaction
+from svc.storage.driver.database import Database, Statement
 from svc.storage.driver.failures import ForeignKeyViolation
-from svc.storage.events import record
+from svc.storage.events import change
 from svc.storage.secrets import ENDED_AT
 from svc.storage.sql.access_facts import HELD
 
@@ -66,20 +64,15 @@ _TOLD: Final = f"""
     ) AS told
 """
 
-_SETTINGS: Final = Statement(
-    "authenticator_settings",
-    f"""
+_SETTINGS: Final = Statement.named("authenticator_settings")(f"""
     SELECT edition, positions, sealed, switched, distrusted, refreshes
     FROM ({_TOLD.format(variables="$1", webservice="$2::text")}) AS settings
-    """,
-)
+""")
 
-# Whom nobody knows is asked about in the same way: no condition here ends the search early for an unknown role. Whoever
-# writes policy decides how much there is to be read of a role, and logins must stay cheap: who holds more roles than are
-# followed lacks the privilege unless it is found among these, and more annotations than are read are told as too many.
-_CANDIDATE: Final = Statement(
-    "login_candidate",
-    f"""
+# An unknown role is asked about in the same way: no condition here ends the search early for it. Policy decides how much
+# there is to read of a role, and logins must stay cheap: a role that holds more roles than are followed lacks the privilege
+# unless it is found among these, and more annotations than are read are reported as too many.
+_CANDIDATE: Final = Statement.named("login_candidate")(f"""
     WITH RECURSIVE {HELD.format(caller="$1")},
     followed (role_id) AS (SELECT role_id FROM held LIMIT {ROLES_FOLLOWED}),
     annotated (size) AS MATERIALIZED (
@@ -105,20 +98,13 @@ _CANDIDATE: Final = Statement(
         ) END,
         (SELECT key_id FROM signing_keys WHERE account = $2 ORDER BY serial DESC LIMIT 1),
         ARRAY(SELECT cidr FROM restrictions WHERE role_id = $1 ORDER BY cidr LIMIT {RESTRICTIONS_LIMIT})
-    """,
-)
-
-_ANNOTATIONS: Final = Statement(
-    "authenticator_annotations",
-    """
-    SELECT name, left(value, $3::integer) FROM annotations WHERE resource_id = $1::text AND name = ANY ($2::text[])
-    """,
+""")
+_ANNOTATIONS: Final = Statement.named("authenticator_annotations")(
+    "SELECT name, left(value, $3::integer) FROM annotations WHERE resource_id = $1::text AND name = ANY ($2::text[])"
 )
 
 # "0" follows the slash in byte order.
-_WEBSERVICES: Final = Statement(
-    "authenticator_webservices",
-    """
+_WEBSERVICES: Final = Statement.named("authenticator_webservices")("""
     SELECT resource_id, (SELECT enabled FROM authenticator_switches AS switch WHERE switch.resource_id = found.resource_id)
     FROM accounts, LATERAL (
         SELECT resource_id FROM resources
@@ -127,11 +113,8 @@ _WEBSERVICES: Final = Statement(
         OFFSET 0
     ) AS found
     ORDER BY resource_id LIMIT $2::integer
-    """,
-)
-_SOME_WEBSERVICES: Final = Statement(
-    "authenticator_some_webservices",
-    """
+""")
+_SOME_WEBSERVICES: Final = Statement.named("authenticator_some_webservices")("""
     SELECT account, resource_id,
         (SELECT enabled FROM authenticator_switches AS switch WHERE switch.resource_id = found.resource_id)
     FROM (SELECT account FROM accounts WHERE account > $2::text ORDER BY account LIMIT $3::integer) AS next
@@ -142,29 +125,20 @@ _SOME_WEBSERVICES: Final = Statement(
         ORDER BY resource_id LIMIT $4::integer
     ) AS found ON true
     ORDER BY account, resource_id
-    """,
-)
-_SWITCH: Final = Statement(
-    "authenticator_switch",
-    """
+""")
+_SWITCH: Final = Statement.named("authenticator_switch")("""
     INSERT INTO authenticator_switches (resource_id, enabled)
     SELECT resource_id, $2::boolean FROM resources WHERE resource_id = $1::text
     ON CONFLICT (resource_id) DO UPDATE SET enabled = EXCLUDED.enabled RETURNING resource_id
-    """,
-)
+""")
 # Of two wishes at once the later one counts, in whatever order they are written.
-_REFRESH: Final = Statement(
-    "authenticator_refresh",
-    """
+_REFRESH: Final = Statement.named("authenticator_refresh")("""
     INSERT INTO key_refreshes (resource_id, refreshes)
     SELECT resource_id, nextval('key_refresh_numbers') FROM resources WHERE resource_id = $1::text
     ON CONFLICT (resource_id) DO UPDATE SET refreshes = greatest(key_refreshes.refreshes, EXCLUDED.refreshes)
     RETURNING refreshes
-    """,
-)
-_DISTRUST: Final = Statement(
-    "authenticator_distrust",
-    """
+""")
+_DISTRUST: Final = Statement.named("authenticator_distrust")("""
     WITH found AS (SELECT resource_id FROM resources WHERE resource_id = $1::text),
     others AS (SELECT count(*) AS count FROM distrusted_keys WHERE resource_id = $1 AND key <> $2::text),
     added AS (
@@ -173,22 +147,15 @@ _DISTRUST: Final = Statement(
         ON CONFLICT DO NOTHING
     )
     SELECT others.count < $4 FROM found, others
-    """,
-)
-_TRUST: Final = Statement(
-    "authenticator_trust",
-    """
+""")
+_TRUST: Final = Statement.named("authenticator_trust")("""
     WITH removed AS (DELETE FROM distrusted_keys WHERE resource_id = $1::text AND key = $2::text RETURNING key)
     SELECT EXISTS (SELECT FROM removed) FROM resources WHERE resource_id = $1
-    """,
-)
-_DISTRUSTED: Final = Statement(
-    "authenticator_distrusted",
-    """
+""")
+_DISTRUSTED: Final = Statement.named("authenticator_distrusted")("""
     SELECT key, extract(epoch FROM created_at)::double precision, distrusted_by
     FROM distrusted_keys WHERE resource_id = $1::text ORDER BY key
-    """,
-)
+""")
 
 
 @implementer(IAuthenticatorReadings, IAuthenticators)
@@ -207,27 +174,15 @@ class AuthenticatorStore:
 
     async def candidate(self, role: RoleName, branch: str, names: Sequence[str], annotated: str) -> LoginCandidate:
         """See ``IAuthenticatorReadings``."""
-        (row,) = await self._database.fetch(
-            _CANDIDATE,
-            str(role),
-            role.account,
-            f"{role.account}:webservice:{branch}",
-            # Names under a branch are a range of the key: "0" follows the slash in byte order.
-            f"{annotated}/",
-            f"{annotated}0",
-            _variables(role.account, branch, names),
-        )
-        edition, account_exists, creation, webservice_exists, may_authenticate, annotations, signing_key, cidrs = row
+        account, webservice = role.account, f"{role.account}:webservice:{branch}"
+        # Names under a branch are a range of the key: "0" follows the slash in byte order.
+        asked = (str(role), account, webservice, f"{annotated}/", f"{annotated}0", _variables(account, branch, names))
+        (row,) = await self._database.fetch(_CANDIDATE, *asked)
+        edition, account_exists, creation, exists, permitted, annotations, signing_key, cidrs = row
+        known, networks = creation is not None, tuple(map(ip_network, cidrs))
+        described = None if annotations is None else dict(annotations)
         return LoginCandidate(
-            edition,
-            account_exists,
-            creation is not None,
-            webservice_exists,
-            may_authenticate,
-            None if annotations is None else dict(annotations),
-            signing_key,
-            tuple(map(ip_network, cidrs)),
-            creation or 0,
+            edition, account_exists, known, exists, permitted, described, signing_key, networks, creation or 0
         )
 
     async def webservice_annotations(self, webservice: ResourceName, names: Sequence[str], limit: int) -> Mapping[str, str]:
@@ -274,18 +229,12 @@ class AuthenticatorStore:
     async def _told(
         self, trail: EventBatch | None, statement: Statement, webservice: ResourceName, *more: str | bool | int
     ) -> Any:
-        """Tell a webservice something, and return what the statement does; false when that changed nothing.
+        """Change what a webservice is told, and return what the statement does; false when that changed nothing.
 
         :raises NotFound: there is no such webservice.
         """
-
-        async def work(transaction: Transaction) -> list[tuple[Any, ...]]:
-            rows = await transaction.fetch(statement, str(webservice), *more)
-            await record(transaction, trail if rows and rows[0][0] else None)
-            return rows
-
         try:
-            rows = await self._database.transact(work)
+            rows = await change(self._database, trail, statement, str(webservice), *more)
         except ForeignKeyViolation:  # it went meanwhile
             rows = []
         if not rows:

@@ -1,4 +1,4 @@
-"""What roles prove themselves with, as PostgreSQL keeps it."""
+"""The store of credentials on PostgreSQL."""
 
 from __future__ import annotations
 
@@ -17,13 +17,11 @@ from svc.model.errors import RecordNotFound, StoreReadOnly, StoreUnavailable
 from svc.model.events import EventBatch
 from svc.model.names import RoleName
 from svc.model.query_results import Sealed
-from svc.storage.driver.database import Database, Statement, Transaction
+from svc.storage.driver.database import Database, Statement
 from svc.storage.driver.failures import ForeignKeyViolation
-from svc.storage.events import record
+from svc.storage.events import change
 
-_CREDENTIAL: Final = Statement(
-    "credential",
-    f"""
+_CREDENTIAL: Final = Statement.named("credential")(f"""
     SELECT
         EXISTS (SELECT FROM accounts WHERE account = $2::text),
         (SELECT creation FROM roles WHERE role_id = $1::text),
@@ -33,27 +31,19 @@ _CREDENTIAL: Final = Statement(
         stored.expires_at,
         ARRAY(SELECT cidr FROM restrictions WHERE role_id = $1 ORDER BY cidr LIMIT {RESTRICTIONS_LIMIT})
     FROM (SELECT) AS always LEFT JOIN credentials AS stored ON stored.role_id = $1
-    """,
-)
-_SET_API_KEY: Final = Statement(
-    "credential_set_api_key",
-    """
+""")
+_SET_API_KEY: Final = Statement.named("credential_set_api_key")("""
     INSERT INTO credentials (role_id, api_key, rotated_at)
     SELECT role_id, $2::bytea, now() FROM roles WHERE role_id = $1::text
     ON CONFLICT (role_id) DO UPDATE SET api_key = excluded.api_key, rotated_at = excluded.rotated_at RETURNING role_id
-    """,
+""")
+_ROTATED_AT: Final = Statement.named("credential_rotated_at")(
+    "SELECT extract(epoch FROM rotated_at)::double precision FROM credentials WHERE role_id = $1::text"
 )
-_ROTATED_AT: Final = Statement(
-    "credential_rotated_at",
-    "SELECT extract(epoch FROM rotated_at)::double precision FROM credentials WHERE role_id = $1::text",
-)
-_SET_PASSWORD: Final = Statement(
-    "credential_set_password",
-    """
+_SET_PASSWORD: Final = Statement.named("credential_set_password")("""
     UPDATE credentials SET password = $2::bytea
     WHERE role_id = $1::text AND ($3::bytea IS NULL OR password = $3) RETURNING role_id
-    """,
-)
+""")
 
 _log = Logger()
 
@@ -77,9 +67,9 @@ class CredentialStore:
     async def set_api_key(self, role: RoleName, api_key: Sealed, trail: EventBatch | None = None) -> None:
         """See ``ICredentials``."""
         try:
-            found = await self._set(trail, _SET_API_KEY, str(role), api_key)
+            found = await change(self._database, trail, _SET_API_KEY, str(role), api_key)
         except ForeignKeyViolation:  # the role went meanwhile
-            found = False
+            found = []
         if not found:
             raise RecordNotFound.of(role)
 
@@ -92,7 +82,7 @@ class CredentialStore:
         self, role: RoleName, password: Sealed, instead_of: Sealed | None = None, trail: EventBatch | None = None
     ) -> bool:
         """See ``ICredentials``."""
-        return await self._set(trail, _SET_PASSWORD, str(role), password, instead_of)
+        return bool(await change(self._database, trail, _SET_PASSWORD, str(role), password, instead_of))
 
     def renew_password(self, role: RoleName, password: Sealed, instead_of: Sealed) -> None:
         """See ``ICredentials``."""
@@ -107,16 +97,6 @@ class CredentialStore:
             await self.set_password(role, password, instead_of)
         except (StoreReadOnly, StoreUnavailable) as refusal:
             _log.debug("The hash of a password stays as it is: {why}", why=str(refusal))
-
-    async def _set(self, trail: EventBatch | None, statement: Statement, *parameters: object) -> bool:
-        """Change a credential, and record that with it; whether there was one to change."""
-
-        async def work(transaction: Transaction) -> bool:
-            found = bool(await transaction.fetch(statement, *parameters))
-            await record(transaction, trail if found else None)
-            return found
-
-        return await self._database.transact(work)
 
 
 def _log_bug(failure: Failure) -> None:

@@ -1,8 +1,7 @@
 """Dumps of the database, in PostgreSQL's custom format, by PostgreSQL's own programs.
 
-Note [Whose pg_dump]. The programs that come with the embedded PostgreSQL speak no TLS, and older programs than they are
-can't restore what they dump. So a database of the operator's is dumped by the ``pg_dump`` of this machine, and by ours where
-there is none, or it is older than the database, which it says before it does anything.
+Note [Whose pg_dump]. The programs that come with the embedded PostgreSQL speak no TLS, and older ones can't restore what
+they dump. So an operator's database is dumped by this machine's ``pg_dump``, and by ours where that is missing or too old.
 """
 
 from __future__ import annotations
@@ -19,18 +18,18 @@ from twisted.internet.utils import getProcessOutputAndValue
 from svc.model.errors import StartRefused
 from svc.storage.embedded.binaries import installed
 
-#: What a dump in the custom format begins with.
+#: The first bytes of a dump in the custom format.
 _MAGIC: Final = b"PGDMP"
 
 #: What ``pg_dump`` says of a database that is newer than itself.
 _TOO_OLD: Final = "server version mismatch"
 
-#: What of a program's complaint is repeated: what follows may quote rows.
+#: Before the one line of a program's complaint that is repeated: what follows may quote rows.
 _COMPLAINT: Final = "error:"
 
 
 def is_dump(path: Path) -> bool:
-    """Whether a file is a dump in the custom format, by its first bytes.
+    """Return whether a file is a dump in the custom format, by its first bytes.
 
     :raises OSError: it can't be read.
     """
@@ -39,10 +38,9 @@ def is_dump(path: Path) -> bool:
 
 
 def dumpers(*, embedded: bool, own: str | None) -> list[str | None]:
-    """The programs to dump with, one after the other; ``None`` is that of the embedded PostgreSQL (Note [Whose pg_dump]).
+    """Return the programs to dump a database with, one after the other (Note [Whose pg_dump]).
 
-    :param embedded: whether the database is the embedded one.
-    :param own: where this machine has its ``pg_dump``.
+    ``own`` is the path of this machine's ``pg_dump``; ``None`` in the list is that of the embedded PostgreSQL.
     """
     return [None] if embedded or own is None else [own, None]
 

@@ -1,8 +1,8 @@
-"""What policies hold, as PostgreSQL reads it: at one moment, and never more than the limit of all limits."""
+"""The store of effective policies on PostgreSQL: read at one moment, and never more than the limit of all limits."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from itertools import chain
 from typing import Any, Final
 
@@ -51,93 +51,64 @@ _THINGS: Final = f"""
     )
 """
 
-#: How many rows of each sort there are, and how many bytes in all; no sort is counted further than one beyond ``MOST``.
-_EXTENT: Final = Statement(
-    "effective_extent",
-    f"""
-    WITH {_THINGS}, annotation (bytes) AS MATERIALIZED (
+
+def _weighed(sort: str, table: str, key: str, texts: str, condition: str = "") -> str:
+    """Return the common table expression ``sort (bytes)``: how long the texts of each row of the things in a table are."""
+    return f"""
+    {sort} (bytes) AS MATERIALIZED (
         SELECT of_thing.bytes FROM thing, LATERAL (
-            SELECT octet_length(name) + octet_length(value) AS bytes FROM annotations
-            WHERE annotations.resource_id = thing.resource_id OFFSET 0
-        ) AS of_thing LIMIT {MOST + 1}
-    ), permission (bytes) AS MATERIALIZED (
-        SELECT of_thing.bytes FROM thing, LATERAL (
-            SELECT octet_length(privilege) + octet_length(role_id) AS bytes FROM permissions
-            WHERE permissions.resource_id = thing.resource_id OFFSET 0
-        ) AS of_thing LIMIT {MOST + 1}
-    ), membership (bytes) AS MATERIALIZED (
-        SELECT of_thing.bytes FROM thing, LATERAL (
-            SELECT octet_length(member_id) AS bytes FROM memberships
-            WHERE memberships.role_id = thing.resource_id AND NOT ownership OFFSET 0
-        ) AS of_thing LIMIT {MOST + 1}
-    ), restriction (bytes) AS MATERIALIZED (
-        SELECT of_thing.bytes FROM thing, LATERAL (
-            SELECT octet_length(cidr) AS bytes FROM restrictions WHERE restrictions.role_id = thing.resource_id OFFSET 0
+            SELECT {texts} AS bytes FROM {table} WHERE {table}.{key} = thing.resource_id {condition} OFFSET 0
         ) AS of_thing LIMIT {MOST + 1}
     )
-    SELECT
-        (SELECT count(*) FROM thing),
-        (SELECT count(*) FROM annotation),
-        (SELECT count(*) FROM permission),
-        (SELECT count(*) FROM membership),
-        (SELECT count(*) FROM restriction),
-        (SELECT coalesce(sum(octet_length(resource_id) + octet_length(owner_id)), 0)::bigint FROM thing)
-        + (SELECT coalesce(sum(bytes), 0)::bigint FROM annotation)
-        + (SELECT coalesce(sum(bytes), 0)::bigint FROM permission)
-        + (SELECT coalesce(sum(bytes), 0)::bigint FROM membership)
-        + (SELECT coalesce(sum(bytes), 0)::bigint FROM restriction)
-    """,
-)
-
-_RESOURCES: Final = Statement("effective_resources", f"WITH {_THINGS} SELECT resource_id, owner_id FROM thing")
-
-_ANNOTATIONS: Final = Statement(
-    "effective_annotations",
-    f"""
-    SELECT resource_id, name, value FROM {rows_of("text")} AS thing (resource_id) JOIN annotations USING (resource_id)
-    """,
-)
-_PERMISSIONS: Final = Statement(
-    "effective_permissions",
-    f"""
-    SELECT resource_id, privilege, role_id
-    FROM {rows_of("text")} AS thing (resource_id) JOIN permissions USING (resource_id)
-    WHERE EXISTS (SELECT FROM resources WHERE resources.resource_id = permissions.role_id OFFSET 0)
-    """,
-)
-_MEMBERSHIPS: Final = Statement(
-    "effective_memberships",
     """
+
+
+_BYTES: Final = " + ".join(
+    f"(SELECT coalesce(sum(bytes), 0)::bigint FROM {sort})"
+    for sort in ("annotation", "permission", "membership", "restriction")
+)
+
+#: How many rows of each sort there are, and how many bytes in all; no sort is counted further than one beyond ``MOST``.
+_EXTENT: Final = Statement.named("effective_extent")(f"""
+    WITH {_THINGS},
+    {_weighed("annotation", "annotations", "resource_id", "octet_length(name) + octet_length(value)")},
+    {_weighed("permission", "permissions", "resource_id", "octet_length(privilege) + octet_length(role_id)")},
+    {_weighed("membership", "memberships", "role_id", "octet_length(member_id)", "AND NOT ownership")},
+    {_weighed("restriction", "restrictions", "role_id", "octet_length(cidr)")}
+    SELECT
+        (SELECT count(*) FROM thing), (SELECT count(*) FROM annotation), (SELECT count(*) FROM permission),
+        (SELECT count(*) FROM membership), (SELECT count(*) FROM restriction),
+        (SELECT coalesce(sum(octet_length(resource_id) + octet_length(owner_id)), 0)::bigint FROM thing) + {_BYTES}
+""")
+_RESOURCES: Final = Statement("effective_resources", f"WITH {_THINGS} SELECT resource_id, owner_id FROM thing")
+_ANNOTATIONS: Final = Statement.named("effective_annotations")(
+    f"SELECT resource_id, name, value FROM {rows_of('text')} AS thing (resource_id) JOIN annotations USING (resource_id)"
+)
+_PERMISSIONS: Final = Statement.named("effective_permissions")(f"""
+    SELECT resource_id, privilege, role_id FROM {rows_of("text")} AS thing (resource_id) JOIN permissions USING (resource_id)
+    WHERE EXISTS (SELECT FROM resources WHERE resources.resource_id = permissions.role_id OFFSET 0)
+""")
+_MEMBERSHIPS: Final = Statement.named("effective_memberships")("""
     SELECT thing.role_id, member_id, ownership, admin_option FROM unnest($1::text[]) AS thing (role_id), LATERAL (
         SELECT member_id, ownership, admin_option FROM memberships WHERE memberships.role_id = thing.role_id OFFSET 0
     ) AS membership
     WHERE NOT ownership AND EXISTS (SELECT FROM resources WHERE resources.resource_id = membership.member_id OFFSET 0)
-    """,
-)
-
-_LAYERS: Final = Statement(
-    "effective_layers",
-    """
+""")
+_LAYERS: Final = Statement.named("effective_layers")("""
     SELECT role_id, member_id, ownership, admin_option FROM unnest($1::text[]) AS thing (member_id), LATERAL (
         SELECT role_id, ownership, admin_option FROM memberships WHERE memberships.member_id = thing.member_id OFFSET 0
     ) AS membership
     WHERE NOT ownership AND split_part(role_id, ':', 2) = 'layer'
         AND EXISTS (SELECT FROM resources WHERE resources.resource_id = membership.role_id OFFSET 0)
-    """,
-)
-_RESTRICTIONS: Final = Statement(
-    "effective_restrictions",
-    """
+""")
+_RESTRICTIONS: Final = Statement.named("effective_restrictions")("""
     SELECT thing.role_id, cidr FROM unnest($1::text[]) AS thing (role_id), LATERAL (
         SELECT cidr FROM restrictions WHERE restrictions.role_id = thing.role_id OFFSET 0
     ) AS restriction
-    """,
-)
+""")
 
 #: The newest values of public keys within spans of ids.
-_PUBLIC_KEYS: Final = Statement(
-    "effective_public_keys",
-    f"""
+_PUBLIC_KEYS: Final = Statement.named("effective_public_keys")(f"""
     SELECT key.resource_id, value.sealed
     FROM unnest($1::text[], $2::text[]) AS span (first, beyond), LATERAL (
         SELECT resource_id FROM resources WHERE resource_id >= span.first AND resource_id < span.beyond OFFSET 0
@@ -145,21 +116,13 @@ _PUBLIC_KEYS: Final = Statement(
         SELECT sealed FROM secrets WHERE secrets.resource_id = key.resource_id ORDER BY version DESC LIMIT 1
     ) AS value
     LIMIT {MOST + 1}
-    """,
-)
+""")
+_NAMED: Final = Statement.named("effective_named")(f"""
+    SELECT resource_id, owner_id, policy_id FROM {rows_of("text")} AS asked (resource_id) JOIN resources USING (resource_id)
+""")
 
-_NAMED: Final = Statement(
-    "effective_named",
-    f"""
-    SELECT resource_id, owner_id, policy_id
-    FROM {rows_of("text")} AS asked (resource_id) JOIN resources USING (resource_id)
-    """,
-)
-
-#: The users that roles in spans own, or policies in spans recorded, and whose ids have the suffix.
-_USERS: Final = Statement(
-    "effective_users",
-    f"""
+#: The users that roles in spans own, or policies in spans recorded, with ids that have the suffix.
+_USERS: Final = Statement.named("effective_users")(f"""
     SELECT DISTINCT resource_id FROM (
         SELECT owned.resource_id FROM unnest($1::text[], $2::text[]) AS span (first, beyond), LATERAL (
             SELECT resource_id FROM resources WHERE owner_id >= span.first AND owner_id < span.beyond OFFSET 0
@@ -172,8 +135,7 @@ _USERS: Final = Statement(
     WHERE split_part(resource_id, ':', 2) = 'user'
         AND (right(resource_id, length($5::text)) = $5 OR strpos(resource_id, $5 || '-') > 0)
     LIMIT {MOST + 1}
-    """,
-)
+""")
 
 #: How many things' rows are fetched at a time, so that no answer is long.
 _BATCH: Final = 1000
@@ -241,7 +203,7 @@ async def _spans(
 def _excess(
     limit: int, resources: int, annotations: int, permissions: int, memberships: int, restrictions: int, size: int
 ) -> Excess | None:
-    """Return what is too much of what a policy holds, if anything is; ``size`` is in bytes."""
+    """Return the excess of what a policy holds, if there is any; ``size`` is in bytes."""
     count = resources + annotations + permissions
     if count > limit:
         return Excess(count, limit)
@@ -278,8 +240,9 @@ async def _public_keys(transaction: Transaction, account: str, found: list[tuple
 
 async def _around(transaction: Transaction, policy: RoleName) -> frozenset[str]:
     """Return the ids of those policies, but the root, whose ids are proper beginnings of a policy's."""
-    beginnings = [(f"{policy.account}:policy:{beginning}",) for beginning in _beginnings(policy.identifier)]
-    around = await for_each(transaction, _NAMED, beginnings)
+    identifier = policy.identifier
+    beginnings = [identifier[:at] for at, char in enumerate(identifier) if char == "/" and at]
+    around = await for_each(transaction, _NAMED, [(f"{policy.account}:policy:{beginning}",) for beginning in beginnings])
     return frozenset(full.split(":", 2)[2] for full, _, _ in around) - {"root"}
 
 
@@ -290,8 +253,7 @@ async def _seen(
     if query.viewer is None:
         return found, ()
     seen = await visible(transaction, query.viewer, [full for full, _ in found])
-    hidden = sorted(_kind(row) for row in found if row[0] not in seen)
-    return [row for row in found if row[0] in seen], tuple(hidden)
+    return [row for row in found if row[0] in seen], tuple(sorted(_kind(row) for row in found if row[0] not in seen))
 
 
 async def _of(transaction: Transaction, statement: Statement, things: list[tuple[Any, ...]]) -> Iterable[tuple[Any, ...]]:
@@ -301,8 +263,7 @@ async def _of(transaction: Transaction, statement: Statement, things: list[tuple
 
 
 def _kind(resource: tuple[Any, ...]) -> str:
-    kind: str = resource[0].split(":", 2)[1]
-    return kind
+    return str(resource[0]).split(":", 2)[1]
 
 
 def _just(full: str) -> tuple[str, str]:
@@ -322,8 +283,3 @@ def _within(full: str, spans: Iterable[tuple[str, str]]) -> bool:
 def _columns(spans: Iterable[tuple[str, str]]) -> tuple[str, str]:
     firsts, beyonds = zip(*spans, strict=True)
     return column(firsts), column(beyonds)
-
-
-def _beginnings(identifier: str) -> Iterator[str]:
-    """Return the proper beginnings of a path."""
-    return (identifier[:at] for at, char in enumerate(identifier) if char == "/" and at)

@@ -1,4 +1,4 @@
-"""The audit's events that changed something, as PostgreSQL keeps them: written with the change, listed newest first."""
+"""The store of the audit's events on PostgreSQL: written with the change that they are of, listed newest first."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from zope.interface import implementer
 
 from svc.model.events import AuditContext, Event, EventBatch, EventsQuery, IEvents, StoredEvent
 from svc.storage.driver.columns import for_each
+from svc.storage.driver.connection import Fetched
 from svc.storage.driver.database import Database, Statement, Transaction
 
 #: How long events are kept, in seconds: the schema lets none be removed before.
@@ -21,13 +22,11 @@ _INDEXED: Final = ("role", "resource", "member")
 #: A later page than any account has; what is asked for beyond could not be added to the size of a page.
 _FARTHEST: Final = 2**62
 
-#: How many events are removed by one statement.
+#: How many events one statement removes.
 PURGED: Final = 1000
 
-# What no role did, but the program itself, is told to the account of what it was done to.
-_ADD: Final = Statement(
-    "events_add",
-    """
+# What the program itself did belongs to the account of what it was done to.
+_ADD: Final = Statement.named("events_add")("""
     WITH added AS (
         INSERT INTO audit_events (
             account, facility, severity, hostname, appname, procid, client_ip, msgid, operation, user_id, authenticator,
@@ -36,8 +35,7 @@ _ADD: Final = Statement(
         SELECT split_part(CASE WHEN user_id LIKE '%:%' THEN user_id ELSE resource_id END, ':', 1), facility::smallint,
             severity::smallint, $15::text, $16::text, $17::text, $18::text, msgid, operation, user_id,
             nullif(authenticator, ''), nullif(service, ''), nullif(policy_id, ''), nullif(version, '')::integer,
-            nullif(role_id, ''), nullif(resource_id, ''), nullif(member_id, ''),
-            others::jsonb, did
+            nullif(role_id, ''), nullif(resource_id, ''), nullif(member_id, ''), others::jsonb, did
         FROM unnest(
             $1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[], $9::text[],
             $10::text[], $11::text[], $12::text[], $13::text[], $14::text[]
@@ -48,15 +46,14 @@ _ADD: Final = Statement(
         RETURNING number
     )
     SELECT min(number) - 1, max(number) FROM added
-    """,
-)
+""")
 
 _COLUMNS: Final = """
     number, extract(epoch FROM at)::double precision, facility, severity, hostname, appname, procid, msgid, operation,
     user_id, authenticator, service, client_ip, policy_id, policy_version, role_id, resource_id, member_id, others, did
 """
 
-#: What every event has to be, whichever way it is found; the account's parameter comes first, the page's last.
+#: The condition on every event, whichever way it is found; the account's parameter comes first, the page's last.
 _WANTED: Final = """
     account = $1::text AND at >= (SELECT created_at FROM accounts WHERE accounts.account = $1)
     AND ($2::smallint IS NULL OR facility = $2) AND ($3::smallint IS NULL OR severity = $3)
@@ -79,8 +76,7 @@ _LISTED: Final = Statement("events_listed", f"SELECT {_COLUMNS} FROM audit_event
 #: One statement for each parameter that has an index of its own: what is found by it is little.
 _NARROWED: Final = {
     name: Statement(
-        f"events_by_{name}",
-        f"SELECT {_COLUMNS} FROM audit_events WHERE {column} = {parameter} AND {_WANTED} {_PAGE}",
+        f"events_by_{name}", f"SELECT {_COLUMNS} FROM audit_events WHERE {column} = {parameter} AND {_WANTED} {_PAGE}"
     )
     for name, column, parameter in (
         ("role", "role_id", "$12"),
@@ -89,9 +85,7 @@ _NARROWED: Final = {
         ("procid", "procid", "$6"),
     )
 }
-_ABOUT: Final = Statement(
-    "events_about",
-    f"""
+_ABOUT: Final = Statement.named("events_about")(f"""
     SELECT event.* FROM (
         SELECT number FROM (
             {_found_by("role_id", "$18")} UNION {_found_by("resource_id", "$18")} UNION {_found_by("member_id", "$18")}
@@ -101,24 +95,17 @@ _ABOUT: Final = Statement(
         SELECT {_COLUMNS} FROM audit_events WHERE account = $1 AND number = found.number OFFSET 0
     ) AS event
     ORDER BY event.number DESC
-    """,
-)
-_AFTER: Final = Statement(
-    "events_after",
-    f"""
+""")
+_AFTER: Final = Statement.named("events_after")(f"""
     SELECT {_COLUMNS} FROM audit_events
     WHERE procid = $3::text AND user_id = $4::text AND client_ip = $5::text AND number > $1::bigint AND number <= $2::bigint
     ORDER BY number LIMIT $6::integer
-    """,
-)
-_PURGE: Final = Statement(
-    "events_purge",
-    f"""
+""")
+_PURGE: Final = Statement.named("events_purge")(f"""
     DELETE FROM audit_events WHERE ctid = ANY (ARRAY(
         SELECT ctid FROM audit_events WHERE at < to_timestamp($1::double precision) LIMIT {PURGED}
     )) RETURNING number
-    """,
-)
+""")
 
 
 async def record(transaction: Transaction, trail: EventBatch | None) -> tuple[int, int]:
@@ -133,6 +120,17 @@ async def record(transaction: Transaction, trail: EventBatch | None) -> tuple[in
     return min(first for first, _ in found), max(last for _, last in found)
 
 
+async def change(database: Database, trail: EventBatch | None, statement: Statement, *parameters: object) -> Fetched:
+    """Run a statement that writes and return its rows; record the trail with it where the first begins with a true value."""
+
+    async def work(transaction: Transaction) -> Fetched:
+        rows = await transaction.fetch(statement, *parameters)
+        await record(transaction, trail if rows and rows[0][0] else None)
+        return rows
+
+    return await database.transact(work)
+
+
 @implementer(IEvents)
 @attrs.frozen
 class EventStore:
@@ -145,23 +143,10 @@ class EventStore:
         data = {(name, key): value for name, key, value in query.data}
         subject = {key: value for (name, key), value in data.items() if name == "subject"}
         named = {key: subject.pop(key, None) for key in _INDEXED}
-        parameters = (
-            query.account,
-            query.facility,
-            query.severity,
-            query.hostname,
-            query.appname,
-            query.procid,
-            query.msgid,
-            data.get(("action", "operation")),
-            data.get(("auth", "user")),
-            data.get(("client", "ip")),
-            data.get(("policy", "id")),
-            *named.values(),
-            json.dumps(subject),
-            query.limit,
-            min(query.offset, _FARTHEST),
-        )
+        header = (query.facility, query.severity, query.hostname, query.appname, query.procid, query.msgid)
+        elements = (("action", "operation"), ("auth", "user"), ("client", "ip"), ("policy", "id"))
+        page = (query.limit, min(query.offset, _FARTHEST))
+        parameters = (query.account, *header, *map(data.get, elements), *named.values(), json.dumps(subject), *page)
         if query.about is not None:
             return [_stored(row) for row in await self._database.fetch(_ABOUT, *parameters, query.about)]
         way = next((name for name, value in {**named, "procid": query.procid}.items() if value is not None), None)
@@ -186,20 +171,9 @@ def _row_of(event: Event, user: str | None) -> tuple[str, ...]:
     policy, version = event.policy or ("", "")
     subject = dict(event.subject)
     named = [subject.pop(name, "") for name in _INDEXED]
-    return (
-        str(event.facility),
-        str(event.severity),
-        event.msgid,
-        event.operation,
-        event.user or user or "-",
-        event.authenticator or "",
-        event.service or "",
-        policy,
-        str(version),
-        *named,
-        json.dumps(subject) if subject else "{}",
-        event.did,
-    )
+    header = (str(event.facility), str(event.severity), event.msgid, event.operation)
+    auth = (event.user or user or "-", event.authenticator or "", event.service or "")
+    return *header, *auth, policy, str(version), *named, json.dumps(subject) if subject else "{}", event.did
 
 
 def _event_of(row: tuple[Any, ...]) -> Event:

@@ -1,11 +1,11 @@
-"""What is due of the values that end or are rotated, as PostgreSQL keeps it.
+"""The store of expirations on PostgreSQL: the values that end or are rotated, and when that is due.
 
-Note [Turns]. A turn is a transaction that holds an advisory lock and nothing else, for as long as the work takes. When its
-server dies, PostgreSQL ends the session, and the next server to ask has the turn. A server that only lost the session goes
-on beside it for a moment: so all that is done in a turn is decided on an edition, or on the value that is kept, once more.
+Note [Turns]. A turn is a transaction that holds an advisory lock and nothing else, for as long as the work takes. A server
+that only lost its session goes on beside the next one for a moment: so all that is done in a turn is decided on an edition,
+or on the value that is kept, once more.
 
-Note [Editions]. What a row says is read in one transaction and acted upon in another. Meanwhile a value may be set, or an
-annotation be changed: both raise the edition, and what was decided on another finds no row.
+Note [Editions]. A row is read in one transaction and acted upon in another. A value set or an annotation changed meanwhile
+raises the edition, and what was decided on another finds no row.
 """
 
 from __future__ import annotations
@@ -29,17 +29,11 @@ from svc.storage.secrets import ENDED_AT, LOCK, WRITE, span
 #: The key of the advisory lock, ``svc`` and a blank in ASCII, then 2: of this program, for this purpose.
 _KEY: Final = 0x7376632000000002
 
-_TURN: Final = Statement(
-    "expiration_turn",
-    """
+_TURN: Final = Statement.named("expiration_turn")("""
     SELECT standby, CASE WHEN standby THEN false ELSE pg_try_advisory_xact_lock($1::bigint) END
     FROM (SELECT pg_is_in_recovery() AS standby OFFSET 0) AS mode
-    """,
-)
-
-_DUE: Final = Statement(
-    "expiration_due",
-    f"""
+""")
+_DUE: Final = Statement.named("expiration_due")(f"""
     SELECT
         due.resource_id, edition,
         ARRAY(
@@ -52,47 +46,33 @@ _DUE: Final = Statement(
     LEFT JOIN LATERAL (
         SELECT sealed, expires_at FROM secrets WHERE secrets.resource_id = due.resource_id ORDER BY version DESC LIMIT 1
     ) AS newest ON true
-    """,
-)
+""")
 
-# Waits for whoever sets a value now, so that the values below are all that there are.
-_CURRENT: Final = Statement(
-    "expiration_current",
-    "SELECT edition FROM expirations WHERE resource_id = $1::text AND edition = $2::bigint FOR NO KEY UPDATE",
+# Waits for the one who sets a value now, so that the values below are all that there are.
+_CURRENT: Final = Statement.named("expiration_current")(
+    "SELECT edition FROM expirations WHERE resource_id = $1::text AND edition = $2::bigint FOR NO KEY UPDATE"
 )
-
-_END_ALL: Final = Statement(
-    "expiration_end_all",
-    """
+_END_ALL: Final = Statement.named("expiration_end_all")("""
     UPDATE secrets SET
         expires_at = created_at + make_interval(months => $2::integer, days => $3::integer, secs => $4::double precision)
     WHERE resource_id = $1::text
-    """,
-)
-_REPLACE_NEWEST: Final = Statement(
-    "expiration_replace_newest",
-    """
+""")
+_REPLACE_NEWEST: Final = Statement.named("expiration_replace_newest")("""
     UPDATE secrets SET
         expires_at = CASE WHEN expires_at IS NOT NULL AND version = newest THEN
             created_at + make_interval(months => $2::integer, days => $3::integer, secs => $4::double precision) END
     FROM (SELECT max(version) AS newest FROM secrets WHERE resource_id = $1::text) AS known
     WHERE resource_id = $1
-    """,
-)
-_SETTLE: Final = Statement(
-    "expiration_settle",
-    """
+""")
+_SETTLE: Final = Statement.named("expiration_settle")("""
     UPDATE expirations SET
         changed = false, failures = 0, fault = NULL,
         due_at = coalesce(
             (SELECT expires_at FROM secrets WHERE resource_id = $1 ORDER BY version DESC LIMIT 1), $2::timestamptz
         )
     WHERE resource_id = $1::text
-    """,
-)
-_REST: Final = Statement(
-    "expiration_rest",
-    """
+""")
+_REST: Final = Statement.named("expiration_rest")("""
     UPDATE expirations SET
         changed = false, fault = $3::text,
         due_at = coalesce((
@@ -100,34 +80,23 @@ _REST: Final = Statement(
             WHERE secrets.resource_id = $1 ORDER BY version DESC LIMIT 1
         ), 'infinity')
     WHERE resource_id = $1::text AND edition = $2::bigint
-    """,
-)
-_FAIL: Final = Statement(
-    "expiration_fail",
-    """
+""")
+_FAIL: Final = Statement.named("expiration_fail")("""
     UPDATE expirations SET
         failures = failures + 1, fault = $4::text, due_at = clock_timestamp() + make_interval(secs => $3::double precision)
     WHERE resource_id = $1::text AND edition = $2::bigint
-    """,
-)
-_STAGE: Final = Statement(
-    "expiration_stage",
-    """
+""")
+_STAGE: Final = Statement.named("expiration_stage")("""
     UPDATE expirations SET
         candidate = coalesce(candidate, $2::bytea), due_at = clock_timestamp() + make_interval(secs => $3::double precision)
     WHERE resource_id = $1::text
     RETURNING candidate
-    """,
-)
-_CANDIDATE: Final = Statement(
-    "expiration_candidate",
-    "SELECT edition FROM expirations WHERE resource_id = $1::text AND candidate = $2::bytea FOR NO KEY UPDATE",
+""")
+_CANDIDATE: Final = Statement.named("expiration_candidate")(
+    "SELECT edition FROM expirations WHERE resource_id = $1::text AND candidate = $2::bytea FOR NO KEY UPDATE"
 )
 _PROMOTED: Final = Statement("expiration_promoted", "UPDATE expirations SET candidate = NULL WHERE resource_id = $1::text")
-
-_VALUES: Final = Statement(
-    "expiration_values",
-    f"""
+_VALUES: Final = Statement.named("expiration_values")(f"""
     SELECT asked.resource_id, sealed
     FROM unnest($1::text[]) AS asked (resource_id)
     CROSS JOIN LATERAL (
@@ -135,20 +104,15 @@ _VALUES: Final = Statement(
         FROM secrets WHERE secrets.resource_id = asked.resource_id ORDER BY version DESC LIMIT 1
     ) AS newest
     WHERE ended_at IS NULL
-    """,
-)
-
+""")
 _CLEAR: Final = Statement("expiration_clear", "UPDATE secrets SET expires_at = NULL WHERE resource_id = $1::text")
-_CLEARED: Final = Statement(
-    "expiration_cleared",
-    f"""
+_CLEARED: Final = Statement.named("expiration_cleared")(f"""
     UPDATE expirations SET
         due_at = CASE WHEN EXISTS (SELECT FROM annotations WHERE resource_id = $1 AND name = '{ROTATOR}')
             THEN '-infinity'::timestamptz ELSE 'infinity' END,
         changed = false, edition = edition + 1, failures = 0, fault = NULL
     WHERE resource_id = $1::text
-    """,
-)
+""")
 
 
 @implementer(IExpirations)
@@ -173,10 +137,8 @@ class ExpirationStore:
     async def due(self, most: int) -> list[Due]:
         """See ``IExpirations``."""
         return [
-            Due(ResourceName(*resource.split(":", 2)), edition, dict(annotations), changed, sealed, ends_at, ended, failures)
-            for resource, edition, annotations, changed, sealed, ends_at, ended, failures in await self._database.fetch(
-                _DUE, most
-            )
+            Due(ResourceName(*resource.split(":", 2)), edition, dict(annotations), *others)
+            for resource, edition, annotations, *others in await self._database.fetch(_DUE, most)
         ]
 
     async def set_lifetime(self, due: Due, lifetime: Duration | None) -> None:
@@ -218,9 +180,8 @@ class ExpirationStore:
         """See ``IExpirations``."""
 
         async def work(transaction: Transaction) -> int | None:
-            if not await transaction.fetch(LOCK, str(variable)):
-                return None
-            if not await transaction.fetch(_CANDIDATE, str(variable), candidate):
+            locked = await transaction.fetch(LOCK, str(variable))
+            if not (locked and await transaction.fetch(_CANDIDATE, str(variable), candidate)):
                 return None
             ((version,),) = await transaction.fetch(WRITE, str(variable), candidate, *span(interval))
             await transaction.fetch(_PROMOTED, str(variable))

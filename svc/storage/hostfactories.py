@@ -1,4 +1,4 @@
-"""Tokens of host factories and the hosts that they make, as PostgreSQL keeps them."""
+"""The store of host factories on PostgreSQL: their tokens, and the hosts that they make."""
 
 from __future__ import annotations
 
@@ -16,70 +16,54 @@ from svc.model.query_results import Sealed
 from svc.storage.driver.columns import column, for_each
 from svc.storage.driver.database import Database, Statement, Transaction
 from svc.storage.driver.failures import Contention, ForeignKeyViolation, summary
-from svc.storage.events import record
+from svc.storage.events import change, record
 from svc.storage.sql.owners import ownership
 from svc.storage.sql.search import index
 
-#: How many expired tokens are removed by one statement.
+#: How many expired tokens one statement removes.
 EXPIRED_BATCH: Final = 1000
 
-_ADD: Final = Statement(
-    "factory_tokens_add",
-    """
+_ADD: Final = Statement.named("factory_tokens_add")("""
     INSERT INTO host_factory_tokens (digest, factory_id, expires_at, networks)
     SELECT digest, $2::text, $3::double precision, $4::text[] FROM unnest($1::bytea[]) AS added (digest)
-    """,
-)
+""")
 _TOKEN: Final = Statement(
     "factory_token", "SELECT factory_id, expires_at, networks FROM host_factory_tokens WHERE digest = $1::bytea"
 )
 _REMOVE: Final = Statement(
     "factory_token_remove", "DELETE FROM host_factory_tokens WHERE digest = $1::bytea RETURNING digest"
 )
-_REMOVE_EXPIRED: Final = Statement(
-    "factory_tokens_remove_expired",
-    f"""
+_REMOVE_EXPIRED: Final = Statement.named("factory_tokens_remove_expired")(f"""
     DELETE FROM host_factory_tokens WHERE digest = ANY (ARRAY(
         SELECT digest FROM host_factory_tokens WHERE expires_at <= $1::double precision LIMIT {EXPIRED_BATCH}
     ))
     RETURNING digest, factory_id
-    """,
-)
+""")
 
-# Whoever comes second waits here for the first to end, and finds the role there or not.
+# A second one waits here for the first to end, and finds the role there or not.
 _ADD_ROLE: Final = Statement(
     "factory_host_role", "INSERT INTO roles (role_id) VALUES ($1::text) ON CONFLICT DO NOTHING RETURNING role_id"
 )
-_ADD_RESOURCE: Final = Statement(
-    "factory_host_resource",
-    "INSERT INTO resources (resource_id, owner_id) VALUES ($1::text, $2::text) ON CONFLICT DO NOTHING RETURNING resource_id",
+_ADD_RESOURCE: Final = Statement.named("factory_host_resource")(
+    "INSERT INTO resources (resource_id, owner_id) VALUES ($1::text, $2::text) ON CONFLICT DO NOTHING RETURNING resource_id"
 )
 _OWNER: Final = Statement("factory_host_owner", "SELECT owner_id FROM resources WHERE resource_id = $1::text")
-_ADD_MEMBERSHIPS: Final = Statement(
-    "factory_host_memberships",
-    """
+_ADD_MEMBERSHIPS: Final = Statement.named("factory_host_memberships")("""
     INSERT INTO memberships (role_id, member_id, ownership, admin_option)
     SELECT $1::text, $2::text, true, true
     UNION ALL
     SELECT role_id, $1, false, false
     FROM (SELECT role_id, ownership FROM memberships WHERE member_id = $2 OFFSET 0) AS granted
     WHERE NOT ownership AND split_part(role_id, ':', 2) = 'layer'
-    """,
-)
-_ANNOTATE: Final = Statement(
-    "factory_host_annotate",
-    """
+""")
+_ANNOTATE: Final = Statement.named("factory_host_annotate")("""
     INSERT INTO annotations (resource_id, name, value)
     SELECT $3::text, name, value FROM unnest($1::text[], $2::text[]) AS added (name, value)
-    """,
-)
-_SET_KEY: Final = Statement(
-    "factory_host_key",
-    """
+""")
+_SET_KEY: Final = Statement.named("factory_host_key")("""
     INSERT INTO credentials (role_id, api_key) VALUES ($1::text, $2::bytea)
     ON CONFLICT (role_id) DO UPDATE SET api_key = excluded.api_key, rotated_at = now()
-    """,
-)
+""")
 
 # The schema makes the first; no text that anybody knows has it, nor the second, for a digest.
 _KNOWN: Final = (1).to_bytes(32)
@@ -114,21 +98,10 @@ class HostFactoryStore:
 
     async def remove_token(self, digest: bytes, trail: EventBatch | None = None) -> bool:
         """See ``IHostFactories``."""
-
-        async def work(transaction: Transaction) -> bool:
-            removed = bool(await transaction.fetch(_REMOVE, digest))
-            await record(transaction, trail if removed else None)
-            return removed
-
-        return await self._database.transact(work)
+        return bool(await change(self._database, trail, _REMOVE, digest))
 
     async def create_host(
-        self,
-        digest: bytes,
-        host: RoleName,
-        annotations: Mapping[str, str],
-        api_key: Sealed,
-        trail: EventBatch | None = None,
+        self, digest: bytes, host: RoleName, annotations: Mapping[str, str], api_key: Sealed, trail: EventBatch | None = None
     ) -> bool:
         """See ``IHostFactories``."""
 
@@ -156,15 +129,14 @@ class HostFactoryStore:
         return await self._database.transact(work)
 
     async def token_known(self) -> bool:
-        """See ``IHostFactories``. They are asked for with the statement that real requests use."""
+        """See ``IHostFactories``. It asks with the statement that real requests use."""
         known, unknown = await self.token(_KNOWN), await self.token(_UNKNOWN)
         return known is not None and known.factory == _KNOWN_FACTORY and unknown is None
 
 
 async def _make(transaction: Transaction, digest: bytes, host: str, annotations: Mapping[str, str]) -> bool:
-    """Make a host unless it is there; whether it was made."""
-    rows = await transaction.fetch(_TOKEN, digest)
-    if not rows:
+    """Make a host unless it is there; return whether it was made."""
+    if not (rows := await transaction.fetch(_TOKEN, digest)):
         raise RecordNotFound(host.partition(":")[0], "host_factory_token", "given")
     factory = rows[0][0]
     if not await transaction.fetch(_ADD_ROLE, host):

@@ -1,12 +1,11 @@
-"""Listings of memberships: those of a role's members, and those that a role has in others, by page and by search.
+"""Listings of memberships: of a role's members, and of a role in others, by page and by search.
 
 Note [Pages by key]
 
-A page begins right behind the key of the row before it, wherever that is in the list, and ends where it is full. For that
-the rows must be a range of one index: a comparison of whole rows, whose first column is the role asked about, fits no other,
-and PostgreSQL begins to read at its lower end. (Beside an equality on that column it would begin at the first member.) The
-order asked for is that of the index, so that nothing is ever sorted, whatever the size of the table when the plan was made.
-Where everybody is wanted from the first on, the equality is enough; to compare rows would take longer than to skip them.
+A page begins right behind the key of the row before it and ends where it is full. So the rows must be a range of one index,
+in its order: a comparison of whole rows, whose first column is the role asked about, fits no other, and PostgreSQL begins to
+read at its lower end. (Beside an equality on that column it would begin at the first member.) Where everybody is wanted from
+the first on, the equality is enough; to compare rows would take longer than to skip them.
 """
 
 from __future__ import annotations
@@ -28,7 +27,6 @@ from svc.storage.sql.search import ASKED, CLASS, FOUND, MATCHING, SHORT
 _FACTS: Final = 6
 
 _PARAMETER: Final = re.compile(r"\$([0-9]+)")
-
 #: Before every row.
 _START: Final = Place("")
 
@@ -70,10 +68,9 @@ class MembershipStatements:
                 WHERE (SELECT short FROM size)
                 UNION ALL
                 SELECT {columns}, document
-                FROM {FOUND.format(split="$6", most="NULL")},
-                    LATERAL (
-                        SELECT {columns} FROM memberships WHERE {own} = $1 AND {other} = found.resource_id OFFSET 0
-                    ) AS listed
+                FROM {FOUND.format(split="$6", most="NULL")}, LATERAL (
+                    SELECT {columns} FROM memberships WHERE {own} = $1 AND {other} = found.resource_id OFFSET 0
+                ) AS listed
                 WHERE NOT (SELECT short FROM size) AND {of_kinds}
                     AND found.resource_id >= $2 COLLATE "C" AND found.resource_id < $3 COLLATE "C"
             )
@@ -83,9 +80,7 @@ class MembershipStatements:
             Statement(name, f"SELECT {columns} {rest} {order} LIMIT $6::bigint OFFSET $7::bigint"),
             Statement(f"{name}_count_all", f"SELECT count(*) {everyone}"),
             Statement(f"{name}_count", f"SELECT count(*) {rest}"),
-            Statement(
-                f"{name}_search",
-                f"""
+            Statement.named(f"{name}_search")(f"""
                 {matching}
                 SELECT {columns}, CASE WHEN $7 THEN rank END
                 FROM (
@@ -93,15 +88,14 @@ class MembershipStatements:
                 ) AS ranked
                 WHERE (rank, {other}, ownership) > ($8::integer, $9::text, $10::boolean)
                 ORDER BY rank, {other}, ownership LIMIT $11::bigint OFFSET $12::bigint
-                """,
-            ),
+            """),
             Statement(f"{name}_count_search", f"{matching} SELECT count(*) FROM matching"),
         )
 
     @property
-    def pages(self) -> tuple[Statement, ...]:
-        """The statements for pages: the first one, any, and one of a search, which has a column more."""
-        return self._first_page, self._page, self._search
+    def pages(self) -> dict[Statement, int]:
+        """Return the statements for pages, with the number of their columns."""
+        return {self._first_page: 5, self._page: 5, self._search: 6}
 
     async def page(self, database: Database, query: MembersQuery) -> list[Membership]:
         """Return the rows that the query asks for, in order."""
@@ -139,10 +133,7 @@ class MembershipStatements:
 
 @attrs.frozen
 class JudgedMemberships:
-    """A listing that is read together with how a caller stands towards its role, in one statement.
-
-    Who neither owns nor holds the role, and has no privilege on it, reads no rows.
-    """
+    """A listing that is read in one statement with the caller's access facts; without any, the caller reads no rows."""
 
     _listing: MembershipStatements
     _pages: Mapping[str, Statement]
@@ -150,8 +141,7 @@ class JudgedMemberships:
     @classmethod
     def of(cls, listing: MembershipStatements) -> Self:
         """Make the statements from those of a listing, where the role is ``$1`` and here ``$2``."""
-        first, page, search = listing.pages
-        return cls(listing, {each.name: _judged(each, columns) for each, columns in ((first, 5), (page, 5), (search, 6))})
+        return cls(listing, {page.name: _judged(page, columns) for page, columns in listing.pages.items()})
 
     async def page(
         self, database: Database, caller: Asker, query: MembersQuery
@@ -167,23 +157,18 @@ class JudgedMemberships:
 
 def _judged(page: Statement, columns: int) -> Statement:
     shifted = _PARAMETER.sub(lambda found: "$2" if found[1] == "1" else f"${int(found[1]) + 2}", page.sql)
-    return Statement(
-        f"{page.name}_judged",
-        f"""
+    return Statement.named(f"{page.name}_judged")(f"""
         {WITH_ACCESS_FACTS}
         SELECT access_facts.*{", NULL" * columns} FROM access_facts
         UNION ALL
         SELECT {"NULL, " * _FACTS}page.* FROM ({shifted}) AS page
         WHERE (SELECT owns OR holds OR privileges <> '{{}}' FROM access_facts)
-        """,
-    )
+    """)
 
 
 def _bounds(query: MembersQuery) -> tuple[Any, ...] | None:
-    """The role, the ends of the range in which the rows lie, and the kinds when they are not all that lie in it; ``None``
-    when the query asks for kinds that no role has, and for no others.
-
-    A role's members lie in its own account, so that those of one kind are a range of the key.
+    """Return the role, the ends of the range in which the rows lie, and the kinds when others lie in it too; ``None`` when
+    no role has any of the kinds asked for. Members are of the role's own account, so those of a kind are a range of the key.
     """
     kinds = sorted(ROLE_KINDS.intersection(query.kinds) if query.kinds else ROLE_KINDS)
     if not kinds:

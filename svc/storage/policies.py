@@ -1,4 +1,4 @@
-"""Policy loads as PostgreSQL does them: one transaction each, and one at a time for each policy."""
+"""The store of policies on PostgreSQL: one transaction for each load, and one load at a time for each policy."""
 
 from __future__ import annotations
 
@@ -43,19 +43,13 @@ _ADMINISTRATORS: Final = """
     ) AS administrator
 """
 
-_HOLDS_MORE: Final = Statement(
-    "policy_holds_more",
-    """
+_HOLDS_MORE: Final = Statement.named("policy_holds_more")("""
     SELECT EXISTS (SELECT FROM resources WHERE policy_id = $1::text OFFSET $2::bigint)
         OR EXISTS (SELECT FROM memberships WHERE policy_id = $1 OFFSET $2)
         OR EXISTS (SELECT FROM permissions WHERE policy_id = $1 OFFSET $2)
         OR EXISTS (SELECT FROM annotations WHERE policy_id = $1 OFFSET $2)
-    """,
-)
-
-_LACKS_UPDATE: Final = Statement(
-    "policy_lacks_update_below",
-    f"""
+""")
+_LACKS_UPDATE: Final = Statement.named("policy_lacks_update_below")(f"""
     WITH RECURSIVE {CALLER.format(caller="$1")},
     thing (resource_id, owner_id) AS MATERIALIZED (
         SELECT found.resource_id, found.owner_id
@@ -67,12 +61,8 @@ _LACKS_UPDATE: Final = Statement(
     ),
     {updating("$1")}
     SELECT EXISTS (SELECT FROM thing WHERE NOT {UPDATABLE})
-    """,
-)
-
-_NOT_GRANTABLE: Final = Statement(
-    "policy_not_grantable",
-    f"""
+""")
+_NOT_GRANTABLE: Final = Statement.named("policy_not_grantable")(f"""
     WITH RECURSIVE {CALLER.format(caller="$2")},
     asked (role_id) AS MATERIALIZED (
         SELECT role.role_id FROM unnest($1::text[]) AS given (id), LATERAL (
@@ -87,8 +77,7 @@ _NOT_GRANTABLE: Final = Statement(
             AND (member_id IN (SELECT granting.role_id FROM granting)) IS TRUE
         OFFSET 0
     )
-    """,
-)
+""")
 
 #: The resources ``$1`` that are there.
 _THINGS: Final = """
@@ -99,56 +88,34 @@ _THINGS: Final = """
     )
 """
 
-_NOT_PERMITTABLE: Final = Statement(
-    "policy_not_permittable",
-    f"""
-    WITH RECURSIVE {CALLER.format(caller="$2")},
-    {_THINGS},
+_NOT_PERMITTABLE: Final = Statement.named("policy_not_permittable")(f"""
+    WITH RECURSIVE {CALLER.format(caller="$2")}, {_THINGS},
     {held_among("permitting", "$2", "SELECT owner_id FROM thing")}
     SELECT resource_id FROM thing WHERE (owner_id IN (SELECT role_id FROM permitting)) IS NOT TRUE
-    """,
-)
-
-_NOT_UPDATABLE: Final = Statement(
-    "policy_not_updatable",
-    f"""
-    WITH RECURSIVE {CALLER.format(caller="$2")},
-    {_THINGS},
-    {updating("$2")}
+""")
+_NOT_UPDATABLE: Final = Statement.named("policy_not_updatable")(f"""
+    WITH RECURSIVE {CALLER.format(caller="$2")}, {_THINGS}, {updating("$2")}
     SELECT resource_id FROM thing WHERE NOT {UPDATABLE}
-    """,
-)
-
-_RECORD: Final = Statement(
-    "policy_record",
-    f"""
+""")
+_RECORD: Final = Statement.named("policy_record")(f"""
     WITH added AS (
         INSERT INTO policy_versions (policy_id, version, text, sha256, loaded_by, client_ip)
         SELECT $1::text, coalesce(max(version), 0) + 1, $2::text, $3::text, $4::text, $5::text
         FROM policy_versions WHERE policy_id = $1
         RETURNING version
     ), trimmed AS (
-        DELETE FROM policy_versions
-        WHERE policy_id = $1 AND version <= (SELECT version FROM added) - {HISTORY_KEPT}
+        DELETE FROM policy_versions WHERE policy_id = $1 AND version <= (SELECT version FROM added) - {HISTORY_KEPT}
     )
     SELECT version FROM added
-    """,
-)
-
-_NEWEST: Final = Statement(
-    "secrets_newest",
-    """
-    SELECT resource_id, sealed
-    FROM unnest($1::text[]) AS asked (resource_id), LATERAL (
+""")
+_NEWEST: Final = Statement.named("secrets_newest")("""
+    SELECT resource_id, sealed FROM unnest($1::text[]) AS asked (resource_id), LATERAL (
         SELECT sealed FROM secrets WHERE secrets.resource_id = asked.resource_id ORDER BY version DESC LIMIT 1
     ) AS newest
-    """,
-)
+""")
 
 # A resource may have gone with its owner by now.
-_SET: Final = Statement(
-    "secrets_set",
-    f"""
+_SET: Final = Statement.named("secrets_set")(f"""
     WITH added AS (
         INSERT INTO secrets (resource_id, version, sealed)
         SELECT resource_id, coalesce(
@@ -165,8 +132,7 @@ _SET: Final = Statement(
     )
     DELETE FROM secrets
     WHERE resource_id = ANY ($1) AND ((resource_id, version) IN (SELECT resource_id, version FROM trimmed)) IS TRUE
-    """,
-)
+""")
 
 _log = Logger()
 
@@ -180,12 +146,10 @@ class PolicyStore:
 
     async def transact(self, work: Callable[[IPolicyTransaction], Awaitable[T]]) -> T:
         """See ``IPolicies``. Rows that came or went since they were read make the load a conflict, like one under way."""
-
-        async def run(transaction: Transaction) -> T:
-            return await work(_PolicyTransaction(transaction))
-
         try:
-            return await self._database.transact(run, statement_timeout=STATEMENT_TIMEOUT)
+            return await self._database.transact(
+                lambda transaction: work(_PolicyTransaction(transaction)), statement_timeout=STATEMENT_TIMEOUT
+            )
         except (UniqueViolation, ForeignKeyViolation) as violation:
             _log.info("A policy load met the changes of another: {why}", why=summary(violation))
             raise PolicyConflict from None
@@ -269,12 +233,7 @@ class _PolicyTransaction:
     async def record(self, version: PolicyVersion) -> int:
         """See ``IPolicyTransaction``."""
         ((number,),) = await self._transaction.fetch(
-            _RECORD,
-            str(version.policy),
-            version.text,
-            version.sha256,
-            str(version.loaded_by),
-            version.client_ip,
+            _RECORD, str(version.policy), version.text, version.sha256, str(version.loaded_by), version.client_ip
         )
         return int(number)
 

@@ -1,4 +1,4 @@
-"""Public keys of users, as PostgreSQL keeps them."""
+"""The store of the public keys of users on PostgreSQL."""
 
 from __future__ import annotations
 
@@ -13,9 +13,7 @@ from svc.model.query_results import Sealed
 from svc.storage.driver.database import Database, Statement
 
 #: The newest values of the keys whose ids are in a span.
-_NEWEST: Final = Statement(
-    "public_keys_newest",
-    f"""
+_NEWEST: Final = Statement.named("public_keys_newest")(f"""
     SELECT key.resource_id, value.sealed
     FROM (
         SELECT resource_id FROM resources WHERE resource_id >= $1::text AND resource_id < $2::text
@@ -24,8 +22,7 @@ _NEWEST: Final = Statement(
         SELECT sealed FROM secrets WHERE secrets.resource_id = key.resource_id ORDER BY version DESC LIMIT 1
     ) AS value
     ORDER BY key.resource_id
-    """,
-)
+""")
 
 # The schema makes this one.
 _KNOWN: Final = f"{INTERNAL_ACCOUNT}:public_key:health"
@@ -47,5 +44,5 @@ class PublicKeyStore:
         return await self._beneath(_KNOWN) == [(f"{_KNOWN}/known", b"known")]
 
     async def _beneath(self, name: str) -> list[tuple[str, Sealed]]:
-        """The keys whose ids begin with a name and a slash; ``0`` follows the slash in byte order."""
+        """Return the keys whose ids begin with a name and a slash; ``0`` follows the slash in byte order."""
         return [(key, Sealed(value)) for key, value in await self._database.fetch(_NEWEST, f"{name}/", f"{name}0")]

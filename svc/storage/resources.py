@@ -1,4 +1,4 @@
-"""Resources as PostgreSQL keeps them: who sees which, and who has a privilege on one."""
+"""The store of resources on PostgreSQL."""
 
 from __future__ import annotations
 
@@ -17,9 +17,7 @@ from svc.storage.sql import descriptions
 from svc.storage.sql.visibility import listing
 
 #: Members that are left out by the limit of one role are too many for the answer, too.
-_PERMITTED: Final = Statement(
-    "resource_permitted",
-    """
+_PERMITTED: Final = Statement.named("resource_permitted")("""
     WITH RECURSIVE permitted (role_id) AS (
         (
             SELECT owner_id FROM resources WHERE resource_id = $1::text
@@ -31,8 +29,7 @@ _PERMITTED: Final = Statement(
         FROM permitted
     )
     SELECT ARRAY(SELECT role_id FROM (SELECT role_id FROM permitted LIMIT $3) AS found ORDER BY role_id)
-    """,
-)
+""")
 
 
 @implementer(IResources)

@@ -1,9 +1,9 @@
-"""The store of roles on PostgreSQL: their access facts towards resources, and their members."""
+"""The store of roles on PostgreSQL."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Sequence
-from typing import Any, Final
+from typing import Final
 
 import attrs
 from zope.interface import implementer
@@ -33,14 +33,11 @@ from svc.storage.sql.access_facts import CURRENT, WITH_ACCESS_FACTS, access_fact
 from svc.storage.sql.record_limits import exceeding
 
 _ACCESS_FACTS: Final = Statement("access_facts", f"{WITH_ACCESS_FACTS} SELECT * FROM access_facts")
-
 _EXISTS: Final = Statement("role_exists", "SELECT EXISTS (SELECT FROM roles WHERE role_id = $1::text)")
 _PRESENT: Final = Statement("role_present", f"SELECT {CURRENT.format(number='$2', caller='$1::text')}")
 
 # Owners have the admin option, by which they are found among a million members.
-_ROLE: Final = Statement(
-    "role",
-    """
+_ROLE: Final = Statement.named("role")("""
     SELECT extract(epoch FROM created_at)::double precision, role.policy_id,
         role.role_id, member_id, admin_option, ownership, owner.policy_id
     FROM roles AS role LEFT JOIN LATERAL (
@@ -49,26 +46,20 @@ _ROLE: Final = Statement(
     ) AS owner ON true
     WHERE role.role_id = $1::text
     ORDER BY member_id
-    """,
-)
-
-_ADD: Final = Statement(
-    "member_add",
-    """
+""")
+_ADD: Final = Statement.named("member_add")("""
     INSERT INTO memberships (role_id, member_id, ownership, admin_option) VALUES ($1::text, $2::text, false, false)
     ON CONFLICT DO NOTHING RETURNING role_id
-    """,
-)
-_REMOVE: Final = Statement(
-    "member_remove",
-    "DELETE FROM memberships WHERE role_id = $1::text AND member_id = $2::text AND NOT ownership RETURNING role_id",
+""")
+_REMOVE: Final = Statement.named("member_remove")(
+    "DELETE FROM memberships WHERE role_id = $1::text AND member_id = $2::text AND NOT ownership RETURNING role_id"
 )
 
 Decide = Callable[[MemberReading], None]
 
 
 async def access_facts(asked: Database | Transaction, caller: Asker, resource: str) -> AccessFacts:
-    """Return how a caller stands towards a resource, given by its full id; be it within a transaction.
+    """Return a caller's access facts towards a resource, given by its full id; be it within a transaction.
 
     :raises CallerReplaced: see ``access_facts``, Note [The caller of a token].
     """
@@ -97,8 +88,7 @@ class RoleStore:
 
     async def role(self, role: RoleName) -> RoleReading | None:
         """See ``IRoles``."""
-        rows = await self._database.fetch(_ROLE, str(role))
-        if not rows:
+        if not (rows := await self._database.fetch(_ROLE, str(role))):
             return None
         created_at, policy = rows[0][:2]
         return RoleReading(created_at, policy, tuple(Membership(*row[2:]) for row in rows if row[3] is not None))
@@ -152,7 +142,7 @@ class RoleStore:
         try:
             return await self._database.transact(work)
         except ForeignKeyViolation:
-            there = _true(await self._database.fetch(_EXISTS, str(member)))
+            ((there,),) = await self._database.fetch(_EXISTS, str(member))
             raise RecordNotFound.of(role if there else member) from None
 
     async def remove_member(
@@ -170,7 +160,7 @@ class RoleStore:
 
 
 async def _weigh(transaction: Transaction, factory: RoleName) -> None:
-    """Return when a host factory has no more layers than it may."""
+    """Refuse more layers than a host factory may have."""
     most = RECORD_LIMITS.layers
     if await exceeding(transaction, RecordLimit.LAYERS, [str(factory)], most):
         raise InvalidParameter("member", f"'member': {factory} has {most} layers, and no record may have more")
@@ -180,9 +170,5 @@ async def _reading(transaction: Transaction, caller: Asker, role: RoleName, memb
     towards_role = await access_facts(transaction, caller, str(role))
     policy = towards_role.recorded_by
     over_policy = None if policy is None else await access_facts(transaction, caller, policy)
-    return MemberReading(towards_role, over_policy, _true(await transaction.fetch(_EXISTS, str(member))))
-
-
-def _true(rows: list[tuple[Any, ...]]) -> bool:
-    ((answer,),) = rows
-    return bool(answer)
+    ((exists,),) = await transaction.fetch(_EXISTS, str(member))
+    return MemberReading(towards_role, over_policy, exists)

@@ -1,4 +1,4 @@
-"""All that is sealed, read by key in batches: what a backup must open with."""
+"""All sealed values, read by key in batches, for the check of a backup."""
 
 from __future__ import annotations
 
@@ -15,34 +15,23 @@ from svc.storage.driver.database import Database, Statement
 #: How many values are read at a time; each may be as long as a request's body.
 BATCH: Final = 100
 
-_SECRETS: Final = Statement(
-    "sealed_secrets",
-    f"""
+_SECRETS: Final = Statement.named("sealed_secrets")(f"""
     SELECT resource_id, version, sealed FROM secrets
     WHERE (resource_id, version) > ($1::text, $2::integer) ORDER BY resource_id, version LIMIT {BATCH}
-    """,
-)
+""")
 _API_KEYS: Final = Statement(
-    "sealed_api_keys",
-    f"SELECT role_id, api_key FROM credentials WHERE role_id > $1::text ORDER BY role_id LIMIT {BATCH}",
+    "sealed_api_keys", f"SELECT role_id, api_key FROM credentials WHERE role_id > $1::text ORDER BY role_id LIMIT {BATCH}"
 )
-_PASSWORDS: Final = Statement(
-    "sealed_passwords",
-    f"""
+_PASSWORDS: Final = Statement.named("sealed_passwords")(f"""
     SELECT role_id, password FROM credentials
     WHERE role_id > $1::text AND password IS NOT NULL ORDER BY role_id LIMIT {BATCH}
-    """,
-)
-_CANDIDATES: Final = Statement(
-    "sealed_candidates",
-    f"""
+""")
+_CANDIDATES: Final = Statement.named("sealed_candidates")(f"""
     SELECT resource_id, candidate FROM expirations
     WHERE resource_id > $1::text AND candidate IS NOT NULL ORDER BY resource_id LIMIT {BATCH}
-    """,
-)
-_SIGNING_KEYS: Final = Statement(
-    "sealed_signing_keys",
-    f"SELECT key_id, account, sealed FROM signing_keys WHERE key_id > $1::text ORDER BY key_id LIMIT {BATCH}",
+""")
+_SIGNING_KEYS: Final = Statement.named("sealed_signing_keys")(
+    f"SELECT key_id, account, sealed FROM signing_keys WHERE key_id > $1::text ORDER BY key_id LIMIT {BATCH}"
 )
 _BEGUN: Final = Statement("sealed_begun", "SELECT to_regclass('schema_versions') IS NOT NULL")
 _VERSION: Final = Statement("sealed_version", "SELECT version FROM schema_versions ORDER BY version DESC LIMIT 1")
@@ -50,12 +39,12 @@ _VERSION: Final = Statement("sealed_version", "SELECT version FROM schema_versio
 
 @attrs.frozen
 class SealedStore:
-    """What is sealed in a database. What belongs to the program itself, in an account of its own, is not."""
+    """The sealed values of a database, without those in the program's own account."""
 
     _database: Database
 
     async def version(self) -> int:
-        """The version of the schema.
+        """Return the version of the schema.
 
         :raises StartRefused: there is none.
         """
@@ -65,27 +54,27 @@ class SealedStore:
         raise StartRefused("it holds no database of this program")
 
     async def secrets(self) -> AsyncIterator[tuple[str, int, Sealed]]:
-        """Every value: the full id of its variable or public key, its version, itself."""
+        """Yield every value: the full id of its variable or public key, its version, itself."""
         async for name, version, sealed in self._all(_SECRETS, "", 0):
             yield name, version, Sealed(sealed)
 
     async def api_keys(self) -> AsyncIterator[tuple[str, Sealed]]:
-        """Every API key: whose it is, and itself."""
+        """Yield every API key: its role, and itself."""
         async for role, sealed in self._all(_API_KEYS, ""):
             yield role, Sealed(sealed)
 
     async def passwords(self) -> AsyncIterator[tuple[str, Sealed]]:
-        """The hash of every password: whose it is, and itself."""
+        """Yield the hash of every password: its role, and itself."""
         async for role, sealed in self._all(_PASSWORDS, ""):
             yield role, Sealed(sealed)
 
     async def candidates(self) -> AsyncIterator[tuple[str, Sealed]]:
-        """Every value that a rotation may have put in force: the full id of its variable, and itself."""
+        """Yield every value that a rotation may have put in force: the full id of its variable, and itself."""
         async for name, sealed in self._all(_CANDIDATES, ""):
             yield name, Sealed(sealed)
 
     async def signing_keys(self) -> AsyncIterator[tuple[str, str, Sealed]]:
-        """Every signing key: its id, its account, itself."""
+        """Yield every signing key: its id, its account, itself."""
         async for key_id, account, sealed in self._all(_SIGNING_KEYS, ""):
             yield key_id, account, Sealed(sealed)
 

@@ -1,4 +1,4 @@
-"""Sealed values of variables and their versions, as PostgreSQL keeps them."""
+"""The store of the sealed values of variables on PostgreSQL."""
 
 from __future__ import annotations
 
@@ -18,6 +18,8 @@ from svc.storage.driver.columns import column
 from svc.storage.driver.database import Database, Statement, Transaction
 from svc.storage.events import record
 from svc.storage.sql.access_facts import CURRENT, HELD, WITH_ACCESS_FACTS, access_facts_of, administrators_of, identity
+
+Decide = Callable[[SecretReading], Sealed | None]
 
 #: How many versions of a value are kept (SEC-4).
 VERSIONS_KEPT: Final = 20
@@ -42,21 +44,16 @@ _READ: Final = f"""
 _ENDED: Final = (
     f"LEFT JOIN LATERAL (SELECT {ENDED_AT.format(value='secret', resource='$2')} AS ended_at OFFSET 0) AS ended ON true"
 )
-_READ_NEWEST: Final = Statement(
-    "secret_read_newest",
-    f"{_READ} (SELECT * FROM secrets WHERE resource_id = $2 ORDER BY version DESC LIMIT 1) AS secret ON true {_ENDED}",
+_READ_NEWEST: Final = Statement.named("secret_read_newest")(
+    f"{_READ} (SELECT * FROM secrets WHERE resource_id = $2 ORDER BY version DESC LIMIT 1) AS secret ON true {_ENDED}"
 )
-_READ_VERSION: Final = Statement(
-    "secret_read_version",
-    f"{_READ} (SELECT * FROM secrets WHERE resource_id = $2 AND version = $5::integer OFFSET 0) AS secret ON true {_ENDED}",
+_READ_VERSION: Final = Statement.named("secret_read_version")(
+    f"{_READ} (SELECT * FROM secrets WHERE resource_id = $2 AND version = $5::integer OFFSET 0) AS secret ON true {_ENDED}"
 )
 
-# Each is judged as by itself (``access_facts``, Note [Standing in one statement]), but for what is the same for many: what
-# the caller holds, and which owners' roles are among that. No value is looked at before it is known that all of them
-# together are few enough bytes.
-_READ_ALL: Final = Statement(
-    "secret_read_all",
-    f"""
+# Each is judged as by itself (``access_facts``, Note [Standing in one statement]), with what is the same for many read once.
+# No value is looked at before it is known that all of them together are few enough bytes.
+_READ_ALL: Final = Statement.named("secret_read_all")(f"""
     WITH RECURSIVE {HELD.format(caller="$1")},
     asked (asked_id, number, resource_exists, owner_id, policy_id) AS MATERIALIZED (
         SELECT listed.asked_id, number, found.resource_id IS NOT NULL, found.owner_id, found.policy_id
@@ -73,9 +70,7 @@ _READ_ALL: Final = Statement(
         CASE WHEN sum(size) OVER () <= $3::bigint AND ended_at IS NULL THEN (
             SELECT sealed FROM secrets WHERE secrets.resource_id = one.asked_id AND secrets.version = one.version
         ) END,
-        version,
-        NULL::text,
-        ended_at
+        version, NULL::text, ended_at
     FROM (
         SELECT
             caller_current, asked.*, coalesce(owns, false) AS owns,
@@ -89,33 +84,25 @@ _READ_ALL: Final = Statement(
             newest.*
         FROM asked CROSS JOIN caller LEFT JOIN owned ON owned.owner_id = asked.owner_id
         LEFT JOIN LATERAL (
-            SELECT
-                version, octet_length(sealed) AS size,
-                {ENDED_AT.format(value="secrets", resource="asked_id")} AS ended_at
+            SELECT version, octet_length(sealed) AS size, {ENDED_AT.format(value="secrets", resource="asked_id")} AS ended_at
             FROM secrets WHERE secrets.resource_id = asked_id ORDER BY version DESC LIMIT 1
         ) AS newest ON true
         OFFSET 0
     ) AS one
     ORDER BY number
-    """,
-)
+""")
 
 # What refers to the variable may be added meanwhile; deleting it must wait, and so must another writer.
-LOCK: Final = Statement(
-    "secret_lock",
-    f"""
+LOCK: Final = Statement.named("secret_lock")(f"""
     SELECT (
         SELECT value FROM annotations WHERE resource_id = $1 AND name = '{LIFETIME}'
             AND NOT EXISTS (SELECT FROM annotations WHERE resource_id = $1 AND name = '{ROTATOR}')
     )
     FROM resources WHERE resource_id = $1::text FOR NO KEY UPDATE
-    """,
-)
+""")
 
 # Whatever was decided about the value before is out of date. Annotations that nobody has looked at since come first.
-WRITE: Final = Statement(
-    "secret_write",
-    f"""
+WRITE: Final = Statement.named("secret_write")(f"""
     WITH added AS (
         INSERT INTO secrets (resource_id, version, sealed, expires_at)
         SELECT
@@ -132,19 +119,18 @@ WRITE: Final = Statement(
         WHERE resource_id = $1
     )
     SELECT version FROM added
-    """,
-)
+""")
 
 
 def span(duration: Duration | None) -> tuple[int | None, int | None, float | None]:
-    """A duration as the parameters of ``make_interval`` in a statement; nulls make it null."""
+    """Return a duration as the parameters of ``make_interval`` in a statement; nulls make it null."""
     return (None, None, None) if duration is None else (duration.months, duration.days, duration.seconds)
 
 
 @implementer(ISecrets)
 @attrs.frozen
 class SecretStore:
-    """Provides ``ISecrets`` on PostgreSQL; ``dialect`` says under which prefix the ``mime_type`` annotation stands."""
+    """Provides ``ISecrets`` on PostgreSQL; ``dialect`` has the prefix of the ``mime_type`` annotation."""
 
     _database: Database
     _dialect: Dialect
@@ -166,11 +152,7 @@ class SecretStore:
         return [_reading_of(row) for row in rows]
 
     async def write(
-        self,
-        caller: Asker,
-        variable: ResourceName,
-        decide: Callable[[SecretReading], Sealed | None],
-        trail: EventBatch | None = None,
+        self, caller: Asker, variable: ResourceName, decide: Decide, trail: EventBatch | None = None
     ) -> int | None:
         """See ``ISecrets``."""
 

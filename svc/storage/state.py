@@ -1,4 +1,4 @@
-"""What health asks of PostgreSQL."""
+"""The state of the database, as health asks for it."""
 
 from __future__ import annotations
 
@@ -20,16 +20,11 @@ _BEAT: Final = Statement("state_beat", "UPDATE heartbeat SET beaten_at = now()")
 _CANARY: Final = Statement("canary", "SELECT sealed FROM canary")
 _ADD_CANARY: Final = Statement("canary_add", "INSERT INTO canary (sealed) VALUES ($1::bytea) ON CONFLICT DO NOTHING")
 
-# A standby that has only just begun has replayed nothing: it stands where its copy of the primary ends. It asks for the log
-# from the beginning of a segment, and takes what comes before that for received: as long as it has replayed more, it has
-# received nothing since its start. See Note [Beats] in svc/storage/driver/replication.py.
-_POSITION: Final = Statement(
-    "state_position",
-    """
+# A standby that has only just begun asks for the log from the beginning of a segment, and takes what comes before that for
+# received: as long as it has replayed more, it has received nothing. See Note [Beats] in svc/storage/driver/replication.py.
+_POSITION: Final = Statement.named("state_position")("""
     SELECT
-        lsn::text,
-        pg_wal_lsn_diff(lsn, '0/0')::bigint,
-        standby,
+        lsn::text, pg_wal_lsn_diff(lsn, '0/0')::bigint, standby,
         CASE WHEN standby AND pg_last_wal_receive_lsn() >= lsn
             THEN pg_wal_lsn_diff(pg_last_wal_receive_lsn(), lsn)::bigint END,
         CASE WHEN standby THEN (
@@ -41,8 +36,7 @@ _POSITION: Final = Statement(
         FROM (SELECT pg_is_in_recovery() AS standby OFFSET 0) AS mode
         OFFSET 0
     ) AS log
-    """,
-)
+""")
 
 # The schema makes these. The caller's group has been given one privilege, and owns nothing.
 _ASKER: Final = RoleName(INTERNAL_ACCOUNT, "user", "health")
@@ -65,11 +59,9 @@ class DatabaseState:
         """See ``IDatabaseState``."""
 
         async def look(transaction: Transaction) -> bool:
-            rows = await transaction.fetch(_STANDBY)
-            if not rows:
-                raise StoreUnavailable("the database has lost the row that health writes")
-            ((standby, _),) = rows
-            return bool(standby)
+            for standby, _ in await transaction.fetch(_STANDBY):
+                return bool(standby)
+            raise StoreUnavailable("the database has lost the row that health writes")
 
         if not await self._database.look(look):
             await self._database.change(_BEAT)
@@ -87,7 +79,7 @@ class DatabaseState:
         return await self.canary()
 
     async def privilege_known(self) -> bool:
-        """See ``IDatabaseState``. What is asked is asked with the statement that real requests use."""
+        """See ``IDatabaseState``. It asks with the statement that real requests use."""
         return await access_facts(self._database, _ASKER, str(_ASKED)) == _KNOWN
 
     async def position(self) -> ReplicationPosition:

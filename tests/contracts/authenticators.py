@@ -127,7 +127,7 @@ class AuthenticatorsContract(Contract):
 
     @scenario
     async def test_edition_changes(self) -> None:
-        """The edition changes when one of the variables is declared, set, set again, removed, and made anew."""
+        """The edition changes when one of the variables is declared, set, set again, removed, and made again."""
         stores = await self.stores_with_account()
         issuer = resource(f"variable:{BRANCH}/issuer")
         editions = [await self._edition(stores)]
@@ -401,7 +401,7 @@ class AuthenticatorsContract(Contract):
 
     @scenario
     async def test_distrust(self) -> None:
-        """A key is distrusted until that is taken back, by whoever said so first; each change is another edition."""
+        """A key is distrusted until that is taken back, by the one who said so first; each change is another edition."""
         stores = await self.stores_with_account("other")
         await load(stores, authenticator())
         await load(stores, authenticator("other"), root_policy("other"))
@@ -470,7 +470,7 @@ class AuthenticatorsContract(Contract):
 
     @scenario
     async def test_all_is_forgotten(self) -> None:
-        """A webservice that is deleted and made anew was told nothing (AUTH-3)."""
+        """A webservice that is deleted and made again was told nothing (AUTH-3)."""
         stores = await self.stores_with_account()
         await load(stores, authenticator())
         number = await stores.operated.refresh(WEBSERVICE)

@@ -291,7 +291,7 @@ class DayContract(Contract):
 
     @scenario
     async def test_other_accounts(self) -> None:
-        """Who is of another account finds nothing of this one, whatever he may in his own."""
+        """A caller of another account finds nothing of this one, whatever it may in its own."""
         services, admin, _ = await self.loaded()
         await services.secrets.write(admin, VARIABLE, b"one")
         await services.make_account("other", "1other")

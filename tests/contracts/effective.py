@@ -35,7 +35,7 @@ class EffectiveContract(Contract):
 
     @scenario
     async def test_root(self) -> None:
-        """Of the root, the whole account is read, whoever recorded it, and nothing of another account (POL-75)."""
+        """Of the root, the whole account is read, of any policy, and nothing of another account (POL-75)."""
         stores = await self.stores_with_account("acct2", "acc")
         draft = Draft().define("policy:team", "user:bob@x-y", "variable:v", "layer:team/l")
         draft.grant("layer:team/l", "user:bob@x-y", admin=True).permit("variable:v", "layer:team/l", "read")
@@ -54,7 +54,7 @@ class EffectiveContract(Contract):
 
     @scenario
     async def test_unseen(self) -> None:
-        """A viewer is told nothing of resources that he doesn't see but of which kinds they are; of others, as ever
+        """A viewer is told nothing of resources that it doesn't see but of which kinds they are; of others, as ever
         (POL-80).
         """
         stores = await self.stores_with_account()

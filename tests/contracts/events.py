@@ -187,7 +187,7 @@ class EventsContract(Contract):
 
     @scenario
     async def test_an_account_that_goes(self) -> None:
-        """That an account was made or deleted is an event of whoever did it."""
+        """That an account was made or deleted is an event of the one who did it."""
         stores = await self.stores_with_account()
         made = trail(event("account", "create", account="new"))
         await stores.accounts.create("new", Sealed(b"key"), signing_key("new", "new-1"), made)

@@ -227,7 +227,7 @@ class ExpirationsContract(Contract):
 
     @scenario
     async def test_failures(self) -> None:
-        """Failures are counted, and told with the fault and the next moment; a value that is set begins anew (SEC-30)."""
+        """Failures are counted, and told with the fault and the next moment; a value that is set begins again (SEC-30)."""
         stores = await self.annotated(ROTATION)
         for count in (1, 2):
             due = await self.one(stores)

@@ -86,7 +86,7 @@ class ImpactContract(PolicyCase):
 
     @scenario
     async def test_stored(self) -> None:
-        """Rows with the asked keys are told with their stored values, whoever recorded them."""
+        """Rows with the asked keys are told with their stored values, of any policy."""
         stores = await self._team()
         asked = Rows(
             (ResourceRow("acct:host:team/h", ""), ResourceRow("acct:user:admin", ""), ResourceRow("acct:host:none", "")),

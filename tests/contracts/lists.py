@@ -280,7 +280,7 @@ class ListsContract(Contract):
 
     @scenario
     async def test_graph_is_seen_in_part(self) -> None:
-        """Of the graph a caller is told the pairs whose first he sees: that he owns, or has any privilege on (ROLE-31)."""
+        """Of the graph a caller is told the pairs whose first it sees: that it owns, or has any privilege on (ROLE-31)."""
         stores = await self._family()
         await load(stores, Draft().permit("group:a", "host:h", "look").permit("group:b", "group:out", "read"))
         seen = await self._graph(stores, role("host:h"), "host:h")
@@ -345,7 +345,7 @@ class ListsContract(Contract):
 
     @scenario
     async def test_remove_member(self) -> None:
-        """A grant is taken back whoever recorded it; that a member owns the role is none, and stays (ROLE-34)."""
+        """A grant is taken back of any policy; that a member owns the role is none, and stays (ROLE-34)."""
         stores = await self.stores_with_account()
         await load(stores, Draft().define("group:g", "user:u").grant("group:g", "user:u", "user:admin"))
         for name, found in (("user:u", True), ("user:u", False), ("user:admin", True), ("user:admin", False)):

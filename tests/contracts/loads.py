@@ -189,7 +189,7 @@ class LoadsContract(PolicyCase):
 
     @scenario
     async def test_restrictions_go_with_their_role(self) -> None:
-        """Who is deleted and made anew is not restricted."""
+        """A role that is deleted and made again is not restricted."""
         stores = await self._team()
         restriction = RestrictionRow("acct:host:team/h", "10.0.0.0/8")
         await change(stores, Changes(create=Rows(restrictions=(restriction,))), TEAM)
@@ -221,7 +221,7 @@ class LoadsContract(PolicyCase):
 
     @scenario
     async def test_public_keys_go_with_their_user(self) -> None:
-        """Whoever is given a deleted user's name doesn't inherit his public keys; the keys of others stay (KEY-7)."""
+        """A user with a deleted user's name doesn't inherit its public keys; the keys of others stay (KEY-7)."""
         stores = await self._team()
         mine = ["public_key:user/bob/laptop", "public_key:user/bob/a/b"]
         others = ["public_key:user/bobby/laptop", "public_key:user/bob0/x", "public_key:users/bob/x", "public_key:user/bob"]
@@ -235,7 +235,7 @@ class LoadsContract(PolicyCase):
 
     @scenario
     async def test_delete_owner(self) -> None:
-        """What a role owned goes with it, and so on, whoever recorded it: nobody logs in as any of it (POL-45)."""
+        """What a role owned goes with it, and so on, of any policy: nobody logs in as any of it (POL-45)."""
         stores = await self._team()
         draft = Draft().define("policy:p", "group:vip", "user:left").define("host:p/h", "group:p/g", owner="policy:p")
         draft.define("host:deep", "variable:deep", owner="group:p/g").grant("group:vip", "host:p/h", "host:deep")

@@ -258,7 +258,7 @@ class PoliciesContract(PolicyCase):
 
     @scenario
     async def test_not_grantable(self) -> None:
-        """A role may be granted by who holds it with admin option, whatever else he may (POL-58)."""
+        """A role may be granted by one that holds it with admin option, whatever else it may (POL-58)."""
         stores = await self._team()
         await load(stores, Draft().define("group:mine", owner="user:outsider"), role("policy:other"))
         draft = Draft().define("group:lead", "user:lead", "user:updater", "user:member").grant("group:lead", "user:lead")
@@ -496,7 +496,7 @@ class PoliciesContract(PolicyCase):
 
     @scenario
     async def test_existing(self) -> None:
-        """Resources exist of whatever kind, recorded by whomever; a name that differs in case is another."""
+        """Resources exist of whatever kind, recorded by any policy; a name that differs in case is another."""
         stores = await self._team()
         there = {"user:admin", "host:team/h", "variable:team/v", "policy:root"}
         self.assertEqual(

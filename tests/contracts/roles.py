@@ -82,7 +82,7 @@ class RolesContract(Contract):
 
     @scenario
     async def test_owner(self) -> None:
-        """An owner owns, and so does whoever holds its role through others (ROLE-2)."""
+        """An owner owns, and so does one that holds its role through others (ROLE-2)."""
         stores = await self.stores_with_account()
         draft = (
             Draft()

@@ -189,7 +189,7 @@ class SecretsContract(Contract):
 
     @scenario
     async def test_deleted(self) -> None:
-        """The values of a variable go with it, and one of the same name begins anew (SEC-4)."""
+        """The values of a variable go with it, and one of the same name begins again (SEC-4)."""
         stores = await self.stores_with_account()
         await load(stores, Draft().define("variable:v"))
         await stores.secrets.write(ADMIN, VARIABLE, always(b"value"))

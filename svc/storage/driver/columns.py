@@ -1,7 +1,6 @@
 """Many rows as the parameters of one statement: each column an array, in PostgreSQL's text form.
 
-The driver would write a list as ``ARRAY['…', '…']``, an expression per element: 36,000 annotations take the server 400 ms to
-read that way, and 40 ms as the one literal made here.
+The driver would write a list as ``ARRAY['…', '…']``, which takes the server ten times as long to read as one literal.
 """
 
 from __future__ import annotations
@@ -14,9 +13,7 @@ from svc.storage.driver.database import Statement, Transaction
 
 #: How many rows go into one statement: as many as the reactor can write down in about 5 ms.
 BATCH: Final = 5000
-
-#: How much text goes into one statement, in characters, unless a single row has more: what is written down is held several
-#: times over until it is sent.
+#: How many characters go into one statement, unless a single row has more: they are held several times over until sent.
 TEXT: Final = 2_000_000
 
 
@@ -28,8 +25,7 @@ def column(values: Iterable[str | bytes | bool]) -> str:
 def rows_of(*types: str) -> str:
     """Return SQL for a ``FROM``: the rows whose columns are the parameters ``$1``, ``$2`` …, arrays of these types.
 
-    PostgreSQL takes an array for ten rows, and a limit that it can't foresee for a tenth of them: of a single row it thinks
-    that it is best looked up, in tables of any size.
+    PostgreSQL takes an array for ten rows, and an unknown limit for a tenth of them: a single row is best looked up.
     """
     columns = ", ".join(f"${number}::{element}[]" for number, element in enumerate(types, start=1))
     return f"(SELECT * FROM unnest({columns}) LIMIT cardinality($1))"

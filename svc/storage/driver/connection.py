@@ -2,25 +2,24 @@
 
 Note [A session stays in the reactor]
 
-txpostgres runs each statement through a cursor that takes the connection's place in the reactor and gives it back: four
-changes to the set of watched sockets and two turns of the reactor for one round trip (``python -m bench driver``).
-:class:`Session` is a txpostgres connection while it connects; from then on it is watched all the time, and an answer fires
-its Deferred in the turn in which it arrives. What the reactor watches is a duplicate of libpq's file descriptor: libpq
-closes its own the moment it sees the connection fail, and a reactor that still watched that number would take the next
-socket with the same number for this one.
+txpostgres takes a connection out of the reactor and puts it back for each statement, in two turns (``python -m bench
+driver``). :class:`Session` is a txpostgres connection while it connects; from then on it is watched all the time, and an
+answer fires its Deferred in the turn in which it arrives. The reactor watches a duplicate of libpq's file descriptor: libpq
+closes its own the moment the connection fails, and a reactor that still watched that number would take the next socket with
+the same number for this one.
 
 Note [Lost sessions]
 
-A session is lost for good, whatever the reason: the server closed it, gave no answer in time, or the session was left in the
-middle of a statement. It is closed and never lent again, so that no caller gets the answer to another's statement. It may
-have been about to commit, so nothing is sent a second time. The server process behind it may go on with the statement: its
-owner ends it (Note [Ended, not cancelled] in ``database``).
+A session is lost for good, whatever the reason: it is closed and never lent again, so that no caller gets the answer to
+another's statement. It may have been about to commit, so nothing is sent a second time. The server process behind it may go
+on with the statement: its owner ends it (Note [Ended, not cancelled] in ``database``).
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, Final
 
 import psycopg2
@@ -36,7 +35,6 @@ from svc.storage.driver.shield import shielded
 
 #: What a parameter may be. Anything else, psycopg2's own SQL fragments above all, is refused.
 _PARAMETER_TYPES: Final = frozenset({str, bytes, int, float, bool, type(None), list})
-
 #: What a statement returns.
 Fetched = list[tuple[Any, ...]]
 
@@ -64,9 +62,8 @@ class Session(txpostgres.Connection):  # type: ignore[misc]  # txpostgres is unt
         self.lost = False
         #: Statements that this session has prepared, by name.
         self.prepared: dict[str, object] = {}
-        #: How long a statement may go unanswered, in seconds.
         self.patience = patience
-        #: Whether it was lost while a statement was under way, with which the server may go on.
+        #: Whether it was lost during a statement, with which the server may go on.
         self.interrupted = False
         self._descriptor = -1
         self._cursor: Any = None
@@ -104,11 +101,6 @@ class Session(txpostgres.Connection):  # type: ignore[misc]  # txpostgres is unt
         return int(self._cursor.rowcount)
 
     @property
-    def command(self) -> str:
-        """Return what the server says that the last statement did, such as ``COMMIT``."""
-        return str(self._cursor.statusmessage)
-
-    @property
     def process(self) -> int:
         """Return the id of the server's process that serves it."""
         return int(self._connection.get_backend_pid())
@@ -121,17 +113,16 @@ class Session(txpostgres.Connection):  # type: ignore[misc]  # txpostgres is unt
 
     @property
     def clean(self) -> bool:
-        """Tell whether it is open, outside any transaction, with no statement under way."""
+        """Return whether it is open, outside any transaction, with no statement under way."""
         idle = psycopg2.extensions.TRANSACTION_STATUS_IDLE
         return not self.lost and self._answer is None and self._connection.get_transaction_status() == idle
 
     def run(
         self, sql: str, parameters: Sequence[object] = (), finish: Callable[[Session], None] | None = None
     ) -> Deferred[Fetched]:
-        """Run one statement; its rows are empty when it returns none.
+        """Run one statement to its end, though the Deferred be cancelled; its rows are empty when it returns none.
 
-        The Deferred can be cancelled, the statement cannot: it runs to its end. ``finish`` is called with this session when
-        it can be used again, just before the rows are delivered; it is not called when the session is lost.
+        ``finish`` is called with this session when it can be used again, just before the rows are delivered.
 
         :raises TypeError: a parameter has a type that is not allowed.
         """
@@ -149,15 +140,15 @@ class Session(txpostgres.Connection):  # type: ignore[misc]  # txpostgres is unt
             if reason is error:
                 raise
             raise reason from error
-        self._waited = 0.0
-        self._finish = finish
+        self._waited, self._finish = 0.0, finish
         answer: Deferred[Fetched] = Deferred()
         self._answer = answer
-        self._flush(answer)
+        # What is answered by then is delivered in the next turn, not before this has returned.
+        self._poll(partial(self.reactor.callLater, 0, self._end))
         return answer
 
     def answers(self) -> bool:
-        """Tell whether the connection is still open, without sending anything; a closed one is lost."""
+        """Return whether the connection is still open, without sending anything; a closed one is lost."""
         try:
             self._connection.poll()
             if self._connection.notices:
@@ -211,7 +202,7 @@ class Session(txpostgres.Connection):  # type: ignore[misc]  # txpostgres is unt
             # Not the connection's own, which would watch one socket of libpq's while libpq already tries the next.
             txpostgres._PollingMixin.doRead(self)
         else:
-            self._advance()
+            self._poll(self._end)
 
     def doWrite(self) -> None:  # noqa: N802  # the name is Twisted's
         """Send the rest of a statement, now that there is room."""
@@ -219,7 +210,7 @@ class Session(txpostgres.Connection):  # type: ignore[misc]  # txpostgres is unt
             super().doWrite()
         elif self._descriptor >= 0:
             self.reactor.removeWriter(self)
-            self._advance()
+            self._poll(self._end)
 
     def connectionLost(self, reason: Failure) -> None:
         """Lose the session: the reactor has seen the other side close, or an error."""
@@ -228,29 +219,17 @@ class Session(txpostgres.Connection):  # type: ignore[misc]  # txpostgres is unt
         else:
             self.drop(StoreUnavailable(reason.getErrorMessage()))
 
-    def _flush(self, answer: Deferred[Fetched]) -> None:
-        """Send what did not fit. What is answered by then is delivered in the next turn, not before ``run`` has returned."""
+    def _poll(self, end: Callable[[Deferred[Fetched] | None, Exception | None], object]) -> None:
+        """Send what did not fit, or read PostgreSQL's answer or a part of it; ``end`` is called with what came of it."""
         try:
             state = self._connection.poll()
         except Exception as error:  # whatever it is, it is what became of the statement
-            self.reactor.callLater(0, self._end, answer, error)
+            end(self._answer, error)
         else:
             if state == psycopg2.extensions.POLL_WRITE:
                 self.reactor.addWriter(self)
             elif state == psycopg2.extensions.POLL_OK:
-                self.reactor.callLater(0, self._end, answer, None)
-
-    def _advance(self) -> None:
-        """Read PostgreSQL's answer, or a part of it."""
-        try:
-            state = self._connection.poll()
-        except Exception as error:  # as above
-            self._end(self._answer, error)
-        else:
-            if state == psycopg2.extensions.POLL_WRITE:
-                self.reactor.addWriter(self)
-            elif state == psycopg2.extensions.POLL_OK:
-                self._end(self._answer, None)
+                end(self._answer, None)
 
     def _end(self, answer: Deferred[Fetched] | None, error: Exception | None) -> None:
         """Deliver the result of the statement that ``answer`` waits for; ``None`` means that PostgreSQL spoke unasked."""

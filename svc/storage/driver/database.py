@@ -1,23 +1,19 @@
 """The database: single statements, and transactions of several, on a pool of sessions with PostgreSQL.
 
-PostgreSQL may come and go. While it is away every call fails soon with ``StoreUnavailable``; when it is back, calls succeed
-again. Nothing that was sent is sent again, except that a transaction, or single statement, which PostgreSQL rolled back for
-its conflict with another one, or with the replay of a standby's log, is run again from the start.
+While PostgreSQL is away every call fails soon with ``StoreUnavailable``. Nothing that was sent is sent again, except that a
+transaction or statement which PostgreSQL rolled back for a conflict, with another or with a standby's replay, is run again.
 
-Note [Readings and writes]. A primary with a synchronous standby lets a COMMIT wait for it, without end. So writes have a few
-sessions of their own, which may all wait, and readings never stand behind them. PostgreSQL itself refuses to write in the
-sessions for readings, so that no statement gets there by mistake.
+Note [Readings and writes]. A COMMIT may wait for a synchronous standby without end. So writes have a few sessions of their
+own, and readings never stand behind them. PostgreSQL itself refuses to write in the sessions for readings.
 
-Note [Ended, not cancelled]. Who waits for a COMMIT gives up after a while, and its session with it. The process of
-PostgreSQL that served it notices nothing, and waits on: another session has it terminated, and only when it is gone a new
-one takes its place, so that there never are more of them than sessions for writing. It isn't cancelled: PostgreSQL would
-call that a success.
+Note [Ended, not cancelled]. A session that waits for a COMMIT is given up after a while, but its server process waits on:
+another session has it terminated, and only when it is gone a new one takes its place, so that there never are more of them
+than sessions for writing. It isn't cancelled: PostgreSQL would call that a success.
 
 Note [Unknown outcomes]. A COMMIT that isn't answered may have happened. So may one that is answered with a warning: that is
-how PostgreSQL says that somebody cancelled its wait, and that what was committed has not reached the standby. Which warning
-it is can't be told, since it comes in the language of the server; so each one counts. And who changes nothing, because what
-he wants is there already, has it perhaps from a COMMIT of unknown outcome: he writes a record that says nothing, whose
-COMMIT waits like any other. A success thus always means that all it rests on is where it should be.
+how PostgreSQL says that its wait was cancelled, and that what was committed has not reached the standby. Warnings come in
+the language of the server, so each one counts. And a transaction that changes nothing may rest on a COMMIT of unknown
+outcome: it writes a record that says nothing, for which its own COMMIT waits like any other.
 """
 
 from __future__ import annotations
@@ -25,8 +21,9 @@ from __future__ import annotations
 import re
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextlib import suppress
+from functools import partial
 from random import random
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Self, TypeVar
 
 import attrs
 from twisted.application.service import Service
@@ -44,23 +41,17 @@ from svc.storage.driver.pool import Pool
 from svc.storage.driver.shield import shielded
 
 T = TypeVar("T")
-
 #: How much longer than the statement time-out the server's word that it struck may take to arrive, in seconds.
 GRACE: Final = 1.0
-
 #: How often a transaction is run, at most, before its conflicts with others make it fail.
 ATTEMPTS: Final = 3
-
 #: How long to wait before a transaction is run again, so that the one it met can end; in seconds, times the attempts made.
 CONFLICT_PAUSE: Final = 0.05
-
 #: How much longer than usual a COMMIT may take at most, in seconds: no longer than what it commits took.
 LONGEST_COMMIT: Final = 60.0
-
 #: How long the end of processes that were given up is waited for: the time between two looks, in seconds, and their number.
 GLANCE: Final = 0.05
 GLANCES: Final = 40
-
 #: Says nothing, and has the COMMIT wait for its record, where a transaction has written nothing (Note [Unknown outcomes]).
 _COMMIT: Final = """
     SELECT pg_logical_emit_message(true, 'svc', '')
@@ -91,6 +82,11 @@ class Statement:
     preparation: str = attrs.field(init=False, repr=False, eq=False)
     execution: str = attrs.field(init=False, repr=False, eq=False)
 
+    @classmethod
+    def named(cls, name: str) -> Callable[[str], Self]:
+        """Return the constructor for a statement with this name, which takes its SQL alone."""
+        return partial(cls, name)
+
     @preparation.default
     def _preparation(self) -> str:
         return f"PREPARE {self.name} AS {self.sql}"
@@ -114,7 +110,7 @@ class Transaction:
     async def execute(self, sql: str, parameters: Sequence[object] = ()) -> int:
         """Run a statement that is not prepared, with ``%s`` where parameters go; return the number of rows it touched.
 
-        Without parameters a ``%`` is only that, and several statements may stand in ``sql``, parted by semicolons.
+        Without parameters a ``%`` is only that, and ``sql`` may have several statements, parted by semicolons.
         """
         session = self._current()
         await session.run(sql, parameters)
@@ -134,11 +130,10 @@ class Database(Service):
     """Run statements and transactions on pools of sessions with PostgreSQL.
 
     :param dsn: a URL or a string of ``key=value`` pairs, as libpq reads it.
-    :param pool_size: how many connections are held for readings.
-    :param writers: how many are held for transactions that write; as many unless it is given.
+    :param pool_size: how many connections are held for readings, and without ``writers`` as many again for writes.
     :param statement_timeout: how long PostgreSQL may work on one statement, in seconds.
     :param first_wait: how long :meth:`connected` waits for PostgreSQL, in seconds.
-    :param chance: returns random numbers of [0, 1), by which pauses before further attempts differ.
+    :param chance: see :func:`svc.storage.driver.pool.pauses`.
     :raises ConfigurationInvalid: the DSN cannot be read.
     """
 
@@ -158,7 +153,7 @@ class Database(Service):
         self._first_wait = first_wait
         self._chance = chance
         self._patience = statement_timeout + GRACE
-        #: Processes of PostgreSQL's that sessions left behind in the middle of a statement, and when each had started.
+        #: The server processes that sessions left behind in the middle of a statement, with the start of each.
         self._left: set[tuple[int, str]] = set()
 
         def pool(connect: Callable[[Callable[[Exception], None]], Coroutine[Any, Any, Session]], size: int) -> Pool[Session]:
@@ -237,9 +232,8 @@ class Database(Service):
     async def transact(self, work: Callable[[Transaction], Awaitable[T]], *, statement_timeout: float | None = None) -> T:
         """Run ``work`` in one transaction and return its result: all of it happens, or, when it raises, nothing.
 
-        Cancelled, it runs to its end unheard (Note [Shielded transactions]), or does not begin. ``work`` is run again when
-        PostgreSQL rolls it back for a conflict with another transaction, so that what it does beside asking the
-        transaction must bear repeating.
+        Cancelled, it runs to its end unheard (Note [Shielded transactions]), or does not begin. ``work`` must bear being
+        repeated: it is run again when PostgreSQL rolls it back for a conflict with another transaction.
 
         :param statement_timeout: seconds that each statement of this transaction may take, instead of the usual ones.
         :raises StoreUnavailable: PostgreSQL cannot be asked now; nothing has happened.
@@ -340,11 +334,10 @@ class Database(Service):
                 raise OutcomeUnknown(f"a COMMIT was not answered: {refusal.why}") from None
             await _roll_back(session)
             raise
-        except TransactionAborted:
+        except Exception as error:
             await _roll_back(session)
-            raise RuntimeError("a statement failed, its transaction went on, and PostgreSQL rolled it back") from None
-        except Exception:
-            await _roll_back(session)
+            if isinstance(error, TransactionAborted):
+                raise RuntimeError("a statement failed, its transaction went on, and PostgreSQL rolled it back") from None
             raise
         if notices := session.take_notices():
             raise OutcomeUnknown(f"PostgreSQL answered a COMMIT with a warning: {notices[0]}")
@@ -391,7 +384,7 @@ async def _look(session: Session, _: float) -> None:
 
 
 async def _roll_back(session: Session) -> None:
-    """Undo what can be undone. A session that cannot be told to is dropped by its owner, and the server rolls back."""
+    """Roll back, as far as that works: otherwise the session is dropped by its owner, and the server rolls back."""
     if not session.lost and not session.clean:
         with suppress(StoreUnavailable, StatementFailed):
             await session.run("ROLLBACK")

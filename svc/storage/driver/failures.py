@@ -1,8 +1,7 @@
 """Translate errors of PostgreSQL and of psycopg2 into those of the domain.
 
-Whatever means "not now" becomes ``StoreUnavailable`` and a refused write ``StoreReadOnly``. What says something about
-the data passes as it is, for the module that knows what it means: :data:`UniqueViolation` and its like are here so that no
-other module needs to know the driver. The rest is a bug, and passes too.
+Errors that mean "not now" become ``StoreUnavailable``, and a refused write ``StoreReadOnly``. Others pass as they are: those
+about the data have names here, so that no other module needs to know the driver, and the rest are bugs.
 """
 
 from __future__ import annotations
@@ -16,30 +15,22 @@ from svc.model.errors import StoreReadOnly, StoreUnavailable
 
 #: A row with that key exists; SQLSTATE 23505.
 UniqueViolation: Final[type[Exception]] = sqlstates.UniqueViolation
-
 #: A row that is referred to does not exist, or one that is deleted is referred to; SQLSTATE 23503.
 ForeignKeyViolation: Final[type[Exception]] = sqlstates.ForeignKeyViolation
-
 #: Somebody else holds a lock that was asked for with ``NOWAIT`` or under a ``lock_timeout``; SQLSTATE 55P03.
 LockNotAvailable: Final[type[Exception]] = sqlstates.LockNotAvailable
-
 #: A statement came after one that had failed in the same transaction; SQLSTATE 25P02.
 TransactionAborted: Final[type[Exception]] = sqlstates.InFailedSqlTransaction
-
 #: Any of them, and every other that PostgreSQL says about a statement and that :func:`translated` lets pass.
 StatementFailed: Final[type[Exception]] = psycopg2.Error
 
 _READ_ONLY: Final = "25006"
-
 #: Serialization failure, and deadlock detected.
 _CONTENTION: Final = frozenset({"40001", "40P01"})
-
 #: Query cancelled (so ends the statement time-out); sessions that PostgreSQL ended for their idleness or length.
 _UNAVAILABLE: Final = frozenset({"57014", "25P03", "25P04"})
-
 #: Classes: connection exception, insufficient resources, operator intervention, system error.
 _UNAVAILABLE_CLASSES: Final = frozenset({"08", "53", "57", "58"})
-
 #: What a prepared statement raises that another session's migration, or a connection pooler, has taken the ground from:
 #: feature not supported ("cached plan must not change result type"), and invalid statement name.
 _STALE: Final = frozenset({"0A000", "26000"})
@@ -62,10 +53,10 @@ def translated(error: Exception) -> Exception:
 
 
 def ends_session(error: Exception) -> bool:
-    """Tell whether ``error`` ends the session that raised it.
+    """Return whether ``error`` ends the session that raised it.
 
-    So it is when the server said that it ends it, when its prepared statements are stale, and when it was not the server
-    that spoke: then the connection is gone, or what it would say next cannot be known.
+    It does when the server says so, when prepared statements are stale, and when it was not the server that spoke: then the
+    connection is gone, or what it would say next cannot be known.
     """
     if not isinstance(error, psycopg2.Error):
         return False

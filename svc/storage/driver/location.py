@@ -2,14 +2,14 @@
 
 Note [Names before connecting]
 
-libpq looks a host's name up while it blocks its caller, which here is the reactor. So names are resolved first, by the
-reactor's resolver, and handed over as ``hostaddr`` beside ``host``, which the check of a TLS certificate still needs.
+libpq would block the reactor while it looks a name up. So the reactor resolves names first, and hands them over as
+``hostaddr`` beside ``host``, which the check of a TLS certificate still needs.
 """
 
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, Final
 
 import psycopg2
@@ -20,14 +20,8 @@ from svc.net.lookup import resolved
 
 #: How long a transaction may hold its locks while this side says nothing, in seconds: it hangs, or its machine sleeps.
 IDLE_IN_TRANSACTION: Final = 30.0
-
 #: What libpq is told unless the DSN says otherwise: to notice a peer that vanished within a minute.
-_DEFAULTS: Final = {
-    "application_name": "svc",
-    "keepalives_idle": "30",
-    "keepalives_interval": "10",
-    "keepalives_count": "3",
-}
+_DEFAULTS: Final = {"application_name": "svc", "keepalives_idle": "30", "keepalives_interval": "10", "keepalives_count": "3"}
 
 
 def milliseconds(seconds: float) -> int:
@@ -80,27 +74,19 @@ class Location:
         if "hostaddr" in parameters or not any(map(_is_name, hosts)):
             return parameters
         ports = parameters.get("port", "").split(",")
-        if len(ports) == 1:
-            ports *= len(hosts)
         found = [
             (host, address, port)
-            for host, port in zip(hosts, ports, strict=False)
-            for address in (await self._addresses(host) if _is_name(host) else [""])
+            for host, port in zip(hosts, ports * len(hosts) if len(ports) == 1 else ports, strict=False)
+            for address in (await resolved(self._reactor.nameResolver, host) if _is_name(host) else [""])
         ]
         if not found:
             raise StoreUnavailable(f"the database's host name has no address: {', '.join(filter(_is_name, hosts))}")
-        names = ("host", "hostaddr", "port")
-        return {
-            **parameters,
-            **{name: ",".join(column) for name, column in zip(names, zip(*found, strict=True), strict=True)},
-        }
-
-    async def _addresses(self, name: str) -> Sequence[str]:
-        return await resolved(self._reactor.nameResolver, name)
+        columns = (",".join(column) for column in zip(*found, strict=True))
+        return {**parameters, **dict(zip(("host", "hostaddr", "port"), columns, strict=True))}
 
 
 def _is_name(host: str) -> bool:
-    """Tell whether a host is to be looked up: it is no address and no socket."""
+    """Return whether a host is to be looked up: it is no address and no socket."""
     if not host or host.startswith(("/", "@")):
         return False
     try:

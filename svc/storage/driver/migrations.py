@@ -1,7 +1,6 @@
 """Numbered SQL files, applied in order, each once, each with its record in one transaction.
 
-Servers that start at once wait for each other at an advisory lock, and find the work done. A standby is never written to: it
-receives the schema from its primary.
+Servers that start at once wait for each other at an advisory lock. A standby receives the schema from its primary.
 """
 
 from __future__ import annotations
@@ -9,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Mapping, Sequence
+from functools import partial
 from importlib import resources
 from typing import Final
 
@@ -21,29 +21,17 @@ from svc.storage.driver.failures import StatementFailed, summary
 
 #: The key of the advisory lock, ``svc`` and a blank in ASCII, then 1: of this program, for this purpose.
 _LOCK: Final = 0x7376632000000001
-
 #: How long one statement of a migration may take, and the wait for another server's, in seconds.
 STATEMENT_TIMEOUT: Final = 3600.0
-
 _FILE = re.compile(r"([0-9]{4})_[a-z0-9_]+\.sql")
-
-_SURROUNDINGS: Final = Statement(
-    "migration_surroundings",
-    """
-    SELECT pg_is_in_recovery(), to_regclass('schema_versions') IS NOT NULL, current_setting('server_encoding')
-    """,
+_SURROUNDINGS: Final = Statement.named("migration_surroundings")(
+    "SELECT pg_is_in_recovery(), to_regclass('schema_versions') IS NOT NULL, current_setting('server_encoding')"
 )
-
 _APPLIED: Final = Statement("migration_applied", "SELECT version, name, sha256 FROM schema_versions ORDER BY version")
-
 _RECORD: Final = Statement("migration_record", "INSERT INTO schema_versions (version, name, sha256) VALUES ($1, $2, $3)")
-
 _VERSIONS_TABLE: Final = """
     CREATE TABLE IF NOT EXISTS schema_versions (
-        version integer PRIMARY KEY,
-        name text NOT NULL,
-        sha256 text NOT NULL,
-        applied_at timestamptz NOT NULL DEFAULT now()
+        version integer PRIMARY KEY, name text NOT NULL, sha256 text NOT NULL, applied_at timestamptz NOT NULL DEFAULT now()
     )
 """
 
@@ -88,21 +76,15 @@ async def migrate(database: Database, wanted: Sequence[Migration] | None = None)
     """Bring the schema up to date and return its version.
 
     :param wanted: the migrations to have been applied, instead of :func:`packaged` ones.
-    :raises StartRefused: the schema is newer than this program, or other files made it, or PostgreSQL does not let it be
-        changed.
+    :raises StartRefused: the schema is newer than this program, or of other files, or PostgreSQL refuses to change it.
     :raises StandbyBehind: it is too old, and this is a standby, to which its primary has yet to send a newer one.
     :raises StoreUnavailable: PostgreSQL went away; each migration that was applied by then stays.
     """
     migrations = packaged() if wanted is None else wanted
 
-    async def look(transaction: Transaction) -> bool:
-        return await _complete(transaction, migrations)
-
-    async def step(transaction: Transaction) -> Migration | None:
-        return await _apply_next(transaction, migrations)
-
+    step = partial(_apply_next, migrations=migrations)
     try:
-        if not await database.look(look):
+        if not await database.look(partial(_complete, migrations=migrations)):
             while (applied := await database.transact(step, statement_timeout=STATEMENT_TIMEOUT)) is not None:
                 _log.info("Migration {name} was applied", name=applied.name)
     except (StatementFailed, StoreReadOnly) as error:
@@ -114,7 +96,7 @@ async def migrate(database: Database, wanted: Sequence[Migration] | None = None)
 
 
 async def _complete(transaction: Transaction, migrations: Sequence[Migration]) -> bool:
-    """Tell whether all migrations are applied, without a lock and without writing; refuse a schema that is too new."""
+    """Return whether all migrations are applied, without a lock and without writing; refuse a schema that is too new."""
     ((standby, begun, encoding),) = await transaction.fetch(_SURROUNDINGS)
     if encoding != "UTF8":
         raise StartRefused(f"the database's encoding is {encoding}: create it with ENCODING 'UTF8'")
@@ -141,10 +123,7 @@ async def _apply_next(transaction: Transaction, migrations: Sequence[Migration])
 
 
 def _version(applied: Sequence[tuple[int, str, str]], migrations: Sequence[Migration]) -> int:
-    """Return how many migrations are applied.
-
-    :raises StartRefused: what is recorded as applied is not what this program would have applied.
-    """
+    """Return how many migrations are applied; refuse records of other ones."""
     if len(applied) > len(migrations):
         raise StartRefused(
             f"the database's schema is at version {applied[-1][0]}, and this program knows it up to {len(migrations)}:"

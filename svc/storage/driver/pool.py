@@ -2,14 +2,13 @@
 
 Note [Patience]
 
-One number of seconds bounds every wait: for a connection to open, for a session to come free, for a statement to be answered
-by a server that hangs. The last two are not read off a clock but counted in beats, in each of which the reactor has turned:
-a process that was itself suspended, and finds all its answers waiting, does not take them for late.
+One number of seconds bounds every wait: for a connection to open, a session to come free, a statement to be answered. The
+last two are counted in beats of the reactor, so that a process that was itself suspended doesn't take its answers for late.
 
 Note [One tries]
 
-Once an attempt to connect has failed, one place alone is tried on, and soon: the others wait until that has succeeded, and
-follow at once. So a database that is back is noticed within half a second, and one that is in trouble isn't stormed.
+Once an attempt to connect has failed, one place alone is tried on, and soon; the others follow when that has succeeded. So a
+database that is back is noticed within half a second, and one that is in trouble isn't stormed.
 """
 
 from __future__ import annotations
@@ -31,13 +30,10 @@ from svc.storage.driver.failures import summary
 
 #: Time between two looks at what waits, in seconds.
 BEAT: Final = 0.25
-
-#: Longest pause between two attempts to connect, in seconds. A session that lived as long makes the pauses begin anew.
+#: Longest pause between two attempts to connect, in seconds. A session that lived as long makes the pauses begin again.
 LONGEST_PAUSE: Final = 0.5
-
 #: How many callers may wait for a session at a time.
 QUEUE_LIMIT: Final = 1000
-
 _CLOSED: Final = "the service is stopping, or was not started"
 
 _log = Logger()
@@ -46,12 +42,10 @@ _log = Logger()
 class Lendable(Protocol):
     """A session, as far as the pool needs it."""
 
-    @property
-    def lost(self) -> bool:
-        """Tell whether the session is lost."""
+    lost: bool
 
     def answers(self) -> bool:
-        """Tell whether the session is still open, without asking the server; a closed one is lost."""
+        """Return whether the session is still open, without asking the server; a closed one is lost."""
 
     def grow_older(self, seconds: float) -> None:
         """Count time for a statement that is under way."""
@@ -86,10 +80,9 @@ class _Waiter(Generic[S]):
 class Pool(Generic[S]):
     """Lend a fixed number of sessions to one borrower each, in the order in which they asked.
 
-    :param connect: opens a session, which calls its argument once with the reason when it is lost; raises
-        ``StoreUnavailable``, and may be cancelled.
+    :param connect: opens a session, which calls its argument once with the reason when it is lost; may be cancelled.
     :param patience: the bound of every wait, in seconds (Note [Patience]).
-    :param chance: returns random numbers of [0, 1).
+    :param chance: see :func:`pauses`.
     """
 
     def __init__(
@@ -113,15 +106,13 @@ class Pool(Generic[S]):
         self._waiters: deque[_Waiter[S]] = deque()
         self._arrivals: list[Deferred[None]] = []
         self._keepers: list[Deferred[None]] = []
-        self._trying: object | None = None
+        self._trying: object | None = None  # Note [One tries]
         self._followers: list[Deferred[None]] = []
         self._lending = False
         self._drained: Deferred[None] | None = None
         self._beat = LoopingCall(self._grow_older)
         self._beat.clock = reactor
-        self._waits = 0
-        self._waited = 0.0
-        self._returned = 0
+        self._waits, self._waited, self._returned = 0, 0.0, 0
 
     def census(self) -> Census:
         """Count the sessions, those that are lent, and the callers that wait. Thread-safe."""
@@ -152,7 +143,7 @@ class Pool(Generic[S]):
             except DeferredTimeout:
                 _log.warn("Transactions are cut off, since they did not end in {patience} seconds", patience=self._patience)
             self._drained = None
-        # Whoever brought us here may be a keeper, and nobody is cancelled while he runs.
+        # The caller may be a keeper, and none is cancelled while it runs.
         await deferLater(self._reactor, 0)
         if self._beat.running:
             self._beat.stop()
@@ -211,7 +202,7 @@ class Pool(Generic[S]):
         self._look_drained()
 
     def _lend(self) -> None:
-        # A caller may give the session back before it returns from here: a loop, so that many such need no deep stack.
+        # A caller may give the session back before it returns from here: a loop, so that many of them need no deep stack.
         self._lending = True
         while self._idle and self._waiters:
             waiter = self._waiters.popleft()
@@ -234,9 +225,8 @@ class Pool(Generic[S]):
                 await follower  # Note [One tries]
             gone: Deferred[Exception] = Deferred()
             try:
-                session = await Deferred.fromCoroutine(self._connect(gone.callback)).addTimeout(
-                    self._patience, self._reactor
-                )
+                connecting = Deferred.fromCoroutine(self._connect(gone.callback))
+                session = await connecting.addTimeout(self._patience, self._reactor)
             except StoreUnavailable as refusal:
                 self._missed(place, refusal.why)
                 continue
@@ -251,8 +241,7 @@ class Pool(Generic[S]):
                 continue
             since = self._reactor.seconds()
             self._admit(session)
-            reason = await gone
-            self._forget(session, reason)
+            self._forget(session, await gone)
             if self._reactor.seconds() - since >= LONGEST_PAUSE:
                 attempts = pauses(self._chance)
 
@@ -262,12 +251,10 @@ class Pool(Generic[S]):
         self._unreachable = self._trying = None
         self._sessions.add(session)
         self.release(session)
-        followers, self._followers = self._followers, []
-        for follower in followers:
-            follower.callback(None)
-        arrivals, self._arrivals = self._arrivals, []
-        for arrival in arrivals:
-            arrival.callback(None)
+        waiting = [*self._followers, *self._arrivals]
+        self._followers, self._arrivals = [], []
+        for each in waiting:
+            each.callback(None)
 
     def _forget(self, session: S, reason: Exception) -> None:
         _log.warn("A database connection was lost: {why}", why=summary(reason))

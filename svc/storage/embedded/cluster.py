@@ -1,4 +1,4 @@
-"""The settings of the embedded PostgreSQL: how its cluster is made, who may connect, and its DSN."""
+"""The settings of the embedded PostgreSQL: those of its cluster, the users that may connect, and its DSN."""
 
 from __future__ import annotations
 
@@ -11,26 +11,16 @@ from typing import Final
 
 #: The database, and the role that owns it; ``svc`` has no more rights than that.
 DATABASE: Final = "svc"
-
 #: The superuser, for operators at the machine.
 SUPERUSER: Final = "postgres"
-
-#: What ``initdb`` is told: PostgreSQL's own C.UTF-8, the same on every system, and never trust, not even for a moment.
+#: The options of ``initdb``: PostgreSQL's own C.UTF-8, the same on every system, and never trust, not even for a moment.
 INITDB: Final = (
-    f"--username={SUPERUSER}",
-    "--auth-local=peer",
-    "--auth-host=reject",
-    "--encoding=UTF8",
-    "--locale=C",
-    "--locale-provider=builtin",
-    "--builtin-locale=C.UTF-8",
-    "--data-checksums",
-    "--no-instructions",
-)
+    f"--username={SUPERUSER} --auth-local=peer --auth-host=reject --encoding=UTF8 --locale=C --locale-provider=builtin"
+    " --builtin-locale=C.UTF-8 --data-checksums --no-instructions"
+).split()
 
-#: What is run in a cluster once it is made, by PostgreSQL in single-user mode, one statement a line.
+#: The statements for a new cluster, for PostgreSQL in single-user mode, one a line.
 FIRST_STATEMENTS: Final = f"CREATE ROLE {DATABASE} LOGIN;\nCREATE DATABASE {DATABASE} OWNER {DATABASE};\n".encode()
-
 #: The first Linux whose syncfs(2) reports what could not be written.
 _HONEST: Final = (5, 8)
 
@@ -38,8 +28,7 @@ _HONEST: Final = (5, 8)
 def sync_method(platform: str, release: str) -> str:
     """Return how PostgreSQL makes sure, before it recovers from a crash, that all files are on the disk.
 
-    With one call for the whole file system, where the system can do that and says when it failed: thousands of files
-    one by one take several seconds on a busy disk, in which nobody is served. ``release`` is the system's.
+    It is one call where the system, whose ``release`` this is, says when that failed: one by one takes seconds.
     """
     numbers = tuple(map(int, re.findall(r"\d+", release)[:2]))
     return "syncfs" if platform == "linux" and numbers >= _HONEST else "fsync"
@@ -48,8 +37,7 @@ def sync_method(platform: str, release: str) -> str:
 #: Settings of the server. They are given on the command line, where they win over any file in the cluster.
 SETTINGS: Final = {
     "cluster_name": "svc",  # shown by ps
-    # Reached by a socket in its own directory of mode 0700, never by network. The path is relative because a socket's path
-    # may have a hundred bytes only.
+    # A socket in its own directory of mode 0700, never the network; relative, since its path may have a hundred bytes only.
     "listen_addresses": "",
     "unix_socket_directories": ".",
     "unix_socket_permissions": "0700",
@@ -60,8 +48,7 @@ SETTINGS: Final = {
     "synchronous_commit": "on",
     "wal_level": "replica",
     "recovery_init_sync_method": sync_method(sys.platform, os.uname().release),
-    # A small server beside its only client. Without parallel workers it needs no shared memory from /dev/shm, which is
-    # tiny in containers.
+    # A small server beside its only client. Without parallel workers it needs nothing of /dev/shm, tiny in containers.
     "max_connections": "40",
     "shared_buffers": "64MB",
     "max_wal_size": "256MB",
@@ -80,12 +67,10 @@ SETTINGS: Final = {
     "TimeZone": "UTC",
 }
 
-#: Who may connect: nobody but those in ``identities``, and each of them only as these two roles.
+#: The access rules: nobody but those in ``identities`` may connect, and each of them only as these two roles.
 ACCESS: Final = f"local {DATABASE} {DATABASE} peer map=svc\nlocal all {SUPERUSER} peer map=svc\n"
-
 #: The name of the socket.
 SOCKET: Final = f".s.PGSQL.{SETTINGS['port']}"
-
 #: The longest path of a socket's directory, in bytes; macOS allows the whole path 103 and Linux 107.
 _SOCKET_DIRECTORY_LIMIT: Final = 103 - len(f"/{SOCKET}")
 
@@ -97,10 +82,7 @@ def identities(users: Iterable[str]) -> str:
 
 
 def is_addressable(directory: Path) -> bool:
-    """Tell whether libpq can be given a socket's directory by this path.
-
-    Overlong paths don't fit in a socket's address, a comma separates hosts, and libpq is spoken to in UTF-8.
-    """
+    """Return whether libpq takes this path of a socket's directory: short, without a comma (between hosts), in UTF-8."""
     text = str(directory)
     return len(os.fsencode(text)) <= _SOCKET_DIRECTORY_LIMIT and "," not in text and text.isprintable()
 
@@ -108,7 +90,7 @@ def is_addressable(directory: Path) -> bool:
 def dsn(directory: Path) -> str:
     """Return the libpq DSN of the database behind the socket in ``directory``.
 
-    ``hostaddr`` is stated because the environment could state another, and libpq would prefer that to the socket.
+    It has a ``hostaddr`` because libpq would prefer one of the environment to the socket.
     """
     host = str(directory).replace("\\", "\\\\").replace("'", "\\'")
     return f"host='{host}' hostaddr='' port={SETTINGS['port']} dbname={DATABASE} user={DATABASE}"

@@ -10,8 +10,7 @@
     programs/         a copy of PostgreSQL's programs, where one is needed
     annex             the path of the runtime directory, where there is one
 
-As root, PostgreSQL's user owns ``cluster`` and nothing else here. ``svc`` reads what is in there with suspicion and never
-writes it.
+As root, PostgreSQL's user owns ``cluster`` and nothing else here; ``svc`` distrusts what is in there and never writes it.
 """
 
 from __future__ import annotations
@@ -22,6 +21,7 @@ import os
 import shutil
 import stat
 import tempfile
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -30,9 +30,8 @@ import attrs
 from svc.model.errors import StartRefused
 from svc.storage.embedded import runtime_dir
 
-#: Size in bytes beyond which PostgreSQL's log is begun anew when PostgreSQL starts.
+#: Size in bytes beyond which PostgreSQL's log is begun again when PostgreSQL starts.
 LOG_LIMIT: Final = 8 * 1024 * 1024
-
 _UNFINISHED: Final = "unfinished-"
 
 
@@ -48,7 +47,7 @@ class Holder:
 class DataDirectory:
     """One data directory, perhaps not made yet. ``path`` is absolute.
 
-    Its methods block, for the time of a few system calls on a local disk unless they say otherwise.
+    Its methods block, for a few system calls on a local disk unless they say otherwise.
     """
 
     path: Path
@@ -56,12 +55,12 @@ class DataDirectory:
 
     @property
     def cluster(self) -> Path:
-        """PostgreSQL's own directory."""
+        """Return PostgreSQL's own directory."""
         return self.path / "cluster"
 
     @property
     def log(self) -> Path:
-        """PostgreSQL's log."""
+        """Return PostgreSQL's log."""
         return self.path / "postgres.log"
 
     @property
@@ -72,19 +71,15 @@ class DataDirectory:
     def make(self) -> None:
         """Make the directory if it isn't there, and check that nobody but its owner can write in it.
 
-        A directory that is there keeps its mode. A new one is closed to others; only root's lets them pass, to what they may
-        read in it, because PostgreSQL runs as another user then.
+        A new one is closed to others; only root's lets them pass, because PostgreSQL runs as another user then.
 
         :raises StartRefused: others can write in it, or it is none.
         :raises OSError: it can't be made.
         """
         for parent in reversed([parent for parent in self.path.parents if not parent.exists()]):
             parent.mkdir(0o755)
-        try:
+        with suppress(FileExistsError):
             self.path.mkdir(0o700)
-        except FileExistsError:
-            pass
-        else:
             if os.geteuid() == 0:
                 self.path.chmod(0o711)
         status = self.path.stat()
@@ -138,8 +133,7 @@ class DataDirectory:
         """
         if not os.path.lexists(self.cluster):
             return None
-        version = self.read_in_cluster("PG_VERSION")
-        if version is None:
+        if (version := self.read_in_cluster("PG_VERSION")) is None:
             raise StartRefused(f"{self.cluster} is damaged: it has no PG_VERSION. Restore it from a backup, or remove it")
         return version.strip()
 
@@ -179,14 +173,14 @@ class DataDirectory:
         return os.open(self.log, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW, 0o600)
 
     def log_tail(self, since: int) -> str:
-        """Return the last lines of PostgreSQL's log, of those that begin at the offset ``since``."""
+        """Return the last lines of PostgreSQL's log, from the offset ``since`` on."""
         with self.log.open("rb") as log:
             end = log.seek(0, os.SEEK_END)
             log.seek(max(since, end - 4096))
             return "\n".join(log.read(4096).decode(errors="replace").strip().splitlines()[-15:])
 
     def clear(self) -> None:
-        """Remove what a crash left: unfinished clusters, the runtime directory of a dead process; blocks for up to a second.
+        """Remove unfinished clusters and the runtime directory of a dead process; blocks for up to a second.
 
         Only for the holder of the lock, while no PostgreSQL runs.
         """

@@ -1,9 +1,8 @@
 """The embedded PostgreSQL: ``svc``'s own database server, its child, in its data directory (DATA-21).
 
 Note [One life]. All that the service does between start and stop is one coroutine, ``EmbeddedPostgres._live``, and stopping
-cancels it. Whatever it waits for then ends with ``CancelledError``, and its ``finally`` clauses undo what was done,
-innermost first: processes are stopped, what lies about is removed, the lock is released. So no state exists in which
-stopping is a special case, and when the Deferred of the stop fires, nothing runs any more.
+cancels it: its ``finally`` clauses stop processes, remove files and release the lock, innermost first. So stopping is no
+special case in any state, and when the Deferred of the stop fires, nothing runs any more.
 """
 
 from __future__ import annotations
@@ -29,15 +28,11 @@ from svc.storage.embedded.server import PostgresServer
 
 #: How often a server that never came up is tried, since one that was killed may leave children that take their time to go.
 FIRST_TRIES: Final = 3
-
-#: The pause before a server that died is started again, in seconds: it doubles from the shortest to the longest, which is
-#: much longer than a start works, and short enough for one that starts to be back within five seconds.
+#: The pause before a server that died is started again, in seconds: it doubles from the shortest to the longest.
 SHORTEST_PAUSE: Final = 0.25
 LONGEST_PAUSE: Final = 2.0
-
 #: After a server that lived as long as this, in seconds, the pause is the shortest again.
 STEADY: Final = 60.0
-
 #: How long to wait for another ``svc``: for a command to be done with the directory, or a server to come up; in seconds.
 PATIENCE: Final = 30.0
 
@@ -52,10 +47,9 @@ def _absolute(path: Path) -> Path:
 class EmbeddedPostgres(Service):
     """PostgreSQL as a service, in a data directory, which is made if it isn't there.
 
-    A server starts PostgreSQL and keeps it up. A command, which says so by ``joining``, uses the PostgreSQL of a server
-    while there is one, and else starts it for as long as the command runs. Nothing happens before ``startService``, and no
-    process is started before the reactor runs, so that a daemon may fork in between. ``durable`` may be false in tests,
-    which then don't wait for the disk.
+    A server keeps PostgreSQL up. A command, which says so by ``joining``, uses the PostgreSQL of a server while there is
+    one, and else starts it for as long as the command runs. No process is started before the reactor runs, so that a daemon
+    may fork. ``durable`` may be false in tests, which then don't wait for the disk.
     """
 
     reactor: ISystemReactor
@@ -82,9 +76,7 @@ class EmbeddedPostgres(Service):
         return life
 
     async def ready(self) -> str:
-        """Wait until connections are accepted; the libpq DSN to connect with.
-
-        While a PostgreSQL that died is being started again, this waits, too.
+        """Wait until connections are accepted, also while a PostgreSQL that died is started again; return the libpq DSN.
 
         :raises StartRefused: it can't start, or was stopped.
         """
@@ -98,8 +90,7 @@ class EmbeddedPostgres(Service):
 
     async def _live(self) -> None:
         try:
-            # No process can be waited for before the reactor runs.
-            running: Deferred[None] = Deferred()
+            running: Deferred[None] = Deferred()  # no process can be waited for before
             self.reactor.callWhenRunning(running.callback, None)
             await running
             await self._use(DataDirectory(self.directory))
@@ -143,10 +134,7 @@ class EmbeddedPostgres(Service):
                 directory.release()
 
     async def _lock(self, directory: DataDirectory) -> bool:
-        """Take the lock; false when a running server has it, which may be joined.
-
-        :raises StartRefused: another ``svc`` has it.
-        """
+        """Take the lock; return false when a running server has it, which may be joined."""
         deadline = self.reactor.seconds() + PATIENCE
         while holder := directory.lock(serving=not self.joining):
             if holder.serving and self.joining and is_accepting(directory):
@@ -158,11 +146,7 @@ class EmbeddedPostgres(Service):
         return True
 
     async def _keep_up(self, server: PostgresServer) -> None:
-        """Run PostgreSQL, again and again.
-
-        :raises StartRefused: it never came up.
-        :raises OSError: it never came up.
-        """
+        """Run PostgreSQL, again and again; raises ``StartRefused`` or ``OSError`` when it never came up."""
         await server.take_over()
         address = _address(server.directory, server.runtime_dir)
         proven, tries, pause = False, 0, 0.0
@@ -191,18 +175,12 @@ class EmbeddedPostgres(Service):
 
 
 def next_pause(last: float, lasted: float) -> float:
-    """Return how long to wait, in seconds, before a server is started that has ended after so many seconds.
-
-    ``last`` is the pause before it was started, 0 if there was none.
-    """
+    """Return the pause before a server that ended after ``lasted`` seconds is started again; ``last`` is the one before."""
     return SHORTEST_PAUSE if last == 0 or lasted >= STEADY else min(2 * last, LONGEST_PAUSE)
 
 
 def _address(directory: DataDirectory, runtime_dir: RuntimeDir) -> str:
-    """Return the DSN of the socket in the cluster, by way of the runtime directory where its own path won't do.
-
-    :raises StartRefused: that of the runtime directory won't do either.
-    """
+    """Return the DSN of the socket in the cluster, by way of the runtime directory where its own path won't do."""
     place = directory.cluster
     if not cluster.is_addressable(place):
         place = runtime_dir.link("socket", place)

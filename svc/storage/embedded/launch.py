@@ -1,18 +1,16 @@
 """The launcher of PostgreSQL: a program that changes user and directory, then executes PostgreSQL.
 
-It is run on its own, ``python -I -S launch.py ORDER``, and imports the standard library alone. What it does before it gives
-way to PostgreSQL must be done by the process that PostgreSQL will be:
+It is run on its own, ``python -I -S launch.py ORDER``, and imports the standard library alone. The process that PostgreSQL
+will be must first:
 
-* It starts a session, so that Ctrl-C at a terminal, which goes to the whole foreground group, doesn't take the database from
-  under a ``svc`` that is still answering its last requests.
-* It takes the lock of note [Who is a postmaster] in ``postmaster``.
-* It enters the cluster's directory while it may still pass the directories above, then gives up root for good.
-* It writes files in the cluster as PostgreSQL's user: root doesn't write where another user could have laid a symbolic link.
+* start a session, so that Ctrl-C at a terminal doesn't take the database from under a ``svc`` that is still answering;
+* take the lock of note [Who is a postmaster] in ``postmaster``;
+* enter the cluster's directory while it may still pass the directories above, then give up root for good;
+* write files in the cluster as PostgreSQL's user: root doesn't write where another user could have laid a symbolic link.
 
-Note [Unreachable directories]. PostgreSQL changes into its directory by absolute path. Where a directory above is closed to
-its user (root's 0700 home, say), no such path works, and opening that directory to others would be wrong. But the process
-stands in the cluster's directory already, and on Linux ``/proc/self/cwd`` names it, for PostgreSQL and for all its children,
-which stay in it. Overlong paths (PostgreSQL's limit is 1024 bytes) go the same way. Elsewhere such a place is refused.
+Note [Unreachable directories]. PostgreSQL changes into its directory by absolute path, which fails where a directory above
+is closed to its user (root's 0700 home, say) or the path is longer than 1024 bytes. But the process stands in the cluster's
+directory already, and on Linux ``/proc/self/cwd`` names it, for all its children too. Elsewhere the place is refused.
 """
 
 from __future__ import annotations
@@ -21,14 +19,13 @@ import fcntl
 import json
 import os
 import sys
+from contextlib import suppress
 from typing import Any, Final
 
 #: The descriptor under which ``svc`` passes the lock file.
 LOCK: Final = 3
-
 #: Longest path of a directory that PostgreSQL is given, in bytes; it adds names of files, and bears 1023 in all.
 PATH_LIMIT: Final = 800
-
 #: Exit code when one of the order's ``reach`` can't be reached by the user.
 UNREACHABLE: Final = 77
 
@@ -36,9 +33,9 @@ UNREACHABLE: Final = 77
 def obey(order: dict[str, Any]) -> None:
     """Change user and directory as the order says, then execute its program; returns only when it names none.
 
-    ``directory`` is where to stand, ``uid`` and ``gid`` whom to be; ``reach`` lists paths, each with the mode of access(2)
-    that this user must have; ``remove`` and ``write`` say which files of the directory to remove and which to write;
-    ``program`` is the argument vector of the program to become, ``environment`` its environment but for ``PGDATA``.
+    An order has the ``directory``, the ``uid`` and ``gid``; paths to ``reach``, each with the mode of access(2) that this
+    user must have; files of the directory to ``remove`` and to ``write``; the arguments of the ``program`` to become, the
+    program first, and its ``environment`` but for ``PGDATA``.
     """
     os.setsid()
     os.umask(0o077)
@@ -71,11 +68,9 @@ def own_place(directory: str) -> str:
 
     :raises SystemExit: there is none; says so on standard error.
     """
-    try:
+    with suppress(PermissionError):
         if len(os.fsencode(directory)) <= PATH_LIMIT and os.path.samestat(os.stat(directory), os.stat(".")):
             return directory
-    except PermissionError:
-        pass
     if os.path.isdir("/proc/self/cwd"):
         return "/proc/self/cwd"
     raise SystemExit(

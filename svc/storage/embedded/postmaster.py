@@ -1,17 +1,14 @@
 """Start, watch and stop processes of PostgreSQL, and find one that an earlier ``svc`` left running.
 
 Note [Who is a postmaster]. When ``svc`` is killed, its PostgreSQL lives on, and the next ``svc`` has to stop it. The process
-id that PostgreSQL writes down proves nothing: after a crash it may by now be any process's. So each process that works on
-the cluster takes a POSIX lock on a file before it becomes PostgreSQL (``launch``) and holds it until it dies. The kernel
-says whether somebody holds the lock, and who: that is the postmaster, whatever any file says, and where nobody holds it, a
-``postmaster.pid`` is a dead one's and may be removed. PostgreSQL has an interlock of its own in shared memory, against a
-postmaster that an operator started by hand; that stays in force.
+id that PostgreSQL writes down proves nothing: after a crash it may be any process's. So each process that works on the
+cluster takes a POSIX lock on a file before it becomes PostgreSQL (``launch``). The kernel says which process holds it: that
+is the postmaster, and where nobody holds it, a ``postmaster.pid`` is a dead one's and may be removed. PostgreSQL's own
+interlock in shared memory, against a postmaster that an operator started by hand, stays in force.
 
-Note [Stragglers]. When a postmaster is killed, its children end as soon as they look up, which one that works on a long
-statement doesn't; and as long as one of them is left, PostgreSQL refuses to start. On Linux the system tells who they are:
-they stand in the cluster's directory, call themselves PostgreSQL's, and none of their parents stands there any more. So they
-are killed before a postmaster is started. What they were at is rolled back, as after any crash. Elsewhere they are waited
-for, by starting again and again.
+Note [Stragglers]. When a postmaster is killed, a child that works on a long statement goes on, and PostgreSQL refuses to
+start as long as one is left. On Linux they are found and killed: they stand in the cluster's directory, call themselves
+PostgreSQL's, and none of their parents stands there. Elsewhere they are waited for, by starting again and again.
 """
 
 from __future__ import annotations
@@ -31,13 +28,7 @@ import attrs
 from twisted.internet.defer import Deferred
 from twisted.internet.defer import TimeoutError as DeferredTimeout
 from twisted.internet.error import ProcessExitedAlready, ProcessTerminated
-from twisted.internet.interfaces import (
-    IProcessTransport,
-    IReactorCore,
-    IReactorProcess,
-    IReactorThreads,
-    IReactorTime,
-)
+from twisted.internet.interfaces import IProcessTransport, IReactorCore, IReactorProcess, IReactorThreads, IReactorTime
 from twisted.internet.protocol import ProcessProtocol
 from twisted.internet.task import deferLater
 from twisted.python.failure import Failure
@@ -49,16 +40,12 @@ from svc.storage.embedded.users import User
 
 #: How to stop a server: in order, sessions ended; then at once, which costs a recovery; seconds to wait after each.
 STOP_SERVER: Final = ((signal.SIGINT, 10.0), (signal.SIGQUIT, 5.0), (signal.SIGKILL, 5.0))
-
 #: How to stop any other of PostgreSQL's programs.
 STOP_PROGRAM: Final = ((signal.SIGTERM, 2.0), (signal.SIGKILL, 5.0))
-
 #: PostgreSQL's environment, and nothing of the one of ``svc``, which holds the data key.
 ENVIRONMENT: Final = {"PATH": "/usr/bin:/bin", "LC_ALL": "C", "TZ": "UTC"}
-
 #: How often a process that isn't a child is looked at, in seconds.
 GLANCE: Final = 0.05
-
 #: Where Linux tells of processes, and how children of a postmaster begin to call themselves.
 _PROCESSES: Final = Path("/proc")
 _CHILD: Final = b"postgres: "
@@ -75,10 +62,7 @@ class ISystemReactor(IReactorCore, IReactorProcess, IReactorThreads, IReactorTim
 
 @attrs.define(eq=False, slots=False)
 class Child(ProcessProtocol):
-    """A child process. ``outcome`` says in words how it ended, and ``exit_code`` is its exit code.
-
-    ``log_start`` is where in PostgreSQL's log its part begins.
-    """
+    """A child process, with its outcome in words, and where in PostgreSQL's log its part begins."""
 
     clock: IReactorTime
     log_start: int
@@ -103,7 +87,7 @@ class Child(ProcessProtocol):
             self._waiting.pop().callback(None)
 
     async def ends(self, within: float | None = None) -> bool:
-        """Wait for its end, for so many seconds at most; whether it has ended."""
+        """Wait for its end, for so many seconds at most; return whether it has ended."""
         if self.outcome is None:
             waiting: Deferred[None] = Deferred(self._waiting.remove)
             self._waiting.append(waiting)
@@ -147,29 +131,17 @@ class Launcher:
 
         :raises OSError: files or processes can't be had.
         """
-        order = {
-            "directory": str(place),
-            "uid": self.user.uid,
-            "gid": self.user.gid,
-            "reach": reach,
-            "remove": remove,
-            "write": write or {},
-            "program": program,
-            "environment": ENVIRONMENT,
-        }
+        order = {"directory": str(place), "uid": self.user.uid, "gid": self.user.gid, "environment": ENVIRONMENT}
+        order |= {"reach": reach, "remove": remove, "write": write or {}, "program": program}
         command = [sys.executable, "-I", "-S", launch.__file__, json.dumps(order)]
-        files: list[int] = []
-        try:
-            files.append(os.open(os.devnull, os.O_RDONLY))
-            files.append(self.directory.open_log())
-            files.append(os.open(self.directory.postmaster_lock, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600))
-            null, log, lock = files
+        with contextlib.ExitStack() as files:
+            files.callback(os.close, null := os.open(os.devnull, os.O_RDONLY))
+            files.callback(os.close, log := self.directory.open_log())
+            lock = os.open(self.directory.postmaster_lock, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+            files.callback(os.close, lock)
             child = Child(self.reactor, os.lseek(log, 0, os.SEEK_END), stdin)
             channels: dict[int, Any] = {0: null if stdin is None else "w", 1: log, 2: log, launch.LOCK: lock}
             self.reactor.spawnProcess(child, sys.executable, command, ENVIRONMENT, childFDs=channels)
-        finally:
-            for file in files:
-                os.close(file)
         return child
 
 
@@ -182,9 +154,9 @@ def postmaster_of(directory: DataDirectory) -> int | None:
         file = os.open(directory.postmaster_lock, os.O_RDWR | os.O_NOFOLLOW)
     except FileNotFoundError:
         return None
+    question = [0] * 5
+    question[_TYPE] = fcntl.F_WRLCK
     try:
-        question = [0] * 5
-        question[_TYPE] = fcntl.F_WRLCK
         answer = _FLOCK.unpack(fcntl.fcntl(file, fcntl.F_GETLK, _FLOCK.pack(*question)))
     finally:
         os.close(file)
@@ -196,13 +168,13 @@ def postmaster_of(directory: DataDirectory) -> int | None:
 
 
 def is_accepting(directory: DataDirectory) -> bool:
-    """Tell whether a live postmaster says that it accepts connections."""
+    """Return whether a live postmaster says that it accepts connections."""
     lines = (directory.read_in_cluster("postmaster.pid") or "").splitlines()
     return len(lines) > 7 and lines[7].strip() in {"ready", "standby"} and lines[0] == str(postmaster_of(directory))
 
 
 async def stop_orphan(clock: IReactorTime, directory: DataDirectory) -> int | None:
-    """Stop the PostgreSQL that a former ``svc`` left running, if there is one; its process id.
+    """Stop the PostgreSQL that a former ``svc`` left running, if there is one; return its process id.
 
     :raises StartRefused: it doesn't end, or is out of sight.
     :raises OSError: it may not be stopped.
@@ -251,7 +223,7 @@ def _stands(process: Path, place: os.stat_result) -> bool:
 
 
 async def _postmaster_after(patience: float, clock: IReactorTime, directory: DataDirectory) -> int | None:
-    """Return what :func:`postmaster_of` says when the time is up, or ``None`` as soon as it says that."""
+    """Return the postmaster when the time is up, or ``None`` as soon as there is none."""
     deadline = clock.seconds() + patience
     while (pid := postmaster_of(directory)) is not None and clock.seconds() < deadline:
         await deferLater(clock, GLANCE)

@@ -1,7 +1,7 @@
 """The runtime directory: outside the data directory, for a short path to the socket and programs for another user.
 
-It lies under the system's temporary directory, is made by one process for itself, under a name that nobody could foresee,
-and nothing in it is taken over by another process. So there is nothing that a stranger could prepare there.
+One process makes it for itself in the system's temporary directory, under a name that nobody could foresee, and no other
+takes anything over from it. So there is nothing that a stranger could prepare there.
 """
 
 from __future__ import annotations

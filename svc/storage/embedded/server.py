@@ -1,4 +1,4 @@
-"""PostgreSQL in a data directory that this process has locked: the cluster made, the programs found, the server run."""
+"""A PostgreSQL server in a data directory that this process has locked."""
 
 from __future__ import annotations
 
@@ -14,26 +14,15 @@ from twisted.logger import Logger
 
 from svc.model.errors import StartRefused
 from svc.model.text import encodable
-from svc.storage.embedded import binaries, cluster, launch, users
+from svc.storage.embedded import binaries, cluster, launch, postmaster, users
 from svc.storage.embedded.binaries import Binaries
 from svc.storage.embedded.directory import DataDirectory
-from svc.storage.embedded.postmaster import (
-    GLANCE,
-    STOP_PROGRAM,
-    STOP_SERVER,
-    Child,
-    ISystemReactor,
-    Launcher,
-    is_accepting,
-    stop_orphan,
-)
+from svc.storage.embedded.postmaster import Child, ISystemReactor, Launcher
 from svc.storage.embedded.runtime_dir import RuntimeDir
 
 T = TypeVar("T")
-
 #: How often the log says that a server is still on its way, in seconds.
 PATIENCE: Final = 30.0
-
 #: How often the modification time of the runtime directory is renewed, in seconds.
 UPKEEP: Final = 3600.0
 
@@ -50,7 +39,7 @@ class PostgresServer:
     durable: bool
 
     async def take_over(self) -> None:
-        """Stop the PostgreSQL of an earlier ``svc`` that was killed, and remove what else it left; before the first ``run``.
+        """Stop the PostgreSQL of an earlier ``svc`` that was killed, and remove what it left; before the first ``run``.
 
         :raises StartRefused: it doesn't end.
         :raises OSError: it may not be stopped.
@@ -59,10 +48,9 @@ class PostgresServer:
         await self.clear()
 
     async def run(self, accepting: Callable[[], None]) -> str:
-        """Start PostgreSQL and stay until it ends; how it ended, and what it said last.
+        """Start PostgreSQL and stay until it ends; return how it ended, and what it said last. Cancelling this stops it.
 
-        The cluster is made if there is none. ``accepting`` is called when connections are accepted, if ever. Cancelling this
-        stops PostgreSQL.
+        The cluster is made if there is none. ``accepting`` is called when connections are accepted, if ever.
 
         :raises StartRefused: the cluster or the programs can't be used.
         :raises OSError: files or processes can't be had.
@@ -93,7 +81,7 @@ class PostgresServer:
                 while not await child.ends(UPKEEP):
                     self._keep_runtime_dir()
         finally:
-            await child.stop(STOP_SERVER)
+            await child.stop(postmaster.STOP_SERVER)
         return self._last_words(child)
 
     async def clear(self) -> None:
@@ -106,27 +94,20 @@ class PostgresServer:
         await self._in_thread(work)
 
     async def _stop_orphan(self) -> None:
-        orphan = await stop_orphan(self.reactor, self.directory)
+        orphan = await postmaster.stop_orphan(self.reactor, self.directory)
         if orphan is not None:
             log.warn("Stopped the PostgreSQL that an earlier svc had left behind, process {pid}", pid=orphan)
 
     async def _runnable(self, installed: Binaries, launcher: Launcher) -> Binaries:
-        """Return the programs, or a copy that PostgreSQL's user can reach.
-
-        :raises StartRefused: there is no such place.
-        """
+        """Return the programs, or a copy that PostgreSQL's user can reach."""
         user, place = launcher.user.name, self.directory.path
         log.info("svc runs as root, so PostgreSQL runs as the user {user}", user=user)
         if await self._reaches(installed.needs, launcher):
             return installed
         if len(os.fsencode(place)) > launch.PATH_LIMIT or not await self._reaches([(str(place), os.X_OK)], launcher):
             place = self.runtime_dir.path
-        log.info(
-            "The user {user} cannot reach PostgreSQL's programs in {root}, and runs a copy of them in {place}",
-            user=user,
-            root=encodable(installed.root),
-            place=encodable(place),
-        )
+        report = "The user {user} cannot reach PostgreSQL's programs in {root}, and runs a copy of them in {place}"
+        log.info(report, user=user, root=encodable(installed.root), place=encodable(place))
         copy = await self._in_thread(lambda: installed.copied(place))
         if not await self._reaches(copy.needs, launcher):
             raise StartRefused(
@@ -136,7 +117,7 @@ class PostgresServer:
         return copy
 
     async def _reaches(self, paths: Sequence[tuple[str, int]], launcher: Launcher) -> bool:
-        """Tell whether PostgreSQL's user has that access to the paths; the system itself is asked, as that user."""
+        """Return whether PostgreSQL's user has that access to the paths; the system itself is asked, as that user."""
         child = await self._done(launcher.launch(Path("/"), [], reach=paths))
         if child.exit_code not in {0, launch.UNREACHABLE}:
             raise StartRefused(f"PostgreSQL cannot run as the user {launcher.user.name}: {self._last_words(child)}")
@@ -155,16 +136,14 @@ class PostgresServer:
         await self._in_thread(lambda: self.directory.adopt_cluster(place))
 
     async def _accepts(self, child: Child) -> bool:
-        """Wait until the child accepts connections, however long its recovery takes; false when it ended first."""
+        """Wait until the child accepts connections, however long its recovery takes; return false when it ended first."""
         patience = self.reactor.seconds() + PATIENCE
-        while not is_accepting(self.directory):
-            if await child.ends(GLANCE):
+        while not postmaster.is_accepting(self.directory):
+            if await child.ends(postmaster.GLANCE):
                 return False
             if self.reactor.seconds() >= patience:
-                log.info(
-                    "PostgreSQL is still starting, as after a crash; {log} says how far it is",
-                    log=encodable(self.directory.log),
-                )
+                where = encodable(self.directory.log)
+                log.info("PostgreSQL is still starting, as after a crash; {log} says how far it is", log=where)
                 patience += PATIENCE
         return True
 
@@ -173,7 +152,7 @@ class PostgresServer:
         try:
             await child.ends()
         finally:
-            await child.stop(STOP_PROGRAM)
+            await child.stop(postmaster.STOP_PROGRAM)
         return child
 
     def _settings(self) -> list[str]:
@@ -187,9 +166,8 @@ class PostgresServer:
         try:
             self.runtime_dir.keep()
         except OSError as error:
-            log.error(
-                "svc needs {path}, which somebody removed: {error}", path=encodable(self.runtime_dir.path), error=error
-            )
+            path = encodable(self.runtime_dir.path)
+            log.error("svc needs {path}, which somebody removed: {error}", path=path, error=error)
 
     async def _in_thread(self, work: Callable[[], T]) -> T:
         """Do blocking work in a thread. It is waited for even when this is cancelled."""

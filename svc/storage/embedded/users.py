@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pwd
+from contextlib import suppress
 from typing import Final
 
 import attrs
@@ -37,14 +38,13 @@ def clients() -> list[str]:
 
 
 def postgres_user(owner: int | None) -> User:
-    """Whom to run PostgreSQL as: this process's user, or as root an unprivileged one.
+    """Return the user that PostgreSQL runs as: this process's, or as root an unprivileged one.
 
-    ``owner`` is the user id that owns the cluster, where there is one: PostgreSQL runs as nobody else.
+    ``owner`` is the user id that owns the cluster, where there is one: PostgreSQL runs as no other.
 
     :raises StartRefused: there is no user for it.
     """
-    own = os.geteuid()
-    if own != 0:
+    if own := os.geteuid():
         name = named(own)
         if name is None:
             raise StartRefused(
@@ -54,26 +54,18 @@ def postgres_user(owner: int | None) -> User:
         if owner not in (None, own):
             raise StartRefused(f"PostgreSQL's cluster belongs to the user with the id {owner}, and svc runs as {name}")
         return User(name, own, os.getegid())
-    return _owner(owner) if owner is not None else _unprivileged()
-
-
-def _owner(uid: int) -> User:
-    name = named(uid)
-    if uid == 0 or name is None:
-        raise StartRefused(
-            f"PostgreSQL's cluster belongs to the user with the id {uid}, as which PostgreSQL cannot run: "
-            f"give it, with all that is in it, to one of {', '.join(UNPRIVILEGED)}"
-        )
-    return User(name, uid, pwd.getpwuid(uid).pw_gid)
-
-
-def _unprivileged() -> User:
+    if owner is not None:
+        name = named(owner)
+        if owner == 0 or name is None:
+            raise StartRefused(
+                f"PostgreSQL's cluster belongs to the user with the id {owner}, as which PostgreSQL cannot run: "
+                f"give it, with all that is in it, to one of {', '.join(UNPRIVILEGED)}"
+            )
+        return User(name, owner, pwd.getpwuid(owner).pw_gid)
     for name in UNPRIVILEGED:
-        try:
+        with suppress(KeyError):
             entry = pwd.getpwnam(name)
-        except KeyError:
-            continue
-        return User(name, entry.pw_uid, entry.pw_gid)
+            return User(name, entry.pw_uid, entry.pw_gid)
     raise StartRefused(
         f"PostgreSQL does not run as root, and there is no user {' or '.join(UNPRIVILEGED)} to run it as:"
         " run svc as another user, or name a database with --database-url"

@@ -1,31 +1,27 @@
-"""How a caller stands towards a resource, as pieces of SQL that several statements share.
+"""The access facts of a caller towards a resource, as pieces of SQL that several statements share.
 
 Note [The caller of a token]
 
-A token is of one creation of its role (``records.Caller``). Whatever is read for its caller has a row of
-``access_facts``, or its like, in which ``caller_current`` tells whether that is the creation of the role that exists now;
-and ``access_facts_of``, through which every row of that kind goes, raises ``CallerReplaced`` where it is not. So none can be
-forgotten, and none costs a round trip more. A role that is judged by its name alone, since the caller was found to hold it,
-is handed over as a ``RoleName``.
+A token is of one creation of its role (``Caller``). Each reading for its caller has a row of ``access_facts``, or its like,
+with ``caller_current``: whether that is the creation of the role that exists now. ``access_facts_of``, through which every
+row of that kind goes, raises ``CallerReplaced`` where it is not, so none can be forgotten, and none costs a round trip more.
+A role that is judged by its name alone, since the caller was found to hold it, is handed over as a ``RoleName``.
 
 Note [Standing in one statement]
 
-``held`` are all roles that the caller holds. PostgreSQL computes it breadth first and only as far as the statement asks: an
-``EXISTS`` that finds what it looks for ends it. An account's admin holds every role of the account, so whether a caller owns
-something must not depend on listing what the caller holds. The question is therefore asked from the other end too:
-``administrators`` are the owner's role and the roles that hold it through memberships with admin option alone, each owner's
-owner among them. They are few, and a caller who holds one of them holds the owner's role. The admin is found among
-them by the first row of ``held``, a workload after its handful of roles.
+``held`` are all roles that the caller holds, computed breadth first and only as far as the statement asks: an ``EXISTS``
+that finds what it looks for ends it. An account's admin holds every role of the account, so whether a caller owns something
+must not depend on listing them. It is therefore asked from the other end too: ``administrators`` are the owner's role and
+the roles that hold it through memberships with admin option alone. They are few, and a caller who holds one of them holds
+the owner's role. The admin is found among them by the first row of ``held``, a workload after its handful of roles.
 
 Note [Plans that last]
 
-A prepared statement is planned once for its session, perhaps while the tables are as good as empty; they may then grow by
-a policy of 100,000 roles before PostgreSQL counts their rows again. So plans must not depend on sizes. A subquery in
-``ARRAY`` or with ``OFFSET 0`` is planned by itself: its only reasonable plan is to look in the index that serves its
-condition. An array is moreover taken for ten rows, so that no large table is set up for what ``held`` might hold. The
-sessions are told (``location``) to use generic plans, and to read a table in full only where no index serves. And no table
-that has several indexes is ever quite empty (``schema/0003_search.sql``): of a single row PostgreSQL thinks that every index
-leads to it as soon as any other, and so does reading an index from end to end.
+A prepared statement is planned once for its session, perhaps while the tables are as good as empty, so plans must not depend
+on sizes. A subquery in ``ARRAY`` or with ``OFFSET 0`` is planned by itself: its only reasonable plan is to look in the index
+that serves its condition. An array is moreover taken for ten rows, so that no large table is set up for ``held``. The
+sessions (``location``) use generic plans, and read a table in full only where no index serves. And no table that has several
+indexes is ever quite empty (``schema/0003_search.sql``): to a single row every index leads as soon as any other.
 """
 
 from __future__ import annotations
@@ -78,9 +74,7 @@ JUDGED: Final = f"""
     ),
     access_facts (caller_current, resource_exists, owns, privileges, holds, policy_id) AS (
         SELECT
-            {CURRENT.format(number="$3", caller="$1")},
-            resource_id IS NOT NULL,
-            owns,
+            {CURRENT.format(number="$3", caller="$1")}, resource_id IS NOT NULL, owns,
             CASE WHEN owns THEN '{{}}' ELSE ARRAY(
                 SELECT privilege
                 FROM (SELECT privilege, role_id FROM permissions WHERE resource_id = $2 OFFSET 0) AS given
@@ -98,12 +92,12 @@ WITH_ACCESS_FACTS: Final = f"WITH RECURSIVE {HELD.format(caller='$1')}, {JUDGED}
 
 
 def identity(caller: Asker) -> tuple[str, int | None]:
-    """Return the parameters of a statement that say who asks: the role's full id, and its creation, ``None`` for any."""
+    """Return a caller as the parameters of a statement: the role's full id, and its creation, ``None`` for any."""
     return (str(caller.role), caller.creation) if isinstance(caller, Caller) else (str(caller), None)
 
 
 def access_facts_of(row: tuple[Any, ...]) -> AccessFacts:
-    """Make a ``AccessFacts`` of a row of ``access_facts``.
+    """Make an ``AccessFacts`` of a row of ``access_facts``.
 
     :raises CallerReplaced: there is a role of the caller's name, and of another creation.
     """

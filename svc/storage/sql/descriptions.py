@@ -1,12 +1,11 @@
-"""Resources with all that their route tells, read in portions of so many bytes.
+"""Resources with all that their route shows, read in portions of so many bytes.
 
 Note [Portions]
 
-A list may have a thousand resources, each with as much as a record may carry, or, where it was stored before there were
-limits, with any amount. What one statement brings is taken apart, and written down, while nobody else is served; so it is
-bounded by bytes. Each resource that is asked for is weighed, as far as it could fit, and those are described that fit into a
-portion together. Where the first of them doesn't fit into one by itself, it comes in parts: its permissions and its
-annotations are read page by page, each from behind the last of the one before.
+A list may have a thousand resources, each with any amount of data, and while a statement's rows are taken apart nobody else
+is served; so they are bounded by bytes. Each resource that is asked for is weighed, as far as it could fit, and those are
+described that fit into a portion together. A resource that doesn't fit into one by itself comes in parts: its permissions
+and annotations are read page by page, each from behind the last of the one before.
 """
 
 from __future__ import annotations
@@ -32,33 +31,25 @@ from svc.model.query_results import (
 from svc.storage.driver.columns import column
 from svc.storage.driver.database import Database, Statement
 
-#: How many tokens of a host factory are told.
+#: How many tokens of a host factory are shown.
 TOKENS_TOLD: Final = 100
-
-#: How much a portion weighs, in bytes of its texts, about: what the reactor takes some milliseconds for.
+#: The weight of a portion, in bytes of its texts, about: the reactor takes some milliseconds for it.
 PORTION: Final = 64 * 1024
-
 #: How many resources are asked for at once.
 BATCH: Final = 250
-
-#: How many permissions one statement reads of a resource that comes in parts, and how many of them are in a part. They are
-#: put in order each time.
+#: How many permissions one statement reads and orders of a resource that comes in parts, and how many of them are in a part.
 _PERMISSIONS_READ: Final = 2000
 _PERMISSIONS: Final = 500
-
 #: How many annotations are looked at for one part.
 _ANNOTATIONS: Final = 1000
-
-#: What a row weighs beside its texts.
+#: The weight of a row beside its texts.
 _ROW: Final = 40
 
-#: What is told of resources of every kind, and after it what only some kinds have: one array for each. Rows are looked up
-#: first and put in order then: an index that has them in order could be read from end to end for each resource. As soon as
-#: ``$2`` bytes are exceeded, ``fits`` is false, and permissions and annotations aren't read. Of each sort no more rows are
-#: weighed than could fit, and so is nothing weighed for long (Note [Portions]).
-_DESCRIBED: Final = Statement(
-    "resources_described",
-    f"""
+#: The data of resources of every kind, then those of some kinds: one array for each. Rows are looked up first and put in
+#: order then: an index that has them in order could be read from end to end for each resource. As soon as ``$2`` bytes are
+#: exceeded, ``fits`` is false, and permissions and annotations aren't read. Of each sort no more rows are weighed than could
+#: fit (Note [Portions]).
+_DESCRIBED: Final = Statement.named("resources_described")(f"""
     SELECT
         place, fits, resource_id, owner_id, policy_id, extract(epoch FROM created_at)::double precision,
         CASE WHEN fits THEN ARRAY(
@@ -112,38 +103,29 @@ _DESCRIBED: Final = Statement(
                         SELECT sum({_ROW} * (1 + cardinality(networks)))
                         FROM (SELECT * FROM host_factory_tokens WHERE factory_id = asked.id LIMIT {TOKENS_TOLD}) AS token
                     ), 0)
-                    WHEN 'policy' THEN 200 * (
-                        SELECT count(*) FROM policy_versions WHERE policy_versions.policy_id = asked.id
-                    )
-                    ELSE {_ROW} * (
-                        SELECT count(*) FROM (
-                            SELECT FROM restrictions WHERE role_id = asked.id LIMIT {RECORD_LIMITS.restrictions}
-                        ) AS restriction
-                    )
+                    WHEN 'policy'
+                    THEN 200 * (SELECT count(*) FROM policy_versions WHERE policy_versions.policy_id = asked.id)
+                    ELSE {_ROW} * (SELECT count(*) FROM (
+                        SELECT FROM restrictions WHERE role_id = asked.id LIMIT {RECORD_LIMITS.restrictions}
+                    ) AS restriction)
                 END AS weight
             OFFSET 0
         ) AS weighed
         OFFSET 0
     ) AS resource
     ORDER BY place
-    """,
-)
+""")
 
 #: The permissions of a resource behind one, by role and privilege.
-_PERMISSIONS_AFTER: Final = Statement(
-    "resource_permissions_after",
-    """
+_PERMISSIONS_AFTER: Final = Statement.named("resource_permissions_after")("""
     SELECT privilege, role_id, policy_id
     FROM (SELECT * FROM permissions WHERE resource_id = $1::text OFFSET 0) AS given
     WHERE (role_id, privilege) > ($2::text, $3::text)
     ORDER BY role_id, privilege LIMIT $4::bigint
-    """,
-)
+""")
 
 #: The annotations of a resource behind one, while those before have less than ``$4`` bytes.
-_ANNOTATIONS_AFTER: Final = Statement(
-    "resource_annotations_after",
-    f"""
+_ANNOTATIONS_AFTER: Final = Statement.named("resource_annotations_after")(f"""
     SELECT name, value, policy_id FROM (
         SELECT *, sum(weight) OVER (ORDER BY name) - weight AS before FROM (
             SELECT name, value, policy_id, {_ROW} + octet_length(name) + octet_length(value) AS weight
@@ -151,34 +133,25 @@ _ANNOTATIONS_AFTER: Final = Statement(
         ) AS following
     ) AS weighed
     WHERE before < $4::bigint ORDER BY name
-    """,
-)
+""")
 
 #: The versions of policies, with texts from the newest on while they have at most ``$2`` bytes.
-_HISTORY: Final = Statement(
-    "resources_history",
-    """
+_HISTORY: Final = Statement.named("resources_history")("""
     SELECT
         policy_id, version, extract(epoch FROM created_at)::double precision, sha256, loaded_by, client_ip,
         CASE WHEN sum(octet_length(text)) OVER (PARTITION BY policy_id ORDER BY version DESC) <= $2::bigint THEN text END
     FROM unnest($1::text[]) AS asked (id)
     CROSS JOIN LATERAL (SELECT * FROM policy_versions WHERE policy_id = asked.id OFFSET 0) AS history
     ORDER BY policy_id, version
-    """,
-)
+""")
 
 #: The tokens of host factories that expire first.
-_TOKENS: Final = Statement(
-    "resources_tokens",
-    f"""
-    SELECT asked.id, expires_at, networks
-    FROM unnest($1::text[]) AS asked (id)
-    CROSS JOIN LATERAL (
-        SELECT expires_at, networks FROM host_factory_tokens WHERE factory_id = asked.id ORDER BY expires_at
-        LIMIT {TOKENS_TOLD}
+_TOKENS: Final = Statement.named("resources_tokens")(f"""
+    SELECT asked.id, expires_at, networks FROM unnest($1::text[]) AS asked (id) CROSS JOIN LATERAL (
+        SELECT expires_at, networks FROM host_factory_tokens WHERE factory_id = asked.id
+        ORDER BY expires_at LIMIT {TOKENS_TOLD}
     ) AS token
-    """,
-)
+""")
 
 
 async def described(database: Database, ids: Sequence[str], text_limit: int) -> AsyncIterator[Sequence[Resource]]:
@@ -241,11 +214,8 @@ async def _parts(database: Database, resource: Resource, row: tuple[Any, ...]) -
     name, about_expiration = "", False
     while annotations := await database.fetch(_ANNOTATIONS_AFTER, resource.id, name, _ANNOTATIONS, PORTION):
         about_expiration = about_expiration or any(is_about_expiration(found) for found, *_ in annotations)
-        yield [
-            attrs.evolve(
-                resource, annotations=tuple(ResourceAnnotation(*annotation) for annotation in annotations), continued=True
-            )
-        ]
+        described = tuple(ResourceAnnotation(*annotation) for annotation in annotations)
+        yield [attrs.evolve(resource, annotations=described, continued=True)]
         name = annotations[-1][0]
     yield [attrs.evolve(resource, expiration=_expiration(row[10]) if about_expiration else None)]
 

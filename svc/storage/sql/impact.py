@@ -1,6 +1,6 @@
-"""What a load may change, as PostgreSQL finds it before and after: for dry runs.
+"""The rows that a load may change, before and after, for dry runs.
 
-The statements take ids first. Note [Plans that last] in ``access_facts`` says why they are lateral, with ``OFFSET 0``.
+The statements take ids first. They are lateral, with ``OFFSET 0``, for Note [Plans that last] in ``access_facts``.
 """
 
 from __future__ import annotations
@@ -14,12 +14,10 @@ from svc.storage.driver.columns import batches, for_each, rows_of
 from svc.storage.driver.database import Statement, Transaction
 from svc.storage.sql.role_closure import CALLER, held_among
 
-# -- what goes with resources ------------------------------------------------------------------------------------------
+# -- the rows that go with resources -----------------------------------------------------------------------------------
 
-#: More than the schema and ``recorded`` let go: who owns or recorded a thing may go without it. A user's public keys go too.
-_GONE: Final = Statement(
-    "impact_gone",
-    """
+#: More than really goes with them, since owners and policies may go without a thing. A user's public keys go too.
+_GONE: Final = Statement.named("impact_gone")("""
     WITH RECURSIVE gone (id) AS (
         SELECT unnest($1::text[]) COLLATE "C"
         UNION
@@ -37,21 +35,17 @@ _GONE: Final = Statement(
         )) FROM gone
     )
     SELECT id FROM gone LIMIT $2::bigint
-    """,
-)
+""")
 
 
 def _touching(name: str, table: str, columns: str, ends: Sequence[str]) -> Statement:
     """Return the rows of a table that name an id in one of these columns."""
     looks = " UNION ALL ".join(f"SELECT {columns} FROM {table} WHERE {end} = gone.id" for end in ends)
-    return Statement(
-        name,
-        f"""
+    return Statement.named(name)(f"""
         SELECT {columns} FROM unnest($1::text[]) AS gone (id), LATERAL (
             SELECT {columns} FROM ({looks}) AS looked OFFSET 0
         ) AS found LIMIT $2::bigint
-        """,
-    )
+    """)
 
 
 _MEMBERSHIP: Final = "role_id, member_id, ownership, admin_option"
@@ -73,8 +67,7 @@ async def deleted_with(transaction: Transaction, resources: Sequence[str], most:
         gone.update((full, None) for (full,) in await transaction.fetch(_GONE, ids, most + 1))
         if len(gone) > most:
             return None
-    sorts = []
-    count = 0
+    sorts, count = [], 0
     for row, statement in _TOUCHED:
         found: dict[Any, None] = {}
         for (ids,) in batches([(full,) for full in gone]):
@@ -86,45 +79,31 @@ async def deleted_with(transaction: Transaction, resources: Sequence[str], most:
     return Rows(*sorts)
 
 
-# -- what stands around resources --------------------------------------------------------------------------------------
+# -- the surroundings of resources -------------------------------------------------------------------------------------
 
-_SEEN: Final = Statement(
-    "impact_seen",
-    f"""
-    SELECT resource_id, owner_id, policy_id
-    FROM {rows_of("text")} AS asked (resource_id) JOIN resources USING (resource_id)
-    """,
-)
+_SEEN: Final = Statement.named("impact_seen")(f"""
+    SELECT resource_id, owner_id, policy_id FROM {rows_of("text")} AS asked (resource_id) JOIN resources USING (resource_id)
+""")
 
 
 def _sample(name: str, table: str, columns: str, end: str) -> Statement:
     """Return some of the rows of a table that name an id in this column: ``$2`` for each id."""
-    return Statement(
-        name,
-        f"""
+    return Statement.named(name)(f"""
         SELECT {columns} FROM unnest($1::text[]) AS asked (id), LATERAL (
             SELECT {columns} FROM {table} WHERE {end} = asked.id LIMIT $2::bigint
         ) AS found
-        """,
-    )
+    """)
 
 
+_MEMBERS: Final = _sample("impact_members", "memberships", _MEMBERSHIP, "role_id")
+_HELD: Final = _sample("impact_held", "memberships", _MEMBERSHIP, "member_id")
+_GIVEN: Final = _sample("impact_permitted", "permissions", _PERMISSION, "resource_id")
+_PERMITS: Final = _sample("impact_permits", "permissions", _PERMISSION, "role_id")
+_ANNOTATED: Final = _sample("impact_annotated", "annotations", _ANNOTATION, "resource_id")
 _SAMPLES: Final[Sequence[tuple[Any, Sequence[Statement]]]] = (
-    (
-        MembershipRow,
-        [
-            _sample("impact_members", "memberships", _MEMBERSHIP, "role_id"),
-            _sample("impact_held", "memberships", _MEMBERSHIP, "member_id"),
-        ],
-    ),
-    (
-        PermissionRow,
-        [
-            _sample("impact_permitted", "permissions", _PERMISSION, "resource_id"),
-            _sample("impact_permits", "permissions", _PERMISSION, "role_id"),
-        ],
-    ),
-    (AnnotationRow, [_sample("impact_annotated", "annotations", _ANNOTATION, "resource_id")]),
+    (MembershipRow, [_MEMBERS, _HELD]),
+    (PermissionRow, [_GIVEN, _PERMITS]),
+    (AnnotationRow, [_ANNOTATED]),
 )
 
 
@@ -141,7 +120,7 @@ async def surroundings(transaction: Transaction, resources: Sequence[str], each:
     return Surroundings(seen, Rows((), *sorts))
 
 
-# -- who sees them -----------------------------------------------------------------------------------------------------
+# -- the resources that a caller sees ----------------------------------------------------------------------------------
 
 #: The roles that have any privilege on a ``thing`` that the caller doesn't own.
 _PERMITTED: Final = """
@@ -151,9 +130,7 @@ _PERMITTED: Final = """
     WHERE (owner_id IN (SELECT role_id FROM owning)) IS NOT TRUE
 """
 
-_VISIBLE: Final = Statement(
-    "impact_visible",
-    f"""
+_VISIBLE: Final = Statement.named("impact_visible")(f"""
     WITH RECURSIVE {CALLER.format(caller="$2")},
     thing (resource_id, owner_id) AS MATERIALIZED (
         SELECT found.resource_id, found.owner_id FROM unnest($1::text[]) AS asked (id), LATERAL (
@@ -166,8 +143,7 @@ _VISIBLE: Final = Statement(
         SELECT FROM permissions
         WHERE permissions.resource_id = thing.resource_id AND (role_id IN (SELECT role_id FROM permitted)) IS TRUE OFFSET 0
     )
-    """,
-)
+""")
 
 
 async def visible(transaction: Transaction, caller: RoleName, resources: Sequence[str]) -> frozenset[str]:

@@ -1,10 +1,10 @@
-"""Who holds a role, directly or through others, and what it holds: followed step by step, and no further than a bound.
+"""The graph of memberships around a role, followed step by step, and no further than a bound.
 
 Note [Step by step]
 
-PostgreSQL could follow memberships by itself (see ``access_facts``), but not note the way, nor give the result in parts, nor
-stop at a number: an account's admin holds every role of it. So it is asked for a batch of memberships at a time, of the
-roles that the last ones led to. The event loop turns between two batches; a circle leads to nothing new, and ends.
+PostgreSQL could follow memberships by itself (see ``access_facts``), but not note the way, nor stop at a number: an admin
+holds every role of its account. So it is asked for a batch of memberships at a time, of the roles that the last ones led to.
+The event loop turns between two batches; a circle leads to nothing new, and ends.
 """
 
 from __future__ import annotations
@@ -22,15 +22,11 @@ from svc.storage.sql.search import ranks
 
 #: How many roles are followed for one request.
 ROLES_LIMIT: Final = 50_000
-
 #: How many memberships between them.
 EDGES_LIMIT: Final = 250_000
-
-#: How many memberships away from the role that was asked about. Every way is told, and they get longer and longer.
+#: How many memberships away from the role that was asked about: ways are part of the answer, and get longer and longer.
 STEPS_LIMIT: Final = 500
-
-#: How many roles are asked about at once, and how many memberships come with the answer: what the reactor can take in within
-#: about 5 ms.
+#: How many roles are asked about at once, and how many memberships come with the answer: about 5 ms of the reactor.
 BATCH: Final = 1000
 
 #: A role, and a direct member of it.
@@ -38,27 +34,22 @@ Edge = tuple[str, str]
 
 
 def _step(name: str, own: str, other: str) -> Statement:
-    """A statement that goes from the roles ``$1`` in column ``own`` to those in column ``other``, of each from behind ``$2``
-    on, in order. PostgreSQL takes them one after the other, as they come (Note [Pages by key] in ``memberships``).
+    """Return the statement that leads from the roles ``$1`` in column ``own`` to those in column ``other``, of each from
+    behind ``$2`` on, in order. PostgreSQL takes them one after the other (Note [Pages by key] in ``memberships``).
     """
-    return Statement(
-        name,
-        f"""
+    return Statement.named(name)(f"""
         SELECT role_id, member_id FROM unnest($1::text[], $2::text[]) AS asked (id, after), LATERAL (
             SELECT role_id, member_id FROM memberships
             WHERE ({own}, {other}) > (asked.id, asked.after) AND ({own}, {other}) < (asked.id, $3::text)
             ORDER BY {own}, {other} LIMIT $4::bigint
         ) AS next LIMIT $4
-        """,
-    )
+    """)
 
 
 _DOWN: Final = _step("membership_graph_down", "role_id", "member_id")
 _UP: Final = _step("membership_graph_up", "member_id", "role_id")
 
-_VISIBLE: Final = Statement(
-    "membership_graph_visible",
-    f"""
+_VISIBLE: Final = Statement.named("membership_graph_visible")(f"""
     WITH RECURSIVE {HELD.format(caller="$1")},
     thing AS MATERIALIZED (
         SELECT resource_id, owner_id FROM unnest($2::text[]) AS asked (id), LATERAL (
@@ -67,19 +58,15 @@ _VISIBLE: Final = Statement(
     ),
     {administrators("SELECT DISTINCT owner_id, owner_id FROM thing", "owner_id")},
     owner AS MATERIALIZED (
-        SELECT owner_id FROM (SELECT DISTINCT owner_id FROM thing) AS asked
-        WHERE EXISTS (
-            SELECT FROM held WHERE role_id IN (
-                SELECT role_id FROM administrators WHERE administrators.owner_id = asked.owner_id
-            )
-        )
+        SELECT owner_id FROM (SELECT DISTINCT owner_id FROM thing) AS asked WHERE EXISTS (SELECT FROM held WHERE role_id IN (
+            SELECT role_id FROM administrators WHERE administrators.owner_id = asked.owner_id
+        ))
     )
     SELECT resource_id FROM thing WHERE owner_id IN (SELECT owner_id FROM owner) OR EXISTS (
         SELECT FROM (SELECT role_id FROM permissions WHERE permissions.resource_id = thing.resource_id OFFSET 0) AS given
         WHERE role_id IN (SELECT role_id FROM held)
     )
-    """,
-)
+""")
 
 
 async def effective_members(database: Database, query: MembersQuery) -> EffectiveMembers:
@@ -119,8 +106,7 @@ async def graph(database: Database, caller: RoleName, role: RoleName) -> AsyncIt
 async def _followed(database: Database, step: Statement, role: RoleName) -> dict[str, str]:
     """Return every role that steps from ``role`` lead to, with the role from which it was reached first: by a shortest way.
 
-    :raises TooManyRoles: there are more than ``ROLES_LIMIT``, or more than ``EDGES_LIMIT`` memberships, or more than
-        ``STEPS_LIMIT`` in a row.
+    :raises TooManyRoles: one of the limits is exceeded.
     """
     reached: dict[str, str] = {}
     edges = steps = 0

@@ -1,11 +1,11 @@
-"""Owners of records, and the policies around them, as PostgreSQL finds them: few statements, however many records there are.
+"""Owners of records, and the policies around them, found in few statements, however many records there are.
 
 Note [The policy around]
 
-The policy around a record is the longest beginning of its id, up to a slash, that is a policy's. To look each beginning up
-would mean hundreds of them for an id that is made of slashes. But of all policies in the order of their ids, the last that
-doesn't come after the record's folder has every such beginning in common with it. So that one is looked up, and again for
-the part in common, until it is that part itself. A folder is looked up once, however many records are in it.
+The policy around a record is the longest beginning of its id, up to a slash, that is a policy's. An id that is made of
+slashes has hundreds. But of all policies in the order of their ids, the last that doesn't come after the record's folder has
+every beginning of that kind in common with it. So that one is looked up, and again for the part in common, until it is that
+part itself. A folder is looked up once, however many records are in it.
 """
 
 from __future__ import annotations
@@ -20,31 +20,23 @@ from svc.storage.driver.columns import for_each
 from svc.storage.driver.database import Statement, Transaction
 
 # A batch leads upwards as one: what it has in common is followed once, and a circle ends.
-_OWNERS: Final = Statement(
-    "owners_of",
-    """
+_OWNERS: Final = Statement.named("owners_of")("""
     WITH RECURSIVE known (id) AS (
         SELECT unnest($1::text[]) COLLATE "C"
         UNION
-        SELECT unnest(ARRAY(
-            SELECT unnest(ARRAY[owner_id, policy_id]) FROM resources WHERE resource_id = known.id
-        )) FROM known
+        SELECT unnest(ARRAY(SELECT unnest(ARRAY[owner_id, policy_id]) FROM resources WHERE resource_id = known.id))
+        FROM known
     )
     SELECT found.resource_id, found.owner_id, found.policy_id FROM known, LATERAL (
         SELECT resource_id, owner_id, policy_id FROM resources WHERE resource_id = known.id OFFSET 0
     ) AS found
-    """,
-)
-
-_LAST_POLICY: Final = Statement(
-    "owners_last_policy",
-    """
+""")
+_LAST_POLICY: Final = Statement.named("owners_last_policy")("""
     SELECT asked.id, (
         SELECT resource_id FROM resources WHERE resource_id >= asked.first AND resource_id <= asked.id
         ORDER BY resource_id DESC LIMIT 1
     ) FROM unnest($1::text[], $2::text[]) AS asked (id, first)
-    """,
-)
+""")
 
 
 async def ownership(transaction: Transaction, records: Iterable[str], placed: Sequence[str]) -> Ownership:

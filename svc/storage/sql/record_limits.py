@@ -1,4 +1,4 @@
-"""How much records carry, as PostgreSQL counts it within a transaction (``limits.RecordLimits``)."""
+"""Counts of what records carry, within a transaction (``limits.RecordLimits``)."""
 
 from __future__ import annotations
 
@@ -12,15 +12,12 @@ from svc.storage.driver.database import Statement, Transaction
 
 def _counting(limit: RecordLimit, number: str, rows: str) -> Statement:
     """Return those of the records ``$1`` whose ``number`` of rows, each of the record ``asked.id``, is more than ``$2``."""
-    return Statement(
-        f"record_limit_{limit}",
-        f"""
+    return Statement.named(f"record_limit_{limit}")(f"""
         SELECT asked.id, counted.number FROM unnest($1::text[]) AS asked (id), LATERAL (
             SELECT {number} AS number FROM ({rows} OFFSET 0) AS carried
         ) AS counted
         WHERE counted.number > $2::bigint
-        """,
-    )
+    """)
 
 
 # "0" follows the slash in byte order.

@@ -1,6 +1,4 @@
-"""The rows that policies record, of four sorts, and restrictions of roles: read for a load, and changed by it, in few
-statements.
-"""
+"""The rows that policies record, of four sorts, and restrictions of roles: read for a load, and changed by it."""
 
 from __future__ import annotations
 
@@ -31,22 +29,64 @@ Row = TypeVar("Row", bound=tuple[Any, ...])
 # -- reading ----------------------------------------------------------------------------------------------------------
 
 
-@attrs.frozen(kw_only=True)
+@attrs.frozen
 class _Table(Generic[Row]):
-    """A sort of rows, whose first ``key`` fields are the key.
+    """A table of one sort of rows: its columns with their types, of which the first ``key`` are the key."""
 
-    ``own`` takes a policy and returns the rows that it recorded. ``foreign`` takes columns of keys, then a policy, and
-    returns the rows with one of those keys that the policy did not record.
-    """
-
+    name: str
     row: Callable[..., Row]
     key: int
-    own: Statement
-    foreign: Statement
+    types: Mapping[str, str]
+    #: Takes a policy, and returns the rows that it recorded.
+    own: Statement = attrs.field(init=False)
+    #: Takes columns of keys, then a policy, and returns the rows with one of those keys that it did not record.
+    foreign: Statement = attrs.field(init=False)
+
+    @property
+    def columns(self) -> str:
+        """Return all columns, as in a ``SELECT``."""
+        return ", ".join(self.types)
 
     def keys(self, rows: Sequence[Row]) -> list[tuple[Any, ...]]:
         """Return the keys of rows."""
         return [row[: self.key] for row in rows]
+
+    @own.default
+    def _own(self) -> Statement:
+        return Statement(f"{self.name}_own", f"SELECT {self.columns} FROM {self.name} WHERE policy_id = $1::text")
+
+    @foreign.default
+    def _foreign(self) -> Statement:
+        keys = ", ".join(list(self.types)[: self.key])
+        return Statement.named(f"{self.name}_foreign")(f"""
+            SELECT {self.columns} FROM {self._rows(self.key)} AS wanted ({keys}) JOIN {self.name} USING ({keys})
+            WHERE policy_id IS DISTINCT FROM ${self.key + 1}::text
+        """)
+
+    def create(self) -> Statement:
+        """Return a statement that takes columns of rows, then the policy that records them."""
+        arrays = ", ".join(f"${number}::{element}[]" for number, element in enumerate(self.types.values(), start=1))
+        return Statement.named(f"{self.name}_create")(f"""
+            INSERT INTO {self.name} ({self.columns}, policy_id) SELECT {self.columns}, ${len(self.types) + 1}::text
+            FROM unnest({arrays}) AS created ({self.columns})
+        """)
+
+    def update(self) -> Statement:
+        """Return a statement for the last column of rows: it takes columns, then the policy that must have recorded them."""
+        last = list(self.types)[-1]
+        return Statement.named(f"{self.name}_update")(f"""
+            UPDATE {self.name} AS {self.name[:-1]} SET {last} = changed.{last}
+            FROM {self._rows(len(self.types))} AS changed ({self.columns})
+            WHERE {self._same("changed", len(self.types))}
+        """)
+
+    def delete(self) -> Statement:
+        """Return a statement that takes columns of keys, then the policy that must have recorded the rows."""
+        return Statement.named(f"{self.name}_delete")(f"""
+            DELETE FROM {self.name} AS {self.name[:-1]}
+            USING {self._rows(self.key)} AS deleted ({", ".join(list(self.types)[: self.key])})
+            WHERE {self._same("deleted", self.key)}
+        """)
 
     async def read(
         self, transaction: Transaction, policy: str, keys: Sequence[tuple[Any, ...]]
@@ -56,87 +96,45 @@ class _Table(Generic[Row]):
         foreign = await for_each(transaction, self.foreign, keys, policy)
         return tuple(self.row(*row) for row in own), tuple(self.row(*row) for row in foreign)
 
+    def _rows(self, width: int) -> str:
+        return rows_of(*list(self.types.values())[:width])
 
-_RESOURCES: Final = _Table(
-    row=ResourceRow,
-    key=1,
-    own=Statement("resources_own", "SELECT resource_id, owner_id FROM resources WHERE policy_id = $1::text"),
-    foreign=Statement(
-        "resources_foreign",
-        f"""
-        SELECT resource_id, owner_id FROM {rows_of("text")} AS wanted (resource_id) JOIN resources USING (resource_id)
-        WHERE policy_id IS DISTINCT FROM $2::text
-        """,
-    ),
-)
+    def _same(self, rows: str, width: int) -> str:
+        """Return the condition that a row has a key and a policy, which is the parameter after ``width`` columns.
+
+        ``IS NOT DISTINCT FROM`` is a condition that no index serves: with ``=``, all rows of the policy might be read for
+        each batch, and compared with each row of it.
+        """
+        keys = " AND ".join(f"{self.name[:-1]}.{name} = {rows}.{name}" for name in list(self.types)[: self.key])
+        return f"{keys} AND policy_id IS NOT DISTINCT FROM ${width + 1}::text"
+
+
+_RESOURCES: Final = _Table("resources", ResourceRow, 1, {"resource_id": "text", "owner_id": "text"})
 _MEMBERSHIPS: Final = _Table(
-    row=MembershipRow,
-    key=3,
-    own=Statement(
-        "memberships_own",
-        "SELECT role_id, member_id, ownership, admin_option FROM memberships WHERE policy_id = $1::text",
-    ),
-    foreign=Statement(
-        "memberships_foreign",
-        f"""
-        SELECT role_id, member_id, ownership, admin_option
-        FROM {rows_of("text", "text", "boolean")} AS wanted (role_id, member_id, ownership)
-            JOIN memberships USING (role_id, member_id, ownership)
-        WHERE policy_id IS DISTINCT FROM $4::text
-        """,
-    ),
+    "memberships",
+    MembershipRow,
+    3,
+    {"role_id": "text", "member_id": "text", "ownership": "boolean", "admin_option": "boolean"},
 )
 _PERMISSIONS: Final = _Table(
-    row=PermissionRow,
-    key=3,
-    own=Statement("permissions_own", "SELECT resource_id, privilege, role_id FROM permissions WHERE policy_id = $1::text"),
-    foreign=Statement(
-        "permissions_foreign",
-        f"""
-        SELECT resource_id, privilege, role_id
-        FROM {rows_of("text", "text", "text")} AS wanted (resource_id, privilege, role_id)
-            JOIN permissions USING (resource_id, privilege, role_id)
-        WHERE policy_id IS DISTINCT FROM $4::text
-        """,
-    ),
+    "permissions", PermissionRow, 3, {"resource_id": "text", "privilege": "text", "role_id": "text"}
 )
-_ANNOTATIONS: Final = _Table(
-    row=AnnotationRow,
-    key=2,
-    own=Statement("annotations_own", "SELECT resource_id, name, value FROM annotations WHERE policy_id = $1::text"),
-    foreign=Statement(
-        "annotations_foreign",
-        f"""
-        SELECT resource_id, name, value
-        FROM {rows_of("text", "text")} AS wanted (resource_id, name) JOIN annotations USING (resource_id, name)
-        WHERE policy_id IS DISTINCT FROM $3::text
-        """,
-    ),
-)
-_STORED_RESTRICTIONS: Final = Statement(
-    "restrictions_stored",
-    """
+_ANNOTATIONS: Final = _Table("annotations", AnnotationRow, 2, {"resource_id": "text", "name": "text", "value": "text"})
+_STORED_RESTRICTIONS: Final = Statement.named("restrictions_stored")("""
     SELECT asked.role_id, cidr FROM unnest($1::text[]) AS asked (role_id), LATERAL (
         SELECT cidr FROM restrictions WHERE restrictions.role_id = asked.role_id OFFSET 0
     ) AS restriction
-    """,
-)
-_RESTRICTIONS: Final = Statement(
-    "restrictions_own",
-    """
+""")
+_RESTRICTIONS: Final = Statement.named("restrictions_own")("""
     SELECT wanted.role_id, cidr
     FROM unnest($1::text[]) AS wanted (role_id), LATERAL (
         SELECT cidr FROM restrictions WHERE restrictions.role_id = wanted.role_id OFFSET 0
     ) AS restriction
     WHERE (SELECT policy_id FROM roles WHERE roles.role_id = wanted.role_id) = $2::text
-    """,
-)
-_EXISTING: Final = Statement(
-    "resources_existing",
-    f"""
+""")
+_EXISTING: Final = Statement.named("resources_existing")(f"""
     SELECT resource_id FROM {rows_of("text")} AS asked (resource_id) JOIN resources USING (resource_id)
-    """,
-)
+""")
 
 
 async def read(transaction: Transaction, policy: str, wanted: Rows, deleted: Sequence[str]) -> Present:
@@ -159,7 +157,7 @@ async def existing(transaction: Transaction, resources: Sequence[str]) -> frozen
 
 
 async def stored(transaction: Transaction, rows: Rows) -> Rows:
-    """Return the rows that have the keys of ``rows``, whoever recorded them, and all restrictions of its resources."""
+    """Return the rows that have the keys of ``rows``, of any policy, and all restrictions of its resources."""
     # No policy has the empty text for its id, so that all are foreign to it.
     tables: tuple[tuple[_Table[Any], Sequence[Any]], ...] = (
         (_RESOURCES, rows.resources),
@@ -175,142 +173,47 @@ async def stored(transaction: Transaction, rows: Rows) -> Rows:
     return attrs.evolve(Rows(*found), restrictions=tuple(RestrictionRow(*row) for row in restricted))
 
 
-# -- creating: columns of rows, then the policy that records them -----------------------------------------------------
+# -- creating ---------------------------------------------------------------------------------------------------------
 
-# A role that no policy recorded can outlive its resource. Who defines its name in a policy gets a new role, without the old
+# A role that no policy recorded can outlive its resource. A policy that defines its name gets a new role, without the old
 # one's memberships, privileges and credential.
-_DELETE_REMAINS: Final = Statement(
-    "roles_delete_remains",
-    """
+_DELETE_REMAINS: Final = Statement.named("roles_delete_remains")("""
     DELETE FROM roles
     WHERE role_id = ANY ($1::text[]) AND NOT EXISTS (SELECT FROM resources WHERE resource_id = roles.role_id OFFSET 0)
-    """,
+""")
+_CREATE_ROLES: Final = Statement.named("roles_create")(
+    "INSERT INTO roles (role_id, policy_id) SELECT role_id, $2::text FROM unnest($1::text[]) AS created (role_id)"
 )
-_CREATE_ROLES: Final = Statement(
-    "roles_create",
-    "INSERT INTO roles (role_id, policy_id) SELECT role_id, $2::text FROM unnest($1::text[]) AS created (role_id)",
-)
-_CREATE_CREDENTIALS: Final = Statement(
-    "credentials_create",
-    """
+_CREATE_CREDENTIALS: Final = Statement.named("credentials_create")("""
     INSERT INTO credentials (role_id, api_key)
     SELECT role_id, api_key FROM unnest($1::text[], $2::bytea[]) AS created (role_id, api_key)
-    """,
-)
-_CREATE_RESOURCES: Final = Statement(
-    "resources_create",
-    """
-    INSERT INTO resources (resource_id, owner_id, policy_id)
-    SELECT resource_id, owner_id, $3::text FROM unnest($1::text[], $2::text[]) AS created (resource_id, owner_id)
-    """,
-)
-_CREATE_MEMBERSHIPS: Final = Statement(
-    "memberships_create",
-    """
-    INSERT INTO memberships (role_id, member_id, ownership, admin_option, policy_id)
-    SELECT role_id, member_id, ownership, admin_option, $5::text
-    FROM unnest($1::text[], $2::text[], $3::boolean[], $4::boolean[])
-        AS created (role_id, member_id, ownership, admin_option)
-    """,
-)
-_CREATE_PERMISSIONS: Final = Statement(
-    "permissions_create",
-    """
-    INSERT INTO permissions (resource_id, privilege, role_id, policy_id)
-    SELECT resource_id, privilege, role_id, $4::text
-    FROM unnest($1::text[], $2::text[], $3::text[]) AS created (resource_id, privilege, role_id)
-    """,
-)
-_CREATE_ANNOTATIONS: Final = Statement(
-    "annotations_create",
-    """
-    INSERT INTO annotations (resource_id, name, value, policy_id)
-    SELECT resource_id, name, value, $4::text
-    FROM unnest($1::text[], $2::text[], $3::text[]) AS created (resource_id, name, value)
-    """,
-)
-_CREATE_RESTRICTIONS: Final = Statement(
-    "restrictions_create",
-    """
+""")
+_CREATE_RESOURCES: Final = _RESOURCES.create()
+_CREATE_MEMBERSHIPS: Final = _MEMBERSHIPS.create()
+_CREATE_PERMISSIONS: Final = _PERMISSIONS.create()
+_CREATE_ANNOTATIONS: Final = _ANNOTATIONS.create()
+_CREATE_RESTRICTIONS: Final = Statement.named("restrictions_create")("""
     INSERT INTO restrictions (role_id, cidr)
     SELECT role_id, cidr FROM unnest($1::text[], $2::text[]) AS created (role_id, cidr)
-    """,
-)
+""")
 
-# -- updating: columns of rows, then the policy that must have recorded them ------------------------------------------
+# -- updating and deleting --------------------------------------------------------------------------------------------
 
-# Rows are found by their keys. ``IS NOT DISTINCT FROM`` is a condition that no index serves: with ``=``, all rows of the
-# policy might be read for each batch, and compared with each row of it.
-
-_UPDATE_RESOURCES: Final = Statement(
-    "resources_update",
-    f"""
-    UPDATE resources AS resource SET owner_id = changed.owner_id
-    FROM {rows_of("text", "text")} AS changed (resource_id, owner_id)
-    WHERE resource.resource_id = changed.resource_id AND policy_id IS NOT DISTINCT FROM $3::text
-    """,
-)
-_UPDATE_MEMBERSHIPS: Final = Statement(
-    "memberships_update",
-    f"""
-    UPDATE memberships AS membership SET admin_option = changed.admin_option
-    FROM {rows_of("text", "text", "boolean", "boolean")}
-        AS changed (role_id, member_id, ownership, admin_option)
-    WHERE membership.role_id = changed.role_id AND membership.member_id = changed.member_id
-        AND membership.ownership = changed.ownership AND policy_id IS NOT DISTINCT FROM $5::text
-    """,
-)
-_UPDATE_ANNOTATIONS: Final = Statement(
-    "annotations_update",
-    f"""
-    UPDATE annotations AS annotation SET value = changed.value
-    FROM {rows_of("text", "text", "text")} AS changed (resource_id, name, value)
-    WHERE annotation.resource_id = changed.resource_id AND annotation.name = changed.name
-        AND policy_id IS NOT DISTINCT FROM $4::text
-    """,
-)
-
-# -- deleting: columns of keys, then the policy that must have recorded the rows --------------------------------------
-
-_DELETE_MEMBERSHIPS: Final = Statement(
-    "memberships_delete",
-    f"""
-    DELETE FROM memberships AS membership
-    USING {rows_of("text", "text", "boolean")} AS deleted (role_id, member_id, ownership)
-    WHERE membership.role_id = deleted.role_id AND membership.member_id = deleted.member_id
-        AND membership.ownership = deleted.ownership AND policy_id IS NOT DISTINCT FROM $4::text
-    """,
-)
-_DELETE_PERMISSIONS: Final = Statement(
-    "permissions_delete",
-    f"""
-    DELETE FROM permissions AS permission
-    USING {rows_of("text", "text", "text")} AS deleted (resource_id, privilege, role_id)
-    WHERE permission.resource_id = deleted.resource_id AND permission.privilege = deleted.privilege
-        AND permission.role_id = deleted.role_id AND policy_id IS NOT DISTINCT FROM $4::text
-    """,
-)
-_DELETE_ANNOTATIONS: Final = Statement(
-    "annotations_delete",
-    f"""
-    DELETE FROM annotations AS annotation
-    USING {rows_of("text", "text")} AS deleted (resource_id, name)
-    WHERE annotation.resource_id = deleted.resource_id AND annotation.name = deleted.name
-        AND policy_id IS NOT DISTINCT FROM $3::text
-    """,
-)
-_DELETE_RESTRICTIONS: Final = Statement(
-    "restrictions_delete",
-    """
+_UPDATE_RESOURCES: Final = _RESOURCES.update()
+_UPDATE_MEMBERSHIPS: Final = _MEMBERSHIPS.update()
+_UPDATE_ANNOTATIONS: Final = _ANNOTATIONS.update()
+_DELETE_MEMBERSHIPS: Final = _MEMBERSHIPS.delete()
+_DELETE_PERMISSIONS: Final = _PERMISSIONS.delete()
+_DELETE_ANNOTATIONS: Final = _ANNOTATIONS.delete()
+_DELETE_RESTRICTIONS: Final = Statement.named("restrictions_delete")("""
     DELETE FROM restrictions
     WHERE role_id = ANY ($1::text[])
         AND ((role_id, cidr) IN (SELECT * FROM unnest($1, $2::text[]) AS deleted (role_id, cidr))) IS TRUE
         AND (SELECT policy_id FROM roles WHERE roles.role_id = restrictions.role_id) = $3::text
-    """,
-)
+""")
 
-# Whoever recorded these: an explicit deletion reaches beyond the loaded policy (POL-45). The schema sees to
-# what goes with them. Roles that go are found here nevertheless: row by row, PostgreSQL can't follow a thousand owners.
+# Of any policy: an explicit deletion reaches beyond the loaded one (POL-45). The schema sees to what goes with them. Roles
+# that go are found here nevertheless: row by row, PostgreSQL can't follow a thousand owners.
 _GONE: Final = """
     WITH RECURSIVE gone (role_id) AS (
         SELECT unnest($1::text[]) COLLATE "C"
@@ -326,17 +229,11 @@ _GONE: Final = """
 _DELETE_ROLES: Final = Statement(
     "roles_delete", f"{_GONE} DELETE FROM roles WHERE role_id = ANY (ARRAY(SELECT role_id FROM gone))"
 )
-_ANNOTATED_BY_GONE: Final = Statement(
-    "annotated_by_gone",
-    f"""
+_ANNOTATED_BY_GONE: Final = Statement.named("annotated_by_gone")(f"""
     {_GONE} SELECT DISTINCT resource_id
     FROM gone, LATERAL (SELECT resource_id FROM annotations WHERE policy_id = gone.role_id OFFSET 0) AS annotated
-    """,
-)
-_DELETE_RESOURCES: Final = Statement(
-    "resources_delete",
-    "DELETE FROM resources WHERE resource_id = ANY ($1::text[])",
-)
+""")
+_DELETE_RESOURCES: Final = Statement("resources_delete", "DELETE FROM resources WHERE resource_id = ANY ($1::text[])")
 
 
 async def change(transaction: Transaction, policy: str, changes: Changes, api_keys: Mapping[str, Sealed]) -> None:

@@ -1,17 +1,14 @@
-"""Which roles of many a caller holds, as pieces of SQL that several statements share.
+"""The roles of many that a caller holds, as pieces of SQL that several statements share.
 
 Note [Few roles or few members]
 
-A workload holds a handful of roles, of which each may have a million members; an account's admin holds a million, each owned
-by some policy, which is owned by the admin. Whoever judges thousands of rows in one statement must not list the million in
-either case. So up to ``ROLES_FEW`` roles of the caller are listed. When these are all, they are the answer. Otherwise each
-different role asked about is judged from the other end: its members are followed, up to ``MEMBERS_FEW``, and when these are
-all, the caller is among them or doesn't hold the role. A role with more members, asked about for a caller with more roles,
-is judged as in ``access_facts``, Note [Standing in one statement]: only a caller who neither administers it, nor comes to it
-soon, has all of his roles listed then, once for the statement.
+A workload holds a handful of roles, of which each may have a million members; an account's admin holds a million. Judging
+thousands of rows must not list the million in either case. So up to ``ROLES_FEW`` roles of the caller are listed. When these
+are all, they are the answer. Otherwise the members of each different role asked about are followed, up to ``MEMBERS_FEW``,
+and when these are all, the caller is among them or doesn't hold the role. Otherwise it is judged as in ``access_facts``,
+Note [Standing in one statement]: only a caller who neither administers it, nor comes to it soon, has all roles listed, once.
 
-A pair of roles can have two memberships, by ownership and by a grant. A limit of rows must be twice that of roles for what
-has fewer roles than the limit to be complete.
+A pair of roles can have two memberships, by ownership and by a grant: a limit of rows must be twice that of roles.
 """
 
 from __future__ import annotations
@@ -32,9 +29,8 @@ CALLER: Final = f"""
     first_held (role_id) AS (
         VALUES ({{caller}}::text COLLATE "C")
         UNION
-        SELECT unnest(ARRAY(
-            SELECT role_id FROM memberships WHERE member_id = first_held.role_id LIMIT {2 * ROLES_FEW}
-        )) FROM first_held
+        SELECT unnest(ARRAY(SELECT role_id FROM memberships WHERE member_id = first_held.role_id LIMIT {2 * ROLES_FEW}))
+        FROM first_held
     ),
     few (role_id) AS MATERIALIZED (SELECT role_id FROM first_held LIMIT {ROLES_FEW}),
     extent (complete) AS MATERIALIZED (SELECT count(*) < {ROLES_FEW} FROM few)
@@ -68,9 +64,7 @@ def held_among(name: str, caller: str, roles: str) -> str:
         WHERE CASE
             WHEN {caller} = ANY (members) THEN true
             WHEN cardinality(members) < {MEMBERS_FEW} THEN false
-            ELSE EXISTS (
-                SELECT FROM held WHERE held.role_id = ANY (ARRAY({administrators_of("judged.role_id")})) OFFSET 0
-            )
+            ELSE EXISTS (SELECT FROM held WHERE held.role_id = ANY (ARRAY({administrators_of("judged.role_id")})) OFFSET 0)
         END
     )
     """
@@ -85,7 +79,7 @@ _UPDATERS: Final = """
 
 
 def updating(caller: str) -> str:
-    """Common table expressions for :data:`UPDATABLE`, after ``thing (resource_id, owner_id)``."""
+    """Return the common table expressions for :data:`UPDATABLE`, after ``thing (resource_id, owner_id)``."""
     return f"{held_among('owning', caller, 'SELECT owner_id FROM thing')}, {held_among('updating', caller, _UPDATERS)}"
 
 

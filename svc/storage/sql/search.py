@@ -1,14 +1,10 @@
-"""Search, as PostgreSQL does it: the documents of resources, and the pieces of SQL that statements with a search share.
-
-The rules are RES-10 to RES-13: a record matches when every word of the query, less stop
-words, stands in its document. The characters ``.`` ``/`` ``-`` in a query part words, and nothing in it is an operator.
+"""The documents of resources, and the pieces of SQL that statements with a search share (RES-10 to RES-13).
 
 Note [Searches from both ends]
 
 A search begins at the index (``search_documents``, see ``schema/0003_search.sql``), so that one that matches 50 of a million
-reads 50. Where a word matches everything, that way is as long as the table; but then a list that is short can be looked
-through itself. So a statement has both ways, and goes the second where the list has at most ``SHORT`` rows. The way that is
-not gone is never begun: its condition doesn't depend on any row, so PostgreSQL asks it once, first.
+reads 50. Where a word matches everything, a short list is better looked through itself. So a statement has both ways, and
+goes the second where the list has at most ``SHORT`` rows. The other is never begun: its condition doesn't depend on any row.
 """
 
 from __future__ import annotations
@@ -54,36 +50,26 @@ CLASS: Final = """
     END
 """
 
-# The documents of a resource are made from all its annotations: of two loads that annotate it, the second must wait and look
-# again. A new one has no document yet, and nobody else knows it.
-_LOCK: Final = Statement(
-    "documents_lock",
-    """
+# A document is made from all annotations of its resource: of two loads that annotate it, the second waits and looks again.
+_LOCK: Final = Statement.named("documents_lock")("""
     SELECT FROM unnest($1::text[]) AS asked (resource_id), LATERAL (
         SELECT FROM documents WHERE documents.resource_id = asked.resource_id FOR NO KEY UPDATE
     ) AS locked
-    """,
-)
-_INDEX: Final = Statement(
-    "documents_index",
-    """
+""")
+_INDEX: Final = Statement.named("documents_index")("""
     INSERT INTO documents (resource_id, split, plain)
     SELECT described.resource_id, split, plain
     FROM unnest($1::text[]) AS asked (resource_id), LATERAL (
         SELECT * FROM searchable WHERE searchable.resource_id = asked.resource_id OFFSET 0
     ) AS described
     ON CONFLICT (resource_id) DO UPDATE SET split = excluded.split, plain = excluded.plain
-    """,
-)
-_RANKS: Final = Statement(
-    "documents_ranks",
-    f"""
+""")
+_RANKS: Final = Statement.named("documents_ranks")(f"""
     WITH {ASKED.format(text="$2::text")}
     SELECT resource_id, {CLASS.format(by_class="$4::boolean", document="found.document")}
     FROM unnest($1::text[]) AS listed (resource_id),
         LATERAL {MATCHING.format(split="$3::boolean", resource_id="listed.resource_id")}
-    """,
-)
+""")
 
 
 async def index(transaction: Transaction, resource_ids: Iterable[str]) -> None:

@@ -1,26 +1,24 @@
-"""Which resources a role sees, found from whichever side there is less to read.
+"""Lists of the resources that a role sees, found from the side where there is less to read.
 
 A resource is seen by its owner, through whatever roles, and by those who have any privilege on it (ROLE-4).
 
 Note [Starting points and walks]
 
-Who sees three resources of a million must not cost reading the million, and neither must who sees all of them and asks for
-the first ten. So a list is made in one of these ways, the first that will do:
+A viewer who sees three resources of a million must not cost reading the million, nor one who sees them all and asks for the
+first ten. So a list is made in one of these ways, the first that will do:
 
 * From starting points, in one statement: what the viewer's roles own, and what is permitted to them, when that is less than
   ``POINTS_MOST`` for fewer than ``ROLES_MOST`` roles. This costs what the viewer sees, wherever it lies; where that is more,
   so many rows are read in vain. Where an owner was asked for, what that owner's roles own is tried before.
 * From the documents that match a search, in one statement, when they are less than ``MATCHES_MOST``, seen or not.
 * By a walk through the ids in order, a window of them with each statement, until the list is full. Its viewer sees much, and
-  its search finds much, so that this is soon; a count, and an offset, cost what they pass over. No window takes long,
-  whatever is counted. Where a search goes by class there is a walk for each class, so that a search for nothing but a kind
-  passes over everything twice before it finds any.
+  its search finds much, so that this is soon; a count, and an offset, cost what they pass over. No window takes long. Where
+  a search goes by class there is a walk for each class.
 
 Each way has candidates, and judges them alike. Whether the viewer owns one is asked from both ends, once for each different
-owner among them, as in ``access_facts``, Note [Standing in one statement]: an account's admin is never made to list what it
-holds. What the viewer doesn't own may be permitted to any of the roles that it holds; they are all read as soon as the first
-candidate has a permission and isn't the viewer's. Each window does that anew: who holds many roles, and doesn't own what it
-passes, walks slowly.
+owner among them, as in ``access_facts``, Note [Standing in one statement]. What the viewer doesn't own may be permitted to
+any of the roles that it holds; they are all read as soon as the first candidate has a permission and isn't the viewer's.
+Each window does that again: a viewer that holds many roles, and doesn't own what it passes, walks slowly.
 
 The statements take: the viewer; two texts that the ids lie between; kinds; the owner asked for, or NULL; offset and limit.
 Then the fields of ``Search`` where there is a search. A count has the limit 0. So that plans don't depend on sizes
@@ -110,17 +108,13 @@ _ANSWER: Final = """
 
 
 def _from_points(name: str, start: str, *, searching: bool) -> Statement:
-    """Return the statement for a list from the starting points of the roles ``held``, or ``held_by_owner``; whether the list
-    is complete comes first.
-    """
+    """Return the statement for a list from the points of ``held`` or ``held_by_owner``; first, whether it is complete."""
     roles, points = ("$11::bigint", "$12::bigint") if searching else ("$8::bigint", "$9::bigint")
     held = _held("held", "$1", f"LIMIT 2 * {roles}" * (start == "held"))
     held_by_owner = _held("held_by_owner", "$5", f"LIMIT 2 * {roles}" * (start == "held_by_owner"))
     permitted = f"UNION ALL (SELECT resource_id FROM permissions WHERE role_id = few.role_id LIMIT {points})"
     matching = f"CROSS JOIN LATERAL {MATCHING.format(split='$9::boolean', resource_id='point.resource_id')}"
-    return Statement(
-        name,
-        f"""
+    return Statement.named(name)(f"""
         WITH RECURSIVE {held}, {held_by_owner}, {f"{_ASKED}," if searching else ""}
         few (role_id) AS MATERIALIZED (SELECT role_id FROM {start} LIMIT {roles}),
         points (resource_id) AS MATERIALIZED (
@@ -145,14 +139,11 @@ def _from_points(name: str, start: str, *, searching: bool) -> Statement:
         ),
         {_SEEN}
         SELECT (SELECT complete FROM extent), {_ANSWER}
-        """,
-    )
+    """)
 
 
 #: The list from the documents that match a search; whether they are fewer than ``$11``, and it is complete, comes first.
-_FOUND: Final = Statement(
-    "resources_found",
-    f"""
+_FOUND: Final = Statement.named("resources_found")(f"""
     WITH RECURSIVE {_HELD_BY_ALL}, {_ASKED},
     matching (resource_id, document) AS MATERIALIZED (
         SELECT resource_id, document FROM {FOUND.format(split="$9::boolean", most="$11::bigint")}
@@ -168,12 +159,11 @@ _FOUND: Final = Statement(
     ),
     {_SEEN}
     SELECT (SELECT complete FROM extent), {_ANSWER}
-    """,
-)
+""")
 
 
 def _walked(name: str, *, searching: bool) -> Statement:
-    """One window of a walk, of a number of ids after ``$2``. The last of them comes first, or NULL when there are no more.
+    """Return the statement for a window of a walk, from ``$2`` on. The last id comes first, or NULL when there are no more.
 
     Where there is a search, and it goes by class, only what has the class ``$11`` is a candidate.
     """
@@ -182,9 +172,7 @@ def _walked(name: str, *, searching: bool) -> Statement:
         CROSS JOIN LATERAL {MATCHING.format(split="$9::boolean", resource_id="passed.resource_id")}
         WHERE (NOT $10 OR {_CLASS} = $11::integer) AND
     """
-    return Statement(
-        name,
-        f"""
+    return Statement.named(name)(f"""
         WITH RECURSIVE {_HELD_BY_ALL}, {f"{_ASKED}," if searching else ""}
         passed (resource_id, owner_id) AS MATERIALIZED (
             SELECT resource_id, owner_id FROM resources WHERE resource_id > $2::text AND resource_id < $3::text
@@ -196,8 +184,7 @@ def _walked(name: str, *, searching: bool) -> Statement:
         ),
         {_SEEN}
         SELECT (SELECT max(resource_id) FROM passed HAVING count(*) = {window}), {_ANSWER}
-        """,
-    )
+    """)
 
 
 #: By the roles to start from, and whether there is a search.
@@ -214,7 +201,7 @@ _WALK: Final[Mapping[bool, Statement]] = {
 
 @attrs.frozen
 class Listing:
-    """How many resources were found to be seen, and the ids of those asked for."""
+    """The number of resources found to be seen, and the ids of those asked for."""
 
     number: int
     ids: list[str]
@@ -266,7 +253,7 @@ async def _walk_all(database: Database, asked: _Asked, offset: int, limit: int, 
 
 @attrs.frozen
 class _Asked:
-    """What all statements for one list take: see Note [Starting points and walks]."""
+    """The parameters of all statements for one list: see Note [Starting points and walks]."""
 
     viewer: str
     after: str

@@ -285,7 +285,7 @@ class PoolTests(SynchronousTestCase):
         self.refused(self.borrow(), "1000 callers wait")
 
     def test_many_that_give_back_at_once(self) -> None:
-        """A queue of callers, each of whom gives the session back as soon as he has it, needs no deep stack."""
+        """A queue of callers, each of which gives the session back as soon as it has it, needs no deep stack."""
         self.clock.advance(0)
         session, _ = (self.successResultOf(self.borrow()) for _ in range(2))
         waiting = [self.borrow().addCallback(self.pool.release) for _ in range(QUEUE_LIMIT)]

@@ -87,7 +87,7 @@ class IdentityTests(SynchronousTestCase):
         self.assertIn('svc "DOMAIN\\a ""b""" svc\n', cluster.identities(['DOMAIN\\a "b"']))
 
     def test_access(self) -> None:
-        """Everyone proves who he is to the operating system, by way of the map."""
+        """Everyone proves an identity to the operating system, by way of the map."""
         for line in cluster.ACCESS.splitlines():
             self.assertTrue(line.startswith("local ") and line.endswith(" peer map=svc"), line)
         self.assertNotIn("trust", " ".join([cluster.ACCESS, *cluster.INITDB]))

@@ -176,7 +176,7 @@ class RuntimeDirTests(DirectoryTestCase):
         self.directory.clear()
 
     def test_without_lock(self) -> None:
-        """Who doesn't hold the lock doesn't record his runtime directory over the holder's."""
+        """A process without the lock doesn't record its runtime directory over the holder's."""
         self.directory.make()
         self.directory.record_runtime_dir(self.root / "svc-mine")
         self.assertEqual(list(self.directory.path.iterdir()), [])

@@ -14,7 +14,7 @@ AS_ROOT = None if os.geteuid() == 0 else "only root may choose"
 
 
 class RootTests(SynchronousTestCase):
-    """Whom root runs PostgreSQL as."""
+    """The user that root runs PostgreSQL as."""
 
     skip = AS_ROOT
 
@@ -42,7 +42,7 @@ class RootTests(SynchronousTestCase):
 
 
 class OtherTests(SynchronousTestCase):
-    """Whom anybody else runs PostgreSQL as."""
+    """The user that anybody else runs PostgreSQL as."""
 
     def setUp(self) -> None:
         """Be somebody else than root for a while."""
@@ -61,7 +61,7 @@ class OtherTests(SynchronousTestCase):
         self.assertRaises(StartRefused, postgres_user, os.geteuid() + 1)
 
     def test_clients(self) -> None:
-        """He and root may connect (DATA-21)."""
+        """That user and root may connect (DATA-21)."""
         self.assertEqual(set(clients()), {named(0), named(os.geteuid())})
 
 
