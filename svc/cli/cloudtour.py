@@ -46,10 +46,7 @@ class CloudTour:
         self.steps.say("The admin loads another policy: a cloud authenticator, and two workloads by the resources they are")
         await self.steps.load(self.policy, self.policy_path, admin)
         self.steps.say("The admin says which tenant's tokens are accepted, and for whom they must be made")
-        values = {
-            f"{_AUTHENTICATOR}/provider-uri": self.platform.issuer(self.base),
-            f"{_AUTHENTICATOR}/audience": AUDIENCE,
-        }
+        values = {f"{_AUTHENTICATOR}/provider-uri": self.platform.issuer(self.base), f"{_AUTHENTICATOR}/audience": AUDIENCE}
         await self.steps.set_variables(values, admin)
         identity = await self._machine_gets_a_token()
         if identity is None:

@@ -21,11 +21,9 @@ _NAMED: Final = re.compile(r" (alias|tag handle) .*", re.DOTALL)
 
 
 def read_mapping(path: Path) -> dict[str, str]:
-    """Read a file of ``VAR: variable-id``.
+    """Read a file of ``VAR: variable-id``; names and ids are as they are written, whatever YAML thinks of ``NO`` or ``12``.
 
-    Names and ids are taken as they are written, whatever YAML thinks of ``NO`` or ``12``.
-
-    :raises click.ClickException: it can't be read, or says something else; the message tells what, and in which line.
+    :raises click.ClickException: it can't be read, or says something else, in the line that the message names.
     """
     try:
         with path.open("rb") as file:
@@ -87,7 +85,7 @@ def environment_with(values: Mapping[str, bytes], mapping: Mapping[str, str]) ->
 
 
 def _text(node: yaml.Node) -> str | None:
-    """Return what a scalar says, as it is written; ``None`` for anything else, or with a tag of its own."""
+    """Return a scalar as it is written; ``None`` for anything else, or with a tag of its own."""
     if not isinstance(node, yaml.ScalarNode) or not node.tag.startswith("tag:yaml.org,2002:"):
         return None
     return str(node.value)

@@ -21,7 +21,7 @@ class Interrupted(SystemExit):
 
 
 async def until_stopped(reactor: Any) -> None:
-    """Return when a signal has stopped the reactor, for a command that serves until Ctrl-C."""
+    """Return when a signal has stopped the reactor."""
     stopped: Deferred[None] = Deferred()
     reactor.addSystemEventTrigger("before", "shutdown", stopped.callback, None)
     await stopped

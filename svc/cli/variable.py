@@ -10,7 +10,8 @@ from typing import IO
 
 import click
 
-from svc.cli.connection import ApiConnection, over_http
+from svc.cli.connection import ApiConnection, over_http, query
+from svc.cli.options import FILE
 
 
 @click.group()
@@ -19,16 +20,14 @@ def variable() -> None:
 
 
 def _path(connection: ApiConnection, identifier: str) -> str:
-    return f"/secrets/{connection.segment(connection.account)}/variable/{connection.segment(identifier)}"
+    return connection.path("secrets", connection.account, "variable", identifier)
 
 
 @variable.command()
 @click.argument("identifier")
 @click.option("--version", type=click.IntRange(min=1), help="An older version than the newest.")
 @click.option(
-    "--output",
-    type=click.Path(dir_okay=False, path_type=Path),
-    help="File to write the value to, which nobody else may read; one that is there is replaced.",
+    "--output", type=FILE, help="File to write the value to, which nobody else may read; one that is there is replaced."
 )
 @click.option("--tag", is_flag=True, help="Tell the tag of the value instead, as `svc variable set --if-match` takes it.")
 @over_http
@@ -37,17 +36,15 @@ async def get(connection: ApiConnection, identifier: str, version: int | None, o
     if tag:
         if output is not None:
             raise click.UsageError("--tag writes no value, so that there is nothing for --output")
-        path = _path(connection, identifier) + (f"?version={version}" if version else "")
-        answer = (await connection.call("HEAD", path)).expect(200)
-        click.echo(answer.headers.get("etag", ""))
+        answer = await connection.call("HEAD", _path(connection, identifier) + query(version=version))
+        click.echo(answer.expect(200).headers.get("etag", ""))
         return
     value = await connection.workload().secret(identifier, version)
     if output is not None:
         _write(output, value)
-        return
-    stream = sys.stdout.buffer
-    stream.write(value)
-    stream.flush()
+    else:
+        sys.stdout.buffer.write(value)
+        sys.stdout.buffer.flush()
 
 
 @variable.command("set")

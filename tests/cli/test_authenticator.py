@@ -65,7 +65,7 @@ class Server:
     """What a command sees of a connection: it keeps what was asked, and answers in turn, the last time for good."""
 
     account = "a/b"
-    segment = staticmethod(ApiConnection.segment)
+    path = staticmethod(ApiConnection.path)
 
     def __init__(self, status: int, answer: object = None, *later: tuple[int, object]) -> None:
         self.asked: list[tuple[Any, ...]] = []
