@@ -11,7 +11,7 @@ import click
 from twisted.internet.task import deferLater
 
 from svc.cli.connection import ApiConnection, over_http, query
-from svc.cli.table import plain, print_json, print_table, table
+from svc.cli.table import plain, print_found, table
 
 #: The time from one look for new events to the next, in seconds, and how many are asked for at once.
 PAUSE: Final = 2.0
@@ -61,10 +61,7 @@ async def search(connection: ApiConnection, as_json: bool, limit: int, offset: i
     Example: svc audit search --resource variable:app/password --user acme:user:alice
     """
     events = await _asked(connection, filters, limit, offset)
-    if as_json:
-        print_json(events)
-    else:
-        print_table(_HEADER, map(_row, events))
+    print_found(as_json, events, _HEADER, map(_row, events))
 
 
 @audit.command()

@@ -10,7 +10,7 @@ import click
 
 from svc.cli.connection import ApiAnswer, ApiConnection, anonymously, over_http
 from svc.cli.options import AS_JSON, HOST_OF_JWT, JWT_FILE
-from svc.cli.table import plain, print_json, print_table
+from svc.cli.table import plain, print_found, print_json, print_table
 from svc.workload.faults import Fault
 
 _TYPE: Final = "authn-jwt"
@@ -43,12 +43,9 @@ async def list_all(connection: ApiConnection, as_json: bool) -> None:
     program gets rows alone, parted by tabs.
     """
     found = (await connection.request("GET", "/authenticators")).expect(200).json()
-    if as_json:
-        print_json(found)
-        return
     states = found["configured"], found["enabled"]
     rows = [(name, *("yes" if name in state else "no" for state in states)) for name in sorted(set().union(*states))]
-    print_table(("AUTHENTICATOR", "IN POLICY", "ENABLED"), rows)
+    print_found(as_json, found, ("AUTHENTICATOR", "IN POLICY", "ENABLED"), rows)
 
 
 @authenticator.command()
@@ -56,7 +53,7 @@ async def list_all(connection: ApiConnection, as_json: bool) -> None:
 @AS_JSON
 @over_http
 async def status(connection: ApiConnection, name: str, as_json: bool) -> None:
-    """Tell whether an authenticator works, all that is wrong with it and what to do, and what is known of its keys.
+    """Report whether an authenticator works, all that is wrong with it and what to do, and what is known of its keys.
 
     The exit code is 1 when something is wrong.
     """
@@ -64,10 +61,7 @@ async def status(connection: ApiConnection, name: str, as_json: bool) -> None:
     found = answer.json() if answer.status in {200, 500} else {}
     if found.get("status") not in {"ok", "error"}:
         answer.expect(200)
-    if as_json:
-        print_json(found)
-    else:
-        _print_status(found)
+    (print_json if as_json else _print_status)(found)
     if found["status"] != "ok":
         raise click.ClickException(f"{name} does not work as it is")
 
@@ -79,7 +73,7 @@ async def status(connection: ApiConnection, name: str, as_json: bool) -> None:
 @AS_JSON
 @over_http
 async def explain(connection: ApiConnection, name: str, jwt_file: IO[bytes], host: str | None, as_json: bool) -> None:
-    """Tell why a JWT is admitted or refused: every check in order, with what was compared. Nothing is issued.
+    """Report why a JWT is admitted or refused: every check in order, with what was compared. Nothing is issued.
 
     The exit code is 1 when it would be refused.
 
@@ -89,10 +83,7 @@ async def explain(connection: ApiConnection, name: str, jwt_file: IO[bytes], hos
     body = urlencode({"jwt": jwt_file.read().strip()}).encode()
     answer = await connection.call("POST", f"{_path(connection, name)}{login}/explain", body)
     found = _declared(connection, name, answer).expect(200).json()
-    if as_json:
-        print_json(found)
-    else:
-        _print_checklist(found)
+    (print_json if as_json else _print_checklist)(found)
     if not found["admitted"]:
         reasons = [f": {plain(step['reason'])}" for step in found["steps"] if step["reason"]]
         raise click.ClickException("this token would be refused" + "".join(reasons[:1]))
@@ -210,7 +201,7 @@ def _declared(connection: ApiConnection, name: str, answer: ApiAnswer) -> ApiAns
 
 
 async def _keys_at_hand(connection: ApiConnection, name: str) -> Any:
-    """Return what the status says of an authenticator's keys; ``None`` when it can't be read, by this role or now."""
+    """Return the keys in the status; ``None`` when it can't be read, by this role or now."""
     try:
         answer = await connection.call("GET", f"{_path(connection, name)}/status")
         return answer.json().get("keys") if answer.status in {200, 500} else None

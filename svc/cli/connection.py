@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+import tempfile
 from base64 import b64encode
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
@@ -215,9 +216,6 @@ def asked(what: str, **options: Any) -> str:
     return answer
 
 
-# -- the kept token ---------------------------------------------------------------------------------------------------
-
-
 def token_file() -> Path:
     """Return the file in which ``svc login`` keeps access tokens."""
     return Path(platformdirs.user_state_dir("svc")) / "tokens.json"
@@ -227,13 +225,23 @@ def keep_token(url: str, account: str, token: str) -> Path:
     """Keep an access token for later commands, in a file of mode 0600; return its path."""
     path = token_file()
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    tokens = _tokens() | {f"{url} {account}": token}
-    fresh = path.with_suffix(".new")
-    fresh.unlink(missing_ok=True)
-    with os.fdopen(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
-        json.dump(tokens, file)
-    fresh.replace(path)
+    write_private(path, json.dumps(_tokens() | {f"{url} {account}": token}).encode())
     return path
+
+
+def write_private(path: Path, contents: bytes) -> None:
+    """Write a file of mode 0600, whole or not at all.
+
+    :raises OSError: it can't be written.
+    """
+    descriptor, fresh = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(contents)
+        Path(fresh).replace(path)
+    except BaseException:
+        Path(fresh).unlink(missing_ok=True)
+        raise
 
 
 def kept_token(url: str, account: str) -> str:
@@ -265,9 +273,6 @@ def in_the_clear(url: str) -> bool:
     except ValueError:
         near = host == "localhost" or host.endswith(".localhost")
     return address.scheme == "http" and not near
-
-
-# -- commands ---------------------------------------------------------------------------------------------------------
 
 
 def _with_scheme(context: click.Context, parameter: click.Parameter, value: str) -> str:  # noqa: ARG001 (click's)

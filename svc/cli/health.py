@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from svc.cli.connection import ApiAnswer, ApiConnection, anonymously
-from svc.cli.table import plain, print_json, print_table
+from svc.cli.table import plain, print_found, print_json
 
 
 @click.command()
@@ -31,10 +31,8 @@ async def health(connection: ApiConnection, everywhere: bool, as_json: bool) -> 
         return
     answer = (await connection.request("GET", "/ui/health", Accept="application/json")).expect(200)
     servers = _servers(answer)
-    if as_json:
-        print_json(answer.json())
-    else:
-        print_table(("SERVER", "STATE", "ROLE", "DATABASE", "LAG", "NOT OK"), map(_row, servers))
+    header = ("SERVER", "STATE", "ROLE", "DATABASE", "LAG", "NOT OK")
+    print_found(as_json, answer.json(), header, map(_row, servers))
     ill = [plain(str(server["name"])) for server in servers if server["ok"] is not True]
     if ill:
         raise click.ClickException(f"not healthy: {', '.join(ill)}")

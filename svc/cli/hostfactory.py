@@ -18,7 +18,7 @@ _TOKEN = secret_option("--token", HOST_FACTORY_TOKEN, "a token")
 
 @click.group()
 def hostfactory() -> None:
-    """Make tokens with which machines make hosts of themselves, and such hosts."""
+    """Make tokens with which machines make hosts of themselves, and those hosts."""
 
 
 @hostfactory.group()
@@ -94,9 +94,8 @@ async def create_host(
     header = f'Token token="{token or _read()}"'
     answer = await connection.request("POST", "/host_factories/hosts", urlencode(fields).encode(), Authorization=header)
     if answer.status == 401:
-        raise click.ClickException(
-            "the server refused this token: it is wrong, expired or revoked, or isn't meant for this address"
-        )
+        message = "the server refused this token: it is wrong, expired or revoked, or isn't meant for this address"
+        raise click.ClickException(message)
     if answer.status == 403:
         raise click.ClickException(
             f"this host factory may not make {host_id}: it is beneath another policy, or somebody else made it"

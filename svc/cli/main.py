@@ -25,7 +25,7 @@ _COMMANDS: Final = {
     "data-key": ("admin", "Make the key under which everything of value is sealed."),
     "explain-reason": ("reason", "Say what a reason for which a login is refused means, and what to do."),
     "health": ("health", "Print a server's health report."),
-    "hostfactory": ("hostfactory", "Make tokens with which machines make hosts of themselves, and such hosts."),
+    "hostfactory": ("hostfactory", "Make tokens with which machines make hosts of themselves, and those hosts."),
     "list": ("resource", "List the resources that you see."),
     "login": ("login", "Log in with an API key or a password, and keep the access token."),
     "migrate": ("admin", "Bring the schema of the database up to date."),

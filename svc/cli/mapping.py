@@ -10,7 +10,7 @@ from typing import Final
 import click
 import yaml
 
-#: No such file is longer, in bytes.
+#: The longest file that is read, in bytes.
 LIMIT: Final = 1024 * 1024
 
 #: What a variable of the environment may be called, so that every shell can read it.
@@ -39,7 +39,7 @@ def read_mapping(path: Path) -> dict[str, str]:
 
 
 def parse_mapping(contents: bytes) -> dict[str, str]:
-    """Read the contents of such a file.
+    """Read the contents of a file of ``VAR: variable-id``.
 
     :raises ValueError: they say something else.
     """

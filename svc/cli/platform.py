@@ -43,23 +43,15 @@ class Identity:
     client_id: str | None = None
 
 
+@attrs.define(eq=False, slots=False)
 class Platform:
     """One tenant, and one machine with these identities; the address is the one that a request names."""
 
-    def __init__(
-        self,
-        key: rsa.RSAPrivateKey,
-        wall: WallClock,
-        identities: Sequence[Identity],
-        *,
-        tenant: str = "5d7a1c3e-0000-4000-8000-000000000001",
-        lifetime: int = 3600,
-    ) -> None:
-        self.identities = tuple(identities)
-        self.tenant = tenant
-        self.lifetime = lifetime
-        self._key = key
-        self._wall = wall
+    _key: rsa.RSAPrivateKey = attrs.field(repr=False)
+    _wall: WallClock
+    identities: Sequence[Identity]
+    tenant: str = attrs.field(default="5d7a1c3e-0000-4000-8000-000000000001", kw_only=True)
+    lifetime: int = attrs.field(default=3600, kw_only=True)
 
     def issuer(self, base: str) -> str:
         """Return the ``provider-uri`` of the tenant, and the ``iss`` of its tokens; ``base`` is the platform's address."""

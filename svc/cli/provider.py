@@ -88,13 +88,6 @@ def kept_key(path: Path) -> rsa.RSAPrivateKey:
     return loaded
 
 
-# -- commands ---------------------------------------------------------------------------------------------------------
-
-
-def _address(port: int) -> str:
-    return f"http://{LOOPBACK}:{port}"
-
-
 def _kept(folder: Path | None, issuer: str) -> Provider:
     """Return the provider whose key is in the folder, which is made where there is none."""
     folder = folder or Path(platformdirs.user_state_dir("svc")) / "provider"
@@ -145,7 +138,7 @@ def serve(port: int, folder: Path | None) -> None:
             listening = await TCP4ServerEndpoint(reactor, port, interface=LOOPBACK).listen(site)
         except CannotListenError as error:
             raise click.ClickException(f"cannot serve at port {port}: {error.socketError}; --port names another") from None
-        issuer = _address(listening.getHost().port)
+        issuer = f"http://{LOOPBACK}:{listening.getHost().port}"
         site.resource = _kept(folder, issuer).site().resource()
         click.echo(f"jwks-uri: {issuer}/.well-known/jwks.json\nissuer: {issuer}")
         click.echo("Tokens for it: svc provider token --claim NAME=VALUE. Ctrl-C stops it.", err=True)
@@ -157,7 +150,7 @@ def serve(port: int, folder: Path | None) -> None:
 @provider.command("token")
 @click.option("--claim", "claims", multiple=True, callback=_claims, help="What it says: NAME=VALUE. Can be repeated.")
 @click.option("--audience", help="Whom it is for, the claim aud; none by default.")
-@click.option("--issuer", default=_address(PORT), show_default=True, help="Who made it, the claim iss.")
+@click.option("--issuer", default=f"http://{LOOPBACK}:{PORT}", show_default=True, help="Who made it, the claim iss.")
 @click.option(
     "--expires-in", default="5m", show_default=True, callback=lifetime, help="How long it is good: 30m, 12h or 7d."
 )

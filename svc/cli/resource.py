@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import IO, Any, Final
+from typing import Any, Final
 
 import click
 
 from svc.cli.connection import ApiConnection, over_http, query
 from svc.cli.options import AS_JSON
-from svc.cli.table import print_json, print_table
+from svc.cli.table import print_found
 
 #: Resources that the server lists when it isn't told how many (RES-5).
 UNASKED: Final = 1000
@@ -17,14 +17,6 @@ UNASKED: Final = 1000
 def _role_id(connection: ApiConnection, role: str | None) -> str | None:
     """Return the full id of a role that may lack its account; what is neither is left for the server to judge."""
     return role if role is None or role.count(":") != 1 else f"{connection.account}:{role}"
-
-
-class _No(click.ClickException):
-    """The answer to a question that was understood."""
-
-    def show(self, file: IO[Any] | None = None) -> None:  # noqa: ARG002 (click's)
-        """Print the answer, without calling it a mistake."""
-        click.echo(self.message)
 
 
 @click.command()
@@ -43,14 +35,12 @@ async def list(  # noqa: A001 (the command is called so)
     asked |= {"role": _role_id(connection, role), "count": count}
     path = connection.path("resources", connection.account) + query(**asked)
     answer = (await connection.call("GET", path)).expect(200).json()
-    if as_json:
-        print_json(answer)
-    elif count:
+    if count and not as_json:
         click.echo(answer["count"])
     else:
         own = f"{connection.account}:"
-        rows = [(found["id"].removeprefix(own), found["owner"].removeprefix(own)) for found in answer]
-        print_table(("RESOURCE", "OWNER"), rows)
+        rows = ((found["id"].removeprefix(own), found["owner"].removeprefix(own)) for found in answer)
+        print_found(as_json, answer, ("RESOURCE", "OWNER"), rows)
     if not count and asked["limit"] is None and asked["offset"] is None and len(answer) == UNASKED:
         click.echo(f"These are the first {UNASKED}; --offset {UNASKED} --limit {UNASKED} has those after them", err=True)
 
@@ -72,6 +62,7 @@ async def check(connection: ApiConnection, resource_id: str, privilege: str, rol
     asked = query(check=True, privilege=privilege, role=_role_id(connection, role))
     answer = await connection.call("GET", path + asked)
     if answer.status == 404 and not answer.body:
-        raise _No("no")
+        click.echo("no")
+        raise click.exceptions.Exit(1)
     answer.expect(204)
     click.echo("yes")

@@ -10,7 +10,7 @@ import click
 
 from svc.cli.connection import ApiAnswer, ApiConnection, over_http, query
 from svc.cli.options import AS_JSON
-from svc.cli.table import plain, print_json, print_table
+from svc.cli.table import plain, print_found
 
 #: How many rows a page has when all pages are asked for.
 PAGE: Final = 1000
@@ -90,13 +90,10 @@ async def show(connection: ApiConnection, role_id: str, as_json: bool) -> None:
     Example: svc role show policy:web
     """
     found = (await _ask(connection, role_id)).json()
-    if as_json:
-        print_json(found)
-        return
     rows = [("role", _short(found["id"])), ("created at", found["created_at"])]
     rows += [("policy", _short(found["policy"]))] if "policy" in found else []
     rows += [("member", f"{name}  {notes}".rstrip()) for name, notes in _noted(found["members"], "member")]
-    print_table(("WHAT", "VALUE"), rows)
+    print_found(as_json, found, ("WHAT", "VALUE"), rows)
 
 
 @role.command()
@@ -110,15 +107,12 @@ async def graph(connection: ApiConnection, role_id: str, dot: bool, as_json: boo
     Example: svc role graph group:ops --dot | dot -Tsvg > ops.svg
     """
     found = (await _ask(connection, role_id, graph="")).json()
-    if as_json:
-        print_json(found)
-    elif dot:
-        click.echo("digraph roles {\n    rankdir = LR;\n    node [shape = box];")
-        for edge in found:
-            click.echo(f"    {_quoted(_short(edge['parent']))} -> {_quoted(_short(edge['child']))};")
-        click.echo("}")
+    edges = [(_short(edge["parent"]), _short(edge["child"])) for edge in found]
+    if dot and not as_json:
+        lines = (f"    {_quoted(parent)} -> {_quoted(child)};\n" for parent, child in edges)
+        click.echo(f"digraph roles {{\n    rankdir = LR;\n    node [shape = box];\n{''.join(lines)}}}")
     else:
-        print_table(("ROLE", "MEMBER"), [(_short(edge["parent"]), _short(edge["child"])) for edge in found])
+        print_found(as_json, found, ("ROLE", "MEMBER"), edges)
 
 
 async def _ask(connection: ApiConnection, role_id: str, **asked: Any) -> ApiAnswer:
@@ -130,12 +124,10 @@ async def _ask(connection: ApiConnection, role_id: str, **asked: Any) -> ApiAnsw
 
 
 def _print(found: Any, count: bool, as_json: bool, header: Sequence[str], rows: Iterator[Sequence[str]]) -> None:
-    if as_json:
-        print_json(found)
-    elif count:
+    if count and not as_json:
         click.echo(found["count"])
     else:
-        print_table(header, rows)
+        print_found(as_json, found, header, rows)
 
 
 def _short(name: str) -> str:

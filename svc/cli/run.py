@@ -103,8 +103,8 @@ def passed_on(surroundings: Mapping[str, str], secrets: Mapping[str, bytes]) -> 
 def become(command: tuple[str, ...], surroundings: Mapping[str, str]) -> None:
     """Put a command into this process's place.
 
-    :raises click.ClickException: it can't be started; the exit code is 127 where there is none such, 126 otherwise, as
-        shells have it. The process is as it was then.
+    :raises click.ClickException: it can't be started, and the process is as it was; the exit code is that of shells, 127 for
+        a command that doesn't exist and 126 otherwise.
     """
     ignored = {number: signal.signal(number, signal.SIG_DFL) for number in _RESTORED}
     try:

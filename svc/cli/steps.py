@@ -85,7 +85,7 @@ class Steps:
         self.expect(answer, 201, '"version"')
 
     async def refused(self, presenting: Awaitable[ApiAnswer]) -> None:
-        """Have a login refused, and show what the log says of it: that the token differs from the policy."""
+        """Have a login refused, and show the reason in the log: that the token differs from the policy."""
         before = len(self.refusals())
         self.expect(await presenting, 401)
         reasons = self.refusals()[before:]

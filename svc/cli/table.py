@@ -37,6 +37,14 @@ def print_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
         click.echo(line)
 
 
+def print_found(as_json: bool, document: object, header: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+    """Print a document as JSON, or its rows as a table."""
+    if as_json:
+        print_json(document)
+    else:
+        print_table(header, rows)
+
+
 def plain(text: str) -> str:
     """Return a text with what is no print spelt out: names can't say things to the terminal, or begin lines of their own."""
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)

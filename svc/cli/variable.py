@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import sys
-import tempfile
 from pathlib import Path
 from typing import IO
 
 import click
 
-from svc.cli.connection import ApiConnection, over_http, query
+from svc.cli.connection import ApiConnection, over_http, query, write_private
 from svc.cli.options import FILE
 
 
@@ -29,7 +27,7 @@ def _path(connection: ApiConnection, identifier: str) -> str:
 @click.option(
     "--output", type=FILE, help="File to write the value to, which nobody else may read; one that is there is replaced."
 )
-@click.option("--tag", is_flag=True, help="Tell the tag of the value instead, as `svc variable set --if-match` takes it.")
+@click.option("--tag", is_flag=True, help="Print the tag of the value instead, as `svc variable set --if-match` takes it.")
 @over_http
 async def get(connection: ApiConnection, identifier: str, version: int | None, output: Path | None, tag: bool) -> None:
     """Write the value of variable IDENTIFIER to standard output: its exact bytes, without a newline of our own."""
@@ -41,7 +39,10 @@ async def get(connection: ApiConnection, identifier: str, version: int | None, o
         return
     value = await connection.workload().secret(identifier, version)
     if output is not None:
-        _write(output, value)
+        try:
+            write_private(output, value)
+        except OSError as error:
+            raise click.ClickException(f"{output} cannot be written: {error.strerror}") from None
     else:
         sys.stdout.buffer.write(value)
         sys.stdout.buffer.flush()
@@ -83,18 +84,3 @@ async def rotate(connection: ApiConnection, identifier: str) -> None:
     """
     (await connection.call("POST", f"{_path(connection, identifier)}?expirations")).expect(201)
     click.echo(f"{identifier} is due.", err=True)
-
-
-def _write(path: Path, value: bytes) -> None:
-    """Write a file of mode 0600, whole or not at all."""
-    try:
-        descriptor, fresh = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-        try:
-            with os.fdopen(descriptor, "wb") as file:
-                file.write(value)
-            Path(fresh).replace(path)
-        except BaseException:
-            Path(fresh).unlink(missing_ok=True)
-            raise
-    except OSError as error:
-        raise click.ClickException(f"{path} cannot be written: {error.strerror}") from None

@@ -1,7 +1,4 @@
-"""An agent whose requests have a connection each (``svc.net.capped``, Note [Hanging up]).
-
-Headers are counted by the connection, a body by who collects it.
-"""
+"""An agent whose requests have a connection each, which counts the headers (``svc.net.capped``, Note [Hanging up])."""
 
 from __future__ import annotations
 

@@ -132,7 +132,7 @@ class Client:
     async def secret(self, variable: str, version: int | None = None) -> bytes:
         """Read the value of a variable, such as ``ci/database/password``: the newest, unless a version is given.
 
-        :raises NotFound: there is no such value for this role.
+        :raises NotFound: there is no value for this role.
         :raises NotPermitted: the role sees the variable, but may not read it.
         :raises Fault: the role can't log in, or the service can't be reached.
         """
@@ -170,8 +170,6 @@ class Client:
                 raise
             return token.text
 
-    # -- logging in ---------------------------------------------------------------------------------------------------
-
     async def _log_in(self) -> _Token:
         login = await self._evidence.login(self._account)
         path = "".join(f"/{quote(segment, safe='')}" for segment in login.segments)
@@ -194,14 +192,6 @@ class Client:
         early, late = _RENEWED
         self._token = _Token(text, began + life * (early + (late - early) * self._chance()), began + life)
         return self._token
-
-    async def _renewed(self, refused: str) -> str:
-        """Return another token than the one that was refused."""
-        if self._token is not None and self._token.text == refused:
-            self._token = None
-        return await self.access_token()
-
-    # -- reading ------------------------------------------------------------------------------------------------------
 
     def _batches(self, variables: list[str]) -> Iterable[list[str]]:
         batch: list[str] = []
@@ -246,7 +236,9 @@ class Client:
         token = await self.access_token()
         reply = await self._get(path, token, headers)
         if reply.status == 401:
-            reply = await self._get(path, await self._renewed(token), headers)
+            if self._token is not None and self._token.text == token:
+                self._token = None
+            reply = await self._get(path, await self.access_token(), headers)
         match reply.status:
             case 200:
                 return reply
@@ -260,8 +252,6 @@ class Client:
 
     async def _get(self, path: str, token: str, headers: Mapping[str, str] | None) -> Reply:
         return await self._ask("GET", path, None, {"Authorization": f'Token token="{token}"', **(headers or {})})
-
-    # -- one request --------------------------------------------------------------------------------------------------
 
     async def _ask(self, method: str, path: str, body: bytes | None, headers: Mapping[str, str]) -> Reply:
         """Send a request that changes nothing (Note [Tries])."""

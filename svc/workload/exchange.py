@@ -27,8 +27,6 @@ from svc.workload.address import origin
 from svc.workload.capped_agent import BoundedAgent
 from svc.workload.faults import NoEvidence, TooLong, Unreachable, Untrusted
 
-_REQUEST_ID: Final = re.compile("[!-~]{1,128}", re.ASCII)
-
 #: How much of what a server says is repeated, in characters.
 _SAID_LIMIT: Final = 300
 
@@ -73,7 +71,7 @@ class Reply:
     def request_id(self) -> str | None:
         """Return the id by which the server knows the request; ``None`` where it says none."""
         said = self.headers.get("x-request-id", "").strip()
-        return said if _REQUEST_ID.fullmatch(said) else None
+        return said if re.fullmatch("[!-~]{1,128}", said, re.ASCII) else None
 
     @property
     def retry_after(self) -> float | None:

@@ -118,7 +118,7 @@ class NotPermitted(Fault):
 
 @attrs.frozen(str=False)
 class NotFound(Fault):
-    """A variable doesn't exist, has no such value, or may not be seen; ``said`` is what the server says of it."""
+    """A variable doesn't exist, has no value of this version, or may not be seen; ``said`` is what the server says of it."""
 
     asked: str
     said: str

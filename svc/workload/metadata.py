@@ -40,17 +40,11 @@ ANSWER_LIMIT: Final = 256 * 1024
 #: Seconds before its end when a token is not given out any more.
 MARGIN: Final = 300.0
 
-_PATH: Final = "/metadata/identity/oauth2/token"
-_API_VERSION: Final = "2018-02-01"
-_APP_SERVICE_API_VERSION: Final = "2019-08-01"
-
 _PAUSES: Final = (0.0, 2.0, 6.0, 14.0, 30.0)
 _FAULT_PAUSE: Final = 1.0
 _UPDATE_PAUSE: Final = 10.0
 _UPDATE_TRIES: Final = 8
 _SPREAD: Final = 0.2
-
-_SECONDS: Final = re.compile(r"[0-9]{1,11}", re.ASCII)
 
 
 def environment() -> Mapping[str, str]:
@@ -159,9 +153,7 @@ class Metadata:
         """
         place = origin(self._service.url)
         match reply.status:
-            case 404 | 410 | 429:
-                return
-            case status if status >= 500:
+            case status if status in {404, 410, 429} or status >= 500:
                 return
             case 400 if self._client_id is None:
                 why = "identity not found on this machine"
@@ -198,9 +190,9 @@ def _service(surroundings: Mapping[str, str], base_url: str) -> _Service:
     endpoint, secret = surroundings.get("IDENTITY_ENDPOINT"), surroundings.get("IDENTITY_HEADER")
     if endpoint and secret:
         demand_address(endpoint, "IDENTITY_ENDPOINT")
-        return _Service(endpoint, _APP_SERVICE_API_VERSION, {"X-IDENTITY-HEADER": secret})
+        return _Service(endpoint, "2019-08-01", {"X-IDENTITY-HEADER": secret})
     demand_address(base_url, "the address of the metadata service")
-    return _Service(base_url.rstrip("/") + _PATH, _API_VERSION, {"Metadata": "true"})
+    return _Service(base_url.rstrip("/") + "/metadata/identity/oauth2/token", "2018-02-01", {"Metadata": "true"})
 
 
 def _pause(status: int, times: int) -> float | None:
@@ -216,7 +208,7 @@ def _end(told: Mapping[str, object], began: float) -> float:
     """Return when a token expires: the platform tells the moment or the rest of its life, as a number or as text."""
     for name, start in (("expires_on", 0.0), ("expires_in", began)):
         text = str(told.get(name, ""))
-        if _SECONDS.fullmatch(text):
+        if re.fullmatch("[0-9]{1,11}", text, re.ASCII):
             return start + float(text)
     raise ValueError("it doesn't say when it ends")
 
