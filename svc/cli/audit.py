@@ -13,11 +13,9 @@ from twisted.internet.task import deferLater
 from svc.cli.connection import ApiConnection, over_http, query
 from svc.cli.table import plain, print_found, table
 
-#: The time from one look for new events to the next, in seconds, and how many are asked for at once.
+#: Seconds between looks for new events, events in a page, and pages that are read to find the last event that was shown.
 PAUSE: Final = 2.0
 PAGE: Final = 100
-
-#: How many pages are read, at most, to find the last event that was shown: what is older is passed over.
 PAGES: Final = 10
 
 _HEADER: Final = ("TIME", "WHAT", "OUTCOME", "FROM", "REQUEST", "EVENT")

@@ -9,10 +9,6 @@ from typing import Any, Final, NamedTuple
 
 from svc.cli.table import plain
 
-#: What stands in the place of an identifier that the caller may not know.
-_REDACTED: Final = "[REDACTED]"
-
-#: What else goes with a thing of some kinds.
 _WITH: Final = {"variable": " and its values", "user": " and its API key", "host": " and its API key"}
 
 
@@ -65,7 +61,7 @@ def named(full: str) -> str:
     """Return a full id as people say it: ``host apps/shop``."""
     _, kind, identifier = full.split(":", 2)
     kind = kind.replace("_", " ")
-    return f"a {kind} that you may not see" if identifier == _REDACTED else f"{kind} {plain(identifier)}"
+    return f"a {kind} that you may not see" if identifier == "[REDACTED]" else f"{kind} {plain(identifier)}"
 
 
 class _State:

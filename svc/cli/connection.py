@@ -138,10 +138,7 @@ class ApiConnection:
         return answer
 
     def workload(self, evidence: Evidence | None = None) -> Client:
-        """Return the client of a workload, with this proof of identity or that of the person who runs the command.
-
-        :raises click.ClickException: there is none.
-        """
+        """Return the client of a workload, with this proof of identity or that of the person who runs the command."""
         token = None
         evidence = evidence or self._own_key()
         if evidence is None:
@@ -150,10 +147,7 @@ class ApiConnection:
         return Client(self.url, self.account, evidence, self._exchange, access_token=token, deadline=DEADLINE)
 
     def _own_key(self) -> ApiKey | None:
-        """Return the API key to log in with; ``None`` where the kept token is to be used.
-
-        :raises click.UsageError: Note [Half a login].
-        """
+        """Return the API key to log in with; ``None`` where the kept token is to be used (Note [Half a login])."""
         if self.login is not None and self.api_key is not None:
             return ApiKey(self.login, self.api_key)
         if self.login is not None:
@@ -206,10 +200,7 @@ def own_proof(connection: ApiConnection) -> tuple[str, str]:
 
 
 def asked(what: str, **options: Any) -> str:
-    """Return the answer to a prompt with click's ``options``, or off a terminal a line of standard input.
-
-    :raises click.ClickException: there is none.
-    """
+    """Return the answer to a prompt with click's ``options``, or off a terminal a line of standard input."""
     answer: str = click.prompt(what, **options) if sys.stdin.isatty() else sys.stdin.readline().rstrip("\r\n")
     if not answer:
         raise click.ClickException(f"no {what} given")
@@ -230,10 +221,7 @@ def keep_token(url: str, account: str, token: str) -> Path:
 
 
 def write_private(path: Path, contents: bytes) -> None:
-    """Write a file of mode 0600, whole or not at all.
-
-    :raises OSError: it can't be written.
-    """
+    """Write a file of mode 0600, whole or not at all."""
     descriptor, fresh = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
         with os.fdopen(descriptor, "wb") as file:
@@ -245,10 +233,7 @@ def write_private(path: Path, contents: bytes) -> None:
 
 
 def kept_token(url: str, account: str) -> str:
-    """Return the access token that ``svc login`` kept for this server and account.
-
-    :raises click.ClickException: there is none.
-    """
+    """Return the access token that ``svc login`` kept for this server and account."""
     try:
         return _tokens()[f"{url} {account}"]
     except KeyError:
@@ -300,10 +285,7 @@ _CALLER = (
 
 
 def query(**parameters: object) -> str:
-    """Return a query, with its question mark, of the parameters that aren't ``None`` or false; nothing without any.
-
-    The values of a sequence are repeated.
-    """
+    """Return a query, with its question mark, of the parameters that aren't ``None`` or false; empty without any."""
     given = {
         name: "true" if value is True else value
         for name, value in parameters.items()

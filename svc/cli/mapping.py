@@ -21,10 +21,7 @@ _NAMED: Final = re.compile(r" (alias|tag handle) .*", re.DOTALL)
 
 
 def read_mapping(path: Path) -> dict[str, str]:
-    """Read a file of ``VAR: variable-id``; names and ids are as they are written, whatever YAML thinks of ``NO`` or ``12``.
-
-    :raises click.ClickException: it can't be read, or says something else, in the line that the message names.
-    """
+    """Read a file of ``VAR: variable-id``; names and ids are as written, whatever YAML thinks of ``NO`` or ``12``."""
     try:
         with path.open("rb") as file:
             contents = file.read(LIMIT + 1)
@@ -72,10 +69,7 @@ def parse_mapping(contents: bytes) -> dict[str, str]:
 
 
 def environment_with(values: Mapping[str, bytes], mapping: Mapping[str, str]) -> dict[str, bytes]:
-    """Return the variables that a mapping names, with the values of their secrets.
-
-    :raises click.ClickException: a value can't stand in an environment.
-    """
+    """Return the variables that a mapping names, with the values of their secrets, which can't hold a NUL byte."""
     for name, variable in mapping.items():
         if b"\0" in values[variable]:
             raise click.ClickException(

@@ -46,10 +46,7 @@ _CLOUD: Final = (
 
 
 def secret_option(name: str, variable: str, what: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Return an option whose value is a secret: help doesn't show it, and the command line may not hold it.
-
-    ``what`` it is stands with its article: "an API key".
-    """
+    """Return an option for a secret, "an API key", that help doesn't show, and that the command line may not hold."""
     assert variable in VARIABLES
 
     def from_environment_alone(context: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
@@ -61,10 +58,7 @@ def secret_option(name: str, variable: str, what: str) -> Callable[[Callable[...
 
 
 def lifetime(context: click.Context, parameter: click.Parameter, value: str) -> int:  # noqa: ARG001 (click's)
-    """Return the seconds of ``30m``, ``12h`` or ``7d``; the callback of an option.
-
-    :raises click.BadParameter: it is none of these.
-    """
+    """Return the seconds of ``30m``, ``12h`` or ``7d``; the callback of an option."""
     matched = re.fullmatch("([1-9][0-9]{0,5})([mhd])", value, re.ASCII)
     if matched is None:
         raise click.BadParameter("is written 30m, 12h or 7d: minutes, hours or days")

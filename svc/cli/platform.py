@@ -60,19 +60,11 @@ class Platform:
     def token(self, base: str, identity: Identity, resource: str, **claims: object) -> str:
         """Sign a token of an identity for ``resource``; ``claims`` replace those of their names, ``None`` leaves one out."""
         now = int(self._wall.seconds())
-        usual = {
-            "aud": resource,
-            "iss": self.issuer(base),
-            "iat": now,
-            "nbf": now,
-            "exp": now + self.lifetime,
-            "appid": identity.client_id or str(uuid.uuid5(uuid.NAMESPACE_OID, identity.object_id)),
-            "oid": identity.object_id,
-            "sub": identity.object_id,
-            "tid": self.tenant,
-            "ver": "1.0",
-            "xms_mirid": identity.resource_id,
-        }
+        client = identity.client_id or str(uuid.uuid5(uuid.NAMESPACE_OID, identity.object_id))
+        times = {"iat": now, "nbf": now, "exp": now + self.lifetime}
+        tenant = {"iss": self.issuer(base), "tid": self.tenant, "ver": "1.0", **times}
+        who = {"oid": identity.object_id, "sub": identity.object_id, "xms_mirid": identity.resource_id, "appid": client}
+        usual = {"aud": resource, **tenant, **who}
         told = {name: value for name, value in {**usual, **claims}.items() if value is not None}
         return jwt.encode(told, self._key, algorithm="RS256", headers={"kid": KEY_ID})
 
@@ -113,12 +105,8 @@ class Platform:
     def discovery(self, request: Request) -> Answered:
         """Answer where the tenant's keys are."""
         base = _base(request)
-        document = {
-            "issuer": self.issuer(base),
-            "jwks_uri": f"{base}/{self.tenant}/discovery/keys",
-            "id_token_signing_alg_values_supported": ["RS256"],
-        }
-        return _told(request, document)
+        where = {"issuer": self.issuer(base), "jwks_uri": f"{base}/{self.tenant}/discovery/keys"}
+        return _told(request, {**where, "id_token_signing_alg_values_supported": ["RS256"]})
 
     def keys(self, request: Request) -> Answered:
         """Answer the tenant's keys."""

@@ -46,10 +46,8 @@ class Tour:
         answer = await steps.send("POST", path, key, body_as='"$ADMIN_KEY"', kept_as="ADMIN_TOKEN")
         steps.expect(answer, 200)
         admin = Token("ADMIN_TOKEN", answer.body.decode("ascii", "replace"))
-
         steps.say("The admin loads a policy: an authenticator, two workloads, a secret, and who may do what")
         await steps.load(self.policy, self.policy_path, admin)
-
         steps.say("The admin says where the JWT provider's keys are and what its tokens must say, and sets the secret")
         values = {
             f"{_AUTHENTICATOR}/jwks-uri": self.keys_uri,
@@ -60,25 +58,20 @@ class Tour:
             SECRET: VALUE,
         }
         await steps.set_variables(values, admin)
-
         steps.say("The workload `billing` got a JWT from the provider, and exchanges it for an access token")
         claims = {"workload": "billing", "repository": "acme/billing", "environment": "production"}
         answer = await self._present(claims, "JWT", "TOKEN")
         steps.expect(answer, 200)
         token = Token("TOKEN", answer.body.decode("ascii", "replace"))
-
         steps.say("With the access token, the workload reads the secret")
         steps.expect(await steps.send("GET", steps.variable(SECRET), None, token), 200, VALUE)
-
         steps.say(
             "The workload `reporting` comes from `staging`, where its policy says `production`: it learns nothing but 401"
         )
         claims = {"workload": "reporting", "repository": "acme/reporting", "environment": "staging"}
         await steps.refused(self._present(claims, "OTHER_JWT", ""))
-
         steps.say("Monitoring asks for the server's health, without a login")
         steps.expect(await steps.send("GET", "/health", None), 200, '"ok"')
-
         steps.say("An operator asks who may use the authenticator: the members of its group `apps`")
         path = steps.connection.path("roles", account, "group", f"{_AUTHENTICATOR}/apps") + "?members"
         steps.expect(await steps.send("GET", path, None, admin), 200, "workloads/jwt-apps")

@@ -51,13 +51,9 @@ from svc.workload.faults import (
 )
 from svc.workload.sharing import Shared
 
-#: Seconds for a request, all its tries included.
+#: Seconds for a request, bytes of an answer, and tries of a request (Note [Tries]), at the most.
 DEADLINE: Final = 30.0
-
-#: The largest answer that is taken, in bytes.
 ANSWER_LIMIT: Final = 64 * 1024 * 1024
-
-#: How often a request is sent at most (Note [Tries]).
 TRIES: Final = 4
 
 #: The statuses after which the same request may succeed: away or busy, or asked too often.

@@ -18,15 +18,12 @@ _REMEDY: Final = "use the platform's managed identity of a machine, an app servi
 
 @attrs.frozen
 class Machine:
-    """The claims that a cloud authenticator compares with a host's annotations (AUTH-38), as the token has them.
-
-    ``user_assigned_identity`` is ``None`` for a system-assigned identity, whose ``object_id`` counts then.
-    """
+    """The claims that a cloud authenticator compares with a host's annotations (AUTH-38), as the token has them."""
 
     resource_id: str
     subscription_id: str
     resource_group: str
-    user_assigned_identity: str | None
+    user_assigned_identity: str | None  # without one, the object id counts
     object_id: str
     issuer: str
     audience: str

@@ -30,11 +30,9 @@ from svc.workload.sharing import Shared
 LINK_LOCAL: Final = "http://169.254.169.254"
 RESOURCE: Final = "https://management.azure.com/"
 
-#: Seconds for a token, all tries included, and for one try.
+#: Seconds for a token, all tries included, and for one try; the largest answer that is taken, in bytes.
 DEADLINE: Final = 120.0
 TRY_DEADLINE: Final = 10.0
-
-#: The largest answer that is taken, in bytes.
 ANSWER_LIMIT: Final = 256 * 1024
 
 #: Seconds before its end when a token is not given out any more.
