@@ -1,1 +1,1 @@
-"""What is measured, and how: ``python -m bench`` (see ``bench/README.md``)."""
+"""The measurements: ``python -m bench`` (see ``bench/README.md``)."""

@@ -1,6 +1,6 @@
 """What somebody else notices of clients that send thousands of requests at once, and what those leave behind.
 
-``python -m bench.pipelining HOST PORT READS`` is such clients: ``PIPELINING_CONNECTIONS`` connections, on each of which
+``python -m bench.pipelining HOST PORT READS`` is these clients: ``PIPELINING_CONNECTIONS`` connections, on each of which
 ``PIPELINED_BYTES`` of requests are sent at once, and again when all of them are answered, until its standard input is
 closed. With ``deaf`` for READS they take no answers, and send as much as the server reads.
 """
@@ -68,7 +68,7 @@ class Asked:
 
 
 def measure(folder: Path) -> Part:
-    """Ask without such clients, beside some that take their answers, and beside some that don't."""
+    """Ask without these clients, beside some that take their answers, and beside some that don't."""
     say("pipelining: a server …")
     server = Server.started(folder / "pipelining", watched=True)
     try:

@@ -100,5 +100,5 @@ class Server:
 
 
 def say(text: str) -> None:
-    """Tell whoever waits how far the bench is."""
+    """Report how far the bench is."""
     print(text, file=sys.stderr, flush=True)

@@ -59,7 +59,7 @@ SHARE_GAP_SECONDS: Final = 0.001
 
 #: The server runs as one process, with default settings but for these: no access log is written (the service has none),
 #: tokens outlive the run, and what reads 900,000 rows from a slow disk is waited for. No verification of a third party's
-#: token is remembered (the service has no such cache).
+#: token is remembered (the service has no cache of these).
 SERVER_OPTIONS: Final = ("--host-token-ttl=18000", "--user-token-ttl=18000", "--statement-timeout=60")
 
 #: The large document: variables, annotations of each, and how often it is loaded, each time into a new policy.

@@ -28,7 +28,7 @@ _GROUPS = ("server", "storage")
 
 
 def of_the_server(command: Callable[..., Awaitable[None]]) -> Callable[..., None]:
-    """Make a coroutine function, whose first argument is a :class:`Installation`, a command with the server's options."""
+    """Make a coroutine function of an installation and its settings a command with the server's options."""
 
     def run(**options: Any) -> None:
         given = {option.field: options.pop(option.field) for option in OPTIONS if option.on_command_line}
@@ -43,8 +43,7 @@ def of_the_server(command: Callable[..., Awaitable[None]]) -> Callable[..., None
 
         react(work)
 
-    run.__name__ = command.__name__
-    run.__doc__ = command.__doc__
+    run.__name__, run.__doc__ = command.__name__, command.__doc__
     decorated: Callable[..., None] = run
     for option in reversed([option for option in OPTIONS if option.on_command_line]):
         decorated = click.option(
@@ -60,10 +59,8 @@ def of_the_server(command: Callable[..., Awaitable[None]]) -> Callable[..., None
 
 
 def place(settings: Settings) -> str:
-    """Which database the settings mean, in words. Its address isn't shown: a password may be in it."""
-    if settings.database_url is None:
-        return f"the database of {settings.data_dir}"
-    return f"the database of {settings.key('database_url')}"
+    """Return which database the settings mean, in words. Its address isn't shown: a password may be in it."""
+    return f"the database of {settings.data_dir if settings.database_url is None else settings.key('database_url')}"
 
 
 def _reason(refusal: Refusal) -> str:

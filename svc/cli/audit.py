@@ -6,19 +6,16 @@ import json
 import sys
 from collections.abc import Sequence
 from typing import Any, Final
-from urllib.parse import urlencode
 
 import click
 from twisted.internet.task import deferLater
 
-from svc.cli.connection import ApiConnection, over_http
-from svc.cli.table import plain, print_table, table
+from svc.cli.connection import ApiConnection, over_http, query
+from svc.cli.table import plain, print_found, table
 
-#: The time from one look for new events to the next, in seconds, and how many are asked for at once.
+#: Seconds between looks for new events, events in a page, and pages that are read to find the last event that was shown.
 PAUSE: Final = 2.0
 PAGE: Final = 100
-
-#: How many pages are read, at most, to find the last event that was shown: what is older is passed over.
 PAGES: Final = 10
 
 _HEADER: Final = ("TIME", "WHAT", "OUTCOME", "FROM", "REQUEST", "EVENT")
@@ -36,7 +33,7 @@ _FILTERS: Final = (
 def audit() -> None:
     """See what was changed, by whom and when.
 
-    Whoever owns the root policy sees all of the account; others see what concerns a resource or role that they own. Logins
+    Who owns the root policy sees all of the account; others see what concerns a resource or role that they own. Logins
     and readings are in the server's audit file alone.
     """
 
@@ -44,12 +41,11 @@ def audit() -> None:
 def _filtered(command: Any) -> Any:
     for name, option, text in reversed(_FILTERS):
         command = click.option(option, name.replace("@43868/", "_"), help=text)(command)
-    command = click.option("--role", "role", help="Only events about this role: kind:id.")(command)
-    command = click.option("--resource", "resource", help="Only events about this resource: kind:id.")(command)
+    command = click.option("--role", help="Only events about this role: kind:id.")(command)
+    command = click.option("--resource", help="Only events about this resource: kind:id.")(command)
     command = click.option("--about", help="Only events about this, as resource, role or member: kind:id.")(command)
-    return click.option("--json", "as_json", is_flag=True, help="Print the server's JSON, for tail an event a line.")(
-        command
-    )
+    text = "Print the server's JSON, for tail an event a line."
+    return click.option("--json", "as_json", is_flag=True, help=text)(command)
 
 
 @audit.command()
@@ -63,10 +59,7 @@ async def search(connection: ApiConnection, as_json: bool, limit: int, offset: i
     Example: svc audit search --resource variable:app/password --user acme:user:alice
     """
     events = await _asked(connection, filters, limit, offset)
-    if as_json:
-        click.echo(json.dumps(events, indent=2))
-    else:
-        print_table(_HEADER, [_row(event) for event in events])
+    print_found(as_json, events, _HEADER, map(_row, events))
 
 
 @audit.command()
@@ -86,7 +79,7 @@ async def tail(connection: ApiConnection, as_json: bool, lines: int, **filters: 
 
 
 async def _newer(connection: ApiConnection, filters: dict[str, str | None], seen: set[int]) -> list[dict[str, Any]]:
-    """The newest events, back to those that were seen. One that took longer may stand among these, not having been seen."""
+    """Return the newest events, back to those that were seen: one that took longer may stand among these, unseen."""
     found: list[dict[str, Any]] = []
     oldest = min(seen, default=0)
     for page in range(PAGES):
@@ -98,17 +91,15 @@ async def _newer(connection: ApiConnection, filters: dict[str, str | None], seen
 
 
 async def _asked(connection: ApiConnection, filters: dict[str, str | None], limit: int, offset: int) -> list[dict[str, Any]]:
-    places = {"resource": "/resources/", "role": "/roles/", "about": "/entities/"}
+    places = {"resource": "resources", "role": "roles", "about": "entities"}
     given = {name: value for name in places if (value := filters.get(name)) is not None}
     if len(given) > 1:
         raise click.UsageError(f"--{' and --'.join(given)} can't be given together")
     path = "/audit"
     for name, value in given.items():
-        full = value if value.count(":") > 1 else f"{connection.account}:{value}"
-        path += places[name] + connection.segment(full)
-    query = [(name, filters.get(name.replace("@43868/", "_"))) for name, _, _ in _FILTERS]
-    pairs = [("limit", str(limit)), ("offset", str(offset)), *((name, value) for name, value in query if value is not None)]
-    answer = await connection.call("GET", f"{path}?{urlencode(pairs)}")
+        path += connection.path(places[name], value if value.count(":") > 1 else f"{connection.account}:{value}")
+    narrowed = {name: filters.get(name.replace("@43868/", "_")) for name, _, _ in _FILTERS}
+    answer = await connection.call("GET", path + query(limit=limit, offset=offset, **narrowed))
     if answer.status == 404 and isinstance(none := answer.json(), list):
         return none
     events: list[dict[str, Any]] = answer.expect(200).json()
@@ -116,16 +107,9 @@ async def _asked(connection: ApiConnection, filters: dict[str, str | None], limi
 
 
 def _row(event: dict[str, Any]) -> Sequence[str]:
-    data = event["sdata"]
-    action, client = data["action@43868"], data["client@43868"]
-    return (
-        event["timestamp"],
-        f"{event['msgid']} {action['operation']}",
-        action["result"],
-        client["ip"],
-        event["procid"],
-        event["message"],
-    )
+    action, client = event["sdata"]["action@43868"], event["sdata"]["client@43868"]
+    what = f"{event['msgid']} {action['operation']}"
+    return event["timestamp"], what, action["result"], client["ip"], event["procid"], event["message"]
 
 
 def _show(events: Sequence[dict[str, Any]], as_json: bool) -> None:

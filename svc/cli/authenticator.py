@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from typing import IO, Any, Final
 from urllib.parse import urlencode
@@ -10,7 +9,8 @@ from urllib.parse import urlencode
 import click
 
 from svc.cli.connection import ApiAnswer, ApiConnection, anonymously, over_http
-from svc.cli.table import plain, print_table
+from svc.cli.options import AS_JSON, HOST_OF_JWT, JWT_FILE
+from svc.cli.table import plain, print_found, print_json, print_table
 from svc.workload.faults import Fault
 
 _TYPE: Final = "authn-jwt"
@@ -23,7 +23,6 @@ _MARKS: Final = {"passed": ("ok", "green"), "failed": ("FAILED", "red"), "not re
 
 _NAME = click.argument("name", metavar="AUTHENTICATOR")
 _KEY = click.argument("key")
-_JSON = click.option("--json", "as_json", is_flag=True, help="Print the server's JSON.")
 
 
 @click.group()
@@ -35,7 +34,7 @@ def authenticator() -> None:
 
 
 @authenticator.command("list")
-@_JSON
+@AS_JSON
 @anonymously
 async def list_all(connection: ApiConnection, as_json: bool) -> None:
     """List the authenticators that policy or the server's configuration names, and which of them may be used.
@@ -44,20 +43,17 @@ async def list_all(connection: ApiConnection, as_json: bool) -> None:
     program gets rows alone, parted by tabs.
     """
     found = (await connection.request("GET", "/authenticators")).expect(200).json()
-    if as_json:
-        click.echo(json.dumps(found, indent=2))
-        return
-    configured, enabled = set(found["configured"]), set(found["enabled"])
-    rows = [(name, _yes(name in configured), _yes(name in enabled)) for name in sorted(configured | enabled)]
-    print_table(("AUTHENTICATOR", "IN POLICY", "ENABLED"), rows)
+    states = found["configured"], found["enabled"]
+    rows = [(name, *("yes" if name in state else "no" for state in states)) for name in sorted(set().union(*states))]
+    print_found(as_json, found, ("AUTHENTICATOR", "IN POLICY", "ENABLED"), rows)
 
 
 @authenticator.command()
 @_NAME
-@_JSON
+@AS_JSON
 @over_http
 async def status(connection: ApiConnection, name: str, as_json: bool) -> None:
-    """Tell whether an authenticator works, all that is wrong with it and what to do, and what is known of its keys.
+    """Report whether an authenticator works, all that is wrong with it and what to do, and what is known of its keys.
 
     The exit code is 1 when something is wrong.
     """
@@ -65,54 +61,47 @@ async def status(connection: ApiConnection, name: str, as_json: bool) -> None:
     found = answer.json() if answer.status in {200, 500} else {}
     if found.get("status") not in {"ok", "error"}:
         answer.expect(200)
-    if as_json:
-        click.echo(json.dumps(found, indent=2))
-    else:
-        _print_status(found)
+    (print_json if as_json else _print_status)(found)
     if found["status"] != "ok":
         raise click.ClickException(f"{name} does not work as it is")
 
 
 @authenticator.command()
 @_NAME
-@click.option(
-    "--jwt", "jwt_file", type=click.File("rb"), default="-", help="File that holds the JWT; standard input by default."
-)
-@click.option("--host", help="Id of the host, such as host/ci/runner, when the token does not name it.")
-@_JSON
+@JWT_FILE
+@HOST_OF_JWT
+@AS_JSON
 @over_http
 async def explain(connection: ApiConnection, name: str, jwt_file: IO[bytes], host: str | None, as_json: bool) -> None:
-    """Tell why a JWT is admitted or refused: every check in order, with what was compared. Nothing is issued.
+    """Report why a JWT is admitted or refused: every check in order, with what was compared. Nothing is issued.
 
     The exit code is 1 when it would be refused.
 
     Example: svc authenticator explain authn-jwt/ci --jwt token.txt
     """
-    login = "" if host is None else f"/{connection.segment(host)}"
+    login = "" if host is None else connection.path(host)
     body = urlencode({"jwt": jwt_file.read().strip()}).encode()
     answer = await connection.call("POST", f"{_path(connection, name)}{login}/explain", body)
     found = _declared(connection, name, answer).expect(200).json()
-    if as_json:
-        click.echo(json.dumps(found, indent=2))
-    else:
-        _print_checklist(found)
+    (print_json if as_json else _print_checklist)(found)
     if not found["admitted"]:
-        raise click.ClickException("this token would be refused" + _because(found))
+        reasons = [f": {plain(step['reason'])}" for step in found["steps"] if step["reason"]]
+        raise click.ClickException("this token would be refused" + "".join(reasons[:1]))
 
 
 @authenticator.command("refresh-keys")
 @_NAME
-@_JSON
+@AS_JSON
 @over_http
 async def refresh_keys(connection: ApiConnection, name: str, as_json: bool) -> None:
-    """Have the provider's keys fetched anew: here at once, on other servers of the cluster by their next login.
+    """Have the provider's keys fetched again: here at once, on other servers of the cluster by their next login.
 
     The exit code is 1 when they can't be fetched; the keys at hand go on serving then.
     """
     answer = await connection.call("POST", f"{_path(connection, name)}/refresh-keys")
     found = _declared(connection, name, answer).expect(200).json()
     if as_json:
-        click.echo(json.dumps(found, indent=2))
+        print_json(found)
     else:
         print_table(("WHAT", "VALUE"), list(_key_rows(found["keys"])))
         _print_problems(found)
@@ -148,9 +137,8 @@ async def trust_key(connection: ApiConnection, name: str, key: str) -> None:
     """Take back that KEY is distrusted, by the name that "svc authenticator status" shows; this takes update, too."""
     answer = await connection.call("DELETE", _key_path(connection, name, key))
     if answer.status == 404 and answer.said.startswith("Key "):
-        raise click.ClickException(
-            f"{name} doesn't distrust {plain(key)}: `svc authenticator status` shows what it distrusts"
-        )
+        message = f"{name} doesn't distrust {plain(key)}: `svc authenticator status` shows what it distrusts"
+        raise click.ClickException(message)
     answer.expect(204)
     click.echo(f"{name} no longer distrusts the key {plain(key)}.", err=True)
 
@@ -163,8 +151,7 @@ async def enable(connection: ApiConnection, name: str) -> None:
 
     In the native dialect it may be used if the server's configuration lists it too.
     """
-    await _switch(connection, name, "true")
-    click.echo(f"{name} is switched on.", err=True)
+    await _switch(connection, name, "true", "on")
 
 
 @authenticator.command()
@@ -175,17 +162,16 @@ async def disable(connection: ApiConnection, name: str) -> None:
 
     In the conjur dialect one that the server's configuration lists may be used nevertheless.
     """
-    await _switch(connection, name, "false")
-    click.echo(f"{name} is switched off.", err=True)
+    await _switch(connection, name, "false", "off")
 
 
-async def _switch(connection: ApiConnection, name: str, enabled: str) -> None:
-    parts = (*_full(name).split("/", 1), connection.account)
-    path = "".join(f"/{connection.segment(part)}" for part in parts)
+async def _switch(connection: ApiConnection, name: str, enabled: str, word: str) -> None:
+    path = connection.path(*_full(name).split("/", 1), connection.account)
     answer = await connection.call("PATCH", path, f"enabled={enabled}".encode())
     if answer.status == 401 and not answer.body:
         raise click.ClickException(f"account {connection.account} has no authenticator {name}")
     answer.expect(204)
+    click.echo(f"{name} is switched {word}.", err=True)
 
 
 def _full(name: str) -> str:
@@ -193,25 +179,19 @@ def _full(name: str) -> str:
 
 
 def _path(connection: ApiConnection, name: str) -> str:
-    """Return the path of an authenticator that trusts a third party.
-
-    :raises click.UsageError: it is none.
-    """
+    """Return the path of an authenticator that trusts a third party."""
     kind, _, service_id = _full(name).partition("/")
     if kind not in _TYPES or not service_id:
         raise click.UsageError(f"an authenticator is written {_TYPE}/ci, or ci for short, or authn-cloud/prod, not {name}")
-    return f"/{kind}/{connection.segment(service_id)}/{connection.segment(connection.account)}"
+    return connection.path(kind, service_id, connection.account)
 
 
 def _key_path(connection: ApiConnection, name: str, key: str) -> str:
-    return f"{_path(connection, name)}/distrusted-keys/{connection.segment(key)}"
+    return _path(connection, name) + connection.path("distrusted-keys", key)
 
 
 def _declared(connection: ApiConnection, name: str, answer: ApiAnswer) -> ApiAnswer:
-    """Return an answer to operators, who are answered where policy declares an authenticator with its ``status``.
-
-    :raises click.ClickException: it doesn't.
-    """
+    """Return an answer to operators, who are answered where policy declares an authenticator with its ``status``."""
     if answer.status == 404 and "Webservice '" in answer.said:
         raise click.ClickException(
             f"account {connection.account} has no {_full(name)}, or policy declares no `!webservice status` beneath it,"
@@ -221,17 +201,12 @@ def _declared(connection: ApiConnection, name: str, answer: ApiAnswer) -> ApiAns
 
 
 async def _keys_at_hand(connection: ApiConnection, name: str) -> Any:
-    """Return what the status says of an authenticator's keys; ``None`` when it can't be read, by this role or now."""
+    """Return the keys in the status; ``None`` when it can't be read, by this role or now."""
     try:
         answer = await connection.call("GET", f"{_path(connection, name)}/status")
         return answer.json().get("keys") if answer.status in {200, 500} else None
     except (Fault, click.ClickException):
         return None
-
-
-def _because(found: Mapping[str, Any]) -> str:
-    reasons = [step["reason"] for step in found["steps"] if step["reason"]]
-    return f": {plain(reasons[0])}" if reasons else ""
 
 
 def _print_checklist(found: Mapping[str, Any]) -> None:
@@ -278,7 +253,3 @@ def _print_problems(found: Mapping[str, Any]) -> None:
     for problem in found["problems"]:
         click.secho(f"PROBLEM  {plain(problem['what'])}", fg="red")
         click.echo(f"  to do  {plain(problem['remedy'])}")
-
-
-def _yes(holds: bool) -> str:
-    return "yes" if holds else "no"

@@ -11,6 +11,7 @@ from typing import Any
 import click
 
 from svc.cli.admin import of_the_server, place
+from svc.cli.options import FILE
 from svc.cli.progress import shown
 from svc.cli.running import react
 from svc.crypto.keyfiles import data_key_file, read_data_key
@@ -24,8 +25,6 @@ from svc.settings.config import Settings
 from svc.settings.reading import read_settings
 from svc.storage.dumps import dump
 
-_FILE = click.Path(dir_okay=False, path_type=Path)
-
 
 @click.group()
 def backup() -> None:
@@ -36,7 +35,7 @@ def backup() -> None:
 
 
 @backup.command()
-@click.argument("file", type=_FILE)
+@click.argument("file", type=FILE)
 @of_the_server
 async def create(installation: Installation, settings: Settings, file: Path) -> None:
     """Write a dump of the database to FILE, in PostgreSQL's custom format.
@@ -56,7 +55,7 @@ async def create(installation: Installation, settings: Settings, file: Path) -> 
 
 
 @backup.command("verify")
-@click.argument("file", type=_FILE)
+@click.argument("file", type=FILE)
 @click.option("--data-dir", metavar="DIR", help="Where the data key is, unless SERVICE_DATA_KEY has it.")
 @click.option("--config", metavar="FILE", help="The server's TOML file, for its data_dir.")
 def verify_command(file: Path, data_dir: str | None, config: str | None) -> None:

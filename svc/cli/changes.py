@@ -9,10 +9,6 @@ from typing import Any, Final, NamedTuple
 
 from svc.cli.table import plain
 
-#: What stands in the place of an identifier that the caller may not know.
-_REDACTED: Final = "[REDACTED]"
-
-#: What else goes with a thing of some kinds.
 _WITH: Final = {"variable": " and its values", "user": " and its API key", "host": " and its API key"}
 
 
@@ -32,15 +28,20 @@ class Sentence(NamedTuple):
 
 
 def sentences(answer: Mapping[str, Any]) -> list[Sentence]:
-    """Tell the changes that the answer to a valid dry run lists: losses of things first, then new things, then access.
+    """Return the changes that the answer to a valid dry run lists: losses of things first, then new things, then access.
 
-    :raises KeyError, TypeError: this is no such answer.
+    :raises KeyError, TypeError, ValueError: it is another answer.
     """
     created, deleted = answer["created"]["items"], answer["deleted"]["items"]
     before, after = answer["updated"]["before"]["items"], answer["updated"]["after"]["items"]
     old, new = _State([*before, *deleted]), _State([*after, *created])
-    told = [Sentence(Effect.LOSS, f"{named(_id(item))}{_WITH.get(item['type'], '')} will be deleted") for item in deleted]
-    told += [Sentence(Effect.GAIN, f"{named(_id(item))} will be created, owned by {_owner(item)}") for item in created]
+    told = [
+        Sentence(Effect.LOSS, f"{named(item['identifier'])}{_WITH.get(item['type'], '')} will be deleted")
+        for item in deleted
+    ]
+    told += [
+        Sentence(Effect.GAIN, f"{named(item['identifier'])} will be created, owned by {_owner(item)}") for item in created
+    ]
     told += _moved(old, new)
     told += _permitted(Effect.LOSS, "may no longer", old.permissions - new.permissions)
     told += _permitted(Effect.GAIN, "may now", new.permissions - old.permissions)
@@ -57,17 +58,14 @@ def sentences(answer: Mapping[str, Any]) -> list[Sentence]:
 
 
 def named(full: str) -> str:
-    """Return a full id as people say it: ``host apps/shop``. They are not told what they may not know."""
+    """Return a full id as people say it: ``host apps/shop``."""
     _, kind, identifier = full.split(":", 2)
     kind = kind.replace("_", " ")
-    return f"a {kind} that you may not see" if identifier == _REDACTED else f"{kind} {plain(identifier)}"
+    return f"a {kind} that you may not see" if identifier == "[REDACTED]" else f"{kind} {plain(identifier)}"
 
 
 class _State:
-    """Things at one moment: by full id those that the caller sees, and what they say of access.
-
-    It is counted how often it is said: ids that the caller may not know look alike.
-    """
+    """Things at one moment that the caller sees, by full id, and access, counted since unknown ids look alike."""
 
     def __init__(self, items: Iterable[Mapping[str, Any]]) -> None:
         self.items = {item["identifier"]: item for item in items if "id" in item}
@@ -76,24 +74,13 @@ class _State:
         #: Member and role. Who owns a role is its member, too; that isn't meant.
         self.memberships: Counter[tuple[str, str]] = Counter()
         for name, item in self.items.items():
-            self._take_permissions(name, item)
-            self._take_memberships(name, item)
-
-    def _take_permissions(self, name: str, item: Mapping[str, Any]) -> None:
-        for privilege, resources in item.get("permissions", {}).items():
-            self.permissions.update((name, resource, privilege) for resource in resources)
-        for privilege, roles in item.get("permitted", {}).items():
-            # The others say it themselves.
-            self.permissions.update((role, name, privilege) for role in roles if role not in self.items)
-
-    def _take_memberships(self, name: str, item: Mapping[str, Any]) -> None:
-        self.memberships.update((member, name) for member in item.get("members", ()) if member != item.get("owner"))
-        self.memberships.update((name, role) for role in item.get("memberships", ()) if role not in self.items)
-
-
-def _id(item: Mapping[str, Any]) -> str:
-    full: str = item["identifier"]
-    return full
+            for privilege, resources in item.get("permissions", {}).items():
+                self.permissions.update((name, resource, privilege) for resource in resources)
+            for privilege, roles in item.get("permitted", {}).items():
+                # The others say it themselves.
+                self.permissions.update((role, name, privilege) for role in roles if role not in self.items)
+            self.memberships.update((member, name) for member in item.get("members", ()) if member != item.get("owner"))
+            self.memberships.update((name, role) for role in item.get("memberships", ()) if role not in self.items)
 
 
 def _owner(item: Mapping[str, Any]) -> str:

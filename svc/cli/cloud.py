@@ -10,7 +10,7 @@ from typing import Any
 import click
 import yaml
 
-from svc.cli.identity import cloud_options, metadata
+from svc.cli.options import cloud_options, metadata
 from svc.cli.running import react
 from svc.workload.machine import Machine
 

@@ -46,14 +46,20 @@ class CloudTour:
         self.steps.say("The admin loads another policy: a cloud authenticator, and two workloads by the resources they are")
         await self.steps.load(self.policy, self.policy_path, admin)
         self.steps.say("The admin says which tenant's tokens are accepted, and for whom they must be made")
-        values = {
-            f"{_AUTHENTICATOR}/provider-uri": self.platform.issuer(self.base),
-            f"{_AUTHENTICATOR}/audience": AUDIENCE,
-        }
+        values = {f"{_AUTHENTICATOR}/provider-uri": self.platform.issuer(self.base), f"{_AUTHENTICATOR}/audience": AUDIENCE}
         await self.steps.set_variables(values, admin)
-        identity = await self._machine_gets_a_token()
-        if identity is None:
+        self.steps.say("A virtual machine asks the metadata service of its platform for an identity token")
+        query = urlencode({"api-version": "2018-02-01", "resource": AUDIENCE})
+        asking = shlex.join(["curl", "-sS", "-H", "Metadata: true", f"{self.base}{METADATA_PATH}?{query}"])
+        click.echo("  " + click.style(asking, fg="cyan"))
+        try:
+            identity = await self.metadata.token()
+        except Fault as fault:
+            self.steps.missed(f"expected a token: {fault}")
             return
+        claims = {"xms_mirid": MACHINE.resource_id, "oid": MACHINE.object_id}
+        click.echo(f"  Its field access_token is a JWT that says {json.dumps(claims)}.")
+        click.echo("  " + click.style(f"IDENTITY={identity}", fg="cyan"))
         self.steps.say("The machine exchanges it for an access token, as the host `cloud-workloads/shop`")
         answer = await self._present(identity, "shop", "CLOUD_TOKEN")
         self.steps.expect(answer, 200)
@@ -62,21 +68,6 @@ class CloudTour:
         self.steps.expect(await self.steps.send("GET", self.steps.variable(SECRET), None, token), 200, VALUE)
         self.steps.say("As the host `warehouse`, which is of another resource group, it learns nothing but 401")
         await self.steps.refused(self._present(identity, "warehouse", ""))
-
-    async def _machine_gets_a_token(self) -> str | None:
-        self.steps.say("A virtual machine asks the metadata service of its platform for an identity token")
-        query = urlencode({"api-version": "2018-02-01", "resource": AUDIENCE})
-        asking = shlex.join(["curl", "-sS", "-H", "Metadata: true", f"{self.base}{METADATA_PATH}?{query}"])
-        click.echo("  " + click.style(asking, fg="cyan"))
-        try:
-            token = await self.metadata.token()
-        except Fault as fault:
-            self.steps.missed(f"expected a token: {fault}")
-            return None
-        claims = {"xms_mirid": MACHINE.resource_id, "oid": MACHINE.object_id}
-        click.echo(f"  Its field access_token is a JWT that says {json.dumps(claims)}.")
-        click.echo("  " + click.style(f"IDENTITY={token}", fg="cyan"))
-        return token
 
     async def _present(self, identity: str, host: str, kept_as: str) -> ApiAnswer:
         account = self.steps.connection.account

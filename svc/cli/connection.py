@@ -1,7 +1,6 @@
 """The server as commands reach it: its address, the role that logs in, and one request at a time.
 
-Every command that speaks HTTP takes the same three options, and proves its caller in one of two ways: with ``SVC_LOGIN`` and
-``SVC_API_KEY`` from the environment, or with the access token that ``svc login`` keeps.
+A caller is proven by ``SVC_LOGIN`` and ``SVC_API_KEY`` from the environment, or by the token that ``svc login`` keeps.
 
 Note [Half a login]. A login without an API key, or a key without a login, is refused: with the kept token the command would
 be done as somebody else.
@@ -11,13 +10,16 @@ from __future__ import annotations
 
 import json
 import os
+import sys
+import tempfile
 from base64 import b64encode
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
+from functools import partial
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Any, Final
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote, urlencode, urlsplit
 
 import attrs
 import click
@@ -25,8 +27,8 @@ import platformdirs
 from treq.client import HTTPClient
 from twisted.internet.interfaces import IReactorTime
 
+from svc.cli.options import API_KEY, secret_option
 from svc.cli.running import Then, react
-from svc.cli.secrets import API_KEY, secret_option
 from svc.model.clocks import MachineClock, WallClock
 from svc.workload.address import demand_address
 from svc.workload.client import Client, claims_of
@@ -53,9 +55,8 @@ class ApiAnswer(Reply):
         try:
             return parsed(self.body)
         except ValueError:
-            raise click.ClickException(
-                f"the answer ({self.status}) is not JSON; is this the address of the service?"
-            ) from None
+            message = f"the answer ({self.status}) is not JSON; is this the address of the service?"
+            raise click.ClickException(message) from None
 
     def expect(self, *statuses: int) -> ApiAnswer:
         """Return this answer when its status is one of these.
@@ -64,17 +65,13 @@ class ApiAnswer(Reply):
         """
         if self.status in statuses:
             return self
-        said = f": {self.said}" if self.said else ""
-        raise click.ClickException(f"{self._advice} (status {self.status}){said}{named(self.request_id)}")
-
-    @property
-    def _advice(self) -> str:
-        """Return advice for a refusal, in a few words."""
         try:
             unknown = parsed(self.body)["error"]["code"] == "outcome_unknown"
         except (ValueError, KeyError, TypeError):
             unknown = False
-        return "done, or not done" if unknown else _ADVICE.get(self.status, "the server refused")
+        advice = "done, or not done" if unknown else _ADVICE.get(self.status, "the server refused")
+        said = f": {self.said}" if self.said else ""
+        raise click.ClickException(f"{advice} (status {self.status}){said}{named(self.request_id)}")
 
 
 _ADVICE: Final = {
@@ -104,7 +101,7 @@ class ApiConnection:
     wall: WallClock = attrs.field(factory=MachineClock)
 
     async def request(self, method: str, path: str, body: bytes | None = None, **headers: str) -> ApiAnswer:
-        """Send a request without a token and return its answer, whatever the status.
+        """Send a request without a token, and return its answer, whatever the status.
 
         :raises Fault: there was none within ``DEADLINE`` seconds.
         """
@@ -122,7 +119,7 @@ class ApiConnection:
         :raises Fault: there was none, or the server refused the proof.
         """
         header = b64encode(f"{login}:{secret}".encode()).decode("ascii")
-        path = f"/authn/{self.segment(self.account)}/{route}"
+        path = self.path("authn", self.account, route)
         answer = await self.request(method, path, body, Authorization=f"Basic {header}")
         if answer.status == 401:
             raise LoginRefused(f"the API key or password of {login}", self.account, 401, answer.request_id)
@@ -136,16 +133,12 @@ class ApiConnection:
         own = self._own_key()
         token = kept_token(self.url, self.account) if own is None else await self.authenticate(own.role, own.api_key)
         answer = await self.request(method, path, body, Authorization=f'Token token="{token}"', **headers)
-        ended = self._ended(token) if answer.status == 401 and own is None else None
-        if ended is not None:
+        if answer.status == 401 and own is None and (ended := self._ended(token)):
             raise click.ClickException(ended + named(answer.request_id))
         return answer
 
     def workload(self, evidence: Evidence | None = None) -> Client:
-        """The service as a workload calls it: with this proof of identity, or that of the person who runs the command.
-
-        :raises click.ClickException: there is none.
-        """
+        """Return the client of a workload, with this proof of identity or that of the person who runs the command."""
         token = None
         evidence = evidence or self._own_key()
         if evidence is None:
@@ -154,10 +147,7 @@ class ApiConnection:
         return Client(self.url, self.account, evidence, self._exchange, access_token=token, deadline=DEADLINE)
 
     def _own_key(self) -> ApiKey | None:
-        """Return the API key to log in with; ``None`` where the kept token is to be used.
-
-        :raises click.UsageError: Note [Half a login].
-        """
+        """Return the API key to log in with; ``None`` where the kept token is to be used (Note [Half a login])."""
         if self.login is not None and self.api_key is not None:
             return ApiKey(self.login, self.api_key)
         if self.login is not None:
@@ -170,7 +160,7 @@ class ApiConnection:
         return None
 
     def _ended(self, token: str) -> str | None:
-        """That the kept token has ended, when, and what to do; ``None`` when it hasn't, or doesn't tell."""
+        """Return that the kept token has ended, when, and what to do; ``None`` when it hasn't, or doesn't tell."""
         try:
             ends_at = float(claims_of(token)["exp"])
             if ends_at > self.wall.seconds():
@@ -185,14 +175,14 @@ class ApiConnection:
         return Exchange(self.http, self.reactor, ANSWER_LIMIT)
 
     @staticmethod
-    def segment(text: str) -> str:
-        """Encode ``text`` as one segment of a path."""
-        return quote(text, safe="")
+    def path(*segments: str) -> str:
+        """Return the path of these segments, each encoded."""
+        return "".join(f"/{quote(segment, safe='')}" for segment in segments)
 
 
 @attrs.frozen
 class _Kept:
-    """Provides ``Evidence``: none, but ``why`` there is none for a kept token that the service takes no more."""
+    """The ``Evidence`` of a kept token: none, but ``why``, when the service takes it no more."""
 
     why: str
 
@@ -203,11 +193,22 @@ class _Kept:
         raise NoEvidence(self.why)
 
 
-# -- the kept token ---------------------------------------------------------------------------------------------------
+def own_proof(connection: ApiConnection) -> tuple[str, str]:
+    """Return the login and the API key or password of the user who runs the command: from the environment, or asked for."""
+    login = connection.login or asked("Login", default="admin").strip()
+    return login, connection.api_key or asked("API key or password", hide_input=True)
+
+
+def asked(what: str, **options: Any) -> str:
+    """Return the answer to a prompt with click's ``options``, or off a terminal a line of standard input."""
+    answer: str = click.prompt(what, **options) if sys.stdin.isatty() else sys.stdin.readline().rstrip("\r\n")
+    if not answer:
+        raise click.ClickException(f"no {what} given")
+    return answer
 
 
 def token_file() -> Path:
-    """Return where ``svc login`` keeps access tokens: in the user's state directory."""
+    """Return the file in which ``svc login`` keeps access tokens."""
     return Path(platformdirs.user_state_dir("svc")) / "tokens.json"
 
 
@@ -215,26 +216,29 @@ def keep_token(url: str, account: str, token: str) -> Path:
     """Keep an access token for later commands, in a file of mode 0600; return its path."""
     path = token_file()
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    tokens = _tokens() | {f"{url} {account}": token}
-    fresh = path.with_suffix(".new")
-    fresh.unlink(missing_ok=True)
-    with os.fdopen(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
-        json.dump(tokens, file)
-    fresh.replace(path)
+    write_private(path, json.dumps(_tokens() | {f"{url} {account}": token}).encode())
     return path
 
 
-def kept_token(url: str, account: str) -> str:
-    """Return the access token that ``svc login`` kept for this server and account.
+def write_private(path: Path, contents: bytes) -> None:
+    """Write a file of mode 0600, whole or not at all."""
+    descriptor, fresh = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(contents)
+        Path(fresh).replace(path)
+    except BaseException:
+        Path(fresh).unlink(missing_ok=True)
+        raise
 
-    :raises click.ClickException: there is none.
-    """
+
+def kept_token(url: str, account: str) -> str:
+    """Return the access token that ``svc login`` kept for this server and account."""
     try:
         return _tokens()[f"{url} {account}"]
     except KeyError:
-        raise click.ClickException(
-            f"not logged in to account {account} at {url}: run `svc login`, or set SVC_LOGIN and SVC_API_KEY"
-        ) from None
+        message = f"not logged in to account {account} at {url}: run `svc login`, or set SVC_LOGIN and SVC_API_KEY"
+        raise click.ClickException(message) from None
 
 
 def _tokens() -> dict[str, str]:
@@ -246,7 +250,7 @@ def _tokens() -> dict[str, str]:
 
 
 def in_the_clear(url: str) -> bool:
-    """Tell whether what is sent to this address can be read on the way: it is neither over TLS nor on this machine."""
+    """Return whether what is sent to this address can be read on the way: it is neither over TLS nor on this machine."""
     address = urlsplit(url)
     host = address.hostname or ""
     try:
@@ -254,9 +258,6 @@ def in_the_clear(url: str) -> bool:
     except ValueError:
         near = host == "localhost" or host.endswith(".localhost")
     return address.scheme == "http" and not near
-
-
-# -- commands ---------------------------------------------------------------------------------------------------------
 
 
 def _with_scheme(context: click.Context, parameter: click.Parameter, value: str) -> str:  # noqa: ARG001 (click's)
@@ -267,28 +268,30 @@ def _with_scheme(context: click.Context, parameter: click.Parameter, value: str)
     return value.rstrip("/")
 
 
-_URL = click.option(
-    "--url",
-    envvar="SVC_URL",
-    show_envvar=True,
-    required=True,
-    callback=_with_scheme,
-    help="Address of the server, such as https://svc.example.org",
-)
-_CA_FILE = click.option(
+_option = partial(click.option, show_envvar=True)
+_URL_HELP = "Address of the server, such as https://svc.example.org"
+_URL = _option("--url", envvar="SVC_URL", required=True, callback=_with_scheme, help=_URL_HELP)
+_CA_FILE = _option(
     "--ca-file",
     envvar="SVC_CA_FILE",
-    show_envvar=True,
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     help="PEM file of the authority that signed the server's certificate, instead of the system's authorities.",
 )
 _CALLER = (
-    click.option(
-        "--account-name", "account", envvar="SVC_ACCOUNT", show_envvar=True, required=True, help="Account to work in."
-    ),
-    click.option("--login", envvar="SVC_LOGIN", show_envvar=True, help="Who to be: alice, or host/ci/runner."),
+    _option("--account-name", "account", envvar="SVC_ACCOUNT", required=True, help="Account to work in."),
+    _option("--login", envvar="SVC_LOGIN", help="Who to be: alice, or host/ci/runner."),
     secret_option("--api-key", API_KEY, "an API key"),
 )
+
+
+def query(**parameters: object) -> str:
+    """Return a query, with its question mark, of the parameters that aren't ``None`` or false; empty without any."""
+    given = {
+        name: "true" if value is True else value
+        for name, value in parameters.items()
+        if value is not None and value is not False
+    }
+    return f"?{urlencode(given, doseq=True)}" if given else ""
 
 
 def over_http(command: Callable[..., Awaitable[Then]]) -> Callable[..., None]:
@@ -312,12 +315,10 @@ def anonymously(command: Callable[..., Awaitable[Then]]) -> Callable[..., None]:
         account, login, api_key = options.pop("account", ""), options.pop("login", None), options.pop("api_key", None)
 
         async def work(reactor: Any) -> Then:
-            return await command(
-                ApiConnection(url, account, login, api_key, http_client(reactor, ca_file), reactor), **options
-            )
+            http = http_client(reactor, ca_file)
+            return await command(ApiConnection(url, account, login, api_key, http, reactor), **options)
 
         react(work)
 
-    run.__name__ = command.__name__
-    run.__doc__ = command.__doc__
+    run.__name__, run.__doc__ = command.__name__, command.__doc__
     return _CA_FILE(_URL(run))

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import click
 
 from svc.cli.connection import ApiAnswer, ApiConnection, anonymously
-from svc.cli.table import plain, print_table
-
-_HEADER = ("SERVER", "STATE", "ROLE", "DATABASE", "LAG", "NOT OK")
+from svc.cli.table import plain, print_found, print_json
 
 
 @click.command()
@@ -28,16 +25,14 @@ async def health(connection: ApiConnection, everywhere: bool, as_json: bool) -> 
         raise click.UsageError("--json goes with --all: without it the report is JSON anyway")
     if not everywhere:
         answer = (await connection.request("GET", "/health")).expect(200, 502)
-        click.echo(json.dumps(answer.json(), indent=2))
+        print_json(answer.json())
         if answer.status != 200:
             raise click.ClickException(f"{connection.url} is not healthy")
         return
     answer = (await connection.request("GET", "/ui/health", Accept="application/json")).expect(200)
     servers = _servers(answer)
-    if as_json:
-        click.echo(json.dumps(answer.json(), indent=2))
-    else:
-        print_table(_HEADER, [_row(server) for server in servers])
+    header = ("SERVER", "STATE", "ROLE", "DATABASE", "LAG", "NOT OK")
+    print_found(as_json, answer.json(), header, map(_row, servers))
     ill = [plain(str(server["name"])) for server in servers if server["ok"] is not True]
     if ill:
         raise click.ClickException(f"not healthy: {', '.join(ill)}")
@@ -56,14 +51,10 @@ def _servers(answer: ApiAnswer) -> list[dict[str, Any]]:
 def _row(server: dict[str, Any]) -> tuple[str, ...]:
     services = server.get("services")
     services = services if isinstance(services, dict) else {}
-    failing = ", ".join(f"{name} {word}" for name, word in services.items() if word != "ok")
+    failing = [f"{name} {word}" for name, word in services.items() if word != "ok"]
     if (primaries := server.get("primaries")) not in {None, "", "ok"}:
-        failing = ", ".join(text for text in (failing, f"primaries {primaries}") if text)
-    seconds, size = server.get("lag_seconds"), server.get("lag_bytes")
-    lag = ", ".join(text for text in (_with(seconds, "s"), _with(size, "bytes")) if text)
+        failing.append(f"primaries {primaries}")
+    lags = (("lag_seconds", "s"), ("lag_bytes", "bytes"))
+    lag = [f"{server[name]} {unit}" for name, unit in lags if server.get(name) is not None]
     texts = (server["name"], server.get("word"), server.get("role") or "unknown", server.get("database") or "unknown")
-    return (*map(str, texts), lag, failing)
-
-
-def _with(number: object, unit: str) -> str:
-    return "" if number is None else f"{number} {unit}"
+    return (*map(str, texts), ", ".join(lag), ", ".join(failing))

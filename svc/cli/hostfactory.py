@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -11,17 +10,15 @@ from urllib.parse import urlencode
 import click
 
 from svc.cli.connection import ApiConnection, anonymously, over_http
-from svc.cli.lifetime import lifetime
-from svc.cli.secrets import HOST_FACTORY_TOKEN, secret_option
+from svc.cli.options import AS_JSON, HOST_FACTORY_TOKEN, lifetime, secret_option
+from svc.cli.table import print_json
 
-#: The token, which is a secret.
 _TOKEN = secret_option("--token", HOST_FACTORY_TOKEN, "a token")
-_JSON = click.option("--json", "as_json", is_flag=True, help="Print the server's JSON.")
 
 
 @click.group()
 def hostfactory() -> None:
-    """Make tokens with which machines make hosts of themselves, and such hosts."""
+    """Make tokens with which machines make hosts of themselves, and those hosts."""
 
 
 @hostfactory.group()
@@ -32,26 +29,23 @@ def tokens() -> None:
 @tokens.command()
 @click.argument("factory")
 @click.option("--count", type=click.IntRange(1, 1000), default=1, show_default=True, help="How many.")
-@click.option(
-    "--expires-in", "seconds", default="1h", show_default=True, callback=lifetime, help="How long: 30m, 12h or 7d."
-)
+@click.option("--expires-in", default="1h", show_default=True, callback=lifetime, help="How long: 30m, 12h or 7d.")
 @click.option("--cidr", "networks", multiple=True, help="From where: an address, or a network. Can be repeated.")
-@_JSON
+@AS_JSON
 @over_http
 async def create(
-    connection: ApiConnection, factory: str, count: int, seconds: int, networks: Sequence[str], as_json: bool
+    connection: ApiConnection, factory: str, count: int, expires_in: int, networks: Sequence[str], as_json: bool
 ) -> None:
     """Make tokens of the host factory FACTORY, and print them, one a line: they are not shown again.
 
     Example: svc hostfactory tokens create web/fleet --expires-in 12h --cidr 10.0.0.0/8
     """
-    until = datetime.fromtimestamp(connection.wall.seconds() + seconds, UTC).isoformat(timespec="seconds")
+    until = datetime.fromtimestamp(connection.wall.seconds() + expires_in, UTC).isoformat(timespec="seconds")
     fields = [("host_factory", f"{connection.account}:host_factory:{factory}"), ("expiration", until), ("count", str(count))]
     fields += [("cidr[]", network) for network in networks]
-    answer = (await connection.call("POST", "/host_factory_tokens", urlencode(fields).encode())).expect(200)
-    made = answer.json()
+    made = (await connection.call("POST", "/host_factory_tokens", urlencode(fields).encode())).expect(200).json()
     if as_json:
-        click.echo(json.dumps(made, indent=2))
+        print_json(made)
         return
     for token in made:
         click.echo(token["token"])
@@ -66,8 +60,7 @@ async def revoke(connection: ApiConnection, token: str | None) -> None:
 
     The token comes from SVC_HOST_FACTORY_TOKEN, or else from standard input; on a terminal it is asked for.
     """
-    path = f"/host_factory_tokens/{connection.segment(token or _read())}"
-    (await connection.call("DELETE", path)).expect(204)
+    (await connection.call("DELETE", connection.path("host_factory_tokens", token or _read()))).expect(204)
     click.echo("The token is revoked.", err=True)
 
 
@@ -80,7 +73,7 @@ def hosts() -> None:
 @click.argument("host_id", metavar="HOST")
 @click.option("--annotation", "annotations", multiple=True, metavar="NAME=VALUE", help="An annotation. Can be repeated.")
 @_TOKEN
-@_JSON
+@AS_JSON
 @anonymously
 async def create_host(
     connection: ApiConnection, host_id: str, annotations: Sequence[str], token: str | None, as_json: bool
@@ -101,16 +94,15 @@ async def create_host(
     header = f'Token token="{token or _read()}"'
     answer = await connection.request("POST", "/host_factories/hosts", urlencode(fields).encode(), Authorization=header)
     if answer.status == 401:
-        raise click.ClickException(
-            "the server refused this token: it is wrong, expired or revoked, or isn't meant for this address"
-        )
+        message = "the server refused this token: it is wrong, expired or revoked, or isn't meant for this address"
+        raise click.ClickException(message)
     if answer.status == 403:
         raise click.ClickException(
             f"this host factory may not make {host_id}: it is beneath another policy, or somebody else made it"
         )
     host = answer.expect(201).json()
     if as_json:
-        click.echo(json.dumps(host, indent=2))
+        print_json(host)
         return
     click.echo(host["api_key"])
     click.echo(f"This is the API key of {host['id']}; it is not shown again.", err=True)

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import base64
-import json
 from typing import IO, Any
 
 import click
 
-from svc.cli.asking import own_proof
-from svc.cli.connection import ApiConnection, keep_token, over_http
-from svc.cli.identity import cloud_options, metadata
+from svc.cli.connection import ApiConnection, keep_token, over_http, own_proof
+from svc.cli.options import HOST_OF_JWT, JWT_FILE, cloud_options, metadata
+from svc.cli.table import print_json
 from svc.workload.client import claims_of
 from svc.workload.evidence import CloudIdentity, Evidence, Jwt
 
@@ -36,8 +35,7 @@ async def login(connection: ApiConnection) -> None:
 @over_http
 async def whoami(connection: ApiConnection) -> None:
     """Say who the server takes you for."""
-    answer = (await connection.call("GET", "/whoami")).expect(200)
-    click.echo(json.dumps(answer.json(), indent=2))
+    print_json((await connection.call("GET", "/whoami")).expect(200).json())
 
 
 @click.group()
@@ -50,10 +48,8 @@ _JSON = click.option("--json", "as_json", is_flag=True, help="Print the token's 
 
 @authenticate.command()
 @click.argument("service_id")
-@click.option(
-    "--jwt", "jwt_file", type=click.File("rb"), default="-", help="File that holds the JWT; standard input by default."
-)
-@click.option("--host", "host", help="Id of the host, such as host/ci/runner, when the token does not name it.")
+@JWT_FILE
+@HOST_OF_JWT
 @_JSON
 @over_http
 async def jwt(connection: ApiConnection, service_id: str, jwt_file: IO[bytes], host: str | None, as_json: bool) -> None:
@@ -80,8 +76,7 @@ async def cloud(connection: ApiConnection, service_id: str, host: str, as_json: 
 
     Where the authenticator has another name, as in the conjur dialect, SERVICE_ID is written with it: authn-azure/prod.
     """
-    identity = CloudIdentity(service_id, host, metadata(connection.reactor, **options))
-    await _print_token(connection, identity, as_json)
+    await _print_token(connection, CloudIdentity(service_id, host, metadata(connection.reactor, **options)), as_json)
 
 
 async def _print_token(connection: ApiConnection, evidence: Evidence, as_json: bool) -> None:

@@ -1,7 +1,7 @@
 """The ``svc`` command: administration of a server, and a client of its HTTP interface.
 
-Note [Commands on demand]. The commands that administer load the whole server, which takes a second; those that speak HTTP
-load a client. So a command's module is imported when the command is asked for, and not before.
+Note [Commands on demand]. The commands that administer load the whole server, which takes a second. So a command's module
+is imported when the command is asked for.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _COMMANDS: Final = {
     "data-key": ("admin", "Make the key under which everything of value is sealed."),
     "explain-reason": ("reason", "Say what a reason for which a login is refused means, and what to do."),
     "health": ("health", "Print a server's health report."),
-    "hostfactory": ("hostfactory", "Make tokens with which machines make hosts of themselves, and such hosts."),
+    "hostfactory": ("hostfactory", "Make tokens with which machines make hosts of themselves, and those hosts."),
     "list": ("resource", "List the resources that you see."),
     "login": ("login", "Log in with an API key or a password, and keep the access token."),
     "migrate": ("admin", "Bring the schema of the database up to date."),
@@ -41,7 +41,7 @@ _COMMANDS: Final = {
 
 
 class _Commands(click.Group):
-    """A group of commands, each imported when it is asked for (Note [Commands on demand])."""
+    """A group of commands (Note [Commands on demand])."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 (click's)
         """Return the names of all commands, in order."""

@@ -10,7 +10,7 @@ from typing import Final
 import click
 import yaml
 
-#: No such file is longer, in bytes.
+#: The longest file that is read, in bytes.
 LIMIT: Final = 1024 * 1024
 
 #: What a variable of the environment may be called, so that every shell can read it.
@@ -21,12 +21,7 @@ _NAMED: Final = re.compile(r" (alias|tag handle) .*", re.DOTALL)
 
 
 def read_mapping(path: Path) -> dict[str, str]:
-    """Read a file of ``VAR: variable-id``.
-
-    Names and ids are taken as they are written, whatever YAML thinks of ``NO`` or ``12``.
-
-    :raises click.ClickException: it can't be read, or says something else; the message tells what, and in which line.
-    """
+    """Read a file of ``VAR: variable-id``; names and ids are as written, whatever YAML thinks of ``NO`` or ``12``."""
     try:
         with path.open("rb") as file:
             contents = file.read(LIMIT + 1)
@@ -41,7 +36,7 @@ def read_mapping(path: Path) -> dict[str, str]:
 
 
 def parse_mapping(contents: bytes) -> dict[str, str]:
-    """Read the contents of such a file.
+    """Read the contents of a file of ``VAR: variable-id``.
 
     :raises ValueError: they say something else.
     """
@@ -74,10 +69,7 @@ def parse_mapping(contents: bytes) -> dict[str, str]:
 
 
 def environment_with(values: Mapping[str, bytes], mapping: Mapping[str, str]) -> dict[str, bytes]:
-    """Return the variables that a mapping names, with the values of their secrets.
-
-    :raises click.ClickException: a value can't stand in an environment.
-    """
+    """Return the variables that a mapping names, with the values of their secrets, which can't hold a NUL byte."""
     for name, variable in mapping.items():
         if b"\0" in values[variable]:
             raise click.ClickException(
@@ -87,7 +79,7 @@ def environment_with(values: Mapping[str, bytes], mapping: Mapping[str, str]) ->
 
 
 def _text(node: yaml.Node) -> str | None:
-    """Return what a scalar says, as it is written; ``None`` for anything else, or with a tag of its own."""
+    """Return a scalar as it is written; ``None`` for anything else, or with a tag of its own."""
     if not isinstance(node, yaml.ScalarNode) or not node.tag.startswith("tag:yaml.org,2002:"):
         return None
     return str(node.value)

@@ -1,8 +1,7 @@
 """A cloud platform in small: a stand-in, for the quickstart and for tests, that shares nothing with the real one.
 
-It has what a workload and a server see of such a platform: the metadata service of a virtual machine, the identity endpoint
-of an app service, and a tenant whose keys are found by discovery. All are one web application. Its answers have the form of
-the real ones, which a published client of the platform confirms (``tests/integration/test_platform.py``).
+It has the metadata service of a virtual machine, the identity endpoint of an app service, and a tenant whose keys are found
+by discovery. A published client of the platform confirms the form of the answers (``tests/integration/test_platform.py``).
 """
 
 from __future__ import annotations
@@ -20,101 +19,62 @@ from twisted.web.server import Request
 
 from svc.model.clocks import WallClock
 
-#: The ``kid`` of the only key.
 KEY_ID: Final = "platform-1"
 
 #: What an app service must send as ``X-IDENTITY-HEADER``: the platform would make one for each of its instances.
 IDENTITY_HEADER: Final = "stand-in-identity-header"
 
-#: The path of the app service's endpoint.
 APP_SERVICE_PATH: Final = "/msi/token"
-
-#: The path of the virtual machine's metadata service.
 METADATA_PATH: Final = "/metadata/identity/oauth2/token"
 
 #: A body, at once or later.
 Answered = bytes | Awaitable[bytes]
 
-_APP_SERVICE_VERSIONS: Final = frozenset({"2019-08-01"})
+_APP_SERVICE_VERSION: Final = "2019-08-01"
 _FIRST_VERSION: Final = "2018-02-01"
 
 
 @attrs.frozen
 class Identity:
-    """A managed identity of the machine: the claims ``xms_mirid`` and ``oid`` of its tokens.
-
-    ``client_id`` is by what a user-assigned identity is asked for; the system-assigned one has none.
-    """
+    """A managed identity of the machine: the claims ``xms_mirid`` and ``oid``; a system-assigned one has no client id."""
 
     resource_id: str
     object_id: str
     client_id: str | None = None
 
 
+@attrs.define(eq=False, slots=False)
 class Platform:
-    """One tenant, and one machine with these identities.
+    """One tenant, and one machine with these identities; the address is the one that a request names."""
 
-    It has no address of its own: it is wherever it is asked, and its tokens are issued there.
-    """
-
-    def __init__(
-        self,
-        key: rsa.RSAPrivateKey,
-        wall: WallClock,
-        identities: Sequence[Identity],
-        *,
-        tenant: str = "5d7a1c3e-0000-4000-8000-000000000001",
-        lifetime: int = 3600,
-    ) -> None:
-        self.identities = tuple(identities)
-        self.tenant = tenant
-        self.lifetime = lifetime
-        self._key = key
-        self._wall = wall
+    _key: rsa.RSAPrivateKey = attrs.field(repr=False)
+    _wall: WallClock
+    identities: Sequence[Identity]
+    tenant: str = attrs.field(default="5d7a1c3e-0000-4000-8000-000000000001", kw_only=True)
+    lifetime: int = attrs.field(default=3600, kw_only=True)
 
     def issuer(self, base: str) -> str:
-        """The ``provider-uri`` of the tenant, and the ``iss`` of its tokens, where ``base`` is the platform's address."""
+        """Return the ``provider-uri`` of the tenant, and the ``iss`` of its tokens; ``base`` is the platform's address."""
         return f"{base}/{self.tenant}/"
 
     def token(self, base: str, identity: Identity, resource: str, **claims: object) -> str:
         """Sign a token of an identity for ``resource``; ``claims`` replace those of their names, ``None`` leaves one out."""
         now = int(self._wall.seconds())
-        usual = {
-            "aud": resource,
-            "iss": self.issuer(base),
-            "iat": now,
-            "nbf": now,
-            "exp": now + self.lifetime,
-            "appid": identity.client_id or str(uuid.uuid5(uuid.NAMESPACE_OID, identity.object_id)),
-            "oid": identity.object_id,
-            "sub": identity.object_id,
-            "tid": self.tenant,
-            "ver": "1.0",
-            "xms_mirid": identity.resource_id,
-        }
+        client = identity.client_id or str(uuid.uuid5(uuid.NAMESPACE_OID, identity.object_id))
+        times = {"iat": now, "nbf": now, "exp": now + self.lifetime}
+        tenant = {"iss": self.issuer(base), "tid": self.tenant, "ver": "1.0", **times}
+        who = {"oid": identity.object_id, "sub": identity.object_id, "xms_mirid": identity.resource_id, "appid": client}
+        usual = {"aud": resource, **tenant, **who}
         told = {name: value for name, value in {**usual, **claims}.items() if value is not None}
         return jwt.encode(told, self._key, algorithm="RS256", headers={"kid": KEY_ID})
 
     def site(self) -> Klein:
         """Return the web application."""
         app = Klein()
-
-        @app.route(METADATA_PATH, methods=["GET"])
-        def machine(request: Request) -> Answered:
-            return self.metadata(request)
-
-        @app.route(APP_SERVICE_PATH, methods=["GET"])
-        def app_service(request: Request) -> Answered:
-            return self.endpoint(request)
-
-        @app.route(f"/{self.tenant}/.well-known/openid-configuration", methods=["GET"])
-        def discovery(request: Request) -> Answered:
-            return self.discovery(request)
-
-        @app.route(f"/{self.tenant}/discovery/keys", methods=["GET"])
-        def keys(request: Request) -> Answered:
-            return self.keys(request)
-
+        app.route(METADATA_PATH, methods=["GET"])(self.metadata)
+        app.route(APP_SERVICE_PATH, methods=["GET"])(self.endpoint)
+        app.route(f"/{self.tenant}/.well-known/openid-configuration", methods=["GET"])(self.discovery)
+        app.route(f"/{self.tenant}/discovery/keys", methods=["GET"])(self.keys)
         return app
 
     def metadata(self, request: Request) -> Answered:
@@ -127,13 +87,9 @@ class Platform:
         identity, resource = self._asked_for(request), _argument(request, "resource")
         if identity is None or not resource:
             return _told(request, {"error": "invalid_request", "error_description": "Identity not found"}, 400)
-        now = int(self._wall.seconds())
-        times = {
-            "expires_in": str(self.lifetime),
-            "ext_expires_in": str(self.lifetime),
-            "expires_on": str(now + self.lifetime),
-            "not_before": str(now),
-        }
+        now, life = int(self._wall.seconds()), str(self.lifetime)
+        ends = str(now + self.lifetime)
+        times = {"expires_in": life, "ext_expires_in": life, "expires_on": ends, "not_before": str(now)}
         return _told(request, {**self._granted(request, identity, resource), **times})
 
     def endpoint(self, request: Request) -> Answered:
@@ -141,28 +97,24 @@ class Platform:
         if request.getHeader("x-identity-header") != IDENTITY_HEADER:
             return _told(request, {"statusCode": 401, "message": "The identity header is wrong"}, 401)
         identity, resource = self._asked_for(request), _argument(request, "resource")
-        if _argument(request, "api-version") not in _APP_SERVICE_VERSIONS or identity is None or not resource:
+        if _argument(request, "api-version") != _APP_SERVICE_VERSION or identity is None or not resource:
             return _told(request, {"statusCode": 400, "message": "No Managed Identity found for specified ClientId"}, 400)
         ends = str(int(self._wall.seconds()) + self.lifetime)
         return _told(request, {**self._granted(request, identity, resource), "expires_on": ends})
 
     def discovery(self, request: Request) -> Answered:
-        """Tell where the tenant's keys are."""
+        """Answer where the tenant's keys are."""
         base = _base(request)
-        document = {
-            "issuer": self.issuer(base),
-            "jwks_uri": f"{base}/{self.tenant}/discovery/keys",
-            "id_token_signing_alg_values_supported": ["RS256"],
-        }
-        return _told(request, document)
+        where = {"issuer": self.issuer(base), "jwks_uri": f"{base}/{self.tenant}/discovery/keys"}
+        return _told(request, {**where, "id_token_signing_alg_values_supported": ["RS256"]})
 
     def keys(self, request: Request) -> Answered:
-        """Tell the tenant's keys."""
+        """Answer the tenant's keys."""
         public = jwt.algorithms.RSAAlgorithm.to_jwk(self._key.public_key(), as_dict=True)
         return _told(request, {"keys": [{"kty": "RSA", "use": "sig", "kid": KEY_ID, "n": public["n"], "e": public["e"]}]})
 
     def _asked_for(self, request: Request) -> Identity | None:
-        """The identity that a request names, or the machine's own; the only one, where that is a user-assigned one."""
+        """Return the identity that a request names, or the machine's own, or the only one, a user-assigned one too."""
         wanted = _argument(request, "client_id")
         found = [identity for identity in self.identities if identity.client_id == wanted]
         if wanted is None and not found and len(self.identities) == 1:

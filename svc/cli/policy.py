@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Callable
 from typing import IO, Any, Final
-from urllib.parse import urlencode
 
 import click
 
 from svc.cli.changes import Effect, sentences
-from svc.cli.connection import ApiAnswer, ApiConnection, over_http
+from svc.cli.connection import ApiAnswer, ApiConnection, over_http, query
+from svc.cli.options import AS_JSON
 from svc.cli.progress import shown
-from svc.cli.table import plain
+from svc.cli.table import plain, print_json
 
 _METHODS: Final = {"load": "POST", "update": "PATCH", "replace": "PUT"}
 
 _COLOURS: Final = {Effect.GAIN: "green", Effect.LOSS: "red", Effect.NEITHER: None}
+
+_DRY_RUN: Final = click.option(
+    "--dry-run", is_flag=True, help="Change nothing; print who would gain and who would lose which access."
+)
 
 
 @click.group()
@@ -25,40 +28,35 @@ def policy() -> None:
     """Load policy: who there is, and who may do what; and show it."""
 
 
-def _loading(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add what the commands that load have in common."""
-    for option in (
-        click.option("--json", "as_json", is_flag=True, help="Print the server's JSON."),
-        click.option(
-            "--dry-run", is_flag=True, help="Change nothing; print who would gain and who would lose which access."
-        ),
-        click.argument("file", type=click.File("rb")),
-        click.argument("branch"),
-    ):
+def _loading(told: Callable[[], None]) -> click.Command:
+    """Return the command that loads; a function gives its name, which is a key of ``_METHODS``, and its help."""
+
+    async def send(connection: ApiConnection, **given: Any) -> None:
+        await _send(connection, told.__name__, **given)
+
+    command: Callable[..., Any] = over_http(send)
+    command.__doc__ = told.__doc__
+    for option in (AS_JSON, _DRY_RUN, click.argument("file", type=click.File("rb")), click.argument("branch")):
         command = option(command)
-    return command
-
-
-def _path(connection: ApiConnection, branch: str) -> str:
-    return f"/policies/{connection.segment(connection.account)}/policy/{connection.segment(branch)}"
+    return policy.command(told.__name__)(command)
 
 
 async def _send(connection: ApiConnection, mode: str, branch: str, file: IO[bytes], dry_run: bool, as_json: bool) -> None:
-    path = _path(connection, branch) + ("?dryRun=true" if dry_run else "")
+    path = _path(connection, branch) + query(dryRun=dry_run)
     sending = connection.call(_METHODS[mode], path, file.read(), Content_Type="application/x-yaml")
     answer = await shown(sending, f"Loading policy {branch}", connection.reactor, sys.stderr)
     if as_json:
-        _say_json(answer, (200, 422) if dry_run else (201,))
+        print_json(answer.expect(*((200, 422) if dry_run else (201,))).json())
+        if answer.status == 422:
+            raise click.exceptions.Exit(1)
     elif dry_run:
         _say_changes(answer)
     else:
         _say_loaded(answer, branch)
 
 
-def _say_json(answer: ApiAnswer, statuses: tuple[int, ...]) -> None:
-    click.echo(json.dumps(answer.expect(*statuses).json(), indent=2))
-    if answer.status == 422:
-        raise click.exceptions.Exit(1)
+def _path(connection: ApiConnection, branch: str) -> str:
+    return connection.path("policies", connection.account, "policy", branch)
 
 
 def _say_loaded(answer: ApiAnswer, branch: str) -> None:
@@ -101,31 +99,22 @@ def _warn(result: Any) -> None:
         click.echo(f"Warning: {plain(warning)}", err=True)
 
 
-@policy.command()
 @_loading
-@over_http
-async def load(connection: ApiConnection, branch: str, file: IO[bytes], dry_run: bool, as_json: bool) -> None:
+def load() -> None:
     """Add what FILE declares to policy BRANCH (root, or the id of a policy); change and remove nothing.
 
     Prints the API keys of the users and hosts that were made: they are not shown again.
     """
-    await _send(connection, "load", branch, file, dry_run, as_json)
 
 
-@policy.command()
 @_loading
-@over_http
-async def update(connection: ApiConnection, branch: str, file: IO[bytes], dry_run: bool, as_json: bool) -> None:
+def update() -> None:
     """Add what FILE declares to policy BRANCH and change what is there to match; remove nothing."""
-    await _send(connection, "update", branch, file, dry_run, as_json)
 
 
-@policy.command()
 @_loading
-@over_http
-async def replace(connection: ApiConnection, branch: str, file: IO[bytes], dry_run: bool, as_json: bool) -> None:
+def replace() -> None:
     """Make policy BRANCH what FILE declares, and remove everything else that was loaded into it, with its secrets."""
-    await _send(connection, "replace", branch, file, dry_run, as_json)
 
 
 @policy.command()
@@ -139,9 +128,10 @@ async def show(connection: ApiConnection, branch: str, depth: int | None, limit:
 
     A policy other than root is printed as the one around it declares it, and loads into that one.
     """
-    bounds = {"depth": depth, "limit": limit}
-    query = urlencode({name: value for name, value in bounds.items() if value is not None})
-    path = _path(connection, branch) + (f"?{query}" if query else "")
+    path = _path(connection, branch) + query(depth=depth, limit=limit)
     headers = {"Content_Type": "application/json"} if as_json else {}
     answer = (await connection.call("GET", path, None, **headers)).expect(200)
-    click.echo(json.dumps(answer.json(), indent=2) if as_json else answer.body.decode("utf-8"), nl=as_json)
+    if as_json:
+        print_json(answer.json())
+    else:
+        click.echo(answer.body.decode("utf-8"), nl=False)

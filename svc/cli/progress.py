@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable
-from typing import Final, TextIO, TypeVar
+from typing import TextIO, TypeVar
 
 import click
 from twisted.internet.interfaces import IReactorTime
@@ -11,12 +11,9 @@ from twisted.internet.task import LoopingCall
 
 T = TypeVar("T")
 
-#: How often the line is written, and when first, in seconds.
-INTERVAL: Final = 1.0
-
 
 async def shown(work: Awaitable[T], what: str, clock: IReactorTime, stream: TextIO) -> T:
-    """Wait for ``work``; say so on ``stream`` once it takes longer than a second, if that is a terminal."""
+    """Return the result of ``work``, and say each second on ``stream``, if that is a terminal, how long it has taken."""
     if not stream.isatty():
         return await work
     begun = clock.seconds()
@@ -29,7 +26,7 @@ async def shown(work: Awaitable[T], what: str, clock: IReactorTime, stream: Text
 
     ticking = LoopingCall(say)
     ticking.clock = clock
-    ticking.start(INTERVAL, now=False)
+    ticking.start(1, now=False)
     try:
         return await work
     finally:

@@ -1,7 +1,6 @@
 """A JWT provider for trying things out: a stand-in for the system that gives workloads their identity.
 
-It is no part of the server, which knows it only by the address of its key set, as it would any other provider. The
-quickstart has one, and ``svc provider`` serves one on this machine and signs tokens with its key.
+The server knows it only by the address of its key set. The quickstart has one, and ``svc provider`` serves one.
 """
 
 from __future__ import annotations
@@ -23,63 +22,53 @@ from twisted.internet.error import CannotListenError
 from twisted.web.resource import Resource
 from twisted.web.server import Request, Site
 
-from svc.cli.lifetime import lifetime
+from svc.cli.options import lifetime
 from svc.cli.running import react, until_stopped
 from svc.model.clocks import MachineClock
 
-#: The ``kid`` of the only key.
 KEY_ID: Final = "provider-1"
 
-#: Where it serves: for this machine alone, which anybody on it may make tokens for who can read the key.
+#: It serves this machine alone, on which everybody who can read the key may make tokens.
 LOOPBACK: Final = "127.0.0.1"
 PORT: Final = 8089
 
 
 @attrs.frozen
 class Provider:
-    """Signs tokens with RS256 and serves the public half of its key as a JWK set.
-
-    ``issuer`` is the ``iss`` of its tokens.
-    """
+    """A provider, ``issuer``, that signs tokens with RS256 and serves the public half of its key as a JWK set."""
 
     issuer: str
     _key: rsa.RSAPrivateKey = attrs.field(repr=False)
 
     @classmethod
     def kept_at(cls, path: Path, issuer: str) -> Provider:
-        """Make a provider whose key is kept in the file ``path``, made with mode 0600 when it isn't there."""
+        """Return a provider with the key of :func:`kept_key`."""
         return cls(issuer, kept_key(path))
 
     def token(self, claims: Mapping[str, str], audience: str | None, now: float, lifetime: float = 300) -> str:
-        """Sign a token with these claims, issued ``now`` (seconds since the epoch) for ``lifetime`` seconds.
-
-        Without an ``audience`` it says none.
-        """
+        """Sign a token with these claims, issued ``now`` (seconds since the epoch) for ``lifetime`` seconds."""
         issued = int(now)
         whom = {} if audience is None else {"aud": audience}
-        return jwt.encode(
-            {"iss": self.issuer, **whom, "iat": issued, "exp": issued + int(lifetime), **claims},
-            self._key,
-            algorithm="RS256",
-            headers={"kid": KEY_ID},
-        )
+        told = {"iss": self.issuer, **whom, "iat": issued, "exp": issued + int(lifetime), **claims}
+        return jwt.encode(told, self._key, algorithm="RS256", headers={"kid": KEY_ID})
 
     def site(self) -> Klein:
-        """The web application that publishes the key set at ``/.well-known/jwks.json``, and a document that names it."""
+        """Return the web application that publishes the key set, and a document that names its address."""
+        public = jwt.algorithms.RSAAlgorithm.to_jwk(self._key.public_key(), as_dict=True)
+        documents = {
+            b"/.well-known/jwks.json": {"keys": [{**public, "kid": KEY_ID, "use": "sig", "alg": "RS256"}]},
+            b"/.well-known/openid-configuration": {
+                "issuer": self.issuer,
+                "jwks_uri": f"{self.issuer}/.well-known/jwks.json",
+            },
+        }
         app = Klein()
-        algorithm = jwt.algorithms.RSAAlgorithm
-        public = algorithm.to_jwk(self._key.public_key(), as_dict=True)
-        document = {"keys": [{**public, "kid": KEY_ID, "use": "sig", "alg": "RS256"}]}
 
         @app.route("/.well-known/jwks.json", methods=["GET"])
-        def key_set(request: Request) -> bytes:
-            request.setHeader(b"content-type", b"application/json")
-            return json.dumps(document).encode()
-
         @app.route("/.well-known/openid-configuration", methods=["GET"])
-        def discovery(request: Request) -> bytes:
+        def document(request: Request) -> bytes:
             request.setHeader(b"content-type", b"application/json")
-            return json.dumps({"issuer": self.issuer, "jwks_uri": f"{self.issuer}/.well-known/jwks.json"}).encode()
+            return json.dumps(documents[request.path]).encode()
 
         return app
 
@@ -99,18 +88,8 @@ def kept_key(path: Path) -> rsa.RSAPrivateKey:
     return loaded
 
 
-# -- commands ---------------------------------------------------------------------------------------------------------
-
-
-def _address(port: int) -> str:
-    return f"http://{LOOPBACK}:{port}"
-
-
 def _kept(folder: Path | None, issuer: str) -> Provider:
-    """Return the provider whose key is in the folder, which is made where there is none.
-
-    :raises click.ClickException: it can't be made or read.
-    """
+    """Return the provider whose key is in the folder, which is made where there is none."""
     folder = folder or Path(platformdirs.user_state_dir("svc")) / "provider"
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -159,7 +138,7 @@ def serve(port: int, folder: Path | None) -> None:
             listening = await TCP4ServerEndpoint(reactor, port, interface=LOOPBACK).listen(site)
         except CannotListenError as error:
             raise click.ClickException(f"cannot serve at port {port}: {error.socketError}; --port names another") from None
-        issuer = _address(listening.getHost().port)
+        issuer = f"http://{LOOPBACK}:{listening.getHost().port}"
         site.resource = _kept(folder, issuer).site().resource()
         click.echo(f"jwks-uri: {issuer}/.well-known/jwks.json\nissuer: {issuer}")
         click.echo("Tokens for it: svc provider token --claim NAME=VALUE. Ctrl-C stops it.", err=True)
@@ -171,19 +150,16 @@ def serve(port: int, folder: Path | None) -> None:
 @provider.command("token")
 @click.option("--claim", "claims", multiple=True, callback=_claims, help="What it says: NAME=VALUE. Can be repeated.")
 @click.option("--audience", help="Whom it is for, the claim aud; none by default.")
-@click.option("--issuer", default=_address(PORT), show_default=True, help="Who made it, the claim iss.")
+@click.option("--issuer", default=f"http://{LOOPBACK}:{PORT}", show_default=True, help="Who made it, the claim iss.")
 @click.option(
-    "--expires-in",
-    "seconds",
-    default="5m",
-    show_default=True,
-    callback=lifetime,
-    help="How long it is good: 30m, 12h or 7d.",
+    "--expires-in", default="5m", show_default=True, callback=lifetime, help="How long it is good: 30m, 12h or 7d."
 )
 @_FOLDER
-def token_command(claims: Mapping[str, str], audience: str | None, issuer: str, seconds: int, folder: Path | None) -> None:
+def token_command(
+    claims: Mapping[str, str], audience: str | None, issuer: str, expires_in: int, folder: Path | None
+) -> None:
     """Sign a token with the provider's key, and print it.
 
     Example: svc provider token --claim workload=deployer --claim project=acme/shop
     """
-    click.echo(_kept(folder, issuer).token(claims, audience, MachineClock().seconds(), seconds))
+    click.echo(_kept(folder, issuer).token(claims, audience, MachineClock().seconds(), expires_in))

@@ -13,21 +13,14 @@ from typing import Any, Final
 import click
 from klein import Klein
 from twisted.internet.endpoints import TCP4ServerEndpoint
-from twisted.logger import (
-    FileLogObserver,
-    ILogObserver,
-    LogEvent,
-    formatEvent,
-    formatEventAsClassicLogText,
-    globalLogBeginner,
-)
+from twisted.logger import FileLogObserver, ILogObserver, formatEvent, formatEventAsClassicLogText, globalLogBeginner
 from twisted.web.server import Site
 from zope.interface import implementer
 
 from svc.cli.cloudtour import MACHINE, CloudTour
 from svc.cli.connection import ApiConnection
 from svc.cli.platform import Platform
-from svc.cli.provider import Provider, kept_key
+from svc.cli.provider import LOOPBACK, Provider, kept_key
 from svc.cli.running import Interrupted, react, until_stopped
 from svc.cli.steps import Steps
 from svc.cli.tour import AUDIENCE, SERVICE_ID, Tour
@@ -39,10 +32,7 @@ from svc.tap import build
 from svc.workload.exchange import Exchange, http_client
 from svc.workload.metadata import ANSWER_LIMIT, Metadata
 
-#: The account that the quickstart makes.
 ACCOUNT: Final = "quickstart"
-
-_LOOPBACK: Final = "127.0.0.1"
 
 
 @click.command()
@@ -61,24 +51,20 @@ def quickstart(cloud: bool, once: bool, data_dir: Path | None) -> None:
     nothing but its platform's identity token. Then the server goes on serving until Ctrl-C.
     """
     folder = data_dir.absolute() if data_dir else Path(tempfile.mkdtemp(prefix="svc-quickstart-"))
+    interrupted = None
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        wrong = _run(folder, cloud, once)
+        if _run(folder, cloud, once):
+            # What was made stays: its log tells why.
+            raise SystemExit(1)
     except OSError as error:
         raise click.ClickException(str(error)) from None
-    except Interrupted:
-        _leave(folder, data_dir)
-        raise
-    if wrong:
-        # What was made stays: its log tells why.
-        raise SystemExit(1)
-    _leave(folder, data_dir)
-
-
-def _leave(folder: Path, data_dir: Path | None) -> None:
-    """Remove the folder of the quickstart unless it is to be kept."""
+    except Interrupted as signalled:
+        interrupted = signalled
     if data_dir is None:
         shutil.rmtree(folder, ignore_errors=True)
+    if interrupted:
+        raise interrupted
 
 
 def _run(folder: Path, cloud: bool, once: bool) -> bool:
@@ -88,7 +74,7 @@ def _run(folder: Path, cloud: bool, once: bool) -> bool:
     log_file = folder / "server.log"
 
     @implementer(ILogObserver)
-    def remember(event: LogEvent) -> None:
+    def remember(event: dict[str, Any]) -> None:
         if event.get("log_namespace") == "svc.audit.refusals":
             refusals.append(formatEvent(event))
 
@@ -115,7 +101,7 @@ async def _show(reactor: Any, folder: Path, cloud: bool, once: bool, refusals: C
     settings = read_settings(
         {
             "data_dir": str(server_folder),
-            "listen": f"tcp:0:interface={_LOOPBACK}",
+            "listen": f"tcp:0:interface={LOOPBACK}",
             "account": ACCOUNT,
             "audit_file": str(folder / "audit.log"),
             "authenticators": f"authn,authn-jwt/{SERVICE_ID}{f',authn-cloud/{SERVICE_ID}' if cloud else ''}",
@@ -129,7 +115,7 @@ async def _show(reactor: Any, folder: Path, cloud: bool, once: bool, refusals: C
     server.startService()
     reactor.addSystemEventTrigger("before", "shutdown", server.stopService)
     [url] = await server.ready()
-    # A server opens its audit file anew then; this one ends with its terminal, and its PostgreSQL with it.
+    # A server opens its audit file again then; this one ends with its terminal, and its PostgreSQL with it.
     signal.signal(signal.SIGHUP, signal.getsignal(signal.SIGTERM))
     admin_key = admin_key_file(server_folder, ACCOUNT).read_text().strip()
 
@@ -149,11 +135,8 @@ async def _show(reactor: Any, folder: Path, cloud: bool, once: bool, refusals: C
         metadata = Metadata(Exchange(http_client(reactor), reactor, ANSWER_LIMIT), {}, resource=AUDIENCE, base_url=base)
         path, policy = _sample("cloud.yml")
         await CloudTour(steps, platform, base, metadata, policy, path).walk(admin)
-    click.echo()
-    if steps.wrong:
-        click.secho(f"{steps.wrong} answers were not the expected ones.", fg="red")
-    else:
-        click.secho("Every answer was the expected one.", fg="green")
+    told = f"{steps.wrong} answers were not the expected ones." if steps.wrong else "Every answer was the expected one."
+    click.secho(f"\n{told}", fg="red" if steps.wrong else "green")
     if not once:
         click.echo(f"The server goes on serving at {url}; Ctrl-C stops it.")
         await until_stopped(reactor)
@@ -162,8 +145,8 @@ async def _show(reactor: Any, folder: Path, cloud: bool, once: bool, refusals: C
 
 async def _listening(reactor: Any, app: Klein) -> str:
     """Serve a web application on a free loopback port; return its address."""
-    port = await TCP4ServerEndpoint(reactor, 0, interface=_LOOPBACK).listen(Site(app.resource()))
-    return f"http://{_LOOPBACK}:{port.getHost().port}"
+    port = await TCP4ServerEndpoint(reactor, 0, interface=LOOPBACK).listen(Site(app.resource()))
+    return f"http://{LOOPBACK}:{port.getHost().port}"
 
 
 def _sample(name: str) -> tuple[str, bytes]:

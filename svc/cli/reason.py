@@ -16,11 +16,9 @@ import click
 _SECTION: Final = re.compile(r"^### (?P<code>[a-z-]+)\n(?P<text>.*?)(?=^##|\Z)", re.MULTILINE | re.DOTALL)
 _LINK: Final = re.compile(r"\[([^]]*)\]\([^)]*\)")
 
-_WIDTH: Final = 100
-
 
 def explanations() -> dict[str, str]:
-    """Return what each code means, by the codes, in the order in which checks are made: paragraphs of plain text."""
+    """Return the meaning of each code, in the order in which checks are made, as paragraphs of plain text."""
     page = (resources.files("svc.cli") / "reasons.md").read_text(encoding="utf-8")
     return {section["code"]: _plain(section["text"]) for section in _SECTION.finditer(page)}
 
@@ -29,7 +27,7 @@ def _plain(text: str) -> str:
     """Return a text without the marks of Markdown, filled to lines that fit a terminal."""
     unmarked = _LINK.sub(r"\1", text).replace("**", "").replace("*", "").replace("`", "")
     paragraphs = (" ".join(paragraph.split()) for paragraph in unmarked.strip().split("\n\n"))
-    return "\n".join(textwrap.fill(paragraph, _WIDTH, subsequent_indent="  ") for paragraph in paragraphs)
+    return "\n".join(textwrap.fill(paragraph, 100, subsequent_indent="  ") for paragraph in paragraphs)
 
 
 @click.command()

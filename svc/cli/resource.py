@@ -2,36 +2,21 @@
 
 from __future__ import annotations
 
-import json
-from typing import IO, Any, Final
-from urllib.parse import urlencode
+from typing import Any, Final
 
 import click
 
-from svc.cli.connection import ApiConnection, over_http
-from svc.cli.table import print_table
+from svc.cli.connection import ApiConnection, over_http, query
+from svc.cli.options import AS_JSON
+from svc.cli.table import print_found
 
 #: Resources that the server lists when it isn't told how many (RES-5).
 UNASKED: Final = 1000
 
 
-def _query(**parameters: object) -> str:
-    """Return a query of those parameters that have a value, with its question mark; nothing when none has."""
-    given = {name: value for name, value in parameters.items() if value is not None}
-    return f"?{urlencode(given)}" if given else ""
-
-
 def _role_id(connection: ApiConnection, role: str | None) -> str | None:
-    """The full id of a role that may be given without its account; what is neither is left for the server to judge."""
+    """Return the full id of a role that may lack its account; what is neither is left for the server to judge."""
     return role if role is None or role.count(":") != 1 else f"{connection.account}:{role}"
-
-
-class _No(click.ClickException):
-    """The answer to a question that was understood."""
-
-    def show(self, file: IO[Any] | None = None) -> None:  # noqa: ARG002 (click's)
-        """Print it, as an answer and not as a mistake."""
-        click.echo(self.message)
 
 
 @click.command()
@@ -41,38 +26,22 @@ class _No(click.ClickException):
 @click.option("--offset", type=click.IntRange(min=0), help="Skip so many first.")
 @click.option("--role", metavar="KIND:ID", help="What this role sees, which you must hold, instead of what you see.")
 @click.option("--count", is_flag=True, help="Print how many there are instead.")
-@click.option("--json", "as_json", is_flag=True, help="Print the server's JSON.")
+@AS_JSON
 @over_http
 async def list(  # noqa: A001 (the command is called so)
-    connection: ApiConnection,
-    kind: str | None,
-    search: str | None,
-    limit: int | None,
-    offset: int | None,
-    role: str | None,
-    count: bool,
-    as_json: bool,
+    connection: ApiConnection, role: str | None, count: bool, as_json: bool, **asked: Any
 ) -> None:
     """List the resources that you see, with their owners."""
-    asked = _query(
-        kind=kind,
-        search=search,
-        limit=limit,
-        offset=offset,
-        role=_role_id(connection, role),
-        count="true" if count else None,
-    )
-    path = f"/resources/{connection.segment(connection.account)}{asked}"
+    asked |= {"role": _role_id(connection, role), "count": count}
+    path = connection.path("resources", connection.account) + query(**asked)
     answer = (await connection.call("GET", path)).expect(200).json()
-    if as_json:
-        click.echo(json.dumps(answer, indent=2))
-    elif count:
+    if count and not as_json:
         click.echo(answer["count"])
     else:
         own = f"{connection.account}:"
-        rows = [(found["id"].removeprefix(own), found["owner"].removeprefix(own)) for found in answer]
-        print_table(("RESOURCE", "OWNER"), rows)
-    if not count and limit is None and offset is None and len(answer) == UNASKED:
+        rows = ((found["id"].removeprefix(own), found["owner"].removeprefix(own)) for found in answer)
+        print_found(as_json, answer, ("RESOURCE", "OWNER"), rows)
+    if not count and asked["limit"] is None and asked["offset"] is None and len(answer) == UNASKED:
         click.echo(f"These are the first {UNASKED}; --offset {UNASKED} --limit {UNASKED} has those after them", err=True)
 
 
@@ -89,10 +58,11 @@ async def check(connection: ApiConnection, resource_id: str, privilege: str, rol
     kind, colon, identifier = resource_id.partition(":")
     if not colon:
         raise click.UsageError("a resource is written KIND:ID, such as variable:db/password")
-    path = "".join(f"/{connection.segment(part)}" for part in ("resources", connection.account, kind, identifier))
-    asked = _query(check="true", privilege=privilege, role=_role_id(connection, role))
+    path = connection.path("resources", connection.account, kind, identifier)
+    asked = query(check=True, privilege=privilege, role=_role_id(connection, role))
     answer = await connection.call("GET", path + asked)
     if answer.status == 404 and not answer.body:
-        raise _No("no")
+        click.echo("no")
+        raise click.exceptions.Exit(1)
     answer.expect(204)
     click.echo("yes")

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import click
 
-from svc.cli.connection import ApiAnswer, ApiConnection, over_http
-from svc.cli.table import plain, print_table
+from svc.cli.connection import ApiAnswer, ApiConnection, over_http, query
+from svc.cli.options import AS_JSON
+from svc.cli.table import plain, print_found
 
 #: How many rows a page has when all pages are asked for.
 PAGE: Final = 1000
@@ -19,11 +19,10 @@ _NEXT: Final = re.compile('<(/roles/[^>]*)>; rel="next"')
 
 _ROLE = click.argument("role_id", metavar="KIND:ID")
 _KIND = click.option(
-    "--kind", "kinds", multiple=True, help="Only this kind: user, host, group, layer, policy, host_factory. Can be repeated."
+    "--kind", multiple=True, help="Only this kind: user, host, group, layer, policy, host_factory. Can be repeated."
 )
 _SEARCH = click.option("--search", help="Only those that match all of these words, by their id, annotations or kind.")
 _COUNT = click.option("--count", is_flag=True, help="Print how many there are instead.")
-_JSON = click.option("--json", "as_json", is_flag=True, help="Print the server's JSON.")
 
 
 @click.group()
@@ -40,46 +39,27 @@ def role() -> None:
 @click.option("--all-pages", is_flag=True, help="Fetch one page after another, to the end.")
 @click.option("--transitive", is_flag=True, help="Members of members too, each with a way by which it is one.")
 @_COUNT
-@_JSON
+@AS_JSON
 @over_http
 async def members(
-    connection: ApiConnection,
-    role_id: str,
-    kinds: Sequence[str],
-    search: str | None,
-    limit: int | None,
-    offset: int | None,
-    all_pages: bool,
-    transitive: bool,
-    count: bool,
-    as_json: bool,
+    connection: ApiConnection, role_id: str, all_pages: bool, transitive: bool, count: bool, as_json: bool, **asked: Any
 ) -> None:
     """List the direct members of a role, such as group:ops; with --transitive, all that hold it.
 
     Example: svc role members group:ops --kind host --search "web blue" --limit 20
     """
     if all_pages and not count:
-        limit = limit or PAGE
-    asked = [
-        ("members", None),
-        *_narrowed(kinds, search, count),
-        *([("transitive", "true")] if transitive else []),
-        *([("limit", str(limit))] if limit else []),
-        *([("offset", str(offset))] if offset is not None else []),
-    ]
-    answer = await _ask(connection, role_id, asked)
+        asked["limit"] = asked["limit"] or PAGE
+    answer = await _ask(connection, role_id, members="", count=count, transitive=transitive, **asked)
     found = answer.json()
     while all_pages and (following := _NEXT.fullmatch(answer.headers.get("link", ""))):
         answer = (await connection.call("GET", following[1])).expect(200)
         found += answer.json()
-    if as_json or count:
-        _print_json(found, count and not as_json)
-    elif transitive:
-        print_table(
-            ("MEMBER", "BY WAY OF"), [(_short(row["member"]), " > ".join(map(_short, row["path"][1:-1]))) for row in found]
-        )
+    if transitive:
+        rows = ((_short(row["member"]), " > ".join(map(_short, row["path"][1:-1]))) for row in found)
+        _print(found, count, as_json, ("MEMBER", "BY WAY OF"), rows)
     else:
-        print_table(("MEMBER", "NOTES"), [(_short(row["member"]), _notes(row)) for row in found])
+        _print(found, count, as_json, ("MEMBER", "NOTES"), _noted(found, "member"))
 
 
 @role.command()
@@ -87,78 +67,67 @@ async def members(
 @_KIND
 @_SEARCH
 @_COUNT
-@_JSON
+@AS_JSON
 @over_http
 async def memberships(
-    connection: ApiConnection, role_id: str, kinds: Sequence[str], search: str | None, count: bool, as_json: bool
+    connection: ApiConnection, role_id: str, kind: Sequence[str], search: str | None, count: bool, as_json: bool
 ) -> None:
     """List the roles that a role is a direct member of, or owns.
 
     Example: svc role memberships host:web/blue --kind group
     """
-    found = (await _ask(connection, role_id, [("memberships", None), *_narrowed(kinds, search, count)])).json()
-    if as_json or count:
-        _print_json(found, count and not as_json)
-    else:
-        print_table(("ROLE", "NOTES"), [(_short(row["role"]), _notes(row)) for row in found])
+    found = (await _ask(connection, role_id, memberships="", kind=kind, search=search, count=count)).json()
+    _print(found, count, as_json, ("ROLE", "NOTES"), _noted(found, "role"))
 
 
 @role.command()
 @_ROLE
-@_JSON
+@AS_JSON
 @over_http
 async def show(connection: ApiConnection, role_id: str, as_json: bool) -> None:
     """Show a role: when it was made, by which policy, and its direct members.
 
     Example: svc role show policy:web
     """
-    found = (await _ask(connection, role_id, [])).json()
-    if as_json:
-        _print_json(found)
-        return
+    found = (await _ask(connection, role_id)).json()
     rows = [("role", _short(found["id"])), ("created at", found["created_at"])]
     rows += [("policy", _short(found["policy"]))] if "policy" in found else []
-    rows += [("member", f"{_short(row['member'])}  {_notes(row)}".rstrip()) for row in found["members"]]
-    print_table(("WHAT", "VALUE"), rows)
+    rows += [("member", f"{name}  {notes}".rstrip()) for name, notes in _noted(found["members"], "member")]
+    print_found(as_json, found, ("WHAT", "VALUE"), rows)
 
 
 @role.command()
 @_ROLE
 @click.option("--dot", is_flag=True, help="Print a graph in the language of Graphviz.")
-@_JSON
+@AS_JSON
 @over_http
 async def graph(connection: ApiConnection, role_id: str, dot: bool, as_json: bool) -> None:
     """List who is a member of what around a role: above it, below it, and beside it, as far as you may see.
 
     Example: svc role graph group:ops --dot | dot -Tsvg > ops.svg
     """
-    found = (await _ask(connection, role_id, [("graph", None)])).json()
-    if as_json:
-        _print_json(found)
-    elif dot:
-        click.echo("digraph roles {\n    rankdir = LR;\n    node [shape = box];")
-        for edge in found:
-            click.echo(f"    {_quoted(_short(edge['parent']))} -> {_quoted(_short(edge['child']))};")
-        click.echo("}")
+    found = (await _ask(connection, role_id, graph="")).json()
+    edges = [(_short(edge["parent"]), _short(edge["child"])) for edge in found]
+    if dot and not as_json:
+        lines = (f"    {_quoted(parent)} -> {_quoted(child)};\n" for parent, child in edges)
+        click.echo(f"digraph roles {{\n    rankdir = LR;\n    node [shape = box];\n{''.join(lines)}}}")
     else:
-        print_table(("ROLE", "MEMBER"), [(_short(edge["parent"]), _short(edge["child"])) for edge in found])
+        print_found(as_json, found, ("ROLE", "MEMBER"), edges)
 
 
-async def _ask(connection: ApiConnection, role_id: str, parameters: Sequence[tuple[str, str | None]]) -> ApiAnswer:
+async def _ask(connection: ApiConnection, role_id: str, **asked: Any) -> ApiAnswer:
     kind, colon, identifier = role_id.partition(":")
     if not colon:
         raise click.UsageError("a role is written KIND:ID, such as group:ops")
-    path = "".join(f"/{connection.segment(part)}" for part in ("roles", connection.account, kind, identifier))
-    query = "&".join(name if value is None else f"{name}={connection.segment(value)}" for name, value in parameters)
-    return (await connection.call("GET", f"{path}?{query}" if query else path)).expect(200)
+    path = connection.path("roles", connection.account, kind, identifier)
+    return (await connection.call("GET", path + query(**asked))).expect(200)
 
 
-def _narrowed(kinds: Sequence[str], search: str | None, count: bool) -> list[tuple[str, str | None]]:
-    return [
-        *(("kind", kind) for kind in kinds),
-        *([] if search is None else [("search", search)]),
-        *([("count", "true")] if count else []),
-    ]
+def _print(found: Any, count: bool, as_json: bool, header: Sequence[str], rows: Iterator[Sequence[str]]) -> None:
+    if count and not as_json:
+        click.echo(found["count"])
+    else:
+        print_found(as_json, found, header, rows)
 
 
 def _short(name: str) -> str:
@@ -166,16 +135,13 @@ def _short(name: str) -> str:
     return name.partition(":")[2]
 
 
-def _notes(row: Mapping[str, Any]) -> str:
-    notes = [note for note, holds in (("owner", row["ownership"]), ("may grant", row["admin_option"])) if holds]
-    return f"({', '.join(notes)})" if notes else ""
+def _noted(rows: Sequence[Mapping[str, Any]], who: str) -> Iterator[tuple[str, str]]:
+    for row in rows:
+        notes = [note for note, holds in (("owner", row["ownership"]), ("may grant", row["admin_option"])) if holds]
+        yield _short(row[who]), f"({', '.join(notes)})" if notes else ""
 
 
 def _quoted(text: str) -> str:
     """Return a text as an identifier of Graphviz."""
     text = plain(text).replace("\\", "\\\\").replace('"', '\\"')
     return f'"{text}"'
-
-
-def _print_json(found: Any, count: bool = False) -> None:
-    click.echo(found["count"] if count else json.dumps(found, indent=2))

@@ -12,9 +12,8 @@ from typing import Any, Final
 import click
 
 from svc.cli.connection import ApiConnection, over_http
-from svc.cli.identity import cloud_options, metadata
 from svc.cli.mapping import environment_with, read_mapping
-from svc.cli.secrets import VARIABLES
+from svc.cli.options import FILE, VARIABLES, cloud_options, metadata
 from svc.workload.evidence import CloudIdentity, Evidence, Jwt
 from svc.workload.metadata import environment
 
@@ -35,26 +34,15 @@ class _NoCommand(_NotStarted):
 
 
 @click.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
-@click.option(
-    "--mapping",
-    "-f",
-    "mapping_file",
-    type=click.Path(dir_okay=False, path_type=Path),
-    required=True,
-    help="YAML file that says which variables get which secrets.",
-)
-@click.option(
-    "--jwt-file",
-    type=click.Path(dir_okay=False, path_type=Path),
-    help="Log in with the JWT in this file, at authn-jwt/SERVICE_ID.",
-)
+@click.option("--mapping", "-f", type=FILE, required=True, help="YAML file that says which variables get which secrets.")
+@click.option("--jwt-file", type=FILE, help="Log in with the JWT in this file, at authn-jwt/SERVICE_ID.")
 @click.option("--cloud", is_flag=True, help="Log in with this machine's cloud identity, at authn-cloud/SERVICE_ID.")
 @click.option("--service-id", help="Which authenticator of that kind; written with its name, authn-azure/prod, any other.")
 @click.option("--host", help="Id of the host to be, such as host/apps/shop; a JWT may name it itself.")
 @cloud_options
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
 @over_http
-async def run(connection: ApiConnection, mapping_file: Path, command: tuple[str, ...], **options: Any) -> Callable[[], None]:
+async def run(connection: ApiConnection, mapping: Path, command: tuple[str, ...], **options: Any) -> Callable[[], None]:
     """Start COMMAND with secrets in its environment.
 
     The mapping file has a line for each variable of the environment, with the id of the variable whose value it gets:
@@ -75,9 +63,9 @@ async def run(connection: ApiConnection, mapping_file: Path, command: tuple[str,
         svc run -f secrets.yml --jwt-file /run/token --service-id ci -- ./serve
         svc run -f secrets.yml --cloud --service-id prod --host host/apps/shop -- ./serve
     """  # noqa: D301 (click's mark for lines that stay as they are is a backspace)
-    mapping = read_mapping(mapping_file)
+    variables = read_mapping(mapping)
     client = connection.workload(_evidence(connection, **options))
-    values = environment_with(await client.secrets(mapping.values()), mapping)
+    values = environment_with(await client.secrets(variables.values()), variables)
     return partial(become, command, passed_on(environment(), values))
 
 
@@ -115,8 +103,8 @@ def passed_on(surroundings: Mapping[str, str], secrets: Mapping[str, bytes]) -> 
 def become(command: tuple[str, ...], surroundings: Mapping[str, str]) -> None:
     """Put a command into this process's place.
 
-    :raises click.ClickException: it can't be started; the exit code is 127 where there is none such, 126 otherwise, as
-        shells have it. The process is as it was then.
+    :raises click.ClickException: it can't be started, and the process is as it was; the exit code is that of shells, 127 for
+        a command that doesn't exist and 126 otherwise.
     """
     ignored = {number: signal.signal(number, signal.SIG_DFL) for number in _RESTORED}
     try:

@@ -12,7 +12,7 @@ from twisted.internet.defer import Deferred
 from svc.model.clocks import run_steadily
 from svc.workload.faults import Fault
 
-#: What is to be done when the reactor has stopped, if anything.
+#: The work for when the reactor has stopped, if any.
 Then = Callable[[], object] | None
 
 
@@ -21,7 +21,7 @@ class Interrupted(SystemExit):
 
 
 async def until_stopped(reactor: Any) -> None:
-    """Return when a signal has stopped the reactor, for a command that serves until Ctrl-C."""
+    """Return when a signal has stopped the reactor."""
     stopped: Deferred[None] = Deferred()
     reactor.addSystemEventTrigger("before", "shutdown", stopped.callback, None)
     await stopped
@@ -30,12 +30,12 @@ async def until_stopped(reactor: Any) -> None:
 def react(work: Callable[[Any], Awaitable[Then]]) -> None:
     """Run the reactor until ``work``, which is given it, has ended, then do what that returned. A command can do this once.
 
-    :raises click.ClickException: ``work`` raised it, or a fault of ``svc.workload``.
+    :raises click.ClickException: ``work`` raised it, or a fault of ``svc.workload``; ``Exit`` likewise.
     :raises Interrupted: a signal stopped the reactor before ``work`` had ended.
     :raises SystemExit: ``work`` raised anything else, which has been logged.
     """
     reactors: list[Any] = []
-    faults: list[click.ClickException] = []
+    faults: list[click.ClickException | click.exceptions.Exit] = []
     after: list[Then] = []
 
     async def caught(reactor: Any) -> None:
@@ -43,10 +43,10 @@ def react(work: Callable[[Any], Awaitable[Then]]) -> None:
         reactors.append(reactor)
         try:
             after.append(await work(reactor))
-        except (click.ClickException, Fault) as fault:
+        except (click.ClickException, click.exceptions.Exit, Fault) as fault:
             # task.react would log it, with its traceback. After a signal, it is but that connections have been closed.
             if reactor._exitSignal is None:
-                faults.append(fault if isinstance(fault, click.ClickException) else click.ClickException(str(fault)))
+                faults.append(click.ClickException(str(fault)) if isinstance(fault, Fault) else fault)
 
     try:
         task.react(lambda reactor: Deferred.fromCoroutine(caught(reactor)))

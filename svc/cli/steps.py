@@ -23,10 +23,7 @@ class Token:
 
 @attrs.define
 class Steps:
-    """Steps at one server, in order. ``refusals`` returns what its log has said of refused logins so far.
-
-    ``wrong`` counts the answers that were not the expected ones.
-    """
+    """Steps at one server. ``refusals`` returns the refused logins in its log; ``wrong`` counts unexpected answers."""
 
     connection: ApiConnection
     refusals: Callable[[], list[str]]
@@ -40,7 +37,7 @@ class Steps:
 
     def variable(self, identifier: str) -> str:
         """Return the path of a variable's value."""
-        return f"/secrets/{self.connection.account}/variable/{self.connection.segment(identifier)}"
+        return self.connection.path("secrets", self.connection.account, "variable", identifier)
 
     async def send(
         self, method: str, path: str, body: bytes | None, token: Token | None = None, *, body_as: str = "", kept_as: str = ""
@@ -88,7 +85,7 @@ class Steps:
         self.expect(answer, 201, '"version"')
 
     async def refused(self, presenting: Awaitable[ApiAnswer]) -> None:
-        """Have a login refused, and show what the log says of it: that the token differs from the policy."""
+        """Have a login refused, and show the reason in the log: that the token differs from the policy."""
         before = len(self.refusals())
         self.expect(await presenting, 401)
         reasons = self.refusals()[before:]

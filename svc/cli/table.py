@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import sys
 import unicodedata
-from collections.abc import Iterator, Sequence
-from typing import Final
+from collections.abc import Iterable, Iterator, Sequence
 
 import click
 
-#: What parts two columns of a table.
-_GAP: Final = "  "
 
-
-def table(header: Sequence[str], rows: Sequence[Sequence[str]], *, terminal: bool) -> Iterator[str]:
+def table(header: Sequence[str], rows: Iterable[Sequence[str]], *, terminal: bool) -> Iterator[str]:
     """Return the lines of a table: on a terminal under a header, in aligned columns; otherwise without it, parted by tabs.
 
     Characters that a terminal would obey, or that would break a line, are escaped; blanks at the end of lines are left out.
@@ -26,20 +23,31 @@ def table(header: Sequence[str], rows: Sequence[Sequence[str]], *, terminal: boo
     widths = [max(map(_width, column)) for column in zip(*lines, strict=True)]
     for line in lines:
         padded = (cell + " " * (width - _width(cell)) for cell, width in zip(line, widths, strict=True))
-        yield _GAP.join(padded).rstrip()
+        yield "  ".join(padded).rstrip()
 
 
-def print_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+def print_json(document: object) -> None:
+    """Print a document as JSON."""
+    click.echo(json.dumps(document, indent=2))
+
+
+def print_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
     """Print a table, as standard output is a terminal or not."""
     for line in table(header, rows, terminal=sys.stdout.isatty()):
         click.echo(line)
 
 
+def print_found(as_json: bool, document: object, header: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+    """Print a document as JSON, or its rows as a table."""
+    if as_json:
+        print_json(document)
+    else:
+        print_table(header, rows)
+
+
 def plain(text: str) -> str:
     """Return a text with what is no print spelt out: names can't say things to the terminal, or begin lines of their own."""
-    return (
-        text if text.isprintable() else "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
-    )
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 def _width(text: str) -> int:

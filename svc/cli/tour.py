@@ -40,29 +40,15 @@ class Tour:
 
     async def walk(self) -> Token:
         """Take all steps; return the admin's access token."""
-        admin = await self._admin_logs_in()
-        await self._policy_is_loaded(admin)
-        await self._variables_are_set(admin)
-        token = await self._workload_logs_in()
-        await self._workload_reads_the_secret(token)
-        await self._another_is_refused()
-        await self._health_is_asked()
-        await self._members_are_listed(admin)
-        return admin
-
-    async def _admin_logs_in(self) -> Token:
-        self.steps.say("The account's admin exchanges his API key for an access token, which lives for some minutes")
-        path = f"/authn/{self.steps.connection.account}/admin/authenticate"
-        answer = await self.steps.send("POST", path, self.admin_key.encode(), body_as='"$ADMIN_KEY"', kept_as="ADMIN_TOKEN")
-        self.steps.expect(answer, 200)
-        return Token("ADMIN_TOKEN", answer.body.decode("ascii", "replace"))
-
-    async def _policy_is_loaded(self, token: Token) -> None:
-        self.steps.say("The admin loads a policy: an authenticator, two workloads, a secret, and who may do what")
-        await self.steps.load(self.policy, self.policy_path, token)
-
-    async def _variables_are_set(self, token: Token) -> None:
-        self.steps.say("The admin says where the JWT provider's keys are and what its tokens must say, and sets the secret")
+        steps, account = self.steps, self.steps.connection.account
+        steps.say("The account's admin exchanges the API key for an access token, which lives for some minutes")
+        path, key = f"/authn/{account}/admin/authenticate", self.admin_key.encode()
+        answer = await steps.send("POST", path, key, body_as='"$ADMIN_KEY"', kept_as="ADMIN_TOKEN")
+        steps.expect(answer, 200)
+        admin = Token("ADMIN_TOKEN", answer.body.decode("ascii", "replace"))
+        steps.say("The admin loads a policy: an authenticator, two workloads, a secret, and who may do what")
+        await steps.load(self.policy, self.policy_path, admin)
+        steps.say("The admin says where the JWT provider's keys are and what its tokens must say, and sets the secret")
         values = {
             f"{_AUTHENTICATOR}/jwks-uri": self.keys_uri,
             f"{_AUTHENTICATOR}/issuer": self.provider.issuer,
@@ -71,42 +57,30 @@ class Tour:
             f"{_AUTHENTICATOR}/identity-path": "workloads",
             SECRET: VALUE,
         }
-        await self.steps.set_variables(values, token)
-
-    async def _workload_logs_in(self) -> Token:
-        self.steps.say("The workload `billing` got a JWT from the provider, and exchanges it for an access token")
-        answer = await self._present(
-            {"workload": "billing", "repository": "acme/billing", "environment": "production"}, "JWT", "TOKEN"
-        )
-        self.steps.expect(answer, 200)
-        return Token("TOKEN", answer.body.decode("ascii", "replace"))
-
-    async def _workload_reads_the_secret(self, token: Token) -> None:
-        self.steps.say("With the access token, the workload reads the secret")
-        self.steps.expect(await self.steps.send("GET", self.steps.variable(SECRET), None, token), 200, VALUE)
-
-    async def _another_is_refused(self) -> None:
-        self.steps.say(
+        await steps.set_variables(values, admin)
+        steps.say("The workload `billing` got a JWT from the provider, and exchanges it for an access token")
+        claims = {"workload": "billing", "repository": "acme/billing", "environment": "production"}
+        answer = await self._present(claims, "JWT", "TOKEN")
+        steps.expect(answer, 200)
+        token = Token("TOKEN", answer.body.decode("ascii", "replace"))
+        steps.say("With the access token, the workload reads the secret")
+        steps.expect(await steps.send("GET", steps.variable(SECRET), None, token), 200, VALUE)
+        steps.say(
             "The workload `reporting` comes from `staging`, where its policy says `production`: it learns nothing but 401"
         )
         claims = {"workload": "reporting", "repository": "acme/reporting", "environment": "staging"}
-        await self.steps.refused(self._present(claims, "OTHER_JWT", ""))
-
-    async def _health_is_asked(self) -> None:
-        self.steps.say("Monitoring asks for the server's health, without a login")
-        self.steps.expect(await self.steps.send("GET", "/health", None), 200, '"ok"')
-
-    async def _members_are_listed(self, token: Token) -> None:
-        self.steps.say("An operator asks who may use the authenticator: the members of its group `apps`")
-        group = self.steps.connection.segment(f"{_AUTHENTICATOR}/apps")
-        path = f"/roles/{self.steps.connection.account}/group/{group}?members"
-        self.steps.expect(await self.steps.send("GET", path, None, token), 200, "workloads/jwt-apps")
+        await steps.refused(self._present(claims, "OTHER_JWT", ""))
+        steps.say("Monitoring asks for the server's health, without a login")
+        steps.expect(await steps.send("GET", "/health", None), 200, '"ok"')
+        steps.say("An operator asks who may use the authenticator: the members of its group `apps`")
+        path = steps.connection.path("roles", account, "group", f"{_AUTHENTICATOR}/apps") + "?members"
+        steps.expect(await steps.send("GET", path, None, admin), 200, "workloads/jwt-apps")
+        return admin
 
     async def _present(self, claims: Mapping[str, str], jwt_name: str, token_name: str) -> ApiAnswer:
         connection = self.steps.connection
         jwt = self.provider.token(claims, AUDIENCE, connection.wall.seconds())
         click.echo(f"  The JWT says {json.dumps(claims)}.")
         click.echo("  " + click.style(f"{jwt_name}={jwt}", fg="cyan"))
-        path = f"/authn-jwt/{SERVICE_ID}/{connection.account}/authenticate"
-        body = urlencode({"jwt": jwt}).encode()
+        path, body = f"/authn-jwt/{SERVICE_ID}/{connection.account}/authenticate", urlencode({"jwt": jwt}).encode()
         return await self.steps.send("POST", path, body, body_as=f'"jwt=${jwt_name}"', kept_as=token_name)

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from typing import IO
-from urllib.parse import quote
 
 import click
 
-from svc.cli.asking import asked, own_proof
-from svc.cli.connection import ApiConnection, over_http
+from svc.cli.connection import ApiConnection, asked, over_http, own_proof, query
 
 
 @click.group()
@@ -56,8 +54,7 @@ async def rotate_api_key(connection: ApiConnection, role: str | None) -> None:
         login, secret = own_proof(connection)
         answer = await connection.proven(login, secret, "PUT", "api_key")
     else:
-        path = f"/authn/{connection.segment(connection.account)}/api_key?role={quote(role, safe='')}"
-        answer = await connection.call("PUT", path)
+        answer = await connection.call("PUT", connection.path("authn", connection.account, "api_key") + query(role=role))
         if answer.status == 401 and b"strength" in answer.body:
             raise click.ClickException("this is your own API key: leave --role out, and give a password or key")
     click.echo(answer.expect(200).body.decode())

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import sys
-import tempfile
 from pathlib import Path
 from typing import IO
 
 import click
 
-from svc.cli.connection import ApiConnection, over_http
+from svc.cli.connection import ApiConnection, over_http, query, write_private
+from svc.cli.options import FILE
 
 
 @click.group()
@@ -19,35 +18,34 @@ def variable() -> None:
 
 
 def _path(connection: ApiConnection, identifier: str) -> str:
-    return f"/secrets/{connection.segment(connection.account)}/variable/{connection.segment(identifier)}"
+    return connection.path("secrets", connection.account, "variable", identifier)
 
 
 @variable.command()
 @click.argument("identifier")
 @click.option("--version", type=click.IntRange(min=1), help="An older version than the newest.")
 @click.option(
-    "--output",
-    type=click.Path(dir_okay=False, path_type=Path),
-    help="File to write the value to, which nobody else may read; one that is there is replaced.",
+    "--output", type=FILE, help="File to write the value to, which nobody else may read; one that is there is replaced."
 )
-@click.option("--tag", is_flag=True, help="Tell the tag of the value instead, as `svc variable set --if-match` takes it.")
+@click.option("--tag", is_flag=True, help="Print the tag of the value instead, as `svc variable set --if-match` takes it.")
 @over_http
 async def get(connection: ApiConnection, identifier: str, version: int | None, output: Path | None, tag: bool) -> None:
     """Write the value of variable IDENTIFIER to standard output: its exact bytes, without a newline of our own."""
     if tag:
         if output is not None:
             raise click.UsageError("--tag writes no value, so that there is nothing for --output")
-        path = _path(connection, identifier) + (f"?version={version}" if version else "")
-        answer = (await connection.call("HEAD", path)).expect(200)
-        click.echo(answer.headers.get("etag", ""))
+        answer = await connection.call("HEAD", _path(connection, identifier) + query(version=version))
+        click.echo(answer.expect(200).headers.get("etag", ""))
         return
     value = await connection.workload().secret(identifier, version)
     if output is not None:
-        _write(output, value)
-        return
-    stream = sys.stdout.buffer
-    stream.write(value)
-    stream.flush()
+        try:
+            write_private(output, value)
+        except OSError as error:
+            raise click.ClickException(f"{output} cannot be written: {error.strerror}") from None
+    else:
+        sys.stdout.buffer.write(value)
+        sys.stdout.buffer.flush()
 
 
 @variable.command("set")
@@ -86,18 +84,3 @@ async def rotate(connection: ApiConnection, identifier: str) -> None:
     """
     (await connection.call("POST", f"{_path(connection, identifier)}?expirations")).expect(201)
     click.echo(f"{identifier} is due.", err=True)
-
-
-def _write(path: Path, value: bytes) -> None:
-    """Write a file of mode 0600, whole or not at all."""
-    try:
-        descriptor, fresh = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-        try:
-            with os.fdopen(descriptor, "wb") as file:
-                file.write(value)
-            Path(fresh).replace(path)
-        except BaseException:
-            Path(fresh).unlink(missing_ok=True)
-            raise
-    except OSError as error:
-        raise click.ClickException(f"{path} cannot be written: {error.strerror}") from None

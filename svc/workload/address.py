@@ -20,9 +20,8 @@ def demand_address(url: str, what: str) -> None:
         scheme, host = urlsplit(url).scheme, urlsplit(url).hostname
     except ValueError:
         raise BadAddress(what) from None
-    if scheme not in {"http", "https"} or not host or not 0 < (address.port or 1) < 65536:
-        raise BadAddress(what)
-    if not set(url).isdisjoint("@?#"):
+    valid = scheme in {"http", "https"} and host and 0 < (address.port or 1) < 65536
+    if not valid or not set(url).isdisjoint("@?#"):
         raise BadAddress(what)
 
 

@@ -1,7 +1,4 @@
-"""An agent whose requests have a connection each (``svc.net.capped``, Note [Hanging up]).
-
-Headers are counted by the connection, a body by who collects it.
-"""
+"""An agent whose requests have a connection each, which counts the headers (``svc.net.capped``, Note [Hanging up])."""
 
 from __future__ import annotations
 
@@ -21,9 +18,6 @@ from svc.net.capped import CappedEndpoint
 from svc.net.trust import Trust
 from svc.workload.address import origin
 from svc.workload.faults import TooLong, Untrusted
-
-#: Seconds for a connection to come about.
-CONNECT_TIMEOUT: Final = 10
 
 #: The longest headers that are taken, in bytes, with those of interim answers and what of the body comes along with them.
 HEADERS_LIMIT: Final = 256 * 1024
@@ -58,7 +52,7 @@ class BoundedAgent:
 
     def _endpoint(self, uri: URI) -> IStreamClientEndpoint:
         host = uri.host.decode("ascii")
-        endpoint: IStreamClientEndpoint = HostnameEndpoint(self.reactor, host, uri.port, timeout=CONNECT_TIMEOUT)
+        endpoint: IStreamClientEndpoint = HostnameEndpoint(self.reactor, host, uri.port, timeout=10)
         if uri.scheme != b"https":
             return endpoint
         try:

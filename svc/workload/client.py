@@ -1,6 +1,6 @@
 """The service, as a workload calls it: log in with what the workload has, read secrets, stay logged in.
 
-A workload that reads its database's password, and again whenever it needs it::
+A workload that reads its database's password::
 
     from svc.workload.client import Client
     from svc.workload.evidence import Jwt
@@ -14,12 +14,11 @@ All faults are those of ``svc.workload.faults``. Nothing here is logged, and no 
 
 Note [Fresh tokens]. A token is renewed when somebody needs one and most of its life is over, at a moment that differs from
 client to client, so that those started together don't log in together. While the service can't renew it, it serves to its
-end. Its life is counted from before it was asked for, by this machine's clock alone. Should the service take it no more all
-the same, a read logs in afresh and tries once more. So no timer is needed, and who reads nothing asks nothing.
+end. Its life is counted from before it was asked for, by this machine's clock alone. If the service refuses it all the same,
+a read logs in again and tries once more.
 
 Note [Tries]. Requests here change nothing, so each may be sent again: when nothing answered, or the answer broke off, or the
-service said when to come again (503 or 429 with ``Retry-After``). There are few tries, further and further apart, and all
-of them are within one deadline.
+service said when to come again (503 or 429 with ``Retry-After``). All tries are within one deadline.
 """
 
 from __future__ import annotations
@@ -34,7 +33,6 @@ from typing import Any, Final
 from urllib.parse import quote
 
 import attrs
-from twisted.internet.interfaces import IReactorTime
 from twisted.internet.task import deferLater
 
 from svc.workload.address import demand_address, origin
@@ -53,16 +51,12 @@ from svc.workload.faults import (
 )
 from svc.workload.sharing import Shared
 
-#: Seconds for a request, all its tries included.
+#: Seconds for a request, bytes of an answer, and tries of a request (Note [Tries]), at the most.
 DEADLINE: Final = 30.0
-
-#: The largest answer that is taken, in bytes.
 ANSWER_LIMIT: Final = 64 * 1024 * 1024
-
-#: How often a request is sent at most (Note [Tries]).
 TRIES: Final = 4
 
-#: The statuses of answers that another one may follow, without anything being changed: away or busy, or asked too often.
+#: The statuses after which the same request may succeed: away or busy, or asked too often.
 _LATER: Final = {503, 429}
 
 #: Seconds before the second try; each pause is twice the one before, and up to twice as long again by chance.
@@ -103,13 +97,9 @@ class Client:
         chance: Callable[[], float] = random.random,
     ) -> None:
         demand_address(url, "the address of the service")
-        self._url = url.rstrip("/")
-        self._account = account
-        self._evidence = evidence
-        self._exchange = exchange
-        self._clock: IReactorTime = exchange.reactor
-        self._deadline = deadline
-        self._chance = chance
+        self._url, self._account, self._evidence = url.rstrip("/"), account, evidence
+        self._exchange, self._clock = exchange, exchange.reactor
+        self._deadline, self._chance = deadline, chance
         self._token = None if access_token is None else _Token(access_token, math.inf, math.inf)
         self._login = Shared(self._log_in)
 
@@ -124,12 +114,12 @@ class Client:
         ca_file: Path | None = None,
         deadline: float = DEADLINE,
     ) -> Client:
-        """Make a client that connects by ``reactor``.
+        """Return a client that connects by ``reactor``.
 
         :param url: where the service is, such as ``https://svc.example.org``.
         :param ca_file: PEM file of the only authorities to trust; without it, the system's.
         :param deadline: seconds for a request, all its tries included.
-        :raises BadAddress: ``url`` is none.
+        :raises BadAddress: requests can't be sent to ``url``.
         :raises NoEvidence: the file can't be read, or holds no certificate.
         """
         exchange = Exchange(http_client(reactor, ca_file), reactor, ANSWER_LIMIT)
@@ -138,9 +128,9 @@ class Client:
     async def secret(self, variable: str, version: int | None = None) -> bytes:
         """Read the value of a variable, such as ``ci/database/password``: the newest, unless a version is given.
 
-        :raises NotFound: there is no such value for this role.
+        :raises NotFound: there is no value for this role.
         :raises NotPermitted: the role sees the variable, but may not read it.
-        :raises Fault: another of its kind; the role can't log in, or the service can't be reached.
+        :raises Fault: the role can't log in, or the service can't be reached.
         """
         path = f"/secrets/{quote(self._account, safe='')}/variable/{quote(variable, safe='')}"
         return (await self._read(path if version is None else f"{path}?version={version}", variable)).body
@@ -162,7 +152,7 @@ class Client:
         return values
 
     async def access_token(self) -> str:
-        """An access token, in base64 as it stands in the header ``Authorization: Token token="…"``, with some life left.
+        """Return an access token with some life left, in base64 as in the header ``Authorization: Token token="…"``.
 
         :raises Fault: there is none to be had.
         """
@@ -176,8 +166,6 @@ class Client:
                 raise
             return token.text
 
-    # -- logging in ---------------------------------------------------------------------------------------------------
-
     async def _log_in(self) -> _Token:
         login = await self._evidence.login(self._account)
         path = "".join(f"/{quote(segment, safe='')}" for segment in login.segments)
@@ -189,7 +177,6 @@ class Client:
         if reply.status != 200:
             raise self._unusual(reply)
         self._demand_base64(reply)
-        early, late = _RENEWED
         try:
             text = reply.body.decode("ascii")
             claims = claims_of(text)
@@ -198,17 +185,9 @@ class Client:
                 raise ValueError("it never ends")
         except (ValueError, KeyError, TypeError, OverflowError):
             raise BadAnswer(origin(self._url), "an access token") from None
-        renewed = life * (early + (late - early) * self._chance())
-        self._token = _Token(text, began + renewed, began + life)
+        early, late = _RENEWED
+        self._token = _Token(text, began + life * (early + (late - early) * self._chance()), began + life)
         return self._token
-
-    async def _renewed(self, refused: str) -> str:
-        """Return another token than the one that was refused."""
-        if self._token is not None and self._token.text == refused:
-            self._token = None
-        return await self.access_token()
-
-    # -- reading ------------------------------------------------------------------------------------------------------
 
     def _batches(self, variables: list[str]) -> Iterable[list[str]]:
         batch: list[str] = []
@@ -238,7 +217,10 @@ class Client:
         self._demand_base64(reply)
         try:
             values = parsed(reply.body)
-            return {variable: _decoded(values[f"{self._account}:variable:{variable}"]) for variable in variables}
+            lines = {
+                each: values[f"{self._account}:variable:{each}"].replace("\r", "").replace("\n", "") for each in variables
+            }
+            return {variable: base64.b64decode(text, validate=True) for variable, text in lines.items()}
         except (ValueError, KeyError, TypeError, AttributeError):
             raise BadAnswer(origin(self._url), "what was asked for, in base64") from None
 
@@ -246,11 +228,13 @@ class Client:
         return quote(f"{self._account}:variable:{variable}", safe="")
 
     async def _read(self, path: str, asked: str, headers: Mapping[str, str] | None = None) -> Reply:
-        """See Note [Fresh tokens]; ``asked`` is what it is called where it is refused."""
+        """Read what is ``asked`` in the message of a refusal (Note [Fresh tokens])."""
         token = await self.access_token()
         reply = await self._get(path, token, headers)
         if reply.status == 401:
-            reply = await self._get(path, await self._renewed(token), headers)
+            if self._token is not None and self._token.text == token:
+                self._token = None
+            reply = await self._get(path, await self.access_token(), headers)
         match reply.status:
             case 200:
                 return reply
@@ -264,8 +248,6 @@ class Client:
 
     async def _get(self, path: str, token: str, headers: Mapping[str, str] | None) -> Reply:
         return await self._ask("GET", path, None, {"Authorization": f'Token token="{token}"', **(headers or {})})
-
-    # -- one request --------------------------------------------------------------------------------------------------
 
     async def _ask(self, method: str, path: str, body: bytes | None, headers: Mapping[str, str]) -> Reply:
         """Send a request that changes nothing (Note [Tries])."""
@@ -302,19 +284,10 @@ class Client:
         return Unexpected(origin(self._url), reply.status, reply.said, reply.request_id)
 
 
-def _decoded(text: str) -> bytes:
-    """Return what stands in lines of base64.
-
-    :raises ValueError: anything else stands there.
-    """
-    return base64.b64decode(text.replace("\r", "").replace("\n", ""), validate=True)
-
-
 def claims_of(token: str) -> dict[str, Any]:
     """Return the claims inside an access token, unverified: when it was made, and when it ends.
 
-    :raises ValueError: it is no access token.
-    :raises KeyError: it is none.
+    :raises ValueError, KeyError: it is no access token.
     """
     payload = parsed(base64.b64decode(token, validate=True))["payload"]
     claims = parsed(base64.b64decode(payload))

@@ -36,7 +36,7 @@ class Evidence(Protocol):
         """Return its name, for the message of a refusal."""
 
     async def login(self, account: str) -> Login:
-        """Make the request that presents it, fresh each time.
+        """Return the request that presents it, fresh each time.
 
         :raises Fault: it can't be had.
         """
@@ -63,7 +63,7 @@ class ApiKey:
 class Jwt:
     """A JWT for the authenticator ``authn-jwt/<service_id>``.
 
-    ``token`` is the file that holds it, which is read anew for each login since platforms replace it, or what returns it.
+    ``token`` is the file that holds it, which is read for each login since platforms replace it, or what returns it.
     ``host`` is the host's id, such as ``host/ci/runner``, where the token doesn't name it.
     """
 
@@ -71,10 +71,7 @@ class Jwt:
     token: Path | GetToken = attrs.field(repr=False)
     host: str | None = None
 
-    @property
-    def what(self) -> str:
-        """See ``Evidence``."""
-        return "this token"
+    what = "this token"
 
     async def login(self, account: str) -> Login:
         """See ``Evidence``."""
@@ -94,7 +91,7 @@ class Jwt:
 
 
 class IdentitySource(Protocol):
-    """Where the platform's identity tokens come from, such as :class:`svc.workload.metadata.Metadata`."""
+    """A source of the platform's identity tokens, such as :class:`svc.workload.metadata.Metadata`."""
 
     async def token(self) -> str:
         """Return an identity token that has not expired.
@@ -105,10 +102,7 @@ class IdentitySource(Protocol):
 
 @attrs.frozen
 class CloudIdentity:
-    """The identity that the cloud gives this machine, for the authenticator ``authn-cloud/<service_id>``.
-
-    ``host`` is the host's id, such as ``host/apps/shop``.
-    """
+    """The identity that the cloud gives this machine, as ``host/apps/shop``, for ``authn-cloud/<service_id>``."""
 
     service_id: str
     host: str
@@ -126,7 +120,7 @@ class CloudIdentity:
 
 
 def _authenticator(usual: str, service_id: str) -> tuple[str, str]:
-    """The first two segments of its paths. With its name before it (``authn-azure/prod``) it is called by that name."""
+    """Return the first two segments of its paths; ``authn-azure/prod`` has a name of its own."""
     name, slash, rest = service_id.partition("/")
     return (name, rest) if slash else (usual, service_id)
 

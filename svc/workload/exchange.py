@@ -1,7 +1,4 @@
-"""One request over HTTP, and its whole answer: within a time and a number of bytes, without redirects and proxies.
-
-What speaks to the service goes through here, a library and a command alike, and what speaks to a platform too.
-"""
+"""One request over HTTP, and its whole answer: within a time and a number of bytes, without redirects and proxies."""
 
 from __future__ import annotations
 
@@ -18,12 +15,7 @@ from twisted.internet.error import ConnectError, ConnectionDone, DNSLookupError
 from twisted.internet.interfaces import IReactorTime
 from twisted.internet.protocol import Protocol, connectionDone
 from twisted.python.failure import Failure
-from twisted.web.client import (
-    RequestTransmissionFailed,
-    ResponseDone,
-    ResponseFailed,
-    ResponseNeverReceived,
-)
+from twisted.web.client import RequestTransmissionFailed, ResponseDone, ResponseFailed, ResponseNeverReceived
 from twisted.web.http import PotentialDataLoss
 from twisted.web.http_headers import Headers
 from twisted.web.iweb import IAgent, IBodyProducer, IResponse
@@ -34,8 +26,6 @@ from svc.net.trust import Trust, tls_fault
 from svc.workload.address import origin
 from svc.workload.capped_agent import BoundedAgent
 from svc.workload.faults import NoEvidence, TooLong, Unreachable, Untrusted
-
-_REQUEST_ID: Final = re.compile("[!-~]{1,128}", re.ASCII)
 
 #: How much of what a server says is repeated, in characters.
 _SAID_LIMIT: Final = 300
@@ -67,7 +57,7 @@ class Reply:
 
     @property
     def said(self) -> str:
-        """Return the message in a refusal, :func:`excerpt`; empty where there is none, or a page for browsers."""
+        """Return an excerpt of the message in a refusal; empty where there is none, or a page for browsers."""
         try:
             error = parsed(self.body)["error"]
             message = error if isinstance(error, str) else error["message"]
@@ -81,11 +71,11 @@ class Reply:
     def request_id(self) -> str | None:
         """Return the id by which the server knows the request; ``None`` where it says none."""
         said = self.headers.get("x-request-id", "").strip()
-        return said if _REQUEST_ID.fullmatch(said) else None
+        return said if re.fullmatch("[!-~]{1,128}", said, re.ASCII) else None
 
     @property
     def retry_after(self) -> float | None:
-        """Seconds after which the server wants to be asked again (RFC 9110 10.2.3); a date counts as nothing said."""
+        """Return in how many seconds the server wants to be asked again (RFC 9110 10.2.3); a date counts as nothing said."""
         text = self.headers.get("retry-after", "").strip()
         return float(text) if re.fullmatch("[0-9]{1,6}", text, re.ASCII) else None
 
@@ -104,12 +94,11 @@ class Exchange:
         """Send a request, and return its answer, whatever the status; all of it may take ``within`` seconds.
 
         :raises Unreachable: there was none in time.
-        :raises Untrusted: whoever is there has not the certificate for it.
+        :raises Untrusted: what is there has not the certificate for it.
         :raises TooLong: the answer has too many bytes.
         """
         place = origin(url)
-        fields: dict[bytes | str, bytes | str] = dict((headers or {}).items())
-        waiting = Deferred.fromCoroutine(self._ask(method, url, place, body, fields))
+        waiting = Deferred.fromCoroutine(self._ask(method, url, place, body, dict((headers or {}).items())))
 
         def late(*_: object) -> Reply:
             raise Unreachable(place, f"there was no complete answer within {within:g} seconds")
@@ -134,7 +123,9 @@ class Exchange:
             unbuffered=True,
             reactor=self.reactor,  # type: ignore[arg-type] # it is used for a time-out, of which there is none here
         )
-        collected = await _Body.of(response, self.limit)
+        collecting = _Body(self.limit)
+        response.deliverBody(collecting)
+        collected = await collecting.whole
         if collected is None:
             raise TooLong(place, self.limit)
         named = {k.decode("latin-1").lower(): v[-1].decode("latin-1") for k, v in response.headers.getAllRawHeaders()}
@@ -142,19 +133,12 @@ class Exchange:
 
 
 class _Body(Protocol):
-    """Collects a body, and hangs up when nobody waits for it any more or it is too long; then it is ``None``."""
+    """Collects a body, and hangs up when nobody waits for it any more or it is too long, when ``whole`` is ``None``."""
 
     def __init__(self, limit: int) -> None:
         self.whole: Deferred[bytes | None] = Deferred(lambda _: self._hang_up())
         self._limit = limit
         self._pieces: list[bytes] = []
-
-    @classmethod
-    def of(cls, response: IResponse, limit: int) -> Deferred[bytes | None]:
-        """Begin to collect."""
-        body = cls(limit)
-        response.deliverBody(body)
-        return body.whole
 
     def dataReceived(self, data: bytes) -> None:
         """Keep a part of the body, unless it is too long or the request was cancelled."""
@@ -168,7 +152,7 @@ class _Body(Protocol):
             self._hang_up()
 
     def connectionLost(self, reason: Failure = connectionDone) -> None:
-        """It has ended; where its length wasn't told, as it should or not."""
+        """End; where the length wasn't told, nobody knows whether too early."""
         if self.whole.called:
             return
         if reason.check(ResponseDone, PotentialDataLoss):
@@ -189,13 +173,9 @@ def _fault(url: str, error: RequestTransmissionFailed | ResponseFailed | Respons
         fault = tls_fault(reason.value)
         if fault is not None:
             return Untrusted(url, fault)
-    return Unreachable(url, excerpt(_told(reasons[0]) if reasons else str(error)))
-
-
-def _told(reason: Failure) -> str:
-    if reason.check(ConnectionDone):
-        return "the connection was closed, as where one side speaks https and the other doesn't"
-    return reason.getErrorMessage()
+    if reasons and reasons[0].check(ConnectionDone):
+        return Unreachable(url, "the connection was closed, as where one side speaks https and the other doesn't")
+    return Unreachable(url, excerpt(reasons[0].getErrorMessage() if reasons else str(error)))
 
 
 @implementer(IAgent)
@@ -211,7 +191,7 @@ class UncompressedAgent:
     def request(
         self, method: bytes, uri: bytes, headers: Headers | None = None, bodyProducer: IBodyProducer | None = None
     ) -> Deferred[IResponse]:
-        """Ask."""
+        """Send a request."""
         plain = Headers() if headers is None else headers.copy()
         wanted = plain.getRawHeaders(b"Accept-Encoding", [])
         plain.setRawHeaders(b"Accept-Encoding", [b"base64" if b"base64" in wanted else b"identity"])
@@ -220,18 +200,14 @@ class UncompressedAgent:
 
 
 def http_client(reactor: Any, ca_file: Path | None = None) -> HTTPClient:
-    """Make what requests go through: TLS with the system's authorities, or those alone that a PEM file names; no proxy.
+    """Return a client without a proxy, whose TLS trusts the system's authorities, or those alone that a PEM file names.
 
     :raises NoEvidence: the file can't be read, or holds no certificates.
     """
-    trust = Trust() if ca_file is None else _trust_of(ca_file)
-    return HTTPClient(UncompressedAgent(BoundedAgent(reactor, trust)))
-
-
-def _trust_of(path: Path) -> Trust:
     try:
-        return Trust.of_file(path)
+        trust = Trust() if ca_file is None else Trust.of_file(ca_file)
     except OSError as error:
-        raise NoEvidence(f"{path} cannot be read: {error.strerror}") from None
+        raise NoEvidence(f"{ca_file} cannot be read: {error.strerror}") from None
     except ValueError as error:
-        raise NoEvidence(f"{path} {error}") from None
+        raise NoEvidence(f"{ca_file} {error}") from None
+    return HTTPClient(UncompressedAgent(BoundedAgent(reactor, trust)))

@@ -1,8 +1,7 @@
 """The faults of the client library.
 
-Each fault is a frozen exception whose text is one sentence for the person who runs the workload: what happened, and what to
-do. That of an answer ends with the id of the request, by which the server's log and audit have it. No text holds a token, a
-key or a secret.
+The text of each is one sentence for the person who runs the workload: what happened, and what to do. That of an answer ends
+with the id of the request, by which the server's log and audit have it. No text holds a token, a key or a secret.
 """
 
 from __future__ import annotations
@@ -24,35 +23,30 @@ class Fault(Exception):
     #: The id of the request that was answered with it, where it was an answer and had one.
     request_id: ClassVar[str | None] = None
 
-    def __init__(self) -> None:
-        super().__init__()
+    #: The sentence, without the id; it is formatted with the fault.
+    _sentence: ClassVar[str]
 
     def __str__(self) -> str:
         return self._text() + named(self.request_id)
 
     def _text(self) -> str:
-        raise NotImplementedError
+        return self._sentence.format(self)
 
 
 @attrs.frozen(str=False)
 class BadAddress(Fault):
     """An address can't be one, or holds more than an address should. ``what`` names it; it is never repeated."""
 
+    _sentence = (
+        "{0.what} must have the form https://svc.example.org or http://127.0.0.1:8080, with a path at most: "
+        "no user, no password, no query"
+    )
     what: str
-
-    def _text(self) -> str:
-        return (
-            f"{self.what} must have the form https://svc.example.org or http://127.0.0.1:8080, with a path at most: "
-            "no user, no password, no query"
-        )
 
 
 @attrs.frozen(str=False)
 class Unreachable(Fault):
-    """Nothing answered at this address, or not to the end; a later try may succeed.
-
-    ``connected``: the request may have arrived.
-    """
+    """Nothing answered, or not to the end; a later try may succeed. ``connected``: the request may have arrived."""
 
     url: str
     why: str
@@ -66,79 +60,65 @@ class Unreachable(Fault):
 class Untrusted(Fault):
     """The server's certificate is not to be trusted."""
 
+    _sentence = (
+        "no answer from {0.url}: its certificate is not to be trusted ({0.why}); "
+        "--ca-file, or ca_file, names another authority"
+    )
     url: str
     why: str
-
-    def _text(self) -> str:
-        return (
-            f"no answer from {self.url}: its certificate is not to be trusted ({self.why}); "
-            "--ca-file, or ca_file, names another authority"
-        )
 
 
 @attrs.frozen(str=False)
 class TooLong(Fault):
     """An answer is longer than is taken; ``limit`` is in bytes."""
 
+    _sentence = "the answer of {0.url} is larger than {0.limit} bytes"
     url: str
     limit: int
-
-    def _text(self) -> str:
-        return f"the answer of {self.url} is larger than {self.limit} bytes"
 
 
 @attrs.frozen(str=False)
 class BadAnswer(Fault):
     """What answered is hardly this service; ``what`` says what its answer is not, ``hint`` what to look at."""
 
+    _sentence = "the answer of {0.url} is not {0.what}; {0.hint}"
     url: str
     what: str
     hint: str = "is this the address of the service?"
-
-    def _text(self) -> str:
-        return f"the answer of {self.url} is not {self.what}; {self.hint}"
 
 
 @attrs.frozen(str=False)
 class LoginRefused(Fault):
     """The service doesn't take this proof of identity. ``what`` names it; the reason is in the server's log alone."""
 
+    _sentence = "the server refused {0.what} (account {0.account}, status {0.status}); its log and its audit say why"
     what: str
     account: str
     status: int = 401
     request_id: str | None = None  # type: ignore[misc] # of the class where there is none
-
-    def _text(self) -> str:
-        return (
-            f"the server refused {self.what} (account {self.account}, status {self.status}); its log and its audit say why"
-        )
 
 
 @attrs.frozen(str=False)
 class NotAuthenticated(Fault):
     """The service takes no access token that this client can show, a fresh one included."""
 
+    _sentence = "not authenticated: {0.url} takes the access token no more (status 401)"
     url: str
     request_id: str | None = None  # type: ignore[misc] # of the class where there is none
-
-    def _text(self) -> str:
-        return f"not authenticated: {self.url} takes the access token no more (status 401)"
 
 
 @attrs.frozen(str=False)
 class NotPermitted(Fault):
     """The role sees what it asks for, and lacks the privilege ``execute``."""
 
+    _sentence = "not permitted: the role sees {0.asked}, but lacks the privilege execute (status 403)"
     asked: str
     request_id: str | None = None  # type: ignore[misc] # of the class where there is none
-
-    def _text(self) -> str:
-        return f"not permitted: the role sees {self.asked}, but lacks the privilege execute (status 403)"
 
 
 @attrs.frozen(str=False)
 class NotFound(Fault):
-    """A variable doesn't exist, has no such value, or may not be seen; ``said`` is what the server says of it."""
+    """A variable doesn't exist, has no value of this version, or may not be seen; ``said`` is what the server says of it."""
 
     asked: str
     said: str
@@ -151,17 +131,13 @@ class NotFound(Fault):
 
 @attrs.frozen(str=False)
 class Unavailable(Fault):
-    """The server can't serve now, or not this address. ``retry_after`` is when to try again, in seconds, if the server said
-    so.
-    """
+    """The server can't serve now, or not this address; ``retry_after`` is in seconds, if the server said it."""
 
+    _sentence = "{0.url} cannot serve now (status {0.status}): try again later"
     url: str
     retry_after: float | None = None
     status: int = 503
     request_id: str | None = None  # type: ignore[misc] # of the class where there is none
-
-    def _text(self) -> str:
-        return f"{self.url} cannot serve now (status {self.status}): try again later"
 
 
 @attrs.frozen(str=False)
@@ -181,21 +157,17 @@ class Unexpected(Fault):
 class NoEvidence(Fault):
     """The workload has no proof of identity to show: a file can't be read, say."""
 
+    _sentence = "{0.why}"
     why: str
-
-    def _text(self) -> str:
-        return self.why
 
 
 @attrs.frozen(str=False)
 class NoIdentity(Fault):
     """The platform gives this machine no identity token; ``remedy`` is what to do. A later try won't help by itself."""
 
+    _sentence = "{0.why}: {0.remedy}"
     why: str
     remedy: str
-
-    def _text(self) -> str:
-        return f"{self.why}: {self.remedy}"
 
 
 @attrs.frozen(str=False)
@@ -205,13 +177,11 @@ class PlatformUnavailable(Fault):
     ``seconds`` is that time, ``tries`` how often it was asked, ``why`` what came of the last try.
     """
 
+    _sentence = (
+        "no identity token from {0.url} within {0.seconds:g} s and {0.tries} tries, the last: {0.why}; "
+        "is this a machine of the platform, and may it reach that address?"
+    )
     url: str
     seconds: float
     tries: int
     why: str
-
-    def _text(self) -> str:
-        return (
-            f"no identity token from {self.url} within {self.seconds:g} s and {self.tries} tries, the last: {self.why}; "
-            "is this a machine of the platform, and may it reach that address?"
-        )

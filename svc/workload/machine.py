@@ -18,16 +18,12 @@ _REMEDY: Final = "use the platform's managed identity of a machine, an app servi
 
 @attrs.frozen
 class Machine:
-    """What a cloud authenticator compares with a host's annotations (AUTH-38).
-
-    Values are as the token has them, since they are compared as they are. ``user_assigned_identity`` is ``None`` for a
-    system-assigned identity, whose ``object_id`` counts then.
-    """
+    """The claims that a cloud authenticator compares with a host's annotations (AUTH-38), as the token has them."""
 
     resource_id: str
     subscription_id: str
     resource_group: str
-    user_assigned_identity: str | None
+    user_assigned_identity: str | None  # without one, the object id counts
     object_id: str
     issuer: str
     audience: str
@@ -44,11 +40,11 @@ class Machine:
         if not resource_id or not object_id:
             raise NoIdentity("the identity token names no machine: it lacks xms_mirid or oid", _REMEDY)
         match resource_id.removeprefix("/").split("/"):
-            case [first, subscription, second, group, third, namespace, kind, name, *rest] if (
+            case [first, subscription, second, group, third, namespace, kind, name, *rest] if [
                 first.lower(),
                 second.lower(),
                 third.lower(),
-            ) == ("subscriptions", "resourcegroups", "providers") and all(
+            ] == ["subscriptions", "resourcegroups", "providers"] and all(
                 (subscription, group, namespace, kind, name, *rest)
             ):
                 user_assigned = name if (namespace.lower(), kind.lower()) == _USER_ASSIGNED else None
@@ -58,10 +54,8 @@ class Machine:
 
     def annotations(self) -> dict[str, str]:
         """Return the annotations, without their prefix, of a host that only this machine's identity can log in as."""
-        if self.user_assigned_identity is None:
-            identity = {"system-assigned-identity": self.object_id}
-        else:
-            identity = {"user-assigned-identity": self.user_assigned_identity}
+        name = self.user_assigned_identity
+        identity = {"system-assigned-identity": self.object_id} if name is None else {"user-assigned-identity": name}
         return {"subscription-id": self.subscription_id, "resource-group": self.resource_group, **identity}
 
 

@@ -1,14 +1,11 @@
 """The identity token that a cloud platform gives to a workload, from the metadata service of the machine itself.
 
-There are two such services, of one platform (NET-25, NET-26). A virtual machine, and a container
-instance, ask at a fixed link-local address with the header ``Metadata: true``. App services and functions are told an
-address and a secret in their environment (``IDENTITY_ENDPOINT`` and ``IDENTITY_HEADER``), and send the latter as
-``X-IDENTITY-HEADER``. Neither is ever asked through a proxy, nor followed anywhere else.
+There are two such services (NET-25, NET-26): virtual machines and container instances ask at a fixed link-local address; app
+services and functions at an address from their environment, with a secret. Neither is asked through a proxy, nor followed.
 
 Note [Pauses]. The platform says how to come again after 404, 429, 5xx and silence: five times, after 0, 2, 6, 14 and 30
 seconds, after 5xx at least one second later; and that 410 (the service is being updated) is over after 70 seconds, within
 which it is asked every ten. Each pause is up to a fifth longer by chance, since machines of one kind start together.
-Whatever else it answers with won't change: 400, say, when the machine has no such identity.
 """
 
 from __future__ import annotations
@@ -21,7 +18,6 @@ from typing import Any, Final
 from urllib.parse import urlencode
 
 import attrs
-from twisted.internet.interfaces import IReactorTime
 from twisted.internet.task import deferLater
 
 from svc.model.clocks import MachineClock, WallClock
@@ -30,27 +26,17 @@ from svc.workload.exchange import Exchange, Reply, excerpt, http_client, parsed
 from svc.workload.faults import NoIdentity, PlatformUnavailable, Unreachable
 from svc.workload.sharing import Shared
 
-#: Where a virtual machine asks.
+#: Where a virtual machine asks, and for whom tokens are made by default.
 LINK_LOCAL: Final = "http://169.254.169.254"
-
-#: For whom tokens are made where nobody says: the platform's own management.
 RESOURCE: Final = "https://management.azure.com/"
 
-#: Seconds for a token, all tries included.
+#: Seconds for a token, all tries included, and for one try; the largest answer that is taken, in bytes.
 DEADLINE: Final = 120.0
-
-#: Seconds for one try: the service is on the machine itself.
 TRY_DEADLINE: Final = 10.0
-
-#: The largest answer that is taken, in bytes.
 ANSWER_LIMIT: Final = 256 * 1024
 
 #: Seconds before its end when a token is not given out any more.
 MARGIN: Final = 300.0
-
-_PATH: Final = "/metadata/identity/oauth2/token"
-_API_VERSION: Final = "2018-02-01"
-_APP_SERVICE_API_VERSION: Final = "2019-08-01"
 
 _PAUSES: Final = (0.0, 2.0, 6.0, 14.0, 30.0)
 _FAULT_PAUSE: Final = 1.0
@@ -58,11 +44,9 @@ _UPDATE_PAUSE: Final = 10.0
 _UPDATE_TRIES: Final = 8
 _SPREAD: Final = 0.2
 
-_SECONDS: Final = re.compile(r"[0-9]{1,11}", re.ASCII)
-
 
 def environment() -> Mapping[str, str]:
-    """Return the variables of this process: what platforms tell it, and what a command that it becomes is given."""
+    """Return the variables of this process's environment."""
     return os.environ
 
 
@@ -76,7 +60,7 @@ class IdentityToken:
 
 @attrs.frozen
 class _Service:
-    """A metadata service: its address, the version of its interface, and the headers that it wants."""
+    """A metadata service."""
 
     url: str
     api_version: str
@@ -106,22 +90,18 @@ class Metadata:
         chance: Callable[[], float] = random.random,
         wall: WallClock | None = None,
     ) -> None:
-        self._exchange = exchange
-        self._clock: IReactorTime = exchange.reactor
-        self._wall = wall or MachineClock()
+        self._exchange, self._clock, self._wall = exchange, exchange.reactor, wall or MachineClock()
+        self._deadline, self._try_deadline, self._chance = deadline, try_deadline, chance
         self._service = _service(surroundings, base_url)
         query = {"api-version": self._service.api_version, "resource": resource}
         self._query = urlencode({**query, **({} if client_id is None else {"client_id": client_id})})
         self._client_id = client_id
-        self._deadline = deadline
-        self._try_deadline = try_deadline
-        self._chance = chance
         self._kept: IdentityToken | None = None
         self._fetch = Shared(self._fetched)
 
     @classmethod
     def of(cls, reactor: Any, *, resource: str = RESOURCE, client_id: str | None = None, **more: Any) -> Metadata:
-        """Make one that connects by ``reactor``, with the environment of this process; ``more`` as the class takes it."""
+        """Return one that connects by ``reactor``, with the environment of this process; ``more`` as the class takes it."""
         exchange = Exchange(http_client(reactor), reactor, ANSWER_LIMIT)
         return cls(exchange, environment(), resource=resource, client_id=client_id, **more)
 
@@ -134,7 +114,7 @@ class Metadata:
         return (await self.identity_token()).text
 
     async def identity_token(self) -> IdentityToken:
-        """Like :meth:`token`, with the token's end."""
+        """Return what :meth:`token` does, with the token's end."""
         kept = self._kept
         if kept is not None and self._wall.seconds() < kept.ends_at - MARGIN:
             return kept
@@ -142,11 +122,13 @@ class Metadata:
 
     async def _fetched(self) -> IdentityToken:
         ends = self._clock.seconds() + self._deadline
+        url = f"{self._service.url}?{self._query}"
         updates = others = 0
         while True:
             began = self._wall.seconds()
             try:
-                reply = await self._asked(min(self._try_deadline, ends - self._clock.seconds()))
+                within = min(self._try_deadline, ends - self._clock.seconds())
+                reply = await self._exchange.ask("GET", url, None, self._service.headers, within=within)
             except Unreachable as unreachable:
                 status, why = 0, unreachable.why
             else:
@@ -162,42 +144,30 @@ class Metadata:
                 raise PlatformUnavailable(origin(self._service.url), self._deadline, updates + others, why)
             await deferLater(self._clock, pause)
 
-    async def _asked(self, within: float) -> Reply:
-        url = f"{self._service.url}?{self._query}"
-        return await self._exchange.ask("GET", url, None, self._service.headers, within=within)
-
     def _demand_hope(self, reply: Reply) -> None:
         """Return when a later try may succeed.
 
         :raises NoIdentity: it won't.
         """
-        said = _said(reply)
+        place = origin(self._service.url)
         match reply.status:
-            case 404 | 410 | 429:
-                return
-            case status if status >= 500:
+            case status if status in {404, 410, 429} or status >= 500:
                 return
             case 400 if self._client_id is None:
-                raise NoIdentity(
-                    f"identity not found on this machine (status 400{said})",
-                    "assign a system-assigned identity to it, or name the client id of a user-assigned one that it has",
-                )
+                why = "identity not found on this machine"
+                remedy = "assign a system-assigned identity to it, or name the client id of a user-assigned one that it has"
             case 400:
-                raise NoIdentity(
-                    f"identity {self._client_id} not found on this machine (status 400{said})",
-                    "assign it to the machine, and give its client id, which is not its object id",
-                )
+                why = f"identity {self._client_id} not found on this machine"
+                remedy = "assign it to the machine, and give its client id, which is not its object id"
             case 401 | 403:
-                raise NoIdentity(
-                    f"the metadata service at {origin(self._service.url)} refuses this process"
-                    f" (status {reply.status}{said})",
+                why = f"the metadata service at {place} refuses this process"
+                remedy = (
                     "ask from the machine itself, not through a proxy, with the environment that the platform gave;"
-                    " or this may be no machine of that platform, and something else answers there",
+                    " or this may be no machine of that platform, and something else answers there"
                 )
-        raise NoIdentity(
-            f"what answers at {origin(self._service.url)} is no metadata service (status {reply.status}{said})",
-            "run this on a machine of the platform",
-        )
+            case _:
+                why, remedy = f"what answers at {place} is no metadata service", "run this on a machine of the platform"
+        raise NoIdentity(f"{why} (status {reply.status}{_said(reply)})", remedy)
 
     def _keep(self, reply: Reply, began: float) -> IdentityToken:
         try:
@@ -206,9 +176,8 @@ class Metadata:
             text.encode("ascii")
             token = IdentityToken(text, _end(told, began))
         except (ValueError, KeyError, TypeError, AttributeError):
-            raise NoIdentity(
-                f"the answer of {origin(self._service.url)} is no identity token", "run this on a machine of the platform"
-            ) from None
+            why = f"the answer of {origin(self._service.url)} is no identity token"
+            raise NoIdentity(why, "run this on a machine of the platform") from None
         if token.ends_at <= self._wall.seconds():
             raise NoIdentity("the platform gave a token that has expired", "set this machine's clock right")
         self._kept = token
@@ -219,16 +188,13 @@ def _service(surroundings: Mapping[str, str], base_url: str) -> _Service:
     endpoint, secret = surroundings.get("IDENTITY_ENDPOINT"), surroundings.get("IDENTITY_HEADER")
     if endpoint and secret:
         demand_address(endpoint, "IDENTITY_ENDPOINT")
-        return _Service(endpoint, _APP_SERVICE_API_VERSION, {"X-IDENTITY-HEADER": secret})
+        return _Service(endpoint, "2019-08-01", {"X-IDENTITY-HEADER": secret})
     demand_address(base_url, "the address of the metadata service")
-    return _Service(base_url.rstrip("/") + _PATH, _API_VERSION, {"Metadata": "true"})
+    return _Service(base_url.rstrip("/") + "/metadata/identity/oauth2/token", "2018-02-01", {"Metadata": "true"})
 
 
 def _pause(status: int, times: int) -> float | None:
-    """Seconds after a failure of this status, 0 for silence, that came so many times; ``None``: it won't get better.
-
-    See Note [Pauses].
-    """
+    """Return the seconds to wait after so many failures of this status, 0 for silence; ``None``: no more (Note [Pauses])."""
     if status == 410:
         return _UPDATE_PAUSE if times <= _UPDATE_TRIES else None
     if times > len(_PAUSES):
@@ -237,13 +203,10 @@ def _pause(status: int, times: int) -> float | None:
 
 
 def _end(told: Mapping[str, object], began: float) -> float:
-    """Return when a token expires, of which the platform tells the moment or the rest of its life, as a number or as text.
-
-    :raises ValueError: it tells neither.
-    """
+    """Return when a token expires: the platform tells the moment or the rest of its life, as a number or as text."""
     for name, start in (("expires_on", 0.0), ("expires_in", began)):
         text = str(told.get(name, ""))
-        if _SECONDS.fullmatch(text):
+        if re.fullmatch("[0-9]{1,11}", text, re.ASCII):
             return start + float(text)
     raise ValueError("it doesn't say when it ends")
 

@@ -12,10 +12,7 @@ T = TypeVar("T")
 
 
 class Shared(Generic[T]):
-    """Share one run of the work among all callers that need its result meanwhile.
-
-    The work belongs to nobody: who doesn't wait any longer takes nothing but its own wait away.
-    """
+    """One run of the work for all callers that need its result meanwhile; who is cancelled only waits no more."""
 
     def __init__(self, work: Callable[[], Coroutine[Any, Any, T]]) -> None:
         self._work = work

@@ -35,7 +35,7 @@ class Server:
     """What a command sees of a connection: it has ``events``, the newest first."""
 
     account = "acme"
-    segment = staticmethod(ApiConnection.segment)
+    path = staticmethod(ApiConnection.path)
 
     def __init__(self, *events: dict[str, Any]) -> None:
         self.events = list(events)

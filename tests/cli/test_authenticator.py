@@ -65,7 +65,7 @@ class Server:
     """What a command sees of a connection: it keeps what was asked, and answers in turn, the last time for good."""
 
     account = "a/b"
-    segment = staticmethod(ApiConnection.segment)
+    path = staticmethod(ApiConnection.path)
 
     def __init__(self, status: int, answer: object = None, *later: tuple[int, object]) -> None:
         self.asked: list[tuple[Any, ...]] = []
@@ -164,7 +164,7 @@ class ReadingTests(CommandsCase):
             self.assertIn(said, outcome.stderr)
 
     def test_no_webservice(self) -> None:
-        """Where policy declares no status, or no such authenticator, it is told so in words, with what to do."""
+        """Where policy declares no status, or not the authenticator, it is told so in words, with what to do."""
         refusal = answer_to(RecordNotFound("a/b", "webservice", "svc/authn-jwt/ci/status"))
         assert refusal is not None
         other = {"status": "error", "error": "CONJ00005E Webservice 'svc/authn-jwt/ci/status' not found"}
@@ -243,7 +243,7 @@ class ChangingTests(CommandsCase):
         self.assertIn("not found", self.run_command(Server(404), "trust-key", "ci", "k", code=1).stderr)
 
     def test_nothing_to_trust(self) -> None:
-        """Trust in a key that isn't distrusted fails with that, not with doubt whether there is such an authenticator."""
+        """Trust in a key that isn't distrusted fails with that, not with doubt whether the authenticator exists."""
         for kind, identifier, said in (
             ("key", "k1", "Error: ci doesn't distrust k1: "),
             ("webservice", "Key k1", "Error: not found"),
@@ -287,7 +287,7 @@ class ChangingTests(CommandsCase):
             self.assertEqual(server.asked[-2:], asked)
 
     def test_nothing_to_switch(self) -> None:
-        """The bare 401 by which servers say that there is no such authenticator isn't taken for a lack of login."""
+        """The bare 401 by which servers say that an authenticator doesn't exist isn't taken for a lack of login."""
         outcome = self.run_command(Server(401), "enable", "none", code=1)
         self.assertIn("account a/b has no authenticator none", outcome.stderr)
         outcome = self.run_command(Server(403), "enable", "ci", code=1)

@@ -13,7 +13,7 @@ from twisted.internet.testing import MemoryReactorClock, StringTransport
 from twisted.trial.unittest import SynchronousTestCase
 
 from svc.cli.cloud import shown
-from svc.cli.identity import metadata
+from svc.cli.options import metadata
 from svc.cli.platform import Identity
 from svc.workload.machine import Machine
 from tests.cloudplatform import MACHINE, SHARED, Unruly

@@ -28,7 +28,7 @@ class Server:
     """What a command sees of a connection: it keeps what was asked, and gives the same answer to everything."""
 
     account = "a/b"
-    segment = staticmethod(ApiConnection.segment)
+    path = staticmethod(ApiConnection.path)
 
     def __init__(self, status: int, answer: object = None) -> None:
         self.asked: list[tuple[str, str, list[tuple[str, str]], Mapping[str, str]]] = []

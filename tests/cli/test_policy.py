@@ -47,7 +47,7 @@ class Server:
     """What a command sees of a connection: it keeps what was asked, and gives the same answer to everything."""
 
     account = "a"
-    segment = staticmethod(ApiConnection.segment)
+    path = staticmethod(ApiConnection.path)
 
     def __init__(self, status: int, answer: object) -> None:
         self.reactor = Clock()

@@ -11,8 +11,8 @@ from click.testing import CliRunner
 from twisted.trial.unittest import SynchronousTestCase
 
 from svc.cli.main import main
+from svc.cli.options import VARIABLES
 from svc.cli.run import become, passed_on, run
-from svc.cli.secrets import VARIABLES
 
 SERVER = ("--url", "http://127.0.0.1:1", "--account-name", "acme")
 

@@ -133,7 +133,7 @@ class _Listening:
 
 
 class Member(_Listening):
-    """A member of the cluster, over TLS. It ``speaks`` as it is told, to whoever asks it for anything."""
+    """A member of the cluster, over TLS. It ``speaks`` as it is told, to all that ask it for anything."""
 
     def __init__(self, directory: Path) -> None:
         self.speaks: Speak = well
@@ -160,7 +160,7 @@ class Member(_Listening):
 
     def behave(self) -> None:
         """Be well again."""
-        self._ended.set()  # Whoever hangs, hangs up.
+        self._ended.set()  # All connections that hang are closed.
         self._ended = threading.Event()
         self.speaks = well
         self._context = self._certified(self._authority)

@@ -29,7 +29,7 @@ reactor: Any = installed_reactor
 #: All faults, in the order of the page. The last one ends the bed.
 FAULTS: Final = (*OF_POSTGRES, *OF_ROWS, *OF_SERVICES, *OF_PROCESSES, *OF_MEMBERS, PROMOTED)
 
-#: Who may be expected to be ready to write: the primary, and at the end both.
+#: The servers that may be expected to be ready to write: the primary, and at the end both.
 _COULD_WRITE: Final = {False: {"primary"}, True: {"primary", "follower"}}
 
 #: Between these lines of the page stands what is written.
@@ -136,7 +136,7 @@ def _intervals(seconds: float) -> str:
 
 
 def written(page: str, outcomes: Mapping[str, Outcome]) -> str:
-    """The page with the table anew."""
+    """Return the page with the new table."""
     before, _, rest = page.partition(BEGIN)
     _, _, after = rest.partition(END)
     lines = (*_HEAD, *(_line(fault, outcomes[fault.name]) for fault in FAULTS))

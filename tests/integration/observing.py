@@ -26,7 +26,7 @@ reactor: Any = installed_reactor
 #: How much later than it should the truth may be told on a machine that has other things to do, in seconds.
 TOLERANCE: Final = 2.5
 
-#: For how long it must be told, and how often that may begin anew, again for the machine's sake.
+#: For how long it must be told, and how often that may begin again, for the machine's sake.
 _STEADY: Final = INTERVAL
 _TRIALS: Final = 4
 
@@ -87,7 +87,7 @@ def _differing(expected: Mapping[str, str], found: Mapping[str, Any]) -> str | N
 
 
 def _report(verdict: Verdict, seen: Seen) -> str | None:
-    """What is wrong with a report of health."""
+    """Return the faults of a report of health."""
     if verdict.gone:
         return None if seen.status == 0 else f"there is an answer: {seen}"
     if seen.status != (200 if verdict.ok else 502):
@@ -241,7 +241,7 @@ class Observer:
             return Seen(0)
 
     async def wrong(self, fault: Fault, route: Route) -> str | None:
-        """What is wrong with what this route says now."""
+        """Return the fault of what this route says now."""
         patience = _REMOTE if route.afar and not fault.of(route.server).gone else _OWN
         seen = await self.ask(route.server, route.path, route.accept, patience)
         wrong = route.truth(fault, seen)

@@ -171,7 +171,7 @@ class Server:
         return Deferred.fromCoroutine(_nothing())
 
     def demote(self) -> Deferred[None]:
-        """Start it anew as a hot standby, which nobody feeds; for a server of the test's own."""
+        """Start it again as a hot standby, which nobody feeds; for a server of the test's own."""
         return Deferred.fromCoroutine(self._demote())
 
     def secede(self) -> Deferred[None]:
@@ -369,7 +369,7 @@ def _beat() -> Deferred[None]:
 
 
 async def _nothing() -> None:
-    """What is done already, to be awaited like what is not."""
+    """Return the result of work that is done, to be awaited."""
 
 
 @functools.cache

@@ -113,7 +113,7 @@ class AuditCase(ServerTestCase):
 
 
 class RecordsTests(AuditCase):
-    """What is recorded."""
+    """The records."""
 
     async def test_a_day(self) -> None:
         """A login, a load, a write and a reading are in the file when they are answered; changes are told over HTTP too
@@ -231,7 +231,7 @@ class FaultTests(AuditCase):
                 parse(line)
 
     async def test_rotation_under_load(self) -> None:
-        """Whoever moves the file away under load and sends SIGHUP loses no record (AUD-17)."""
+        """An operator who moves the file away under load and sends SIGHUP loses no record (AUD-17)."""
         process = await self.begin()
         answered, rotated = [0], list[Path]()
 
@@ -279,7 +279,7 @@ class SyslogTests(AuditCase):
     """A receiver of syslog."""
 
     def listen(self) -> tuple[Receiver, str]:
-        """Start a receiver, with little room in its socket, and tell its endpoint."""
+        """Start a receiver, with little room in its socket, and return its endpoint."""
         listener, receiver = socket.socket(), Receiver()
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         listener.bind(("127.0.0.1", 0))

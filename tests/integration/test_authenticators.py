@@ -22,7 +22,7 @@ PATH = "/authn-jwt/ci/acme"
 
 
 class OperatorTests(PostgresTestCase, ServerTestCase):
-    """An operator, and the workloads that feel what he does."""
+    """An operator, and the workloads that feel what the operator does."""
 
     skip = unavailable()
     timeout = 300

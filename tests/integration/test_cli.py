@@ -63,7 +63,7 @@ class Command(ProcessProtocol):
         self.stderr += data
 
     def processEnded(self, reason: Failure) -> None:
-        """Tell how it ended."""
+        """Report how it ended."""
         ended = reason.value
         assert isinstance(ended, ProcessTerminated | ProcessDone)
         code = -ended.signal if ended.signal else ended.exitCode
@@ -290,13 +290,13 @@ class Silent(Protocol):
     factory: SilentServer
 
     def dataReceived(self, data: bytes) -> None:
-        """Tell that one is there, and answer."""
+        """Report that one is there, and answer."""
         self.factory.asked.callback(data)
         assert self.transport is not None
         self.transport.write(self.factory.answer)
 
     def connectionLost(self, reason: Failure = connectionDone) -> None:
-        """Tell that nobody waits any more."""
+        """Report that nobody waits any more."""
         self.factory.left.callback(None)
 
 

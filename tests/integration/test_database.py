@@ -232,7 +232,7 @@ class FetchTests(NotesTestCase):
         self.assertEqual(await database.fetch(PID), before)
 
     async def test_stale_plan(self) -> None:
-        """A prepared statement whose result another program's migration has changed fails once, then is prepared anew."""
+        """A prepared statement whose result another program's migration has changed fails once, then is prepared again."""
         every = Statement("every", "SELECT * FROM notes")
         await self.database.fetch(every)
         self.server.command("ALTER TABLE notes ADD COLUMN added integer", self.name)
@@ -447,7 +447,7 @@ class TransactionTests(NotesTestCase):
                 await self.database.fetch(conflict)
 
     async def test_read_only(self) -> None:
-        """A write that PostgreSQL refuses because it may only read is refused as such."""
+        """A write that PostgreSQL refuses because it may only read is refused as that."""
         self.server.command(f'ALTER DATABASE "{self.name}" SET default_transaction_read_only = on')
         database = await self.open_database(self.dsn, pool_size=1)
 

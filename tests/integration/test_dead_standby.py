@@ -1,4 +1,4 @@
-"""A primary whose synchronous standby is away: whoever writes waits for it, and nobody else does."""
+"""A primary whose synchronous standby is away: a client that writes waits for it, and nobody else does."""
 
 from __future__ import annotations
 
@@ -152,7 +152,7 @@ class CommitTests(SynchronousTestCase):
         await self.gone(pid)
 
     async def test_found_there(self) -> None:
-        """Who finds done what he wants has no success before that is known to last (CLU-12)."""
+        """A client that finds done what it wants has no success before that is known to last (CLU-12)."""
         outcome, _ = await self.commits(1)
         await self.assertFailure(outcome, OutcomeUnknown)
         outcome, _ = await self.commits(1)
@@ -265,7 +265,7 @@ class Clients:
 
 
 class ServerTests(SynchronousTestCase, ServerTestCase):
-    """A server on such a primary."""
+    """A server on that primary."""
 
     timeout = 300
 

@@ -68,7 +68,7 @@ class Things:
 
     @routes.add("GET", "/things/<flat:account>/<tail:identifier>", caller=REQUIRED)
     async def show(self, call: Call, account: str, identifier: str) -> Response:
-        """Tell the path's values."""
+        """Return the path's values."""
         return Response.json([account, identifier])
 
     @routes.add("POST", "/things", caller=PUBLIC)
@@ -79,12 +79,12 @@ class Things:
 
     @routes.add("PUT", "/things", caller=REQUIRED, body=Body("text", size=BodySize.POLICY))
     async def load(self, call: Call) -> Response:
-        """Tell the body's length."""
+        """Return the body's length."""
         return Response.json(len(call.body))
 
     @routes.add("GET", "/long", caller=PUBLIC)
     async def count(self, call: Call) -> Response:
-        """Tell numbers, in pieces."""
+        """Return numbers, in pieces."""
         return await Response.json_array(self._numbers())
 
     async def _numbers(self) -> AsyncIterator[list[str]]:
@@ -144,7 +144,7 @@ class Dialogue(Protocol):
         return await watched.addTimeout(PATIENCE, reactor)
 
     async def end(self) -> type[BaseException]:
-        """Wait for the end of the connection, and tell of which kind it was."""
+        """Wait for the end of the connection, and return of which kind it was."""
         return await self._ended.addTimeout(PATIENCE, reactor)
 
     def _look(self) -> None:
@@ -286,7 +286,7 @@ class LimitTests(EdgeTestCase):
         self.assertEqual((answer.status, answer.body), (401, b"Authorization missing"))
 
     async def test_no_http(self) -> None:
-        """What is no HTTP is 400."""
+        """A request that is no HTTP is 400."""
         await self.one(400, b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + os.urandom(500) + b"\r\n")
         await self.one(
             400, b"POST /things HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\nnonsense\r\n", b"x" * 1_000_000

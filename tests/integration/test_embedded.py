@@ -116,7 +116,7 @@ class StartTests(EmbeddedTestCase):
 
 
 class AccessTests(EmbeddedTestCase):
-    """Who may connect."""
+    """The roles that may connect."""
 
     def test_roles(self) -> None:
         """The service's role owns its database and is no superuser; it can't connect to another database (CFG-21)."""
@@ -210,7 +210,7 @@ class OrphanTests(EmbeddedTestCase):
         self.assertIsNone(foreign.poll())
 
     async def test_killed_during_initdb(self) -> None:
-        """A ``svc`` that is killed while it makes a cluster leaves none: the next one makes it anew."""
+        """A ``svc`` that is killed while it makes a cluster leaves none: the next one makes it again."""
         directory = self.root / "data"
         other = self.another(directory)
         await self.until(lambda: list(directory.glob("unfinished-*/global/pg_control")))
@@ -370,7 +370,7 @@ class RefusalTests(EmbeddedTestCase):
         self.assertIn("is of PostgreSQL 16, and this is PostgreSQL 18: dump it", message)
 
     async def test_damaged(self) -> None:
-        """A cluster without its version is refused, not made anew over what may be left of it (DATA-25)."""
+        """A cluster without its version is refused, not made again over what may be left of it (DATA-25)."""
         directory = await self.made()
         (directory / "cluster" / "PG_VERSION").unlink()
         self.assertIn("is damaged", await self.refusal(self.postgres(directory).ready()))

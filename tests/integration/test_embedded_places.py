@@ -55,7 +55,7 @@ class PathTests(EmbeddedTestCase):
         self.assertEqual(self.ask(dsn, "SELECT 1"), [(1,)])
 
     async def test_long_first_start(self) -> None:
-        """The cluster can be made at such a path, too."""
+        """The cluster can be made at that path, too."""
         dsn = await self.postgres(self.root.joinpath(*["longest" * 30] * 8)).ready()
         self.assertEqual(self.ask(dsn, "SELECT 1"), [(1,)])
 
@@ -71,7 +71,7 @@ class PathTests(EmbeddedTestCase):
         self.assertFalse(runtime_dir.exists())
 
     async def test_joined_by_long_path(self) -> None:
-        """A command joins a server at such a path by a private directory of its own."""
+        """A command joins a server at that path by a private directory of its own."""
         directory = await self.made(self.root / ("long" * 30))
         _, dsn = await self.serving(directory)
         command = self.postgres(directory, joining=True)

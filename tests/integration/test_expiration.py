@@ -199,7 +199,7 @@ class PostgresPasswordTests(TestCase):
                 self.assertEqual(verifier(password.encode(), salt, 1), theirs, ascii(password))
 
     async def test_a_server_that_is_away(self) -> None:
-        """A server that is away is told as that, and so is one that has no such database, or may not be written to."""
+        """A server that is away is told as that, and so is one that lacks the database, or may not be written to."""
         self.assertIn("3D000", await self.failed(b"old password", b"new", f"127.0.0.1:{self.port}/none"))
         self.assertIn("nothing answers", await self.failed(b"old password", b"new", f"127.0.0.1:{free_port()}"))
         self.server.command("ALTER ROLE app SET default_transaction_read_only = on")

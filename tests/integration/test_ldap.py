@@ -126,7 +126,7 @@ class LdapTests(PostgresTestCase, ServerTestCase):
         self.assertNotIn(password or "-password-", self.process.said.replace("take the password", ""))
 
     async def assert_put_off(self, reason: str, service: str = "corp") -> None:
-        """For this reason nobody can be judged, be his password good or wrong, be he known or not."""
+        """For this reason nobody can be judged, with a good password or a wrong one, known or not."""
         for login, password in (("alice", PEOPLE["alice"]), ("alice", "wrong-password"), *STRANGERS):
             await self.assert_refused(login, password, reason, service, 503)
 

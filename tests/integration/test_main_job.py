@@ -188,7 +188,7 @@ class MainJobTests(_MainJob):
         self.assertEqual((loaded.status, loaded.json()), (201, {"created_roles": {}, "version": 2}))
 
     async def _replacing_takes_update(self) -> None:
-        """Who may not update a policy may not replace it: 404 where he doesn't see it, 403 where he does."""
+        """A role that may not update a policy may not replace it: 404 where it doesn't see it, 403 where it does."""
         made = (await self.api.ask("POST", "/policies/acme/policy/root", b"- !user bob\n", self.admin)).json()
         bob = await self.api.authenticate("bob", made["created_roles"]["acme:user:bob"]["api_key"])
         path = "/policies/acme/policy/apps"
@@ -207,7 +207,7 @@ class MainJobTests(_MainJob):
         self.assertEqual((await self.api.ask("GET", "/secrets/ac%2Fme/variable/x", token=self.admin)).status, 404)
 
     async def _login_tells_the_api_key(self) -> None:
-        """``GET /authn/<account>/login`` tells an API key to whoever shows it by HTTP Basic, and nothing to others."""
+        """``GET /authn/<account>/login`` tells an API key to a client that shows it by HTTP Basic, and nothing to others."""
         for password, expected in ((self.admin_key, (200, self.admin_key.encode())), ("wrong", (401, b""))):
             basic = base64.b64encode(f"admin:{password}".encode()).decode()
             answer = await self.api.ask("GET", "/authn/acme/login", Authorization=f"Basic {basic}")

@@ -107,7 +107,7 @@ class MigrationTests(PostgresTestCase):
         self.assertEqual(await self.database.fetch(TABLES), [("notes",)])
 
     async def test_role_without_privileges(self) -> None:
-        """A role that may not create tables is told so; once the schema is there, it needs no such privilege."""
+        """A role that may not create tables is told so; once the schema is there, it needs no privilege to."""
         self.server.command("DROP ROLE IF EXISTS clerk")
         self.server.command("CREATE ROLE clerk LOGIN")
         clerk = await self.open_database(self.dsn.replace("user=svc", "user=clerk"), pool_size=1)

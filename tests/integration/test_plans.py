@@ -230,7 +230,7 @@ class HeldTests(PlansCase):
         await self.session.run(HELD)
 
     async def test_cost(self) -> None:
-        """What such a caller may do and see is right, and costs no more than the roles that are listed for anybody, and a
+        """What this caller may do and see is right, and costs no more than the roles that are listed for anybody, and a
         few rows for each thing.
         """
         await self._assert_right()

@@ -50,7 +50,7 @@ class Peer(Protocol):
         self.factory.met += 1
 
     def connectionLost(self, reason: Failure = connectionDone) -> None:
-        """Tell that the client is gone."""
+        """Report that the client is gone."""
         self.factory.gone.callback(None)
 
 
@@ -427,7 +427,7 @@ class SourceTests(Case):
         self.assertIn("no complete answer within 3 seconds", keys.state(source).failure or "")
 
     async def test_renewed_in_the_background(self) -> None:
-        """With an age keys are fetched anew before it is reached, while nobody asks."""
+        """With an age keys are fetched again before it is reached, while nobody asks."""
         clock, server = Clock(), Keys(jwks(jwk("k1")))
         keys = ProviderKeys(Publications(self.client()).key_set, clock, 10, max_age=100)
         source = self.source(server)

@@ -35,7 +35,7 @@ def _answer(status: str, body: bytes, *headers: str) -> bytes:
 
 
 class _Speaker(Protocol):
-    """Says, to whoever has sent a request, what its member says, over and over if that is a flood."""
+    """Says, to each that has sent a request, what its member says, over and over if that is a flood."""
 
     member: Member
     transport: Any  # what a TCP connection has

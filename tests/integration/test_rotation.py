@@ -43,7 +43,7 @@ class RotationTests(RotatingTestCase):
         A key that is valid before and after a rotation is never refused, and no provider is asked oftener than allowed.
 
         One provider goes on publishing a stolen key, with which a thief logs in all the while. An operator distrusts it by
-        its id, trusts it again, and distrusts it by its thumbprint. From a second after he did nobody is admitted with it;
+        its id, trusts it again, and distrusts it by its thumbprint. From a second after that nobody is admitted with it;
         before that, and in between, everybody is, or this would prove nothing.
         """
         self.tokens = {f"k{index}": self.token(f"k{index}") for index in range(KEYS)}

@@ -44,7 +44,7 @@ class Client(Protocol):
         self.heard += data
 
     def connectionLost(self, reason: Any = None) -> None:
-        """Tell."""
+        """Report it."""
         self.closed.callback(None)
 
     def say(self, data: bytes) -> None:
@@ -199,7 +199,7 @@ class DaemonTests(StartTestCase):
         self.assertEqual(await server.stop(), 0, server.said)
 
     async def test_log_is_opened_anew(self) -> None:
-        """A daemon's log and audit that were moved away are begun anew when it gets SIGHUP (CFG-17)."""
+        """A daemon's log and audit that were moved away are begun again when it gets SIGHUP (CFG-17)."""
         launcher, pid = await self.daemon(database_url=await self.create_database())
         files = [launcher.directory / "twistd.log", launcher.data_dir / "audit.log"]
         for file in files:
@@ -331,7 +331,7 @@ class StopTests(StartTestCase):
     """Ends that were asked for."""
 
     async def test_signals(self) -> None:
-        """SIGTERM and SIGINT end the server with exit code 0, whoever is connected, and remove the pid file (CFG-14).
+        """SIGTERM and SIGINT end the server with exit code 0, with or without clients, and remove the pid file (CFG-14).
 
         It has listened at the port that the system chose, which the ready line told, and has told nobody a secret.
         """

@@ -47,7 +47,7 @@ class Side:
         return await self.api.ask("POST", self.api.variable("v"), b"x", admin)
 
     async def metric(self, timeline: str) -> str:
-        """How many rivals it counts on such timelines."""
+        """How many rivals it counts on these timelines."""
         base = METRICS.search(self.process.stdout.decode())
         assert base is not None
         text = (await Api.of(self.case, base[1].removesuffix("/metrics")).ask("GET", "/metrics")).body.decode()

@@ -114,7 +114,7 @@ class ClientTests(WorkloadCase):
                 self.assertIn("apps/none is empty or not found", str(caught.exception))
 
     async def test_staying_logged_in(self) -> None:
-        """Reads go on through the ends of tokens, many at once, each with a JWT that is read anew."""
+        """Reads go on through the ends of tokens, many at once, each with a JWT that is read for it."""
         path = Path(self.mktemp())
         client = self.client(Jwt("ci", path))
         seen = set()

@@ -152,7 +152,7 @@ class ReadTests(ClientCase):
             self.assertIn("is this the address", self.fault(self.client().secrets(["a"]), BadAnswer))
 
     def test_plain_answers(self) -> None:
-        """Values that weren't sent in base64 are a fault, even where they could be read as such; so is a plain token.
+        """Values that weren't sent in base64 are a fault, even where they could be read as base64; so is a plain token.
 
         So a proxy that drops what was asked for never makes rubbish of a secret.
         """
@@ -396,7 +396,7 @@ class EvidenceTests(ClientCase):
         )
 
     def test_files(self) -> None:
-        """The file of a JWT is read anew for each login."""
+        """The file of a JWT is read for each login."""
         path = Path(self.mktemp())
         client = self.client(Jwt("ci", path))
         for token in ("one", "two"):

@@ -185,7 +185,7 @@ class CacheTests(MetadataCase):
         self.assertIsNot(self.token(source), first)
 
     def test_short_lives(self) -> None:
-        """A token whose whole life is short is given out, and asked for anew each time."""
+        """A token whose whole life is short is given out, and asked for each time."""
         self.platform.lifetime = 60
         source = self.source()
         self.assertEqual(self.token(source).ends_at, NOW + 60)
