@@ -36,14 +36,7 @@ from svc.settings.reading import read_settings, unknown_variables
 T = TypeVar("T")
 
 #: Modules of which each brings a good part of what the server consists of, besides the installation.
-_PARTS: Final = (
-    "treq",
-    "klein",
-    "svc.web.http.routing",
-    "svc.authn.federated",
-    "svc.worker.pool",
-    "svc.server.composition",
-)
+_PARTS: Final = ("treq", "klein", "svc.web.http.routing", "svc.authn.federated", "svc.worker.pool", "svc.server.composition")
 
 log = Logger()
 

@@ -33,19 +33,11 @@ from svc.cluster.members import Members
 from svc.cluster.rivals import Rivals
 from svc.crypto.vault import CANARY
 from svc.health.checks_loop import NEEDED_TO_SERVE, ChecksLoop
-from svc.health.probes import (
-    AuditProbe,
-    AuthzProbe,
-    CoreProbe,
-    DatabaseProbe,
-    HostFactoryProbe,
-    PublicKeysProbe,
-)
+from svc.health.probes import AuditProbe, AuthzProbe, CoreProbe, DatabaseProbe, HostFactoryProbe, PublicKeysProbe
 from svc.model.directories import IDirectories
 from svc.model.errors import StartRefused
 from svc.model.events import Server as EventServer
 from svc.model.ports import ILoads, IProbe
-from svc.model.query_results import Sealed
 from svc.net.fetch import GuardedClient
 from svc.net.lookup import LookUps
 from svc.net.trust import Trust, client_tls
@@ -54,6 +46,7 @@ from svc.rotation.postgresql import PostgresPassword
 from svc.rotation.rotation import Rotations
 from svc.rotation.rotation_loop import Expirations
 from svc.server.bootstrap import Installation
+from svc.server.lifecycle import child
 from svc.server.renewal import Renewable, Renewals
 from svc.services.policy_loads import NEAR_ROWS, Loads, NearAndFar
 from svc.settings.config import Settings
@@ -117,8 +110,7 @@ class Parts:
             refuses=settings.audit_failure == "refuse",
             count_lost=None if metrics is None else metrics.count_lost_records,
         )
-        journal.setServiceParent(server)  # type: ignore[no-untyped-call] # Twisted's
-        await journal.open()
+        await child(server, journal).open()
         if path is not None:
             self.renewals.at_hangup(journal.reopen)
             log.info("Audit records are appended to {path}", path=str(path))
@@ -146,13 +138,8 @@ class Parts:
 
     def rivals(self, inquiries: Mapping[str, Inquiry], claims: PeerClaims, replication: Replication) -> Rivals:
         """Return the same, asked for their databases."""
-        return Rivals(
-            self.reactor,
-            self.installation.wall,
-            replication.identity,
-            {name: functools.partial(inquiry.database, claims) for name, inquiry in inquiries.items()},
-            self.settings.health_interval,
-        )
+        asking = {name: functools.partial(inquiry.database, claims) for name, inquiry in inquiries.items()}
+        return Rivals(self.reactor, self.installation.wall, replication.identity, asking, self.settings.health_interval)
 
     def _trust(self, path: Path | None, field: str) -> Callable[[], Trust]:
         """Return the trust in the authorities of the file that a setting names; without one, in the platform's."""
@@ -167,8 +154,7 @@ class Parts:
         settings = self.settings
         bounds = Bounds(nesting=settings.nesting_limit, aliases=settings.alias_limit, records=settings.record_limits)
         task = Task(self.installation.dsn, settings.statement_timeout, self.installation.data_key, settings.dialect, bounds)
-        workers = Workers(self.reactor, task)
-        workers.setServiceParent(server)  # type: ignore[no-untyped-call] # Twisted's
+        workers = child(server, Workers(self.reactor, task))
         near = Loads(PolicyStore(self.installation.database), self.installation.vault, settings.dialect, bounds, NEAR_ROWS)
         return NearAndFar(near, workers)
 
@@ -230,16 +216,10 @@ class Parts:
 
     def ldap(self, servers: LdapServers, directories: Callable[[], IDirectories]) -> LdapAuthenticator:
         """Return the authenticator that asks them."""
-        return LdapAuthenticator(
-            AuthenticatorStore(self.installation.database),
-            CredentialStore(self.installation.database),
-            servers,
-            directories,
-            self.installation.vault,
-            self.settings.dialect,
-            frozenset(self.settings.authenticators),
-            self.installation.wall,
-        )
+        installation, dialect, enabled = self.installation, self.settings.dialect, frozenset(self.settings.authenticators)
+        store, credentials = AuthenticatorStore(installation.database), CredentialStore(installation.database)
+        vault, wall = installation.vault, installation.wall
+        return LdapAuthenticator(store, credentials, servers, directories, vault, dialect, enabled, wall)
 
     def directories(self) -> IDirectories:
         """Return the client of LDAP directories."""
@@ -254,13 +234,9 @@ class Parts:
     def checks_loop(self, rivals: Rivals, *others: IProbe) -> ChecksLoop:
         """Return the loop of health checks: those of the installation, and others."""
         installation = self.installation
-        database, state, vault = installation.database, installation.state, installation.vault
-
-        def open_canary(sealed: Sealed) -> object:
-            return vault.open(CANARY, sealed)
-
+        database, state = installation.database, installation.state
         probes = [
-            CoreProbe(state, open_canary),
+            CoreProbe(state, functools.partial(installation.vault.open, CANARY)),
             AuthzProbe(state),
             HostFactoryProbe(HostFactoryStore(database)),
             PublicKeysProbe(PublicKeyStore(database)),

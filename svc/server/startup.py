@@ -1,18 +1,16 @@
 """The start and end of the process: the ready line, the reason of a refusal, exit codes, signals.
 
-Note [The launcher]. ``twistd`` without ``-n`` forks. The launcher, the process that somebody started, waits at a pipe;
-``twistd`` answers there as soon as the application has *begun* to start, and the launcher ends with success. But what makes
-a start fail comes later: no database, another data key, a port in use. So the pipe is taken away from ``twistd``, and
-answered when the server is ready, or at the end of the process. For as long the launcher's standard output and error are
-kept, in whose place ``twistd`` puts ``/dev/null``. So ``twistd svc`` returns when the server is ready, or is no more, and
-says what it would say with ``-n``.
+Note [The launcher]. ``twistd`` without ``-n`` forks. The launcher, the process that somebody started, waits at a pipe, where
+``twistd`` answers as soon as the application has *begun* to start; but what makes a start fail comes later. So the pipe is
+taken away from ``twistd``, and answered when the server is ready, or at the end of the process. For as long the launcher's
+standard output and error are kept, in whose place ``twistd`` puts ``/dev/null``.
 
 Note [Exit codes]. ``twistd`` ends with 0 whenever the reactor has stopped, and dies of the signal that stopped it, if one
-did. A start that failed must end with 1: that is seen to at the very end of the process, after ``twistd`` has removed its
-pid file. A stop that was asked for must end with 0: the signals have handlers of our own.
+did. A start that failed must end with 1: that is done at the very end of the process, after ``twistd`` has removed its pid
+file. A stop that was asked for must end with 0: the signals have handlers of our own.
 
-Note [Garbage]. Python's collector looks at all objects now and then, and nobody is served meanwhile: 40 to 80 ms, of which
-nearly all is for what the modules consist of. That never is garbage, so the collector is told not to look at it again.
+Note [Garbage]. Python's collector looks at all objects now and then, for 40 to 80 ms in which nobody is served. Nearly all
+of them belong to modules and never are garbage, so the collector is told not to look at those again.
 """
 
 from __future__ import annotations
@@ -32,15 +30,8 @@ from twisted.internet.error import ReactorNotRunning
 from twisted.internet.interfaces import IReactorCore, IReactorFromThreads, IReactorTime
 from twisted.logger import ILogObserver, Logger
 
-from svc.model.errors import (
-    ConfigurationInvalid,
-    OutcomeUnknown,
-    Refusal,
-    StartRefused,
-    StoreReadOnly,
-    StoreUnavailable,
-)
-from svc.server.lifecycle import ServerService
+from svc.model.errors import ConfigurationInvalid, OutcomeUnknown, Refusal, StartRefused, StoreReadOnly, StoreUnavailable
+from svc.server.lifecycle import ServerService, child
 from svc.server.renewal import on_hangup
 from svc.server.serverlog import ServerLog, Telling
 
@@ -89,7 +80,7 @@ class Console:
 
     @property
     def is_daemon(self) -> bool:
-        """Tell whether the process is a daemon, whose output is not read."""
+        """Return whether the process is a daemon, whose output is not read."""
         return self._twistd is not None
 
     def attach(self) -> None:
@@ -98,7 +89,7 @@ class Console:
             self._launcher, self._twistd["statusPipe"] = self._twistd.get("statusPipe"), None
 
     def say(self, line: str) -> bool:
-        """Write one bare line on standard output; tell whether that could be done."""
+        """Write one bare line on standard output; return whether that could be done."""
         return _write(self._out, line)
 
     def started(self) -> None:
@@ -164,12 +155,12 @@ class IProcessReactor(IReactorCore, IReactorFromThreads, IReactorTime):
 
 
 def at_terminal() -> bool:
-    """Tell whether this process reads from a terminal or writes to one; one that was closed is none any more."""
+    """Return whether this process reads from a terminal or writes to one; one that was closed is none any more."""
     return any(map(os.isatty, range(3)))
 
 
 class Launch(MultiService):
-    """The server as ``twistd`` runs it: how its start ended is told, and its end is brought about.
+    """The server as ``twistd`` runs it: it reports how its start ended, and stops at signals.
 
     ``server_log`` takes the place of the log that ``twistd`` would make, unless its option ``--logger`` names another.
     """
@@ -183,15 +174,13 @@ class Launch(MultiService):
         server_log: ServerLog | None = None,
     ) -> None:
         super().__init__()  # type: ignore[no-untyped-call] # Twisted's
-        self._reactor = reactor
-        self._server = server
-        self._console = console
+        self._reactor, self._server, self._console = reactor, server, console
         self._on_signal = on_signal
         self._log = server_log
         self._at_terminal = False
         if server_log is not None:
-            self.addService(Telling(server_log.observer, reactor))  # type: ignore[no-untyped-call] # Twisted's
-        self.addService(server)  # type: ignore[no-untyped-call] # Twisted's
+            child(self, Telling(server_log.observer, reactor))
+        child(self, server)
 
     def setServiceParent(self, parent: Any) -> None:  # noqa: N802 - the name is Twisted's
         """Become part of the application, whose log ``twistd`` asks it for."""
