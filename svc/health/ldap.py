@@ -1,8 +1,4 @@
-"""The check of ``ldap``: directories are bound to, those of a share of the authenticators in each round.
-
-A tenant may define many authenticators, and there may be many tenants: Note [A share in each round] of ``turns``. A server
-that uses no directory asks nothing.
-"""
+"""The check of ``ldap``: directories of a share of the authenticators are bound to in each round (``turns``)."""
 
 from __future__ import annotations
 
@@ -30,7 +26,7 @@ class Servers(Protocol):
         """Return the next accounts in order after one, each with the authenticators that may be used."""
 
     async def server(self, webservice: ResourceName) -> LdapServer | object:
-        """Return the directory of one, as it is set now; for one that can't be asked, what says why."""
+        """Return the directory of one, as it is set now; for one that can't be asked, an object whose text is the reason."""
 
 
 @implementer(IProbe)

@@ -84,16 +84,16 @@ class PublicKeysProbe:
 
 
 class Recording(Protocol):
-    """The journal, which knows whether audit records can be written."""
+    """The journal."""
 
     async def check(self) -> None:
-        """Return when the sinks have taken the last record, and would take one more."""
+        """Return when the audit's sinks have taken the last record, and would take one more."""
 
 
 @implementer(IProbe)
 @attrs.frozen
 class AuditProbe:
-    """Asks whether the audit's sinks took the last record, and would take one more."""
+    """Checks the journal."""
 
     service = "audit"
 
@@ -130,9 +130,8 @@ class Expiring(Protocol):
 class ExpirationProbe:
     """Checks how and when the loop of expiration ended its last round, and reads what the next one begins with.
 
-    A round may take as long as rotations do, so by its end alone a database that hangs would be noticed late. Before the
-    first has ended it waits for that, as long as a check may take: so a server that has just started isn't ill. A server
-    whose turn it isn't, and one whose database is a standby, ends its rounds by finding that out.
+    A round may take as long as rotations do, so by its end alone a database that hangs would be noticed late. It waits for
+    the end of the first round, as long as a check may take: so a server that has just started isn't ill.
     """
 
     service = "expiration"
