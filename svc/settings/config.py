@@ -36,10 +36,9 @@ def _data_dir() -> Path:
 
 @attrs.frozen(kw_only=True)
 class Settings:
-    """Hold the value of every setting (Note [One table]). Durations are in seconds, sizes in bytes.
+    """The value of every setting (Note [One table]). Durations are in seconds, sizes in bytes.
 
-    ``written`` maps each setting that was given to its name as the user wrote it; see :meth:`key`. ``unit`` is what
-    systemd tells the process.
+    ``written`` maps each setting that was given to its name as the user wrote it. ``unit`` is the unit of systemd.
     """
 
     config: Path | None = setting(
@@ -193,8 +192,8 @@ class Settings:
     jwks_max_age: float | None = setting(
         parsers.decimal_or_off(0.1, 31_536_000, "SECONDS"),
         "providers",
-        "How old a provider's keys may become: they are fetched anew in the background before. When off, they are kept until"
-        " a login needs newer ones.",
+        "How old a provider's keys may become: they are fetched again in the background before. When off, they are kept"
+        " until a login needs newer ones.",
         shown="off",
     )
     jwks_stale_if_error: float = setting(
@@ -255,7 +254,7 @@ class Settings:
     audit_file: Path | None = setting(
         parsers.AUDIT_FILE,
         "audit",
-        "The file that audit records are appended to, or - for standard output; SIGHUP has it opened anew.",
+        "The file that audit records are appended to, or - for standard output; SIGHUP has it opened again.",
         shown="standard output; of a daemon, and in a unit of systemd, audit.log in its folder for logs or data",
     )
     audit_syslog: str | None = setting(
@@ -290,7 +289,7 @@ class Settings:
 
     @property
     def record_limits(self) -> RecordLimits:
-        """Return the limits of what a record may carry."""
+        """Return the limits of annotations and permissions of a record."""
         return RecordLimits(
             annotations=self.annotations_limit,
             annotation_bytes=self.annotation_bytes_limit,
