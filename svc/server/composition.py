@@ -145,37 +145,23 @@ class Composition:
         passwords = child(server, Passwords(reactor, ModestPool(0, threads, "passwords")))
         throttle = Throttle(reactor, settings.trusted_proxies) if settings.login_throttle else None
         loads, ldap = parts.loads(server), parts.ldap(servers, directories)
+        dialect, limits, proxies = settings.dialect, settings.limits, TrustedProxies(settings.trusted_proxies)
+        members, identity = parts.members(inquiries), replication.identity
         router = Router(
             [
                 *self._nouns(parts, keys, tokens, loads, metrics, events, journal, passwords, throttle, ldap),
-                Health(checks_loop, settings.dialect, lambda: pulse.beats, lambda: replication.writable and rivals.writable),
-                Cluster(
-                    checks_loop,
-                    settings.dialect,
-                    parts.members(inquiries),
-                    lambda: rivals.contenders,
-                    claims,
-                    replication.identity,
-                ),
+                Health(checks_loop, dialect, lambda: pulse.beats, lambda: replication.writable and rivals.writable),
+                Cluster(checks_loop, dialect, members, lambda: rivals.contenders, claims, identity),
             ],
             caller=tokens.caller,
             demand_primary=demand_primary,
-            limits=settings.limits,
+            limits=limits,
             new_id=_new_id,
             journal=journal,
-            dialect=settings.dialect,
+            dialect=dialect,
         )
         respond = router.respond if metrics is None else Measured(router.respond, reactor, metrics.count_request)
-        site = Site(
-            HttpConfig(
-                respond=respond,
-                limits=settings.limits,
-                clock=reactor,
-                wall=wall,
-                new_id=_new_id,
-                proxies=TrustedProxies(settings.trusted_proxies),
-            )
-        )
+        site = Site(HttpConfig(respond=respond, limits=limits, clock=reactor, wall=wall, new_id=_new_id, proxies=proxies))
         urls = await child(server, Listening(self.endpoints, site, site.drain)).open()
         if throttle is not None:
             # After the ports, so that it stops before they do: what it holds back they would wait for.
@@ -274,13 +260,12 @@ class Composition:
         if not await replication.standby():
             await installation.ensure_account(account, self.settings.data_dir, self.tell_admin_key)
         elif account not in await installation.accounts.names():
-            log.warn(
-                "There is no account {account} yet: this server is a follower, so make it on the primary", account=account
-            )
+            warning = "There is no account {account} yet: this server is a follower, so make it on the primary"
+            log.warn(warning, account=account)
 
 
 def _slowed(inner: ApiKeyAuthenticator | LdapAuthenticator, throttle: Throttle | None) -> tuple[IAuthenticator, ILogin]:
-    """Return the two ways to try a key or a password, slowed down alike for who guesses, if anybody is to be."""
+    """Return the two ways to try a key or a password, slowed down alike for guessers if there is a throttle."""
     if throttle is None:
         return inner, inner
     return ThrottledAuthenticator(inner, throttle), ThrottledLogin(inner, throttle)

@@ -102,14 +102,9 @@ class Parts:
             raise StartRefused("there is no standard output for audit records: set --audit-file")
         if syslog is not None and settings.audit_syslog is not None:
             sinks.append(SyslogSink(reactor, syslog, settings.audit_syslog))
-        journal = Journal(
-            EventServer(os.uname().nodename, settings.dialect.prefix),
-            reactor,
-            self.installation.wall,
-            sinks,
-            refuses=settings.audit_failure == "refuse",
-            count_lost=None if metrics is None else metrics.count_lost_records,
-        )
+        this, refuses = EventServer(os.uname().nodename, settings.dialect.prefix), settings.audit_failure == "refuse"
+        count_lost = None if metrics is None else metrics.count_lost_records
+        journal = Journal(this, reactor, self.installation.wall, sinks, refuses=refuses, count_lost=count_lost)
         await child(server, journal).open()
         if path is not None:
             self.renewals.at_hangup(journal.reopen)
@@ -160,37 +155,27 @@ class Parts:
 
     def expirations(self, journal: Journal, demand_primary: Callable[[], Awaitable[None]]) -> Expirations:
         """Return the loop that expires and rotates values."""
-        reactor, settings, events = self.reactor, self.settings, RecordedExpirations(LoggedExpirations(), journal)
-        store = ExpirationStore(self.installation.database)
-        return Expirations(
-            reactor,
-            self.installation.wall,
-            store,
-            HostFactoryStore(self.installation.database),
-            Rotations(store, self.installation.vault, reactor, events),
-            [PostgresPassword(reactor, self._look_ups(), client_tls)],
-            events,
-            settings.expiration_interval,
-            demand_primary,
+        reactor, interval, events = (
+            self.reactor,
+            self.settings.expiration_interval,
+            RecordedExpirations(LoggedExpirations(), journal),
         )
+        database, vault, wall = self.installation.database, self.installation.vault, self.installation.wall
+        store, factories = ExpirationStore(database), HostFactoryStore(database)
+        rotations, rotators = (
+            Rotations(store, vault, reactor, events),
+            [PostgresPassword(reactor, self._look_ups(), client_tls)],
+        )
+        return Expirations(reactor, wall, store, factories, rotations, rotators, events, interval, demand_primary)
 
     def federated(self, metrics: Metrics | None) -> dict[str, FederatedAuthenticator]:
         """Return the authenticators that trust third parties, by name; they share the sets of keys."""
         reactor, settings = self.reactor, self.settings
-        client = GuardedClient(
-            reactor,
-            reactor.nameResolver,
-            client_tls,
-            allow_http=settings.allow_http_providers,
-            private_networks=settings.allow_private_providers,
-        )
-        keys = ProviderKeys(
-            Publications(client).key_set,
-            reactor,
-            settings.jwks_refetch_interval,
-            max_age=settings.jwks_max_age,
-            stale_if_error=settings.jwks_stale_if_error,
-        )
+        http, private = settings.allow_http_providers, settings.allow_private_providers
+        client = GuardedClient(reactor, reactor.nameResolver, client_tls, allow_http=http, private_networks=private)
+        fetch, interval = Publications(client).key_set, settings.jwks_refetch_interval
+        age, stale = settings.jwks_max_age, settings.jwks_stale_if_error
+        keys = ProviderKeys(fetch, reactor, interval, max_age=age, stale_if_error=stale)
         if metrics is not None:
             metrics.watch_key_sets(keys.ages)
         return {

@@ -52,8 +52,8 @@ def _shown(default: object) -> str:
 
 
 def setting(
-    parser: Parser[Any],
     group: str,
+    parser: Parser[Any],
     text: str,
     default: Any = None,
     *,
