@@ -83,11 +83,10 @@ class PublicKeysProbe:
             raise ProbeFailed("a public key that is known was not found")
 
 
-class Recording(Protocol):
-    """The journal."""
+class _Journal(Protocol):
+    """``svc.audit.journal.Journal``."""
 
-    async def check(self) -> None:
-        """Return when the audit's sinks have taken the last record, and would take one more."""
+    async def check(self) -> None: ...
 
 
 @implementer(IProbe)
@@ -97,32 +96,23 @@ class AuditProbe:
 
     service = "audit"
 
-    _journal: Recording
+    _journal: _Journal
 
     async def check(self) -> None:
         """Fail while a sink takes no records."""
         await self._journal.check()
 
 
-class Expiring(Protocol):
-    """The loop of expiration."""
+class _Expirations(Protocol):
+    """``svc.rotation.rotation_loop.Expirations``."""
 
     @property
-    def patience(self) -> float:
-        """Return how long after a round the next one must have ended, in seconds."""
-
+    def patience(self) -> float: ...
     @property
-    def trouble(self) -> str | None:
-        """Return why the last round failed; ``None`` when it didn't."""
-
-    async def first_round(self) -> None:
-        """Return when a round has ended that could do its work."""
-
-    def last_round(self) -> float | None:
-        """Return when one ended last, by the clock of the reactor."""
-
-    async def look(self) -> None:
-        """Read what is due, and do nothing about it."""
+    def trouble(self) -> str | None: ...
+    async def first_round(self) -> None: ...
+    def last_round(self) -> float | None: ...
+    async def look(self) -> None: ...
 
 
 @implementer(IProbe)
@@ -136,7 +126,7 @@ class ExpirationProbe:
 
     service = "expiration"
 
-    _loop: Expiring
+    _loop: _Expirations
     _clock: IReactorTime
 
     async def check(self) -> None:

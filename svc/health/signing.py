@@ -30,27 +30,19 @@ TOGETHER: Final = 4
 _MOMENT: Final = 0.1
 
 
-class Keys(Protocol):
-    """The accounts' signing keys."""
+class _Keys(Protocol):
+    """``svc.crypto.keyring.AccountKeys``."""
 
-    async def refresh(self) -> None:
-        """Read from the store what some of the remembered keys are now."""
-
-    async def signers(self, after: str, limit: int) -> Sequence[tuple[str, StoredSigningKey | None]]:
-        """Return the next accounts in order after one, each with the key that it signs with."""
-
-    def hold(self, stored: StoredSigningKey) -> None:
-        """Open a key, unless it has been opened as it is stored."""
+    async def refresh(self) -> None: ...
+    async def signers(self, after: str, limit: int) -> Sequence[tuple[str, StoredSigningKey | None]]: ...
+    def hold(self, stored: StoredSigningKey) -> None: ...
 
 
-class Tokens(Protocol):
-    """The issuer of access tokens, which verifies them too."""
+class _Tokens(Protocol):
+    """``svc.crypto.keyring.AccessTokens``."""
 
-    async def issue(self, admitted: Admitted) -> bytes:
-        """Return the text of a new token."""
-
-    async def caller(self, authorization: bytes | None) -> Caller:
-        """Return the role that the value of an ``Authorization`` header proves."""
+    async def issue(self, admitted: Admitted) -> bytes: ...
+    async def caller(self, authorization: bytes | None) -> Caller: ...
 
 
 @implementer(IProbe)
@@ -59,7 +51,7 @@ class AuthnProbe:
 
     service = "authn"
 
-    def __init__(self, keys: Keys, tokens: Tokens, clock: IReactorTime) -> None:
+    def __init__(self, keys: _Keys, tokens: _Tokens, clock: IReactorTime) -> None:
         self._keys, self._tokens, self._clock = keys, tokens, clock
         self._turns: AccountTurns[StoredSigningKey | None] = AccountTurns(self._seen, LOOKED, TRIED)
 

@@ -31,13 +31,11 @@ from svc.model.reasons import RefusalKind
 _REQUEST_BUCKETS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5)
 _LAG_BUCKETS: Final = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5)
 
-#: Seconds between two looks at how late the reactor is.
+#: Seconds between two looks at how late the reactor is; and connections for reading the counters, of which there are few.
 BEAT: Final = 0.25
-
-#: Connections for reading them: of monitoring there are few, and others' can't use them up.
 SCRAPES: Final = 16
 
-#: Values of labels, and what they have.
+#: Values of labels, each with a number.
 Samples = Iterable[tuple[Sequence[str], float]]
 
 
@@ -78,44 +76,32 @@ class Metrics:
     def watch_key_sets(self, ages: Callable[[], Sequence[float]]) -> None:
         """Report on the key sets of identity providers, of which ``ages`` has the ages in seconds."""
         self._watch("svc_key_sets", "Key sets of identity providers that are held.", lambda: [((), len(ages()))])
-        self._watch(
-            "svc_key_set_oldest_seconds",
-            "Age of the oldest of these, in seconds; 0 when there is none.",
-            lambda: [((), max(ages(), default=0.0))],
-        )
+        text = "Age of the oldest of these, in seconds; 0 when there is none."
+        self._watch("svc_key_set_oldest_seconds", text, lambda: [((), max(ages(), default=0.0))])
 
     def watch_checks(self, findings: Callable[[], Sequence[Finding]]) -> None:
         """Report the last result of each check of health."""
-        self._watch(
-            "svc_probe_ok",
-            "Whether the last check of a service succeeded, 1 or 0; that of the database is called database.",
-            lambda: [((found.name,), float(found.value == "ok")) for found in findings()],
-            labels=("service",),
-        )
-        self._watch(
-            "svc_probe_seconds",
-            "Seconds that the last check of a service took.",
-            lambda: [((found.name,), found.seconds) for found in findings() if found.seconds is not None],
-            labels=("service",),
-        )
+
+        def seconds() -> Samples:
+            return [((found.name,), found.seconds) for found in findings() if found.seconds is not None]
+
+        def ok() -> Samples:
+            return [((found.name,), float(found.value == "ok")) for found in findings()]
+
+        text = "Whether the last check of a service succeeded, 1 or 0; that of the database is called database."
+        self._watch("svc_probe_ok", text, ok, labels=("service",))
+        text = "Seconds that the last check of a service took."
+        self._watch("svc_probe_seconds", text, seconds, labels=("service",))
 
     def watch_backlogs(self, backlogs: Callable[[], Sequence[tuple[str, int]]]) -> None:
         """Report how many audit records each sink has yet to take."""
-        self._watch(
-            "svc_audit_records_waiting",
-            "Audit records that a sink has not taken yet.",
-            lambda: [((name,), count) for name, count in backlogs()],
-            labels=("sink",),
-        )
+        name, text = "svc_audit_records_waiting", "Audit records that a sink has not taken yet."
+        self._watch(name, text, lambda: [((sink,), count) for sink, count in backlogs()], labels=("sink",))
 
     def watch_rivals(self, counted: Callable[[], Mapping[str, int]]) -> None:
         """Report how many other primaries of the same database system are known."""
-        self._watch(
-            "svc_other_primaries",
-            "Other primaries of the database system that this server knows of, by their timeline beside its own.",
-            lambda: [((timeline,), count) for timeline, count in counted().items()],
-            labels=("timeline",),
-        )
+        text = "Other primaries of the database system that this server knows of, by their timeline beside its own."
+        self._watch("svc_other_primaries", text, lambda: [((t,), n) for t, n in counted().items()], labels=("timeline",))
 
     def watch_sessions(self, census: Callable[[], Census]) -> None:
         """Report on the sessions with the database."""
@@ -124,29 +110,17 @@ class Metrics:
         watch("svc_database_sessions_lent", "Sessions that are in use.", lambda: [((), census().lent)])
         watch("svc_database_waiting", "Who waits for a session now.", lambda: [((), census().waiting)])
         watch("svc_database_waits", "How often a session was waited for.", lambda: [((), census().waits)], counts=True)
-        watch(
-            "svc_database_wait_seconds",
-            "Seconds for which sessions were waited for.",
-            lambda: [((), census().waited)],
-            counts=True,
-        )
+        text = "Seconds for which sessions were waited for."
+        watch("svc_database_wait_seconds", text, lambda: [((), census().waited)], counts=True)
 
     def watch_connections(self, counts: Callable[[], ConnectionCounts]) -> None:
         """Report how many connections there are."""
         watch = self._watch
         watch("svc_connections", "Connections of clients.", lambda: [((), counts().open)])
-        watch(
-            "svc_connections_evicted",
-            "Idle connections that were closed to make room for others.",
-            lambda: [((), counts().evicted)],
-            counts=True,
-        )
-        watch(
-            "svc_connections_overflowed",
-            "Connections that came when there was no room, on which only health is answered.",
-            lambda: [((), counts().overflowed)],
-            counts=True,
-        )
+        text = "Idle connections that were closed to make room for others."
+        watch("svc_connections_evicted", text, lambda: [((), counts().evicted)], counts=True)
+        text = "Connections that came when there was no room, on which only health is answered."
+        watch("svc_connections_overflowed", text, lambda: [((), counts().overflowed)], counts=True)
 
     def _watch(
         self, name: str, text: str, read: Callable[[], Samples], *, labels: Sequence[str] = (), counts: bool = False
