@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import array
 import fcntl
+import itertools
 import os
 import select
 import stat
@@ -78,8 +79,7 @@ class _Sink:
     """The common part of the sinks of this module."""
 
     def __init__(self, clock: IReactorTime, name: str) -> None:
-        self.name = name
-        self._clock = clock
+        self.name, self._clock = name, clock
         self._lines: _Lines | None = None
         self._backlog: Backlog | None = None
         self._again: IDelayedCall | None = None
@@ -253,13 +253,8 @@ class StandardOutputSink(_Sink):
 
 def _within(records: list[bytes], room: int) -> list[bytes]:
     """Return the first of the records, as far as there is room for them."""
-    fitting: list[bytes] = []
-    for record in records:
-        room -= len(record) + 1
-        if room < 0:
-            break
-        fitting.append(record)
-    return fitting
+    ends = itertools.accumulate(len(record) + 1 for record in records)
+    return [record for record, end in zip(records, ends, strict=True) if end <= room]
 
 
 def _has_room(descriptor: int) -> bool:

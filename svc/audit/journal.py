@@ -38,13 +38,10 @@ from svc.model.names import RoleName
 MOST: Final = 10_000
 MOST_BYTES: Final = 8 * 1024 * 1024
 
-#: How long a sink may take over a record, in seconds, before requests stop waiting for it.
+#: Seconds that a sink may take over a record before requests stop waiting for it; between two messages in the log about lost
+#: records; and between two records of checks that find all well.
 PATIENCE: Final = 5.0
-
-#: The least time between two messages in the log about records that are lost, in seconds.
 REPORTS: Final = 60.0
-
-#: How often a check is recorded that finds all well, as the one before did, in seconds.
 RECORDED: Final = 3600.0
 
 _log = Logger()
@@ -90,11 +87,8 @@ class Journal(Service):
         refuses: bool,
         count_lost: Callable[[int], object] | None = None,
     ) -> None:
-        self._server = server
-        self._clock = clock
-        self._records = Records(server, wall)
-        self._refuses = refuses
-        self._count_lost = count_lost
+        self._server, self._clock, self._records = server, clock, Records(server, wall)
+        self._refuses, self._count_lost = refuses, count_lost
         self._lines = [_Line(sink, Backlog(self._changed)) for sink in sinks]
         self._last = 0
         #: What the last check that was recorded found, and when that was.
@@ -178,19 +172,16 @@ class Journal(Service):
             raise
 
     async def _tried(self) -> None:
+        due = not self._well or self._clock.seconds() - self._noted >= RECORDED
         if self.trouble is None and self._safe < self._last:
             # Like that of a check that was given up: to have been written is not to have been taken.
             await self._settled(self._last)
-        elif self.trouble is None and (self._is_due() or not self._seems_ready()):
+        elif self.trouble is None and (due or not self._seems_ready()):
             await self._taken(self._checked(Outcome()))
             if self.trouble is None:
                 self._note(True)
         if (why := self.trouble) is not None:
             raise AuditUnavailable(why)
-
-    def _is_due(self) -> bool:
-        """Return whether a check that finds all well is to be recorded."""
-        return not self._well or self._clock.seconds() - self._noted >= RECORDED
 
     def _seems_ready(self) -> bool:
         ready = [line.sink.ready() for line in self._lines]  # each is asked: one may find that its file was moved away
@@ -278,8 +269,7 @@ class Journal(Service):
         self._watch = None
         if not self._waiting:
             return
-        due = self._waiting[0].since + PATIENCE - self._clock.seconds()
-        if due > 0:
+        if (due := self._waiting[0].since + PATIENCE - self._clock.seconds()) > 0:
             self._watch = self._clock.callLater(due, self._look)
             return
         for line in self._lines:

@@ -55,18 +55,10 @@ def _log_refusal(name: str, request: LoginRequest, refused: Refused) -> None:
     service, client_ip = printable(request.service_id or "-"), printable(request.client_ip)
     detail, reason = printable(refused.detail), refused.reason.value
     # The sentence is put together here: a refusal may not cost more than a success, and the logger takes its time per field.
-    _log.info(
-        "{sentence}",
-        sentence=f"{name} refused {role}, account {account}, service {service}, from {client_ip}: {reason} ({detail})",
-        repeats_as=f"{name} {reason}",
-        authenticator=name,
-        reason=reason,
-        detail=detail,
-        role=role,
-        account=account,
-        service=service,
-        client_ip=client_ip,
-    )
+    sentence = f"{name} refused {role}, account {account}, service {service}, from {client_ip}: {reason} ({detail})"
+    who = {"role": role, "account": account, "service": service, "client_ip": client_ip}
+    why = {"repeats_as": f"{name} {reason}", "authenticator": name, "reason": reason, "detail": detail}
+    _log.info("{sentence}", sentence=sentence, **who, **why)
 
 
 @implementer(IExpirationEvents)

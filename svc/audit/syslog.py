@@ -143,7 +143,7 @@ class SyslogSink:
         await maybeDeferred(self._service.stopService)
 
     def connected(self, outlet: _Outlet) -> None:
-        """Note that there is a connection."""
+        """Use a new connection."""
         self._outlet = outlet
         if self._backlog is not None and self._backlog.trouble is not None:
             self._backlog.recovered()
