@@ -141,11 +141,8 @@ class Rivals(Service):
         if own is None:
             return {}
         timelines = [rival.identity.timeline for rival in self._rivals.values()]
-        return {
-            "newer": sum(timeline > own.timeline for timeline in timelines),
-            "same": timelines.count(own.timeline),
-            "older": sum(timeline < own.timeline for timeline in timelines),
-        }
+        newer, older = sum(each > own.timeline for each in timelines), sum(each < own.timeline for each in timelines)
+        return {"newer": newer, "same": timelines.count(own.timeline), "older": older}
 
     async def demand(self) -> None:
         """Return when a write may begin.
@@ -254,12 +251,8 @@ class Rivals(Service):
         """Log what has changed."""
         assert self._own is not None
         for name in self._rivals.keys() - before.keys():
-            _log.error(
-                "The server {name} has another primary of this database system, on timeline {theirs}; here it is {ours}",
-                name=name,
-                theirs=self._rivals[name].identity.timeline,
-                ours=self._own.timeline,
-            )
+            news = "The server {name} has another primary of this database system, on timeline {theirs}; here it is {ours}"
+            _log.error(news, name=name, theirs=self._rivals[name].identity.timeline, ours=self._own.timeline)
         refusal = self._refusal()
         if refusal is not None and (refused is None or refusal.why != refused.why):
             _log.error("This server refuses writes: {why}", why=refusal.why)

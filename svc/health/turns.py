@@ -70,7 +70,7 @@ class AccountTurns(Generic[T]):
 
     @property
     def trouble(self) -> str | None:
-        """Return what fails, and why, some of them where they are many; ``None`` where all works that has been tried."""
+        """Return the failures and their reasons, some where they are many; ``None`` where all works that has been tried."""
         if not self._failing:
             return None
         more = len(self._failing) - _NAMED
