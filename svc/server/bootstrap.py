@@ -37,8 +37,7 @@ from svc.storage.driver.migrations import migrate
 from svc.storage.embedded.embedded import EmbeddedPostgres
 from svc.storage.state import DatabaseState
 
-#: Connections of a server to the database for readings, each of which uses one for a millisecond or so, and for writes,
-#: which may wait for a standby (Note [Readings and writes] in svc/storage/driver/database.py).
+#: Connections to the database for readings, and for writes (Note [Readings and writes] in svc/storage/driver/database.py).
 POOL_SIZE: Final = 8
 WRITERS: Final = 4
 
@@ -119,13 +118,11 @@ class Installation:
             write_admin_key(path, api_key)
         try:
             await self.create_account(account, api_key)
-        except Conflict:
-            # Another server has just made it, and knows the key.
+        except Conflict:  # Another server has just made it, and knows the key.
             if tell is None:
                 path.unlink()
             return
-        except OutcomeUnknown:
-            # It may have been made after all, with this key.
+        except OutcomeUnknown:  # It may have been made after all, with this key.
             if tell is not None:
                 write_admin_key(path, api_key)
             raise
@@ -157,10 +154,7 @@ async def _database(parent: MultiService, reactor: Any, settings: Settings, join
 
 
 async def _replicated(clock: IReactorTime, wait: float, work: Callable[[], Awaitable[T]]) -> T:
-    """Do ``work``; on a standby that is behind, repeat it until its needs have arrived, for ``wait`` seconds at most.
-
-    :raises StandbyBehind: it has not arrived.
-    """
+    """Do ``work``; on a standby that is behind, repeat it until its needs have arrived, for ``wait`` seconds at most."""
     deadline, told = clock.seconds() + wait, ""
     while True:
         try:
@@ -180,9 +174,8 @@ async def _vault(data_key: bytes, state: DatabaseState) -> Vault:
     try:
         vault.open(CANARY, await state.establish_canary(vault.seal(CANARY, b"svc")))
     except StoreReadOnly:
-        raise StandbyBehind(
-            "the database of this standby has not been initialised: start the same program on the primary first"
-        ) from None
+        why = "the database of this standby has not been initialised: start the same program on the primary first"
+        raise StandbyBehind(why) from None
     except WrongDataKey:
         raise StartRefused(
             "the data key does not fit this database, which was initialised with another one:"

@@ -133,10 +133,7 @@ class _Port:
 
 
 def _read(text: str, key: Path, chain: Path | None) -> _Port:
-    """Have the files of an ``ssl:`` endpoint read, and see whether key and certificate belong together.
-
-    ``chain`` is the certificate's file where it may hold those between it and its authority too, which Twisted passes over.
-    """
+    """Read the files of an ``ssl:`` endpoint; ``chain`` names the file of intermediate certificates, if any."""
     if _ENCRYPTED in key.read_bytes():
         raise ValueError("the key is encrypted")
     port = _Port()

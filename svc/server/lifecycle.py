@@ -65,7 +65,7 @@ class ServerService(OrderedMultiService):
         """Wait until the server can serve, and return its addresses; to be awaited once.
 
         :raises CancelledError: it was stopped before.
-        :raises Exception: whatever made the start fail; what has been started then is there until the server is stopped.
+        :raises Exception: the fault of the start; all that has been started is there until the server is stopped.
         """
         return await self._ready
 

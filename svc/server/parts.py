@@ -178,18 +178,12 @@ class Parts:
         keys = ProviderKeys(fetch, reactor, interval, max_age=age, stale_if_error=stale)
         if metrics is not None:
             metrics.watch_key_sets(keys.ages)
+        store, vault, wall = AuthenticatorStore(self.installation.database), self.installation.vault, self.installation.wall
+        common = store, keys, vault, wall, settings.dialect, frozenset(settings.authenticators)
+        skew, limit, lenient = settings.clock_skew, settings.jwt_limit, settings.ignore_missing_issuer
         return {
             kind.name: FederatedAuthenticator(
-                kind,
-                AuthenticatorStore(self.installation.database),
-                keys,
-                self.installation.vault,
-                self.installation.wall,
-                settings.dialect,
-                frozenset(settings.authenticators),
-                clock_skew=settings.clock_skew,
-                token_limit=settings.jwt_limit,
-                ignore_missing_issuer=settings.ignore_missing_issuer,
+                kind, *common, clock_skew=skew, token_limit=limit, ignore_missing_issuer=lenient
             )
             for kind in (JWT, cloud(settings.dialect))
         }

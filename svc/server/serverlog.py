@@ -105,13 +105,11 @@ def _summary(repeated: _Repeated, seconds: float) -> LogEvent:
     known = len(repeated.addresses)
     count = f"more than {ADDRESSES}" if known > ADDRESSES else str(known)
     addresses = f", from {count} address{'es' if known != 1 else ''}" if known else ""
-    told: LogEvent = {
-        "log_format": "{count} more like this in the last {seconds:.0f} s{addresses}; the last: {last}",
-        "count": repeated.count - AT_ONCE,
-        "seconds": seconds,
-        "addresses": addresses,
-        "last": formatEvent(repeated.last),
-    }
+    text, last = (
+        "{count} more like this in the last {seconds:.0f} s{addresses}; the last: {last}",
+        formatEvent(repeated.last),
+    )
+    told = {"log_format": text, "count": repeated.count - AT_ONCE, "seconds": seconds, "addresses": addresses, "last": last}
     kept = ("log_level", "log_namespace", "log_system", "log_time")
     return told | {name: repeated.last[name] for name in kept if name in repeated.last}
 

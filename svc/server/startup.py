@@ -60,9 +60,9 @@ def reason_of(refusal: Refusal) -> str:
 
 @attrs.define
 class Console:
-    """The connection to the process that started this one: lines on its output until the start is over, and the exit code.
+    """The output and the exit code for the process that started this one (Note [The launcher]).
 
-    ``twistd`` are the options of ``twistd`` when it is about to make a daemon of this process (Note [The launcher]).
+    ``twistd`` are the options of ``twistd`` when it is about to make a daemon of this process.
     """
 
     _out: TextIO | None
@@ -101,19 +101,16 @@ class Console:
             self._out = self._err = None
 
     def interrupted(self) -> None:
-        """Say on standard error that the server was stopped before it was ready."""
+        """Write to standard error that the server was stopped before it was ready."""
         _write(self._err, "svc was stopped before it was ready")
 
     def refused(self, reason: str) -> None:
-        """Give the reason on standard error, and let this process end with failure."""
+        """Write the reason to standard error, and let this process end with failure."""
         _write(self._err, f"svc did not start: {reason}")
         self.failed = True
 
     def leave(self) -> None:
-        """Do what is left for the end of the process, whose last act this must be (Note [Exit codes]).
-
-        A launcher that still waits learns only now that the server isn't there, when nothing of it is left.
-        """
+        """End the process, as its last act: a launcher that still waits learns only now (Note [Exit codes])."""
         self._answer(b"1 svc is not running")
         if self.failed:
             for stream in filter(None, (sys.__stdout__, sys.__stderr__)):
@@ -144,8 +141,7 @@ def _write(stream: TextIO | None, line: str) -> bool:
             return False
         stream.write(f"{line}\n")
         stream.flush()
-    except (OSError, ValueError):
-        # Nobody reads any more, or the stream was closed: no reason for a server to end.
+    except (OSError, ValueError):  # Nobody reads any more, or the stream was closed: no reason for a server to end.
         return False
     return True
 

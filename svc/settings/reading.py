@@ -83,10 +83,7 @@ class _Reader:
 
 
 def _document(path: Path, key: str) -> Mapping[str, object]:
-    """Return the settings in a TOML file.
-
-    :raises ConfigurationInvalid: it can't be read, or has a key that is no setting or may not stand in a file.
-    """
+    """Return the settings in a TOML file, refusing keys that are no settings or may not stand in one."""
     try:
         document = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
