@@ -1,8 +1,8 @@
 """The options of ``twistd svc``, and the start of the server.
 
 Note [While the database starts]. Half of a start is Python reading modules, and half is PostgreSQL. So this module imports
-only what a database is started with; the rest is imported while PostgreSQL is on its way, a part at a time, since the
-reactor, whose thread that is, has the processes of the start to attend to in between.
+only what a database is started with; the rest is imported while PostgreSQL starts, a part at a time, since the reactor has
+the processes of the start to attend to in between.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any, Final, NoReturn, TypeVar
 
 from twisted.application.service import MultiService
 from twisted.internet.defer import Deferred
-from twisted.internet.interfaces import IReactorTime, IStreamClientEndpoint
+from twisted.internet.interfaces import IReactorTime
 from twisted.internet.task import deferLater
 from twisted.logger import Logger
 from twisted.python import usage
@@ -26,7 +26,6 @@ from svc.model.limits import most_connections
 from svc.server.bootstrap import Installation, check_data_key
 from svc.server.endpoints import client_endpoint, listening_endpoint
 from svc.server.lifecycle import OrderedMultiService, ServerService
-from svc.server.listening import Endpoint
 from svc.server.serverlog import ServerLog
 from svc.server.startup import Console, Launch, reason_of
 from svc.settings.config import OPTIONS, Settings
@@ -36,14 +35,7 @@ from svc.settings.reading import read_settings, unknown_variables
 T = TypeVar("T")
 
 #: Modules of which each brings a good part of what the server consists of, besides the installation.
-_PARTS: Final = (
-    "treq",
-    "klein",
-    "svc.web.http.routing",
-    "svc.authn.federated",
-    "svc.worker.pool",
-    "svc.server.composition",
-)
+_PARTS: Final = ("treq", "klein", "svc.web.http.routing", "svc.authn.federated", "svc.worker.pool", "svc.server.composition")
 
 log = Logger()
 
@@ -86,7 +78,7 @@ class Options(usage.Options):
         raise SystemExit(0)
 
     def parseOptions(self, options: Sequence[str] | None = None) -> None:
-        """Read a command line. A mistake is told on standard error, not on standard output as ``twistd`` does."""
+        """Read a command line. A mistake goes to standard error, not to standard output as ``twistd`` has it."""
         try:
             super().parseOptions(options)  # type: ignore[no-untyped-call] # Twisted's
         except usage.UsageError as error:
@@ -108,9 +100,13 @@ def makeService(options: Options) -> MultiService:
     reactor: Any = installed
     run_steadily(reactor)
     console = Console.of_process(options.parent)
+
+    def tell_admin_key(api_key: str) -> bool:
+        return console.say(f"API key for admin: {api_key}")
+
     try:
         settings = read_settings(options.given())
-        server = build(reactor, settings, None if console.is_daemon else _tell_admin_key(console))
+        server = build(reactor, settings, None if console.is_daemon else tell_admin_key)
     except Refusal as refusal:
         raise SystemExit(f"svc did not start: {reason_of(refusal)}") from None
     for variable in unknown_variables():
@@ -120,14 +116,10 @@ def makeService(options: Options) -> MultiService:
     return Launch(reactor, server, console, server_log=server_log)
 
 
-def _tell_admin_key(console: Console) -> Callable[[str], bool]:
-    return lambda api_key: console.say(f"API key for admin: {api_key}")
-
-
 def build(reactor: Any, settings: Settings, tell_admin_key: Callable[[str], bool] | None) -> ServerService:
     """Make a server. Nothing happens before it is started, but what is wrong with its settings alone is found here.
 
-    ``tell_admin_key`` is called with the API key of an account's admin when the account has been made, and tells whether
+    ``tell_admin_key`` is called with the API key of an account's admin when the account has been made, and returns whether
     somebody took notice; the key goes to a file otherwise, and from the first when it is ``None``.
 
     :raises ConfigurationInvalid: an endpoint or the data key isn't one, the data key is lacking, or more connections are
@@ -137,12 +129,12 @@ def build(reactor: Any, settings: Settings, tell_admin_key: Callable[[str], bool
     _check_open_files(settings)
     if settings.database_url is not None:
         import_module(_PARTS[-1])  # No database of ours starts meanwhile, and twistd may be about to change its root.
-    endpoints = [_endpoint(reactor, settings, "listen", text) for text in settings.listen]
-    metrics = settings.metrics_listen
-    metrics_endpoint = None if metrics is None else _endpoint(reactor, settings, "metrics_listen", metrics)
-
-    syslog = settings.audit_syslog
-    syslog_endpoint = None if syslog is None else _client_endpoint(reactor, settings, "audit_syslog", syslog)
+    endpoints = [_endpoint(reactor, settings, "listen", text, listening_endpoint) for text in settings.listen]
+    metrics, syslog = settings.metrics_listen, settings.audit_syslog
+    metrics_endpoint = (
+        None if metrics is None else _endpoint(reactor, settings, "metrics_listen", metrics, listening_endpoint)
+    )
+    syslog_endpoint = None if syslog is None else _endpoint(reactor, settings, "audit_syslog", syslog, client_endpoint)
 
     async def compose(server: MultiService) -> Sequence[str]:
         importing = Deferred.fromCoroutine(_import_parts(reactor))
@@ -186,17 +178,9 @@ async def administer(reactor: Any, settings: Settings, work: Callable[[Installat
         await services.stopService()
 
 
-def _client_endpoint(reactor: Any, settings: Settings, field: str, text: str) -> IStreamClientEndpoint:
+def _endpoint(reactor: Any, settings: Settings, field: str, text: str, make: Callable[[Any, str], T]) -> T:
     try:
-        return client_endpoint(reactor, text)
-    except Exception as error:  # as below
-        message = f"has an endpoint that can't be used, {text!r}: {error}"
-        raise ConfigurationInvalid(settings.key(field), message) from None
-
-
-def _endpoint(reactor: Any, settings: Settings, field: str, text: str) -> Endpoint:
-    try:
-        return listening_endpoint(reactor, text)
+        return make(reactor, text)
     except Exception as error:  # The types of endpoints are plugins, and raise what they like.
         message = f"has an endpoint that can't be used, {text!r}: {error}"
         raise ConfigurationInvalid(settings.key(field), message) from None

@@ -216,7 +216,7 @@ class Memory:
         return AccessFacts(caller in self.roles, owner is not None, owns, frozenset(given), holds, policy)
 
     def ownership(self, placed: Iterable[str]) -> Ownership:
-        """Whose all records are, and around which policies the ids ``placed`` are."""
+        """Return the owner of all records, and the policies around the ids ``placed``."""
         records = {resource: Seen(owner, policy) for resource, (owner, policy) in self.resources.items()}
         around = {}
         for name in placed:

@@ -1,4 +1,4 @@
-"""What is due, in memory: the fake of ``IExpirations`` (see ``memory``)."""
+"""Due expirations and rotations, in memory: the fake of ``IExpirations`` (see ``memory``)."""
 
 from __future__ import annotations
 

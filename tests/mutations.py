@@ -2,7 +2,7 @@
 
 ``tokens(count)`` yields tokens; a seed makes them the same in every run. Some are a good token with other octets, parts,
 spellings or signatures; some have another header or payload under the signature of the unchanged one; and some have been
-signed anew, with a right key, over a header or payload that is not what it should be. The last are the ones that only a
+signed again, with a right key, over a header or payload that is not what it should be. The last are the ones that only a
 strict reader refuses.
 
 The readers are this service (``svc.crypto`` and the checks of ``svc.authn.claims``), PyJWT and joserfc. Each gets the

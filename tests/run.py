@@ -48,7 +48,7 @@ def _run(runner: str, command: list[str], passed: str, skipped: str) -> Outcome:
 
 
 def _newest() -> bool:
-    """Tell whether no newer Python that is supported runs on this machine."""
+    """Return whether no newer Python that is supported runs on this machine."""
     newer = (f"python3.{minor}" for minor in range(sys.version_info.minor + 1, 14))
     # Some of those on the path are there only to say that they aren't.
     runs = (

@@ -37,7 +37,7 @@ class OptionsTests(SynchronousTestCase):
         return {field: value for field, value in options.given().items() if value not in (None, False)}
 
     def printed(self, *arguments: str) -> str:
-        """What is printed on standard output before the program exits with 0."""
+        """Return the text printed on standard output before the program exits with 0."""
         out = io.StringIO()
         with contextlib.redirect_stdout(out):
             self.assertEqual(self.assertRaises(SystemExit, Options().parseOptions, arguments).code, 0)
@@ -190,7 +190,7 @@ class BuildTests(SynchronousTestCase):
         self.assertIsInstance(self.build({"SERVICE_DATA_KEY": key}, database_url="dbname=svc"), ServerService)
 
     def test_data_key(self) -> None:
-        """What isn't a data key is refused before anything starts, and isn't repeated."""
+        """A text that isn't a data key is refused before anything starts, and isn't repeated."""
         for key in ("c2VjcmV0", new_data_key()[:-1], f" {new_data_key()}"):
             refusal = self.assertRaises(ConfigurationInvalid, self.build, {"SERVICE_DATA_KEY": key})
             self.assertEqual(refusal.key, "SERVICE_DATA_KEY")

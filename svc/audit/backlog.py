@@ -12,8 +12,7 @@ from zope.interface import Attribute, Interface
 class Backlog:
     """Records in order, each with its number, that a sink has been given and has not taken.
 
-    The sink looks at the oldest (:meth:`head`), and says what became of them (:meth:`taken`, :meth:`failed`,
-    :meth:`recovered`). ``changed`` is called then. ``trouble`` says why the sink takes nothing at present, if that is so.
+    ``changed`` is called when the sink reports on them. ``trouble`` says why it takes nothing at present, if that is so.
     """
 
     def __init__(self, changed: Callable[[], None]) -> None:
@@ -81,9 +80,9 @@ def first(records: Iterable[bytes], size: int) -> list[bytes]:
 
 
 class ISink(Interface):
-    """A destination of records. What is given to it last is taken last; nothing that it has taken is given to it again."""
+    """A destination of records. They are taken in the order in which they are given, and none is given again once taken."""
 
-    name = Attribute("""What the log calls it.""")
+    name = Attribute("""Its name in the log.""")
 
     async def open(backlog: Backlog) -> None:
         """Begin to take what the backlog has, now and later.
@@ -92,9 +91,9 @@ class ISink(Interface):
         """
 
     def take(records: Sequence[bytes]) -> int:
-        """Take at once as many of these as can be taken so, and return how many; called when the backlog is empty.
+        """Take what can be taken at once, calling nobody back, and return how many; called when the backlog is empty.
 
-        It calls nobody back, and fails with 0: the rest is given to the backlog, and what becomes of it is told there.
+        It fails with 0: the rest is given to the backlog, and reported there.
         """
 
     def wake() -> None:
@@ -103,7 +102,7 @@ class ISink(Interface):
     def ready() -> bool:
         """Return whether one more record would be taken, as far as that shows without one; called when the backlog is empty.
 
-        Where something else is at its place by now, that is opened.
+        Where something else is at the destination's place by now, that is opened.
         """
 
     def reopen() -> None:

@@ -1,7 +1,7 @@
-"""Events of values and tokens that end or change by themselves, in the audit: nobody asked for it, so no route records it.
+"""Audit events of values and tokens that end or change by themselves, recorded under the program's own name.
 
-The program acts here, under its own name. What changes the database is recorded in the transaction of the change too; while
-the journal takes no records nothing is rotated and nothing removed. Values end all the same, at their moment.
+What changes the database is recorded in the transaction of the change too; while the journal takes no records nothing is
+rotated and nothing removed. Values end all the same, at their moment.
 """
 
 from __future__ import annotations
@@ -16,8 +16,7 @@ from svc.model.expiration import IExpirationEvents
 from svc.model.host_factories import ExpiredToken
 from svc.model.names import ResourceName
 
-#: Who acts.
-_PROGRAM: Final = "svc"
+_ACTOR: Final = "svc"
 
 #: Reasons of failures.
 ROTATION_FAILED: Final = "rotation-failed"
@@ -29,8 +28,7 @@ class RecordedExpirations:
     """Records in the journal what ``inner`` is told."""
 
     def __init__(self, inner: IExpirationEvents, journal: IJournal) -> None:
-        self._inner = inner
-        self._journal = journal
+        self._inner, self._journal = inner, journal
         self._origin = journal.origin(None, "-", "-")
 
     def admit(self) -> None:
@@ -75,17 +73,16 @@ class RecordedExpirations:
 
 def _expiry(variable: ResourceName, why: str = "") -> Event:
     words = f"the value of {variable} expire{why}"
-    subject = (("resource", str(variable)),)
-    return Event("expiration", "expire", subject, f"saw {words}", f"have {words}", user=_PROGRAM)
+    return Event("expiration", "expire", (("resource", str(variable)),), f"saw {words}", f"have {words}", user=_ACTOR)
 
 
 def _rotation(variable: ResourceName, rotator: str, why: str = "") -> Event:
     words = f"{variable} by {rotator}{why}"
     subject = (("resource", str(variable)), ("rotator", rotator))
-    return Event("expiration", "rotate", subject, f"rotated {words}", f"rotate {words}", user=_PROGRAM)
+    return Event("expiration", "rotate", subject, f"rotated {words}", f"rotate {words}", user=_ACTOR)
 
 
 def _removal(token: ExpiredToken) -> Event:
     words = f"the expired token {token.name} of {token.factory}"
     subject = (("resource", str(token.factory)), ("token", token.name))
-    return Event("host-factory", "expire-token", subject, f"removed {words}", f"remove {words}", user=_PROGRAM)
+    return Event("host-factory", "expire-token", subject, f"removed {words}", f"remove {words}", user=_ACTOR)

@@ -1,27 +1,25 @@
 """Records as lines of a file, or of standard output, one after the other.
 
-Note [Whole lines]. When a disk is full a line can end in its middle. The rest of it follows when there is room again, and
-until then nothing else is written. Where the rest can't follow, since the process ended or the file was replaced, the line
-stays torn: a line that is found torn is ended before the next begins. So no two records ever share a line.
+Note [Whole lines]. On a full disk a line can end in its middle. Nothing else is written before the rest of it; where that
+can't follow, since the process ended or the file was replaced, the torn line is ended before the next. So no two records
+ever share a line.
 
-Note [A pipe that nobody reads]. Standard output may be a pipe, where the process's log goes, too. A pipe that is full stops
-the process that writes to it, and the log would stop the server for good. So records only take half of it: then there is
-room for the log, and a record is never begun for which there isn't.
+Note [A pipe that nobody reads]. Standard output may be a pipe, which the process's log shares. Writing the log to a full
+pipe would stop the server for good, so records only take half of it, and none is begun for which there is no room.
 
-Note [Seen without a record]. An idle server is to know that its next record will be taken, and writes none to find out. So
-it looks: is the file that it has open still the one at its place (otherwise what is there is opened, as by SIGHUP, so that
-a file that was deleted isn't written to for ever), is the disk writable, and has it room for the longest record? Does the
-pipe have a reader, and room? Where any of this is not so, the answer is found by a record.
+Note [Seen without a record]. An idle server is to know that its next record will be taken, and writes none to find out: it
+checks that the open file is still the one at its place (otherwise what is there is opened, as by SIGHUP), that the disk is
+writable and has room for the longest record; that the pipe has a reader, and room. Otherwise a record finds the answer.
 
-What is promised: a record that was taken has been handed to the operating system, in order and whole. It outlives the
-process, killed or not. It need not outlive the machine's power: a write is not followed by ``fsync``, which would cost more
-than all the rest of a request.
+A record that was taken has been handed to the operating system, in order and whole. It outlives the process, but not the
+machine's power: no ``fsync`` follows, which would cost more than all the rest of a request.
 """
 
 from __future__ import annotations
 
 import array
 import fcntl
+import itertools
 import os
 import select
 import stat
@@ -37,30 +35,21 @@ from svc.audit.backlog import Backlog, ISink, first
 from svc.audit.record import RECORD_LIMIT
 from svc.model.errors import StartRefused
 
-#: How many bytes are written at once, and by one turn of the reactor.
+#: How many bytes are written in one turn of the reactor, and how many times when the server stops: all of a backlog.
 PIECE: Final = 1024 * 1024
-
-#: How many of them are written at most when the server stops: all that a backlog can have.
 PIECES: Final = 16
 
 #: How long to wait before a write is tried again, in seconds: of a file that failed, and of a pipe that is full.
 RETRY: Final = 1.0
 SOON: Final = 0.02
 
-#: What is written at once where nobody can say how much there is room for: so much fits whenever anything does.
+#: Bytes that fit whenever anything does, where the room isn't known; and the capacity of a pipe that doesn't tell it.
 _LITTLE: Final = 4096
-
-#: The capacity of a pipe whose capacity can't be asked for.
 _PIPE: Final = 16 * 1024
-
-_MODE: Final = 0o600
-
-#: The room that a disk must have, in bytes, for one more record to be certain of it: as many as the longest one.
-_ROOM: Final = RECORD_LIMIT
 
 
 class _Lines:
-    """Writes lines to a descriptor, and keeps count of what of the oldest is written."""
+    """Lines written to a descriptor, and how much of the oldest is written."""
 
     def __init__(self, descriptor: int) -> None:
         self.descriptor = descriptor
@@ -87,17 +76,15 @@ class _Lines:
 
 
 class _Sink:
-    """The common part of the sinks that write to files and to standard output."""
+    """The common part of the sinks of this module."""
 
     def __init__(self, clock: IReactorTime, name: str) -> None:
-        self.name = name
-        self._clock = clock
+        self.name, self._clock = name, clock
         self._lines: _Lines | None = None
         self._backlog: Backlog | None = None
         self._again: IDelayedCall | None = None
 
     def take(self, records: Sequence[bytes]) -> int:
-        """See ``ISink``."""
         if self._lines is None or self._again is not None:
             return 0
         try:
@@ -107,16 +94,13 @@ class _Sink:
             return 0
 
     def wake(self) -> None:
-        """See ``ISink``."""
         if self._again is None:
             self._write()
 
     async def close(self) -> None:
-        """See ``ISink``."""
-        backlog = self._backlog
         for _ in range(PIECES):
             self._wait_no_more()
-            if backlog:
+            if self._backlog:
                 self._write()
         self._wait_no_more()
 
@@ -152,7 +136,7 @@ class _Sink:
     def _opened(self) -> _Lines:
         raise NotImplementedError
 
-    def _fitting(self, lines: _Lines, records: list[bytes]) -> list[bytes]:  # noqa: ARG002 - a file takes what it gets
+    def _fitting(self, lines: _Lines, records: list[bytes]) -> list[bytes]:  # noqa: ARG002 - a file takes all
         """Return the first of the records, as far as they can be written now without waiting."""
         return records
 
@@ -202,7 +186,7 @@ class FileSink(_Sink):
         """Return the file, which may have to be opened again first; a torn line at its end is ended then."""
         if self._lines is None:
             flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NONBLOCK
-            descriptor = os.open(self._path, flags, _MODE)
+            descriptor = os.open(self._path, flags, 0o600)
             try:
                 _end_line(descriptor)
             except OSError:
@@ -228,9 +212,8 @@ class StandardOutputSink(_Sink):
         try:
             mode = os.fstat(self._descriptor).st_mode
         except OSError as error:
-            raise StartRefused(
-                f"there is no standard output for audit records ({error.strerror}): set --audit-file"
-            ) from None
+            why = f"there is no standard output for audit records ({error.strerror}): set --audit-file"
+            raise StartRefused(why) from None
         if stat.S_ISFIFO(mode):
             self._half = _capacity(self._descriptor) // 2
         elif not stat.S_ISREG(mode):
@@ -241,7 +224,7 @@ class StandardOutputSink(_Sink):
         """See ``ISink``, and Note [Seen without a record]."""
         try:
             if self._half is not None:
-                # Of a pipe without a reader something is told, though nothing is asked for.
+                # A pipe without a reader shows up, though no event is asked for.
                 pipe = select.poll()
                 pipe.register(self._descriptor, 0)
                 return not pipe.poll(0) and self._half - _unread(self._descriptor) > RECORD_LIMIT
@@ -270,29 +253,23 @@ class StandardOutputSink(_Sink):
 
 def _within(records: list[bytes], room: int) -> list[bytes]:
     """Return the first of the records, as far as there is room for them."""
-    fitting: list[bytes] = []
-    for record in records:
-        room -= len(record) + 1
-        if room < 0:
-            break
-        fitting.append(record)
-    return fitting
+    ends = itertools.accumulate(len(record) + 1 for record in records)
+    return [record for record, end in zip(records, ends, strict=True) if end <= room]
 
 
 def _has_room(descriptor: int) -> bool:
-    """Return whether a file can grow by ``_ROOM`` bytes, by what its disk says of itself; some say nothing."""
+    """Return whether a file can grow by the longest record, by what its disk says of itself; some say nothing."""
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         return True
     disk = os.fstatvfs(descriptor)
-    if disk.f_flag & os.ST_RDONLY:
-        return False
-    return disk.f_blocks == 0 or disk.f_bavail * disk.f_frsize >= _ROOM
+    writable = not disk.f_flag & os.ST_RDONLY
+    return writable and (disk.f_blocks == 0 or disk.f_bavail * disk.f_frsize >= RECORD_LIMIT)
 
 
 def _end_line(descriptor: int) -> None:
     """Note [Whole lines]."""
-    size = os.fstat(descriptor).st_size
-    if stat.S_ISREG(os.fstat(descriptor).st_mode) and size and os.pread(descriptor, 1, size - 1) != b"\n":
+    status = os.fstat(descriptor)
+    if stat.S_ISREG(status.st_mode) and status.st_size and os.pread(descriptor, 1, status.st_size - 1) != b"\n":
         os.write(descriptor, b"\n")
 
 

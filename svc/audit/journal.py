@@ -1,18 +1,17 @@
 """The journal: it takes every event of the server, gives it to the sinks, and says when they all have it.
 
-Note [No waiting for a file]. Records are given to the sinks at once. A file or a pipe takes them with one system call, and
-then the request goes on: to gather what a turn of the reactor records would save calls, and cost more than they do. Only
-what a sink has not taken at once goes into its backlog. Where it takes its time, as a connection does, the request waits.
+Note [No waiting for a file]. Records are given to the sinks at once: a file or a pipe takes them with one system call, which
+costs less than gathering those of a turn of the reactor. What a sink has not taken goes into its backlog; where it takes its
+time, as a connection does, the request waits.
 
-Note [When a sink fails]. What a sink hasn't taken is kept, up to ``MOST`` records or ``MOST_BYTES``; it goes on when the
-sink does. As long as a sink takes nothing, requests that must be audited are refused (``--audit-failure refuse``), so that
-nothing secret leaves without its record. Or they are answered (``continue``), and records that there is no more room for are
-lost: they are counted, and the log says how many. A sink that takes no record within ``PATIENCE`` counts as one that fails.
+Note [When a sink fails]. What a sink hasn't taken is kept, up to ``MOST`` records or ``MOST_BYTES``. As long as it takes
+nothing, requests that must be audited are refused (``--audit-failure refuse``), so that nothing secret leaves without its
+record; or they are answered (``continue``), and records beyond that room are lost: they are counted, and the log says how
+many. A sink that takes no record within ``PATIENCE`` counts as one that fails.
 
-Note [Checks]. Health checks the journal each round. A sink says whether it would take one more record by what it sees
-without one; where it sees that it may not, a record is given to it, and that decides. Otherwise a check is recorded when it
-finds what the one before did not, and once in ``RECORDED`` seconds: so a quiet server's audit is quiet, and yet it is known
-that it could have spoken.
+Note [Checks]. Health checks the journal each round. Where a sink doubts that it would take one more record, one is given to
+it, and that decides. Otherwise a check is recorded when it finds what the one before did not, and once in ``RECORDED``
+seconds: so a quiet server's audit is quiet, and yet it is known that it could have spoken.
 """
 
 from __future__ import annotations
@@ -39,16 +38,11 @@ from svc.model.names import RoleName
 MOST: Final = 10_000
 MOST_BYTES: Final = 8 * 1024 * 1024
 
-#: How long a sink may take over a record, in seconds, before requests stop waiting for it.
+#: Seconds that a sink may take over a record before requests stop waiting for it; between two messages in the log about lost
+#: records; and between two records of checks that find all well.
 PATIENCE: Final = 5.0
-
-#: The least time between two messages in the log about records that are lost, in seconds.
 REPORTS: Final = 60.0
-
-#: How often a check is recorded that finds all well, as the one before did, in seconds.
 RECORDED: Final = 3600.0
-
-_UNAVAILABLE: Final = "unavailable"
 
 _log = Logger()
 
@@ -93,11 +87,8 @@ class Journal(Service):
         refuses: bool,
         count_lost: Callable[[int], object] | None = None,
     ) -> None:
-        self._server = server
-        self._clock = clock
-        self._records = Records(server, wall)
-        self._refuses = refuses
-        self._count_lost = count_lost
+        self._server, self._clock, self._records = server, clock, Records(server, wall)
+        self._refuses, self._count_lost = refuses, count_lost
         self._lines = [_Line(sink, Backlog(self._changed)) for sink in sinks]
         self._last = 0
         #: What the last check that was recorded found, and when that was.
@@ -118,7 +109,7 @@ class Journal(Service):
 
     def reopen(self) -> None:
         """Have every sink open its destination again, as after its file was moved away."""
-        _log.info("Audit files are opened anew")
+        _log.info("Audit files are opened again")
         for line in self._lines:
             line.sink.reopen()
 
@@ -176,24 +167,21 @@ class Journal(Service):
             if self._well is not False:
                 self._note(False)
                 # Nobody waits for it: a sink that works has it now, one that doesn't when it works again.
-                self._hand_over(self._checked(Outcome(_UNAVAILABLE)))
+                self._hand_over(self._checked(Outcome("unavailable")))
                 self._wake()
             raise
 
     async def _tried(self) -> None:
+        due = not self._well or self._clock.seconds() - self._noted >= RECORDED
         if self.trouble is None and self._safe < self._last:
             # Like that of a check that was given up: to have been written is not to have been taken.
             await self._settled(self._last)
-        elif self.trouble is None and (self._is_due() or not self._seems_ready()):
+        elif self.trouble is None and (due or not self._seems_ready()):
             await self._taken(self._checked(Outcome()))
             if self.trouble is None:
                 self._note(True)
         if (why := self.trouble) is not None:
             raise AuditUnavailable(why)
-
-    def _is_due(self) -> bool:
-        """Return whether a check that finds all well is to be recorded."""
-        return not self._well or self._clock.seconds() - self._noted >= RECORDED
 
     def _seems_ready(self) -> bool:
         ready = [line.sink.ready() for line in self._lines]  # each is asked: one may find that its file was moved away
@@ -210,9 +198,8 @@ class Journal(Service):
         if not self.running:
             raise AuditUnavailable("the server stops")
         last = self._hand_over(records)
-        if self._safe >= last:
-            return
-        self._wake()
+        if self._safe < last:
+            self._wake()
         if self._safe >= last:
             return
         if any(line.backlog.trouble is not None for line in self._lines):
@@ -220,18 +207,13 @@ class Journal(Service):
         elif self._refuses or self.trouble is None:
             await self._settled(last)
 
-    def _hand_over(self, records: Sequence[bytes]) -> int:
-        """Give the next records to the sinks, and return the number of the last."""
-        self._last += len(records)
-        self._give(records, self._last)
-        return self._last
-
     def _wake(self) -> None:
         for line in self._lines:
             line.sink.wake()
 
-    def _give(self, records: Sequence[bytes], last: int) -> None:
-        """Give records up to this number to the sinks, and what these don't take at once to their backlogs."""
+    def _hand_over(self, records: Sequence[bytes]) -> int:
+        """Give the next records to the sinks, or to the backlogs of these; return the number of the last."""
+        self._last = last = self._last + len(records)
         lost = 0
         for line in self._lines:
             backlog, taken = line.backlog, 0
@@ -247,6 +229,7 @@ class Journal(Service):
             backlog.add([*enumerate(records[taken:], last - len(records) + taken + 1)])
         if lost:
             self._lose(lost)
+        return last
 
     @property
     def _safe(self) -> int:
@@ -286,8 +269,7 @@ class Journal(Service):
         self._watch = None
         if not self._waiting:
             return
-        due = self._waiting[0].since + PATIENCE - self._clock.seconds()
-        if due > 0:
+        if (due := self._waiting[0].since + PATIENCE - self._clock.seconds()) > 0:
             self._watch = self._clock.callLater(due, self._look)
             return
         for line in self._lines:

@@ -4,8 +4,8 @@
 
     <86>1 2026-11-22T09:30:00.125Z host svc 4f1d fetch [auth@43868 user="acme:host:web"][subject@43868 …]… acme:host:web …
 
-Whatever stands in it from outside is made visible first (``audit.printable``): nothing can end a line, or look like the end
-of a value. So each record is one line, and a parser of the RFC reads back exactly what was written.
+What stands in it from outside is made visible first: nothing can end a line, or look like the end of a value. So each record
+is one line, and a parser of the RFC reads back exactly what was written.
 """
 
 from __future__ import annotations
@@ -20,39 +20,34 @@ from svc.model.clocks import WallClock
 from svc.model.events import OUTCOME_UNKNOWN, WARNING, AuditContext, Event, Outcome, Server, Subject
 from svc.model.text import printable
 
-#: The longest value of a parameter, and the longest message, in bytes before they are escaped; what is longer is cut, and
-#: ends with "…".
+#: Bytes of a parameter's value, and of a message, before they are escaped; what is longer is cut, and ends with "…".
 VALUE_LIMIT: Final = 1200
 MESSAGE_LIMIT: Final = 2400
 
-#: No record has more bytes: where it would, its values are cut to ``SHORT``.
+#: Bytes of a record, whose values are cut to ``SHORT`` where it would have more, and of its header up to the request's id.
 RECORD_LIMIT: Final = 16 * 1024
 SHORT: Final = 240
-
-#: The number under which the ids of structured data are registered (AUD-11).
-ENTERPRISE: Final = "43868"
-
-#: Who acts where the role of a login doesn't exist, and where there was no login (AUD-11).
-NOT_FOUND: Final = "not-found"
-
-#: What is known to need no escape: most values.
-_PLAIN: Final = re.compile(r"[ !#-\[^-~]*")
-
-_ESCAPED: Final = re.compile(r'["\\\]]')
-
-#: What a field of the header may not hold (RFC 5424, 6: PRINTUSASCII).
-_NO_FIELD: Final = re.compile(r"[^!-~]")
-
-#: No header has more bytes, up to the id of the request.
 HEADER_LIMIT: Final = 512
 
-#: How many records are remembered as they are written, without their headers, and the longest of them in bytes: the same
-#: callers do the same things.
+#: The number under which the ids of structured data are registered, and the actor where the role of a login doesn't exist
+#: (AUD-11).
+ENTERPRISE: Final = "43868"
+NOT_FOUND: Final = "not-found"
+
+#: Values that need no escape, as most; characters that need one; those that no header has (RFC 5424, 6: PRINTUSASCII).
+_PLAIN: Final = re.compile(r"[ !#-\[^-~]*")
+_ESCAPED: Final = re.compile(r'["\\\]]')
+_NO_FIELD: Final = re.compile(r"[^!-~]")
+
+#: How many records are remembered without their headers, and the longest of these in bytes: callers repeat themselves.
 _REMEMBERED: Final = 1024
 _USUAL: Final = 1024
 
-#: What begins a message that has more than ASCII (RFC 5424, 6.4).
+#: The beginning of a message that has more than ASCII (RFC 5424, 6.4).
 _BOM: Final = "\ufeff"
+
+#: An event, its user, the client's address, and the reason of a failure: what a record is remembered by.
+_Key = tuple[Event, str | None, str, str | None]
 
 
 def visible(text: str, limit: int) -> str:
@@ -136,7 +131,7 @@ class Records:
         self._second = -1
         self._date = ""
         #: The priority of a record, and what follows its header.
-        self._remembered: dict[tuple[Event, str | None, str, str | None], tuple[bytes, bytes]] = {}
+        self._remembered: dict[_Key, tuple[bytes, bytes]] = {}
 
     def written(self, origin: AuditContext, events: Sequence[Event], outcome: Outcome) -> list[bytes]:
         """Return the lines of events, without their ends."""
@@ -154,9 +149,7 @@ class Records:
             lines.append(priority + header + told)
         return lines
 
-    def _remember(
-        self, key: tuple[Event, str | None, str, str | None], origin: AuditContext, outcome: Outcome
-    ) -> tuple[bytes, bytes]:
+    def _remember(self, key: _Key, origin: AuditContext, outcome: Outcome) -> tuple[bytes, bytes]:
         event = key[0]
         severity = event.severity if outcome.reason is None else WARNING
         told = _told(origin, event, outcome, VALUE_LIMIT)

@@ -1,12 +1,10 @@
-"""The log of refused authentications and logins, for operators: what was attempted, by whom, and the outcome.
-
-The wrappers here provide the interface of what they enclose. The client never learns what they log.
-"""
+"""The log of refused authentications and logins, and of expirations, for operators; clients never learn what it says."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+import attrs
 from twisted.logger import Logger
 from zope.interface import implementer
 
@@ -21,15 +19,15 @@ _log = Logger()
 
 
 @implementer(IAuthenticator)
+@attrs.frozen
 class LoggedAuthenticator:
     """Logs each refusal of ``inner``. ``name`` is that of the authenticator: ``authn-jwt``, for example."""
 
-    def __init__(self, inner: IAuthenticator, name: str) -> None:
-        self._inner = inner
-        self._name = name
+    _inner: IAuthenticator
+    _name: str
 
     async def authenticate(self, request: LoginRequest) -> Admitted | Refused:
-        """Let ``inner`` decide."""
+        """See ``IAuthenticator``."""
         decision = await self._inner.authenticate(request)
         if isinstance(decision, Refused):
             _log_refusal(self._name, request, decision)
@@ -37,15 +35,15 @@ class LoggedAuthenticator:
 
 
 @implementer(ILogin)
+@attrs.frozen
 class LoggedLogin:
     """Logs each refusal of ``inner``. ``name`` is that of the authenticator: ``authn``, for example."""
 
-    def __init__(self, inner: ILogin, name: str) -> None:
-        self._inner = inner
-        self._name = name
+    _inner: ILogin
+    _name: str
 
     async def api_key(self, request: LoginRequest) -> bytes | Refused:
-        """Let ``inner`` decide."""
+        """See ``ILogin``."""
         decision = await self._inner.api_key(request)
         if isinstance(decision, Refused):
             _log_refusal(self._name, request, decision)
@@ -57,18 +55,10 @@ def _log_refusal(name: str, request: LoginRequest, refused: Refused) -> None:
     service, client_ip = printable(request.service_id or "-"), printable(request.client_ip)
     detail, reason = printable(refused.detail), refused.reason.value
     # The sentence is put together here: a refusal may not cost more than a success, and the logger takes its time per field.
-    _log.info(
-        "{sentence}",
-        sentence=f"{name} refused {role}, account {account}, service {service}, from {client_ip}: {reason} ({detail})",
-        repeats_as=f"{name} {reason}",
-        authenticator=name,
-        reason=reason,
-        detail=detail,
-        role=role,
-        account=account,
-        service=service,
-        client_ip=client_ip,
-    )
+    sentence = f"{name} refused {role}, account {account}, service {service}, from {client_ip}: {reason} ({detail})"
+    who = {"role": role, "account": account, "service": service, "client_ip": client_ip}
+    why = {"repeats_as": f"{name} {reason}", "authenticator": name, "reason": reason, "detail": detail}
+    _log.info("{sentence}", sentence=sentence, **who, **why)
 
 
 @implementer(IExpirationEvents)
@@ -79,10 +69,10 @@ class LoggedExpirations:
         """Return: the log takes everything."""
 
     def rotation(self, variable: ResourceName, rotator: str) -> EventBatch | None:
-        """The log needs no transaction."""
+        """Return nothing: the log needs no transaction."""
 
     def removal(self, tokens: Sequence[ExpiredToken]) -> EventBatch | None:
-        """The log needs no transaction."""
+        """Return nothing: the log needs no transaction."""
 
     async def expired(self, variable: ResourceName, at: float) -> None:
         """Log that a value ended."""
@@ -90,21 +80,13 @@ class LoggedExpirations:
 
     async def rotated(self, variable: ResourceName, rotator: str, version: int) -> None:
         """Log that a new value is in force."""
-        _log.info(
-            "{rotator} rotated {variable} to version {version}",
-            rotator=rotator,
-            variable=printable(str(variable)),
-            version=version,
-        )
+        sentence, shown = "{rotator} rotated {variable} to version {version}", printable(str(variable))
+        _log.info(sentence, rotator=rotator, variable=shown, version=version)
 
     async def failed(self, variable: ResourceName, rotator: str | None, why: str) -> None:
         """Log that a rotation failed."""
-        _log.warn(
-            "{rotator} did not rotate {variable}: {why}",
-            rotator=printable(rotator or "-"),
-            variable=printable(str(variable)),
-            why=printable(why),
-        )
+        shown, by = printable(str(variable)), printable(rotator or "-")
+        _log.warn("{rotator} did not rotate {variable}: {why}", rotator=by, variable=shown, why=printable(why))
 
     async def removed(self, tokens: Sequence[ExpiredToken]) -> None:
         """Log that tokens of host factories were removed."""

@@ -22,10 +22,7 @@ _log = Logger()
 
 
 class Retention(Service):
-    """Removes events that are older than ``age``, in seconds. A standby has nothing to remove, and isn't asked to.
-
-    ``demand_primary`` returns when this server may write, and raises ``StoreReadOnly``.
-    """
+    """Removes events that are older than ``age``, in seconds, unless ``demand_primary`` raises ``StoreReadOnly``."""
 
     name = "retention"
 
@@ -37,10 +34,7 @@ class Retention(Service):
         age: float,
         demand_primary: Callable[[], Awaitable[None]],
     ) -> None:
-        self._wall = wall
-        self._events = events
-        self._age = age
-        self._demand_primary = demand_primary
+        self._wall, self._events, self._age, self._demand_primary = wall, events, age, demand_primary
         self._loop = LoopingCall(lambda: Deferred.fromCoroutine(self._purge()))
         self._loop.clock = clock
 

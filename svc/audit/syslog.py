@@ -1,8 +1,7 @@
 """Records as messages of syslog over a connection, each after its length (RFC 6587, 3.4.1: octet counting).
 
-What is promised: a record that was taken has been handed to the connection, and nothing is left of it in this process. The
-protocol has no answers: what the network or the receiver loses when a connection breaks, is lost. What was not handed over
-yet is sent again over the next connection.
+A record that was taken has been handed to the connection, and nothing is left of it in this process. The protocol has no
+answers: what the network or the receiver loses is lost. What was not handed over yet goes to the next connection.
 """
 
 from __future__ import annotations
@@ -26,10 +25,9 @@ from svc.audit.backlog import Backlog, ISink
 #: How many bytes are handed to a connection at once.
 PIECE: Final = 64 * 1024
 
-#: How long the start waits for the first connection, and the stop for the last records, in seconds.
+#: Seconds for which the start waits for the first connection, and the stop for the last records; and the longest pause
+#: before another attempt to connect, of which the first is one second.
 PATIENCE: Final = 5.0
-
-#: The longest pause before another attempt to connect, in seconds; the first is one second.
 PAUSE: Final = 30.0
 
 #: After how many seconds of silence the other end is asked whether it is there, how long after that again, and how often.
@@ -56,14 +54,12 @@ class _Outlet(Protocol):
         self._count = 0
 
     def connectionMade(self) -> None:
-        """Begin."""
         if ITCPTransport.providedBy(self.transport):
             _ask_when_idle(self.transport)
         self._sink.connected(self)
 
     def connectionLost(self, reason: Failure = Failure(ConnectionError())) -> None:  # noqa: B008 - Twisted's
-        """End; what was not handed over is still in the backlog."""
-        self._count = 0
+        self._count = 0  # what was not handed over is still in the backlog
         self._sink.disconnected(self, reason.getErrorMessage())
 
     @property
@@ -85,16 +81,13 @@ class _Outlet(Protocol):
         if not self._handed:
             self._handed = True
             return
-        self._leave()
-
-    def stopProducing(self) -> None:  # noqa: N802 - the name is Twisted's
-        """Do nothing: ``connectionLost`` follows."""
-
-    def _leave(self) -> None:
         IConsumer(self.transport).unregisterProducer()
         count, self._count = self._count, 0
         if count:
             self._sink.sent(count)
+
+    def stopProducing(self) -> None:  # noqa: N802 - the name is Twisted's
+        """Do nothing: ``connectionLost`` follows."""
 
 
 @implementer(ISink)
@@ -150,7 +143,7 @@ class SyslogSink:
         await maybeDeferred(self._service.stopService)
 
     def connected(self, outlet: _Outlet) -> None:
-        """Note that there is a connection."""
+        """Use a new connection."""
         self._outlet = outlet
         if self._backlog is not None and self._backlog.trouble is not None:
             self._backlog.recovered()

@@ -1,15 +1,13 @@
 """Authenticated messages in which the servers of a cluster tell each other what their databases are.
 
-Note [Sealed by the data key]. A server that says that it has a newer primary makes another one refuse writes. So what is
-said counts only with a code (HMAC-SHA-256) under a key that is derived from the data key, which all servers of a cluster
-share and nobody else has: neither somebody between the two, nor the holder of a certificate, can keep a server from writing.
-The code covers the random challenge of the question, so that nothing old can be told again, and no clock has to be right.
-The question has a code too: strangers have no database asked, and learn nothing. Questions and answers begin with different
-words, so that neither can pass for the other.
+Note [Sealed by the data key]. A server that says that it has a newer primary makes another one refuse writes. So a message
+counts only with a code (HMAC-SHA-256) under a key that is derived from the data key, which all servers of a cluster share
+and nobody else has, no holder of a certificate either. The code covers the random challenge of the question, so that nothing
+old can be told again, and no clock has to be right. The question has a code too: strangers have no database asked, and learn
+nothing. Questions and answers begin with different words, so that neither can pass for the other.
 
 Note [Led back]. A server that got its own answer would take a rival's database for its own, and the rival for gone. So no
-server answers what it has asked itself: a question that came back, by somebody between the two or by an address that leads
-here now, has no answer.
+server answers a question of its own, led back by somebody between the two or by an address that leads here now.
 """
 
 from __future__ import annotations
@@ -26,15 +24,12 @@ from svc.model.query_results import DatabaseIdentity
 
 #: Bytes of a challenge, which stands in questions as hexadecimal digits.
 CHALLENGE_BYTES: Final = 16
+_CHALLENGE: Final = re.compile(f"[0-9a-f]{{{2 * CHALLENGE_BYTES}}}", re.ASCII)
 
 #: How many of its own questions a server knows again; each is answered, or given up, within seconds.
 KNOWN: Final = 1000
 
 _PURPOSE: Final = b"svc: what servers of a cluster tell each other"
-_CHALLENGE: Final = re.compile(f"[0-9a-f]{{{2 * CHALLENGE_BYTES}}}", re.ASCII)
-
-#: No number of PostgreSQL's is larger.
-_LIMIT: Final = 1 << 64
 
 
 class PeerClaims:
@@ -67,16 +62,14 @@ class PeerClaims:
         }
 
     def read(self, challenge: str, body: bytes) -> DatabaseIdentity | None:
-        """Return what an answer to this challenge says; ``None`` when no server of the cluster gave it."""
+        """Return the database of an answer to this challenge; ``None`` when no server of the cluster gave it."""
         try:
             document = json.loads(body)
         except (ValueError, RecursionError):
             return None
-        if not isinstance(document, dict):
-            return None
-        identity = _identity(document)
-        code = document.get("code")
-        if identity is None or not isinstance(code, str) or not _same(code, self._code("answer", challenge, identity)):
+        identity = _identity(document) if isinstance(document, dict) else None
+        code = document.get("code") if identity is not None else None
+        if not isinstance(code, str) or not _same(code, self._code("answer", challenge, identity)):
             return None
         return identity
 
@@ -97,7 +90,8 @@ def _identity(document: Mapping[str, Any]) -> DatabaseIdentity | None:
 
 
 def _number(value: object) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < _LIMIT else None
+    """Return a number that PostgreSQL may have."""
+    return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1 << 64 else None
 
 
 def _same(one: str, other: str) -> bool:

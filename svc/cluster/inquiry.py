@@ -19,46 +19,34 @@ from svc.model.query_results import ClusterMember, DatabaseIdentity
 from svc.net.outgoing import HttpAnswer, Unanswered, get
 from svc.net.trust import Trust
 
-#: Seconds for everything from the look-up of the name to the last byte (HEALTH-19).
+#: Seconds from the look-up of the name to the last byte of an answer, and most of its bytes, headers included (HEALTH-19).
 DEADLINE: Final = 5.0
-
-#: Most bytes that are read of an answer, its headers included (HEALTH-19).
 ANSWER_LIMIT: Final = 64 * 1024
 
-#: Seconds in which a server tells of its database: the first writes wait for that, and the first round of expiration, which
-#: has two until it counts as failed.
+#: Seconds for a database's identity: the first writes wait for it, and the first round of expiration, which has two.
 CLAIM_DEADLINE: Final = 1.5
-
-_HEALTH: Final = "/health"
-_DATABASE: Final = "/cluster/database"
-_OK: Final = 200
 
 
 class Inquiry:
-    """Questions to one member, which may be asked again and again.
-
-    ``trust`` returns whose certificates are trusted at that moment; without it they are those of the platform's authorities.
-    """
+    """Questions to one member; ``trust`` returns the trust in force, by default that in the platform's authorities."""
 
     def __init__(self, reactor: Any, member: ClusterMember, trust: Callable[[], Trust] = Trust) -> None:
         address = urlsplit(member.url)
         host = address.hostname
         assert host is not None
-        self._reactor = reactor
-        self._url = member.url
+        self._reactor, self._url = reactor, member.url
         secure = address.scheme == "https"
-        endpoint: IStreamClientEndpoint = HostnameEndpoint(
-            reactor, host, address.port or (443 if secure else 80), timeout=DEADLINE
-        )
+        port = address.port or (443 if secure else 80)
+        endpoint: IStreamClientEndpoint = HostnameEndpoint(reactor, host, port, timeout=DEADLINE)
         # Made for each question, since what TLS holds belongs to one connection.
         self._endpoint: Callable[[], IStreamClientEndpoint] = lambda: (
             wrapClientTLS(trust().client(host), endpoint) if secure else endpoint
         )
 
     async def ask(self) -> ProbeReply:
-        """Ask for its health. Whatever goes wrong is in the reply; nothing is raised."""
+        """Ask for its health. A failure is in the reply; nothing is raised."""
         try:
-            answer = await self._get(_HEALTH, DEADLINE)
+            answer = await self._get("/health", DEADLINE)
         except Unanswered as error:
             return ProbeReply(fault=UNREACHABLE, why=error.why)
         except (ConnectError, DNSLookupError) as error:
@@ -66,13 +54,13 @@ class Inquiry:
         return read_reply(answer.status, answer.body)
 
     async def database(self, claims: PeerClaims) -> DatabaseIdentity | None:
-        """Ask what its database is now; ``None`` when no answer comes in time that proves to know the data key."""
+        """Ask for the identity of its database; ``None`` when no answer comes in time that proves to know the data key."""
         challenge, code = claims.question()
         try:
-            answer = await self._get(f"{_DATABASE}?challenge={challenge}&code={code}", CLAIM_DEADLINE)
+            answer = await self._get(f"/cluster/database?challenge={challenge}&code={code}", CLAIM_DEADLINE)
         except (Unanswered, ConnectError, DNSLookupError):
             return None  # Its health tells why.
-        return claims.read(challenge, answer.body) if answer.status == _OK else None
+        return claims.read(challenge, answer.body) if answer.status == 200 else None
 
     def _get(self, path: str, deadline: float) -> Deferred[HttpAnswer]:
         try:

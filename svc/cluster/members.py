@@ -2,10 +2,10 @@
 
 Note [No amplifier]. Anyone may ask this server about another, without a login. So each member is asked once at a time,
 however many wait for the answer, and an answer is good for a second: nobody can make this server send a member more than one
-question a second. Who leaves takes nothing but his own wait away. Only members that the settings list are ever asked.
+question a second. A client that leaves ends its own wait alone. Only members that the settings list are ever asked.
 
 Note [Last known]. A look at the whole cluster doesn't wait for a member that hangs, if there is an answer of a moment ago:
-that is shown with its age, and what comes of the question at the next look.
+that is shown with its age, and the new one at the next look.
 """
 
 from __future__ import annotations
@@ -24,10 +24,9 @@ from twisted.python.failure import Failure
 from svc.cluster.reports import UNREACHABLE, MemberHealth, ProbeReply, member_health
 from svc.model.clocks import WallClock
 
-#: For how many seconds an answer is as good as a new one.
+#: For how many seconds an answer is as good as a new one, for how many it may stand in for one that doesn't come, and how
+#: long that is waited for then.
 FRESH: Final = 1.0
-
-#: For how many seconds an answer may stand in for one that doesn't come, and how long that is waited for then.
 MEMORY: Final = 60.0
 PATIENCE: Final = 1.0
 
@@ -44,16 +43,10 @@ class _KnownReport:
 
     @property
     def state(self) -> object:
-        """Return what counts as the state: not where the database's log stands."""
-        document = self.reply.document
-        database = document.get("database")
-        return (
-            self.reply.fault,
-            self.reply.ok,
-            document.get("services"),
-            document.get("cluster"),
-            database.get("ok") if isinstance(database, dict) else None,
-        )
+        """Return all that counts as the state: not the position of the database's log."""
+        document, database = self.reply.document, self.reply.document.get("database")
+        database_ok = database.get("ok") if isinstance(database, dict) else None
+        return self.reply.fault, self.reply.ok, document.get("services"), document.get("cluster"), database_ok
 
 
 class _Member:
@@ -61,9 +54,7 @@ class _Member:
 
     def __init__(self, clock: IReactorTime, wall: WallClock, name: str, ask: Callable[[], Awaitable[ProbeReply]]) -> None:
         self.name = name
-        self._clock = clock
-        self._wall = wall
-        self._ask = ask
+        self._clock, self._wall, self._ask = clock, wall, ask
         self._known: _KnownReport | None = None
         self._waiters: list[Deferred[None]] | None = None
 
@@ -80,7 +71,6 @@ class _Member:
         return known
 
     async def answer(self) -> ProbeReply:
-        """Return a fresh answer."""
         await self.inform()
         assert self._known is not None
         return self._known.reply
@@ -95,7 +85,6 @@ class _Member:
             await informed
 
     def health(self) -> MemberHealth:
-        """Return what is known now; something must be."""
         assert self._known is not None
         known, age = self._known, max(0.0, self._age())
         if known.reply.fault:
@@ -114,16 +103,16 @@ class _Member:
         if isinstance(result, Failure):
             _log.failure("Asking the server {name} for its health met a bug", result, name=self.name)
             result = ProbeReply(fault=UNREACHABLE, why="an error of this program, which its log tells")
-        before = self._known
-        fresh = _KnownReport(result, self._clock.seconds(), None)
+        before, fresh = self._known, _KnownReport(result, self._clock.seconds(), None)
         if before is not None:
             changed = before.changed if before.state == fresh.state else self._wall.seconds()
             fresh = attrs.evolve(fresh, changed=changed)
         self._known = fresh
         # Only a change is news.
-        if result.fault and (before is None or before.reply.fault != result.fault):
+        fault = "" if before is None else before.reply.fault
+        if result.fault and result.fault != fault:
             _log.warn("The server {name} gives no health report: {why}", name=self.name, why=result.why)
-        elif not result.fault and before is not None and before.reply.fault:
+        elif fault and not result.fault:
             _log.info("The server {name} gives health reports again", name=self.name)
         waiters, self._waiters = self._waiters or [], None
         for waiter in waiters:

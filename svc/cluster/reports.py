@@ -1,4 +1,4 @@
-"""Health reports of other servers, read strictly: what came, and whether it is a report at all.
+"""Health reports of other servers, read strictly.
 
 Note [Strict reports]. A report is a JSON object whose ``ok`` is a boolean that fits the status: true with 200, false with
 502 (HEALTH-19). Text that two readers could understand differently is none: members that stand there twice, ``NaN``,
@@ -19,21 +19,19 @@ from svc.model.strict_json import Malformed, json_value
 UNREACHABLE: Final = "unreachable"
 INVALID: Final = "invalid"
 
-#: What a report says by the status that it comes with (Note [Strict reports]).
+#: The ``ok`` of a report by its status (Note [Strict reports]).
 _STATUSES: Final = {200: True, 502: False}
 
-#: Services of one report that are shown, and the longest name or word of one, in characters.
+#: Services of one report that are shown, and characters of the name or word of one.
 _SERVICES_LIMIT: Final = 32
 _WORD_LIMIT: Final = 32
 
 
 @attrs.frozen
 class ProbeReply:
-    """The result of asking a server for its health.
+    """The result of asking a server for its health: whether it is ``ok``, and the report as it was sent and as it was read.
 
-    ``ok``: whether it says that it is well. ``fault`` is empty when a report came, and otherwise the word that says why none
-    did; then ``why`` tells operators more.
-    ``body`` is the report as it was sent, ``document`` what it says.
+    ``fault`` is empty when a report came, and otherwise the word for its absence, which ``why`` explains to operators.
     """
 
     ok: bool = False
@@ -62,8 +60,7 @@ class MemberHealth:
 
     ``word`` is ``ok``, ``failed``, or a fault of :class:`ProbeReply`. ``role`` is ``primary``, ``follower``, or empty when
     the server doesn't tell; ``primaries`` is ``ok``, ``two`` when there is another primary beside its own, ``unknown``, or
-    empty when it doesn't tell. ``changed`` is when its state became what it is, as far as this server knows, in epoch
-    seconds; ``age`` is for how many seconds that is known to be the state.
+    empty. ``changed`` is when its state became what it is, as far as is known, in epoch seconds; ``age`` in seconds.
     """
 
     name: str
@@ -94,12 +91,11 @@ class MemberHealth:
 
 
 def member_health(name: str, document: Mapping[str, Any], *, here: bool, changed: float | None, age: float) -> MemberHealth:
-    """Return what a report shows. It may be anybody's: what doesn't have the form of one is left out."""
+    """Return the health by a report. That may be anybody's: parts of another form are left out."""
     services, database = _mapping(document.get("services")), _mapping(document.get("database"))
     replication = _mapping(database.get("replication_status"))
     words = {key: value for key, value in services.items() if _is_word(key) and _is_word(value)}
     connection = _mapping(database.get("connect")).get("main")
-    lag_seconds, lag_bytes = _number(replication.get("lag_seconds")), _number(replication.get("lag_bytes"))
     primaries = _mapping(document.get("cluster")).get("primaries")
     role = ""
     if database.get("ok") is True:
@@ -112,8 +108,8 @@ def member_health(name: str, document: Mapping[str, Any], *, here: bool, changed
         database=connection if _is_word(connection) else "",
         role=role,
         primaries=primaries if _is_word(primaries) else "",
-        lag_seconds=lag_seconds,
-        lag_bytes=lag_bytes,
+        lag_seconds=_number(replication.get("lag_seconds")),
+        lag_bytes=_number(replication.get("lag_bytes")),
         changed=changed,
         age=age,
     )
@@ -128,7 +124,7 @@ def _is_word(value: object) -> TypeGuard[str]:
 
 
 def _number(value: object) -> float | None:
-    """Return a lag; ``None`` for what is none, and for one that no number of bytes or seconds is."""
+    """Return a lag; ``None`` for what can't be one."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1 << 63 or not math.isfinite(value):
         return None
     return value

@@ -1,24 +1,21 @@
 """Other primaries of one's own database system, and what they forbid.
 
 When a standby was promoted and the former primary is started again, both take writes, and one of them will be thrown away
-with all that it took. PostgreSQL counts promotions in the timeline, so that the newer one can be told from the older. Of
-two primaries the one on the older timeline takes no writes here; on equal timelines, as of a copy that was started beside
-its original, neither does (CLU-16).
+with all that it took. PostgreSQL counts promotions in the timeline. Of two primaries the one on the older timeline takes no
+writes here; on equal timelines, as of a copy that was started beside its original, neither does (CLU-16).
 
-Note [The same one]. Several servers may stand on one PostgreSQL, and see the same system on the same timeline. What tells
-one PostgreSQL from another is the moment at which it was started, in microseconds. So that a restart between two looks
-makes no rival of it, one's own database is looked at before the others are asked and after they answered, what they answer
-they look at in between, and only when the two looks agree the answers count.
+Note [The same one]. Several servers may stand on one PostgreSQL, which differs from another by the moment at which it was
+started, in microseconds. So that a restart makes no rival of it, one's own database is looked at before the others are asked
+and after they answered, and the answers count only when the two looks agree.
 
-Note [What is remembered]. A rival that forbids writes forbids them until it says something else: that it is a standby now,
-on no newer timeline than ours, or that its database is ours. That it can't be asked any more is no reason to write. It is
-kept in memory alone: an operator who knows that the rival is gone for good restarts this server. A rival on an older
-timeline, which refuses writes itself, is forgotten when nothing was heard of it for a while.
+Note [Remembered rivals]. A rival that forbids writes forbids them until it says something else: that it is a standby now, on
+no newer timeline than ours, or that its database is ours. That it can't be asked any more is no reason to write: an operator
+who knows that it is gone for good restarts this server. A rival on an older timeline, which refuses writes itself, is
+forgotten when nothing was heard of it for a while.
 
 Note [Asked before the first write]. No write begins before all members have been asked once, or gave no answer in time; nor
-after this server's database was away, as it is when its machine starts again. While the database is away, or doesn't say
-which one it is, the members can't be judged: writes are refused then, and wait for nothing. A member that can't be asked
-keeps nobody from writing: this is no vote, and can't be one between two.
+after this server's database was away. While that is away, or doesn't say which one it is, writes are refused, and wait for
+nothing. A member that can't be asked keeps nobody from writing: this is no vote, and can't be one between two.
 """
 
 from __future__ import annotations
@@ -38,16 +35,13 @@ from svc.model.clocks import WallClock
 from svc.model.errors import PrimaryContested, StoreUnavailable
 from svc.model.query_results import DatabaseIdentity
 
-#: The longest time from one look at the others to the next, in seconds.
+#: The longest time from one look at the others to the next, and for which a write waits for one, in seconds; and how many
+#: intervals after the last word of it a rival on an older timeline is forgotten.
 LONGEST_INTERVAL: Final = 5.0
-
-#: How long a write waits, in seconds, for a look that is under way.
 PATIENCE: Final = 5.0
-
-#: How many intervals after the last word of it a rival on an older timeline is forgotten.
 INTERVALS_REMEMBERED: Final = 3
 
-#: The words for what health says of primaries; the last where one's own database doesn't say which it is.
+#: The words for primaries in health reports; the last where one's own database doesn't say which it is.
 ONE: Final = "ok"
 TWO: Final = "two"
 UNKNOWN: Final = "unknown"
@@ -64,7 +58,7 @@ class Rival:
 
 
 def is_rival(own: DatabaseIdentity, other: DatabaseIdentity) -> bool:
-    """Whether the other database has another history than our primary: as a primary itself, or on a newer timeline."""
+    """Return whether the other database has another history than our primary: as a primary, or on a newer timeline."""
     if own.standby or other.system != own.system:
         return False
     return other.timeline > own.timeline or (not other.standby and other.started != own.started)
@@ -73,8 +67,8 @@ def is_rival(own: DatabaseIdentity, other: DatabaseIdentity) -> bool:
 class Rivals(Service):
     """Asks the members every ``interval`` seconds for their databases, and decides whether this server may write.
 
-    ``observe`` returns what one's own database is now, and ``asking`` has for each member what asks it the same, which gives
-    ``None`` when it doesn't answer in time.
+    ``observe`` returns the identity of one's own database now, and ``asking`` has a function for that of each member, which
+    returns ``None`` when it doesn't answer in time.
     """
 
     name = "rivals"
@@ -87,10 +81,7 @@ class Rivals(Service):
         asking: Mapping[str, Callable[[], Awaitable[DatabaseIdentity | None]]],
         interval: float,
     ) -> None:
-        self._clock = clock
-        self._wall = wall
-        self._observe = observe
-        self._asking = asking
+        self._clock, self._wall, self._observe, self._asking = clock, wall, observe, asking
         self._interval = min(interval, LONGEST_INTERVAL)
         self._looks = PeriodicTask(
             clock, self._interval, self._look, lambda failure: _log.failure("Primaries are not looked for", failure)
@@ -150,11 +141,8 @@ class Rivals(Service):
         if own is None:
             return {}
         timelines = [rival.identity.timeline for rival in self._rivals.values()]
-        return {
-            "newer": sum(timeline > own.timeline for timeline in timelines),
-            "same": timelines.count(own.timeline),
-            "older": sum(timeline < own.timeline for timeline in timelines),
-        }
+        newer, older = sum(each > own.timeline for each in timelines), sum(each < own.timeline for each in timelines)
+        return {"newer": newer, "same": timelines.count(own.timeline), "older": older}
 
     async def demand(self) -> None:
         """Return when a write may begin.
@@ -168,7 +156,6 @@ class Rivals(Service):
             raise refusal
 
     async def _look_ended(self) -> None:
-        """Return when the members have been asked."""
         if self._lacking is not None:
             raise StoreUnavailable(self._lacking)
         waiting: Deferred[None] = Deferred()
@@ -182,13 +169,11 @@ class Rivals(Service):
                 self._waiting.remove(waiting)
 
     def _refusal(self) -> PrimaryContested | None:
-        own = self._own
-        found = [(name, rival.identity) for name, rival in self._rivals.items()]
-        forbidding = [pair for pair in found if own is not None and pair[1].timeline >= own.timeline]
-        if own is None or not forbidding:
+        own, timelines = self._own, {name: rival.identity.timeline for name, rival in self._rivals.items()}
+        if own is None or max(timelines.values(), default=-1) < own.timeline:
             return None
-        name, identity = max(forbidding, key=lambda pair: pair[1].timeline)
-        if identity.timeline > own.timeline:
+        name = max(timelines, key=timelines.__getitem__)
+        if timelines[name] > own.timeline:
             return PrimaryContested(f"the database of the server {name} has been made the primary: changes belong there")
         return PrimaryContested(
             f"the database of the server {name} is a primary too, with the same right as the one here: neither takes changes"
@@ -237,7 +222,7 @@ class Rivals(Service):
             each.errback(StoreUnavailable(why))
 
     def _judge(self, own: DatabaseIdentity, answers: Mapping[str, DatabaseIdentity | None]) -> None:
-        """Update the rivals by the answers (Note [What is remembered])."""
+        """Update the rivals by the answers (Note [Remembered rivals])."""
         now, before, refused = self._clock.seconds(), self._rivals, self._refusal()
         kept = {} if own.standby or self._own is None or self._own.system != own.system else dict(before)
         for name, answer in answers.items():
@@ -250,11 +235,8 @@ class Rivals(Service):
         self._rivals = {
             name: rival for name, rival in kept.items() if rival.identity.timeline >= own.timeline or rival.heard > oldest
         }
-        primaries = {
-            name: answer.started
-            for name, answer in answers.items()
-            if answer is not None and not answer.standby and answer.system == own.system
-        }
+        ours = {name: answer for name, answer in answers.items() if answer is not None and answer.system == own.system}
+        primaries = {name: answer.started for name, answer in ours.items() if not answer.standby}
         started = {*primaries.values()} | (set() if own.standby else {own.started})
         self._contenders = frozenset(primaries if len(started) > 1 else ())
         self._tell(before, refused)
@@ -269,12 +251,8 @@ class Rivals(Service):
         """Log what has changed."""
         assert self._own is not None
         for name in self._rivals.keys() - before.keys():
-            _log.error(
-                "The server {name} has another primary of this database system, on timeline {theirs}; here it is {ours}",
-                name=name,
-                theirs=self._rivals[name].identity.timeline,
-                ours=self._own.timeline,
-            )
+            news = "The server {name} has another primary of this database system, on timeline {theirs}; here it is {ours}"
+            _log.error(news, name=name, theirs=self._rivals[name].identity.timeline, ours=self._own.timeline)
         refusal = self._refusal()
         if refusal is not None and (refused is None or refusal.why != refused.why):
             _log.error("This server refuses writes: {why}", why=refusal.why)

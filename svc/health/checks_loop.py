@@ -1,15 +1,15 @@
 """The loop of health checks, a round of all of them at a steady pace, and the report of the last round.
 
 Note [Hanging checks]. A check that gives no answer by its deadline has failed, and is cancelled. One that goes on regardless
-isn't started a second time beside itself: it counts as failed until it has ended. So neither a slow check nor a stuck one
-can hold up its neighbours, the next round, or a reader of the report.
+counts as failed until it has ended, and isn't started again beside itself. So it holds up neither its neighbours, nor the
+next round, nor a reader of the report.
 
 Note [Staleness]. The report is read from memory, and would look healthy for ever if the loop behind it died. So it says
 ``stale`` once the last round is older than three intervals, by a clock that nobody sets (``clocks``, Note [Two clocks]).
 
-Note [Reading and writing]. A database that takes no writes, because its disk is full or the synchronous standby is away that
-its commits wait for, lets everybody log in and read. So ``core`` is two checks, of which readiness depends on the one that
-reads; the report tells the worse of the two.
+Note [Reading and writing]. A database that takes no writes, because its disk is full or a synchronous standby is away, lets
+everybody log in and read. So ``core`` is two checks, of which readiness depends on the one that reads; the report has the
+worse of the two.
 """
 
 from __future__ import annotations
@@ -34,18 +34,16 @@ from svc.model.query_results import Finding, ReplicationPosition
 
 T = TypeVar("T")
 
-#: The longest time that a check may take, in seconds; with short intervals it is half of one.
+#: The longest time that a check may take, in seconds, or half an interval; and how many intervals old a round may be.
 LONGEST_CHECK: Final = 2.0
-
-#: How many intervals old the last round may be.
 INTERVALS_UNTIL_STALE: Final = 3
-
-#: The services without which nobody can log in and read a secret: what readiness is about, beside the database. So is the
-#: audit, where requests are refused while their records can't be written.
-NEEDED_TO_SERVE: Final = frozenset({"core", "authn", "authz"})
 
 #: The service that the check of writing belongs to (Note [Reading and writing]).
 _CORE: Final = "core"
+
+#: The services without which nobody can log in and read a secret: what readiness is about, beside the database. So is the
+#: audit, where requests are refused while their records can't be written.
+NEEDED_TO_SERVE: Final = frozenset({_CORE, "authn", "authz"})
 
 _STARTING: Final = "starting"
 _OK: Final = "ok"
@@ -59,11 +57,10 @@ log = Logger()
 class HealthReport:
     """The health of this server: one word for each service and for the database (HEALTH-2, HEALTH-3).
 
-    ``position`` is where the database's log stands; ``None`` unless the database is ok. ``moment`` is when the last round
-    ended, and ``changed`` when each value became what it is, that of the database under ``database``: both in epoch seconds.
-    ``unready`` are the services without which this server can't serve, and which don't work for that; ``writing`` is what
-    came of the check of writing. ``primaries`` is whether other servers of the cluster have no primary beside this one's, or
-    ``None`` where there are no others.
+    ``position`` is that of the database's log; ``None`` unless the database is ok. ``moment`` is when the last round ended,
+    and ``changed`` when each value became what it is, that of the database under ``database``: both in epoch seconds.
+    ``unready`` are the needed services that don't work; ``writing`` is the word for the check of writing, ``primaries`` that
+    for other primaries in the cluster, ``None`` without others.
     """
 
     dialect: Dialect
@@ -88,7 +85,7 @@ class HealthReport:
 
     @property
     def ready(self) -> bool:
-        """Whether the server could serve in the last round: log somebody in, judge what he may, and read it."""
+        """Whether the server could serve in the last round: log somebody in, judge their rights, and read a secret."""
         return self.database == _OK and not self.unready
 
     @property
@@ -98,29 +95,22 @@ class HealthReport:
 
     def document(self) -> dict[str, Any]:
         """Return the report as JSON has it (HEALTH-2)."""
-        location = f"{self.dialect.replication_prefix}current_xlog_location"
+        location, at = f"{self.dialect.replication_prefix}current_xlog_location", self.position
+        seconds = None if at is None or at.lag_seconds is None else round(at.lag_seconds, 3)
         return {
             "services": {**self.services, "ok": self.services_ok},
             "database": {
                 "ok": self.database == _OK,
                 "connect": {"main": self.database},
                 "replication_status": {
-                    location: self.position.text if self.position else None,
-                    f"{location}_bytes": self.position.position if self.position else None,
-                    **_lag(self.position),
+                    location: at.text if at else None,
+                    f"{location}_bytes": at.position if at else None,
+                    **({"lag_bytes": at.lag_bytes, "lag_seconds": seconds} if at and at.standby else {}),  # HEALTH-6
                 },
             },
             **({} if self.primaries is None else {"cluster": {"ok": self.primaries == _OK, "primaries": self.primaries}}),
             "ok": self.ok,
         }
-
-
-def _lag(position: ReplicationPosition | None) -> dict[str, float | None]:
-    """Return how far a standby lags behind; nothing of a primary (HEALTH-6)."""
-    if position is None or not position.standby:
-        return {}
-    seconds = position.lag_seconds
-    return {"lag_bytes": position.lag_bytes, "lag_seconds": None if seconds is None else round(seconds, 3)}
 
 
 class _Watch(Generic[T]):
@@ -130,12 +120,7 @@ class _Watch(Generic[T]):
     """
 
     def __init__(
-        self,
-        clock: IReactorTime,
-        wall: WallClock,
-        name: str,
-        check: Callable[[], Coroutine[Any, Any, T]],
-        deadline: float,
+        self, clock: IReactorTime, wall: WallClock, name: str, check: Callable[[], Coroutine[Any, Any, T]], deadline: float
     ) -> None:
         self.name = name
         self.value = _STARTING
@@ -150,7 +135,7 @@ class _Watch(Generic[T]):
         self._timer: IDelayedCall | None = None
 
     def check(self) -> Deferred[None]:
-        """Check once. The Deferred fires, and never fails, when it is known what to report (Note [Hanging checks])."""
+        """Check once. The Deferred fires, and never fails, when there is something to report (Note [Hanging checks])."""
         if self._running is not None:
             self._failed("an earlier check has not ended yet")
             return succeed(None)
@@ -198,7 +183,7 @@ class _Watch(Generic[T]):
             self._failed(f"{type(result.value).__name__}: {result.value}", log_failure=result)
 
     def _failed(self, reason: str, **fields: object) -> None:
-        # Only a change is news: a line in every round would bury the one that tells the cause.
+        # Only a change is news: a line in every round would bury the one that names the cause.
         if self.value != _FAILED:
             log.warn("Health: {service} has failed: {reason}", service=self.name, reason=reason, **fields)
         self._become(_FAILED)
@@ -227,11 +212,8 @@ class ChecksLoop(Service):
         primaries: Callable[[], tuple[str, float] | None] = lambda: None,
     ) -> None:
         deadline = min(LONGEST_CHECK, interval / 2)
-        self._clock = clock
-        self._wall = wall
-        self._interval = interval
-        self._needed = needed
-        self._primaries = primaries
+        self._clock, self._wall, self._interval = clock, wall, interval
+        self._needed, self._primaries = needed, primaries
         self._services = [_Watch(clock, wall, probe.service, probe.check, deadline) for probe in probes]
         self._database = _Watch(clock, wall, "database", database.check, deadline)
         self._writing = _Watch(clock, wall, f"{_CORE} (writing)", database.write, deadline)
@@ -265,26 +247,25 @@ class ChecksLoop(Service):
         await self._first
 
     def report(self, dialect: Dialect) -> HealthReport:
-        """Return what the last round found, at once, whatever hangs (Note [Staleness])."""
+        """Return the report of the last round, at once, even while a check hangs (Note [Staleness])."""
         patience = INTERVALS_UNTIL_STALE * self._interval
         overdue = 0.0 if self._last is None else self._clock.seconds() - self._last - patience
-        stale = overdue > 0
-        # What is stale became so when it was as old as it may be.
-        since = self._wall.seconds() - overdue if stale else None
+        stale, changed = overdue > 0, self._changed()
+        if stale:  # since when it was as old as it may be
+            changed = dict.fromkeys(changed, self._wall.seconds() - overdue)
         reading = {watch.name: _STALE if stale else watch.value for watch in self._services}
         writing = _STALE if stale else self._writing.value
-        primaries = self._primaries()
-        since_when = {} if primaries is None else {"primaries": primaries[1]}
+        word, since = self._primaries() or (None, 0.0)
         return HealthReport(
             dialect,
             reading | ({} if writing == _OK or reading.get(_CORE, _OK) != _OK else {_CORE: writing}),
             _STALE if stale else self._database.value,
             self._database.seen if self._database.value == _OK and not stale else None,
             self._moment,
-            {name: changed if since is None else since for name, changed in self._changed().items()} | since_when,
-            frozenset(name for name, word in reading.items() if word != _OK and name in self._needed),
+            changed if word is None else changed | {"primaries": since},
+            frozenset(name for name, value in reading.items() if value != _OK and name in self._needed),
             writing,
-            None if primaries is None else primaries[0],
+            word,
         )
 
     def now(self) -> float:
@@ -292,7 +273,7 @@ class ChecksLoop(Service):
         return self._wall.seconds()
 
     def findings(self) -> list[Finding]:
-        """Return what came of each check last, that of the database under ``database``."""
+        """Return the last result of each check, that of the database under ``database``."""
         found = []
         for watch in self._reported():
             ill = self._writing if watch.name == _CORE and watch.value == _OK and self._writing.value != _OK else watch

@@ -1,8 +1,4 @@
-"""The check of ``ldap``: directories are bound to, those of a share of the authenticators in each round.
-
-A tenant may define many authenticators, and there may be many tenants: Note [A share in each round] of ``turns``. A server
-that uses no directory asks nothing.
-"""
+"""The check of ``ldap``: directories of a share of the authenticators are bound to in each round (``turns``)."""
 
 from __future__ import annotations
 
@@ -23,26 +19,20 @@ LOOKED: Final = 500
 TRIED: Final = 10
 
 
-class Servers(Protocol):
-    """The directories that policy names, by the webservices of their authenticators."""
+class _Servers(Protocol):
+    """``svc.authn.ldapserver.LdapServers``."""
 
-    async def some(self, after: str, limit: int) -> Sequence[tuple[str, Sequence[ResourceName]]]:
-        """Return the next accounts in order after one, each with the authenticators that may be used."""
-
-    async def server(self, webservice: ResourceName) -> LdapServer | object:
-        """Return the directory of one, as it is set now; for one that can't be asked, what says why."""
+    async def some(self, after: str, limit: int) -> Sequence[tuple[str, Sequence[ResourceName]]]: ...
+    async def server(self, webservice: ResourceName) -> LdapServer | object: ...
 
 
 @implementer(IProbe)
 class LdapProbe:
-    """Binds to the directories that are due in a round, all at once.
-
-    ``directories`` returns their client, and is called when there is one to ask.
-    """
+    """Binds to the directories that are due in a round, all at once, with the client that ``directories`` returns."""
 
     service = "ldap"
 
-    def __init__(self, servers: Servers, directories: Callable[[], IDirectories]) -> None:
+    def __init__(self, servers: _Servers, directories: Callable[[], IDirectories]) -> None:
         self._servers = servers
         self._directories = directories
         self._turns: AccountTurns[ResourceName] = AccountTurns(self._seen, LOOKED, TRIED)

@@ -13,17 +13,11 @@ class PeriodicTask:
     """Does ``work`` every ``interval`` seconds, once at a time; ``failed`` is called when it raised, which ends the task."""
 
     def __init__(
-        self,
-        clock: IReactorTime,
-        interval: float,
-        work: Callable[[], Awaitable[None]],
-        failed: Callable[[Failure], object],
+        self, clock: IReactorTime, interval: float, work: Callable[[], Awaitable[None]], failed: Callable[[Failure], object]
     ) -> None:
         #: Whether the work begins again as soon as that which is under way has ended.
         self.triggered = False
-        self._interval = interval
-        self._work = work
-        self._failed = failed
+        self._interval, self._work, self._failed = interval, work, failed
         self._under_way = False
         self._loop = LoopingCall(self._run)
         self._loop.clock = clock

@@ -83,46 +83,36 @@ class PublicKeysProbe:
             raise ProbeFailed("a public key that is known was not found")
 
 
-class Recording(Protocol):
-    """The journal, which knows whether audit records can be written."""
+class _Journal(Protocol):
+    """``svc.audit.journal.Journal``."""
 
-    async def check(self) -> None:
-        """Return when the sinks have taken the last record, and would take one more."""
+    async def check(self) -> None: ...
 
 
 @implementer(IProbe)
 @attrs.frozen
 class AuditProbe:
-    """Asks whether the audit's sinks took the last record, and would take one more."""
+    """Checks the journal."""
 
     service = "audit"
 
-    _journal: Recording
+    _journal: _Journal
 
     async def check(self) -> None:
         """Fail while a sink takes no records."""
         await self._journal.check()
 
 
-class Expiring(Protocol):
-    """The loop of expiration."""
+class _Expirations(Protocol):
+    """``svc.rotation.rotation_loop.Expirations``."""
 
     @property
-    def patience(self) -> float:
-        """Return how long after a round the next one must have ended, in seconds."""
-
+    def patience(self) -> float: ...
     @property
-    def trouble(self) -> str | None:
-        """Return why the last round failed; ``None`` when it didn't."""
-
-    async def first_round(self) -> None:
-        """Return when a round has ended that could do its work."""
-
-    def last_round(self) -> float | None:
-        """Return when one ended last, by the clock of the reactor."""
-
-    async def look(self) -> None:
-        """Read what is due, and do nothing about it."""
+    def trouble(self) -> str | None: ...
+    async def first_round(self) -> None: ...
+    def last_round(self) -> float | None: ...
+    async def look(self) -> None: ...
 
 
 @implementer(IProbe)
@@ -130,14 +120,13 @@ class Expiring(Protocol):
 class ExpirationProbe:
     """Checks how and when the loop of expiration ended its last round, and reads what the next one begins with.
 
-    A round may take as long as rotations do, so by its end alone a database that hangs would be noticed late. Before the
-    first has ended it waits for that, as long as a check may take: so a server that has just started isn't ill. A server
-    whose turn it isn't, and one whose database is a standby, ends its rounds by finding that out.
+    A round may take as long as rotations do, so by its end alone a database that hangs would be noticed late. It waits for
+    the end of the first round, as long as a check may take: so a server that has just started isn't ill.
     """
 
     service = "expiration"
 
-    _loop: Expiring
+    _loop: _Expirations
     _clock: IReactorTime
 
     async def check(self) -> None:

@@ -1,11 +1,9 @@
 """Whether the database answers now, known between two rounds of checks, for readiness.
 
 Note [Lost or hanging]. A session that ends is noticed at once, and a server without any can't serve. A database that hangs
-ends none: so it is asked for next to nothing, twice a second, and hangs when no answer has come for a while. The while is
-counted in beats, in each of which the reactor has turned: a process that was itself suspended, and finds the answer waiting,
-doesn't take it for late. While others give sessions back, the question waits for its turn, and nothing hangs.
-
-It hangs until it has answered. What becomes of the question otherwise is no answer: its session is given up one day.
+ends none: so it is asked for next to nothing, twice a second, and hangs from when no answer has come for a while until one
+comes. The while is counted in beats, in each of which the reactor has turned: a process that was itself suspended doesn't
+take a waiting answer for late. While others give sessions back, the question waits for its turn, and nothing hangs.
 """
 
 from __future__ import annotations
@@ -32,11 +30,7 @@ _log = Logger()
 
 
 class Pulse(Service):
-    """Asks the database, and notifies of changes.
-
-    ``ask`` returns when the database has answered, ``census`` tells how the sessions with it stand, and ``changed`` is
-    called when it has gone or come back.
-    """
+    """Asks the database: ``ask`` returns when it has answered, and ``changed`` is called when it has gone or come back."""
 
     name = "pulse"
 
@@ -47,14 +41,10 @@ class Pulse(Service):
         census: Callable[[], Census],
         changed: Callable[[], object],
     ) -> None:
-        self._ask = ask
-        self._census = census
-        self._changed = changed
+        self._ask, self._census, self._changed = ask, census, changed
         self._question: Deferred[None] | None = None
-        self._asking = False
-        self._beats = 0
-        self._returned = 0
-        self._hangs = False
+        self._beats = self._returned = 0
+        self._asking = self._hangs = False
         self._known = True
         self._loop = LoopingCall(self._beat)
         self._loop.clock = clock
@@ -97,7 +87,7 @@ class Pulse(Service):
         try:
             await self._ask()
         except StoreUnavailable:
-            """The pool says so in the log."""
+            pass  # The pool says so in the log.
         else:
             if self._hangs:
                 _log.info("The database answers again")

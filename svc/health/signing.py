@@ -1,8 +1,7 @@
 """The check of ``authn``: access tokens are issued with accounts' keys, and prove whom they were issued to.
 
-It works on a share of the keys in each round (``turns``, Note [A share in each round]), some of them in one turn of the
-reactor, and never for longer than a moment: what it doesn't get to is tried first in the next round. So neither many
-accounts nor a server that has much to do make it fail.
+It tries a share of the keys in each round (``turns``), some in one turn of the reactor, and never for longer than a moment:
+the others come first in the next round. So neither many accounts nor a busy server make it fail.
 """
 
 from __future__ import annotations
@@ -23,37 +22,27 @@ from svc.model.names import admin_of
 from svc.model.ports import IProbe
 from svc.model.query_results import Caller, StoredSigningKey
 
-#: How many accounts a round looks at, how many of their keys it tries, and how many of these in one turn of the reactor: a
-#: key takes some tenths of a millisecond.
+#: How many accounts a round looks at, how many of their keys it tries, how many of these in one turn of the reactor (a key
+#: takes some tenths of a millisecond), and after how many seconds it tries no further one.
 LOOKED: Final = 500
 TRIED: Final = 20
 TOGETHER: Final = 4
-
-#: After how long no further key is tried in a round, in seconds.
 _MOMENT: Final = 0.1
 
 
-class Keys(Protocol):
-    """The accounts' signing keys."""
+class _Keys(Protocol):
+    """``svc.crypto.keyring.AccountKeys``."""
 
-    async def refresh(self) -> None:
-        """Read from the store what some of the remembered keys are now."""
-
-    async def signers(self, after: str, limit: int) -> Sequence[tuple[str, StoredSigningKey | None]]:
-        """Return the next accounts in order after one, each with the key that it signs with."""
-
-    def hold(self, stored: StoredSigningKey) -> None:
-        """Open a key, unless it has been opened as it is stored."""
+    async def refresh(self) -> None: ...
+    async def signers(self, after: str, limit: int) -> Sequence[tuple[str, StoredSigningKey | None]]: ...
+    def hold(self, stored: StoredSigningKey) -> None: ...
 
 
-class Tokens(Protocol):
-    """The issuer of access tokens, which verifies them too."""
+class _Tokens(Protocol):
+    """``svc.crypto.keyring.AccessTokens``."""
 
-    async def issue(self, admitted: Admitted) -> bytes:
-        """Return the text of a new token."""
-
-    async def caller(self, authorization: bytes | None) -> Caller:
-        """Return the role that the value of an ``Authorization`` header proves."""
+    async def issue(self, admitted: Admitted) -> bytes: ...
+    async def caller(self, authorization: bytes | None) -> Caller: ...
 
 
 @implementer(IProbe)
@@ -62,10 +51,8 @@ class AuthnProbe:
 
     service = "authn"
 
-    def __init__(self, keys: Keys, tokens: Tokens, clock: IReactorTime) -> None:
-        self._keys = keys
-        self._tokens = tokens
-        self._clock = clock
+    def __init__(self, keys: _Keys, tokens: _Tokens, clock: IReactorTime) -> None:
+        self._keys, self._tokens, self._clock = keys, tokens, clock
         self._turns: AccountTurns[StoredSigningKey | None] = AccountTurns(self._seen, LOOKED, TRIED)
 
     async def check(self) -> None:
@@ -85,19 +72,16 @@ class AuthnProbe:
         return [(account, {account: stored}) for account, stored in await self._keys.signers(after, limit)]
 
     async def _fault(self, account: str, stored: StoredSigningKey | None) -> str | None:
+        if stored is None:
+            return f"it has no key to sign with: run svc account rotate-signing-key {account}"
+        role = admin_of(account)
         try:
-            return await self._proven(account, stored)
+            # From here to the end the keyring has it, so that no account that is deleted meanwhile looks faulty.
+            self._keys.hold(stored)
+            token = base64.b64encode(await self._tokens.issue(Admitted(role, stored.key_id)))
+            caller = await self._tokens.caller(b'Token token="%s"' % token)
         except StoreUnavailable:
             raise
         except Refusal as refusal:
             return str(refusal)
-
-    async def _proven(self, account: str, stored: StoredSigningKey | None) -> str | None:
-        if stored is None:
-            return f"it has no key to sign with: run svc account rotate-signing-key {account}"
-        # From here to the end the keyring has it, so that no account that is deleted meanwhile looks faulty.
-        self._keys.hold(stored)
-        role = admin_of(account)
-        token = base64.b64encode(await self._tokens.issue(Admitted(role, stored.key_id)))
-        caller = await self._tokens.caller(b'Token token="%s"' % token)
         return None if caller.role == role else f"a token for {role} proves {caller.role}"

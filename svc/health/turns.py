@@ -1,10 +1,10 @@
-"""Which of many things of the accounts a round of checks tries: a share that doesn't grow with their number.
+"""The share of the accounts' things that a round of checks tries; it doesn't grow with their number.
 
 Note [A share in each round]. There may be thousands of accounts, and a check has a moment. So a round *looks* at some
-accounts, in order, and the next one at those after them, beginning again at the end; that is one statement, of one range of
-an index. Of all that was seen it *tries* a few: first what isn't any more what it was, then what failed, then what was never
-tried, then what was tried longest ago. What failed counts as failing until it is tried again and works, or is gone. So with
-as many accounts as a round looks at, a change is noticed in the next round; with n times as many, within n rounds.
+accounts, in order (one range of an index), and the next one at those after them. Of all that was seen it *tries* a few:
+first those that have changed, then those that failed, then those never tried, then those tried longest ago. One that failed
+counts as failing until it works or is gone. With n times as many accounts as a round looks at, a change is noticed within n
+rounds.
 """
 
 from __future__ import annotations
@@ -28,9 +28,7 @@ class AccountTurns(Generic[T]):
     """Takes turns among accounts. ``look`` is given an account and how many after it to find; it finds fewer at the end."""
 
     def __init__(self, look: Look[T], looked: int, tried: int) -> None:
-        self._look = look
-        self._looked = looked
-        self._tried = tried
+        self._look, self._looked, self._tried = look, looked, tried
         self._after = ""
         #: Accounts that have any, in order, and the names of each one's.
         self._accounts: list[str] = []
@@ -72,7 +70,7 @@ class AccountTurns(Generic[T]):
 
     @property
     def trouble(self) -> str | None:
-        """Return what fails, and why, some of them where they are many; ``None`` where all works that has been tried."""
+        """Return the failures and their reasons, some where they are many; ``None`` where all works that has been tried."""
         if not self._failing:
             return None
         more = len(self._failing) - _NAMED

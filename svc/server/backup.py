@@ -1,6 +1,6 @@
 """A backup on trial: restored into a database of its own, brought up to date, and opened to the last value.
 
-Nothing of what is opened is kept or told; what can't be opened is told by its id.
+Nothing of what is opened is kept or shown; what can't be opened is named by its id.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from svc.crypto.vault import CANARY, Vault, api_key_name, password_name, signing
 from svc.model.errors import StartRefused, StoreUnavailable, WrongDataKey
 from svc.model.names import RoleName
 from svc.model.query_results import Sealed
+from svc.server.lifecycle import child
 from svc.storage.driver.database import Database
 from svc.storage.driver.migrations import migrate, packaged
 from svc.storage.dumps import is_dump, restore
@@ -24,10 +25,8 @@ from svc.storage.embedded.embedded import EmbeddedPostgres
 from svc.storage.sealed import SealedStore
 from svc.storage.state import DatabaseState
 
-#: What is sealed, in the order in which it is opened.
+#: Kinds of sealed values, in the order in which they are opened, and how many of those that don't open are named.
 KINDS: Final = ("secrets", "API keys", "passwords", "signing keys")
-
-#: How many of the values that don't open are named.
 NAMED: Final = 10
 
 #: How long a statement on the restored database may take, in seconds, and its start.
@@ -56,17 +55,13 @@ async def verify(parent: MultiService, reactor: Any, path: Path, directory: Path
         it was sealed under another data key.
     """
     try:
-        good = is_dump(path)
+        if not is_dump(path):
+            raise StartRefused("it is no dump in PostgreSQL's custom format, as pg_dump --format=custom makes it")
     except OSError as error:
         raise StartRefused(f"it can't be read: {error.strerror}") from None
-    if not good:
-        raise StartRefused("it is no dump in PostgreSQL's custom format, as pg_dump --format=custom makes it")
-    embedded = EmbeddedPostgres(reactor, directory, durable=False)
-    embedded.setServiceParent(parent)  # type: ignore[no-untyped-call] # Twisted's
-    dsn = await embedded.ready()
+    dsn = await child(parent, EmbeddedPostgres(reactor, directory, durable=False)).ready()
     await restore(reactor, dsn, path)
-    database = Database(reactor, dsn, pool_size=1, statement_timeout=PATIENCE, first_wait=PATIENCE)
-    database.setServiceParent(parent)  # type: ignore[no-untyped-call] # Twisted's
+    database = child(parent, Database(reactor, dsn, pool_size=1, statement_timeout=PATIENCE, first_wait=PATIENCE))
     await database.connected()
     store, vault = SealedStore(database), Vault(data_key)
     version = await store.version()
@@ -79,17 +74,17 @@ async def verify(parent: MultiService, reactor: Any, path: Path, directory: Path
         raise StartRefused("the data key is not the one under which the backup was sealed: give that one") from None
     opened = Counter(dict.fromkeys(KINDS, 0))
     failed: list[str] = []
-    async for kind, told, name, sealed in _sealed(store):
+    async for kind, shown, name, sealed in _sealed(store):
         try:
             vault.open(name, sealed)
             opened[kind] += 1
         except WrongDataKey:
-            failed.append(told)
+            failed.append(shown)
     return Verified(version, len(packaged()), dict(opened), len(failed), failed[:NAMED])
 
 
 async def _sealed(store: SealedStore) -> AsyncIterator[tuple[str, str, str, Sealed]]:
-    """Return all that is sealed: its kind, what it is called when it is told of, the name under which it opens, itself."""
+    """Return all sealed values, each after its kind, the id that operators see, and the name under which it opens."""
     async for name, version, sealed in store.secrets():
         yield "secrets", f"{name} (version {version})", name, sealed
     async for name, sealed in store.candidates():

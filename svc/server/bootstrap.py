@@ -29,6 +29,7 @@ from svc.model.errors import (
 )
 from svc.model.events import EventBatch
 from svc.model.names import admin_of
+from svc.server.lifecycle import child
 from svc.settings.config import Settings
 from svc.storage.accounts import AccountStore
 from svc.storage.driver.database import Database
@@ -36,20 +37,15 @@ from svc.storage.driver.migrations import migrate
 from svc.storage.embedded.embedded import EmbeddedPostgres
 from svc.storage.state import DatabaseState
 
-#: Connections of a server to the database for readings, each of which uses one for a millisecond or so, and for writes,
-#: which may wait for a standby (Note [Readings and writes] in svc/storage/driver/database.py).
+#: Connections to the database for readings, and for writes (Note [Readings and writes] in svc/storage/driver/database.py).
 POOL_SIZE: Final = 8
 WRITERS: Final = 4
 
-#: How long the embedded PostgreSQL, which accepts connections by then, may take to let us in, in seconds.
+#: Seconds in which the embedded PostgreSQL, which runs by then, must let us in; and between two looks at a standby.
 EMBEDDED_WAIT: Final = 10.0
-
-#: Time between two looks at what a standby has received, in seconds.
 GLANCE: Final = 0.25
 
 T = TypeVar("T")
-
-_SONG: Final = b"svc"
 
 log = Logger()
 
@@ -70,10 +66,7 @@ def check_data_key(settings: Settings) -> None:
 
 @attrs.frozen
 class Installation:
-    """A database whose schema is up to date, and the vault that opens its values.
-
-    ``dsn`` and ``data_key`` are those of the two, for other processes.
-    """
+    """A database whose schema is up to date, and the vault that opens its values; the DSN and the key of these."""
 
     clock: IReactorTime
     wall: WallClock
@@ -115,7 +108,7 @@ class Installation:
     async def ensure_account(self, account: str, data_dir: Path, tell: Callable[[str], bool] | None) -> None:
         """Make an account unless it is there, and have the API key of its admin told, or written to a file.
 
-        ``tell`` shows it to whoever started the server, and says whether that was possible; a daemon has none.
+        ``tell`` shows it to the operator at the terminal, and returns whether that was possible; a daemon has none.
         """
         if account in await self.accounts.names():
             return
@@ -125,19 +118,17 @@ class Installation:
             write_admin_key(path, api_key)
         try:
             await self.create_account(account, api_key)
-        except Conflict:
-            # Another server has just made it, and knows the key.
+        except Conflict:  # Another server has just made it, and knows the key.
             if tell is None:
                 path.unlink()
             return
-        except OutcomeUnknown:
-            # It may have been made after all, with this key.
+        except OutcomeUnknown:  # It may have been made after all, with this key.
             if tell is not None:
                 write_admin_key(path, api_key)
             raise
-        if tell is not None and tell(api_key):
-            return
         if tell is not None:
+            if tell(api_key):
+                return
             write_admin_key(path, api_key)
         log.warn("The account {account} was made. The API key of its admin is in {path}", account=account, path=str(path))
 
@@ -146,21 +137,15 @@ async def _database(parent: MultiService, reactor: Any, settings: Settings, join
     """Connect to the database, after starting the embedded one if no other is set; return its DSN and itself."""
     url, wait = settings.database_url, settings.database_wait
     if url is None:
-        embedded = EmbeddedPostgres(reactor, settings.data_dir, joining=joining)
-        embedded.setServiceParent(parent)  # type: ignore[no-untyped-call] # Twisted's
+        embedded = child(parent, EmbeddedPostgres(reactor, settings.data_dir, joining=joining))
         url, wait = await embedded.ready(), EMBEDDED_WAIT
     try:
         database = Database(
-            reactor,
-            url,
-            pool_size=POOL_SIZE,
-            writers=WRITERS,
-            statement_timeout=settings.statement_timeout,
-            first_wait=wait,
+            reactor, url, pool_size=POOL_SIZE, writers=WRITERS, statement_timeout=settings.statement_timeout, first_wait=wait
         )
     except ConfigurationInvalid as refusal:
         raise ConfigurationInvalid(settings.key("database_url"), refusal.message) from None
-    database.setServiceParent(parent)  # type: ignore[no-untyped-call] # Twisted's
+    child(parent, database)
     try:
         await database.connected()
     except StoreUnavailable as refusal:
@@ -169,10 +154,7 @@ async def _database(parent: MultiService, reactor: Any, settings: Settings, join
 
 
 async def _replicated(clock: IReactorTime, wait: float, work: Callable[[], Awaitable[T]]) -> T:
-    """Do ``work``; on a standby that is behind, repeat it until its needs have arrived, for ``wait`` seconds at most.
-
-    :raises StandbyBehind: it has not arrived.
-    """
+    """Do ``work``; on a standby that is behind, repeat it until its needs have arrived, for ``wait`` seconds at most."""
     deadline, told = clock.seconds() + wait, ""
     while True:
         try:
@@ -190,11 +172,10 @@ async def _vault(data_key: bytes, state: DatabaseState) -> Vault:
     """Return the vault under the data key, once that is known to be the database's (DATA-8)."""
     vault = Vault(data_key)
     try:
-        vault.open(CANARY, await state.establish_canary(vault.seal(CANARY, _SONG)))
+        vault.open(CANARY, await state.establish_canary(vault.seal(CANARY, b"svc")))
     except StoreReadOnly:
-        raise StandbyBehind(
-            "the database of this standby has not been initialised: start the same program on the primary first"
-        ) from None
+        why = "the database of this standby has not been initialised: start the same program on the primary first"
+        raise StandbyBehind(why) from None
     except WrongDataKey:
         raise StartRefused(
             "the data key does not fit this database, which was initialised with another one:"
@@ -215,9 +196,8 @@ async def _data_key(settings: Settings, state: DatabaseState) -> bytes:
                 " restore the file from a copy, or give the key as SERVICE_DATA_KEY"
             )
         key = make_data_key(path)
-        log.warn(
-            "A data key was made. Without it the database is worthless: keep a copy of {path} elsewhere", path=str(path)
-        )
+        warning = "A data key was made. Without it the database is worthless: keep a copy of {path} elsewhere"
+        log.warn(warning, path=str(path))
     return key
 
 

@@ -23,15 +23,13 @@ from svc.cluster.claims import PeerClaims
 from svc.crypto.keyring import AccessTokens, AccountKeys
 from svc.crypto.passwords import ModestPool, Passwords
 from svc.health.ldap import LdapProbe
-from svc.health.probes import (
-    AuditProbe,
-    ExpirationProbe,
-)
+from svc.health.probes import AuditProbe, ExpirationProbe
 from svc.health.pulse import Pulse
 from svc.health.signing import AuthnProbe
 from svc.model.authentication import IAuthenticator, ILogin
 from svc.model.ports import ILoads
 from svc.server.bootstrap import Installation
+from svc.server.lifecycle import child
 from svc.server.listening import Endpoint, Listening
 from svc.server.parts import Parts
 from svc.server.renewal import Renewals
@@ -81,10 +79,7 @@ from svc.web.routes.roles import Roles
 from svc.web.routes.secrets import Secrets
 from svc.web.routes.status import Status
 
-#: Bytes of the random ids under which requests and bugs are logged.
-_ID_BYTES: Final = 8
-
-#: Names that can be looked up at the same time; a thread is made when it is needed.
+#: Names that can be looked up at the same time, each in a thread that is made when it is needed.
 _LOOK_UPS: Final = 64
 
 #: Threads that hash passwords: half of the machine, and no more than these, whose memory counts too.
@@ -107,102 +102,77 @@ class Composition:
     async def compose(self, server: MultiService, installation: Installation) -> Sequence[str]:
         """Make every part, each when those below it stand, and return the URLs of the ports that were opened last."""
         reactor, wall, settings = self.reactor, installation.wall, self.settings
-        # Names are looked up in threads, each busy until a name service answers or is given up: a few that hang may not
-        # keep the names of other providers from being found.
+        # A look-up may hang until its name service is given up: a few may not keep the names of others from being found.
         reactor.suggestThreadPoolSize(_LOOK_UPS)
-        replication = Replication(installation.database, reactor)
-        replication.setServiceParent(server)  # type: ignore[no-untyped-call] # Twisted's
+        replication = child(server, Replication(installation.database, reactor))
         await self._make_account(installation, replication)
         keys = AccountKeys(installation.accounts, installation.vault, wall)
         tokens = AccessTokens(keys, wall, settings.user_token_ttl, settings.host_token_ttl)
         metrics = None if self.metrics_endpoint is None else Metrics()
         events = EventStore(installation.database)
-        renewals = Renewals(reactor)
-        renewals.setServiceParent(server)  # type: ignore[no-untyped-call] # Twisted's
+        renewals = child(server, Renewals(reactor))
         for endpoint in filter(None, [*self.endpoints, self.metrics_endpoint]):
             if endpoint.certificate is not None:
                 renewals.watch(endpoint.certificate)
         parts, claims = Parts(reactor, settings, installation, renewals), PeerClaims(installation.data_key)
         inquiries = parts.inquiries()
-        rivals = parts.rivals(inquiries, claims, replication)
-        rivals.setServiceParent(server)  # type: ignore[no-untyped-call] # Twisted's
+        rivals = child(server, parts.rivals(inquiries, claims, replication))
 
         async def demand_primary() -> None:
             """Check that the database is a primary and that no rival forbids writes."""
             await replication.demand_primary()
             await rivals.demand()
 
-        retention = Retention(reactor, wall, events, RETENTION, demand_primary)
-        retention.setServiceParent(server)  # type: ignore[no-untyped-call] # Twisted's
+        child(server, Retention(reactor, wall, events, RETENTION, demand_primary))
         journal = await parts.journal(server, metrics, self.audit_syslog, daemon=self.tell_admin_key is None)
-        expirations = parts.expirations(journal, demand_primary)
-        expirations.setServiceParent(server)  # type: ignore[no-untyped-call] # Twisted's
+        expirations = child(server, parts.expirations(journal, demand_primary))
         servers, directories = parts.ldap_servers(), functools.cache(parts.directories)
-        checks_loop = parts.checks_loop(
-            rivals,
-            # Its rounds are also how this server learns that a key retires.
-            AuthnProbe(keys, tokens, reactor),
+        probes = (
+            AuthnProbe(keys, tokens, reactor),  # whose rounds are also how this server learns that a key retires
             AuditProbe(journal),
             LdapProbe(servers, directories),
             ExpirationProbe(expirations, reactor),
         )
-        checks_loop.setServiceParent(server)  # type: ignore[no-untyped-call] # Twisted's
+        checks_loop = child(server, parts.checks_loop(rivals, *probes))
 
         def changed() -> None:
             """The database has gone, or come back, perhaps as another."""
             rivals.doubt()
             checks_loop.hasten()
 
-        pulse = Pulse(reactor, installation.state.connected, installation.database.readings, changed)
-        pulse.setServiceParent(server)  # type: ignore[no-untyped-call] # Twisted's
-        passwords = Passwords(reactor, ModestPool(0, min(_HASHING_THREADS, max(1, (os.cpu_count() or 1) // 2)), "passwords"))
-        passwords.setServiceParent(server)  # type: ignore[no-untyped-call] # Twisted's
+        pulse = child(server, Pulse(reactor, installation.state.connected, installation.database.readings, changed))
+        threads = min(_HASHING_THREADS, max(1, (os.cpu_count() or 1) // 2))
+        passwords = child(server, Passwords(reactor, ModestPool(0, threads, "passwords")))
         throttle = Throttle(reactor, settings.trusted_proxies) if settings.login_throttle else None
         loads, ldap = parts.loads(server), parts.ldap(servers, directories)
+        dialect, limits, proxies = settings.dialect, settings.limits, TrustedProxies(settings.trusted_proxies)
+        members, identity = parts.members(inquiries), replication.identity
         router = Router(
             [
                 *self._nouns(parts, keys, tokens, loads, metrics, events, journal, passwords, throttle, ldap),
-                Health(checks_loop, settings.dialect, lambda: pulse.beats, lambda: replication.writable and rivals.writable),
-                Cluster(
-                    checks_loop,
-                    settings.dialect,
-                    parts.members(inquiries),
-                    lambda: rivals.contenders,
-                    claims,
-                    replication.identity,
-                ),
+                Health(checks_loop, dialect, lambda: pulse.beats, lambda: replication.writable and rivals.writable),
+                Cluster(checks_loop, dialect, members, lambda: rivals.contenders, claims, identity),
             ],
             caller=tokens.caller,
             demand_primary=demand_primary,
-            limits=settings.limits,
+            limits=limits,
             new_id=_new_id,
             journal=journal,
-            dialect=settings.dialect,
+            dialect=dialect,
         )
         respond = router.respond if metrics is None else Measured(router.respond, reactor, metrics.count_request)
-        site = Site(
-            HttpConfig(
-                respond=respond,
-                limits=settings.limits,
-                clock=reactor,
-                wall=wall,
-                new_id=_new_id,
-                proxies=TrustedProxies(settings.trusted_proxies),
-            )
-        )
-        listening = Listening(self.endpoints, site, site.drain)
-        listening.setServiceParent(server)  # type: ignore[no-untyped-call] # Twisted's
-        urls = await listening.open()
+        site = Site(HttpConfig(respond=respond, limits=limits, clock=reactor, wall=wall, new_id=_new_id, proxies=proxies))
+        urls = await child(server, Listening(self.endpoints, site, site.drain)).open()
         if throttle is not None:
             # After the ports, so that it stops before they do: what it holds back they would wait for.
-            throttle.setServiceParent(server)  # type: ignore[no-untyped-call] # Twisted's
+            child(server, throttle)
         if self.metrics_endpoint is not None and metrics is not None:
             metrics.watch_checks(checks_loop.findings)
             metrics.watch_backlogs(journal.backlogs)
             metrics.watch_sessions(installation.database.census)
             metrics.watch_rivals(rivals.counted)
             metrics.watch_connections(site.counts)
-            ReactorLag(reactor, metrics.observe_lag).setServiceParent(server)  # type: ignore[no-untyped-call] # Twisted's
+            child(server, ReactorLag(reactor, metrics.observe_lag))
             await self._serve(metrics, self.metrics_endpoint, server)
         await checks_loop.first_round()
         return urls
@@ -221,29 +191,24 @@ class Composition:
         ldap: LdapAuthenticator,
     ) -> list[Any]:
         settings, installation = self.settings, parts.installation
-        database, vault = installation.database, installation.vault
+        database, vault, wall = installation.database, installation.vault, installation.wall
         roles, resources, secrets = RoleStore(database), ResourceStore(database), SecretStore(database, settings.dialect)
-        credentials = CredentialStore(database)
-        by_api_key, logging_in = _slowed(ApiKeyAuthenticator(credentials, vault, passwords, installation.wall), throttle)
+        credentials, factories = CredentialStore(database), HostFactoryStore(database)
+        by_api_key, logging_in = _slowed(ApiKeyAuthenticator(credentials, vault, passwords, wall), throttle)
         api_keys = ApiKeyService(LoggedLogin(logging_in, "authn"))
         federated = parts.federated(metrics)
         by_ldap, logging_in_by_ldap = _slowed(ldap, throttle)
-        listed = frozenset(settings.authenticators)
-        authenticator_store = AuthenticatorStore(database)
+        dialect, listed, authenticator_store = (
+            settings.dialect,
+            frozenset(settings.authenticators),
+            AuthenticatorStore(database),
+        )
         authenticators = AuthenticatorService(
-            store=authenticator_store,
-            roles=roles,
-            installed=(*federated, LDAP),
-            listed=listed,
-            dialect=settings.dialect,
+            store=authenticator_store, roles=roles, installed=(*federated, LDAP), listed=listed, dialect=settings.dialect
         )
         access_tokens = AccessTokenService(roles, keys)
         return [
-            Authn(
-                LoginService(_watched(by_api_key, "authn", metrics), tokens),
-                api_keys,
-                access_tokens,
-            ),
+            Authn(LoginService(_watched(by_api_key, "authn", metrics), tokens), api_keys, access_tokens),
             Credentials(CredentialService(api_keys, credentials, roles, vault, passwords)),
             *(FederatedAuthn(name, LoginService(_watched(each, name, metrics), tokens)) for name, each in federated.items()),
             LdapAuthn(
@@ -258,34 +223,24 @@ class Composition:
                         store=authenticator_store,
                         roles=roles,
                         listed=listed,
-                        dialect=settings.dialect,
+                        dialect=dialect,
                         token_limit=settings.jwt_limit,
                         clock=self.reactor,
-                        wall=installation.wall,
-                    ),
+                        wall=wall,
+                    )
                 )
                 for name, each in federated.items()
             ),
             Resources(ResourceService(resources, roles)),
-            Roles(RoleService(roles, settings.dialect)),
+            Roles(RoleService(roles, dialect)),
             Policies(PolicyLoadService(loads, roles, events, journal)),
             Audit(AuditService(events, roles)),
             EffectivePolicies(EffectivePolicyService(EffectiveStore(database), roles, vault, self.reactor), self.reactor),
             Secrets(SecretService(secrets, ExpirationStore(database), vault)),
-            HostFactories(
-                HostFactoryService(
-                    HostFactoryStore(database),
-                    roles,
-                    resources,
-                    vault,
-                    settings.dialect,
-                    installation.wall,
-                    settings.record_limits,
-                )
-            ),
+            HostFactories(HostFactoryService(factories, roles, resources, vault, dialect, wall, settings.record_limits)),
             PublicKeys(PublicKeyService(PublicKeyStore(database), secrets, vault)),
             Accounts(AccountService(installation.accounts, roles, keys, installation.create_account)),
-            Status(installation.state, access_tokens, authenticators, settings.dialect),
+            Status(installation.state, access_tokens, authenticators, dialect),
         ]
 
     async def _serve(self, metrics: Metrics, endpoint: Endpoint, server: MultiService) -> None:
@@ -294,8 +249,7 @@ class Composition:
 
         listening = Listening([endpoint], metrics.site(), let_go)
         listening.setName("metrics")  # type: ignore[no-untyped-call] # Twisted's
-        listening.setServiceParent(server)  # type: ignore[no-untyped-call] # Twisted's
-        (url,) = await listening.open()
+        (url,) = await child(server, listening).open()
         log.info("Metrics are served at {url}", url=url)
 
     async def _make_account(self, installation: Installation, replication: Replication) -> None:
@@ -306,13 +260,12 @@ class Composition:
         if not await replication.standby():
             await installation.ensure_account(account, self.settings.data_dir, self.tell_admin_key)
         elif account not in await installation.accounts.names():
-            log.warn(
-                "There is no account {account} yet: this server is a follower, so make it on the primary", account=account
-            )
+            warning = "There is no account {account} yet: this server is a follower, so make it on the primary"
+            log.warn(warning, account=account)
 
 
 def _slowed(inner: ApiKeyAuthenticator | LdapAuthenticator, throttle: Throttle | None) -> tuple[IAuthenticator, ILogin]:
-    """Return the two ways to try a key or a password, slowed down alike for who guesses, if anybody is to be."""
+    """Return the two ways to try a key or a password, slowed down alike for guessers if there is a throttle."""
     if throttle is None:
         return inner, inner
     return ThrottledAuthenticator(inner, throttle), ThrottledLogin(inner, throttle)
@@ -325,4 +278,5 @@ def _watched(authenticator: IAuthenticator, name: str, metrics: Metrics | None) 
 
 
 def _new_id() -> str:
-    return os.urandom(_ID_BYTES).hex()
+    """Return a random id under which a request or a bug is logged."""
+    return os.urandom(8).hex()

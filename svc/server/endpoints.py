@@ -1,9 +1,9 @@
 """Endpoints, as operators write them: Twisted's strings, of which those that speak TLS are ours.
 
-Note [Certificates of ports]. Twisted reads the files of an ``ssl:`` endpoint once. Here the same text is read by Twisted
-again when the files have changed, and each connection takes what was read last, so that all the options that Twisted knows,
-and whatever it makes of them, stay as they are. A daemon changes its directory, so the paths are made absolute at once. For
-a key with a password OpenSSL asks at the terminal, which a start may wait for and a running server can't: it is read once.
+Note [Certificates of ports]. Twisted reads the files of an ``ssl:`` endpoint once. Here it reads the same text again when
+the files have changed, and each connection takes what was read last; so all of Twisted's options stay as they are. A daemon
+changes its directory, so the paths are made absolute at once. A key with a password is read once: OpenSSL asks for that at
+the terminal, which a running server can't wait for.
 
 Note [Receivers' certificates]. A ``tls:`` endpoint connects by ``trust``, as all that connects does. An ``ssl:`` one would
 connect to anybody.
@@ -49,22 +49,19 @@ _TLS: Final = ("host", "port", "timeout", "bindAddress", "certificate", "private
 _FILES: Final = ("privateKey", "certKey", "extraCertChain", "dhParameters")
 _USUAL_KEY: Final = "server.pem"
 
-#: What stands in a key that has a password, in the lines that begin it.
+#: A word in the first lines of a key that has a password.
 _ENCRYPTED: Final = b"ENCRYPTED"
-
-_CONNECT_TIMEOUT: Final = 30
 
 
 @attrs.frozen
 class _Written:
-    """An endpoint as it is written: what stands between colons, and whatever of it has a name and a sign of equality."""
+    """An endpoint as it is written: the parts between colons, without a name and with one."""
 
     places: list[str]
     named: dict[str, str]
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Parse the text as Twisted does."""
         written = cls([], {})
         for part in _PART.findall(text):
             named = _NAMED.fullmatch(part)
@@ -80,10 +77,7 @@ class _Written:
         return self.places[0].lower() if self.places else ""
 
     def arguments(self, names: Sequence[str]) -> dict[str, str]:
-        """Return the arguments by their names, of which those without are these in their order.
-
-        :raises ValueError: there is another one, or one twice.
-        """
+        """Return the arguments by their names; ``names`` are all that there may be, in the order of those without a name."""
         given = [*zip(names, self.places[1:], strict=False), *self.named.items()]
         found = dict(given)
         if len(found) < len(self.places) - 1 + len(self.named) or not found.keys() <= set(names):
@@ -93,9 +87,6 @@ class _Written:
 
 def _plain(text: str) -> str:
     return _ESCAPED.sub(r"\1", text)
-
-
-# -- ports ---------------------------------------------------------------------------------------------------------
 
 
 def listening_endpoint(reactor: Any, text: str) -> Endpoint:
@@ -135,19 +126,14 @@ class _Port:
     interface: str = ""
 
     def listenSSL(self, port: int, factory: object, contextFactory: Any, backlog: int = 50, interface: str = "") -> Any:  # noqa: N802, N803, ARG002 - Twisted's
-        """Keep the arguments."""
         self.port, self.tls, self.backlog, self.interface = port, contextFactory, backlog, interface
 
     def connectSSL(self, *_: object, **__: object) -> Any:  # noqa: N802 - Twisted's
-        """Nothing connects here."""
         raise NotImplementedError
 
 
 def _read(text: str, key: Path, chain: Path | None) -> _Port:
-    """Have the files of an ``ssl:`` endpoint read, and see whether key and certificate belong together.
-
-    ``chain`` is the certificate's file where it may hold those between it and its authority too, which Twisted passes over.
-    """
+    """Read the files of an ``ssl:`` endpoint; ``chain`` names the file of intermediate certificates, if any."""
     if _ENCRYPTED in key.read_bytes():
         raise ValueError("the key is encrypted")
     port = _Port()
@@ -163,13 +149,12 @@ def _read(text: str, key: Path, chain: Path | None) -> _Port:
 
 
 def _objection(port: _Port) -> str | None:
-    """Return why the certificate isn't valid at this moment, whatever its authority; ``None`` when it is."""
-    certificate = port.tls.certificate
+    """Return why the certificate isn't valid at this moment, its authority aside; ``None`` when it is."""
     store = crypto.X509Store()
-    store.add_cert(certificate)
+    store.add_cert(port.tls.certificate)
     store.set_flags(crypto.X509StoreFlags.PARTIAL_CHAIN)
     try:
-        crypto.X509StoreContext(store, certificate).verify_certificate()
+        crypto.X509StoreContext(store, port.tls.certificate).verify_certificate()
     except crypto.X509StoreContextError as error:
         return str(error)
     return None
@@ -183,12 +168,8 @@ class _Current:
     certificate: Renewable[_Port]
 
     def serverConnectionForTLS(self, tlsProtocol: Any) -> SSL.Connection:  # noqa: N802, N803 - Twisted's
-        """Make the TLS of a connection."""
         connection: SSL.Connection = self.certificate.current.tls.serverConnectionForTLS(tlsProtocol)
         return connection
-
-
-# -- receivers -----------------------------------------------------------------------------------------------------
 
 
 def client_endpoint(reactor: Any, text: str) -> IStreamClientEndpoint:
@@ -207,7 +188,7 @@ def client_endpoint(reactor: Any, text: str) -> IStreamClientEndpoint:
     if "endpoint" in given:
         below = client_endpoint(reactor, given["endpoint"])
     else:
-        timeout, source = int(given.get("timeout", _CONNECT_TIMEOUT)), given.get("bindAddress")
+        timeout, source = int(given.get("timeout", 30)), given.get("bindAddress")
         below = HostnameEndpoint(reactor, host, int(given["port"]), timeout, None if source is None else (source, 0))
     return wrapClientTLS(trust.client(host), below, reactor)
 

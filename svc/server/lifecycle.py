@@ -3,25 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from twisted.application.service import IService, MultiService, Service
 from twisted.internet.defer import Deferred, maybeDeferred
 from twisted.internet.interfaces import IReactorCore
 from twisted.logger import Logger
 
+S = TypeVar("S", bound=Service)
+
 log = Logger()
+
+
+def child(parent: MultiService, service: S) -> S:
+    """Add a service to its parent, and return it."""
+    service.setServiceParent(parent)  # type: ignore[no-untyped-call] # Twisted's
+    return service
 
 
 class OrderedMultiService(MultiService):
     """Services of which each depends on those before it.
 
-    One that is added while this runs starts at once, so that one can be waited for before the next is added. When it
-    is stopped, the last one stops first, and each only when the one after it *has* stopped.
+    One that is added while this runs starts at once, so that one can be waited for before the next is added. The last one
+    stops first, and each only when the one after it *has* stopped; a failure is logged, and keeps none from being stopped.
     """
 
     def stopService(self) -> Deferred[None]:
-        """Stop all services, last one first. A failure is logged, and the others are stopped all the same."""
+        """Stop all services, last one first."""
         return Deferred.fromCoroutine(self._stop())
 
     async def _stop(self) -> None:
@@ -57,7 +65,7 @@ class ServerService(OrderedMultiService):
         """Wait until the server can serve, and return its addresses; to be awaited once.
 
         :raises CancelledError: it was stopped before.
-        :raises Exception: whatever made the start fail; what has been started then is there until the server is stopped.
+        :raises Exception: the fault of the start; all that has been started is there until the server is stopped.
         """
         return await self._ready
 

@@ -1,9 +1,8 @@
 """Where the server listens: its ports, their addresses as URLs, and how they close.
 
-Note [Nobody could be accepted]: when the process or the machine is out of descriptors or memory, a connection that waits to
-be accepted can't be, and makes its port readable again at once. Twisted closes such connections where it is the process that
-is out of descriptors, and else tries again for ever, with a line in the log each time. So a port that was readable, and
-accepted nobody, is left alone for a moment.
+Note [Nobody could be accepted]: when the machine is out of descriptors or memory, a connection that can't be accepted makes
+its port readable again at once, and Twisted tries again for ever, with a line in the log each time. So a port that was
+readable, and accepted nobody, is left alone for a moment.
 """
 
 from __future__ import annotations
@@ -23,11 +22,9 @@ from twisted.protocols.tls import TLSMemoryBIOFactory
 from svc.model.errors import StartRefused
 from svc.server.renewal import Renewable
 
-#: How long requests in progress may take to end when the server stops, in seconds; no request arrives for longer.
+#: Seconds in which requests in progress must end when the server stops; and for which a port is left alone that could accept
+#: nobody.
 DRAIN: Final = 30.0
-
-
-#: How long a port that could accept nobody is left alone, in seconds.
 PAUSE: Final = 0.1
 
 
@@ -41,23 +38,14 @@ class Endpoint:
 
 
 class Listening(Service):
-    """Listen on ports. :meth:`open` opens them, one after the other; they are closed when the service stops.
-
-    Then requests in progress have ``DRAIN`` seconds to end: ``drain`` returns when no connection is open, or that time is
-    over.
-    """
+    """Ports, from :meth:`open` until the service stops; ``drain`` returns when no connection is open, or time is up."""
 
     name = "listening"
 
     def __init__(
-        self,
-        endpoints: Sequence[Endpoint],
-        factory: IProtocolFactory,
-        drain: Callable[[float], Coroutine[Any, Any, None]],
+        self, endpoints: Sequence[Endpoint], factory: IProtocolFactory, drain: Callable[[float], Coroutine[Any, Any, None]]
     ) -> None:
-        self._factory = factory
-        self._drain = drain
-        self._endpoints = endpoints
+        self._endpoints, self._factory, self._drain = endpoints, factory, drain
         self._ports: list[IListeningPort] = []
 
     async def open(self) -> list[str]:

@@ -33,19 +33,11 @@ from svc.cluster.members import Members
 from svc.cluster.rivals import Rivals
 from svc.crypto.vault import CANARY
 from svc.health.checks_loop import NEEDED_TO_SERVE, ChecksLoop
-from svc.health.probes import (
-    AuditProbe,
-    AuthzProbe,
-    CoreProbe,
-    DatabaseProbe,
-    HostFactoryProbe,
-    PublicKeysProbe,
-)
+from svc.health.probes import AuditProbe, AuthzProbe, CoreProbe, DatabaseProbe, HostFactoryProbe, PublicKeysProbe
 from svc.model.directories import IDirectories
 from svc.model.errors import StartRefused
 from svc.model.events import Server as EventServer
 from svc.model.ports import ILoads, IProbe
-from svc.model.query_results import Sealed
 from svc.net.fetch import GuardedClient
 from svc.net.lookup import LookUps
 from svc.net.trust import Trust, client_tls
@@ -54,6 +46,7 @@ from svc.rotation.postgresql import PostgresPassword
 from svc.rotation.rotation import Rotations
 from svc.rotation.rotation_loop import Expirations
 from svc.server.bootstrap import Installation
+from svc.server.lifecycle import child
 from svc.server.renewal import Renewable, Renewals
 from svc.services.policy_loads import NEAR_ROWS, Loads, NearAndFar
 from svc.settings.config import Settings
@@ -109,16 +102,10 @@ class Parts:
             raise StartRefused("there is no standard output for audit records: set --audit-file")
         if syslog is not None and settings.audit_syslog is not None:
             sinks.append(SyslogSink(reactor, syslog, settings.audit_syslog))
-        journal = Journal(
-            EventServer(os.uname().nodename, settings.dialect.prefix),
-            reactor,
-            self.installation.wall,
-            sinks,
-            refuses=settings.audit_failure == "refuse",
-            count_lost=None if metrics is None else metrics.count_lost_records,
-        )
-        journal.setServiceParent(server)  # type: ignore[no-untyped-call] # Twisted's
-        await journal.open()
+        this, refuses = EventServer(os.uname().nodename, settings.dialect.prefix), settings.audit_failure == "refuse"
+        count_lost = None if metrics is None else metrics.count_lost_records
+        journal = Journal(this, reactor, self.installation.wall, sinks, refuses=refuses, count_lost=count_lost)
+        await child(server, journal).open()
         if path is not None:
             self.renewals.at_hangup(journal.reopen)
             log.info("Audit records are appended to {path}", path=str(path))
@@ -146,13 +133,8 @@ class Parts:
 
     def rivals(self, inquiries: Mapping[str, Inquiry], claims: PeerClaims, replication: Replication) -> Rivals:
         """Return the same, asked for their databases."""
-        return Rivals(
-            self.reactor,
-            self.installation.wall,
-            replication.identity,
-            {name: functools.partial(inquiry.database, claims) for name, inquiry in inquiries.items()},
-            self.settings.health_interval,
-        )
+        asking = {name: functools.partial(inquiry.database, claims) for name, inquiry in inquiries.items()}
+        return Rivals(self.reactor, self.installation.wall, replication.identity, asking, self.settings.health_interval)
 
     def _trust(self, path: Path | None, field: str) -> Callable[[], Trust]:
         """Return the trust in the authorities of the file that a setting names; without one, in the platform's."""
@@ -167,58 +149,41 @@ class Parts:
         settings = self.settings
         bounds = Bounds(nesting=settings.nesting_limit, aliases=settings.alias_limit, records=settings.record_limits)
         task = Task(self.installation.dsn, settings.statement_timeout, self.installation.data_key, settings.dialect, bounds)
-        workers = Workers(self.reactor, task)
-        workers.setServiceParent(server)  # type: ignore[no-untyped-call] # Twisted's
+        workers = child(server, Workers(self.reactor, task))
         near = Loads(PolicyStore(self.installation.database), self.installation.vault, settings.dialect, bounds, NEAR_ROWS)
         return NearAndFar(near, workers)
 
     def expirations(self, journal: Journal, demand_primary: Callable[[], Awaitable[None]]) -> Expirations:
         """Return the loop that expires and rotates values."""
-        reactor, settings, events = self.reactor, self.settings, RecordedExpirations(LoggedExpirations(), journal)
-        store = ExpirationStore(self.installation.database)
-        return Expirations(
-            reactor,
-            self.installation.wall,
-            store,
-            HostFactoryStore(self.installation.database),
-            Rotations(store, self.installation.vault, reactor, events),
-            [PostgresPassword(reactor, self._look_ups(), client_tls)],
-            events,
-            settings.expiration_interval,
-            demand_primary,
+        reactor, interval, events = (
+            self.reactor,
+            self.settings.expiration_interval,
+            RecordedExpirations(LoggedExpirations(), journal),
         )
+        database, vault, wall = self.installation.database, self.installation.vault, self.installation.wall
+        store, factories = ExpirationStore(database), HostFactoryStore(database)
+        rotations, rotators = (
+            Rotations(store, vault, reactor, events),
+            [PostgresPassword(reactor, self._look_ups(), client_tls)],
+        )
+        return Expirations(reactor, wall, store, factories, rotations, rotators, events, interval, demand_primary)
 
     def federated(self, metrics: Metrics | None) -> dict[str, FederatedAuthenticator]:
         """Return the authenticators that trust third parties, by name; they share the sets of keys."""
         reactor, settings = self.reactor, self.settings
-        client = GuardedClient(
-            reactor,
-            reactor.nameResolver,
-            client_tls,
-            allow_http=settings.allow_http_providers,
-            private_networks=settings.allow_private_providers,
-        )
-        keys = ProviderKeys(
-            Publications(client).key_set,
-            reactor,
-            settings.jwks_refetch_interval,
-            max_age=settings.jwks_max_age,
-            stale_if_error=settings.jwks_stale_if_error,
-        )
+        http, private = settings.allow_http_providers, settings.allow_private_providers
+        client = GuardedClient(reactor, reactor.nameResolver, client_tls, allow_http=http, private_networks=private)
+        fetch, interval = Publications(client).key_set, settings.jwks_refetch_interval
+        age, stale = settings.jwks_max_age, settings.jwks_stale_if_error
+        keys = ProviderKeys(fetch, reactor, interval, max_age=age, stale_if_error=stale)
         if metrics is not None:
             metrics.watch_key_sets(keys.ages)
+        store, vault, wall = AuthenticatorStore(self.installation.database), self.installation.vault, self.installation.wall
+        common = store, keys, vault, wall, settings.dialect, frozenset(settings.authenticators)
+        skew, limit, lenient = settings.clock_skew, settings.jwt_limit, settings.ignore_missing_issuer
         return {
             kind.name: FederatedAuthenticator(
-                kind,
-                AuthenticatorStore(self.installation.database),
-                keys,
-                self.installation.vault,
-                self.installation.wall,
-                settings.dialect,
-                frozenset(settings.authenticators),
-                clock_skew=settings.clock_skew,
-                token_limit=settings.jwt_limit,
-                ignore_missing_issuer=settings.ignore_missing_issuer,
+                kind, *common, clock_skew=skew, token_limit=limit, ignore_missing_issuer=lenient
             )
             for kind in (JWT, cloud(settings.dialect))
         }
@@ -230,16 +195,10 @@ class Parts:
 
     def ldap(self, servers: LdapServers, directories: Callable[[], IDirectories]) -> LdapAuthenticator:
         """Return the authenticator that asks them."""
-        return LdapAuthenticator(
-            AuthenticatorStore(self.installation.database),
-            CredentialStore(self.installation.database),
-            servers,
-            directories,
-            self.installation.vault,
-            self.settings.dialect,
-            frozenset(self.settings.authenticators),
-            self.installation.wall,
-        )
+        installation, dialect, enabled = self.installation, self.settings.dialect, frozenset(self.settings.authenticators)
+        store, credentials = AuthenticatorStore(installation.database), CredentialStore(installation.database)
+        vault, wall = installation.vault, installation.wall
+        return LdapAuthenticator(store, credentials, servers, directories, vault, dialect, enabled, wall)
 
     def directories(self) -> IDirectories:
         """Return the client of LDAP directories."""
@@ -254,13 +213,9 @@ class Parts:
     def checks_loop(self, rivals: Rivals, *others: IProbe) -> ChecksLoop:
         """Return the loop of health checks: those of the installation, and others."""
         installation = self.installation
-        database, state, vault = installation.database, installation.state, installation.vault
-
-        def open_canary(sealed: Sealed) -> object:
-            return vault.open(CANARY, sealed)
-
+        database, state = installation.database, installation.state
         probes = [
-            CoreProbe(state, open_canary),
+            CoreProbe(state, functools.partial(installation.vault.open, CANARY)),
             AuthzProbe(state),
             HostFactoryProbe(HostFactoryStore(database)),
             PublicKeysProbe(PublicKeyStore(database)),

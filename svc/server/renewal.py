@@ -1,8 +1,7 @@
 """Files that are read again while the server runs, such as certificates, when they have changed.
 
-Note [Good or as before]. What was read is replaced by what can be used, and by nothing else. A file that is half written, or
-whose key is still the old one, is told once for each of its contents; what was in force stays in force, and the next look
-may find the file whole.
+Note [Good or as before]. What was read is replaced by what can be used, and by nothing else. Files that are half written, or
+don't fit each other yet, are logged once for each of their contents; what was in force stays so until they are whole.
 """
 
 from __future__ import annotations
@@ -15,7 +14,6 @@ from types import FrameType
 from typing import Any, Final, Generic, TypeVar
 
 from twisted.application.service import Service
-from twisted.internet.defer import Deferred
 from twisted.internet.task import LoopingCall
 from twisted.logger import Logger
 
@@ -42,33 +40,24 @@ def on_hangup(reactor: Any, work: Callable[[], object]) -> None:
 class Renewable(Generic[T]):
     """Something that is made from files: ``current`` is what was made of them last that can be used.
 
-    :param what: what it is, for the log.
-    :param read: makes it of the files, and raises what it likes when it can't be made.
-    :param objection: says why something shouldn't take the place of what is in force, such as that it has expired; at the
-        start there is nothing else, and it is told.
-    :raises Exception: what ``read`` raises.
+    :param what: its name in the log.
+    :param read: makes it of the files, and raises what it likes when it can't be made; so does this, at the start.
+    :param objection: returns why something shouldn't take the place of what is in force, such as that it has expired; at
+        the start there is nothing else, and it is logged.
     """
 
     def __init__(
-        self,
-        what: str,
-        files: Sequence[Path],
-        read: Callable[[], T],
-        objection: Callable[[T], str | None] = lambda _: None,
+        self, what: str, files: Sequence[Path], read: Callable[[], T], objection: Callable[[T], str | None] = lambda _: None
     ) -> None:
-        self._what = what
-        self._files = files
-        self._read = read
-        self._objection = objection
+        self._what, self._files, self._read, self._objection = what, files, read, objection
         self._taken = self._contents()
         self._refused: bytes | None = None
         self.current = read()
-        why = objection(self.current)
-        if why is not None:
+        if (why := objection(self.current)) is not None:
             log.warn("{what} is in force, although: {why}", what=what, why=why)
 
     def renew(self, *, asked: bool = False) -> None:
-        """Read it again if the files have changed (Note [Good or as before]); ``asked``: by who wants to be told."""
+        """Read it again if the files have changed (Note [Good or as before]); ``asked``: and log what was logged before."""
         contents = self._contents()
         if contents == self._taken:
             self._refused = None
@@ -76,7 +65,7 @@ class Renewable(Generic[T]):
         try:
             found = self._read()
             why = self._objection(found)
-        except Exception as error:  # whatever is wrong with a file, what was read before is as good as it was
+        except Exception as error:  # what was read before is as good as it was
             why = str(error) or type(error).__name__
         if why is None:
             self._taken, self._refused, self.current = contents, None, found
@@ -106,7 +95,6 @@ class Renewals(Service):
         self._watched: list[Renewable[Any]] = []
         self._loop = LoopingCall(self._look)
         self._loop.clock = reactor
-        self._ended: Deferred[LoopingCall] | None = None
 
     def watch(self, renewable: Renewable[T]) -> Renewable[T]:
         """Add a renewable, and return it."""
@@ -121,7 +109,7 @@ class Renewals(Service):
     def startService(self) -> None:
         """Begin to look."""
         super().startService()  # type: ignore[no-untyped-call] # Twisted's
-        self._ended = self._loop.start(INTERVAL, now=False)
+        self._loop.start(INTERVAL, now=False)
 
     def stopService(self) -> None:
         """Stop renewing."""

@@ -1,15 +1,13 @@
 """The server's log: where it goes, and what becomes of lines that repeat.
 
-Note [Repeats are counted]. Whoever has a wrong password and a loop writes a line per request, and so does each request while
-the database is away. Such lines bury those that matter, and fill disks. So of each kind the first ``AT_ONCE`` lines of a
-minute are written at once, and the others counted: at its end one line tells how many they were, from how many addresses,
-and the last of them. The kind of a line is what the program says (its module, its format, the sort of its exception), never
-what strangers do; where that is too coarse the line names a finer one, of a bounded set, as ``repeats_as``. Nothing is lost
-by it: the audit has a record of each request, with its id, the refused ones too.
+Note [Repeats are counted]. A wrong password in a loop, or a database that is away, would bury the lines that matter and fill
+disks. So of each kind the first ``AT_ONCE`` lines of a minute are written, and the others counted: at its end one line has
+their number, that of their addresses, and the last of them. The kind is what the program says (module, format, type of the
+exception), never what strangers do; where that is too coarse ``repeats_as`` names a finer one, of a bounded set. Nothing is
+lost by it: the audit has a record of each request.
 
-Note [Opened anew]. A file of ``twistd``'s own is cut into pieces of a megabyte, of which all are kept, and goes on in the
-file that was moved away when something else rotates it. This one isn't cut, and SIGHUP has it opened anew, as it has the
-files of the audit.
+Note [Opened again]. A file of ``twistd``'s own is cut into pieces of a megabyte, and goes on in the file that was moved away
+when something else rotates it. This one isn't cut, and is opened again at SIGHUP, as audit files are.
 """
 
 from __future__ import annotations
@@ -44,15 +42,12 @@ PERIOD: Final = 60.0
 KINDS: Final = 1000
 ADDRESSES: Final = 100
 
-#: Where a daemon logs to unless it is told.
-_NAME: Final = "twistd.log"
-
 _log = Logger()
 
 
 @attrs.define
 class _Repeated:
-    """What came of one kind in a period: ``last`` is the last that was not written."""
+    """Events of one kind in a period: ``last`` is the last that was not written."""
 
     count: int = 0
     addresses: set[str] = attrs.field(factory=set)
@@ -91,7 +86,7 @@ class Repeats:
             return True
 
     def tell(self) -> None:
-        """Say what was counted since this was called last, and begin again."""
+        """Log what was counted since this was called last, and begin again."""
         now = self._clock.seconds()
         with self._lock:
             kinds, self._kinds = self._kinds, {}
@@ -102,26 +97,19 @@ class Repeats:
 
 
 def _kind(event: LogEvent) -> object:
-    failure = event.get("log_failure")
-    return (
-        event.get("log_namespace"),
-        event.get("log_format"),
-        event.get("repeats_as"),
-        None if failure is None else failure.type,
-    )
+    fault = None if (failure := event.get("log_failure")) is None else failure.type
+    return event.get("log_namespace"), event.get("log_format"), event.get("repeats_as"), fault
 
 
 def _summary(repeated: _Repeated, seconds: float) -> LogEvent:
     known = len(repeated.addresses)
     count = f"more than {ADDRESSES}" if known > ADDRESSES else str(known)
     addresses = f", from {count} address{'es' if known != 1 else ''}" if known else ""
-    told: LogEvent = {
-        "log_format": "{count} more like this in the last {seconds:.0f} s{addresses}; the last: {last}",
-        "count": repeated.count - AT_ONCE,
-        "seconds": seconds,
-        "addresses": addresses,
-        "last": formatEvent(repeated.last),
-    }
+    text, last = (
+        "{count} more like this in the last {seconds:.0f} s{addresses}; the last: {last}",
+        formatEvent(repeated.last),
+    )
+    told = {"log_format": text, "count": repeated.count - AT_ONCE, "seconds": seconds, "addresses": addresses, "last": last}
     kept = ("log_level", "log_namespace", "log_system", "log_time")
     return told | {name: repeated.last[name] for name in kept if name in repeated.last}
 
@@ -139,19 +127,17 @@ class _File:
         return open(descriptor, "a", encoding="utf-8", errors="backslashreplace")
 
     def write(self, text: str) -> None:
-        """Append."""
         self._file.write(text)
 
     def flush(self) -> None:
-        """Hand it to the system."""
         self._file.flush()
 
     def reopen(self) -> None:
-        """Open the file at the path again; where that fails, go on with the old one (Note [Opened anew])."""
+        """Open the file at the path again; where that fails, go on with the old one (Note [Opened again])."""
         try:
             fresh = self._opened()
         except OSError as error:
-            _log.error("The log can't be opened anew: {path}: {why}", path=str(self.path), why=error.strerror)
+            _log.error("The log can't be opened again: {path}: {why}", path=str(self.path), why=error.strerror)
             return
         old, self._file = self._file, fresh
         old.close()
@@ -166,7 +152,7 @@ class Telling(TimerService):
         self._repeats = repeats
 
     def stopService(self) -> Deferred[None]:
-        """Tell it a last time."""
+        """Log them a last time."""
         self._repeats.tell()
         stopped: Deferred[None] = super().stopService()  # type: ignore[no-untyped-call] # Twisted's
         return stopped
@@ -192,9 +178,10 @@ class ServerLog:
             if not foreground:
                 raise SystemExit("svc did not start: a daemon has no standard output to log to: name a file as --logfile")
             return cls(Repeats(textFileLogObserver(sys.stdout), clock))
+        name = name or "twistd.log"
         try:
-            file = _File(Path(name or _NAME).absolute())
+            file = _File(Path(name).absolute())
         except OSError as error:
-            raise SystemExit(f"svc did not start: the log {name or _NAME} can't be written: {error.strerror}") from None
+            raise SystemExit(f"svc did not start: the log {name} can't be written: {error.strerror}") from None
         observer: Any = textFileLogObserver(file)  # type: ignore[arg-type] # it writes and flushes
         return cls(Repeats(observer, clock), file)

@@ -1,18 +1,16 @@
 """The start and end of the process: the ready line, the reason of a refusal, exit codes, signals.
 
-Note [The launcher]. ``twistd`` without ``-n`` forks. The launcher, the process that somebody started, waits at a pipe;
-``twistd`` answers there as soon as the application has *begun* to start, and the launcher ends with success. But what makes
-a start fail comes later: no database, another data key, a port in use. So the pipe is taken away from ``twistd``, and
-answered when the server is ready, or at the end of the process. For as long the launcher's standard output and error are
-kept, in whose place ``twistd`` puts ``/dev/null``. So ``twistd svc`` returns when the server is ready, or is no more, and
-says what it would say with ``-n``.
+Note [The launcher]. ``twistd`` without ``-n`` forks. The launcher, the process that somebody started, waits at a pipe, where
+``twistd`` answers as soon as the application has *begun* to start; but what makes a start fail comes later. So the pipe is
+taken away from ``twistd``, and answered when the server is ready, or at the end of the process. For as long the launcher's
+standard output and error are kept, in whose place ``twistd`` puts ``/dev/null``.
 
 Note [Exit codes]. ``twistd`` ends with 0 whenever the reactor has stopped, and dies of the signal that stopped it, if one
-did. A start that failed must end with 1: that is seen to at the very end of the process, after ``twistd`` has removed its
-pid file. A stop that was asked for must end with 0: the signals have handlers of our own.
+did. A start that failed must end with 1: that is done at the very end of the process, after ``twistd`` has removed its pid
+file. A stop that was asked for must end with 0: the signals have handlers of our own.
 
-Note [Garbage]. Python's collector looks at all objects now and then, and nobody is served meanwhile: 40 to 80 ms, of which
-nearly all is for what the modules consist of. That never is garbage, so the collector is told not to look at it again.
+Note [Garbage]. Python's collector looks at all objects now and then, for 40 to 80 ms in which nobody is served. Nearly all
+of them belong to modules and never are garbage, so the collector is told not to look at those again.
 """
 
 from __future__ import annotations
@@ -32,15 +30,8 @@ from twisted.internet.error import ReactorNotRunning
 from twisted.internet.interfaces import IReactorCore, IReactorFromThreads, IReactorTime
 from twisted.logger import ILogObserver, Logger
 
-from svc.model.errors import (
-    ConfigurationInvalid,
-    OutcomeUnknown,
-    Refusal,
-    StartRefused,
-    StoreReadOnly,
-    StoreUnavailable,
-)
-from svc.server.lifecycle import ServerService
+from svc.model.errors import ConfigurationInvalid, OutcomeUnknown, Refusal, StartRefused, StoreReadOnly, StoreUnavailable
+from svc.server.lifecycle import ServerService, child
 from svc.server.renewal import on_hangup
 from svc.server.serverlog import ServerLog, Telling
 
@@ -69,9 +60,9 @@ def reason_of(refusal: Refusal) -> str:
 
 @attrs.define
 class Console:
-    """The connection to the process that started this one: lines on its output until the start is over, and the exit code.
+    """The output and the exit code for the process that started this one (Note [The launcher]).
 
-    ``twistd`` are the options of ``twistd`` when it is about to make a daemon of this process (Note [The launcher]).
+    ``twistd`` are the options of ``twistd`` when it is about to make a daemon of this process.
     """
 
     _out: TextIO | None
@@ -89,7 +80,7 @@ class Console:
 
     @property
     def is_daemon(self) -> bool:
-        """Tell whether the process is a daemon, whose output is not read."""
+        """Return whether the process is a daemon, whose output is not read."""
         return self._twistd is not None
 
     def attach(self) -> None:
@@ -98,7 +89,7 @@ class Console:
             self._launcher, self._twistd["statusPipe"] = self._twistd.get("statusPipe"), None
 
     def say(self, line: str) -> bool:
-        """Write one bare line on standard output; tell whether that could be done."""
+        """Write one bare line on standard output; return whether that could be done."""
         return _write(self._out, line)
 
     def started(self) -> None:
@@ -110,19 +101,16 @@ class Console:
             self._out = self._err = None
 
     def interrupted(self) -> None:
-        """Say on standard error that the server was stopped before it was ready."""
+        """Write to standard error that the server was stopped before it was ready."""
         _write(self._err, "svc was stopped before it was ready")
 
     def refused(self, reason: str) -> None:
-        """Give the reason on standard error, and let this process end with failure."""
+        """Write the reason to standard error, and let this process end with failure."""
         _write(self._err, f"svc did not start: {reason}")
         self.failed = True
 
     def leave(self) -> None:
-        """Do what is left for the end of the process, whose last act this must be (Note [Exit codes]).
-
-        A launcher that still waits learns only now that the server isn't there, when nothing of it is left.
-        """
+        """End the process, as its last act: a launcher that still waits learns only now (Note [Exit codes])."""
         self._answer(b"1 svc is not running")
         if self.failed:
             for stream in filter(None, (sys.__stdout__, sys.__stderr__)):
@@ -153,8 +141,7 @@ def _write(stream: TextIO | None, line: str) -> bool:
             return False
         stream.write(f"{line}\n")
         stream.flush()
-    except (OSError, ValueError):
-        # Nobody reads any more, or the stream was closed: no reason for a server to end.
+    except (OSError, ValueError):  # Nobody reads any more, or the stream was closed: no reason for a server to end.
         return False
     return True
 
@@ -164,12 +151,12 @@ class IProcessReactor(IReactorCore, IReactorFromThreads, IReactorTime):
 
 
 def at_terminal() -> bool:
-    """Tell whether this process reads from a terminal or writes to one; one that was closed is none any more."""
+    """Return whether this process reads from a terminal or writes to one; one that was closed is none any more."""
     return any(map(os.isatty, range(3)))
 
 
 class Launch(MultiService):
-    """The server as ``twistd`` runs it: how its start ended is told, and its end is brought about.
+    """The server as ``twistd`` runs it: it reports how its start ended, and stops at signals.
 
     ``server_log`` takes the place of the log that ``twistd`` would make, unless its option ``--logger`` names another.
     """
@@ -183,15 +170,13 @@ class Launch(MultiService):
         server_log: ServerLog | None = None,
     ) -> None:
         super().__init__()  # type: ignore[no-untyped-call] # Twisted's
-        self._reactor = reactor
-        self._server = server
-        self._console = console
+        self._reactor, self._server, self._console = reactor, server, console
         self._on_signal = on_signal
         self._log = server_log
         self._at_terminal = False
         if server_log is not None:
-            self.addService(Telling(server_log.observer, reactor))  # type: ignore[no-untyped-call] # Twisted's
-        self.addService(server)  # type: ignore[no-untyped-call] # Twisted's
+            child(self, Telling(server_log.observer, reactor))
+        child(self, server)
 
     def setServiceParent(self, parent: Any) -> None:  # noqa: N802 - the name is Twisted's
         """Become part of the application, whose log ``twistd`` asks it for."""

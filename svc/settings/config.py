@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -23,11 +24,23 @@ from svc.model.names import IDENTIFIER_LIMIT
 from svc.model.query_results import ClusterMember, Network
 from svc.settings import parsers
 from svc.settings.options import Option, setting
+from svc.settings.parsers import decimal, whole
 from svc.settings.systemd import SystemdUnit
 
 _LIMITS: Final = Limits()
 _MIB: Final = 1024 * 1024
 _GIB: Final = 1024 * _MIB
+
+#: Functions that declare a setting, by the headings of help.
+_server = partial(setting, "server")
+_web = partial(setting, "web")
+_storage = partial(setting, "storage")
+_policy = partial(setting, "policy")
+_authenticators = partial(setting, "authenticators")
+_providers = partial(setting, "providers")
+_tokens = partial(setting, "tokens")
+_health = partial(setting, "health")
+_audit = partial(setting, "audit")
 
 
 def _data_dir() -> Path:
@@ -36,237 +49,200 @@ def _data_dir() -> Path:
 
 @attrs.frozen(kw_only=True)
 class Settings:
-    """Hold the value of every setting (Note [One table]). Durations are in seconds, sizes in bytes.
+    """The value of every setting (Note [One table]). Durations are in seconds, sizes in bytes.
 
-    ``written`` maps each setting that was given to its name as the user wrote it; see :meth:`key`. ``unit`` is what
-    systemd tells the process.
+    ``written`` maps each setting that was given to its name as the user wrote it. ``unit`` is the unit of systemd.
     """
 
-    config: Path | None = setting(
-        parsers.PATH, "server", "A TOML file of settings; its keys are these names with underscores.", in_file=False
+    config: Path | None = _server(
+        parsers.PATH, "A TOML file of settings; its keys are these names with underscores.", in_file=False
     )
-    dialect: Dialect = setting(
-        parsers.DIALECT, "server", "The vocabulary to speak: native, or conjur for its clients and policies.", NATIVE
+    dialect: Dialect = _server(
+        parsers.DIALECT, "The vocabulary to speak: native, or conjur for its clients and policies.", NATIVE
     )
-    account: str | None = setting(
-        parsers.ACCOUNT, "server", "An account to create at the start unless it is there; a follower creates none."
+    account: str | None = _server(
+        parsers.ACCOUNT, "An account to create at the start unless it is there; a follower creates none."
     )
 
-    listen: tuple[str, ...] = setting(
+    listen: tuple[str, ...] = _web(
         parsers.ENDPOINTS,
-        "web",
         "Where to serve: a Twisted endpoint such as tcp:8080, ssl:8443:privateKey=key.pem:certKey=cert.pem or"
         " systemd:domain=INET:index=0. Repeat it for more than one, or separate them by blanks.",
         ("tcp:8080:interface=127.0.0.1",),
     )
-    trusted_proxies: tuple[Network, ...] = setting(
+    trusted_proxies: tuple[Network, ...] = _web(
         parsers.NETWORKS,
-        "web",
         "Networks of proxies, beside 127.0.0.1 and ::1, whose X-Forwarded-For names the client; separated by commas.",
         (),
     )
 
-    request_body_limit: int = setting(
-        parsers.whole(1, _GIB, "BYTES"), "web", "The longest body of a request that loads no policy.", _LIMITS.body
+    request_body_limit: int = _web(
+        whole(1, _GIB, "BYTES"), "The longest body of a request that loads no policy.", _LIMITS.body
     )
-    policy_body_limit: int = setting(
-        parsers.whole(1, _GIB, "BYTES"), "web", "The longest body of a request that loads policy.", _LIMITS.policy_body
+    policy_body_limit: int = _web(
+        whole(1, _GIB, "BYTES"), "The longest body of a request that loads policy.", _LIMITS.policy_body
     )
-    request_line_limit: int = setting(
-        parsers.whole(256, _MIB, "BYTES"), "web", "The longest first line of a request.", _LIMITS.request_line
+    request_line_limit: int = _web(whole(256, _MIB, "BYTES"), "The longest first line of a request.", _LIMITS.request_line)
+    header_limit: int = _web(
+        whole(256, _MIB, "BYTES"), "The longest block of header lines of a request.", _LIMITS.header_block
     )
-    header_limit: int = setting(
-        parsers.whole(256, _MIB, "BYTES"), "web", "The longest block of header lines of a request.", _LIMITS.header_block
+    identifier_limit: int = _web(
+        whole(1, IDENTIFIER_LIMIT, "BYTES"), "The longest identifier in a path.", _LIMITS.identifier
     )
-    identifier_limit: int = setting(
-        parsers.whole(1, IDENTIFIER_LIMIT, "BYTES"), "web", "The longest identifier in a path.", _LIMITS.identifier
-    )
-    request_timeout: float = setting(
-        parsers.decimal(0.1, 3600, "SECONDS"), "web", "How long a request may take to arrive.", _LIMITS.request_seconds
+    request_timeout: float = _web(
+        decimal(0.1, 3600, "SECONDS"), "How long a request may take to arrive.", _LIMITS.request_seconds
     )
 
-    connection_limit: int = setting(
-        parsers.whole(1, MANY_CONNECTIONS, "NUMBER"),
-        "web",
+    connection_limit: int = _web(
+        whole(1, MANY_CONNECTIONS, "NUMBER"),
         "How many clients may be connected. Beyond that the connection that has been idle for longest is closed, or when"
         " none is idle, only health is answered on new ones.",
         attrs.Factory(usual_connections),
         shown=f"what open files allow, at most {_LIMITS.connections}",
     )
-    connection_limit_per_address: int = setting(
-        parsers.whole(1, MANY_CONNECTIONS, "NUMBER"),
-        "web",
+    connection_limit_per_address: int = _web(
+        whole(1, MANY_CONNECTIONS, "NUMBER"),
         "The same for the connections from one address, or one /64 of IPv6; trusted proxies have no such limit.",
         attrs.Factory(lambda self: max(1, self.connection_limit // 4), takes_self=True),
         shown="a quarter of --connection-limit",
     )
 
-    database_url: str | None = setting(
+    database_url: str | None = _storage(
         parsers.TEXT,
-        "storage",
         "The PostgreSQL database, as a libpq URL or DSN. Where it is a hot standby, this server is a follower.",
         shown="an embedded PostgreSQL in the data directory",
         secret=True,
     )
-    data_dir: Path = setting(
+    data_dir: Path = _storage(
         parsers.PATH,
-        "storage",
         "The folder of all that the server keeps on disk.",
         attrs.Factory(_data_dir),
         shown="the platform's folder for user data; for root /var/lib/svc",
     )
-    data_key: str | None = setting(
+    data_key: str | None = _storage(
         parsers.TEXT,
-        "storage",
         "The base64 text of the 32 bytes that seal everything of value in the database.",
         shown="with the embedded database, the content of <data dir>/data-key",
         on_command_line=False,
         in_file=False,
         secret=True,
     )
-    statement_timeout: float = setting(
-        parsers.decimal(0.1, 3600, "SECONDS"), "storage", "How long one statement may take in the database.", 5.0
+    statement_timeout: float = _storage(
+        decimal(0.1, 3600, "SECONDS"), "How long one statement may take in the database.", 5.0
     )
-    database_wait: float = setting(
-        parsers.decimal(1, 86400, "SECONDS"),
-        "storage",
+    database_wait: float = _storage(
+        decimal(1, 86400, "SECONDS"),
         "How long to wait at the start for a database that isn't there, on a follower for its primary too.",
         10.0,
     )
 
-    nesting_limit: int = setting(
-        parsers.whole(1, 256, "LEVELS"), "policy", "How deep the parts of a policy document may be nested.", 64
+    nesting_limit: int = _policy(whole(1, 256, "LEVELS"), "How deep the parts of a policy document may be nested.", 64)
+    alias_limit: int = _policy(whole(0, 1_000_000, "NUMBER"), "How many aliases a policy document may have.", 10_000)
+    annotations_limit: int = _policy(
+        whole(1, 100_000, "NUMBER"), "How many annotations a record may have.", RECORD_LIMITS.annotations
     )
-    alias_limit: int = setting(
-        parsers.whole(0, 1_000_000, "NUMBER"), "policy", "How many aliases a policy document may have.", 10_000
-    )
-    annotations_limit: int = setting(
-        parsers.whole(1, 100_000, "NUMBER"), "policy", "How many annotations a record may have.", RECORD_LIMITS.annotations
-    )
-    annotation_bytes_limit: int = setting(
-        parsers.whole(1, _GIB, "BYTES"),
-        "policy",
+    annotation_bytes_limit: int = _policy(
+        whole(1, _GIB, "BYTES"),
         "How long the annotations of a record may be together, names and values.",
         RECORD_LIMITS.annotation_bytes,
     )
-    permissions_limit: int = setting(
-        parsers.whole(1, 1_000_000, "NUMBER"),
-        "policy",
+    permissions_limit: int = _policy(
+        whole(1, 1_000_000, "NUMBER"),
         "How many permissions there may be on a resource, each privilege counted for each role.",
         RECORD_LIMITS.permissions,
     )
 
-    authenticators: tuple[str, ...] = setting(
+    authenticators: tuple[str, ...] = _authenticators(
         parsers.AUTHENTICATORS,
-        "authenticators",
         "The authenticators that may be used, separated by commas: authn (always enabled), authn-jwt/<service id>,"
         " authn-cloud/<service id> (authn-azure/<service id> in the dialect conjur), authn-ldap/<service id>.",
         ("authn",),
     )
-    ignore_missing_issuer: bool = setting(
+    ignore_missing_issuer: bool = _authenticators(
         parsers.FLAG,
-        "authenticators",
         "Admit JWTs without iss even where an issuer is known. For the conjur dialect; in native iss is optional anyway.",
         False,
     )
-    clock_skew: float = setting(
-        parsers.decimal(0, 3600, "SECONDS"), "authenticators", "Leeway for the times in JWTs: exp, nbf and iat.", 0.0
-    )
-    jwt_limit: int = setting(parsers.whole(256, 60 * 1024, "BYTES"), "authenticators", "The longest JWT.", 16 * 1024)
+    clock_skew: float = _authenticators(decimal(0, 3600, "SECONDS"), "Leeway for the times in JWTs: exp, nbf and iat.", 0.0)
+    jwt_limit: int = _authenticators(whole(256, 60 * 1024, "BYTES"), "The longest JWT.", 16 * 1024)
 
-    allow_private_providers: tuple[Network, ...] = setting(
+    allow_private_providers: tuple[Network, ...] = _providers(
         parsers.NETWORKS,
-        "providers",
         "Private networks in which identity providers and LDAP directories may be asked, and passwords rotated; separated by"
         " commas.",
         (),
     )
-    allow_http_providers: bool = setting(
-        parsers.FLAG, "providers", "Fetch the keys of identity providers over plain HTTP too.", False
+    allow_http_providers: bool = _providers(parsers.FLAG, "Fetch the keys of identity providers over plain HTTP too.", False)
+    allow_plain_ldap: bool = _providers(
+        parsers.FLAG, "Send passwords to LDAP directories in plain where policy says connect_type: plain.", False
     )
-    allow_plain_ldap: bool = setting(
-        parsers.FLAG,
-        "providers",
-        "Send passwords to LDAP directories in plain where policy says connect_type: plain.",
-        False,
-    )
-    jwks_max_age: float | None = setting(
+    jwks_max_age: float | None = _providers(
         parsers.decimal_or_off(0.1, 31_536_000, "SECONDS"),
-        "providers",
-        "How old a provider's keys may become: they are fetched anew in the background before. When off, they are kept until"
-        " a login needs newer ones.",
+        "How old a provider's keys may become: they are fetched again in the background before. When off, they are kept"
+        " until a login needs newer ones.",
         shown="off",
     )
-    jwks_stale_if_error: float = setting(
-        parsers.decimal(0, 31_536_000, "SECONDS"),
-        "providers",
+    jwks_stale_if_error: float = _providers(
+        decimal(0, 31_536_000, "SECONDS"),
         "How much longer than --jwks-max-age keys are used while the provider can't be asked for newer ones.",
         0.0,
     )
-    jwks_refetch_interval: float = setting(
-        parsers.decimal(0, 86400, "SECONDS"),
-        "providers",
-        "The least time between two fetches of one provider's keys that logins ask for.",
-        10.0,
+    jwks_refetch_interval: float = _providers(
+        decimal(0, 86400, "SECONDS"), "The least time between two fetches of one provider's keys that logins ask for.", 10.0
     )
 
     login_throttle: bool = setting(
-        parsers.SWITCH,
         "credentials",
+        parsers.SWITCH,
         "Slow down guessing of passwords and API keys: after 10 failures in a minute to prove a role, further ones are"
         " answered late, by 1 second to 60; after 300 from one address, its attempts are refused until the minute is over.",
         True,
     )
 
-    user_token_ttl: int = setting(parsers.whole(1, 18000, "SECONDS"), "tokens", "How long a user's access token lives.", 480)
-    host_token_ttl: int = setting(parsers.whole(1, 18000, "SECONDS"), "tokens", "How long a host's access token lives.", 480)
+    user_token_ttl: int = _tokens(whole(1, 18000, "SECONDS"), "How long a user's access token lives.", 480)
+    host_token_ttl: int = _tokens(whole(1, 18000, "SECONDS"), "How long a host's access token lives.", 480)
 
-    health_interval: float = setting(
-        parsers.decimal(0.1, 3600, "SECONDS"), "health", "The time from one round of health checks to the next.", 5.0
+    health_interval: float = _health(
+        decimal(0.1, 3600, "SECONDS"), "The time from one round of health checks to the next.", 5.0
     )
-    cluster: tuple[ClusterMember, ...] = setting(
+    cluster: tuple[ClusterMember, ...] = _health(
         parsers.CLUSTER,
-        "health",
         "The other servers of the cluster, whose health this one tells too: their names and addresses, such as"
         " b.example=https://b.example:8443; separated by commas.",
         (),
     )
-    cluster_ca: Path | None = setting(
+    cluster_ca: Path | None = _health(
         parsers.PATH,
-        "health",
         "A PEM file of the only authorities that the certificates of these may come from.",
         shown="the platform's authorities",
     )
 
     expiration_interval: float = setting(
-        parsers.decimal(0.1, 3600, "SECONDS"),
         "expiration",
+        decimal(0.1, 3600, "SECONDS"),
         "The time from one look at what is due to be rotated, or has expired, to the next, on one server of the cluster.",
         10.0,
     )
 
     metrics_listen: str | None = setting(
-        parsers.ENDPOINT,
         "metrics",
+        parsers.ENDPOINT,
         "Where to serve counters to Prometheus, as --listen says it; keep it from strangers, whom they would tell too much.",
         shown="off",
     )
 
-    audit_file: Path | None = setting(
+    audit_file: Path | None = _audit(
         parsers.AUDIT_FILE,
-        "audit",
-        "The file that audit records are appended to, or - for standard output; SIGHUP has it opened anew.",
+        "The file that audit records are appended to, or - for standard output; SIGHUP has it opened again.",
         shown="standard output; of a daemon, and in a unit of systemd, audit.log in its folder for logs or data",
     )
-    audit_syslog: str | None = setting(
+    audit_syslog: str | None = _audit(
         parsers.TEXT,
-        "audit",
         "A receiver of syslog for audit records, besides, as a Twisted endpoint such as tcp:logs.example:601,"
         " tls:logs.example:6514 or unix:/run/syslog.",
     )
-    audit_failure: str = setting(
+    audit_failure: str = _audit(
         parsers.AUDIT_FAILURE,
-        "audit",
         "What happens to requests while audit records can't be written: refuse (503), or continue without.",
         "refuse",
     )
@@ -290,7 +266,7 @@ class Settings:
 
     @property
     def record_limits(self) -> RecordLimits:
-        """Return the limits of what a record may carry."""
+        """Return the limits of annotations and permissions of a record."""
         return RecordLimits(
             annotations=self.annotations_limit,
             annotation_bytes=self.annotation_bytes_limit,

@@ -14,7 +14,7 @@ PREFIX: Final = "SERVICE_"
 
 @attrs.frozen
 class Option:
-    """Describe a setting to users: ``group`` is its heading in help and samples, ``default`` the text that help shows."""
+    """A setting as users see it: ``group`` is its heading in help and samples, ``default`` the text that help shows."""
 
     field: str
     parser: Parser[Any]
@@ -52,8 +52,8 @@ def _shown(default: object) -> str:
 
 
 def setting(
-    parser: Parser[Any],
     group: str,
+    parser: Parser[Any],
     text: str,
     default: Any = None,
     *,
@@ -62,6 +62,6 @@ def setting(
     in_file: bool = True,
     secret: bool = False,
 ) -> Any:
-    """Declare a field that is a setting. ``shown`` is what help says of its default; a ``secret`` isn't in ``repr``."""
+    """Declare a field that is a setting. ``shown`` is its default in help texts; a ``secret`` isn't in ``repr``."""
     option = Option("", parser, group, text, shown or _shown(default), on_command_line, in_file)
     return attrs.field(default=default, repr=not secret, metadata={"option": option})

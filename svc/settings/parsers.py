@@ -9,7 +9,7 @@ from __future__ import annotations
 import ipaddress
 import os
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final, Generic, TypeVar
 
@@ -30,26 +30,27 @@ STANDARD_OUTPUT: Final = Path("-")
 _BARE_TYPE: Final = "authn"
 _SERVICE_TYPES: Final = ("authn-jwt", "authn-ldap", *CLOUD_NAMES)
 
-_WORDS: Final = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
 #: How many other servers a cluster may have: a look at all of them asks each.
 _MEMBERS_LIMIT: Final = 100
 
-_HOST: Final = re.compile(DNS_NAME, re.ASCII)
 _URL: Final = re.compile(
     rf"(?P<scheme>https?)://(?P<host>{IPV6}|{DNS_NAME})(?::(?P<port>[0-9]{{1,5}}))?"
     r"(?P<path>(?:/[A-Za-z0-9._~-]+)*)/?",
     re.ASCII,
 )
 _URL_LIMIT: Final = 2048
-_LOCALHOST: Final = "localhost"
 
+_HOST: Final = re.compile(DNS_NAME, re.ASCII)
 _WHOLE: Final = re.compile(r"[0-9]{1,15}", re.ASCII)
 _DECIMAL: Final = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9})?", re.ASCII)
+
+_FLAGS: Final = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
+_SWITCHES: Final = {"on": True, "off": False, **_FLAGS}
 
 
 @attrs.frozen
 class Parser(Generic[T]):
-    """Read one kind of value. ``metavar`` stands for it in help texts; a flag has none, since its name alone says true."""
+    """A parser of one kind of value. ``metavar`` stands for it in help texts; a flag has none, since its name says true."""
 
     metavar: str | None
     from_text: Callable[[str], T]
@@ -73,8 +74,7 @@ def _several(
 ) -> Parser[tuple[T, ...]]:
     """Return a parser of lists: a text is split at ``separator``, where ``None`` stands for blanks; in TOML a list of texts.
 
-    Blanks around items, empty items and repeated ones are dropped. An empty list is read as ``empty``, or
-    refused when that is ``None``.
+    Blanks around items, empty items and repeated ones are dropped. An empty list is ``empty``, or refused if that is None.
     """
 
     def of_items(items: Iterable[str]) -> tuple[T, ...]:
@@ -127,23 +127,18 @@ def _shown(text: str) -> str:
     return repr(text if len(text) <= 60 else f"{text[:57]}...")
 
 
-def _flag(text: str) -> bool:
-    try:
-        return _WORDS[text.lower()]
-    except KeyError:
-        raise ValueError(f"must be true or false, not {_shown(text)}") from None
+def _word(values: Mapping[str, T], known: str) -> Callable[[str], T]:
+    def word(text: str) -> T:
+        if text.lower() not in values:
+            raise ValueError(f"must be {known}, not {_shown(text)}")
+        return values[text.lower()]
+
+    return word
 
 
 def _toml_flag(value: object) -> bool:
     if not isinstance(value, bool):
         raise ValueError("must be true or false, without quotation marks")
-    return value
-
-
-def _switch(text: str) -> bool:
-    value = {"on": True, "off": False, **_WORDS}.get(text.lower())
-    if value is None:
-        raise ValueError(f"must be on or off, not {_shown(text)}")
     return value
 
 
@@ -231,11 +226,10 @@ def _is_host(host: str) -> bool:
 
 
 def _is_this_machine(host: str) -> bool:
-    """Tell whether a host is this machine."""
     try:
         return ipaddress.ip_address(host.strip("[]")).is_loopback
     except ValueError:
-        return host.lower() == _LOCALHOST or host.lower().endswith(f".{_LOCALHOST}")
+        return f".{host.lower()}".endswith(".localhost")
 
 
 def _members(members: Iterable[ClusterMember]) -> tuple[ClusterMember, ...]:
@@ -274,8 +268,8 @@ def _members_of_toml(value: object) -> tuple[ClusterMember, ...]:
     return _members(map(member, value))
 
 
-FLAG: Final = Parser(None, _flag, _toml_flag)
-SWITCH: Final = _scalar("on|off", _switch, '"on" or "off"', str, bool)
+FLAG: Final = Parser(None, _word(_FLAGS, "true or false"), _toml_flag)
+SWITCH: Final = _scalar("on|off", _word(_SWITCHES, "on or off"), '"on" or "off"', str, bool)
 TEXT: Final = _scalar("TEXT", _secret)
 PATH: Final = _scalar("PATH", _path)
 DIALECT: Final = _scalar("DIALECT", _dialect)

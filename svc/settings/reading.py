@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from svc.model.dialect import CLOUD_NAMES, NATIVE, Dialect
+from svc.model.dialect import CLOUD_NAMES, NATIVE
 from svc.model.errors import ConfigurationInvalid
 from svc.settings.config import OPTIONS, Settings
 from svc.settings.options import PREFIX, Option
@@ -34,17 +34,15 @@ def read_settings(given: Mapping[str, str | bool | None], environ: Mapping[str, 
         kind, _, service_id = name.partition("/")
         if kind in CLOUD_NAMES and kind != settings.dialect.cloud:
             own = f"{settings.dialect.cloud}/{service_id}"
-            raise ConfigurationInvalid(
-                settings.key("authenticators"), f"names {name!r}, which is {own!r} in the dialect {settings.dialect.name}"
-            )
+            why = f"names {name!r}, which is {own!r} in the dialect {settings.dialect.name}"
+            raise ConfigurationInvalid(settings.key("authenticators"), why)
     return settings
 
 
 def unknown_variables(environ: Mapping[str, str] | None = None) -> list[str]:
     """Return the ``SERVICE_…`` variables of the environment that name no setting, sorted.
 
-    Each is a typing error, or was set by a platform that describes a service named "service" to others: the operator is
-    warned, and the server starts.
+    They are no reason not to start: a platform may describe a service named "service" to others by them.
     """
     known = {option.variable for option in OPTIONS}
     variables = os.environ if environ is None else environ
@@ -52,19 +50,20 @@ def unknown_variables(environ: Mapping[str, str] | None = None) -> list[str]:
 
 
 class _Reader:
-    """Read the options in their order. ``config`` and ``dialect`` come first, since the others depend on them."""
+    """A reader of options in their order. ``config`` and ``dialect`` come first, since the others depend on them."""
 
     def __init__(self, given: Mapping[str, str | bool | None], environ: Mapping[str, str]) -> None:
         self.values: dict[str, Any] = {}
         self.written: dict[str, str] = {}
-        self._given = given
-        self.environ = environ
+        self.environ, self._given = environ, given
         self._document: Mapping[str, object] = {}
 
     def take(self, option: Option) -> None:
         """Read one setting from the first source that gives it."""
-        field, parser = option.field, option.parser
-        variable = next(filter(self.environ.__contains__, self._variables(option)), None)
+        field, parser, variables = option.field, option.parser, (option.variable,)
+        if field == "authenticators":
+            variables = self.values.get("dialect", NATIVE).authenticators_environment
+        variable = next(filter(self.environ.__contains__, variables), None)
         value = self._given.get(field)
         if option.on_command_line and value is not None and value is not False:
             self._keep(field, f"--{option.name}", parser.from_text, "true" if value is True else value)
@@ -75,12 +74,6 @@ class _Reader:
         if field == "config" and field in self.values:
             self._document = _document(self.values[field], self.written[field])
 
-    def _variables(self, option: Option) -> tuple[str, ...]:
-        if option.field == "authenticators":
-            dialect: Dialect = self.values.get("dialect", NATIVE)
-            return dialect.authenticators_environment
-        return (option.variable,)
-
     def _keep(self, field: str, key: str, read: Callable[[Any], object], value: object, where: str = "") -> None:
         try:
             self.values[field] = read(value)
@@ -90,10 +83,7 @@ class _Reader:
 
 
 def _document(path: Path, key: str) -> Mapping[str, object]:
-    """Return the settings in a TOML file.
-
-    :raises ConfigurationInvalid: it can't be read, or has a key that is no setting or may not stand in a file.
-    """
+    """Return the settings in a TOML file, refusing keys that are no settings or may not stand in one."""
     try:
         document = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:

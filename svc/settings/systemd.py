@@ -1,22 +1,19 @@
-"""What systemd tells the processes of a unit by environment variables, and where audit records go by default."""
+"""The environment variables that systemd sets for a unit's processes, and the default destination of audit records."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Final, Self
+from typing import Self
 
 import attrs
 
 from svc.settings.parsers import STANDARD_OUTPUT
 
-#: The default name of the audit file.
-_AUDIT: Final = "audit.log"
-
 
 @attrs.frozen
 class SystemdUnit:
-    """Hold a unit's folder for logs, and the stream that the journal reads (systemd.exec(5))."""
+    """A unit's folder for logs, and the stream that the journal reads (systemd.exec(5))."""
 
     logs: Path | None = None
     journal: str | None = None
@@ -28,7 +25,7 @@ class SystemdUnit:
         return cls(Path(logs) if logs else None, environ.get("JOURNAL_STREAM"))
 
     def is_journal(self, stream: tuple[int, int] | None) -> bool:
-        """Tell whether the journal reads the stream of this device and inode.
+        """Return whether the journal reads the stream of this device and inode.
 
         A child of a unit's process, in a terminal perhaps, has inherited the variable and not the stream.
         """
@@ -44,6 +41,6 @@ class SystemdUnit:
         """
         if chosen is not None:
             return None if chosen == STANDARD_OUTPUT else chosen
-        if self.logs is not None:
-            return self.logs / _AUDIT
-        return data_dir / _AUDIT if daemon or self.is_journal(stdout) else None
+        if self.logs is None and not daemon and not self.is_journal(stdout):
+            return None
+        return (self.logs or data_dir) / "audit.log"

@@ -1,9 +1,8 @@
 """Counters for monitoring, served as Prometheus text on an endpoint of their own (HEALTH-26).
 
-Where nothing is served nothing is counted, and the library isn't loaded, which would make every start longer.
-
-It has an endpoint of its own because counters by reason would tell a stranger what refusals hide from clients. Labels come
-from bounded sets alone: nothing that a stranger sends can make a series.
+It is one of their own because counters by reason would tell a stranger what refusals hide from clients. Labels come from
+bounded sets alone: nothing that a stranger sends can make a series. Where nothing is served nothing is counted, and the
+library isn't loaded, which would make every start longer.
 
 Note [Read in a thread]. The library's resource makes its text in a thread of the reactor's pool. So what is watched, that is
 read when somebody asks, must be fit to be read from there, and change nothing.
@@ -14,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
+import attrs
 from twisted.application.service import Service
 from twisted.internet.interfaces import IAddress, IDelayedCall, IProtocolFactory, IReactorTime
 from twisted.protocols.policies import ProtocolWrapper, WrappingFactory
@@ -31,13 +31,11 @@ from svc.model.reasons import RefusalKind
 _REQUEST_BUCKETS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5)
 _LAG_BUCKETS: Final = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5)
 
-#: Seconds between two looks at how late the reactor is.
+#: Seconds between two looks at how late the reactor is; and connections for reading the counters, of which there are few.
 BEAT: Final = 0.25
-
-#: Connections for reading them: of monitoring there are few, and others' can't use them up.
 SCRAPES: Final = 16
 
-#: Values of labels, and what they have.
+#: Values of labels, each with a number.
 Samples = Iterable[tuple[Sequence[str], float]]
 
 
@@ -47,38 +45,20 @@ class Metrics:
     def __init__(self) -> None:
         from prometheus_client import CollectorRegistry, Counter, Histogram  # noqa: PLC0415 - as above
 
-        self.registry = CollectorRegistry()
-        self._authentications = Counter(
-            "svc_authentications",
-            "Attempts to authenticate, by type of authenticator, outcome (admitted, refused, undecided), and reason if any.",
-            ("authenticator", "outcome", "reason"),
-            registry=self.registry,
+        self.registry = registry = CollectorRegistry()
+        text = (
+            "Attempts to authenticate, by type of authenticator, outcome (admitted, refused, undecided), and reason if any."
         )
-
-        self._lost_records = Counter(
-            "svc_audit_records_lost",
-            "Audit records for which there was no room while a sink took none.",
-            registry=self.registry,
-        )
-        self._requests = Counter(
-            "svc_requests",
-            "Requests, by route and status of the answer; gone: the client left before there was one.",
-            ("operation", "status"),
-            registry=self.registry,
-        )
-        self._request_seconds = Histogram(
-            "svc_request_seconds",
-            "Seconds from a request's head to its answer, by route.",
-            ("operation",),
-            buckets=_REQUEST_BUCKETS,
-            registry=self.registry,
-        )
-        self._reactor_lag = Histogram(
-            "svc_reactor_lag_seconds",
-            "Seconds by which the event loop is late for what is due.",
-            buckets=_LAG_BUCKETS,
-            registry=self.registry,
-        )
+        labels = ("authenticator", "outcome", "reason")
+        self._authentications = Counter("svc_authentications", text, labels, registry=registry)
+        text = "Audit records for which there was no room while a sink took none."
+        self._lost_records = Counter("svc_audit_records_lost", text, registry=registry)
+        text = "Requests, by route and status of the answer; gone: the client left before there was one."
+        self._requests = Counter("svc_requests", text, ("operation", "status"), registry=registry)
+        text, buckets = "Seconds from a request's head to its answer, by route.", _REQUEST_BUCKETS
+        self._request_seconds = Histogram("svc_request_seconds", text, ("operation",), buckets=buckets, registry=registry)
+        text = "Seconds by which the event loop is late for what is due."
+        self._reactor_lag = Histogram("svc_reactor_lag_seconds", text, buckets=_LAG_BUCKETS, registry=registry)
 
     def count_lost_records(self, count: int) -> None:
         """Count audit records that were lost."""
@@ -94,82 +74,58 @@ class Metrics:
         self._reactor_lag.observe(seconds)
 
     def watch_key_sets(self, ages: Callable[[], Sequence[float]]) -> None:
-        """Tell of the key sets of identity providers, of which ``ages`` has the ages in seconds."""
+        """Report on the key sets of identity providers, of which ``ages`` has the ages in seconds."""
         self._watch("svc_key_sets", "Key sets of identity providers that are held.", lambda: [((), len(ages()))])
-        self._watch(
-            "svc_key_set_oldest_seconds",
-            "Age of the oldest of these, in seconds; 0 when there is none.",
-            lambda: [((), max(ages(), default=0.0))],
-        )
+        text = "Age of the oldest of these, in seconds; 0 when there is none."
+        self._watch("svc_key_set_oldest_seconds", text, lambda: [((), max(ages(), default=0.0))])
 
     def watch_checks(self, findings: Callable[[], Sequence[Finding]]) -> None:
-        """Tell what came of each check of health last."""
-        self._watch(
-            "svc_probe_ok",
-            "Whether the last check of a service succeeded, 1 or 0; that of the database is called database.",
-            lambda: [((found.name,), float(found.value == "ok")) for found in findings()],
-            labels=("service",),
-        )
-        self._watch(
-            "svc_probe_seconds",
-            "Seconds that the last check of a service took.",
-            lambda: [((found.name,), found.seconds) for found in findings() if found.seconds is not None],
-            labels=("service",),
-        )
+        """Report the last result of each check of health."""
+
+        def seconds() -> Samples:
+            return [((found.name,), found.seconds) for found in findings() if found.seconds is not None]
+
+        def ok() -> Samples:
+            return [((found.name,), float(found.value == "ok")) for found in findings()]
+
+        text = "Whether the last check of a service succeeded, 1 or 0; that of the database is called database."
+        self._watch("svc_probe_ok", text, ok, labels=("service",))
+        text = "Seconds that the last check of a service took."
+        self._watch("svc_probe_seconds", text, seconds, labels=("service",))
 
     def watch_backlogs(self, backlogs: Callable[[], Sequence[tuple[str, int]]]) -> None:
-        """Tell how many audit records each sink has yet to take."""
-        self._watch(
-            "svc_audit_records_waiting",
-            "Audit records that a sink has not taken yet.",
-            lambda: [((name,), count) for name, count in backlogs()],
-            labels=("sink",),
-        )
+        """Report how many audit records each sink has yet to take."""
+        name, text = "svc_audit_records_waiting", "Audit records that a sink has not taken yet."
+        self._watch(name, text, lambda: [((sink,), count) for sink, count in backlogs()], labels=("sink",))
 
     def watch_rivals(self, counted: Callable[[], Mapping[str, int]]) -> None:
-        """Tell how many other primaries of the same database system are known."""
-        self._watch(
-            "svc_other_primaries",
-            "Other primaries of the database system that this server knows of, by their timeline beside its own.",
-            lambda: [((timeline,), count) for timeline, count in counted().items()],
-            labels=("timeline",),
-        )
+        """Report how many other primaries of the same database system are known."""
+        text = "Other primaries of the database system that this server knows of, by their timeline beside its own."
+        self._watch("svc_other_primaries", text, lambda: [((t,), n) for t, n in counted().items()], labels=("timeline",))
 
     def watch_sessions(self, census: Callable[[], Census]) -> None:
-        """Tell how the sessions with the database stand."""
+        """Report on the sessions with the database."""
         watch = self._watch
         watch("svc_database_sessions", "Sessions with the database.", lambda: [((), census().sessions)])
         watch("svc_database_sessions_lent", "Sessions that are in use.", lambda: [((), census().lent)])
         watch("svc_database_waiting", "Who waits for a session now.", lambda: [((), census().waiting)])
         watch("svc_database_waits", "How often a session was waited for.", lambda: [((), census().waits)], counts=True)
-        watch(
-            "svc_database_wait_seconds",
-            "Seconds for which sessions were waited for.",
-            lambda: [((), census().waited)],
-            counts=True,
-        )
+        text = "Seconds for which sessions were waited for."
+        watch("svc_database_wait_seconds", text, lambda: [((), census().waited)], counts=True)
 
     def watch_connections(self, counts: Callable[[], ConnectionCounts]) -> None:
-        """Tell how many connections there are."""
+        """Report how many connections there are."""
         watch = self._watch
         watch("svc_connections", "Connections of clients.", lambda: [((), counts().open)])
-        watch(
-            "svc_connections_evicted",
-            "Idle connections that were closed to make room for others.",
-            lambda: [((), counts().evicted)],
-            counts=True,
-        )
-        watch(
-            "svc_connections_overflowed",
-            "Connections that came when there was no room, on which only health is answered.",
-            lambda: [((), counts().overflowed)],
-            counts=True,
-        )
+        text = "Idle connections that were closed to make room for others."
+        watch("svc_connections_evicted", text, lambda: [((), counts().evicted)], counts=True)
+        text = "Connections that came when there was no room, on which only health is answered."
+        watch("svc_connections_overflowed", text, lambda: [((), counts().overflowed)], counts=True)
 
     def _watch(
         self, name: str, text: str, read: Callable[[], Samples], *, labels: Sequence[str] = (), counts: bool = False
     ) -> None:
-        """Tell what ``read`` finds whenever somebody asks (Note [Read in a thread]); ``counts``: it only ever grows."""
+        """Report what ``read`` finds whenever somebody asks (Note [Read in a thread]); ``counts``: it only ever grows."""
         self.registry.register(_Watched(name, text, labels, read, counts))
 
     def count_authentication(self, authenticator: str, decision: Admitted | Refused) -> None:
@@ -188,21 +144,23 @@ class Metrics:
         return _Few(_QuietSite(root))  # type: ignore[no-untyped-call] # Twisted's
 
 
+@attrs.frozen(eq=False)
 class _Watched:
     """A metric that is read when it is asked for."""
 
-    def __init__(self, name: str, text: str, labels: Sequence[str], read: Callable[[], Samples], counts: bool) -> None:
-        self._said = name, text
-        self._labels = labels
-        self._read = read
-        self._counts = counts
+    name: str
+    text: str
+    labels: Sequence[str]
+    read: Callable[[], Samples]
+    counts: bool
 
     def collect(self) -> Iterator[Any]:
         """Return the current samples, for the registry."""
         from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily  # noqa: PLC0415 - as above
 
-        family: Any = (CounterMetricFamily if self._counts else GaugeMetricFamily)(*self._said, labels=self._labels)
-        for values, number in self._read():
+        kind: Any = CounterMetricFamily if self.counts else GaugeMetricFamily
+        family = kind(self.name, self.text, labels=self.labels)
+        for values, number in self.read():
             family.add_metric(values, number)
         yield family
 
@@ -240,35 +198,34 @@ class ReactorLag(Service):
 
 
 class _QuietSite(Site):
-    """Doesn't log each request: monitoring asks all the time."""
+    """A site that doesn't log each request: monitoring asks all the time."""
 
     noisy = False
 
     def log(self, request: Request) -> None:
-        """Log nothing."""
+        pass
 
 
 class _Few(WrappingFactory[ProtocolWrapper]):
-    """Accept a few connections at a time, and refuse others."""
+    """A factory that accepts ``SCRAPES`` connections at a time, and refuses others."""
 
     noisy = False
 
     def buildProtocol(self, addr: IAddress | None) -> ProtocolWrapper | None:  # type: ignore[override]  # as its base's base
-        """Accept a connection, unless there are ``SCRAPES`` already."""
         return None if len(self.protocols) >= SCRAPES else super().buildProtocol(addr)
 
 
 @implementer(IAuthenticator)
+@attrs.frozen
 class CountedAuthenticator:
-    """Count the decisions of ``inner``. ``name`` is its type, such as ``authn-jwt``."""
+    """Counts the decisions of ``inner``. ``name`` is its type, such as ``authn-jwt``."""
 
-    def __init__(self, inner: IAuthenticator, name: str, metrics: Metrics) -> None:
-        self._inner = inner
-        self._name = name
-        self._metrics = metrics
+    _inner: IAuthenticator
+    _name: str
+    _metrics: Metrics
 
     async def authenticate(self, request: LoginRequest) -> Admitted | Refused:
-        """Let ``inner`` decide."""
+        """See ``IAuthenticator``."""
         decision = await self._inner.authenticate(request)
         self._metrics.count_authentication(self._name, decision)
         return decision

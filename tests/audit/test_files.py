@@ -78,7 +78,7 @@ class FileTests(SinkCase):
         self.assertEqual(self.sink.take([b"late"]), 0)
 
     def test_appended(self) -> None:
-        """What is in the file stays, and a line that was left torn is ended first (AUD-16)."""
+        """The content of the file stays, and a line that was left torn is ended first (AUD-16)."""
         self.close()
         self.path.write_bytes(b"whole\ntorn")
         self.open(FileSink(self.clock, self.path))
@@ -86,7 +86,7 @@ class FileTests(SinkCase):
         self.assertEqual(self.path.read_bytes(), b"whole\ntorn\nnext\n")
 
     def test_rotated(self) -> None:
-        """When it is opened anew, the next record goes to a new file at the same place, and the old one stays whole
+        """When it is opened again, the next record goes to a new file at the same place, and the old one stays whole
         (AUD-17).
         """
         self.write(b"one")
@@ -133,7 +133,7 @@ class FileTests(SinkCase):
             self.assertEqual(self.sink.ready(), ready)
 
     def test_no_place(self) -> None:
-        """A file that can't be made stops the start with its name; where it can't be opened anew, that is trouble."""
+        """A file that can't be made stops the start with its name; where it can't be opened again, that is trouble."""
         absent = FileSink(self.clock, self.path / "below" / "it")
         failed = self.failureResultOf(Deferred.fromCoroutine(absent.open(Backlog(lambda: None))), StartRefused)
         self.assertIn("below/it", failed.value.message)
@@ -151,7 +151,7 @@ class FileTests(SinkCase):
         self.assertEqual((folder / "audit").read_bytes(), b"again\n")
 
     def test_end(self) -> None:
-        """What is given last is written before the file is closed."""
+        """A record that is given last is written before the file is closed."""
         self.backlog.add([(1, b"x" * 1000)] * 5000)
         self.close()
         self.assertEqual(self.path.stat().st_size, 1001 * 5000)

@@ -215,7 +215,7 @@ class TakenTests(JournalCase):
         self.assertEqual(self.clock.getDelayedCalls(), [])
 
     def test_reopen(self) -> None:
-        """Whoever rotates files has every sink opened anew."""
+        """At a rotation of files every sink is opened again."""
         self.journal.reopen()
         self.assertEqual(self.shelf.opened, 1)
 
@@ -224,7 +224,7 @@ class RefusedTests(JournalCase):
     """A sink that takes nothing, while requests are to be refused."""
 
     def test_failure(self) -> None:
-        """While a sink fails, whoever waits is refused, and so is whoever comes; nothing is forgotten (AUD-20)."""
+        """While a sink fails, requests that wait are refused, and so are later ones; nothing is forgotten (AUD-20)."""
         self.shelf.held = True
         taking = self.take("a")
         with capturedLogs() as logs:

@@ -137,5 +137,5 @@ class ExpirationTests(SynchronousTestCase):
         )
 
     def tell(self, telling: Coroutine[Any, Any, None]) -> None:
-        """Tell, which the log waits for no one to do."""
+        """Note it: the log needs no transaction."""
         self.successResultOf(Deferred.fromCoroutine(telling))

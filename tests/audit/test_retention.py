@@ -1,4 +1,4 @@
-"""What is too old goes."""
+"""Events that are too old go."""
 
 from __future__ import annotations
 

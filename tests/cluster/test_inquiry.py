@@ -45,7 +45,7 @@ class InquiryTests(SynchronousTestCase):
         return protocol, transport
 
     def answered(self, *pieces: bytes, lost: bool = False) -> ProbeReply:
-        """What is made of this answer."""
+        """Return the reply that is made of this answer."""
         asked = self.ask()
         protocol, transport = self.connect()
         for piece in pieces:
@@ -105,7 +105,7 @@ class InquiryTests(SynchronousTestCase):
         self.assertEqual(self.answered(head + REPORT).fault, UNREACHABLE)
 
     def test_broken_answers(self) -> None:
-        """What isn't HTTP, and what breaks off, is no answer."""
+        """A text that isn't HTTP, or breaks off, is no answer."""
         self.assertEqual(self.answered(b"SSH-2.0-OpenSSH_9.2\r\n\r\n", lost=True).fault, UNREACHABLE)
         self.assertEqual(self.answered(ANSWER[:-1], lost=True).fault, UNREACHABLE)
         self.assertEqual(self.answered(lost=True).fault, UNREACHABLE)

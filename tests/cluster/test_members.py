@@ -74,7 +74,7 @@ class MembersTests(SynchronousTestCase):
         self.assertEqual({id(self.successResultOf(each)) for each in waiting}, {id(WELL)})
 
     def test_one_question_a_second(self) -> None:
-        """An answer is good for a second, a failure too; then the member is asked anew (HEALTH-21)."""
+        """An answer is good for a second, a failure too; then the member is asked again (HEALTH-21)."""
         for answer in (WELL, GONE):
             self.answer()
             self.tell("b", answer)

@@ -42,7 +42,7 @@ class ProbeReplyTests(SynchronousTestCase):
                 self.assertEqual((read_reply(status, body).fault, read_reply(status, body).ok), (INVALID, False))
 
     def test_not_json(self) -> None:
-        """What isn't JSON, no object, or could be read in two ways is no report (HEALTH-19)."""
+        """A text that isn't JSON, is no object, or could be read in two ways is no report (HEALTH-19)."""
         for body in (
             b"",
             b"<html>ok</html>",
@@ -71,7 +71,7 @@ class ProbeReplyTests(SynchronousTestCase):
 
 
 class MemberHealthTests(SynchronousTestCase):
-    """What is shown of a report."""
+    """The parts of a report that are shown."""
 
     def see(self, **document: Any) -> Any:
         """See a report."""

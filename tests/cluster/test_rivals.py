@@ -1,4 +1,4 @@
-"""Who may write when there are two primaries, on a clock that the tests turn."""
+"""Permission to write when there are two primaries, on a clock that the tests turn."""
 
 from __future__ import annotations
 

@@ -212,7 +212,7 @@ class RoundsTests(SynchronousTestCase):
         self.assertTrue(rounds.report(NATIVE).ok)
 
     def test_first_round(self) -> None:
-        """Whoever waits for the first round hears of it when its last check has ended or is overdue."""
+        """All that wait for the first round hear of it when its last check has ended or is overdue."""
         self.core.work = Deferred
         waiting = Deferred.fromCoroutine(self.rounds().first_round())
         self.clock.advance(1.9)
@@ -238,7 +238,7 @@ class RoundsTests(SynchronousTestCase):
         self.assertEqual(rounds.report(NATIVE).services["core"], "failed")
 
     def test_overdue_check_is_cancelled(self) -> None:
-        """A check is cancelled at its deadline, and the next round begins it anew (HEALTH-14)."""
+        """A check is cancelled at its deadline, and the next round begins it again (HEALTH-14)."""
         cancelled: list[object] = []
         self.core.work = lambda: Deferred(cancelled.append)
         rounds = self.rounds()
@@ -329,7 +329,7 @@ class RoundsTests(SynchronousTestCase):
         self.assertEqual(report.moment, 1030.0)
 
     def test_last_change_of_what_is_stale(self) -> None:
-        """What is stale changed when the last round had become too old."""
+        """A stale word changed when the last round had become too old."""
         rounds = self.rounds()
         rounds.stopService()
         self.clock.advance(100)

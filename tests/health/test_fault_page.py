@@ -21,7 +21,7 @@ class FaultPageTests(SynchronousTestCase):
         lines = [line for line in table.splitlines() if line.startswith("| ")][1:]
         self.assertEqual(len(lines), len(FAULTS))
         for line, fault in zip(lines, FAULTS, strict=True):
-            self.assertTrue(line.startswith(f"{cells(fault)} "), f"write the page anew: {line} is not {cells(fault)}")
+            self.assertTrue(line.startswith(f"{cells(fault)} "), f"write the page again: {line} is not {cells(fault)}")
 
     def test_faults(self) -> None:
         """There are at least thirty faults, each with a name of its own, and between them every value fails."""
@@ -29,7 +29,7 @@ class FaultPageTests(SynchronousTestCase):
         self.assertEqual(len({fault.name for fault in FAULTS}), len(FAULTS))
         self.assertEqual(frozenset[str]().union(*(fault.primary.failed for fault in FAULTS if not fault.hangs)), VALUES)
 
-    def test_written_anew(self) -> None:
+    def test_written_again(self) -> None:
         """Writing the table keeps the rest of the page, and tells whole intervals."""
         outcomes = {fault.name: Outcome(0.3, 2.1, None) for fault in FAULTS}
         page = written(f"before\n{BEGIN}\nold\n{END}\nafter\n", outcomes)

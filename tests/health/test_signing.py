@@ -36,7 +36,7 @@ class Watched:
         return await self.inner.issue(admitted)
 
     async def caller(self, authorization: bytes | None) -> Caller:
-        """Tell whom it proves."""
+        """Return the role that it proves."""
         caller = await self.inner.caller(authorization)
         return attrs.evolve(caller, role=admin_of("someone-else")) if self.mistaken else caller
 

@@ -55,7 +55,7 @@ class TurnsTests(SynchronousTestCase):
         self.assertEqual(self.looks, [("", 6), ("04", 6), ("09", 6), ("", 6)])
 
     def test_a_change_comes_first(self) -> None:
-        """What isn't what it was is tried in the round that sees it, whatever else is due (HEALTH-16)."""
+        """A thing that has changed is tried in the round that sees it, whatever else is due (HEALTH-16)."""
         self.add("a", "b", "c", "d", "e")
         self.round()
         for account in "abcde":
@@ -90,7 +90,7 @@ class TurnsTests(SynchronousTestCase):
         self.assertEqual(self.round()[0], "19")
 
     def test_gone(self) -> None:
-        """What is gone doesn't count as failing, nor is it tried: things, accounts, and accounts at the end."""
+        """Nothing that is gone counts as failing, or is tried: things, accounts, and accounts at the end."""
         self.add("a", "b", "z")
         self.things["a"] |= {"a2": -1}
         self.things["b"]["b"] = self.things["z"]["z"] = -1

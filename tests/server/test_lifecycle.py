@@ -116,7 +116,7 @@ class ServerTests(SynchronousTestCase):
         self.assertEqual(self.successResultOf(ready), ["http://127.0.0.1:1"])
 
     def test_failed(self) -> None:
-        """What makes composing fail reaches whoever waits, and what was started by then is stopped with the server."""
+        """A failure of composing reaches the caller that waits, and all that was started is stopped with the server."""
         ready = self.ready()
         self.composed.errback(StartRefused("no port"))
         self.failureResultOf(ready, StartRefused)

@@ -79,7 +79,7 @@ class RenewableTests(RenewalCase):
         self.assertEqual((self.value.current, self.read, self.told), (4, 2, ["info"]))
 
     def test_unchanged(self) -> None:
-        """A file with the same content is left alone, whoever wrote it again."""
+        """A file with the same content is left alone, when it is written again."""
         self.after("2", 3)
         self.assertEqual((self.value.current, self.read, self.told), (2, 1, []))
 
@@ -93,7 +93,7 @@ class RenewableTests(RenewalCase):
         self.assertEqual((self.value.current, self.told), (6, ["warn", "info"]))
 
     def test_taken_back(self) -> None:
-        """A broken file that becomes what it was needs no reading, and is told anew if it breaks again."""
+        """A broken file that becomes what it was needs no reading, and is logged again if it breaks again."""
         self.after("x")
         self.after("2")
         self.assertEqual(self.told, ["warn"])
@@ -135,7 +135,7 @@ class StartTests(RenewalCase):
         self.assertRaises(ValueError, self.number)
 
     def test_objection(self) -> None:
-        """What is objected to at the start is in force, there being nothing else, and told."""
+        """A certificate with a fault at the start is in force, there being nothing else, and logged."""
         self.path.write_text("3")
         self.assertEqual((self.number().current, self.told), (3, ["warn"]))
 

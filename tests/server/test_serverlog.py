@@ -1,4 +1,4 @@
-"""The server's log: what repeats is counted, and files are opened anew."""
+"""The server's log: what repeats is counted, and files are opened again."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class RepeatsTests(SynchronousTestCase):
         )
 
     def test_in_the_middle(self) -> None:
-        """What is logged while a line is being counted, as by garbage that is collected just then, is logged too."""
+        """An event that is logged while one is being counted, as by garbage that is collected just then, is logged too."""
         log = self.log
 
         class Collects(str):
@@ -145,7 +145,7 @@ class ServerLogTests(SynchronousTestCase):
         return ServerLog.of_process(twistd, Clock())
 
     def test_file(self) -> None:
-        """A file is appended to, and after it was moved away and opened anew a new one takes the lines."""
+        """A file is appended to, and after it was moved away and opened again a new one takes the lines."""
         path = Path(self.mktemp())
         path.write_text("earlier\n")
         log = self.log_of(logfile=str(path))
@@ -162,7 +162,7 @@ class ServerLogTests(SynchronousTestCase):
         self.assertEqual(path.read_text().rpartition(" ")[2], "three\n")
 
     def test_no_new_file(self) -> None:
-        """Where it can't be opened anew it goes on where it was."""
+        """Where it can't be opened again it goes on where it was."""
         folder = Path(self.mktemp())
         folder.mkdir()
         log = self.log_of(logfile=str(folder / "log"))

@@ -1,4 +1,4 @@
-"""What a process says to whoever started it, and how it ends."""
+"""The words of a process to the one that started it, and its end."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ class ConsoleTests(SynchronousTestCase):
         self.assertFalse(Console.of_process({"nodaemon": True}).is_daemon)
 
     def test_lines_are_bare(self) -> None:
-        """What is said is one line, and nothing else."""
+        """Each message is one line, and nothing else."""
         out = io.StringIO()
         self.assertTrue(Console(out, None).say("svc ready: http://127.0.0.1:1"))
         self.assertEqual(out.getvalue(), "svc ready: http://127.0.0.1:1\n")

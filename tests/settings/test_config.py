@@ -267,7 +267,7 @@ class ConfigTests(SynchronousTestCase):
         self.assertEqual(self.read("cluster = []").cluster, ())
 
     def test_bad_cluster(self) -> None:
-        """What is wrong with the list of servers is told under the name that the user wrote."""
+        """A fault of the list of servers is reported under the name that the user wrote."""
         self.assertEqual(self.refusal(cluster="b").key, "--cluster")
         self.assertEqual(self.refusal(environ={"SERVICE_CLUSTER": "b=ftp://b"}).key, "SERVICE_CLUSTER")
         self.assertEqual(self.refusal('cluster = ["b=https://b"]').key, "cluster")

@@ -20,7 +20,7 @@ class AuditFileTests(SynchronousTestCase):
 
     def test_places(self) -> None:
         """Standard output in the foreground; a unit's folder for logs; the data directory for daemons, and for units that
-        have no such folder, whose standard output the journal reads.
+        have no folder like that, whose standard output the journal reads.
         """
         cases: tuple[tuple[dict[str, str], bool, tuple[int, int] | None, Path | None], ...] = (
             ({}, False, STREAM, None),
@@ -39,7 +39,7 @@ class AuditFileTests(SynchronousTestCase):
             self.assertEqual(place, expected, (environ, daemon, stdout))
 
     def test_chosen(self) -> None:
-        """What is set counts everywhere; ``-`` is standard output."""
+        """A setting counts everywhere; ``-`` is standard output."""
         for environ in ({}, {"LOGS_DIRECTORY": LOGS}, {"JOURNAL_STREAM": "9:1234"}):
             for daemon in (True, False):
                 for text, expected in (("/a/b", Path("/a/b")), ("-", None)):

@@ -1,4 +1,4 @@
-"""What is counted."""
+"""Counters and their endpoint."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class MetricsTests(SynchronousTestCase):
         self.assertIs(self.successResultOf(Deferred.fromCoroutine(authenticator.authenticate(request))), decision)
 
     def counted(self, *labels: str) -> float | None:
-        """How often there was such an authentication."""
+        """Return how often there was an authentication of these labels."""
         named = dict(zip(("authenticator", "outcome", "reason"), labels, strict=True))
         return self.metrics.registry.get_sample_value("svc_authentications_total", named)
 
@@ -133,7 +133,7 @@ class MetricsTests(SynchronousTestCase):
         self.assertAlmostEqual(sample("svc_request_seconds_sum", {"operation": "GET /health"}) or 0.0, 2.04)
 
     def test_what_is_watched(self) -> None:
-        """Checks, key sets and sessions are read when somebody asks, each time anew (HEALTH-26)."""
+        """Checks, key sets and sessions are read when somebody asks, each time again (HEALTH-26)."""
         findings, ages, census = (
             [Finding("core", "ok", 0.25), Finding("ldap", "starting", None)],
             [3.0, 40.5],
