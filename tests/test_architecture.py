@@ -58,8 +58,8 @@ OPERATORS: set[str] = {"cli.admin", "cli.backup", "cli.quickstart"}
 
 #: Rooms whose modules import each other only through the modules named here.
 SIBLINGS: dict[str, set[str]] = {
-    "web.routes": {"cursors", "listing", "description", "auditing", "clusterpage", "healthjson"},
-    "authn": {"claims", "annotations", "settings", "resourceid", "constraints", "evaluation", "checks"},
+    "web.routes": {"cursors", "listing", "description", "audit_events", "cluster_page", "health_json"},
+    "authn": {"claims", "jwt_annotations", "cloud_annotations", "cloud_resource_id", "settings", "evaluation", "checks"},
 }
 
 #: Libraries that belong to the rooms or modules named, and to no other.

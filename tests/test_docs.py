@@ -20,7 +20,7 @@ import attrs
 import click
 from twisted.trial.unittest import SynchronousTestCase
 
-from svc.authn.constraints import check_exclusive, check_permitted, check_required, own
+from svc.authn.cloud_annotations import check_exclusive, check_permitted, check_required, own
 from svc.cli.main import main
 from svc.model.names import RoleName
 from svc.settings.reading import read_settings

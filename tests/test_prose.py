@@ -12,7 +12,7 @@ from twisted.trial.unittest import SynchronousTestCase
 ROOT: Final = Path(__file__).resolve().parent.parent
 
 #: The files and folders that are read, below the root of the repository.
-PLACES: Final = ("README.md", "docs", "etc", "bench/README.md")
+PLACES: Final = ("README.md", "CONTRIBUTING.md", "docs", "etc", "bench", "svc", "tests", "twisted")
 
 #: What to write instead of each word.
 INSTEAD: Final = {

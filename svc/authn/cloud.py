@@ -14,7 +14,7 @@ from typing import Final
 
 from svc.authn.checks import AUDIENCE, BEFORE_ISSUER, CANDIDATE, ISSUED_AT, ISSUER
 from svc.authn.claims import check_issuer, role_of
-from svc.authn.constraints import (
+from svc.authn.cloud_annotations import (
     IDENTITY_CLAIM,
     RESOURCE_CLAIM,
     check_exclusive,
@@ -24,8 +24,8 @@ from svc.authn.constraints import (
     identity_claim,
     own,
 )
+from svc.authn.cloud_resource_id import ResourceId
 from svc.authn.evaluation import Check, Evaluation, Kind
-from svc.authn.resourceid import ResourceId
 from svc.authn.settings import Configuration, Misconfiguration, Values, texts_of
 from svc.model.authentication import KeySource, Problem
 from svc.model.dialect import Dialect

@@ -13,7 +13,7 @@ from typing import Final
 
 import attrs
 
-from svc.authn.resourceid import ResourceId
+from svc.authn.cloud_resource_id import ResourceId
 from svc.authn.settings import Configuration, Misconfiguration, Values
 from svc.model.authentication import AuthenticatorSettings, IProviderKeys, LoginCandidate, LoginRequest, Step
 from svc.model.clocks import WallClock

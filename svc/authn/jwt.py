@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from svc.authn.annotations import check_claims, check_enforced, check_names, check_permitted, check_present
 from svc.authn.checks import AUDIENCE, BEFORE_ISSUER, CANDIDATE, ISSUED_AT, ISSUER
 from svc.authn.claims import host_of, role_of
 from svc.authn.evaluation import Check, Evaluation, Kind
+from svc.authn.jwt_annotations import check_claims, check_enforced, check_names, check_permitted, check_present
 from svc.authn.settings import VARIABLES, configuration_of
 from svc.model.reasons import Reason
 from svc.model.signed_claims import EvidenceRefused

@@ -13,8 +13,8 @@ from typing import Final
 
 import attrs
 
-from svc.authn.annotations import read_aliases, read_enforced
 from svc.authn.claims import name_fault
+from svc.authn.jwt_annotations import read_aliases, read_enforced
 from svc.crypto.key_sets import key_set
 from svc.crypto.vault import Vault
 from svc.model.authentication import AuthenticatorSettings, KeySource, Problem

@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 
-from svc.cli.running import react
+from svc.cli.coroutines import react
 from svc.crypto.keyring import AccountKeys
 from svc.crypto.vault import new_data_key
 from svc.model.credentials import new_api_key

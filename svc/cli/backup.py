@@ -11,9 +11,9 @@ from typing import Any
 import click
 
 from svc.cli.admin import of_the_server, place
+from svc.cli.coroutines import react
 from svc.cli.options import FILE
 from svc.cli.progress import shown
-from svc.cli.running import react
 from svc.crypto.keyfiles import data_key_file, read_data_key
 from svc.crypto.vault import parse_data_key
 from svc.model.errors import Refusal

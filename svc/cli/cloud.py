@@ -10,8 +10,8 @@ from typing import Any
 import click
 import yaml
 
+from svc.cli.coroutines import react
 from svc.cli.options import cloud_options, metadata
-from svc.cli.running import react
 from svc.workload.machine import Machine
 
 

@@ -27,8 +27,8 @@ import platformdirs
 from treq.client import HTTPClient
 from twisted.internet.interfaces import IReactorTime
 
+from svc.cli.coroutines import Then, react
 from svc.cli.options import API_KEY, secret_option
-from svc.cli.running import Then, react
 from svc.model.clocks import MachineClock, WallClock
 from svc.workload.address import demand_address
 from svc.workload.client import Client, claims_of

@@ -17,13 +17,13 @@ from twisted.logger import FileLogObserver, ILogObserver, formatEvent, formatEve
 from twisted.web.server import Site
 from zope.interface import implementer
 
-from svc.cli.cloudtour import MACHINE, CloudTour
 from svc.cli.connection import ApiConnection
+from svc.cli.coroutines import Interrupted, react, until_stopped
 from svc.cli.platform import Platform
 from svc.cli.provider import LOOPBACK, Provider, kept_key
-from svc.cli.running import Interrupted, react, until_stopped
-from svc.cli.steps import Steps
-from svc.cli.tour import AUDIENCE, SERVICE_ID, Tour
+from svc.cli.quickstart_cloud import MACHINE, CloudTour
+from svc.cli.quickstart_steps import Steps
+from svc.cli.quickstart_tour import AUDIENCE, SERVICE_ID, Tour
 from svc.crypto.keyfiles import admin_key_file
 from svc.model.errors import Refusal
 from svc.server.startup import reason_of

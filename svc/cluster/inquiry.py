@@ -12,7 +12,7 @@ from twisted.internet.endpoints import HostnameEndpoint, wrapClientTLS
 from twisted.internet.error import ConnectError, DNSLookupError
 from twisted.internet.interfaces import IStreamClientEndpoint
 
-from svc.cluster.claims import PeerClaims
+from svc.cluster.peer_claims import PeerClaims
 from svc.cluster.reports import UNREACHABLE, ProbeReply, read_reply
 from svc.model.errors import ConfigurationInvalid
 from svc.model.query_results import ClusterMember, DatabaseIdentity

@@ -10,7 +10,7 @@ from zope.interface import implementer
 
 from svc.health.probes import ProbeFailed
 from svc.health.turns import AccountTurns
-from svc.model.directories import DirectoryRefused, IDirectories, LdapServer
+from svc.model.ldap_directories import DirectoryRefused, IDirectories, LdapServer
 from svc.model.names import ResourceName
 from svc.model.ports import IProbe
 
@@ -20,7 +20,7 @@ TRIED: Final = 10
 
 
 class _Servers(Protocol):
-    """``svc.authn.ldapserver.LdapServers``."""
+    """``svc.authn.ldap.directory_settings.LdapServers``."""
 
     async def some(self, after: str, limit: int) -> Sequence[tuple[str, Sequence[ResourceName]]]: ...
     async def server(self, webservice: ResourceName) -> LdapServer | object: ...

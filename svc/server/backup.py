@@ -18,12 +18,12 @@ from svc.model.errors import StartRefused, StoreUnavailable, WrongDataKey
 from svc.model.names import RoleName
 from svc.model.query_results import Sealed
 from svc.server.lifecycle import child
+from svc.storage.database_state import DatabaseState
 from svc.storage.driver.database import Database
 from svc.storage.driver.migrations import migrate, packaged
 from svc.storage.dumps import is_dump, restore
 from svc.storage.embedded.embedded import EmbeddedPostgres
-from svc.storage.sealed import SealedStore
-from svc.storage.state import DatabaseState
+from svc.storage.sealed_values import SealedStore
 
 #: Kinds of sealed values, in the order in which they are opened, and how many of those that don't open are named.
 KINDS: Final = ("secrets", "API keys", "passwords", "signing keys")

@@ -32,10 +32,10 @@ from svc.model.names import admin_of
 from svc.server.lifecycle import child
 from svc.settings.config import Settings
 from svc.storage.accounts import AccountStore
+from svc.storage.database_state import DatabaseState
 from svc.storage.driver.database import Database
 from svc.storage.driver.migrations import migrate
 from svc.storage.embedded.embedded import EmbeddedPostgres
-from svc.storage.state import DatabaseState
 
 #: Connections to the database for readings, and for writes (Note [Readings and writes] in svc/storage/driver/database.py).
 POOL_SIZE: Final = 8

@@ -17,9 +17,9 @@ from svc.audit.refusals import LoggedAuthenticator, LoggedLogin
 from svc.audit.retention import Retention
 from svc.authn.apikey import ApiKeyAuthenticator
 from svc.authn.ldap.authenticator import LdapAuthenticator
-from svc.authn.ldapserver import NAME as LDAP
+from svc.authn.ldap.directory_settings import NAME as LDAP
 from svc.authn.throttling import Throttle, ThrottledAuthenticator, ThrottledLogin
-from svc.cluster.claims import PeerClaims
+from svc.cluster.peer_claims import PeerClaims
 from svc.crypto.keyring import AccessTokens, AccountKeys
 from svc.crypto.passwords import ModestPool, Passwords
 from svc.health.ldap import LdapProbe
@@ -32,7 +32,7 @@ from svc.server.bootstrap import Installation
 from svc.server.lifecycle import child
 from svc.server.listening import Endpoint, Listening
 from svc.server.parts import Parts
-from svc.server.renewal import Renewals
+from svc.server.reloading import Renewals
 from svc.services.accounts import AccountService
 from svc.services.audit_reading import AuditService
 from svc.services.authenticators import AuthenticatorService, FederatedService
@@ -49,11 +49,11 @@ from svc.settings.config import Settings
 from svc.storage.authenticators import AuthenticatorStore
 from svc.storage.credentials import CredentialStore
 from svc.storage.driver.replication import Replication
-from svc.storage.effective import EffectiveStore
+from svc.storage.effective_policy import EffectiveStore
 from svc.storage.events import RETENTION, EventStore
 from svc.storage.expirations import ExpirationStore
-from svc.storage.hostfactories import HostFactoryStore
-from svc.storage.publickeys import PublicKeyStore
+from svc.storage.host_factories import HostFactoryStore
+from svc.storage.public_keys import PublicKeyStore
 from svc.storage.resources import ResourceStore
 from svc.storage.roles import RoleStore
 from svc.storage.secrets import SecretStore
@@ -69,11 +69,11 @@ from svc.web.routes.authenticators import Authenticators, FederatedAuthenticator
 from svc.web.routes.authn import Authn, FederatedAuthn, LdapAuthn
 from svc.web.routes.cluster import Cluster
 from svc.web.routes.credentials import Credentials
-from svc.web.routes.effective import EffectivePolicies
+from svc.web.routes.effective_policy import EffectivePolicies
 from svc.web.routes.health import Health
-from svc.web.routes.hostfactories import HostFactories
+from svc.web.routes.host_factories import HostFactories
 from svc.web.routes.policies import Policies
-from svc.web.routes.publickeys import PublicKeys
+from svc.web.routes.public_keys import PublicKeys
 from svc.web.routes.resources import Resources
 from svc.web.routes.roles import Roles
 from svc.web.routes.secrets import Secrets

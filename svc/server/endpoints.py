@@ -35,7 +35,7 @@ from zope.interface import implementer
 
 from svc.net.trust import Trust
 from svc.server.listening import Endpoint
-from svc.server.renewal import Renewable
+from svc.server.reloading import Renewable
 
 _PART: Final = re.compile(r"(?:^|:)((?:[^:\\]|\\.)*)", re.DOTALL)
 _NAMED: Final = re.compile(r"((?:[^=\\]|\\.)*)=(.*)", re.DOTALL)

@@ -20,7 +20,7 @@ from twisted.internet.interfaces import IListeningPort, IProtocolFactory, IReadD
 from twisted.protocols.tls import TLSMemoryBIOFactory
 
 from svc.model.errors import StartRefused
-from svc.server.renewal import Renewable
+from svc.server.reloading import Renewable
 
 #: Seconds in which requests in progress must end when the server stops; and for which a port is left alone that could accept
 #: nobody.

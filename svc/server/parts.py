@@ -15,7 +15,7 @@ from twisted.internet.interfaces import IStreamClientEndpoint
 from twisted.logger import Logger
 
 from svc.audit.backlog import ISink
-from svc.audit.expirations import RecordedExpirations
+from svc.audit.expiration_events import RecordedExpirations
 from svc.audit.files import FileSink, StandardOutputSink
 from svc.audit.journal import Journal
 from svc.audit.refusals import LoggedExpirations
@@ -24,19 +24,19 @@ from svc.authn.cloud import cloud
 from svc.authn.federated import FederatedAuthenticator
 from svc.authn.jwt import JWT
 from svc.authn.ldap.authenticator import LdapAuthenticator
-from svc.authn.ldapserver import LdapServers
+from svc.authn.ldap.directory_settings import LdapServers
 from svc.authn.providers.discovery import Publications
 from svc.authn.providers.keys import ProviderKeys
-from svc.cluster.claims import PeerClaims
 from svc.cluster.inquiry import Inquiry, trust_of
 from svc.cluster.members import Members
-from svc.cluster.rivals import Rivals
+from svc.cluster.peer_claims import PeerClaims
+from svc.cluster.rival_primaries import Rivals
 from svc.crypto.vault import CANARY
 from svc.health.checks_loop import NEEDED_TO_SERVE, ChecksLoop
 from svc.health.probes import AuditProbe, AuthzProbe, CoreProbe, DatabaseProbe, HostFactoryProbe, PublicKeysProbe
-from svc.model.directories import IDirectories
 from svc.model.errors import StartRefused
 from svc.model.events import Server as EventServer
+from svc.model.ldap_directories import IDirectories
 from svc.model.ports import ILoads, IProbe
 from svc.net.fetch import GuardedClient
 from svc.net.lookup import LookUps
@@ -47,16 +47,16 @@ from svc.rotation.rotation import Rotations
 from svc.rotation.rotation_loop import Expirations
 from svc.server.bootstrap import Installation
 from svc.server.lifecycle import child
-from svc.server.renewal import Renewable, Renewals
+from svc.server.reloading import Renewable, Renewals
 from svc.services.policy_loads import NEAR_ROWS, Loads, NearAndFar
 from svc.settings.config import Settings
 from svc.storage.authenticators import AuthenticatorStore
 from svc.storage.credentials import CredentialStore
 from svc.storage.driver.replication import Replication
 from svc.storage.expirations import ExpirationStore
-from svc.storage.hostfactories import HostFactoryStore
+from svc.storage.host_factories import HostFactoryStore
 from svc.storage.policies import PolicyStore
-from svc.storage.publickeys import PublicKeyStore
+from svc.storage.public_keys import PublicKeyStore
 from svc.telemetry.metrics import Metrics
 from svc.worker.messages import Task
 from svc.worker.pool import Workers

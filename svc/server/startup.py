@@ -32,7 +32,7 @@ from twisted.logger import ILogObserver, Logger
 
 from svc.model.errors import ConfigurationInvalid, OutcomeUnknown, Refusal, StartRefused, StoreReadOnly, StoreUnavailable
 from svc.server.lifecycle import ServerService, child
-from svc.server.renewal import on_hangup
+from svc.server.reloading import on_hangup
 from svc.server.serverlog import ServerLog, Telling
 
 #: Signals that stop the server.

@@ -15,7 +15,7 @@ from svc.model.errors import InvalidParameter, RecordNotFound
 from svc.model.names import RoleName, root_policy
 from svc.model.policy_rows import Effective, Excess
 from svc.model.ports import IEffectivePolicies, IRoles
-from svc.policy.effective import asked, statements
+from svc.policy.effective_policy import asked, statements
 from svc.policy.writing import Tagged
 from svc.services.invocation import Invocation
 

@@ -14,8 +14,8 @@ from twisted.internet.testing import MemoryReactorClock, StringTransport
 from twisted.python.failure import Failure
 from twisted.trial.unittest import SynchronousTestCase
 
-from svc.cluster.claims import PeerClaims
 from svc.cluster.inquiry import ANSWER_LIMIT, CLAIM_DEADLINE, DEADLINE, Inquiry, trust_of
+from svc.cluster.peer_claims import PeerClaims
 from svc.cluster.reports import INVALID, UNREACHABLE, ProbeReply
 from svc.model.errors import ConfigurationInvalid
 from svc.model.query_results import ClusterMember, DatabaseIdentity

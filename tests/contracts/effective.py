@@ -8,7 +8,7 @@ from zope.interface.verify import verifyObject
 from svc.model.names import RoleName
 from svc.model.policy_rows import Changes, Effective, EffectiveQuery, Excess, ResourceRow, Rows
 from svc.model.ports import IEffectivePolicies
-from svc.policy.effective import asked
+from svc.policy.effective_policy import asked
 from tests.contracts.base import ACCOUNT, ODD_IDENTIFIERS, ROOT, Contract, Draft, Stores, change, load, role, scenario
 from tests.contracts.policies import TEAM, sets
 

@@ -12,7 +12,7 @@ from zope.interface.verify import verifyObject
 
 from svc.health.ldap import LOOKED, TRIED, LdapProbe
 from svc.health.probes import ProbeFailed
-from svc.model.directories import DirectoryRefused, IDirectories, LdapServer, Security
+from svc.model.ldap_directories import DirectoryRefused, IDirectories, LdapServer, Security
 from svc.model.names import ResourceName
 from svc.model.ports import IProbe
 from svc.model.reasons import Reason

@@ -16,17 +16,17 @@ from svc.model.names import RoleName
 from svc.storage.accounts import AccountStore
 from svc.storage.authenticators import AuthenticatorStore
 from svc.storage.credentials import CredentialStore
+from svc.storage.database_state import DatabaseState
 from svc.storage.driver.database import Database, Statement
-from svc.storage.effective import EffectiveStore
+from svc.storage.effective_policy import EffectiveStore
 from svc.storage.events import EventStore
 from svc.storage.expirations import ExpirationStore
-from svc.storage.hostfactories import HostFactoryStore
+from svc.storage.host_factories import HostFactoryStore
 from svc.storage.policies import PolicyStore
-from svc.storage.publickeys import PublicKeyStore
+from svc.storage.public_keys import PublicKeyStore
 from svc.storage.resources import ResourceStore
 from svc.storage.roles import RoleStore
 from svc.storage.secrets import SecretStore
-from svc.storage.state import DatabaseState
 from tests.contracts import base
 from tests.contracts.base import Stores
 from tests.integration.postgres import PostgresTestCase

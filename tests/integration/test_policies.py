@@ -20,14 +20,14 @@ from svc.model.policy_rows import Excess, Rows
 from svc.model.ports import IPolicyTransaction
 from svc.model.query_results import Sealed
 from svc.policy.document import Bounds
-from svc.policy.effective import asked
+from svc.policy.effective_policy import asked
 from svc.services.effective_policy import EffectivePolicyService
 from svc.services.policy_loads import Loads, PolicyLoadService
 from svc.services.resources import ResourceService
-from svc.storage.effective import BYTES_MOST
+from svc.storage.effective_policy import BYTES_MOST
 from svc.web.http.incoming import Incoming
 from svc.web.http.response import PIECE, Response
-from svc.web.routes.effective import EffectivePolicies
+from svc.web.routes.effective_policy import EffectivePolicies
 from svc.web.routes.policies import Policies
 from svc.web.routes.resources import Resources
 from tests.chronicle import Chronicle

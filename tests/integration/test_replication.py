@@ -11,10 +11,10 @@ from twisted.internet.task import deferLater
 
 from svc.model.errors import StoreReadOnly, StoreUnavailable
 from svc.model.expiration import Turn
+from svc.storage.database_state import DatabaseState
 from svc.storage.driver.database import Database, Statement, Transaction
 from svc.storage.driver.replication import Replication
 from svc.storage.expirations import ExpirationStore
-from svc.storage.state import DatabaseState
 from tests.integration.replication import PairTestCase
 
 reactor: Any = installed_reactor

@@ -18,13 +18,13 @@ from svc.model.names import ACCOUNT_LIMIT, IDENTIFIER_LIMIT
 from svc.model.policy_rows import Changes, Present, ResourceRow, Rows
 from svc.model.ports import IPolicyTransaction
 from svc.model.query_results import Caller, ResourcesQuery, Sealed, SecretReading
+from svc.storage.database_state import DatabaseState
 from svc.storage.driver.columns import BATCH
 from svc.storage.driver.database import Statement, Transaction
 from svc.storage.driver.failures import StatementFailed
 from svc.storage.events import RETENTION
 from svc.storage.secrets import SecretStore
 from svc.storage.sql import visibility
-from svc.storage.state import DatabaseState
 from tests.contracts import (
     accounts,
     authenticators,

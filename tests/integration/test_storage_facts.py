@@ -21,10 +21,10 @@ from svc.model.names import ResourceName, RoleName
 from svc.model.policy_rows import Changes, Rows
 from svc.model.ports import IPolicyTransaction
 from svc.model.query_results import MembersQuery, ResourcesQuery, Sealed, Search
+from svc.storage.database_state import DatabaseState
 from svc.storage.driver.columns import column
 from svc.storage.driver.database import Database, Statement, Transaction
 from svc.storage.sql import visibility
-from svc.storage.state import DatabaseState
 from tests.contracts import base
 from tests.contracts.authenticators import BRANCH, HOST, NAMES, UNDER, authenticator
 from tests.contracts.base import (

@@ -21,9 +21,9 @@ from zope.interface import implementer
 from svc.authn.ldap.client import Directories
 from svc.cli.connection import ApiConnection
 from svc.cluster.inquiry import Inquiry, trust_of
-from svc.model.directories import DirectoryRefused, LdapServer, Security
 from svc.model.errors import KeysUnavailable
 from svc.model.expiration import Rotation, RotationFailed
+from svc.model.ldap_directories import DirectoryRefused, LdapServer, Security
 from svc.model.query_results import ClusterMember
 from svc.model.reasons import Reason
 from svc.net.fetch import GuardedClient

@@ -14,18 +14,18 @@ from svc.authn.cloud import cloud
 from svc.authn.federated import FederatedAuthenticator
 from svc.authn.jwt import JWT
 from svc.authn.ldap.authenticator import LdapAuthenticator
-from svc.authn.ldapserver import NAME as LDAP
-from svc.authn.ldapserver import LdapServers
+from svc.authn.ldap.directory_settings import NAME as LDAP
+from svc.authn.ldap.directory_settings import LdapServers
 from svc.authn.throttling import Throttle, ThrottledAuthenticator, ThrottledLogin
 from svc.crypto.key_sets import parse_key_set
 from svc.crypto.keyring import AccessTokens, AccountKeys, new_signing_key
 from svc.crypto.vault import Vault, api_key_name
 from svc.model.authentication import IProviderKeys, KeySource, KeysState, LoginRequest
 from svc.model.dialect import NATIVE, Dialect
-from svc.model.directories import DirectoryRefused, IDirectories, LdapServer
 from svc.model.errors import KeysUnavailable
 from svc.model.events import EventBatch
 from svc.model.key_sets import KeySet
+from svc.model.ldap_directories import DirectoryRefused, IDirectories, LdapServer
 from svc.model.limits import RECORD_LIMITS, RecordLimits
 from svc.model.names import RoleName, admin_of
 from svc.model.reasons import Reason
@@ -47,10 +47,10 @@ from svc.web.routes.audit import Audit
 from svc.web.routes.authenticators import Authenticators
 from svc.web.routes.authn import Authn, FederatedAuthn, LdapAuthn
 from svc.web.routes.credentials import Credentials
-from svc.web.routes.effective import EffectivePolicies
-from svc.web.routes.hostfactories import HostFactories
+from svc.web.routes.effective_policy import EffectivePolicies
+from svc.web.routes.host_factories import HostFactories
 from svc.web.routes.policies import Policies
-from svc.web.routes.publickeys import PublicKeys
+from svc.web.routes.public_keys import PublicKeys
 from svc.web.routes.resources import Resources
 from svc.web.routes.roles import Roles
 from svc.web.routes.secrets import Secrets

@@ -24,7 +24,7 @@ import attrs
 from zope.interface import implementer
 
 from svc.authn.checks import why_disabled
-from svc.authn.ldapserver import NAME, VARIABLES, LdapMisconfiguration, LdapServers
+from svc.authn.ldap.directory_settings import NAME, VARIABLES, LdapMisconfiguration, LdapServers
 from svc.crypto.vault import DECOY, Vault, api_key_name
 from svc.model.authentication import (
     Admitted,
@@ -39,8 +39,8 @@ from svc.model.authentication import (
 from svc.model.clocks import WallClock
 from svc.model.credentials import Credential, ICredentials, new_api_key, same_key
 from svc.model.dialect import Dialect
-from svc.model.directories import DirectoryRefused, IDirectories
 from svc.model.errors import InvalidName, WrongDataKey
+from svc.model.ldap_directories import DirectoryRefused, IDirectories
 from svc.model.names import ResourceName, RoleName, admin_of
 from svc.model.query_results import Sealed, is_within
 from svc.model.reasons import PUT_OFF, Reason, RefusalKind

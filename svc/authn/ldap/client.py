@@ -21,8 +21,8 @@ from zope.interface import implementer
 from svc.authn.ldap import messages
 from svc.authn.ldap.conversation import Conversation, FactoryOf, Line
 from svc.authn.ldap.filters import InvalidTemplate, search_filter
-from svc.model.directories import DirectoryRefused, IDirectories, LdapServer, Security
 from svc.model.errors import AddressRefused, KeysUnavailable
+from svc.model.ldap_directories import DirectoryRefused, IDirectories, LdapServer, Security
 from svc.model.reasons import Reason
 from svc.net.lookup import LookUps
 

@@ -23,7 +23,7 @@ from twisted.python.failure import Failure
 
 from svc.authn.ldap import messages
 from svc.authn.ldap.messages import Entry, Garbled, LdapMessage, Result, SearchReference
-from svc.model.directories import DirectoryRefused
+from svc.model.ldap_directories import DirectoryRefused
 from svc.model.reasons import Reason
 from svc.net.trust import tls_fault
 

@@ -13,7 +13,7 @@ from typing import Final
 
 from ldaptor.protocols import pureldap
 
-from svc.model.directories import PLACEHOLDER
+from svc.model.ldap_directories import PLACEHOLDER
 
 #: The longest template, in characters, and how deep its parentheses may be nested.
 TEMPLATE_LIMIT: Final = 2048

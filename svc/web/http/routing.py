@@ -16,7 +16,7 @@ A noun declares its routes in one place, and there is no other way to add one::
             answers=(Answer(200, "ids of roles", array(TEXT)), Answer(200, "their number", obj({"count": INTEGER}))),
             errors=(NotFound, Forbidden),
             privileges="sees the role",
-            audit=auditing.role_asked,
+            audit=audit_events.role_asked,
         )
         async def all(self, call: Call, role: RoleName, *, wanted: tuple[str, ...], count: bool) -> Response: ...
 

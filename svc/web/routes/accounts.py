@@ -12,7 +12,7 @@ from svc.web.http.declarations import PARAMETERS, Answer, Body, Parameter
 from svc.web.http.response import Response
 from svc.web.http.routing import REQUIRED, Call, Routes
 from svc.web.http.shapes import TEXT, array, obj
-from svc.web.routes import auditing
+from svc.web.routes import audit_events
 
 _ID: Final = Parameter.body_text("id", "the name of the account", required=True, late=True)
 
@@ -33,7 +33,7 @@ class Accounts:
         answers=(Answer(201, "the account, and the API key of its admin", obj({"id": TEXT, "api_key": TEXT})),),
         errors=(Forbidden, BadRequest, Conflict),
         privileges="execute on !:webservice:accounts",
-        audit=auditing.account_made,
+        audit=audit_events.account_made,
     )
     async def create(self, call: Call) -> Response:
         """Make an account, and return the API key of its admin."""
@@ -47,7 +47,7 @@ class Accounts:
         answers=(Answer(200, "the names of all accounts, in order", array(TEXT)),),
         errors=(Forbidden,),
         privileges="read on !:webservice:accounts",
-        audit=auditing.accounts_listed,
+        audit=audit_events.accounts_listed,
     )
     async def list_names(self, call: Call) -> Response:
         """Return the names of all accounts."""
@@ -60,7 +60,7 @@ class Accounts:
         answers=(Answer(204, "the account is deleted"),),
         errors=(Forbidden, RecordNotFound),
         privileges="update on !:webservice:accounts",
-        audit=auditing.account_deleted,
+        audit=audit_events.account_deleted,
     )
     async def delete(self, call: Call, account: str) -> Response:
         """Delete an account with all that it holds."""

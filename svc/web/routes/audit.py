@@ -18,7 +18,7 @@ from svc.web.http.declarations import Answer, Parameter, Source
 from svc.web.http.response import Response
 from svc.web.http.routing import REQUIRED, Call, Routes
 from svc.web.http.shapes import INTEGER, TEXT, array, integer, keyed, obj
-from svc.web.routes import auditing
+from svc.web.routes import audit_events
 
 #: How many events a list has unless ``limit`` says otherwise, and at most.
 PAGE: Final = 100
@@ -112,7 +112,7 @@ class Audit:
             Answer(200, "the events, the newest first", array(_EVENT)),
             Answer(404, "no event fits: an empty array", array(_EVENT)),
         ),
-        audit=auditing.audit_read,
+        audit=audit_events.audit_read,
         errors=(Forbidden, RecordNotFound),
         privileges="owns it, or the root policy",
     )

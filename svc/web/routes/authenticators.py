@@ -17,7 +17,7 @@ from svc.web.http.declarations import NO_BODY, PARAMETERS, Answer, Body, Paramet
 from svc.web.http.response import Response
 from svc.web.http.routing import PUBLIC, REQUIRED, Call, Routes
 from svc.web.http.shapes import BOOLEAN, INTEGER, NUMBER, TEXT, array, obj, text
-from svc.web.routes import auditing
+from svc.web.routes import audit_events
 
 _ONE: Final = "/<service_id>/<flat:account>"
 
@@ -92,7 +92,7 @@ class Authenticators:
         answers=(Answer(204, "it is switched"),),
         errors=(AuthenticationRefused, BadRequest, Forbidden),
         privileges=_UPDATE,
-        audit=auditing.switched,
+        audit=audit_events.switched,
     )
 
     authenticators: AuthenticatorService
@@ -172,7 +172,7 @@ class FederatedAuthenticators:
             Answer(404, "there is no such account or webservice", _FAULT),
         ),
         privileges=_READ_STATUS,
-        audit=auditing.status_validated,
+        audit=audit_events.status_validated,
     )
     async def status(self, call: Call, service_id: str, account: str) -> Response:
         """Return the faults of an authenticator, and its keys; a fault is 500, as installed clients expect (AUTH-60)."""
@@ -213,7 +213,7 @@ class FederatedAuthenticators:
         errors=(BadRequest, RecordNotFound, Forbidden),
         privileges=_READ_STATUS,
         writes=False,
-        audit=auditing.explained,
+        audit=audit_events.explained,
     )
     async def explain(self, call: Call, service_id: str, account: str, login: str | None) -> Response:
         """Return how a token would be judged, check by check; nothing is issued."""
@@ -230,20 +230,20 @@ class FederatedAuthenticators:
         answers=(Answer(200, "the keys, and what is wrong", obj({"keys": _KEYS, "problems": _PROBLEMS})),),
         errors=(RecordNotFound, Forbidden, TooOften),
         privileges=_READ_STATUS,
-        audit=auditing.keys_refreshed,
+        audit=audit_events.keys_refreshed,
     )
     async def refresh_keys(self, call: Call, service_id: str, account: str) -> Response:
         """Have the provider's keys fetched again, here at once, elsewhere by the next login (AUTH-63)."""
         report = await self.authenticators.refresh_keys(call.invocation, account, service_id)
         return Response.json({"keys": _keys(report), **_problems(report.status.problems)})
 
-    @_key_trust("PUT", body=NO_BODY, answers=(Answer(204, "the key is distrusted"),), audit=auditing.key_distrusted)
+    @_key_trust("PUT", body=NO_BODY, answers=(Answer(204, "the key is distrusted"),), audit=audit_events.key_distrusted)
     async def distrust(self, call: Call, service_id: str, account: str, key: str) -> Response:
         """Let a key, by its id or its thumbprint, verify nothing any more (AUTH-51)."""
         await self.authenticators.distrust(call.invocation, account, service_id, key)
         return Response.empty()
 
-    @_key_trust("DELETE", answers=(Answer(204, "the key is trusted again"),), audit=auditing.key_trusted)
+    @_key_trust("DELETE", answers=(Answer(204, "the key is trusted again"),), audit=audit_events.key_trusted)
     async def trust(self, call: Call, service_id: str, account: str, key: str) -> Response:
         """Let a key verify again."""
         await self.authenticators.trust(call.invocation, account, service_id, key)

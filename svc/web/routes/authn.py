@@ -25,7 +25,7 @@ from svc.web.http.declarations import Answer, Body, Parameter, Source, Unaudited
 from svc.web.http.response import Response
 from svc.web.http.routing import OPTIONAL, PUBLIC, REQUIRED, Call, Routes
 from svc.web.http.shapes import TEXT, array, obj, raw, text
-from svc.web.routes import auditing
+from svc.web.routes import audit_events
 
 _TEXT: Final = raw("text/plain; charset=utf-8")
 _ISSUED: Final = (
@@ -70,7 +70,7 @@ class Authn:
         answers=_API_KEY,
         errors=(AuthenticationRefused, PasswordsBusy),
         privileges="none: the role's password or API key proves it",
-        audit=auditing.logged_in,
+        audit=audit_events.logged_in,
     )
     async def tell_api_key(self, call: Call, account: str) -> Response:
         """Return the API key of the role that HTTP Basic credentials prove (TOK-2)."""
@@ -88,7 +88,7 @@ class Authn:
         errors=(AuthenticationRefused,),
         privileges="none: the role's API key proves it",
         writes=False,
-        audit=auditing.authenticated,
+        audit=audit_events.authenticated,
     )
     async def authenticate_by_api_key(
         self, call: Call, account: str, login: str, *, accept_encoding: str | None
@@ -119,7 +119,7 @@ class Authn:
         answers=(Answer(200, "the caller", _CALLER),),
         errors=(Forbidden,),
         privileges="none: the role is there still",
-        audit=auditing.identity_checked,
+        audit=audit_events.identity_checked,
     )
     async def tell_caller(self, call: Call, *, user_agent: str | None) -> Response:
         """Return what the service knows of the caller (WIRE-51)."""
@@ -159,7 +159,7 @@ class FederatedAuthn:
         errors=(AuthenticationRefused,),
         privileges="the role that the token proves has authenticate on the authenticator",
         writes=False,
-        audit=auditing.authenticated,
+        audit=audit_events.authenticated,
     )
     async def authenticate(
         self,
@@ -195,7 +195,7 @@ class LdapAuthn:
         answers=_API_KEY,
         errors=(AuthenticationRefused,),
         privileges="the role that the password proves has authenticate on the authenticator",
-        audit=auditing.logged_in,
+        audit=audit_events.logged_in,
     )
     async def tell_api_key(self, call: Call, service_id: str, account: str) -> Response:
         """Return the API key of the role that HTTP Basic credentials prove (AUTH-52)."""
@@ -214,7 +214,7 @@ class LdapAuthn:
         errors=(AuthenticationRefused,),
         privileges="the role that the password proves has authenticate on the authenticator",
         writes=False,
-        audit=auditing.authenticated,
+        audit=audit_events.authenticated,
     )
     async def authenticate(
         self, call: Call, service_id: str, account: str, login: str, *, accept_encoding: str | None
@@ -230,7 +230,7 @@ class LdapAuthn:
         caller=REQUIRED,
         answers=(Answer(501, "there is no status of these", obj({"status": text("error"), "error": TEXT})),),
         privileges="none",
-        audit=auditing.status_validated,
+        audit=audit_events.status_validated,
     )
     async def no_status(self, call: Call, service_id: str, account: str) -> Response:  # noqa: ARG002
         """Answer that the type has no status (AUTH-58)."""

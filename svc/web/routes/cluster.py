@@ -7,8 +7,8 @@ from typing import Final
 
 import attrs
 
-from svc.cluster.claims import PeerClaims
 from svc.cluster.members import Members
+from svc.cluster.peer_claims import PeerClaims
 from svc.cluster.reports import MemberHealth, ProbeReply, member_health
 from svc.health.checks_loop import ChecksLoop, HealthReport
 from svc.model.dialect import Dialect
@@ -18,8 +18,8 @@ from svc.web.http.declarations import Answer, Parameter, Unaudited
 from svc.web.http.response import Response
 from svc.web.http.routing import PUBLIC, Call, Routes
 from svc.web.http.shapes import BOOLEAN, INTEGER, NUMBER, TEXT, array, keyed, obj, raw
-from svc.web.routes.clusterpage import PAGE_HEADERS, page
-from svc.web.routes.healthjson import REPORT
+from svc.web.routes.cluster_page import PAGE_HEADERS, page
+from svc.web.routes.health_json import REPORT
 
 _VARIES: Final = (("Vary", "Accept"),)
 
@@ -68,7 +68,9 @@ class Cluster:
         audit=Unaudited("servers ask each other every few seconds"),
     )
     async def tell(self, call: Call, *, challenge: str | None, code: str | None) -> Response:
-        """Return this server's database to another server of the cluster (``svc.cluster.claims``); to others it is 404."""
+        """Return this server's database to another server of the cluster (``svc.cluster.peer_claims``); to others it is
+        404.
+        """
         if challenge is None or not self.claims.is_asked(challenge, code):
             raise call.no_route()
         return Response.json(self.claims.answer(challenge, await self.identity()))

@@ -29,7 +29,7 @@ from svc.web.http.declarations import NO_BODY, Answer, Body, Parameter
 from svc.web.http.response import Response
 from svc.web.http.routing import OPTIONAL, Call, Routes
 from svc.web.http.shapes import TEXT, obj, raw
-from svc.web.routes import auditing
+from svc.web.routes import audit_events
 
 ROLE: Final = Parameter.text("role", "the role, kind:id or account:kind:id; without it, the caller", late=True)
 
@@ -55,7 +55,7 @@ class Credentials:
         answers=(Answer(204, "the password is changed"),),
         errors=_REFUSALS,
         privileges="none: one's own, by password or API key",
-        audit=auditing.password_changed,
+        audit=audit_events.password_changed,
     )
     async def change_password(self, call: Call, account: str) -> Response:
         """Make the raw body the caller's password. Access tokens, and the API key, stay as they are."""
@@ -73,7 +73,7 @@ class Credentials:
         answers=(Answer(200, "the new API key", raw("text/plain; charset=utf-8")),),
         errors=(*_REFUSALS, CredentialImpossible),
         privileges=_OWN_OR_UPDATE,
-        audit=auditing.api_key_rotated,
+        audit=audit_events.api_key_rotated,
     )
     async def rotate_api_key(self, call: Call, account: str) -> Response:
         """Give the caller, or the role ``role``, another API key, and return it; the old one proves nothing any more."""
@@ -89,7 +89,7 @@ class Credentials:
         answers=(Answer(200, "when it was rotated; empty when it never was", obj({"role": TEXT, "timestamp": TEXT})),),
         errors=(*_REFUSALS, CredentialImpossible),
         privileges=_OWN_OR_UPDATE,
-        audit=auditing.rotation_asked,
+        audit=audit_events.rotation_asked,
     )
     async def tell_rotation(self, call: Call, account: str) -> Response:
         """Return when an API key was rotated, to those who may do that."""

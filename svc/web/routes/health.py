@@ -17,7 +17,7 @@ from svc.web.http.declarations import Answer, Parameter, Unaudited
 from svc.web.http.response import Response
 from svc.web.http.routing import PUBLIC, Call, Routes
 from svc.web.http.shapes import BOOLEAN, obj
-from svc.web.routes.healthjson import HEALTH_JSON, MEDIA_TYPE, REPORT, health_json
+from svc.web.routes.health_json import HEALTH_JSON, MEDIA_TYPE, REPORT, health_json
 
 _VARIES: Final = (("Vary", "Accept"),)
 

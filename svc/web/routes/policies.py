@@ -25,7 +25,7 @@ from svc.web.http.declarations import Answer, Body, BodySize, Parameter, PathNam
 from svc.web.http.response import Response, gathered, json_elements, json_members
 from svc.web.http.routing import REQUIRED, Call, Routes
 from svc.web.http.shapes import BOOLEAN, INTEGER, TEXT, array, keyed, obj, text
-from svc.web.routes import auditing
+from svc.web.routes import audit_events
 
 
 def _dry_run(source: Source) -> bool:
@@ -80,7 +80,7 @@ class Policies:
         body=Body("a policy document", ("application/x-yaml",), size=BodySize.POLICY),
         answers=_ANSWERS,
         errors=(RecordNotFound, Forbidden, PolicyInvalid, PolicyConflict, LoadsUnavailable, WrongDataKey),
-        audit=auditing.policy_loaded,
+        audit=audit_events.policy_loaded,
     )
 
     loads: PolicyLoadService

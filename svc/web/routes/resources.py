@@ -17,7 +17,7 @@ from svc.web.http.declarations import Answer, Parameter, PathName, Source
 from svc.web.http.response import Response
 from svc.web.http.routing import REQUIRED, Call, Routes
 from svc.web.http.shapes import TEXT, array
-from svc.web.routes import auditing
+from svc.web.routes import audit_events
 from svc.web.routes.description import RESOURCE_SHAPE, described
 from svc.web.routes.listing import COUNT_SHAPE, KIND, LIMIT, OFFSET, SEARCH, count_of
 
@@ -104,7 +104,7 @@ class Resources:
         _asking,
         answers=_LIST,
         privileges="holds the role that it acts as, which sees what is listed",
-        audit=auditing.resources_listed,
+        audit=audit_events.resources_listed,
     )
     _reading = partial(
         _asking,
@@ -112,7 +112,7 @@ class Resources:
         kinds=RESOURCE_KINDS,
         name=PathName("name", ResourceName.of),
         privileges="sees the resource",
-        audit=auditing.resource_asked,
+        audit=audit_events.resource_asked,
     )
 
     resources: ResourceService

@@ -19,7 +19,7 @@ from svc.web.http.declarations import NO_BODY, Answer, Parameter, PathName, Sour
 from svc.web.http.response import Response
 from svc.web.http.routing import REQUIRED, Call, Routes
 from svc.web.http.shapes import BOOLEAN, TEXT, array, obj
-from svc.web.routes import auditing
+from svc.web.routes import audit_events
 from svc.web.routes.listing import COUNT, COUNT_SHAPE, CURSOR, KIND, LIMIT, OFFSET, SEARCH, count_of, link
 
 #: How many members a page has when ``offset`` is given without ``limit`` (ROLE-19).
@@ -60,7 +60,7 @@ class Roles:
         caller=REQUIRED,
         errors=(RecordNotFound, Forbidden),
     )
-    _reading = partial(_of_role, "GET", privileges="sees the role", audit=auditing.role_asked)
+    _reading = partial(_of_role, "GET", privileges="sees the role", audit=audit_events.role_asked)
     _changing = partial(_of_role, when="members", query=(MEMBER,), body=NO_BODY)
 
     roles: RoleService
@@ -163,7 +163,7 @@ class Roles:
         "POST",
         answers=(Answer(204, "the member is one now, if it wasn't before"),),
         privileges="create on the policy that recorded the role",
-        audit=auditing.member_added,
+        audit=audit_events.member_added,
     )
     async def grant(self, call: Call, role: RoleName, *, member: RoleName) -> Response:
         """Make ``member`` a member of the role."""
@@ -174,7 +174,7 @@ class Roles:
         "DELETE",
         answers=(Answer(204, "the member is none any more"),),
         privileges="update on the policy that recorded the role",
-        audit=auditing.member_removed,
+        audit=audit_events.member_removed,
     )
     async def revoke(self, call: Call, role: RoleName, *, member: RoleName) -> Response:
         """Remove ``member`` from the role."""

@@ -17,7 +17,7 @@ from svc.web.http.preconditions import IF_MATCH, IF_NONE_MATCH, Tags, preconditi
 from svc.web.http.response import Response
 from svc.web.http.routing import REQUIRED, Call, Routes
 from svc.web.http.shapes import TEXT, keyed, raw
-from svc.web.routes import auditing
+from svc.web.routes import audit_events
 
 #: What a content type may be (RFC 9110 8.3.1): policy may say anything, and browsers make something of anything.
 _TOKEN: Final = r"[A-Za-z0-9!#$%&'*+.^_`|~-]+"
@@ -63,7 +63,7 @@ class Secrets:
         ),
         errors=(Forbidden, NoValue, PreconditionFailed, WrongDataKey),
         privileges="execute on the variable",
-        audit=auditing.fetched,
+        audit=audit_events.fetched,
     )
     async def read(
         self, call: Call, variable: ResourceName, *, version: int | None, match: Tags | None, none_match: Tags | None
@@ -88,7 +88,7 @@ class Secrets:
         ),
         errors=(Forbidden, NoValue, NotText, WrongDataKey),
         privileges="execute on each",
-        audit=auditing.fetched_several,
+        audit=audit_events.fetched_several,
     )
     async def read_several(self, call: Call, *, ids: list[str], encoding: str | None) -> Response:
         """Return the newest values of several resources."""
@@ -108,7 +108,7 @@ class Secrets:
         answers=(Answer(201, "the value is set, or was the same", None, ("ETag",)),),
         errors=(Forbidden, RecordNotFound, PreconditionFailed),
         privileges="update on the variable",
-        audit=auditing.updated,
+        audit=audit_events.updated,
     )
     async def write(self, call: Call, variable: ResourceName, *, match: Tags | None, none_match: Tags | None) -> Response:
         """Set the value."""
@@ -125,7 +125,7 @@ class Secrets:
         answers=(Answer(201, "no value ends any more"),),
         errors=(Forbidden, RecordNotFound),
         privileges="update on the variable",
-        audit=auditing.expirations_cleared,
+        audit=audit_events.expirations_cleared,
     )
     async def clear_expirations(self, call: Call, variable: ResourceName) -> Response:
         """Have no value end, and what is rotated be rotated soon."""
@@ -140,7 +140,7 @@ class Secrets:
         body=NO_BODY,
         answers=(Answer(201, "never: only variables have values that end"),),
         privileges="none is enough",
-        audit=auditing.expirations_cleared,
+        audit=audit_events.expirations_cleared,
     )
     async def refuse_kind(self, call: Call, account: str, kind: str, identifier: str) -> Response:  # noqa: ARG002
         """Refuse other kinds: only variables have values that end."""

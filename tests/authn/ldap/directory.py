@@ -23,7 +23,7 @@ from twisted.python.failure import Failure
 from twisted.trial.unittest import SynchronousTestCase
 
 from svc.authn.ldap.client import Directories
-from svc.model.directories import DirectoryRefused, LdapServer, Security
+from svc.model.ldap_directories import DirectoryRefused, LdapServer, Security
 from svc.model.reasons import Reason
 from svc.net.lookup import LookUps
 from svc.net.trust import client_tls

@@ -9,12 +9,12 @@ from twisted.internet.defer import Deferred
 from zope.interface.verify import verifyObject
 
 from svc.authn.ldap.authenticator import PASSWORD_LIMIT
-from svc.authn.ldapserver import LdapMisconfiguration, LdapServers
+from svc.authn.ldap.directory_settings import LdapMisconfiguration, LdapServers
 from svc.crypto.vault import Vault
 from svc.model.authentication import Admitted, IAuthenticator, ILogin, LoginRequest, Refused
 from svc.model.dialect import CONJUR
-from svc.model.directories import DirectoryRefused, IDirectories, LdapServer, Security
 from svc.model.errors import StoreUnavailable
+from svc.model.ldap_directories import DirectoryRefused, IDirectories, LdapServer, Security
 from svc.model.names import ResourceName
 from svc.model.reasons import Reason
 from tests.statuses import refusal_status

@@ -12,7 +12,7 @@ from zope.interface.verify import verifyObject
 
 from svc.authn.ldap.client import IN_ALL, PER_SERVER
 from svc.authn.ldap.conversation import CONVERSATION_LIMIT
-from svc.model.directories import DirectoryRefused, IDirectories, LdapServer, Security
+from svc.model.ldap_directories import DirectoryRefused, IDirectories, LdapServer, Security
 from svc.model.reasons import Reason
 from tests.authn.ldap.directory import (
     ALICE,

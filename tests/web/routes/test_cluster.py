@@ -15,15 +15,15 @@ from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
-from svc.cluster.claims import PeerClaims
 from svc.cluster.members import Members
+from svc.cluster.peer_claims import PeerClaims
 from svc.cluster.reports import INVALID, UNREACHABLE, MemberHealth, ProbeReply, read_reply
 from svc.health.checks_loop import ChecksLoop
 from svc.health.probes import AuthzProbe, DatabaseProbe
 from svc.model.dialect import CONJUR, NATIVE, Dialect
 from svc.model.query_results import DatabaseIdentity
 from svc.web.routes.cluster import Cluster
-from svc.web.routes.clusterpage import page
+from svc.web.routes.cluster_page import page
 from svc.web.routes.health import Health
 from tests.memory import Memory, MemoryState
 from tests.web.support import Client

@@ -10,7 +10,7 @@ from pathlib import Path
 from svc.authn.ldap.filters import search_filter
 from svc.authn.throttling import MINUTE
 from svc.model.dialect import CONJUR
-from svc.model.directories import DirectoryRefused, Security
+from svc.model.ldap_directories import DirectoryRefused, Security
 from svc.model.reasons import Reason
 from tests.authn.ldap.test_authenticator import CA, PASSWORD, LdapCase
 from tests.statuses import privilege_missing_status

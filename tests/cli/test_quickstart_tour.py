@@ -1,4 +1,4 @@
-"""Tests of ``svc.cli.tour``."""
+"""Tests of ``svc.cli.quickstart_tour``."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from twisted.web.server import Request
 
 from svc.cli.connection import ApiConnection
 from svc.cli.provider import Provider
-from svc.cli.steps import Steps
-from svc.cli.tour import Tour
+from svc.cli.quickstart_steps import Steps
+from svc.cli.quickstart_tour import Tour
 
 
 class Teapot(Resource):

@@ -12,7 +12,7 @@ import click
 
 from svc.cli.connection import ApiAnswer
 from svc.cli.provider import Provider
-from svc.cli.steps import Steps, Token
+from svc.cli.quickstart_steps import Steps, Token
 
 #: The ``<service-id>`` of the sample policies' authenticators.
 SERVICE_ID: Final = "quickstart"

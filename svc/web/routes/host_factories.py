@@ -15,7 +15,7 @@ from svc.web.http.declarations import PARAMETERS, Answer, Body, Parameter, Sourc
 from svc.web.http.response import Response
 from svc.web.http.routing import PUBLIC, REQUIRED, Call, Routes
 from svc.web.http.shapes import TEXT, array, integer, obj
-from svc.web.routes import auditing
+from svc.web.routes import audit_events
 from svc.web.routes.description import RESOURCE_SHAPE, described
 
 #: How a token stands in the ``Authorization`` header, as it is (HF-11).
@@ -78,7 +78,7 @@ class HostFactories:
         answers=(Answer(200, "the tokens, which nothing tells again", array(_NEW_TOKEN)),),
         errors=(BadRequest, RecordNotFound, Forbidden),
         privileges="execute on the factory",
-        audit=auditing.factory_tokens_made,
+        audit=audit_events.factory_tokens_made,
     )
     async def create_tokens(self, call: Call, *, host_factory: str | None) -> Response:
         """Make ``count`` tokens that are good until ``expiration``, from the networks ``cidr``."""
@@ -98,7 +98,7 @@ class HostFactories:
         answers=(Answer(204, "the token is gone"),),
         errors=(RecordNotFound, Forbidden),
         privileges="update on the token's factory",
-        audit=auditing.factory_token_revoked,
+        audit=audit_events.factory_token_revoked,
     )
     async def revoke_token(self, call: Call, token: str) -> Response:
         """Remove a token."""
@@ -114,7 +114,7 @@ class HostFactories:
         answers=(Answer(201, "the host as a resource, with its API key", _NEW_HOST),),
         errors=(AuthenticationRefused, BadRequest, InvalidName, RecordNotFound, Forbidden),
         privileges="none: a token of the factory",
-        audit=auditing.factory_host_made,
+        audit=audit_events.factory_host_made,
     )
     async def create_host(self, call: Call, *, token: str | None) -> Response:
         """Make the host ``id`` of the token's factory, with ``annotations``, or give it another API key."""

@@ -12,8 +12,8 @@ import click
 
 from svc.cli.connection import ApiAnswer
 from svc.cli.platform import METADATA_PATH, Identity, Platform
-from svc.cli.steps import Steps, Token
-from svc.cli.tour import AUDIENCE, SECRET, SERVICE_ID, VALUE
+from svc.cli.quickstart_steps import Steps, Token
+from svc.cli.quickstart_tour import AUDIENCE, SECRET, SERVICE_ID, VALUE
 from svc.workload.faults import Fault
 from svc.workload.metadata import Metadata
 

@@ -18,7 +18,7 @@ from svc.web.http.declarations import Answer, Parameter, PathName, Source
 from svc.web.http.response import Response
 from svc.web.http.routing import REQUIRED, Call, Routes
 from svc.web.http.shapes import ANY, array, integer, raw
-from svc.web.routes import auditing
+from svc.web.routes import audit_events
 
 #: The greatest depth; it is not limited unless that is asked for, or something would be missing (POL-81).
 DEPTH_MOST: Final = 64
@@ -70,7 +70,7 @@ class EffectivePolicies:
         ),
         errors=(RecordNotFound, Forbidden, WrongDataKey),
         privileges="owns the policy; of what it doesn't see there, the kinds alone are told",
-        audit=auditing.policy_read,
+        audit=audit_events.policy_read,
     )
     async def show(self, call: Call, policy: RoleName, *, content_type: str | None) -> Response:
         """Print the effective policy: in JSON where the request says that this is its content type, else in YAML."""

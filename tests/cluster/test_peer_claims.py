@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
-from svc.cluster.claims import KNOWN, PeerClaims
+from svc.cluster.peer_claims import KNOWN, PeerClaims
 from svc.model.query_results import DatabaseIdentity
 
 CLAIMS = PeerClaims(bytes(32))

@@ -13,7 +13,7 @@ from svc.web.http.declarations import Answer, Body, Parameter, PathName, Unaudit
 from svc.web.http.response import Response
 from svc.web.http.routing import OPTIONAL, REQUIRED, Call, Routes
 from svc.web.http.shapes import raw
-from svc.web.routes import auditing
+from svc.web.routes import audit_events
 
 _TEXT: Final = "text/plain; charset=utf-8"
 
@@ -51,7 +51,7 @@ class PublicKeys:
         answers=(Answer(201, "the key is replaced, or was the same"),),
         errors=(Forbidden, RecordNotFound),
         privileges="update on the public key",
-        audit=auditing.public_key_updated,
+        audit=audit_events.public_key_updated,
     )
     async def write(self, call: Call, account: str, identifier: str, *, expirations: bool) -> Response:
         """Replace a key."""

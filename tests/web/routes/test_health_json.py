@@ -12,7 +12,7 @@ from svc.health.checks_loop import HealthReport
 from svc.model.clocks import iso_seconds
 from svc.model.dialect import CONJUR, NATIVE
 from svc.model.query_results import ReplicationPosition
-from svc.web.routes.healthjson import health_json
+from svc.web.routes.health_json import health_json
 
 POSITION = ReplicationPosition("0/16B3748", 23803720, False)
 WORDS = st.sampled_from(["ok", "failed", "stale", "starting"])

@@ -8,8 +8,8 @@ from twisted.internet.defer import Deferred
 from twisted.logger import capturedLogs
 
 from svc.authn.throttling import ADDRESS_FAILURES
-from svc.model.directories import DirectoryRefused
 from svc.model.errors import AuditUnavailable
+from svc.model.ldap_directories import DirectoryRefused
 from svc.model.reasons import Reason
 from tests.signing import token as jwt
 from tests.web.support import PEER

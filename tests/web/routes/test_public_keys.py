@@ -1,4 +1,4 @@
-"""Tests of ``svc.web.routes.publickeys``."""
+"""Tests of ``svc.web.routes.public_keys``."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from svc.model.errors import PolicyInvalid
 from svc.model.names import ROLE_KINDS, RoleName
 from svc.model.policy_rows import AnnotationRow, Effective, MembershipRow, PermissionRow, ResourceRow, Rows
-from svc.policy.effective import TAGS, asked, statements
+from svc.policy.effective_policy import TAGS, asked, statements
 from svc.policy.grammar import parse
 from svc.policy.meaning import Resolved
 from svc.policy.resolve import resolve

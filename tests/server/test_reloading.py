@@ -1,4 +1,4 @@
-"""Tests of ``svc.server.renewal``: what is read again, what is kept, and what is told of it."""
+"""Tests of ``svc.server.reloading``: what is read again, what is kept, and what is told of it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from twisted.internet.task import Clock
 from twisted.logger import capturedLogs
 from twisted.trial.unittest import SynchronousTestCase
 
-from svc.server.renewal import INTERVAL, Renewable, Renewals
+from svc.server.reloading import INTERVAL, Renewable, Renewals
 
 
 class SignalledClock(Clock):
@@ -40,7 +40,7 @@ class RenewalCase(SynchronousTestCase):
     @property
     def told(self) -> list[str]:
         """The levels of what was told of the number."""
-        return [event["log_level"].name for event in self.events if event["log_namespace"] == "svc.server.renewal"]
+        return [event["log_level"].name for event in self.events if event["log_namespace"] == "svc.server.reloading"]
 
     def number(self) -> Renewable[int]:
         """Watch the number."""

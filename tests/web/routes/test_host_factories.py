@@ -1,4 +1,4 @@
-"""Tests of ``svc.web.routes.hostfactories``."""
+"""Tests of ``svc.web.routes.host_factories``."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from svc.authn.claims import kind_of
-from svc.authn.resourceid import ResourceId
+from svc.authn.cloud_resource_id import ResourceId
 from svc.model.reasons import Reason
 from svc.model.signed_claims import EvidenceRefused, SignedClaims
 from svc.model.text import shown

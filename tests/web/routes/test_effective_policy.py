@@ -1,4 +1,6 @@
-"""Tests of ``svc.web.routes.effective`` and ``svc.policy.effective``: what is printed, for whom, and that it loads back."""
+"""Tests of ``svc.web.routes.effective_policy`` and ``svc.policy.effective_policy``: what is printed, for whom, and that it
+loads back.
+"""
 
 from __future__ import annotations
 

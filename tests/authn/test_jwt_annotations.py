@@ -1,4 +1,4 @@
-"""Tests of ``svc.authn.annotations``: what a host's annotations must be."""
+"""Tests of ``svc.authn.jwt_annotations``: what a host's annotations must be."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
-from svc.authn.annotations import (
+from svc.authn.claims import name_fault
+from svc.authn.jwt_annotations import (
     DENIED,
     check_claims,
     check_enforced,
@@ -20,7 +21,6 @@ from svc.authn.annotations import (
     read_aliases,
     read_enforced,
 )
-from svc.authn.claims import name_fault
 from svc.model.reasons import Reason
 from svc.model.signed_claims import EvidenceRefused
 from tests.authn.test_claims import VALUES, Case, claims

@@ -16,8 +16,8 @@ from svc.authn.settings import Values, opened, texts_of
 from svc.crypto.vault import Vault
 from svc.model.authentication import AuthenticatorSettings, IAuthenticatorReadings, IAuthenticators, Problem
 from svc.model.dialect import Dialect
-from svc.model.directories import LdapServer, Security
 from svc.model.hosts import HOST, HOST_LIMIT
+from svc.model.ldap_directories import LdapServer, Security
 from svc.model.names import ResourceName
 from svc.model.text import shown
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from twisted.internet.defer import Deferred
 from zope.interface.verify import verifyObject
 
-from svc.audit.expirations import RecordedExpirations
+from svc.audit.expiration_events import RecordedExpirations
 from svc.model.errors import AuditUnavailable
 from svc.model.events import EventsQuery
 from svc.model.expiration import IExpirationEvents

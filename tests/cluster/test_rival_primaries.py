@@ -9,7 +9,7 @@ from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
-from svc.cluster.rivals import INTERVALS_REMEMBERED, LONGEST_INTERVAL, PATIENCE, Rivals, is_rival
+from svc.cluster.rival_primaries import INTERVALS_REMEMBERED, LONGEST_INTERVAL, PATIENCE, Rivals, is_rival
 from svc.model.errors import PrimaryContested, StoreUnavailable
 from svc.model.query_results import DatabaseIdentity
 

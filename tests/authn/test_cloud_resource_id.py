@@ -1,4 +1,4 @@
-"""Tests of ``svc.authn.resourceid``."""
+"""Tests of ``svc.authn.cloud_resource_id``."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
-from svc.authn.resourceid import ResourceId
+from svc.authn.cloud_resource_id import ResourceId
 from svc.model.reasons import Reason
 from svc.model.signed_claims import EvidenceRefused
 from tests.authn.shapes import GROUP, SHAPES, SLOT, SUBSCRIPTION
