@@ -1,13 +1,19 @@
-"""What the site does beside Markdown: files of the repository are linked as text, and every rule has an anchor."""
+"""What the site does beside Markdown: links to files of the repository are text; rules have anchors, and citations
+link to them.
+"""
 
 from __future__ import annotations
 
+import functools
 import re
 from pathlib import Path
 from typing import Any, Final
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 _LINK: Final = re.compile(r"\[(`?)([^\]`]+)\1\]\(((?:\.\./)+[^)#\s]+)(#[^)]*)?\)")
+_CITED: Final = re.compile(
+    r"```.*?```|`[^`\n]*`|<[^>]*>|\[[^\]]*\]\([^)]*\)|\*\*[A-Z]+-\d+\.\*\*|\b([A-Z]{2,6})-(\d+)\b", re.DOTALL
+)
 _RULE: Final = re.compile(r"^\*\*([A-Z]{2,6}-\d+)\.\*\*", re.MULTILINE)
 
 
@@ -22,7 +28,7 @@ def on_config(config: Any) -> Any:
 
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
-    """Show links that leave ``docs/`` as the paths of files, which must exist; give rules and citations their anchors."""
+    """Show links that leave ``docs/`` as the paths of files, which must exist; link citations to rules."""
     here = (ROOT / "docs" / page.file.src_path).parent
 
     def path(link: re.Match[str]) -> str:
@@ -36,4 +42,17 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
     markdown = _LINK.sub(path, markdown)
     if page.file.src_path.startswith("spec/"):
         markdown = _RULE.sub(r'<strong id="\1">\1.</strong>', markdown)
-    return markdown
+    up = "../" * page.file.src_path.count("/")
+
+    def cited(found: re.Match[str]) -> str:
+        chapter = _chapters().get(found[1] or "")
+        return f"[{found[0]}]({up}spec/{chapter}#{found[0]})" if chapter else found[0]
+
+    return _CITED.sub(cited, markdown)
+
+
+@functools.cache
+def _chapters() -> dict[str, str]:
+    """Return the file of each prefix of rules."""
+    files = sorted((ROOT / "docs/spec").glob("*.md"))
+    return {rule[1].partition("-")[0]: file.name for file in files for rule in _RULE.finditer(file.read_text("utf-8"))}

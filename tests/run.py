@@ -64,7 +64,7 @@ def _in_memory() -> list[str]:
 
 
 def _trial(names: list[str]) -> Outcome:
-    modules = [name.removesuffix(".py").replace("/", ".") for name in names]
+    modules = [name.rstrip("/").removesuffix(".py").replace("/", ".") for name in names]
     command = [sys.executable, "-m", "twisted.trial", "-j", JOBS, *modules]
     return _run("trial", command, r"successes=(\d+)", r"skips=(\d+)")
 

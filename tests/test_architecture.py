@@ -27,6 +27,7 @@ FLOORS: tuple[set[str], ...] = (
     {"server"},
     {"tap"},
     {"cli"},
+    {"__main__"},
 )
 
 #: Rooms that only those named here may import: what they do reaches the others through ``model.ports``.

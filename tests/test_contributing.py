@@ -15,7 +15,8 @@ from unittest import TestResult, TestSuite, defaultTestLoader
 
 from twisted.trial.unittest import SynchronousTestCase
 
-PAGE: Final = (Path(__file__).resolve().parent.parent / "CONTRIBUTING.md").read_text(encoding="utf-8")
+ROOT: Final = Path(__file__).resolve().parent.parent
+PAGE: Final = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
 
 
 def files(heading: str) -> dict[str, str]:
@@ -30,9 +31,9 @@ def build(case: SynchronousTestCase, sources: dict[str, str]) -> dict[str, types
     for path, source in sources.items():
         if path.endswith(".py"):
             name = path.removesuffix(".py").replace("/", ".")
-            assert name not in sys.modules, f"{name} exists: the example needs another name"
+            assert not (ROOT / path).exists(), f"{path} exists: the example needs another name"
             module = sys.modules[name] = built[path] = types.ModuleType(name)
-            case.addCleanup(sys.modules.pop, name)
+            case.addCleanup(sys.modules.pop, name, None)
             exec(compile(source, path, "exec"), vars(module))
     return built
 

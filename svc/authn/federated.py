@@ -49,7 +49,7 @@ from svc.model.authentication import (
 from svc.model.clocks import WallClock
 from svc.model.dialect import Dialect
 from svc.model.errors import InvalidName, KeysUnavailable, StoreUnavailable
-from svc.model.key_sets import KeySet
+from svc.model.key_sets import ALGORITHMS, KeySet
 from svc.model.names import ResourceName, RoleName
 from svc.model.reasons import PUT_OFF, Reason, RefusalKind
 from svc.model.signed_claims import EvidenceRefused
@@ -198,6 +198,7 @@ class FederatedAuthenticator:
         if state.keys and all(not settings.distrusted.isdisjoint(names) for names in state.keys):
             remedy = "Have the provider make a new key and refresh the keys, or trust one of these again."
             problems.append(Problem("Every key of the provider is distrusted.", remedy))
+        algorithms = cached.meaning.algorithms
         return AuthenticatorStatus(
             tuple(problems),
             None if source is None else _source_name(source),
@@ -205,7 +206,7 @@ class FederatedAuthenticator:
             state,
             clock_offset=min(cached.delays, default=None),
             tokens=len(cached.delays),
-            algorithms=cached.meaning.algorithms,
+            algorithms=() if algorithms == ALGORITHMS and problems else algorithms,
         )
 
     async def _state(

@@ -169,9 +169,11 @@ def _algorithms(values: Values, texts: Mapping[str, str], problems: list[Problem
     if "algorithms" not in texts:
         return ALGORITHMS
     names = re.split(r"\s*,\s*|\s+", texts["algorithms"].strip())
-    unknown = [name for name in names if name not in ALGORITHMS]
-    remedy = f"Set it to some of {', '.join(ALGORITHMS)}, with commas or blanks between."
-    problems += (_unusable("algorithms", f"{shown(name)} is none that it can name", remedy) for name in unknown[:_FAULTS])
+    unknown = list(dict.fromkeys(name for name in names if name not in ALGORITHMS))
+    remedy = f"Set it to some of {', '.join(ALGORITHMS)}, with commas or blanks between; case matters."
+    problems += (
+        _unusable("algorithms", f"{shown(name)} is no algorithm that it can name", remedy) for name in unknown[:_FAULTS]
+    )
     return ALGORITHMS if unknown else tuple(name for name in ALGORITHMS if name in names)
 
 

@@ -32,6 +32,9 @@ KEY_ID: Final = "provider-1"
 LOOPBACK: Final = "127.0.0.1"
 PORT: Final = 8089
 
+#: The issuer of tokens that name no other.
+_ISSUER: Final = f"http://{LOOPBACK}:{PORT}"
+
 
 @attrs.frozen
 class Provider:
@@ -141,7 +144,8 @@ def serve(port: int, folder: Path | None) -> None:
         issuer = f"http://{LOOPBACK}:{listening.getHost().port}"
         site.resource = _kept(folder, issuer).site().resource()
         click.echo(f"jwks-uri: {issuer}/.well-known/jwks.json\nissuer: {issuer}")
-        click.echo("Tokens for it: svc provider token --claim NAME=VALUE. Ctrl-C stops it.", err=True)
+        named = "" if issuer == _ISSUER else f" --issuer {issuer}"
+        click.echo(f"Tokens for it: svc provider token{named} --claim NAME=VALUE. Ctrl-C stops it.", err=True)
         await until_stopped(reactor)
 
     react(work)
@@ -150,7 +154,7 @@ def serve(port: int, folder: Path | None) -> None:
 @provider.command("token")
 @click.option("--claim", "claims", multiple=True, callback=_claims, help="What it says: NAME=VALUE. Can be repeated.")
 @click.option("--audience", help="Whom it is for, the claim aud; none by default.")
-@click.option("--issuer", default=f"http://{LOOPBACK}:{PORT}", show_default=True, help="Who made it, the claim iss.")
+@click.option("--issuer", default=_ISSUER, show_default=True, help="Who made it, the claim iss.")
 @click.option(
     "--expires-in", default="5m", show_default=True, callback=lifetime, help="How long it is good: 30m, 12h or 7d."
 )

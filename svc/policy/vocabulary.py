@@ -73,7 +73,7 @@ _SINGULARS: Final = {
     "roles": "role",
 }
 
-#: Every attribute of the language. An annotation of such a name is likely to be a misplaced attribute (POL-36).
+#: Every attribute of the language. An annotation of that name is likely to be a misplaced attribute (POL-36).
 ATTRIBUTES: Final = frozenset(_SINGULARS).union(*(known.attributes for known in _TYPES.values()))
 
 #: The tags that make a scalar a text and nothing else, and no tag.

@@ -85,7 +85,7 @@ class HostFactoryService:
 
         :raises NotFound: there is no such factory, or the caller may not see it.
         :raises Forbidden: the caller lacks the privilege.
-        :raises InvalidParameter: it is no factory, or such tokens can't be.
+        :raises InvalidParameter: it is no factory, or these tokens can't be.
         """
         caller, recorder = invocation.caller, invocation.recorder
         access_facts = await self.roles.access_facts(caller, factory)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Final
 
 import attrs
@@ -20,6 +20,10 @@ PERMITTED_MOST: Final = 100_000
 #: The most bytes of policy texts that a policy is shown with, newest versions first. A list has none.
 TEXTS_MOST: Final = 1024 * 1024
 
+#: Returns the id of the role whose resources are asked for, ``None`` for those of all; it is called once the caller may act
+#: as the role that it names, and may raise ``InvalidParameter``.
+Owner = Callable[[], str | None]
+
 
 @attrs.frozen
 class ResourceService:
@@ -33,19 +37,19 @@ class ResourceService:
     roles: IRoles
 
     async def list(
-        self, invocation: Invocation, query: ResourcesQuery, acting_as: str | None, owner: str | None
+        self, invocation: Invocation, query: ResourcesQuery, acting_as: str | None, owner: Owner
     ) -> AsyncIterator[Sequence[Resource]]:
         """Return the resources that the acting role sees, in portions.
 
         :param query: what is asked for; its ``viewer`` and ``owner`` are found here.
-        :param owner: the id of a role, ``kind:id`` or full: only what it owns itself is listed.
+        :param owner: of an id ``kind:id`` or full: only what that role owns itself is listed.
         :raises InvalidParameter: ``owner`` has not the form of an id.
         :raises NotFound: ``owner`` is no role, or as good as.
         """
         query = await self._narrowed(invocation, query, acting_as, owner)
         return self.store.described(await self.store.visible(query))
 
-    async def count(self, invocation: Invocation, query: ResourcesQuery, acting_as: str | None, owner: str | None) -> int:
+    async def count(self, invocation: Invocation, query: ResourcesQuery, acting_as: str | None, owner: Owner) -> int:
         """Return how many resources ``list`` has, whatever ``limit`` and ``offset``; the same is raised."""
         return await self.store.count_visible(await self._narrowed(invocation, query, acting_as, owner))
 
@@ -73,10 +77,11 @@ class ResourceService:
         return await self.store.permitted(name, privilege, PERMITTED_MOST)
 
     async def _narrowed(
-        self, invocation: Invocation, query: ResourcesQuery, acting_as: str | None, owner: str | None
+        self, invocation: Invocation, query: ResourcesQuery, acting_as: str | None, owner: Owner
     ) -> ResourcesQuery:
         viewer = await self._acting(invocation, acting_as)
-        named = None if owner is None else await self._owner(owner, query.account, viewer)
+        text = owner()
+        named = None if text is None else await self._owner(text, query.account, viewer)
         return attrs.evolve(query, viewer=viewer, owner=named)
 
     async def _acting(self, invocation: Invocation, acting_as: str | None) -> RoleName:

@@ -1,6 +1,6 @@
 """The identity token that a cloud platform gives to a workload, from the metadata service of the machine itself.
 
-There are two such services (NET-25, NET-26): virtual machines and container instances ask at a fixed link-local address; app
+There are two of them (NET-25, NET-26): virtual machines and container instances ask at a fixed link-local address; app
 services and functions at an address from their environment, with a secret. Neither is asked through a proxy, nor followed.
 
 Note [Pauses]. The platform says how to come again after 404, 429, 5xx and silence: five times, after 0, 2, 6, 14 and 30

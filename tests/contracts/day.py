@@ -207,7 +207,7 @@ class DayContract(Contract):
     async def resources(self, services: Services, by: Invocation) -> set[str]:
         """The ids of all resources that the caller sees."""
         query = ResourcesQuery(by.caller.role, ACCOUNT)
-        return {each.id for each in await all_of(await services.resources.list(by, query, None, None))}
+        return {each.id for each in await all_of(await services.resources.list(by, query, None, lambda: None))}
 
     async def secret(self, services: Services, admin: Invocation, alice: Invocation) -> None:
         """Who may reads a value, in every version; who may not neither sets nor finds one."""

@@ -130,11 +130,11 @@ class ResourceServiceTests(ServiceCase):
     def test_acting_as(self) -> None:
         """A role asks for itself or for one that it holds, and for no other."""
         query, alice = ResourcesQuery(user("alice"), "acme"), self.invoked(user("alice"))
-        found = self.result_of(self.resources.list(alice, query, str(OPS), None))
+        found = self.result_of(self.resources.list(alice, query, str(OPS), lambda: None))
         self.assertEqual([resource.id for resource in self.result_of(listed(found))], [str(V)])
-        self.assertEqual(self.result_of(self.resources.count(alice, query, None, None)), 1)
+        self.assertEqual(self.result_of(self.resources.count(alice, query, None, lambda: None)), 1)
         for other in ("acme:user:bob", "acme:user:none", "no role"):
-            self.assert_refused(Forbidden, self.resources.list(alice, query, other, None))
+            self.assert_refused(Forbidden, self.resources.list(alice, query, other, lambda: None))
             self.assert_refused(Forbidden, self.resources.check(alice, V, "read", other))
 
     def test_privileges(self) -> None:

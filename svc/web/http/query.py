@@ -163,7 +163,7 @@ class Form:
     def parse(cls, body: bytes) -> Form:
         """Read ``application/x-www-form-urlencoded``; only ``&`` separates fields (WIRE-24).
 
-        :raises BadRequest: the body is no such form.
+        :raises BadRequest: the body is no form.
         :raises TooLarge: it has more than ``FORM_LIMIT`` bytes.
         """
         if len(body) > FORM_LIMIT:

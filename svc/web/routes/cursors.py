@@ -32,7 +32,7 @@ def cursor_of(place: Place) -> str:
 def place_of(cursor: str, *, ranked: bool) -> Place:
     """Read a cursor of a listing that goes by class, or by id alone.
 
-    :raises InvalidParameter: it is not exactly what :func:`cursor_of` makes for such a listing.
+    :raises InvalidParameter: it is not exactly what :func:`cursor_of` makes for a listing of this kind.
     """
     try:
         raw = base64.b64decode(cursor + "=" * (-len(cursor) % 4), b"-_", validate=True) if _FORM.fullmatch(cursor) else b""

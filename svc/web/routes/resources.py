@@ -61,7 +61,7 @@ def _owner(source: Source) -> str | None:
 
 
 def _privilege(*names: str) -> Callable[[Source], str]:
-    """Read the first of these parameters that has a value, be it empty (RES-1 to RES-25.4 and 10)."""
+    """Read the first of these parameters that has a value, be it empty (RES-23, RES-25)."""
 
     def read(source: Source) -> str:
         for value in map(source.query.text, names):
@@ -161,7 +161,7 @@ class Resources:
     async def _list(self, call: Call, account: str | None, kinds: tuple[str, ...], part: Part) -> Response:
         if account is not None:
             account_name(account)
-        acting_as, owner = call.late(ACTING_AS), call.late(OWNER)
+        acting_as, owner = call.late(ACTING_AS), partial(call.late, OWNER)
         query = ResourcesQuery(call.caller.role, account, kinds, None, part.search, part.limit, part.offset)
         if part.count:
             return count_of(await self.resources.count(call.invocation, query, acting_as, owner))
