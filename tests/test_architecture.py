@@ -268,7 +268,7 @@ class ArchitectureTests(SynchronousTestCase):
                 owners = LIBRARIES.get(imported.partition(".")[0])
                 if owners is not None and not {module.name, module.room, module.name.partition(".")[0]} & owners:
                     wrong.append(f"{module.name} imports {imported}")
-        self.assertEqual(wrong, [])
+        self.assertEqual(wrong, [], "ask the room that owns the library, or name another owner in LIBRARIES")
 
     def test_tls_with_others_is_begun_in_one_place(self) -> None:
         """Nothing connects over TLS but by ``svc.net.trust``: no other names what could, nor makes an agent of its own."""
@@ -281,7 +281,7 @@ class ArchitectureTests(SynchronousTestCase):
             # Made so, an agent trusts by itself; usingEndpointFactory leaves that to the factory.
             if any(isinstance(agent, ast.Name) and agent.id == "Agent" for agent in agents) or "treq" in module.imports:
                 wrong.append(f"{module.name} makes an agent of its own")
-        self.assertEqual(wrong, [])
+        self.assertEqual(wrong, [], "connect with a Trust of svc.net.trust, or by net.outgoing")
 
     def test_tls_elsewhere_is_found(self) -> None:
         """A connection that trusts in another way is found, however it comes by its names."""
@@ -307,13 +307,13 @@ class ArchitectureTests(SynchronousTestCase):
             waiting[module.name].add(target)
         while ready := {name for name, targets in waiting.items() if not targets & waiting.keys()}:
             waiting = {name: targets for name, targets in waiting.items() if name not in ready}
-        self.assertEqual(sorted(waiting), [])
+        self.assertEqual(sorted(waiting), [], "move what both need into a module below them")
 
     def test_the_reactor_is_imported_by_roots_alone(self) -> None:
         """Only ``tap``, ``worker.main`` and ``cli`` import the reactor: what a process begins with."""
         importers = {m.name for m in self.modules if "twisted.internet.reactor" in m.imports}
         roots = {name for name in importers if name in {"tap", "worker.main"} or name.startswith("cli.")}
-        self.assertEqual(importers, roots)
+        self.assertEqual(importers, roots, "take the reactor as a parameter")
 
     def test_every_reactor_runs_steadily(self) -> None:
         """What runs a reactor, whose timers would go by the machine's clock otherwise, has it run steadily."""
@@ -328,7 +328,7 @@ class ArchitectureTests(SynchronousTestCase):
                 allowed = BANNED.get(attribute)
                 if allowed is not None and module.name not in allowed:
                     wrong.append(f"{module.name} uses {attribute}")
-        self.assertEqual(wrong, [])
+        self.assertEqual(wrong, [], "take a clock, a WallClock or a setting as a parameter")
 
     def test_no_type_checking_escapes(self) -> None:
         """No import hides behind TYPE_CHECKING."""
@@ -343,7 +343,7 @@ class ArchitectureTests(SynchronousTestCase):
 
     def test_modules_are_nouns_of_one_sitting(self) -> None:
         """No module is longer than 400 lines."""
-        self.assertEqual([(m.name, m.lines) for m in self.modules if m.lines > 400], [])
+        self.assertEqual([(m.name, m.lines) for m in self.modules if m.lines > 400], [], "divide it by noun")
 
     def test_class_names_are_unique(self) -> None:
         """No two classes of ``svc`` have one name: a name in a log or a sentence means one thing."""
