@@ -92,7 +92,7 @@ class ThrottleTests(SynchronousTestCase):
         self.assertEqual([self.failure_seconds() for _ in range(9)], [1, 2, 4, 8, 16, 32, 60, 60, 60])
 
     def test_the_right_key_is_admitted_at_once(self) -> None:
-        """Whoever has the key is admitted at once, however slow failures are, and others' failures stay slow (TOK-21)."""
+        """Anyone who has the key is admitted at once, however slow failures are, and others' failures stay slow (TOK-21)."""
         self.fail_at_once(10)
         self.failure_seconds()
         self.assertIsInstance(self.successResultOf(self.attempt(evidence=KEY)), Admitted)
@@ -211,7 +211,7 @@ class ThrottleTests(SynchronousTestCase):
         self.assertEqual(refusal_status(self.successResultOf(self.attempt(evidence=KEY))), 429)
 
     def test_who_does_not_wait(self) -> None:
-        """Whoever doesn't wait for a late answer leaves nothing behind, and is slowed down all the same."""
+        """Anyone who doesn't wait for a late answer leaves nothing behind, and is slowed down all the same."""
         self.fail_at_once(10)
         for _ in range(3):
             attempt = self.attempt()

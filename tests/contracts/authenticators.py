@@ -171,7 +171,7 @@ class AuthenticatorsContract(Contract):
 
     @scenario
     async def test_owner_may(self) -> None:
-        """Whoever owns the webservice may authenticate, by itself or through a role that it holds (AUTH-12)."""
+        """Anyone who owns the webservice may authenticate, by itself or through a role that it holds (AUTH-12)."""
         stores = await self.stores_with_account()
         await load(stores, authenticator().define("host:in").grant(f"policy:{BRANCH}", "host:in"))
         expected = attrs.evolve(ADMITTED, annotations={})

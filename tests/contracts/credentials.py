@@ -156,7 +156,7 @@ class CredentialsContract(Contract):
 
     @scenario
     async def test_deleted(self) -> None:
-        """Whoever is given the name of a deleted role has neither its password nor its history."""
+        """Anyone who is given the name of a deleted role has neither its password nor its history."""
         stores = await self._two_hosts()
         await stores.credentials.set_password(ONE, Sealed(b"old"))
         await stores.credentials.set_api_key(ONE, Sealed(b"old"))

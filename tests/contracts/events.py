@@ -160,7 +160,7 @@ class EventsContract(Contract):
 
     @scenario
     async def test_written_with_the_change(self) -> None:
-        """Whoever changes something writes its events; where nothing changed, or it failed, there are none (AUD-24)."""
+        """Anyone who changes something writes its events; where nothing changed, or it failed, there are none (AUD-24)."""
         stores = await self.stores_with_account()
         await load(stores, Draft().define("group:g", "user:u", "variable:v", "webservice:svc/authn-jwt/ci"))
         webservice, member = resource("webservice:svc/authn-jwt/ci"), role("user:u")

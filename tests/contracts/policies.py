@@ -184,7 +184,7 @@ class PoliciesContract(PolicyCase):
 
     @scenario
     async def test_lacks_update_below(self) -> None:
-        """Whoever would replace a policy needs ``update`` on everything whose identifier begins with its own and a slash
+        """Anyone who would replace a policy needs ``update`` on everything whose identifier begins with its own and a slash
         (POL-41).
         """
         stores = await self._team()

@@ -559,6 +559,6 @@ class FuzzTests(SynchronousTestCase):
         )
 
     def test_bounds_may_be_set(self) -> None:
-        """Whoever asks may set other bounds."""
+        """Anyone who asks may set other bounds."""
         self.assertRaises(PolicyInvalid, parse, "- !user a\n- !user b", Bounds(nodes=2))
         self.assertEqual(len(parse("- !user a\n- !user b", Bounds(nodes=3))), 2)

@@ -238,7 +238,7 @@ class RemovalTests(SynchronousTestCase):
             self.assertEqual((self.world.recorded("memberships", ROOT), self.world.recorded("permissions", ROOT)), before)
 
     def test_deleting(self) -> None:
-        """A record is deleted, whoever recorded it, with what it owns (POL-45)."""
+        """A record is deleted, no matter who recorded it, with what it owns (POL-45)."""
         for mode in (UPDATE, REPLACE):
             self.setUp()
             keep = "- !host h\n- !group g\n- !variable {id: v, owner: !group g}\n"

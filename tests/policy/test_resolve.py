@@ -228,7 +228,7 @@ class OwnerTests(ResolveTests):
     """Core 1.5: ownership."""
 
     def test_defaults(self) -> None:
-        """The admin owns what stands at the root, a policy what stands in its body, whoever owns the policy (POL-32)."""
+        """The admin owns what stands at the root, and a policy what stands in its body, also if a user owns it (POL-32)."""
         meaning = resolved(
             "- !user u\n- !policy {id: p, owner: !user u, body: [!host h, !policy {id: q, body: [!variable v]}]}"
         )

@@ -184,7 +184,7 @@ class PoolTests(SynchronousTestCase):
         self.assertEqual(process.received()[0].content, b"2")
 
     def test_callers(self) -> None:
-        """A caller has one worker at a time, and but so many loads that wait, whoever else waits (POL-51, LIM-15)."""
+        """A caller has one worker at a time, and but so many loads that wait, no matter who else waits (POL-51, LIM-15)."""
         running = self.load(b"0", "alice")
         waiting = [self.load(f"{number}".encode(), "alice") for number in range(1, EACH)]
         self.assertIn("same role", self.refused(self.load(caller="alice")))

@@ -483,7 +483,7 @@ class TurnTests(DirectoryCase):
         self.assert_idle()
 
     def test_one_who_leaves(self) -> None:
-        """Whoever leaves before it is decided, in a conversation or waiting for a turn, leaves nothing behind."""
+        """Anyone who leaves before it is decided, in a conversation or waiting for a turn, leaves nothing behind."""
         *others, talking, waiting = self.begin_many(PER_SERVER + 1)
         connection = self.connect(Directory(answers={pureldap.LDAPSearchRequest: lambda number: b""}))
         connection.run()
