@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any, Final, TypeVar
 
 import attrs
 from twisted.internet.abstract import isIPv6Address
 from twisted.internet.defer import Deferred
-from twisted.internet.endpoints import TCP4ClientEndpoint, TCP6ClientEndpoint, wrapClientTLS
+from twisted.internet.endpoints import wrapClientTLS
 from twisted.internet.error import ConnectError
 from twisted.internet.interfaces import IHostnameResolver, IOpenSSLClientConnectionCreator, IStreamClientEndpoint
 
@@ -18,7 +19,7 @@ from svc.model.hosts import HOST, HOST_LIMIT
 from svc.model.query_results import Network
 from svc.model.text import shown
 from svc.net.addresses import Address
-from svc.net.lookup import LookUps
+from svc.net.lookup import LookUps, endpoints
 from svc.net.outgoing import Unanswered, get
 
 T = TypeVar("T")
@@ -112,9 +113,8 @@ class GuardedClient:
         """Ask the addresses of the host in turn until one is connected; each gets its share of the time."""
         addresses = await self._addresses(target, deadline)
         refused = []
-        for number, address in enumerate(addresses):
-            patience = self._left(deadline) / (len(addresses) - number)
-            endpoint = self._endpoint(target, ca_cert, address, patience)
+        for address, plain in endpoints(self._reactor, addresses, target.port, partial(self._left, deadline)):
+            endpoint = self._secured(target, ca_cert, plain)
             try:
                 return await self._ask(target, endpoint, deadline)
             except ConnectError as error:
@@ -137,9 +137,7 @@ class GuardedClient:
         except Unanswered as error:
             raise KeysUnavailable(error.why) from None
 
-    def _endpoint(self, target: _Target, ca_cert: str | None, address: Address, patience: float) -> IStreamClientEndpoint:
-        kind = TCP4ClientEndpoint if address.version == 4 else TCP6ClientEndpoint
-        endpoint: IStreamClientEndpoint = kind(self._reactor, str(address), target.port, timeout=patience)
+    def _secured(self, target: _Target, ca_cert: str | None, endpoint: IStreamClientEndpoint) -> IStreamClientEndpoint:
         if not target.secure:
             return endpoint
         try:

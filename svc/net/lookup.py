@@ -6,13 +6,20 @@ TLS verifies the certificate for the name: an answer that changes after the chec
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from ipaddress import ip_address
 from typing import Any, Final
 
 from twisted.internet.address import IPv4Address, IPv6Address
 from twisted.internet.defer import Deferred
-from twisted.internet.interfaces import IAddress, IHostnameResolver, IHostResolution, IResolutionReceiver
+from twisted.internet.endpoints import TCP4ClientEndpoint, TCP6ClientEndpoint
+from twisted.internet.interfaces import (
+    IAddress,
+    IHostnameResolver,
+    IHostResolution,
+    IResolutionReceiver,
+    IStreamClientEndpoint,
+)
 from twisted.logger import Logger
 from zope.interface import implementer
 
@@ -54,6 +61,15 @@ class LookUps:
                 _log.warn("{host} has the address {address}, which is {what}", host=host, address=address, what=what)
                 raise AddressRefused(f"its address is {what}, and allow_private_providers doesn't list it")
         return addresses[:_TRIES]
+
+
+def endpoints(
+    reactor: Any, addresses: Sequence[Address], port: int, left: Callable[[], float]
+) -> Iterator[tuple[Address, IStreamClientEndpoint]]:
+    """Yield the endpoint of each address in turn, which has its share of the seconds ``left`` to connect."""
+    for number, address in enumerate(addresses):
+        kind = TCP4ClientEndpoint if address.version == 4 else TCP6ClientEndpoint
+        yield address, kind(reactor, str(address), port, timeout=left() / (len(addresses) - number))
 
 
 def resolved(resolver: IHostnameResolver, host: str, port: int = 0) -> Deferred[list[str]]:

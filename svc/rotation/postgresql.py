@@ -21,7 +21,6 @@ from urllib.parse import unquote
 
 import attrs
 from twisted.internet.defer import Deferred
-from twisted.internet.endpoints import TCP4ClientEndpoint, TCP6ClientEndpoint
 from twisted.internet.error import ConnectError
 from twisted.internet.interfaces import IOpenSSLClientConnectionCreator
 from twisted.internet.protocol import Factory
@@ -31,7 +30,7 @@ from svc.model.errors import AddressRefused, KeysUnavailable
 from svc.model.expiration import IRotator, Rotation, RotationFailed
 from svc.model.hosts import HOST
 from svc.net.fetch import ClientTLS
-from svc.net.lookup import LookUps
+from svc.net.lookup import LookUps, endpoints
 from svc.net.trust import EncryptedOnly
 from svc.rotation.scram import verifier
 from svc.rotation.wire import PasswordRefused, Wire
@@ -154,10 +153,11 @@ class PostgresPassword:
             raise RotationFailed("url can't be connected to: no name service answered in time") from None
         factory = Factory.forProtocol(Wire)
         factory.noisy = False
-        for number, address in enumerate(addresses):
-            patience = max(0.0, deadline - self._reactor.seconds()) / (len(addresses) - number)
-            kind = TCP4ClientEndpoint if address.version == 4 else TCP6ClientEndpoint
-            endpoint = kind(self._reactor, str(address), place.port, timeout=patience)
+
+        def left() -> float:
+            return float(max(0.0, deadline - self._reactor.seconds()))
+
+        for _, endpoint in endpoints(self._reactor, addresses, place.port, left):
             connecting: Deferred[Wire] = endpoint.connect(factory)  # type: ignore[assignment] # the factory makes nothing else
             try:
                 return await connecting

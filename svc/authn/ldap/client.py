@@ -13,7 +13,6 @@ from typing import Any, Final
 
 import attrs
 from twisted.internet.defer import CancelledError, Deferred, DeferredSemaphore
-from twisted.internet.endpoints import TCP4ClientEndpoint, TCP6ClientEndpoint
 from twisted.internet.error import ConnectError, ConnectingCancelledError
 from twisted.internet.interfaces import IOpenSSLClientConnectionCreator
 from zope.interface import implementer
@@ -24,7 +23,7 @@ from svc.authn.ldap.filters import InvalidTemplate, search_filter
 from svc.model.errors import AddressRefused, KeysUnavailable
 from svc.model.ldap_directories import DirectoryRefused, IDirectories, LdapServer, Security
 from svc.model.reasons import Reason
-from svc.net.lookup import LookUps
+from svc.net.lookup import LookUps, endpoints
 
 #: Makes the TLS of a connection, of a host, the authorities to trust, and the variable's name that has these:
 #: ``net.trust.client_tls``.
@@ -124,11 +123,8 @@ class Directories:
         except TimeoutError:
             raise DirectoryRefused(Reason.LDAP_UNAVAILABLE, f"{server.host}: no name service answered in time") from None
         refused = []
-        for number, address in enumerate(addresses):
+        for address, endpoint in endpoints(self._reactor, addresses, server.port, conversation.left):
             line = Line(conversation, self._reactor, tls)
-            kind = TCP4ClientEndpoint if address.version == 4 else TCP6ClientEndpoint
-            patience = conversation.left() / (len(addresses) - number)
-            endpoint = kind(self._reactor, str(address), server.port, timeout=patience)
             connecting: Deferred[Any] = endpoint.connect(FactoryOf(line))
             try:
                 await conversation.until(connecting)
