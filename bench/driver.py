@@ -22,7 +22,8 @@ from txpostgres.txpostgres import ConnectionPool
 from bench import settings
 from bench.report import Figure, Part
 from bench.server import ACCOUNT, Server, say
-from svc.storage.driver.database import Database, Statement
+from svc.storage.driver.database import Database
+from svc.storage.driver.statements import Statement
 
 _READ: Final = "SELECT role_id FROM roles WHERE role_id = {}"
 _STATEMENT: Final = Statement("bench_read", _READ.format("$1"))

@@ -9,25 +9,27 @@ import os
 import resource
 import select
 import signal
-import statistics
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Final
 
 import attrs
 
 from bench import settings
-from bench.load import Figures, Request, demand_wrk, run, write_requests
+from bench.load import Request, demand_wrk, run, write_requests
 from bench.probe import Line, prepared
-from bench.processes import descendants, memory
+from bench.processes import descendants, is_postgres, memory
 from bench.report import Figure, Part
 from bench.routes import start_reference
 from bench.server import Server, say
+from bench.turns import Turns
 
-#: The least rate, in that of ``bare``; the same when the database hangs.
-BARE_LEAST: Final = 0.35
+#: The least rate, in that of ``bare``, and when the database hangs.
+BARE_LEAST: Final = 1.2
+HUNG_LEAST: Final = 0.35
 
 #: How much the server may grow by connections that are open and idle, in megabytes.
 MEGABYTES_MOST: Final = 40
@@ -56,14 +58,10 @@ def measure(folder: Path) -> Part:
         before, after = _idle(server)
         requests = write_requests(folder, "health", [_HEALTH])
 
-        def turns(name: str, *, refused: bool) -> list[Turn]:
-            """Runs of ``bare`` and of the service, alternating."""
-            found = []
-            for number in range(settings.RUNS):
-                say(f"{name}: run {number + 1} of {settings.RUNS}")
-                theirs, charged = run(url, requests, [bare.pid], []), descendants(server.process.pid)
-                found.append(Turn(theirs, run(server.url, requests, [server.process.pid], charged, refused=refused)))
-            return found
+        def turns(name: str, *, refused: bool) -> Turns:
+            """Runs of the service and of ``bare``."""
+            ours = partial(run, server.url, requests, server.process.pid, refused=refused)
+            return Turns.taken(name, ours, partial(run, url, requests, bare.pid))
 
         well = turns("health", refused=False)
         with _hung(server):
@@ -75,30 +73,18 @@ def measure(folder: Path) -> Part:
         server.stop()
     size = f"{before:.0f} MB before, {after:.0f} MB with them"
     figures = [
-        _figure("health", well),
-        _figure("health while the database hangs", hung),
+        _figure("health", well, BARE_LEAST),
+        _figure("health while the database hangs", hung, HUNG_LEAST),
         Figure(f"RSS grown by {settings.IDLE_CONNECTIONS} idle connections", after - before, "MB", MEGABYTES_MOST, size),
     ]
-    details = {name: [attrs.asdict(turn) for turn in found] for name, found in (("well", well), ("hung", hung))}
-    return Part.of(figures, {**details, "megabytes": [before, after]})
+    details = {"well": attrs.asdict(well), "hung": attrs.asdict(hung), "megabytes": [before, after]}
+    return Part.of(figures, details)
 
 
-@attrs.frozen
-class Turn:
-    """One run of ``bare``, and one of the service after it."""
-
-    bare: Figures
-    service: Figures
-
-
-def _figure(name: str, turns: Sequence[Turn]) -> Figure:
-    ratio = statistics.median(turn.service.rate / turn.bare.rate for turn in turns)
-    ours, bare, p99 = (
-        statistics.median(values)
-        for values in zip(*((turn.service.rate, turn.bare.rate, turn.service.p99) for turn in turns), strict=True)
-    )
-    origin = f"{ours:.0f} requests/s, p99 {p99:.1f} ms; `bare`: {bare:.0f} requests/s"
-    return Figure(f"{name}, of `bare`", ratio, "times", least=BARE_LEAST, origin=origin)
+def _figure(name: str, turns: Turns, least: float) -> Figure:
+    ours, bare = turns.median, turns.beside
+    origin = f"{ours.rate:.0f} requests/s, p99 {ours.p99:.1f} ms; `bare`: {bare.rate:.0f} requests/s"
+    return Figure(f"{name}, of `bare`", turns.ratio(), "times", least=least, origin=origin)
 
 
 def _idle(server: Server) -> tuple[float, float]:
@@ -127,7 +113,7 @@ def _idle(server: Server) -> tuple[float, float]:
 @contextmanager
 def _hung(server: Server) -> Iterator[None]:
     """Stop the processes of the server's PostgreSQL meanwhile."""
-    stopped = [each for each in descendants(server.process.pid) if _is_postgres(each)]
+    stopped = [each for each in descendants(server.process.pid) if is_postgres(each)]
     if not stopped:
         raise SystemExit("no process of PostgreSQL was found below the server")
     for process in stopped:
@@ -137,10 +123,6 @@ def _hung(server: Server) -> Iterator[None]:
     finally:
         for process in stopped:
             os.kill(process, signal.SIGCONT)
-
-
-def _is_postgres(process: int) -> bool:
-    return Path(f"/proc/{process}/comm").read_text().strip() == "postgres"
 
 
 def _await(server: Server, status: int) -> None:

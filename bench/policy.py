@@ -21,7 +21,7 @@ from bench.report import Figure, Part
 from bench.server import ACCOUNT, Server, say
 
 #: How many times the floor the first load may take, and the same document once more.
-FIRST_MOST: Final = 4
+FIRST_MOST: Final = 2.5
 AGAIN_MOST: Final = 3
 
 #: How large the server and its children but PostgreSQL may become, in megabytes.

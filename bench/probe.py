@@ -16,7 +16,7 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from types import TracebackType
 from typing import Final, Self
 from urllib.parse import urlsplit
@@ -69,21 +69,21 @@ class Line:
         assert parts.port
         return cls(parts.hostname, parts.port)
 
-    def span(self, request: bytes) -> Span:
-        """From when until when a request is answered, which must be with a success."""
+    def span(self, request: bytes, statuses: Set[int] = _ANSWERS) -> Span:
+        """From when until when a request is answered, which must be with one of these statuses."""
         begin = time.monotonic()
-        self.status(request)
+        self.status(request, statuses)
         return begin, time.monotonic()
 
-    def status(self, request: bytes) -> int:
-        """The status of the answer to a request: 200, or that of trouble."""
+    def status(self, request: bytes, statuses: Set[int] = _ANSWERS) -> int:
+        """The status of the answer to a request: 200, or that of trouble, unless others are expected."""
         self._socket.sendall(request)
         head, _, body = self._received().partition(b"\r\n\r\n")
         missing = int(head.lower().partition(b"\r\ncontent-length:")[2].partition(b"\r\n")[0]) - len(body)
         while missing > 0:
             missing -= len(self._received())
         status = int(head.split(b" ", 2)[1])
-        if status not in _ANSWERS:
+        if status not in statuses:
             raise SystemExit(f"{request.partition(b' HTTP')[0].decode()}: {head.decode()}")
         return status
 

@@ -6,27 +6,37 @@ import os
 import re
 import threading
 import time
-from collections.abc import Sequence
 from pathlib import Path
-from types import TracebackType
-from typing import Final, Self
+from typing import Final
 
 from bench import settings
+from bench.meanwhile import Meanwhile
 
 _TICKS: Final = os.sysconf("SC_CLK_TCK")
 _PAGES: Final = 1024 * 1024 / os.sysconf("SC_PAGE_SIZE")
 
 
-def cpu_seconds(processes: Sequence[int]) -> float:
-    """User and system time of these processes so far; one that has ended counts as nothing."""
-    total = 0.0
-    for process in processes:
+def cpu_seconds(server: int) -> tuple[float, float]:
+    """User and system time so far of a server with its children, those that have ended counted: of all that are not
+    PostgreSQL, and of PostgreSQL.
+    """
+    ours = database = 0
+    for process in (server, *descendants(server)):
         try:
-            fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
-        except FileNotFoundError:
+            # Its own, and those of children that it has waited for.
+            ticks = sum(map(int, Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[11:15]))
+            if is_postgres(process):
+                database += ticks
+            else:
+                ours += ticks
+        except (FileNotFoundError, ProcessLookupError):
             continue
-        total += (int(fields[11]) + int(fields[12])) / _TICKS
-    return total
+    return ours / _TICKS, database / _TICKS
+
+
+def is_postgres(process: int) -> bool:
+    """Whether it is one of PostgreSQL's."""
+    return Path(f"/proc/{process}/comm").read_text().strip() == "postgres"
 
 
 def share() -> float:
@@ -73,36 +83,24 @@ def sizes(server: int) -> tuple[float, float]:
     for process in (server, *descendants(server)):
         try:
             resident = int(Path(f"/proc/{process}/statm").read_text().split()[1]) / _PAGES
-            name = Path(f"/proc/{process}/comm").read_text().strip()
+            if is_postgres(process):
+                database += resident
+            else:
+                ours += resident
         except (FileNotFoundError, ProcessLookupError):
             continue
-        if name == "postgres":
-            database += resident
-        else:
-            ours += resident
     return ours, database
 
 
-class Sampling:
+class Sampling(Meanwhile):
     """The largest :func:`sizes` during its ``with`` block, read every ``SAMPLE_SECONDS``: ``peak`` and ``database_peak``."""
 
     def __init__(self, server: int) -> None:
+        super().__init__([self._sample])
         self._server = server
-        self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._sample, daemon=True)
         self.peak, self.database_peak = sizes(server)
 
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self._ended.set()
-        self._thread.join()
-
-    def _sample(self) -> None:
-        while not self._ended.wait(settings.SAMPLE_SECONDS):
+    def _sample(self, ended: threading.Event) -> None:
+        while not ended.wait(settings.SAMPLE_SECONDS):
             ours, database = sizes(self._server)
             self.peak, self.database_peak = max(self.peak, ours), max(self.database_peak, database)

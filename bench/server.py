@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
@@ -69,14 +71,30 @@ class Server:
                 return cls(folder, process, line.split()[2], output, time.perf_counter() - started)
         raise SystemExit(f"the server did not start; see {folder}.log\n{output}")
 
+    @classmethod
+    @contextmanager
+    def running(cls, folder: Path, *more: str) -> Iterator[Server]:
+        """Start it, and end it after a ``with`` block."""
+        server = cls.started(folder, more=more)
+        try:
+            yield server
+        finally:
+            server.stop()
+
+    @property
+    def counters(self) -> str:
+        """Where it tells its counters, if it was started with ``--metrics-listen``."""
+        told: list[str] = re.findall(r"Metrics are served at (\S+)", Path(f"{self.folder}.log").read_text())
+        return f"{told[-1]}/metrics"
+
     @property
     def api_key(self) -> str:
         """The admin's, which a server prints at its first start."""
         return self.output.partition("API key for admin: ")[2].split()[0]
 
-    def admin(self) -> Client:
-        """The admin of a server that has just made its account."""
-        return Client(self.url).logged_in(f"/authn/{ACCOUNT}/admin/authenticate", self.api_key.encode())
+    def admin(self, api_key: str | None = None) -> Client:
+        """The admin, by the API key of a server that has just made its account unless it is given."""
+        return Client(self.url).logged_in(f"/authn/{ACCOUNT}/admin/authenticate", (api_key or self.api_key).encode())
 
     @property
     def loop_record(self) -> Path:

@@ -24,24 +24,38 @@ REACTOR: Final = "epoll"
 #: Variables with a value, each readable by one host, and all of them by another, at once.
 VARIABLES: Final = 150
 
-#: Tokens that are refused, for each reason.
+#: Logins that are refused, for each reason; and hosts that don't exist, of which each is asked for once or twice.
 REFUSED: Final = 500
+UNKNOWN: Final = 200_000
 
-#: Members of the group that is listed.
-MEMBERS: Final = 10
+#: Members of the group that is listed, without its owner, and how many of them at once.
+MEMBERS: Final = 1001
+MEMBERS_PAGE: Final = 10
 
 #: Connections that ``wrk`` holds open (keep-alive), its threads, and the seconds of each run.
 CONNECTIONS: Final = 16
 THREADS: Final = 1
 SECONDS: Final = 4
 
+#: Seconds of a run beforehand, in which every host asks at least once: what a server remembers it has read by then.
+WARM_SECONDS: Final = 12
+
 #: Alternating runs of each route and its reference; the median is reported.
 RUNS: Final = 5
+
+#: Turns of one server and of a primary with followers.
+FOLLOWERS_RUNS: Final = 3
+
+#: The largest lag of a follower that is measured, in seconds; a heartbeat comes each second.
+FOLLOWERS_LAG: Final = 3
 
 #: Runs of each route with the audit, in turns with as many without, and the seconds of each. What is compared are a few
 #: microseconds: many short turns see the machine alike. After an even number the audit is on again.
 AUDIT_RUNS: Final = 40
 AUDIT_SECONDS: Final = 1
+
+#: Records in the files that are searched and verified.
+SEARCHED_RECORDS: Final = 1_000_000
 
 #: Bytes that the ``bare`` reference answers with.
 BARE_BYTES: Final = 100
@@ -93,6 +107,34 @@ LOOP_RUNS: Final = 3
 BEAT_SECONDS: Final = 0.02
 PROBE_SECONDS: Final = 0.02
 
+#: How often a server's counters are read while they are watched.
+COUNTS_A_SECOND: Final = 4
+
+#: Policies that others change, hosts that they make, and values that they write, each so many a second; and the seconds for
+#: which they, or nobody, are alone with the server.
+CHANGES_A_SECOND: Final = 10
+ALONE_SECONDS: Final = 4
+
+#: Hosts of each sort that a stopwatch asks for once; those of each that it asks for again and again, and how often.
+STOPWATCH_ONCE: Final = 1000
+STOPWATCH_SUBJECTS: Final = 100
+STOPWATCH_TIMES: Final = 25
+
+#: Connections that ``wrk`` holds open to one process and to two: so many that both have about half of them.
+PROCESSES_CONNECTIONS: Final = 64
+
+#: Roles of the load on a server that was started again, and its seconds, in the later half of which the rate is steady.
+RESTART_ROLES: Final = 1000
+RESTART_SECONDS: Final = 15
+
+#: Hosts each of which reads so many secrets until the memory of the server is full, in megabytes, or for so many runs.
+FILL_HOSTS: Final = 1000
+FILL_VARIABLES: Final = 100
+FILL_BATCH: Final = 20
+FILL_MEGABYTES: Final = 60
+FILL_RUNS: Final = 8
+FILL_SECONDS: Final = 10
+
 #: Members of the two groups that are compared, and how many members of each a search matches.
 MANY: Final = 1_000_000
 FEW: Final = 1000
@@ -102,6 +144,9 @@ MATCHES: Final = 50
 PAGE: Final = 100
 ROUNDS: Final = 5
 QUESTIONS: Final = 200
+
+#: How often it is asked who can do something.
+ACCESS_QUESTIONS: Final = 50
 
 #: How far into the large group the page by offset lies, and how often this is asked, in turns with PostgreSQL itself.
 DEEP_OFFSET: Final = 900_000
@@ -117,3 +162,13 @@ DRIVER_ROUNDS: Final = 7
 
 #: The most processor time that a read through our sessions may take, as a part of what it takes through those of txpostgres.
 DRIVER_RATIO: Final = 0.7
+
+#: Resources of the account whose pages of the console are opened, and how often each page is.
+CONSOLE_RESOURCES: Final = 100_000
+CONSOLE_VIEWS: Final = 40
+
+#: Values that are sealed again when the data key is rotated, of how many variables, which are read meanwhile; and for how
+#: many seconds.
+RESEALED: Final = 10_000
+RESEALED_READ: Final = 500
+RESEALED_SECONDS: Final = 8

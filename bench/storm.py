@@ -10,10 +10,11 @@ import statistics
 import threading
 import time
 from collections import Counter
+from functools import partial
 from http.client import HTTPConnection
 from pathlib import Path
 from types import TracebackType
-from typing import Final, Self
+from typing import Final
 from urllib.parse import urlsplit
 
 import attrs
@@ -21,6 +22,7 @@ import attrs
 from bench import settings
 from bench.client import Client
 from bench.load import Request
+from bench.meanwhile import Meanwhile
 from bench.probe import Probe, Waits
 from bench.report import Figure, Part
 from bench.server import ACCOUNT, Server, say
@@ -36,7 +38,7 @@ _PASSWORD: Final = "A-Password-of-the-bench-1"
 _WRONG: Final = "A-Password-of-nobody-2"
 
 
-class Storm:
+class Storm(Meanwhile):
     """Logins over ``STORM_CONNECTIONS`` connections, one after the other on each, while a ``with`` block runs.
 
     ``answers`` counts them by status when it has ended.
@@ -45,35 +47,24 @@ class Storm:
     def __init__(self, url: str, api_key: str) -> None:
         address = urlsplit(url).netloc
         self.answers: Counter[int] = Counter()
-        self._over = threading.Event()
         first = HTTPConnection(address, timeout=60)
         first.request("PUT", f"/authn/{ACCOUNT}/password", _PASSWORD.encode(), _basic(api_key))
         if first.getresponse().status != 204:
             raise SystemExit("the password couldn't be set")
         first.close()
         passwords = (_PASSWORD, _WRONG)
-        self._threads = [
-            threading.Thread(target=self._log_in, args=(address, passwords[number % 2]), daemon=True)
-            for number in range(settings.STORM_CONNECTIONS)
-        ]
-
-    def __enter__(self) -> Self:
-        for thread in self._threads:
-            thread.start()
-        return self
+        super().__init__(partial(self._log_in, address, passwords[n % 2]) for n in range(settings.STORM_CONNECTIONS))
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        self._over.set()
-        for thread in self._threads:
-            thread.join()
+        super().__exit__(kind, error, traceback)
         if unexpected := self.answers.keys() - _ANSWERS:
             raise SystemExit(f"logins were answered with {unexpected}")
 
-    def _log_in(self, address: str, password: str) -> None:
+    def _log_in(self, address: str, password: str, ended: threading.Event) -> None:
         connection = HTTPConnection(address, timeout=60)
-        while not self._over.is_set():
+        while not ended.is_set():
             connection.request("GET", f"/authn/{ACCOUNT}/login", headers=_basic(password))
             answer = connection.getresponse()
             answer.read()

@@ -8,6 +8,7 @@ the processes of the start to attend to in between.
 from __future__ import annotations
 
 import atexit
+import os
 from collections.abc import Awaitable, Callable, Sequence
 from importlib import import_module
 from typing import Any, Final, NoReturn, TypeVar
@@ -23,10 +24,13 @@ from svc._version import VERSION
 from svc.model.clocks import run_steadily
 from svc.model.errors import ConfigurationInvalid, Refusal
 from svc.model.limits import most_connections
-from svc.server.bootstrap import Installation, check_data_key
+from svc.server.bootstrap import POOL_SIZE, WRITERS, Installation, check_data_key, demand_database
 from svc.server.endpoints import client_endpoint, listening_endpoint
-from svc.server.lifecycle import OrderedMultiService, ServerService
+from svc.server.lifecycle import ServerService, running_services
+from svc.server.listening import Endpoint
+from svc.server.notifying import Notifying
 from svc.server.serverlog import ServerLog
+from svc.server.shares import SUPERVISOR as SUPERVISOR_SESSIONS
 from svc.server.startup import Console, Launch, reason_of
 from svc.settings.config import OPTIONS, Settings
 from svc.settings.options import Option
@@ -53,7 +57,7 @@ class Options(usage.Options):
     longdesc = (
         "Keeps secrets and decides who may read them. What is an option --some-name here can be given as the environment"
         " variable SERVICE_SOME_NAME, too, or as some_name in the TOML file that --config names; the first of these counts."
-        " The data key comes from the environment alone, as SERVICE_DATA_KEY."
+        " The data key comes from the environment, as SERVICE_DATA_KEY, from a file or from a command; never from an option."
     )
     optFlags = [
         [option.name, None, _documented(option)]
@@ -112,8 +116,10 @@ def makeService(options: Options) -> MultiService:
     for variable in unknown_variables():
         log.warn("The environment variable {variable} names no setting of svc", variable=variable)
     atexit.register(console.leave)
-    server_log = None if options.parent is None else ServerLog.of_process(options.parent, reactor)
-    return Launch(reactor, server, console, server_log=server_log)
+    server_log = None
+    if options.parent is not None:
+        server_log = ServerLog.of_process(options.parent, reactor, settings.log_format, settings.log_level)
+    return Launch(reactor, server, console, server_log=server_log, notifying=Notifying(reactor, settings.unit, os.getpid()))
 
 
 def build(reactor: Any, settings: Settings, tell_admin_key: Callable[[str], bool] | None) -> ServerService:
@@ -136,16 +142,35 @@ def build(reactor: Any, settings: Settings, tell_admin_key: Callable[[str], bool
     )
     syslog_endpoint = None if syslog is None else _endpoint(reactor, settings, "audit_syslog", syslog, client_endpoint)
 
-    async def compose(server: MultiService) -> Sequence[str]:
-        importing = Deferred.fromCoroutine(_import_parts(reactor))
-        installation = await Installation.open(server, reactor, settings)
-        await importing
-        from svc.server.composition import Composition  # noqa: PLC0415 - Note [While the database starts]
+    parts = endpoints, metrics_endpoint, tell_admin_key, syslog_endpoint
+    several = settings.serving_processes > 1
+    if several:
+        _check_keys(settings, endpoints)
 
-        composition = Composition(reactor, settings, endpoints, metrics_endpoint, tell_admin_key, syslog_endpoint)
-        return await composition.compose(server, installation)
+    async def compose(server: ServerService) -> Sequence[str]:
+        importing = Deferred.fromCoroutine(_import_parts(reactor))
+        sessions = SUPERVISOR_SESSIONS if several else (POOL_SIZE, WRITERS)
+        installation = await Installation.open(server, reactor, settings, sessions=sessions)
+        await importing
+        if several:
+            from svc.server.supervisor import Supervision  # noqa: PLC0415 - Note [While the database starts]
+
+            return await Supervision(reactor, settings, *parts).compose(server, installation)
+        from svc.server.composition import Composition  # noqa: PLC0415 - as above
+
+        return await Composition(reactor, settings, *parts).compose(server, installation)
 
     return ServerService(reactor, compose)
+
+
+def _check_keys(settings: Settings, endpoints: Sequence[Endpoint]) -> None:
+    """Only a process at the terminal can ask for the password of a key."""
+    for endpoint in endpoints:
+        if endpoint.text.lower().startswith("ssl") and endpoint.certificate is None:
+            raise ConfigurationInvalid(
+                settings.key("listen"),
+                f"has an endpoint whose key has a password, {endpoint.text!r}, which several processes can't ask for",
+            )
 
 
 def _check_open_files(settings: Settings) -> None:
@@ -165,17 +190,19 @@ async def _import_parts(reactor: IReactorTime) -> None:
         import_module(part)
 
 
-async def administer(reactor: Any, settings: Settings, work: Callable[[Installation], Awaitable[T]]) -> T:
+async def administer(
+    reactor: Any, settings: Settings, work: Callable[[Installation], Awaitable[T]], *, making: bool = False
+) -> T:
     """Run an administrative command's work, beside a server that may be running, and close everything after it.
+
+    An embedded database that doesn't exist is made if ``making``.
 
     :raises Refusal: as ``Installation.open``, or as ``work`` does.
     """
-    services = OrderedMultiService()  # type: ignore[no-untyped-call] # Twisted's
-    services.startService()  # type: ignore[no-untyped-call] # Twisted's
-    try:
+    if not making:
+        demand_database(settings)
+    async with running_services() as services:
         return await work(await Installation.open(services, reactor, settings, joining=True))
-    finally:
-        await services.stopService()
 
 
 def _endpoint(reactor: Any, settings: Settings, field: str, text: str, make: Callable[[Any, str], T]) -> T:

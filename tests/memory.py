@@ -20,13 +20,17 @@ from svc.model.authentication import (
     DISTRUSTED_LIMIT,
     WEBSERVICES_EACH,
     WEBSERVICES_LIMIT,
+    Admitted,
     AuthenticatorSettings,
     DistrustedKey,
     IAuthenticatorReadings,
     IAuthenticators,
     LoginCandidate,
 )
-from svc.model.credentials import Credential, ICredentials
+from svc.model.authorization import Allowed, use
+from svc.model.credentials import API_KEY_ANNOTATION, Credential, ICredentials, forbids_api_key
+from svc.model.databases import Ages, ReplicationPosition
+from svc.model.deleted_records import KEEPING, OVERWRITTEN_MOST, DeletedRecord, Keeping, RoleIdentity
 from svc.model.errors import (
     CallerReplaced,
     Conflict,
@@ -61,12 +65,12 @@ from svc.model.query_results import (
     Membership,
     MembersQuery,
     Place,
-    ReplicationPosition,
     RoleReading,
     Sealed,
     SecretReading,
     StoredSigningKey,
 )
+from svc.model.sessions import UserSession
 from tests.memory_search import search_rank
 
 L = TypeVar("L", Membership, Place)
@@ -91,6 +95,38 @@ class ExpirationRow:
     candidate: Sealed | None = None
 
 
+@attrs.frozen
+class KeptRow:
+    """A deleted record with what the store knows beside: its policy, values with their times, what operators told."""
+
+    record: DeletedRecord
+    policy: RoleIdentity
+    values: Mapping[int, tuple[Sealed, tuple[float, float | None]]]
+    enabled: bool | None = None
+    distrusted: Mapping[str, tuple[float, str]] = attrs.field(factory=dict)
+
+    @property
+    def account(self) -> str:
+        """Return the account."""
+        return self.record.resource.partition(":")[0]
+
+    @property
+    def bytes(self) -> int:
+        """Return how much room it takes."""
+        return 512 + sum(len(sealed) for sealed, _ in self.values.values())
+
+
+@attrs.frozen
+class SessionRow:
+    """A session with the login that opened it, the digests of its tokens, and the seed of the last."""
+
+    session: UserSession
+    admitted: Admitted
+    token: bytes
+    used: bytes | None = None
+    seed: bytes | None = None
+
+
 @attrs.define
 class Memory:
     """All that is stored, by its keys: role, member, ownership; resource, privilege, role; resource, name; role, range; and
@@ -105,8 +141,12 @@ class Memory:
     #: Signing keys of each account, the newest last.
     accounts: dict[str, list[StoredSigningKey]] = attrs.field(factory=dict)
     roles: dict[str, str | None] = attrs.field(factory=dict)
+    #: When a resource was made, as a number that no other one has.
+    made: dict[str, float] = attrs.field(factory=dict)
     #: How often a role of a name was deleted, which is the number of the next creation.
     creations: dict[str, int] = attrs.field(factory=dict)
+    #: How often tokens were revoked, of a role or of an account.
+    epochs: dict[str, int] = attrs.field(factory=dict)
     resources: dict[str, tuple[str, str | None]] = attrs.field(factory=dict)
     memberships: dict[tuple[str, str, bool], tuple[bool, str | None]] = attrs.field(factory=dict)
     permissions: dict[tuple[str, str, str], str | None] = attrs.field(factory=dict)
@@ -117,6 +157,14 @@ class Memory:
     passwords: dict[str, Sealed] = attrs.field(factory=dict)
     key_expirations: dict[str, float] = attrs.field(factory=dict)
     rotations: dict[str, float] = attrs.field(factory=dict)
+    #: The days of last logins, since when they are kept, and roles that somebody is changing.
+    last_logins: dict[str, int] = attrs.field(factory=dict)
+    logins_kept_since: float = 1_600_000_000.0
+    locked_roles: set[str] = attrs.field(factory=set)
+    #: How often a role's API key or password was replaced by another one.
+    editions: dict[str, int] = attrs.field(factory=dict)
+    #: Sessions, with what they were opened with and the tokens, by role and id.
+    sessions: dict[tuple[str, str], SessionRow] = attrs.field(factory=dict)
     secrets: dict[str, dict[int, tuple[int, Sealed]]] = attrs.field(factory=dict)
     #: When a value was set, and when it ends, by variable and version.
     lives: dict[tuple[str, int], tuple[float, float | None]] = attrs.field(factory=dict)
@@ -134,7 +182,12 @@ class Memory:
     events: dict[int, tuple[AuditContext, Event]] = attrs.field(factory=dict)
     #: The number of the last event when each account was made.
     since: dict[str, int] = attrs.field(factory=dict)
+    #: What was deleted, by its numbers; the last numbers of this, and of what was made; what is kept.
+    deleted: dict[int, KeptRow] = attrs.field(factory=dict)
+    last: dict[str, int] = attrs.field(factory=dict)
+    keeping: Keeping = KEEPING
     canary: Sealed | None = None
+    backup: float | None = None
     #: Where the log stands, in bytes.
     written: int = 0x16B3748
     serial: int = 0
@@ -199,9 +252,20 @@ class Memory:
         if not isinstance(caller, Caller):
             return str(caller)
         name = str(caller.role)
-        if name in self.roles and caller.creation != self.creations.get(name, 0):
+        if name in self.roles and (caller.creation, caller.epoch) != self.numbers(name):
             raise CallerReplaced
         return name
+
+    def numbers(self, role: str) -> tuple[int, int]:
+        """The creation and the epoch of a role."""
+        epochs = self.epochs.get(role, 0) + self.epochs.get(role.partition(":")[0], 0)
+        return self.creations.get(role, 0), epochs
+
+    def seen(self, caller: RoleName, resources: Iterable[str]) -> frozenset[str]:
+        """Those of the resources that the role sees."""
+        self.ask()
+        facts = {resource: self.access_facts(caller, resource) for resource in resources}
+        return frozenset(name for name, found in facts.items() if found.exists and (found.owns or found.privileges))
 
     def access_facts(self, caller: Asker | str, resource: str) -> AccessFacts:
         """How ``caller`` stands towards ``resource``."""
@@ -213,7 +277,23 @@ class Memory:
             privilege for (thing, privilege, role) in self.permissions if thing == resource and role in held and not owns
         }
         holds = resource in self.roles and (owns or resource in held)
-        return AccessFacts(caller in self.roles, owner is not None, owns, frozenset(given), holds, policy)
+        unseen = caller in self.roles and not owns and not given
+        inspects = unseen and self.inspects(caller, resource)
+        return AccessFacts(caller in self.roles, owner is not None, owns, frozenset(given), holds, policy, inspects)
+
+    def inspects(self, role: str, resource: str) -> bool:
+        """Return whether a role inspects a resource, or a role that has none."""
+        if resource not in self.resources and resource not in self.roles:
+            return False
+        policies = {str(root_policy(resource.partition(":")[0]))}
+        chain: list[str] = []
+        above: str | None = resource
+        while above is not None and above not in chain:
+            chain.append(above)
+            above = self.resources.get(above, (None, None))[0]
+        policies.update(full for full in chain if kind_of(full) == "policy")
+        held = self.held(role)
+        return any((policy, "inspect", each) in self.permissions for policy in policies for each in held)
 
     def ownership(self, placed: Iterable[str]) -> Ownership:
         """Return the owner of all records, and the policies around the ids ``placed``."""
@@ -226,6 +306,11 @@ class Memory:
             root = str(root_policy(account))
             around[name] = next((policy for policy in beginnings if policy in self.resources), root)
         return Ownership(records, around)
+
+    def api_key_off(self, role: str) -> bool:
+        """Whether the annotation of a role says that it has no API key."""
+        value, _ = self.annotations.get((role, API_KEY_ANNOTATION), ("", None))
+        return forbids_api_key(API_KEY_ANNOTATION, value)
 
     def newest_key(self, account: str) -> str | None:
         """The id of the account's newest signing key."""
@@ -242,6 +327,8 @@ class Memory:
         _insert(self.roles, dict.fromkeys(created, policy))
         _insert(self.credentials, dict(api_keys or {}))
         _insert(self.resources, {row.resource: (row.owner, policy) for row in rows.resources})
+        for row in rows.resources:
+            self.made[row.resource] = self.next_number("made")
         _insert(self.memberships, {row[:3]: (row.admin_option, policy) for row in rows.memberships})
         _insert(self.permissions, dict.fromkeys(rows.permissions, policy))
         _insert(self.annotations, {row[:2]: (row.value, policy) for row in rows.annotations})
@@ -264,13 +351,51 @@ class Memory:
         self.serial += 1
         values[version] = (self.serial, sealed)
         self.lives[resource, version] = (self.now, ends_at)
-        values.pop(version - KEPT, None)
+        self._keep_values(resource, {old: values.pop(old) for old in sorted(values) if old <= version - KEPT})
         row = self.expirations.get(resource)
         if row is not None:
             about = self.about_expiration(resource)
             due_at = -inf if ends_at is None or row.settled != about else ends_at
             self.expirations[resource] = attrs.evolve(row, due_at=due_at, edition=row.edition + 1, failures=0, fault=None)
         return version
+
+    def identity(self, role: str) -> RoleIdentity:
+        """The role of a name that there is."""
+        return RoleIdentity(role, self.creations.get(role, 0))
+
+    def keep(self, row: KeptRow) -> None:
+        """Keep what was deleted, under a number of its own, as of now."""
+        number = self.next_number("deleted")
+        self.deleted[number] = attrs.evolve(row, record=attrs.evolve(row.record, number=number, deleted_at=self.now))
+
+    def next_number(self, of: str) -> int:
+        """A number that nothing else of a sort has had."""
+        self.last[of] = self.last.get(of, 0) + 1
+        return self.last[of]
+
+    def bound_deleted(self, account: str) -> int:
+        """Remove the oldest of an account that has too much, and return how many these were."""
+        total, gone = 0, []
+        for number in sorted((number for number, row in self.deleted.items() if row.account == account), reverse=True):
+            total += self.deleted[number].bytes
+            gone += [number] if total > self.keeping.bytes else []
+        for number in gone:
+            del self.deleted[number]
+        return len(gone)
+
+    def _keep_values(self, resource: str, values: Mapping[int, tuple[int, Sealed]]) -> None:
+        """Keep values that newer ones pushed out."""
+        kept = {version: (sealed, self.lives.pop((resource, version))) for version, (_, sealed) in values.items()}
+        owner, policy = self.resources.get(resource, ("", None))
+        if not (kept and policy and self.keeping.keeps and kind_of(resource) == "variable"):
+            return
+        known, made = self.identity(owner), self.made[resource]
+        readers = frozenset(self.identity(key[2]) for key in self.permissions if key[:2] == (resource, "execute"))
+        record = DeletedRecord(0, resource, known, None, True, made, 0.0, 0.0, readers, versions=tuple(kept))
+        self.keep(KeptRow(record, self.identity(policy), kept))
+        pushed = [n for n, row in self.deleted.items() if row.record.resource == resource and row.record.overwritten]
+        for number in sorted(pushed)[:-OVERWRITTEN_MOST]:
+            del self.deleted[number]
 
     def about_expiration(self, resource: str) -> dict[str, str]:
         """The annotations of a resource that bear on expiration."""
@@ -335,9 +460,18 @@ class Memory:
             return
         for role in gone & self.roles.keys():
             del self.roles[role]
+            self.epochs.pop(role, None)
             self.creations[role] = self.creations.get(role, 0) + 1
-        for table in (self.credentials, self.passwords, self.key_expirations, self.rotations):
+        for table in (
+            self.credentials,
+            self.passwords,
+            self.key_expirations,
+            self.rotations,
+            self.editions,
+            self.last_logins,
+        ):
             remove(table, lambda role, _: role in gone)
+        remove(self.sessions, lambda key, _: key[0] in gone)
         remove(self.restrictions, lambda key, _: key[0] in gone)
         remove(self.versions, lambda policy, _: policy in gone)
         remove(self.memberships, lambda key, value: gone.intersection((*key[:2], value[1])))
@@ -417,8 +551,10 @@ class MemoryAccounts:
         self.memory.write()
         if self.memory.accounts.pop(account, None) is None:
             raise RecordNotFound(account, "account", account)
+        self.memory.epochs.pop(account, None)
         self.memory.delete_resources([name for name in self.memory.resources if name.startswith(f"{account}:")])
         self.memory.delete_roles([name for name in self.memory.roles if name.startswith(f"{account}:")])
+        remove(self.memory.deleted, lambda _, row: row.account == account)
         self.memory.record(trail)
 
     async def names(self) -> list[str]:
@@ -453,6 +589,14 @@ class MemoryAccounts:
         ]
         self.memory.accounts[new.account] = [*retired, attrs.evolve(new, retires_at=None)]
 
+    async def revoke_tokens(self, account: str, trail: EventBatch | None = None) -> None:
+        """See ``IAccounts``."""
+        self.memory.write()
+        if account not in self.memory.accounts:
+            raise RecordNotFound(account, "account", account)
+        self.memory.epochs[account] = self.memory.epochs.get(account, 0) + 1
+        self.memory.record(trail)
+
 
 @implementer(ICredentials)
 @attrs.frozen
@@ -472,7 +616,9 @@ class MemoryCredentials:
             self.memory.passwords.get(str(role)),
             self.memory.key_expirations.get(str(role)),
             tuple(ip_network(cidr) for name, cidr in sorted(self.memory.restrictions) if name == str(role)),
-            self.memory.creations.get(str(role), 0),
+            *self.memory.numbers(str(role)),
+            self.memory.editions.get(str(role), 0),
+            self.memory.api_key_off(str(role)),
         )
 
     async def set_api_key(self, role: RoleName, api_key: Sealed, trail: EventBatch | None = None) -> None:
@@ -481,6 +627,7 @@ class MemoryCredentials:
         if str(role) not in self.memory.roles:
             raise RecordNotFound.of(role)
         self.memory.credentials[str(role)] = api_key
+        self.memory.editions[str(role)] = self.memory.editions.get(str(role), 0) + 1
         self.memory.rotations[str(role)] = self.memory.made_at
         self.memory.record(trail)
 
@@ -499,8 +646,18 @@ class MemoryCredentials:
         if instead_of is not None and self.memory.passwords.get(str(role)) != instead_of:
             return False
         self.memory.passwords[str(role)] = password
+        if instead_of is None:
+            self.memory.editions[str(role)] = self.memory.editions.get(str(role), 0) + 1
         self.memory.record(trail)
         return True
+
+    async def revoke_tokens(self, role: RoleName, trail: EventBatch | None = None) -> None:
+        """See ``ICredentials``."""
+        self.memory.write()
+        if str(role) not in self.memory.roles:
+            raise RecordNotFound.of(role)
+        self.memory.epochs[str(role)] = self.memory.epochs.get(str(role), 0) + 1
+        self.memory.record(trail)
 
     def renew_password(self, role: RoleName, password: Sealed, instead_of: Sealed) -> None:
         """See ``ICredentials``."""
@@ -520,6 +677,19 @@ class MemoryRoles:
         self.memory.ask()
         return self.memory.access_facts(caller, str(resource))
 
+    async def holds(self, caller: Caller, role: RoleName) -> bool:
+        """See ``IRoles``."""
+        return (await self.access_facts(caller, role.resource)).holds
+
+    async def inspects(self, caller: RoleName, resource: ResourceName) -> bool:
+        """See ``IRoles``."""
+        self.memory.ask()
+        return self.memory.inspects(str(caller), str(resource))
+
+    async def standing(self, caller: Asker, resource: ResourceName) -> AccessFacts:
+        """See ``IRoles``."""
+        return await self.access_facts(caller, resource)
+
     async def remains(self, caller: Caller) -> bool:
         """See ``IRoles``."""
         self.memory.ask()
@@ -537,10 +707,16 @@ class MemoryRoles:
         """See ``IRoles``."""
         return _page(query, self._listed(query, 0), lambda row: row.member)
 
-    async def judged_members(self, caller: Asker, query: MembersQuery) -> tuple[AccessFacts, list[Membership]]:
+    async def judged_members(
+        self,
+        caller: Asker,
+        query: MembersQuery,
+        *,
+        whole: bool = False,
+    ) -> tuple[AccessFacts, list[Membership]]:
         """See ``IRoles``."""
         access_facts = await self.access_facts(caller, query.role.resource)
-        known = access_facts.owns or access_facts.holds or access_facts.privileges
+        known = access_facts.owns or access_facts.holds or access_facts.privileges or access_facts.inspects
         return access_facts, await self.members(query) if known else []
 
     async def count_members(self, query: MembersQuery) -> int:
@@ -648,7 +824,7 @@ class MemoryRoles:
 
     def _sees(self, caller: str, resource: str) -> bool:
         access_facts = self.memory.access_facts(caller, resource)
-        return access_facts.owns or bool(access_facts.privileges)
+        return access_facts.owns or bool(access_facts.privileges) or access_facts.inspects
 
     def _member_reading(self, caller: Asker, role: RoleName, member: RoleName) -> MemberReading:
         access_facts = self.memory.access_facts(caller, str(role))
@@ -686,7 +862,19 @@ class MemorySecrets:
     async def read_all(self, caller: Asker, resources: Sequence[ResourceName], most: int) -> list[SecretReading]:
         """See ``ISecrets``."""
         self.memory.ask()
-        readings = [attrs.evolve(self._reading(caller, name, None), mime_type=None) for name in resources]
+        return self._readings(caller, [str(name) for name in resources], most)
+
+    async def digest(self, caller: Asker, ids: Sequence[str], make: Callable[[Sequence[SecretReading]], str]) -> str:
+        """See ``ISecrets``."""
+        self.memory.ask()
+        return make(self._readings(caller, ids, 0))
+
+    def _readings(self, caller: Asker, ids: Sequence[str], most: int) -> list[SecretReading]:
+        readings = [attrs.evolve(self._reading(caller, full, None), mime_type=None) for full in ids]
+        readings = [
+            reading if use(reading.access_facts, "execute") == Allowed() else attrs.evolve(reading, sealed=None)
+            for reading in readings
+        ]
         if sum(len(reading.sealed or b"") for reading in readings) > most:
             return [attrs.evolve(reading, sealed=None) for reading in readings]
         return readings
@@ -708,7 +896,7 @@ class MemorySecrets:
         lifetime = None if ROTATOR in about else lifetime_of(about.get(LIFETIME))
         return self.memory.add_value(str(variable), sealed, after(self.memory.now, lifetime))
 
-    def _reading(self, caller: Asker, variable: ResourceName, version: int | None) -> SecretReading:
+    def _reading(self, caller: Asker, variable: ResourceName | str, version: int | None) -> SecretReading:
         values = self.memory.secrets.get(str(variable), {})
         asked = max(values, default=0) if version is None else version
         mime_type, _ = self.memory.annotations.get((str(variable), f"{self.prefix}/mime_type"), (None, None))
@@ -716,7 +904,8 @@ class MemorySecrets:
         if asked not in values:
             return SecretReading(access_facts, mime_type=mime_type)
         ended_at = self.memory.ended_at(str(variable), asked)
-        return SecretReading(access_facts, None if ended_at else values[asked][1], asked, mime_type, ended_at)
+        sealed = None if ended_at or access_facts.inspects else values[asked][1]
+        return SecretReading(access_facts, sealed, asked, mime_type, ended_at, values[asked][0])
 
 
 @implementer(IAuthenticatorReadings)
@@ -732,7 +921,15 @@ class MemoryAuthenticatorReadings:
         values = {name: value for name, (_, value) in self._newest(account, branch, names).items()}
         return AuthenticatorSettings(self._edition(account, branch, names), values, *self._told(account, branch))
 
-    async def candidate(self, role: RoleName, branch: str, names: Sequence[str], annotated: str) -> LoginCandidate:
+    async def candidate(
+        self,
+        role: RoleName,
+        branch: str,
+        names: Sequence[str],
+        annotated: str,
+        *,
+        afresh: bool = False,
+    ) -> LoginCandidate:
         """See ``IAuthenticatorReadings``."""
         self.memory.ask()
         access_facts = self.memory.access_facts(str(role), f"{role.account}:webservice:{branch}")
@@ -751,7 +948,7 @@ class MemoryAuthenticatorReadings:
             None if len(annotations) > ANNOTATIONS_LIMIT or size > ANNOTATIONS_BYTES else annotations,
             self.memory.newest_key(role.account),
             tuple(ip_network(cidr) for name, cidr in sorted(self.memory.restrictions) if name == str(role)),
-            self.memory.creations.get(str(role), 0),
+            *self.memory.numbers(str(role)),
         )
 
     async def webservice_annotations(self, webservice: ResourceName, names: Sequence[str], limit: int) -> Mapping[str, str]:
@@ -798,6 +995,10 @@ class MemoryAuthenticators:
         names = [ResourceName.parse(name) for name in sorted(self.memory.resources)]
         found = [name for name in names if name.kind == "webservice" and name.identifier.startswith(f"{prefix}/")]
         return [(name, self.memory.switches.get(str(name))) for name in found[:WEBSERVICES_LIMIT]]
+
+    async def account_webservices(self, account: str, prefix: str, limit: int) -> list[tuple[ResourceName, bool | None]]:
+        """See ``IAuthenticators``."""
+        return [pair for pair in await self.webservices(prefix) if pair[0].account == account][:limit]
 
     async def some_webservices(
         self, prefix: str, after: str, limit: int
@@ -889,6 +1090,17 @@ class MemoryState:
         high, low = divmod(self.memory.written, 1 << 32)
         lag = (0, 0.0) if self.memory.standby else (None, None)
         return ReplicationPosition(f"{high:X}/{low:X}", self.memory.written, self.memory.standby, *lag)
+
+    async def ages(self) -> Ages:
+        """See ``IDatabaseState``."""
+        self.memory.ask()
+        made = [keys[-1].created_at for keys in self.memory.accounts.values() if keys]
+        return Ages(min(made, default=None), self.memory.backup)
+
+    async def backed_up(self) -> None:
+        """See ``IDatabaseState``. The moment is as good as any other."""
+        self.memory.write()
+        self.memory.backup = 1.0
 
 
 def _copied(table: dict[Any, Any]) -> dict[Any, Any]:

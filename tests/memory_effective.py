@@ -77,7 +77,7 @@ class MemoryEffectivePolicies:
         if query.viewer is None:
             return True
         access_facts = self.memory.access_facts(query.viewer, name)
-        return access_facts.owns or bool(access_facts.privileges)
+        return access_facts.owns or bool(access_facts.privileges) or access_facts.inspects
 
     def _key_owner(self, name: str) -> str | None:
         """The user whose public key this is; ``None`` when it is something else."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import attrs
 from zope.interface import implementer
 
@@ -78,4 +80,8 @@ def _matches(event: StoredEvent, query: EventsQuery) -> bool:
     for name in ("facility", "severity", "hostname", "appname", "procid", "msgid"):
         if getattr(query, name) not in {None, getattr(event, name)}:
             return False
+    if query.what not in {None, event.msgid, event.data["action"]["operation"]}:
+        return False
+    if not (query.since or 0) <= event.at < (query.until or math.inf):
+        return False
     return all(event.data.get(name, {}).get(key) == value for name, key, value in query.data)

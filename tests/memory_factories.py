@@ -9,11 +9,11 @@ from zope.interface import implementer
 
 from svc.model.errors import Conflict, RecordNotFound
 from svc.model.events import EventBatch
-from svc.model.host_factories import ExpiredToken, FactoryToken, IHostFactories, Recount, called
+from svc.model.host_factories import ExpiredToken, FactoryToken, IHostFactories, MadeHost, Recount, called
 from svc.model.names import RoleName
 from svc.model.policy_rows import AnnotationRow, MembershipRow, ResourceRow, Rows
 from svc.model.public_keys import KEYS_LIMIT, IPublicKeys
-from svc.model.query_results import Sealed
+from svc.model.query_results import OutstandingToken, Sealed
 from tests.memory import Memory, kind_of
 
 
@@ -37,6 +37,20 @@ class MemoryHostFactories:
         self.memory.ask()
         return self.memory.factory_tokens.get(digest)
 
+    async def digest_called(self, account: str, name: str) -> bytes | None:
+        """See ``IHostFactories``."""
+        self.memory.ask()
+        tokens = sorted(self.memory.factory_tokens.items(), key=lambda item: item[0])
+        return next((d for d, token in tokens if called(d) == name and token.factory.account == account), None)
+
+    async def listed(self, factory: RoleName, limit: int, offset: int) -> list[OutstandingToken]:
+        """See ``IHostFactories``."""
+        self.memory.ask()
+        found = [(token.expires_at, d, token) for d, token in self.memory.factory_tokens.items() if token.factory == factory]
+        found.sort(key=lambda item: item[:2])
+        listed = [OutstandingToken(called(digest), ends, token.networks) for ends, digest, token in found]
+        return listed[offset : offset + limit]
+
     async def remove_token(self, digest: bytes, trail: EventBatch | None = None) -> bool:
         """See ``IHostFactories``."""
         self.memory.write()
@@ -51,7 +65,7 @@ class MemoryHostFactories:
         annotations: Mapping[str, str],
         api_key: Sealed,
         trail: EventBatch | None = None,
-    ) -> bool:
+    ) -> MadeHost:
         """See ``IHostFactories``."""
         memory, name = self.memory, str(host)
         memory.write()
@@ -80,11 +94,12 @@ class MemoryHostFactories:
                     annotations=tuple(AnnotationRow(name, *annotation) for annotation in annotations.items()),
                 )
             )
-        else:
-            memory.rotations[name] = memory.made_at
-        memory.credentials[name] = api_key
+        if has_key := not memory.api_key_off(name):
+            if not made:
+                memory.rotations[name] = memory.made_at
+            memory.credentials[name] = api_key
         memory.record(trail)
-        return made
+        return MadeHost(made, has_key)
 
     async def remove_expired(self, now: float, recount: Recount) -> list[ExpiredToken]:
         """See ``IHostFactories``; many are more than a thousand."""

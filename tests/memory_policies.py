@@ -8,9 +8,10 @@ from typing import Any, TypeVar
 import attrs
 from zope.interface import implementer
 
+from svc.model.deleted_records import DeletedRecord, RoleIdentity
 from svc.model.errors import PolicyConflict
 from svc.model.events import EventBatch
-from svc.model.names import RoleName
+from svc.model.names import ROLE_KINDS, RoleName
 from svc.model.ownership import Ownership
 from svc.model.policy_rows import (
     AnnotationRow,
@@ -22,15 +23,77 @@ from svc.model.policy_rows import (
     RecordLimit,
     ResourceRow,
     RestrictionRow,
+    RowKeys,
     Rows,
     Seen,
+    Side,
     Surroundings,
 )
 from svc.model.ports import IPolicies, IPolicyTransaction
 from svc.model.query_results import AccessFacts, Asker, Sealed
-from tests.memory import KEPT, Memory, kind_of, remove
+from tests.memory import KEPT, KeptRow, Memory, kind_of, remove
 
 T = TypeVar("T")
+X = TypeVar("X", bound="MemoryPolicyTransaction")
+
+
+def kept_row(tables: Mapping[str, Any], name: str) -> list[KeptRow]:
+    """Return what is kept of a resource of these tables, nothing of what no policy recorded, and of public keys."""
+    owner, policy = tables["resources"][name]
+    if policy is None or kind_of(name) == "public_key":
+        return []
+    creations: Mapping[str, int] = tables["creations"]
+
+    def identity(role: str) -> RoleIdentity:
+        return RoleIdentity(role, creations.get(role, 0))
+
+    grants = [
+        MembershipRow(key[0], key[1], key[2], admin)
+        for key, (admin, by) in tables["memberships"].items()
+        if by == policy and not key[2] and name in key[:2]
+    ]
+    permissions = [PermissionRow(*key) for key, by in tables["permissions"].items() if by == policy and name in key[::2]]
+    named = {role for row in grants for role in row[:2]} | {row.role for row in permissions}
+    readers = [key[2] for key in tables["permissions"] if key[:2] == (name, "execute") and kind_of(name) == "variable"]
+    values = tables["secrets"].get(name, {})
+    record = DeletedRecord(
+        0,
+        name,
+        identity(owner),
+        creations.get(name, 0) if kind_of(name) in ROLE_KINDS else None,
+        overwritten=False,
+        made_at=tables["made"][name],
+        deleted_at=0.0,
+        until=0.0,
+        readers=frozenset(map(identity, readers)),
+        versions=tuple(sorted(values)),
+        annotations=tuple(
+            AnnotationRow(key[0], key[1], value)
+            for key, (value, by) in tables["annotations"].items()
+            if key[0] == name and by == policy
+        ),
+        restrictions=tuple(RestrictionRow(*key) for key in tables["restrictions"] if key[0] == name),
+        grants=tuple(grants),
+        permissions=tuple(permissions),
+        creations={role: creations.get(role, 0) for role in named},
+    )
+    kept = {version: (sealed, tables["lives"][name, version]) for version, (_, sealed) in values.items()}
+    distrusted = {key: told for (thing, key), told in tables["distrusted"].items() if thing == name}
+    return [KeptRow(record, identity(policy), kept, tables["switches"].get(name), distrusted)]
+
+
+async def transacted(transaction: X, work: Callable[[X], Awaitable[T]]) -> T:
+    """What ``work`` returns, in one transaction."""
+    memory = transaction.memory
+    memory.ask()
+    before = memory.copied()
+    try:
+        return await work(transaction)
+    except BaseException:
+        memory.restore(before)
+        raise
+    finally:
+        memory.locked -= transaction.locks
 
 
 @implementer(IPolicies)
@@ -42,16 +105,7 @@ class MemoryPolicies:
 
     async def transact(self, work: Callable[[IPolicyTransaction], Awaitable[T]]) -> T:
         """See ``IPolicies``."""
-        self.memory.ask()
-        transaction = MemoryPolicyTransaction(self.memory)
-        before = self.memory.copied()
-        try:
-            return await work(transaction)
-        except BaseException:
-            self.memory.restore(before)
-            raise
-        finally:
-            self.memory.locked -= transaction.locks
+        return await transacted(MemoryPolicyTransaction(self.memory), work)
 
 
 @implementer(IPolicyTransaction)
@@ -95,12 +149,7 @@ class MemoryPolicyTransaction:
 
     async def present(self, policy: RoleName, wanted: Rows, deleted: Sequence[str]) -> Present:
         """See ``IPolicyTransaction``."""
-        stored: list[list[tuple[Any, str | None]]] = [
-            [(ResourceRow(key, owner), by) for key, (owner, by) in self.memory.resources.items()],
-            [(MembershipRow(*key, admin), by) for key, (admin, by) in self.memory.memberships.items()],
-            [(PermissionRow(*key), by) for key, by in self.memory.permissions.items()],
-            [(AnnotationRow(*key, value), by) for key, (value, by) in self.memory.annotations.items()],
-        ]
+        stored = self._stored()
         asked = (wanted.resources, wanted.memberships, wanted.permissions, wanted.annotations)
         keys = [{row[:length] for row in rows} for rows, length in zip(asked, (1, 3, 3, 2), strict=True)]
         keys[0] |= {(resource,) for resource in deleted}
@@ -112,6 +161,35 @@ class MemoryPolicyTransaction:
             for rows, wanted_keys, length in zip(stored, keys, (1, 3, 3, 2), strict=True)
         )
         return Present(attrs.evolve(Rows(*own), restrictions=restrictions), Rows(*foreign))
+
+    async def present_named(self, policy: RoleName, keys: RowKeys) -> Present:
+        """See ``IPolicyTransaction``."""
+        asked: tuple[set[tuple[object, ...]], ...] = (
+            {(resource,) for resource in keys.resources},
+            set(keys.memberships),
+            set(keys.permissions),
+            set(keys.annotations),
+        )
+        own, foreign = (
+            Rows(
+                *(
+                    tuple(row for row, by in rows if (by == str(policy)) is is_own and row[:length] in wanted)
+                    for rows, wanted, length in zip(self._stored(), asked, (1, 3, 3, 2), strict=True)
+                )
+            )
+            for is_own in (True, False)
+        )
+        restricted = {role for role in keys.restricted if self.memory.roles.get(role) == str(policy)}
+        restrictions = tuple(RestrictionRow(*key) for key in self.memory.restrictions if key[0] in restricted)
+        return Present(attrs.evolve(own, restrictions=restrictions), foreign)
+
+    def _stored(self) -> list[list[tuple[Any, str | None]]]:
+        return [
+            [(ResourceRow(key, owner), by) for key, (owner, by) in self.memory.resources.items()],
+            [(MembershipRow(*key, admin), by) for key, (admin, by) in self.memory.memberships.items()],
+            [(PermissionRow(*key), by) for key, by in self.memory.permissions.items()],
+            [(AnnotationRow(*key, value), by) for key, (value, by) in self.memory.annotations.items()],
+        ]
 
     async def ownership(self, records: Sequence[str], placed: Sequence[str]) -> Ownership:
         """See ``IPolicyTransaction``."""
@@ -135,9 +213,10 @@ class MemoryPolicyTransaction:
         existing = self.memory.resources.keys() & set(resources)
         return sorted(resource for resource in existing if not self._updatable(str(caller), resource))
 
-    async def apply(self, policy: RoleName, changes: Changes, api_keys: Mapping[str, Sealed]) -> None:
+    async def apply(self, policy: RoleName, changes: Changes, api_keys: Mapping[str, Sealed]) -> int:
         """See ``IPolicyTransaction``."""
         self.memory.write()
+        before = self.memory.copied()
         by = str(policy)
         self.memory.add(changes.create, by, api_keys)
         update, delete = changes.update, changes.delete
@@ -158,6 +237,11 @@ class MemoryPolicyTransaction:
         remove(self.memory.memberships, lambda key, value: key in memberships and value[1] == by)
         self.memory.delete_resources(row.resource for row in delete.resources)
         self.memory.delete_roles(row.resource for row in delete.resources)
+        gone = [name for name in sorted(before["resources"]) if name not in self.memory.resources]
+        rows = [row for name in gone for row in kept_row(before, name)] if self.memory.keeping.keeps else []
+        for kept in rows:
+            self.memory.keep(kept)
+        return self.memory.bound_deleted(policy.account) if rows else 0
 
     async def exceeding(self, limit: RecordLimit, records: Sequence[str], most: int) -> list[tuple[str, int]]:
         """See ``IPolicyTransaction``."""
@@ -249,11 +333,31 @@ class MemoryPolicyTransaction:
         seen = {name: Seen(*memory.resources[name]) for name in resources if name in memory.resources}
         return Surroundings(seen, Rows((), *(tuple(dict.fromkeys(rows)) for rows in sampled)))
 
+    async def leading(self, side: Side, names: Sequence[str], each: int, most: int) -> Rows:
+        """See ``IPolicyTransaction``."""
+        memory, asked = self.memory, set(names)
+        end = {Side.MEMBERS: 0, Side.HELD: 1, Side.GRANTED: 1, Side.GIVEN: 0}[side]
+        rows = Rows(tuple(ResourceRow(name, owner) for name, (owner, _) in memory.resources.items()))
+        if side in {Side.MEMBERS, Side.HELD}:
+            rows = Rows((), tuple(MembershipRow(*key, admin) for key, (admin, _) in memory.memberships.items()))
+        else:
+            rows = attrs.evolve(rows, permissions=tuple(PermissionRow(*key) for key in memory.permissions))
+        found: list[list[Any]] = []
+        for sort, place in ((rows.resources, end), (rows.memberships, end), (rows.permissions, 2 * end)):
+            by_name: dict[str, list[Any]] = {}
+            for row in sort:
+                if (name := str(row[place])) in asked:
+                    by_name.setdefault(name, []).append(row)
+            found.append([row for several in by_name.values() for row in several[:each]][:most])
+        return Rows(*map(tuple, found))
+
     async def visible(self, caller: RoleName, resources: Sequence[str]) -> frozenset[str]:
         """See ``IPolicyTransaction``."""
         access_facts_of_all = {name: self.memory.access_facts(str(caller), name) for name in resources}
         return frozenset(
-            name for name, found in access_facts_of_all.items() if found.exists and (found.owns or found.privileges)
+            name
+            for name, found in access_facts_of_all.items()
+            if found.exists and (found.owns or found.privileges or found.inspects)
         )
 
     def _updatable(self, caller: str, resource: str) -> bool:

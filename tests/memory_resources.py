@@ -10,18 +10,22 @@ import attrs
 from zope.interface import implementer
 
 from svc.model.errors import TooManyRoles
+from svc.model.host_factories import called
 from svc.model.names import ResourceName
 from svc.model.ports import IResources
 from svc.model.query_results import (
+    Caller,
     Expiration,
     OutstandingToken,
     Permission,
     RecordedVersion,
     Resource,
     ResourceAnnotation,
+    ResourcesPage,
     ResourcesQuery,
     Search,
     SecretVersion,
+    texts_of,
 )
 from tests.memory import ExpirationRow, Memory, kind_of
 
@@ -49,6 +53,16 @@ class MemoryResources:
         self.memory.ask()
         return sorted(self._matching(query), key=self._place(query.search))[query.offset : query.offset + query.limit]
 
+    async def first_page(self, caller: Caller, query: ResourcesQuery, text_limit: int = 0) -> ResourcesPage:
+        """See ``IResources``."""
+        self.memory.ask()
+        if not self.memory.access_facts(caller, str(caller.role)).holds:
+            return ResourcesPage(False)
+        ids = await self.visible(query)
+        portions = [portion async for portion in self.described(ids, text_limit)]
+        first = portions[0] if portions and not portions[0][0].continued else ()
+        return ResourcesPage(True, tuple(first), tuple(ids[len(first) :]))
+
     async def count_visible(self, query: ResourcesQuery) -> int:
         """See ``IResources``."""
         self.memory.ask()
@@ -57,7 +71,11 @@ class MemoryResources:
     async def described(self, ids: Sequence[str], text_limit: int = 0) -> AsyncIterator[Sequence[Resource]]:
         """See ``IResources``; a portion has two resources, or ``PART`` permissions or annotations of one."""
         self.memory.ask()
-        found = [self._described(resource, text_limit) for resource in ids if resource in self.memory.resources]
+        found, room = [], text_limit
+        for name in ids:
+            if name in self.memory.resources:
+                found.append(self._described(name, room))
+                room -= texts_of(found[-1:])
         portion: list[Resource] = []
         for resource in found:
             if len(portion) == 2 or len(resource.permissions) + len(resource.annotations) > PART:
@@ -95,10 +113,13 @@ class MemoryResources:
         for resource, (owner, _) in self.memory.resources.items():
             account, kind, _ = resource.split(":", 2)
             if (
-                (owner in held or resource in permitted)
+                (owner in held or resource in permitted or self.memory.inspects(str(query.viewer), resource))
                 and query.account in {None, account}
                 and (not query.kinds or kind in query.kinds)
+                and (query.after is None or resource.encode() > query.after.encode())
                 and (of_owner is None or owner in of_owner)
+                and (query.below is None or resource.split(":", 2)[2].startswith(f"{query.below}/"))
+                and (query.after is None or resource.encode() > query.after.encode())
                 and (query.search is None or self._class(resource, query.search) is not None)
             ):
                 yield resource
@@ -146,8 +167,11 @@ class MemoryResources:
             if kind_of(resource) == "host_factory"
             else []
         )
-        tokens = [token for token in memory.factory_tokens.values() if str(token.factory) == resource]
-        tokens.sort(key=lambda token: token.expires_at)
+        tokens = [
+            OutstandingToken(called(digest), token.expires_at, token.networks)
+            for digest, token in sorted(memory.factory_tokens.items(), key=lambda item: (item[1].expires_at, item[0]))
+            if str(token.factory) == resource
+        ]
         return Resource(
             resource,
             owner,
@@ -156,13 +180,13 @@ class MemoryResources:
             tuple(sorted(permissions, key=lambda permission: (permission.role.encode(), permission.privilege.encode()))),
             tuple(sorted(annotations, key=lambda annotation: annotation.name.encode())),
             tuple(
-                SecretVersion(number, memory.lives[resource, number][1])
+                SecretVersion(number, memory.lives[resource, number][1], memory.lives[resource, number][0])
                 for number in sorted(memory.secrets.get(resource, {}))
             ),
             self._history(resource, text_limit),
             tuple(sorted(layers, key=str.encode)),
             tuple(sorted(cidr for role, cidr in memory.restrictions if role == resource)),
-            tuple(OutstandingToken(token.expires_at, token.networks) for token in tokens[:TOKENS_TOLD]),
+            tuple(tokens[:TOKENS_TOLD]),
             self._expiration(resource),
         )
 

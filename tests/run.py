@@ -14,6 +14,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import attrs
@@ -22,6 +23,9 @@ TESTS = Path(__file__).resolve().parent
 
 #: More processes than this get in each other's way: every one has a PostgreSQL of its own.
 JOBS = str(min(os.cpu_count() or 1, 4))
+
+#: Bytes at the end of a runner's output that have its counts.
+_TAIL = 4096
 
 
 @attrs.frozen
@@ -36,15 +40,27 @@ class Outcome:
 
 def _run(runner: str, command: list[str], passed: str, skipped: str) -> Outcome:
     print(f"== {runner}: {' '.join(command)}", flush=True)
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
-        assert process.stdout is not None
-        tail: list[str] = []
-        for line in process.stdout:
-            print(line, end="", flush=True)
-            tail = [*tail[-9:], line]
-    text = "".join(tail)
-    count = [sum(int(n) for n in re.findall(pattern, text)) for pattern in (passed, skipped)]
+    # A file has an end; a pipe has none for as long as a process that a test has left behind holds it.
+    text = b""
+    with tempfile.NamedTemporaryFile() as output, Path(output.name).open("rb") as reading:
+        process, ended = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT), False
+        while not ended:
+            ended = _ended(process)
+            piece = reading.read()
+            sys.stdout.buffer.write(piece)
+            sys.stdout.flush()
+            text = (text + piece)[-_TAIL:]
+    count = [sum(int(n) for n in re.findall(pattern, text.decode(errors="replace"))) for pattern in (passed, skipped)]
     return Outcome(runner, process.returncode, *count)
+
+
+def _ended(process: subprocess.Popen[bytes]) -> bool:
+    """Return whether a process has ended, after a moment if need be."""
+    try:
+        process.wait(0.2)
+    except subprocess.TimeoutExpired:
+        return False
+    return True
 
 
 def _newest() -> bool:
@@ -70,7 +86,7 @@ def _trial(names: list[str]) -> Outcome:
 
 
 def _pytest(names: list[str]) -> Outcome:
-    options = ["-n", JOBS, "-c", str(TESTS.parent / "pyproject.toml"), "--rootdir", os.curdir, "-rs"]
+    options = ["-n", JOBS, "-c", str(TESTS.parent / "pyproject.toml"), "--rootdir", os.curdir, "-rfEs"]
     return _run("pytest", [sys.executable, "-m", "pytest", *options, *names], r"(\d+) passed", r"(\d+) skipped")
 
 

@@ -21,9 +21,10 @@ FLOORS: tuple[set[str], ...] = (
     {"model", "_version"},
     {"crypto", "net", "policy", "settings", "telemetry", "audit", "health"},
     {"authn.providers", "cluster", "rotation", "storage.driver", "storage.embedded", "workload"},
-    {"authn", "services", "storage.sql"},
-    {"authn.ldap", "storage", "web.http"},
-    {"web.routes", "worker"},
+    {"authn", "client", "services", "storage.sql"},
+    {"agent", "authn.ldap", "storage", "web.http"},
+    {"processes", "web.routes", "worker"},
+    {"web.console", "web.openapi"},
     {"server"},
     {"tap"},
     {"cli"},
@@ -34,45 +35,96 @@ FLOORS: tuple[set[str], ...] = (
 DOORS: dict[str, set[str]] = {
     "authn": {"authn.ldap", "server"},
     "authn.ldap": {"server"},
+    "agent": {"cli"},
+    "client": {"agent", "cli"},
     "authn.providers": {"server"},
-    "cluster": {"web.routes", "server"},
+    "cluster": {"web.routes", "web.console", "server"},
     "net": {"authn.ldap", "authn.providers", "cluster", "rotation", "storage.driver", "workload", "server"},
+    "processes": {"server"},
     "rotation": {"server"},
     "settings": {"server", "tap", "cli"},
     "storage": {"worker", "server", "cli"},
     "storage.driver": {"storage.sql", "storage", "worker", "server", "cli"},
     "storage.embedded": {"storage", "server"},
     "storage.sql": {"storage"},
-    "telemetry": {"server"},
-    "web.http": {"web.routes", "server"},
-    "web.routes": {"server"},
+    "telemetry": {"server", "cli"},
+    "web.console": {"server"},
+    "web.http": {"web.routes", "web.console", "web.openapi", "server"},
+    # A server has it as a noun, and a command prints what it tells.
+    "web.openapi": {"server", "cli"},
+    # The console takes from there what both say alike: the events of the audit, and the parameters of lists. The document
+    # is made of all nouns' declarations.
+    "web.routes": {"web.console", "web.openapi", "server"},
     "worker": {"server"},
-    "workload": {"cli"},
+    "workload": {"agent", "client", "cli"},
 }
 
 #: All that rooms may import which users load into programs and terminals of their own, but for modules that run a server.
 ALONE: dict[str, set[str]] = {
-    "workload": {"model.clocks", "model.names", "model.errors", "model.text", "net.trust", "net.capped"},
-    "cli": {"model.clocks", "model.names", "model.errors", "_version", "workload"},
+    "workload": {
+        *("model.clocks", "model.names", "model.errors", "model.text", "model.versions", "net.trust", "net.capped"),
+        *("model.caller_identity", "model.strict_json"),
+    },
+    "agent": {"client", "model.clocks", "model.text", "workload"},
+    "client": {"model.clocks", "model.versions", "_version", "workload"},
+    "cli": {
+        *("model.access", "model.clocks", "model.names", "model.errors", "model.reason_texts", "model.versions"),
+        *("_version", "agent", "client", "workload"),
+    },
 }
-OPERATORS: set[str] = {"cli.admin", "cli.backup", "cli.quickstart"}
+#: Commands that run or administer a server, and what only they use: modules of the server's distribution.
+OPERATORS: set[str] = {
+    *("cli.admin", "cli.audit_files", "cli.audit_proof", "cli.backup", "cli.doctor", "cli.follower", "cli.migrate"),
+    *("cli.openapi", "cli.platform", "cli.provider", "cli.quickstart", "cli.quickstart_cloud", "cli.quickstart_steps"),
+    *("cli.quickstart_tour", "cli.reactor", "cli.server"),
+}
 
 #: Rooms whose modules import each other only through the modules named here.
 SIBLINGS: dict[str, set[str]] = {
-    "web.routes": {"cursors", "listing", "description", "audit_events", "cluster_page", "health_json"},
-    "authn": {"claims", "jwt_annotations", "cloud_annotations", "cloud_resource_id", "settings", "evaluation", "checks"},
+    "web.routes": {
+        "access",
+        "cursors",
+        "listing",
+        "description",
+        "audit_events",
+        "secret_events",
+        "secret_values",
+        "authenticator_events",
+        "cluster_page",
+        "health_json",
+        "named_role",
+        "access_json",
+        "v2_events",
+        "v2_requests",
+        "issued_tokens",
+    },
+    "authn": {
+        "claims",
+        "jwt_annotations",
+        "cloud_annotations",
+        "cloud_resource_id",
+        "settings",
+        "evaluation",
+        "checks",
+        "fact_checks",
+        "signed_requests",
+        "oidc_settings",
+    },
 }
 
 #: Libraries that belong to the rooms or modules named, and to no other.
 LIBRARIES: dict[str, set[str]] = {
     # The quickstart's provider, in cli, has a key to sign with.
     "argon2": {"crypto.passwords"},
-    "cryptography": {"crypto", "net.trust", "server.endpoints", "cli"},
+    "cryptography": {"crypto", "net.trust", "server.endpoints", "server.certificates", "cli"},
     # Certificates of others are judged in trust; endpoints has those that this server shows.
     "OpenSSL": {"net.trust", "server.endpoints"},
     "service_identity": {"net.trust"},
     "idna": {"net.trust"},
-    "ssl": set(),
+    "ssl": {"client.tls"},
+    "httpx": {"client"},
+    "httpcore": {"client"},
+    "hyperlink": {"workload.address"},
     "jwt": {"crypto", "cli"},
     "psycopg2": {"storage"},
     "txpostgres": {"storage"},
@@ -83,11 +135,26 @@ LIBRARIES: dict[str, set[str]] = {
     "treq": {"net.outgoing", "workload", "cli"},
     # Statuses and JSON belong to those who speak HTTP; besides, there are tokens and policies, and what is kept, in JSON.
     "http": {"web", "workload"},
-    "json": {"web", "workload", "cluster", "crypto", "policy.writing", "storage", "model.strict_json", "cli"},
+    "httptools": {"web.http"},
+    "jinja2": {"agent.templates", "web.console.rendering", "web.openapi.page"},
+    "markupsafe": set(),
+    "json": {
+        "agent.telling",
+        "web",
+        "workload",
+        "cluster",
+        "crypto",
+        "policy.writing",
+        "storage",
+        "model.strict_json",
+        "cli",
+        "server.logformat",
+    },
+    "orjson": {"web.http.json_bytes"},
     # In cli, for the file that says which variables of the environment hold which secrets.
     "yaml": {"policy", "cli"},
     "click": {"cli"},
-    "tomllib": {"settings"},
+    "tomllib": {"agent.configuration", "settings"},
 }
 
 #: Attributes that read the wall clock or the process's surroundings, and the modules that may.
@@ -117,6 +184,8 @@ TLS: dict[str, set[str]] = {
             *("SSLContext", "create_default_context", "wrap_socket", "HTTPSConnection", "urlopen"),
         )
     },
+    # The client for programs without Twisted is as strict; see tests/client/test_tls.py.
+    "SSLContext": {"client.tls"},
     "clientFromString": {"server.endpoints"},
     "EncryptedOnly": {"net.trust", "rotation.postgresql"},
 }
@@ -139,6 +208,7 @@ class Module:
     name: str
     tree: ast.Module
     lines: int
+    path: Path = ROOT
 
     @property
     def room(self) -> str:
@@ -178,13 +248,14 @@ class Module:
 
 
 @functools.cache
-def _modules() -> list[Module]:
+def modules_of() -> list[Module]:
+    """Every module of svc."""
     found = []
     for path in sorted(ROOT.rglob("*.py")):
         parts = path.relative_to(ROOT).with_suffix("").parts
         name = ".".join(part for part in parts if part != "__init__")
         text = path.read_text(encoding="utf-8")
-        found.append(Module(name, ast.parse(text), text.count("\n")))
+        found.append(Module(name, ast.parse(text), text.count("\n"), path))
     return found
 
 
@@ -201,7 +272,7 @@ class ArchitectureTests(SynchronousTestCase):
 
     def setUp(self) -> None:
         """Read the tree."""
-        self.modules = _modules()
+        self.modules = modules_of()
         self.names = {module.name for module in self.modules}
 
     def arrows(self) -> Iterator[tuple[Module, str]]:
@@ -310,9 +381,9 @@ class ArchitectureTests(SynchronousTestCase):
         self.assertEqual(sorted(waiting), [], "move what both need into a module below them")
 
     def test_the_reactor_is_imported_by_roots_alone(self) -> None:
-        """Only ``tap``, ``worker.main`` and ``cli`` import the reactor: what a process begins with."""
+        """Only ``tap``, ``server.process``, ``worker.main`` and ``cli`` import the reactor: what a process begins with."""
         importers = {m.name for m in self.modules if "twisted.internet.reactor" in m.imports}
-        roots = {name for name in importers if name in {"tap", "worker.main"} or name.startswith("cli.")}
+        roots = {name for name in importers if name in {"tap", "server.process", "worker.main"} or name.startswith("cli.")}
         self.assertEqual(importers, roots, "take the reactor as a parameter")
 
     def test_every_reactor_runs_steadily(self) -> None:
@@ -335,8 +406,9 @@ class ArchitectureTests(SynchronousTestCase):
         self.assertEqual([m.name for m in self.modules if "typing.TYPE_CHECKING" in m.imports], [])
 
     def test_packages_hold_a_docstring_alone(self) -> None:
-        """An ``__init__`` is a docstring: nothing is exported a second time."""
-        packages = [ast.parse(path.read_text(encoding="utf-8")) for path in ROOT.rglob("__init__.py")]
+        """An ``__init__`` is a docstring: nothing is exported a second time, but for the names that programs import."""
+        names = (path for path in ROOT.rglob("__init__.py") if path != ROOT / "client" / "__init__.py")
+        packages = [ast.parse(path.read_text(encoding="utf-8")) for path in names]
         self.assertTrue(packages)
         for tree in packages:
             self.assertEqual([type(node).__name__ for node in tree.body], ["Expr"])

@@ -25,8 +25,11 @@ from svc.cli.main import main
 from svc.model.names import RoleName
 from svc.settings.reading import read_settings
 from svc.tap import Options
+from tests.aws import Keys, body, signed
+from tests.signing import token as signed_token
 from tests.test_architecture import FLOORS
-from tests.web.world import ADMIN, WorldCase
+from tests.web.support import NOW
+from tests.web.world import ADMIN, GOOGLE, WorldCase
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -104,8 +107,8 @@ class BlocksTests(SynchronousTestCase):
     """Every block of every page, by its language."""
 
     def test_every_block_is_looked_at(self) -> None:
-        """No block is in a language that no test knows; SQL, and other platforms' files, are tried in ``integration``."""
-        known = ("sh", "console", "yaml", "yml", "json", "toml", "python", "sql")
+        """No block is in a language that no test knows; SQL, Go, and files of platforms are tried in ``integration``."""
+        known = ("sh", "console", "yaml", "yml", "json", "toml", "python", "sql", "go")
         pages = [page.read_text(encoding="utf-8") for page in (ROOT / "docs").rglob("*.md")]
         every = [language for page in pages for language in re.findall(r"(?m)^```(\w+)$", page)]
         self.assertGreater(len(every), 40)
@@ -128,6 +131,8 @@ class BlocksTests(SynchronousTestCase):
                     if name in {"svc", "as_svc", "/opt/svc/bin/svc"} and arguments:
                         found += 1
                         read_command(main, arguments)
+                        if arguments[0] == "server":
+                            Options().parseOptions(arguments[1:])
                     elif name == "twistd" or name.endswith("/twistd"):
                         found += 1
                         options = [word for word in arguments if word != "-n"]
@@ -158,6 +163,8 @@ class BlocksTests(SynchronousTestCase):
                     compile(example.text, example.place, "exec")
                 case "toml":
                     tomllib.loads(example.text)
+                    if example.place.startswith("docs/guides/agent.md"):
+                        continue  # read in tests/agent/test_samples.py
                     folder = Path(self.mktemp())
                     folder.mkdir()
                     file = folder / "svc.toml"
@@ -194,21 +201,15 @@ class ExamplesTests(WorldCase):
         self.assertIn((status, "read", group), self.memory.permissions)
 
     def test_authenticators(self) -> None:
-        """Those of each platform load, and its hosts have annotations for its authenticator."""
-        authenticator, *platforms, _, _ = policies("docs/guides/authenticators.md")
-        for service, policy in zip(("github", "gitlab", "k8s"), platforms, strict=True):
-            self.load(authenticator.replace("github", service))
-            self.load(policy)
-            [host] = [name for name in self.memory.roles if name.startswith(f"acme:host:{service}/")]
-            self.assertIn((f"acme:group:svc/authn-jwt/{service}/apps", host, False), self.memory.memberships)
-            names = [name for resource, name in self.memory.annotations if resource == host]
-            self.assertTrue(names)
-            for name in names:
-                self.assertTrue(name.startswith(f"authn-jwt/{service}/"), name)
+        """The authenticator of the general page loads; those of each platform are in ``test_platform_pages``."""
+        [authenticator] = policies("docs/guides/authenticators.md")
+        self.load(authenticator)
+        group, webservice = "acme:group:svc/authn-jwt/github/apps", "acme:webservice:svc/authn-jwt/github"
+        self.assertIn((webservice, "authenticate", group), self.memory.permissions)
 
     def test_cloud(self) -> None:
         """Those of the cloud load, and its hosts have what is required and one identity."""
-        *_, authenticator, hosts = policies("docs/guides/authenticators.md")
+        authenticator, hosts = policies("docs/guides/azure.md")
         self.load(authenticator)
         self.load(hosts)
         self.assertIn(("acme:group:svc/authn-cloud/prod/apps", "acme:group:azure/apps", False), self.memory.memberships)
@@ -220,6 +221,7 @@ class ExamplesTests(WorldCase):
             check_permitted(found)
             check_exclusive(found)
             self.assertEqual(len(found), 3, host)
+            self.assertTrue(self.memory.api_key_off(full))
 
     def test_host_factories(self) -> None:
         """That of host factories loads, and what the page does with it works."""
@@ -233,6 +235,34 @@ class ExamplesTests(WorldCase):
         self.set_value("web/tls-key", b"key")
         host = RoleName.parse(answer.json()["id"])
         self.assertEqual(self.client.get("/secrets/acme/variable/web%2Ftls-key", role=host).body, b"key")
+
+    def test_google(self) -> None:
+        """That of Google Cloud loads, and admits each of its hosts with a token that says what its annotations say."""
+        [policy] = policies("docs/guides/google.md")
+        self.load(policy)
+        machine = {"compute_engine": {"project_id": "shop-prod", "instance_name": "gateway-1"}}
+        for host, claims in (
+            ("billing", {"sub": "107517467455664443765"}),
+            ("reports", {"sub": "1", "email": "reports@shop-prod.iam.gserviceaccount.com", "email_verified": True}),
+            ("gateway", {"sub": "1", "google": machine}),
+        ):
+            common = {"iss": GOOGLE, "aud": f"svc/acme/host/google/{host}", "iat": NOW, "exp": NOW + 60}
+            for more, status in ((claims, 200), ({"sub": "1"}, 401)):
+                answer = self.client.post("/authn-gcp/acme/authenticate", b"jwt=" + signed_token({**common, **more}))
+                self.assertEqual(answer.status, status, host)
+
+    def test_aws(self) -> None:
+        """That of AWS loads, and admits each of its hosts with a request that its role has signed."""
+        [policy] = policies("docs/guides/aws.md")
+        self.load(policy)
+        self.set_value("svc/authn-iam/prod/server-id", b"svc.example.org")
+        for role in ("billing", "reports"):
+            keys = Keys(arn=f"arn:aws:sts::123456789012:assumed-role/{role}/i-1", secret=role)
+            self.sts.keys = [keys]
+            evidence = body(signed(NOW, keys, x_svc_server_id="svc.example.org/acme"))
+            for host, status in ((role, 200), ("billing" if role == "reports" else "reports", 401)):
+                path = f"/authn-iam/prod/acme/host%2Faws%2F123456789012%2F{host}/authenticate"
+                self.assertEqual(self.client.post(path, evidence).status, status)
 
     def test_accounts(self) -> None:
         """That of accounts loads into the service's own account."""

@@ -7,12 +7,17 @@ from __future__ import annotations
 
 import inspect
 import re
+import string
 from pathlib import Path
 from threading import Thread
 from typing import Any
 
+import httpcore
+import httpx
+import orjson
 import psycopg2
 import yaml
+from httptools import HttpParserError, HttpParserUpgrade, HttpRequestParser
 from klein import Klein
 from ldaptor.protocols import pureldap
 from OpenSSL import SSL
@@ -24,10 +29,8 @@ from twisted.internet.base import ReactorBase
 from twisted.internet.endpoints import serverFromString
 from twisted.internet.protocol import Factory
 from twisted.internet.ssl import CertificateOptions
-from twisted.internet.testing import StringTransport
 from twisted.python.threadpool import ThreadPool
 from twisted.trial.unittest import SynchronousTestCase, TestCase
-from twisted.web.http import HTTPChannel, Request, _ChunkedTransferDecoder
 from txpostgres import txpostgres
 from werkzeug.routing import Map, Rule
 
@@ -36,63 +39,124 @@ ROOT = Path(__file__).resolve().parent.parent
 reactor: Any = installed_reactor
 
 
-class _Channel(HTTPChannel):
-    """A channel whose requests are never answered."""
+class _Message:
+    """What a parser of llhttp's tells."""
 
-    class requestFactory(Request):
-        """A request."""
+    def __init__(self) -> None:
+        self.headers: list[tuple[bytes, bytes]] = []
+        self.body: list[bytes] = []
+        self.told: list[str] = []
+        self.on_body = self.body.append
 
-        def process(self) -> None:
-            """Leave it."""
+    def on_message_begin(self) -> None:
+        """A message begins."""
+        self.told.append("begin")
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """A header is whole."""
+        self.headers.append((name, value))
+
+    def on_headers_complete(self) -> None:
+        """The head is whole."""
+        self.told.append("head")
+
+    def on_message_complete(self) -> None:
+        """The message is whole."""
+        self.told.append("end")
 
 
-def _channel(received: bytes) -> Any:
-    channel = _Channel()
-    channel.makeConnection(StringTransport())
-    channel.dataReceived(received)
-    return channel
+def _parsed(*received: bytes) -> _Message | None:
+    """What llhttp tells of a head and a body; ``None`` when it refuses them."""
+    message = _Message()
+    parser = HttpRequestParser(message)
+    try:
+        for piece in (b"POST / HTTP/1.1\r\n", *received):
+            parser.feed_data(piece)
+    except HttpParserError:
+        return None
+    return message
+
+
+class LlhttpTests(SynchronousTestCase):
+    """llhttp, as httptools brings it."""
+
+    def taken(self, line: bytes) -> set[int]:
+        """The bytes that are taken in place of ``%c`` in a line of a head or of a chunked body."""
+        return {byte for byte in range(256) if _parsed(line.replace(b"%c", bytes([byte]))) is not None}
+
+    def test_names(self) -> None:
+        """A header's name is a token, and its colon follows at once (web/http/head; httptools 0.9)."""
+        token = set(b"!#$%&'*+-.^_`|~" + string.ascii_letters.encode() + string.digits.encode())
+        for line in (b"%cX: y\r\n\r\n", b"X%cX: y\r\n\r\n", b"X%c: y\r\n\r\n"):
+            self.assertEqual(self.taken(line) - set(b":"), token, line)
+
+    def test_values(self) -> None:
+        """A header's value has no control character but tabs, wherever it stands (web/http/head; httptools 0.9)."""
+        text = {*b"\t", *range(32, 127), *range(128, 256)}
+        for line in (b"X:%c\r\n\r\n", b"X: %cy\r\n\r\n", b"X: y%cy\r\n\r\n", b"Connection: close%c\r\n\r\n"):
+            self.assertEqual(self.taken(line), text, line)
+
+    def test_line_ends(self) -> None:
+        """A line ends with CR and LF, and the next one isn't its continuation (web/http/head; httptools 0.9)."""
+        for line in (b"X: y\n", b"X: y\r\r\n", b"X: y\rZ: z\r\n", b"X: y\r\n\n", b"\n", b"X: y\r\n z\r\n", b"X\r\n"):
+            self.assertIsNone(_parsed(line + b"\r\n"), line)
+
+    def test_lengths(self) -> None:
+        """A length is digits, said once, and there is no coding beside it (web/http/framing; httptools 0.9)."""
+        self.assertEqual(self.taken(b"Content-Length: 1%c\r\n\r\n"), set(b"0123456789\t "))
+        self.assertEqual(self.taken(b"Content-Length: %c1\r\n\r\n"), set(b"0123456789\t "))
+        coding = b"Transfer-Encoding: chunked\r\n"
+        for more in (b"Content-Length: 1\r\n", b"Content-Length: 01\r\n", coding):
+            self.assertIsNone(_parsed(b"Content-Length: 1\r\n" + more + b"\r\n"), more)
+        self.assertIsNone(_parsed(coding + b"Content-Length: 1\r\n\r\n"))
+
+    def test_headers_are_told_whole(self) -> None:
+        """A header is told once, without the blanks before its value (web/http/head; httptools 0.9)."""
+        head = b"X:\t y z \r\nX:\r\n\r\n"
+        for pieces in ((head,), tuple(bytes([byte]) for byte in head)):
+            message = _parsed(*pieces)
+            assert message is not None
+            self.assertEqual(message.headers, [(b"X", b"y z "), (b"X", b"")])
+
+    def test_upgrade(self) -> None:
+        """A request for another protocol is told whole, then an exception is raised (web/http/head; httptools 0.9)."""
+        message = _Message()
+        head = b"GET / HTTP/1.1\r\nConnection: upgrade\r\nUpgrade: h2c\r\nContent-Length: 1\r\n\r\n"
+        self.assertRaises(HttpParserUpgrade, HttpRequestParser(message).feed_data, head)
+        self.assertEqual((len(message.headers), message.told[:2]), (3, ["begin", "head"]))
+
+    def test_chunks(self) -> None:
+        """Chunks have sizes of digits alone, and lines that end with CR and LF (web/http/framing; httptools 0.9)."""
+        head = b"Transfer-Encoding: chunked\r\n\r\n"
+        self.assertEqual(self.taken(head + b"1%c"), set(b"0123456789abcdefABCDEF;\r"))
+        for place in (b"1\r%cx", b"1\r\nx\r%c", b"1;a\r%c", b"0\r%c", b"0\r\nA: b\r%c", b"0\r\n\r%c"):
+            self.assertEqual(self.taken(head + place), {10}, place)
+        self.assertEqual(self.taken(head + b"1\r\nx%c"), {13})
+
+    def test_end_of_chunks(self) -> None:
+        """What follows a body is told as the beginning of another message (web/http/framing; httptools 0.9)."""
+        message = _parsed(b"Transfer-Encoding: chunked\r\n\r\n1\r\nx\r\n0\r\n\r\n")
+        assert message is not None
+        self.assertEqual((message.body, message.told), ([b"x"], ["begin", "head", "end"]))
+        more = _parsed(b"Transfer-Encoding: chunked\r\n\r\n0\r\n\r\nG")
+        assert more is not None
+        self.assertEqual(more.told, ["begin", "head", "end", "begin"])
+
+    def test_callback_that_raises(self) -> None:
+        """A callback that raises stops the parser, with an exception like its own (web/http/framing; httptools 0.9)."""
+
+        class Stubborn:
+            """Takes no message."""
+
+            def on_message_begin(self) -> None:
+                """Refuse."""
+                raise KeyError
+
+        self.assertRaises(HttpParserError, HttpRequestParser(Stubborn()).feed_data, b"G")
 
 
 class TwistedTests(SynchronousTestCase):
     """Twisted."""
-
-    def test_channel_state(self) -> None:
-        """A channel tells what it is at by private attributes (web/http/connection; Twisted 26.10)."""
-        channel = _channel(b"PUT / HTT")
-        state = (channel._buffer, channel._handlingRequest, channel._waitingForTransport, channel._dataBuffer)
-        self.assertEqual(state, (b"PUT / HTT", False, False, []))
-        channel.dataReceived(b"P/1.1\r\nContent-Length: 1\r\n\r\n")
-        self.assertEqual((channel._command, channel._path, channel._version), (b"PUT", b"/", b"HTTP/1.1"))
-        channel.dataReceived(b"a")
-        self.assertTrue(channel._handlingRequest)
-
-    def test_channel_keeps_what_follows(self) -> None:
-        """What follows a request that is being handled is kept in a list (web/http/connection; Twisted 26.10)."""
-        self.assertEqual(_channel(b"GET / HTTP/1.1\r\n\r\nGET /b")._dataBuffer, [b"GET /b"])
-
-    def test_channel_stalls(self) -> None:
-        """A channel whose transport is full waits; its reading is paused apart (web/http/connection; Twisted 26.10)."""
-        channel = _channel(b"")
-        channel.pauseProducing()
-        self.assertTrue(channel._waitingForTransport)
-        channel._networkProducer.pauseProducing()
-        self.assertEqual(channel.transport.producerState, "paused")
-
-    def test_channel_refuses(self) -> None:
-        """Whatever the parser can't read ends in one private method (web/http/connection; Twisted 26.10)."""
-        refused = []
-        channel: Any = _Channel()
-        channel._respondToBadRequestAndDisconnect = lambda: refused.append(True)
-        channel.makeConnection(StringTransport())
-        channel.dataReceived(b"nonsense\r\n")
-        self.assertEqual(refused, [True])
-
-    def test_chunked_body(self) -> None:
-        """The decoder of a chunked body is private, and limits trailers (web/http/connection; Twisted 26.10)."""
-        channel = _channel(b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n")
-        self.assertIsInstance(channel._transferDecoder, _ChunkedTransferDecoder)
-        self.assertIsInstance(channel._transferDecoder._maxTrailerHeadersSize, int)
-        self.assertIsNone(channel.length)
 
     def test_exit_signal(self) -> None:
         """A reactor remembers the signal that stopped it (cli/running; Twisted 26.10)."""
@@ -193,6 +257,12 @@ class OtherLibrariesTests(SynchronousTestCase):
         """A connection gives the chain that was verified as certificates of cryptography's (net/trust; pyOpenSSL 26.4)."""
         self.assertIn("as_cryptography", inspect.signature(SSL.Connection.get_verified_chain).parameters)
 
+    def test_orjson_bytes(self) -> None:
+        """It refuses what it can't write, and leaves DEL and what is beyond ASCII (web/http/json_bytes; orjson 3.13)."""
+        self.assertEqual(orjson.dumps("\x7fé/\x1f"), b'"\x7f\xc3\xa9/\\u001f"')
+        for refused in ("\ud800", 2**64, -(2**63) - 1, {1: 2}, {1}, b""):
+            self.assertRaises(TypeError, orjson.dumps, refused)
+
     def test_yaml_in_c(self) -> None:
         """PyYAML's wheels have the loader in C, which tells events, and none at the end (policy/document; PyYAML 6.0)."""
         next_event = yaml.CSafeLoader(b"a").get_event
@@ -201,14 +271,36 @@ class OtherLibrariesTests(SynchronousTestCase):
         self.assertEqual(kinds, expected)
 
 
+class HttpxTests(SynchronousTestCase):
+    """What ``svc.client.blocking`` leans on."""
+
+    def test_pool(self) -> None:
+        """A transport sends by what it has as its pool, which is all that it has (httpx 0.28.1)."""
+        transport = httpx.HTTPTransport()
+        self.assertEqual(list(vars(transport)), ["_pool"])
+        self.assertIsInstance(transport._pool, httpcore.ConnectionPool)
+        sent: list[httpcore.Request] = []
+
+        class Pool(httpcore.ConnectionPool):
+            def handle_request(self, request: httpcore.Request) -> httpcore.Response:
+                sent.append(request)
+                return httpcore.Response(204)
+
+        transport._pool = Pool()
+        self.assertEqual(transport.handle_request(httpx.Request("GET", "https://svc.example/a")).status_code, 204)
+        self.assertEqual([request.url.target for request in sent], [b"/a"])
+
+
 class ConstraintsTests(SynchronousTestCase):
     """``constraints.txt`` beside ``setup.py``."""
 
     def test_caps_and_pins(self) -> None:
-        """Each package that svc or its tests require has one version, within the bounds of ``setup.py``."""
+        """Each package that svc or its tests require has one version, within the bounds of both ``setup.py``."""
         pins = dict(re.findall(r"(?m)^([A-Za-z0-9._-]+)==(\S+)", (ROOT / "constraints.txt").read_text(encoding="utf-8")))
         pinned = {canonicalize_name(name): version for name, version in pins.items()}
-        written = re.findall(r'(?m)^ +"([A-Za-z].* >= .*)",', (ROOT / "setup.py").read_text(encoding="utf-8"))
+        files = (ROOT / "setup.py", ROOT / "etc" / "client" / "setup.py")
+        text = "".join(path.read_text(encoding="utf-8") for path in files)
+        written = re.findall(r'(?m)^ +"([A-Za-z].* >= .*)",', text)
         required = [Requirement(text) for text in written]
         self.assertGreater(len(required), 20)
         for each in required:

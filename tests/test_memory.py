@@ -6,24 +6,31 @@ from svc.model.errors import StoreReadOnly, StoreUnavailable
 from svc.model.names import RoleName
 from svc.model.query_results import MembersQuery, Sealed
 from tests.contracts import (
+    access,
     accounts,
     authenticators,
     base,
     callers,
     credentials,
+    deleted,
     effective,
+    endings,
     events,
     expirations,
     factories,
     impact,
+    inspection,
+    last_logins,
     lists,
     loads,
     policies,
+    policy_edits,
     publickeys,
     record_limits,
     resources,
     roles,
     secrets,
+    sessions,
     state,
 )
 from tests.contracts.base import ADMIN, ROOT, Draft, Stores, described, load, scenario
@@ -37,12 +44,17 @@ from tests.memory import (
     MemorySecrets,
     MemoryState,
 )
+from tests.memory_access import MemoryAccess
+from tests.memory_deleted import MemoryDeleted
 from tests.memory_effective import MemoryEffectivePolicies
+from tests.memory_endings import MemoryEndings, MemoryLastLogins
 from tests.memory_events import MemoryEvents
 from tests.memory_expirations import MemoryExpirations
 from tests.memory_factories import MemoryHostFactories, MemoryPublicKeys
 from tests.memory_policies import MemoryPolicies
+from tests.memory_policy_edits import MemoryPolicyEdits
 from tests.memory_resources import MemoryResources
+from tests.memory_sessions import MemorySessions
 
 
 def stores_of(memory: Memory) -> Stores:
@@ -62,6 +74,12 @@ def stores_of(memory: Memory) -> Stores:
         MemoryPublicKeys(memory),
         MemoryEvents(memory),
         MemoryExpirations(memory),
+        MemoryDeleted(memory),
+        MemorySessions(memory),
+        MemoryAccess(memory),
+        MemoryEndings(memory),
+        MemoryLastLogins(memory),
+        MemoryPolicyEdits(memory),
     )
 
 
@@ -70,7 +88,7 @@ class InMemory(base.Contract):
 
     def setUp(self) -> None:
         """Make the memory."""
-        self.memory = Memory()
+        self.memory = Memory(keeping=self.keeping)
 
     async def stores(self) -> Stores:
         """An empty store."""
@@ -80,6 +98,10 @@ class InMemory(base.Contract):
         """Leave a role without a resource."""
         self.memory.roles[str(name)] = None
         self.memory.credentials[str(name)] = Sealed(b"old")
+
+
+class MemoryAccessTests(access.AccessContract, InMemory):
+    """``MemoryAccess``."""
 
 
 class MemoryAccountsTests(accounts.AccountsContract, InMemory):
@@ -98,8 +120,44 @@ class MemoryCallersTests(callers.CallersContract, InMemory):
     """All fakes that are given a caller."""
 
 
+class MemoryEndingsTests(endings.EndingsContract, InMemory):
+    """``MemoryEndings``."""
+
+    async def end_key(self, role_id: str, at: float) -> None:
+        """Have an API key end at a moment."""
+        self.memory.key_expirations[role_id] = at
+
+
+class MemoryPolicyEditsTests(policy_edits.PolicyEditsContract, InMemory):
+    """``MemoryPolicyEdits``."""
+
+
+class MemoryLastLoginsTests(last_logins.LastLoginsContract, InMemory):
+    """``MemoryLastLogins``."""
+
+
 class MemoryCredentialsTests(credentials.CredentialsContract, InMemory):
     """``MemoryCredentials``."""
+
+
+class MemoryDeletedTests(deleted.DeletedContract, InMemory):
+    """``MemoryDeleted``, and the service on it."""
+
+    async def pass_time(self, seconds: float) -> None:
+        """Move the clock."""
+        self.memory.now += seconds
+
+    async def grow_older(self, seconds: float) -> None:
+        """Move the clock."""
+        self.memory.now += seconds
+
+
+class MemoryLittleDeletedTests(deleted.LittleDeletedContract, InMemory):
+    """The same with little room."""
+
+
+class MemoryNothingDeletedTests(deleted.NothingDeletedContract, InMemory):
+    """The same when nothing is kept."""
 
 
 class MemoryEventsTests(events.EventsContract, InMemory):
@@ -108,6 +166,10 @@ class MemoryEventsTests(events.EventsContract, InMemory):
 
 class MemoryExpirationsTests(expirations.ExpirationsContract, InMemory):
     """``MemoryExpirations``."""
+
+
+class MemoryInspectionTests(inspection.InspectionContract, InMemory):
+    """What auditors see."""
 
 
 class MemoryHostFactoriesTests(factories.HostFactoriesContract, InMemory):
@@ -148,6 +210,10 @@ class MemoryRolesTests(roles.RolesContract, InMemory):
 
 class MemorySecretsTests(secrets.SecretsContract, InMemory):
     """``MemorySecrets``."""
+
+
+class MemorySessionsTests(sessions.SessionsContract, InMemory):
+    """``MemorySessions``."""
 
 
 class MemoryStateTests(state.StateContract, InMemory):

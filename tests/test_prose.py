@@ -43,7 +43,7 @@ def pages() -> Iterator[Path]:
         path = ROOT / place
         files = [path] if path.is_file() else sorted(path.rglob("*"))
         # A migration that was applied is never changed: not its comments either.
-        readable = (file for file in files if file.is_file() and file.suffix not in _BINARY)
+        readable = (file for file in files if file.is_file() and file.suffix not in _BINARY and file.name != "LICENSE")
         yield from (file for file in readable if file != Path(__file__).resolve())
 
 

@@ -25,6 +25,8 @@ from svc.server.startup import Launch
 from svc.settings.config import OPTIONS, Settings
 from svc.settings.reading import read_settings
 from svc.tap import Options, build, makeService
+from tests.certificates import LEAF_KEY, chain, pem
+from tests.server.test_endpoints import key_pem
 
 
 class OptionsTests(SynchronousTestCase):
@@ -126,6 +128,18 @@ class MakeServiceTests(SynchronousTestCase):
         self.assertTrue(IService.providedBy(service))
         self.assertFalse(os.path.exists(options["data-dir"]))
 
+    def test_passwords_of_keys(self) -> None:
+        """Several processes can't ask for the password of a key: the start is refused (CFG-39)."""
+        folder = Path(self.mktemp()).absolute()
+        folder.mkdir()
+        (folder / "cert.pem").write_text(pem(*chain("the host's name").certificates))
+        (folder / "key.pem").write_text(key_pem(LEAF_KEY))
+        endpoint = f"ssl:0:privateKey={folder}/key.pem:certKey={folder}/cert.pem"
+        makeService(self.options("--processes=2", f"--listen={endpoint}"))
+        (folder / "key.pem").write_text(f"# ENCRYPTED\n{key_pem(LEAF_KEY)}")
+        makeService(self.options(f"--listen={endpoint}"))
+        self.assertIn("whose key has a password", self.refused("--processes=2", f"--listen={endpoint}"))
+
     def test_more_connections_than_files(self) -> None:
         """A server that may not open files for as many connections as it is to take doesn't start (CFG-11)."""
         soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -168,7 +182,7 @@ class MakeServiceTests(SynchronousTestCase):
             (["--listen", "ssl:0:privateKey=/nonexistent"], "No such file"),
             (["--audit-syslog", "nonsense:5"], "--audit-syslog has an endpoint that can't be used, 'nonsense:5'"),
             (["--metrics-listen", "nonsense:5"], "--metrics-listen has an endpoint that can't be used, 'nonsense:5'"),
-            (["--authenticators", "authn-iam/x"], "authn-iam/x"),
+            (["--authenticators", "authn-x/y"], "authn-x/y"),
             (["--database-url", "dbname=svc"], "SERVICE_DATA_KEY must hold the data key"),
             (["--database-url", "dbname=svc"], "svc data-key generate"),
         ):
@@ -191,7 +205,7 @@ class BuildTests(SynchronousTestCase):
 
     def test_data_key(self) -> None:
         """A text that isn't a data key is refused before anything starts, and isn't repeated."""
-        for key in ("c2VjcmV0", new_data_key()[:-1], f" {new_data_key()}"):
+        for key in ("c2VjcmV0", new_data_key()[:-1], f"{new_data_key()} c2VjcmV0"):
             refusal = self.assertRaises(ConfigurationInvalid, self.build, {"SERVICE_DATA_KEY": key})
             self.assertEqual(refusal.key, "SERVICE_DATA_KEY")
             self.assertNotIn(key.strip(), refusal.message)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from itertools import islice
+from itertools import takewhile
 
 from zope.interface import Attribute, Interface
 
@@ -12,13 +12,16 @@ from zope.interface import Attribute, Interface
 class Backlog:
     """Records in order, each with its number, that a sink has been given and has not taken.
 
-    ``changed`` is called when the sink reports on them. ``trouble`` says why it takes nothing at present, if that is so.
+    ``changed`` is called when the sink reports on them, and ``written`` before that with those that it has taken, as it
+    wrote them. ``trouble`` says why it takes nothing at present, if that is so.
     """
 
-    def __init__(self, changed: Callable[[], None]) -> None:
+    def __init__(
+        self, changed: Callable[[], None], written: Callable[[Sequence[tuple[int, bytes]]], object] = lambda _: None
+    ) -> None:
         self.trouble: str | None = None
         self.size = 0
-        self._changed = changed
+        self._changed, self._written = changed, written
         self._records: deque[tuple[int, bytes]] = deque()
         self._last = 0
 
@@ -49,12 +52,18 @@ class Backlog:
         """Return the oldest records, as far as :func:`first` goes."""
         return first((record for _, record in self._records), size)
 
-    def taken(self, count: int) -> None:
-        """Note that the sink has taken so many of the oldest."""
-        self.size -= sum([len(record) for _, record in islice(self._records, count)])
-        for _ in range(count):
-            self._records.popleft()
+    def after(self, number: int) -> list[tuple[int, bytes]]:
+        """Return those that are numbered after this."""
+        return [*takewhile(lambda record: record[0] > number, reversed(self._records))][::-1]
+
+    def taken(self, count: int, lines: Sequence[bytes] | None = None) -> None:
+        """Note that the sink has taken so many of the oldest; ``lines`` are these as it wrote them, if not as they were."""
+        gone = [self._records.popleft() for _ in range(count)]
+        self.size -= sum([len(record) for _, record in gone])
         self.trouble = None
+        if lines is not None:
+            gone = [(number, line) for (number, _), line in zip(gone, lines, strict=True)]
+        self._written(gone)
         self._changed()
 
     def failed(self, why: str) -> None:
@@ -90,10 +99,11 @@ class ISink(Interface):
         :raises StartRefused: the destination is missing, and will be.
         """
 
-    def take(records: Sequence[bytes]) -> int:
-        """Take what can be taken at once, calling nobody back, and return how many; called when the backlog is empty.
+    def take(records: Sequence[bytes]) -> Sequence[bytes]:
+        """Take what can be taken at once, calling nobody back, and return it as it was written; called when the backlog is
+        empty.
 
-        It fails with 0: the rest is given to the backlog, and reported there.
+        It fails with nothing: the rest is given to the backlog, and reported there.
         """
 
     def wake() -> None:

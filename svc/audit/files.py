@@ -11,6 +11,10 @@ Note [Seen without a record]. An idle server is to know that its next record wil
 checks that the open file is still the one at its place (otherwise what is there is opened, as by SIGHUP), that the disk is
 writable and has room for the longest record; that the pipe has a reader, and room. Otherwise a record finds the answer.
 
+Note [Several processes]. Where several processes write to one place, each write is done in a turn (``shared_turn``): room
+is looked for, a torn line ended, numbers of the chain taken and a line written while nobody else does. A turn that another
+has is waited for like room. When a file is opened again, all processes do so before they write: so lines are in order.
+
 A record that was taken has been handed to the operating system, in order and whole. It outlives the process, but not the
 machine's power: no ``fsync`` follows, which would cost more than all the rest of a request.
 """
@@ -32,12 +36,17 @@ from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from zope.interface import implementer
 
 from svc.audit.backlog import Backlog, ISink, first
+from svc.audit.chain import Chain
 from svc.audit.record import RECORD_LIMIT
+from svc.audit.shared_turn import SharedTurn
 from svc.model.errors import StartRefused
 
 #: How many bytes are written in one turn of the reactor, and how many times when the server stops: all of a backlog.
 PIECE: Final = 1024 * 1024
 PIECES: Final = 16
+
+#: So many records are written in one turn, whatever they are.
+_FEW: Final = PIECE // RECORD_LIMIT
 
 #: How long to wait before a write is tried again, in seconds: of a file that failed, and of a pipe that is full.
 RETRY: Final = 1.0
@@ -54,6 +63,11 @@ class _Lines:
     def __init__(self, descriptor: int) -> None:
         self.descriptor = descriptor
         self._begun = 0
+
+    @property
+    def whole(self) -> bool:
+        """Whether the last line that was written is whole."""
+        return self._begun == 0
 
     def write(self, records: list[bytes]) -> int:
         """Write as many of the records as can be written now, the first as far as that goes; how many are whole.
@@ -78,20 +92,19 @@ class _Lines:
 class _Sink:
     """The common part of the sinks of this module."""
 
-    def __init__(self, clock: IReactorTime, name: str) -> None:
-        self.name, self._clock = name, clock
+    def __init__(self, clock: IReactorTime, name: str, turn: SharedTurn | None, chain: Chain | None) -> None:
+        self.name, self._clock, self._turn, self._chain = name, clock, turn, chain
         self._lines: _Lines | None = None
         self._backlog: Backlog | None = None
         self._again: IDelayedCall | None = None
 
-    def take(self, records: Sequence[bytes]) -> int:
+    def take(self, records: Sequence[bytes]) -> Sequence[bytes]:
         if self._lines is None or self._again is not None:
-            return 0
+            return ()
         try:
-            fitting = self._fitting(self._lines, first(records, PIECE))
-            return self._lines.write(fitting) if fitting else 0
+            return self._put(list(records) if len(records) <= _FEW else first(records, PIECE))
         except OSError:
-            return 0
+            return ()
 
     def wake(self) -> None:
         if self._again is None:
@@ -103,27 +116,71 @@ class _Sink:
             if self._backlog:
                 self._write()
         self._wait_no_more()
+        if self._chain is not None:
+            self._chain.close()
 
     def _write(self) -> None:
         self._again = None
         backlog = self._backlog
         assert backlog is not None
         try:
-            lines = self._opened()
+            if not self._renewed():
+                self._later(SOON)
+                return
             if not backlog:
+                self._opened()
                 if backlog.trouble is not None:
                     backlog.recovered()
                 return
-            records = self._fitting(lines, backlog.head(PIECE))
-            count = lines.write(records) if records else 0
+            written = self._put(backlog.head(PIECE))
         except OSError as error:
             self._later(RETRY)
             backlog.failed(error.strerror or str(error))
             return
+        count = len(written)
         if count < len(backlog):
-            self._later(0 if records else SOON)
+            self._later(0 if count else SOON)
         if count:
-            backlog.taken(count)
+            backlog.taken(count, written)
+
+    def _put(self, records: list[bytes]) -> list[bytes]:
+        """Write as many of the records as can be written now, and return those that are whole (Note [Several processes]).
+
+        :raises OSError: nothing could be written.
+        """
+        turn = self._turn
+        if turn is None:
+            return self._append(self._opened(), records)
+        if not turn.take():
+            return []
+        whole = False
+        try:
+            lines = self._opened()
+            self._mend(turn, lines)
+            turn.mark()
+            whole = True
+            return self._append(lines, records)
+        finally:
+            if self._lines is None or self._lines.whole:
+                turn.give(whole=whole)
+
+    def _append(self, lines: _Lines, records: list[bytes]) -> list[bytes]:
+        chain = self._chain
+        fitting = self._fitting(lines, records if chain is None else chain.stamped(records))
+        if not fitting:
+            return []
+        count = lines.write(fitting)
+        if chain is not None:
+            chain.advance(count)
+        return fitting[:count]
+
+    def _mend(self, turn: SharedTurn, lines: _Lines) -> None:
+        """End the line that a process has torn by its death, if one has, and find the end of the chain."""
+        if turn.marked and lines.whole:
+            _end_line(lines.descriptor)
+            if self._chain is not None:
+                self._chain.recover(lines.descriptor)
+            turn.unmark()
 
     def _wait_no_more(self) -> None:
         if self._again is not None:
@@ -133,8 +190,13 @@ class _Sink:
     def _later(self, seconds: float) -> None:
         self._again = self._clock.callLater(seconds, self._write)
 
+    def _renewed(self) -> bool:
+        """Return whether what had to be opened again is closed; otherwise it isn't our turn."""
+        return True
+
     def _opened(self) -> _Lines:
-        raise NotImplementedError
+        assert self._lines is not None
+        return self._lines
 
     def _fitting(self, lines: _Lines, records: list[bytes]) -> list[bytes]:  # noqa: ARG002 - a file takes all
         """Return the first of the records, as far as they can be written now without waiting."""
@@ -145,9 +207,12 @@ class _Sink:
 class FileSink(_Sink):
     """Appends to a file, which it makes unless it is there; only its owner may read it."""
 
-    def __init__(self, clock: IReactorTime, path: Path) -> None:
-        super().__init__(clock, str(path))
+    def __init__(self, clock: IReactorTime, path: Path, turn: SharedTurn | None = None, chain: Chain | None = None) -> None:
+        super().__init__(clock, str(path), turn, chain)
         self._path = path
+        #: Whether it has to be opened again; and how often that had been done when this process opened it.
+        self._moved = False
+        self._openings = 0
 
     async def open(self, backlog: Backlog) -> None:
         """See ``ISink``."""
@@ -168,9 +233,27 @@ class FileSink(_Sink):
 
     def reopen(self) -> None:
         """See ``ISink``. A line of which the old file has a part is written to the new one as a whole."""
-        self._let_go()
+        self._moved = True
         self._wait_no_more()
         self._write()
+
+    def _renewed(self) -> bool:
+        """Close the file that has to be opened again, and have the other processes do so (Note [Several processes])."""
+        turn = self._turn
+        if not self._moved:
+            return True
+        if turn is not None:
+            if not turn.take():
+                return False
+            try:
+                if turn.marked:
+                    self._mend(turn, self._opened())
+                turn.count_opening()
+            finally:
+                turn.give(whole=not turn.marked)
+        self._moved = False
+        self._let_go()
+        return True
 
     async def close(self) -> None:
         """See ``ISink``."""
@@ -180,15 +263,22 @@ class FileSink(_Sink):
     def _let_go(self) -> None:
         if self._lines is not None:
             os.close(self._lines.descriptor)
+            if self._turn is not None and not self._lines.whole:
+                self._turn.give(whole=False)
             self._lines = None
 
     def _opened(self) -> _Lines:
         """Return the file, which may have to be opened again first; a torn line at its end is ended then."""
+        if self._turn is not None and self._turn.openings != self._openings and (self._lines is None or self._lines.whole):
+            self._let_go()
+            self._openings = self._turn.openings
         if self._lines is None:
             flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NONBLOCK
             descriptor = os.open(self._path, flags, 0o600)
             try:
-                _end_line(descriptor)
+                # Where others write, the end may be a line that one of them is about to end.
+                if self._turn is None:
+                    _end_line(descriptor)
             except OSError:
                 os.close(descriptor)
                 raise
@@ -200,8 +290,10 @@ class FileSink(_Sink):
 class StandardOutputSink(_Sink):
     """Writes to a descriptor that others write whole lines to as well: the standard output of the process."""
 
-    def __init__(self, clock: IReactorTime, descriptor: int) -> None:
-        super().__init__(clock, "standard output")
+    def __init__(
+        self, clock: IReactorTime, descriptor: int, turn: SharedTurn | None = None, chain: Chain | None = None
+    ) -> None:
+        super().__init__(clock, "standard output", turn, chain)
         self._descriptor = descriptor
         self._poll: select.poll | None = None
         self._half: int | None = None
@@ -219,6 +311,7 @@ class StandardOutputSink(_Sink):
         elif not stat.S_ISREG(mode):
             self._poll = select.poll()
             self._poll.register(self._descriptor, select.POLLOUT)
+        self._lines = _Lines(self._descriptor)
 
     def ready(self) -> bool:
         """See ``ISink``, and Note [Seen without a record]."""
@@ -236,11 +329,6 @@ class StandardOutputSink(_Sink):
 
     def reopen(self) -> None:
         """See ``ISink``: there is nothing to be opened."""
-
-    def _opened(self) -> _Lines:
-        if self._lines is None:
-            self._lines = _Lines(self._descriptor)
-        return self._lines
 
     def _fitting(self, lines: _Lines, records: list[bytes]) -> list[bytes]:
         """Note [A pipe that nobody reads]."""
@@ -267,10 +355,15 @@ def _has_room(descriptor: int) -> bool:
 
 
 def _end_line(descriptor: int) -> None:
-    """Note [Whole lines]."""
+    """Note [Whole lines]. The standard output may be a file that can't be read: there an empty line does no harm."""
     status = os.fstat(descriptor)
-    if stat.S_ISREG(status.st_mode) and status.st_size and os.pread(descriptor, 1, status.st_size - 1) != b"\n":
-        os.write(descriptor, b"\n")
+    if stat.S_ISREG(status.st_mode) and status.st_size:
+        try:
+            last = os.pread(descriptor, 1, status.st_size - 1)
+        except OSError:
+            last = b""
+        if last != b"\n":
+            os.write(descriptor, b"\n")
 
 
 def _capacity(descriptor: int) -> int:

@@ -12,6 +12,10 @@ many. A sink that takes no record within ``PATIENCE`` counts as one that fails.
 Note [Checks]. Health checks the journal each round. Where a sink doubts that it would take one more record, one is given to
 it, and that decides. Otherwise a check is recorded when it finds what the one before did not, and once in ``RECORDED``
 seconds: so a quiet server's audit is quiet, and yet it is known that it could have spoken.
+
+Note [The first sink]. Records are numbered and digested by the first sink when it writes them (``chain``), and go on to the
+others as it wrote them, so that all have the same. While it takes nothing and requests go on without it, the others get
+records as they are, without a digest: better unproven than lost.
 """
 
 from __future__ import annotations
@@ -24,6 +28,7 @@ import attrs
 from twisted.application.service import Service
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
+from twisted.internet.task import deferLater
 from twisted.logger import Logger
 from zope.interface import implementer
 
@@ -37,6 +42,9 @@ from svc.model.names import RoleName
 #: How many records a sink may be behind, and of how many bytes together, before it counts as full.
 MOST: Final = 10_000
 MOST_BYTES: Final = 8 * 1024 * 1024
+
+#: How many records are written at once.
+TURN: Final = 500
 
 #: Seconds that a sink may take over a record before requests stop waiting for it; between two messages in the log about lost
 #: records; and between two records of checks that find all well.
@@ -69,7 +77,7 @@ class _WaitingRecord:
 
 @implementer(IJournal)
 class Journal(Service):
-    """Provides ``IJournal`` by writing records to sinks.
+    """Provides ``IJournal`` by writing records to sinks, of which there is one at least (Note [The first sink]).
 
     :param refuses: whether requests are refused while a sink takes nothing (Note [When a sink fails]).
     :param count_lost: is called with the number of records that were lost just now.
@@ -89,8 +97,12 @@ class Journal(Service):
     ) -> None:
         self._server, self._clock, self._records = server, clock, Records(server, wall)
         self._refuses, self._count_lost = refuses, count_lost
-        self._lines = [_Line(sink, Backlog(self._changed)) for sink in sinks]
+        self._others = [_Line(sink, Backlog(self._changed)) for sink in sinks[1:]]
+        self._first = _Line(sinks[0], Backlog(self._changed, self._written))
+        self._lines = [self._first, *self._others]
         self._last = 0
+        #: The number up to which records have gone on from the first sink to the others.
+        self._passed = 0
         #: What the last check that was recorded found, and when that was.
         self._well: bool | None = None
         self._noted = 0.0
@@ -152,9 +164,13 @@ class Journal(Service):
 
     async def take(self, origin: AuditContext, events: Sequence[Event], outcome: Outcome) -> None:
         """See ``IJournal``."""
-        self.admit()
-        if events:
-            await self._taken(self._records.written(origin, events, outcome))
+        for start in range(0, len(events), TURN):
+            if start:  # others get their turn
+                await deferLater(self._clock, 0)
+            self.admit()
+            await self._taken(self._records.written(origin, events[start : start + TURN], outcome))
+        if not events:
+            self.admit()
 
     async def check(self) -> None:
         """Return when the sinks have taken the last record, and would take one more (Note [Checks]).
@@ -198,8 +214,9 @@ class Journal(Service):
         if not self.running:
             raise AuditUnavailable("the server stops")
         last = self._hand_over(records)
-        if self._safe < last:
-            self._wake()
+        if last is None:
+            return
+        self._wake()
         if self._safe >= last:
             return
         if any(line.backlog.trouble is not None for line in self._lines):
@@ -211,25 +228,64 @@ class Journal(Service):
         for line in self._lines:
             line.sink.wake()
 
-    def _hand_over(self, records: Sequence[bytes]) -> int:
-        """Give the next records to the sinks, or to the backlogs of these; return the number of the last."""
-        self._last = last = self._last + len(records)
-        lost = 0
-        for line in self._lines:
-            backlog, taken = line.backlog, 0
+    def _hand_over(self, records: Sequence[bytes]) -> int | None:
+        """Give the next records to the sinks, or to the backlogs of these.
+
+        Return the number of the last, ``None`` where every sink has taken all of them.
+        """
+        count, backlog = len(records), self._first.backlog
+        self._last = last = self._last + count
+        taken = self._first.sink.take(records) if backlog.is_idle else ()
+        whole = len(taken) == count
+        if taken and self._others:
+            whole = self._pass_on([*enumerate(taken, last - count + 1)]) and whole
+        if len(taken) == count:
+            backlog.pass_over(last)
+            return None if whole else last
+        rest = [*enumerate(records[len(taken) :], last - count + len(taken) + 1)]
+        if _is_full(backlog):
+            backlog.pass_over(last)
+            self._pass_on([*backlog.after(self._passed), *rest])
+            self._lose(count)
+        else:
+            backlog.add(rest)
+            self._pass_by()
+        return last
+
+    def _pass_by(self) -> None:
+        """Pass on what the first sink doesn't take, where requests go on without it."""
+        if self._others and not self._refuses and self._first.backlog.trouble is not None:
+            self._pass_on(self._first.backlog.after(self._passed))
+
+    def _written(self, records: Sequence[tuple[int, bytes]]) -> None:
+        """Pass on what the first sink has taken from its backlog."""
+        if self._others:
+            self._pass_on(records)
+            for line in self._others:
+                line.sink.wake()
+
+    def _pass_on(self, records: Sequence[tuple[int, bytes]]) -> bool:
+        """Give records to the other sinks that these don't have, and return whether they took all at once."""
+        records = [each for each in records if each[0] > self._passed]
+        if not records:
+            return True
+        self._passed = last = records[-1][0]
+        whole, lost = True, 0
+        for line in self._others:
+            backlog = line.backlog
+            taken = line.sink.take([record for _, record in records]) if backlog.is_idle else ()
+            if len(taken) == len(records):
+                backlog.pass_over(last)
+                continue
+            whole = False
             if _is_full(backlog):
                 backlog.pass_over(last)
                 lost = len(records)
-                continue
-            if backlog.is_idle:
-                taken = line.sink.take(records)
-                if taken == len(records):
-                    backlog.pass_over(last)
-                    continue
-            backlog.add([*enumerate(records[taken:], last - len(records) + taken + 1)])
+            else:
+                backlog.add(records[len(taken) :])
         if lost:
             self._lose(lost)
-        return last
+        return whole
 
     @property
     def _safe(self) -> int:
@@ -246,6 +302,7 @@ class Journal(Service):
 
     def _changed(self) -> None:
         """Release the requests whose records are taken, and all while a sink takes none."""
+        self._pass_by()
         safe = self._safe if self._waiting else 0
         while self._waiting and self._waiting[0].number <= safe:
             self._waiting.popleft().taken.callback(None)

@@ -10,44 +10,40 @@ is one line, and a parser of the RFC reads back exactly what was written.
 
 from __future__ import annotations
 
-import functools
 import re
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Final
 
 from svc.model.clocks import WallClock
-from svc.model.events import OUTCOME_UNKNOWN, WARNING, AuditContext, Event, Outcome, Server, Subject
+from svc.model.events import OUTCOME_UNKNOWN, WARNING, AuditContext, Event, Outcome, Server
 from svc.model.text import printable
 
 #: Bytes of a parameter's value, and of a message, before they are escaped; what is longer is cut, and ends with "…".
 VALUE_LIMIT: Final = 1200
 MESSAGE_LIMIT: Final = 2400
 
-#: Bytes of a record, whose values are cut to ``SHORT`` where it would have more, and of its header up to the request's id.
+#: Bytes of a record, whose values are cut to ``SHORT`` where it would have more, and of its header up to the request's id
+#: with the element of the chain.
 RECORD_LIMIT: Final = 16 * 1024
 SHORT: Final = 240
-HEADER_LIMIT: Final = 512
+HEADER_LIMIT: Final = 768
 
-#: The number under which the ids of structured data are registered, and the actor where the role of a login doesn't exist
-#: (AUD-11).
+#: Characters up to which a record is within its limit, whatever they are: one takes four bytes at most.
+_USUAL: Final = (RECORD_LIMIT - HEADER_LIMIT) // 4
+
+#: The number under which the ids of structured data are registered (AUD-11).
 ENTERPRISE: Final = "43868"
-NOT_FOUND: Final = "not-found"
 
-#: Values that need no escape, as most; characters that need one; those that no header has (RFC 5424, 6: PRINTUSASCII).
+#: Values that need no escape, as most; characters that need one; fields of the header, and characters that none has
+#: (RFC 5424, 6: PRINTUSASCII).
 _PLAIN: Final = re.compile(r"[ !#-\[^-~]*")
 _ESCAPED: Final = re.compile(r'["\\\]]')
+_FIELD: Final = re.compile(r"[!-~]+")
 _NO_FIELD: Final = re.compile(r"[^!-~]")
-
-#: How many records are remembered without their headers, and the longest of these in bytes: callers repeat themselves.
-_REMEMBERED: Final = 1024
-_USUAL: Final = 1024
 
 #: The beginning of a message that has more than ASCII (RFC 5424, 6.4).
 _BOM: Final = "\ufeff"
-
-#: An event, its user, the client's address, and the reason of a failure: what a record is remembered by.
-_Key = tuple[Event, str | None, str, str | None]
 
 
 def visible(text: str, limit: int) -> str:
@@ -66,7 +62,7 @@ def quoted(text: str, limit: int = VALUE_LIMIT) -> str:
 
 def field(text: str, limit: int) -> str:
     """Return a field of the header: printable ASCII without blanks, and ``-`` where there is none."""
-    if text.isalnum() and text.isascii() and len(text) <= limit:
+    if len(text) <= limit and _FIELD.fullmatch(text):
         return text
     return _NO_FIELD.sub("?", text)[:limit] or "-"
 
@@ -81,45 +77,35 @@ def message_of(origin: AuditContext, event: Event, outcome: Outcome) -> str:
     return f"{user} failed to {event.does}: {outcome.reason}"
 
 
-def _element(name: str, parameters: Subject, limit: int) -> str:
-    values = "".join([f' {key}="{quoted(value, limit)}"' for key, value in parameters])
-    return f"[{name}@{ENTERPRISE}{values}]"
-
-
-@functools.lru_cache(_REMEMBERED)
-def _surroundings(
-    user: str | None,
-    authenticator: str | None,
-    service: str | None,
-    client_ip: str,
-    operation: str,
-    reason: str | None,
-    policy: tuple[str, int] | None,
-    limit: int,
-) -> str:
-    """Return an event's structured data but for its subject (AUD-11), which many events have in common."""
-    auth = (("user", user), ("authenticator", authenticator), ("service", service))
-    action = (("result", Outcome(reason).word), ("operation", operation))
-    elements: list[tuple[str, Subject]] = [
-        ("auth", tuple([(name, value) for name, value in auth if value is not None]) or (("user", "-"),)),
-        ("client", (("ip", client_ip),)),
-        ("action", action if reason is None else (*action, ("reason", reason))),
-    ]
-    if policy is not None:
-        elements.append(("policy", (("id", policy[0]), ("version", str(policy[1])))))
-    return "".join([_element(*each, limit) for each in elements])
-
-
-def _told(origin: AuditContext, event: Event, outcome: Outcome, limit: int) -> bytes:
-    """Return a record from the kind of its message to its end, with values of at most so many bytes."""
-    user = event.user or origin.user
-    around = user, event.authenticator, event.service, origin.client_ip, event.operation, outcome.reason, event.policy
-    message = message_of(origin, event, outcome)
-    if len(message) > MESSAGE_LIMIT or not _PLAIN.fullmatch(message):
-        message = visible(message, MESSAGE_LIMIT)
-    mark = "" if message.isascii() else _BOM
-    subject = _element("subject", event.subject, limit) if event.subject else ""
-    return f"{field(event.msgid, 32)} {subject}{_surroundings(*around, limit)} {mark}{message}".encode()
+def _told(origin: AuditContext, event: Event, outcome: Outcome, limit: int) -> str:
+    """Return a record from the kind of its message to its end (AUD-11), with values of at most so many bytes."""
+    msgid, operation, subject, _, _, user, authenticator, service, policy, _, _, _ = event
+    message, client_ip, reason = message_of(origin, event, outcome), origin.client_ip, outcome.reason
+    user = user or origin.user
+    values = "".join([value for _, value in subject])
+    texts = f"{message}{authenticator}{service}{client_ip}{operation}{reason}{values}{'' if policy is None else policy[0]}"
+    # Most have nothing to quote, which is found sooner of all together.
+    if len(texts) > limit or not _PLAIN.fullmatch(texts):
+        user, authenticator, service, reason = (
+            None if text is None else quoted(text, limit) for text in (user, authenticator, service, reason)
+        )
+        operation, client_ip, message = quoted(operation, limit), quoted(client_ip, limit), visible(message, MESSAGE_LIMIT)
+        subject = tuple([(name, quoted(value, limit)) for name, value in subject])
+        policy = None if policy is None else (quoted(policy[0], limit), policy[1])
+        message = message if message.isascii() else _BOM + message
+    about = "".join([f' {name}="{value}"' for name, value in subject])
+    about = f"[subject@{ENTERPRISE}{about}]" if about else ""
+    who = "" if user is None else f' user="{user}"'
+    if authenticator is not None:
+        who += f' authenticator="{authenticator}"'
+    if service is not None:
+        who += f' service="{service}"'
+    who = who or ' user="-"'
+    done = f'result="{outcome.word}" operation="{operation}"' + ("" if reason is None else f' reason="{reason}"')
+    done += ' stale="true"' if outcome.stale else ""
+    loaded = "" if policy is None else f'[policy@{ENTERPRISE} id="{policy[0]}" version="{policy[1]}"]'
+    data = f'[auth@{ENTERPRISE}{who}][client@{ENTERPRISE} ip="{client_ip}"][action@{ENTERPRISE} {done}]{loaded}'
+    return f"{field(msgid, 32)} {about}{data} {message}"
 
 
 class Records:
@@ -130,8 +116,6 @@ class Records:
         self._wall = wall
         self._second = -1
         self._date = ""
-        #: The priority of a record, and what follows its header.
-        self._remembered: dict[_Key, tuple[bytes, bytes]] = {}
 
     def written(self, origin: AuditContext, events: Sequence[Event], outcome: Outcome) -> list[bytes]:
         """Return the lines of events, without their ends."""
@@ -141,23 +125,13 @@ class Records:
             self._second = second
             self._date = datetime.fromtimestamp(second, UTC).strftime("%Y-%m-%dT%H:%M:%S")
         milliseconds = int((now - second) * 1000)
-        header = f"{self._date}.{milliseconds:03}{self._server}{field(origin.request_id, 128)} ".encode()
-        lines = []
+        header = f">1 {self._date}.{milliseconds:03}{self._server}{field(origin.request_id, 128)} "
+        lines: list[bytes] = []
         for event in events:
-            key = event, origin.user, origin.client_ip, outcome.reason
-            priority, told = self._remembered.get(key) or self._remember(key, origin, outcome)
-            lines.append(priority + header + told)
+            its = outcome if event.reason is None or outcome.reason is not None else Outcome(event.reason, outcome.stale)
+            told = _told(origin, event, its, VALUE_LIMIT)
+            if len(told) > _USUAL and len(told.encode()) > RECORD_LIMIT - HEADER_LIMIT:
+                told = _told(origin, event, its, SHORT)
+            severity = event.severity if its.reason is None else WARNING
+            lines.append(f"<{event.facility * 8 + severity}{header}{told}".encode())
         return lines
-
-    def _remember(self, key: _Key, origin: AuditContext, outcome: Outcome) -> tuple[bytes, bytes]:
-        event = key[0]
-        severity = event.severity if outcome.reason is None else WARNING
-        told = _told(origin, event, outcome, VALUE_LIMIT)
-        if len(told) > RECORD_LIMIT - HEADER_LIMIT:
-            told = _told(origin, event, outcome, SHORT)
-        parts = b"<%d>1 " % (event.facility * 8 + severity), told
-        if len(told) <= _USUAL:
-            if len(self._remembered) >= _REMEMBERED:
-                self._remembered.clear()
-            self._remembered[key] = parts
-        return parts

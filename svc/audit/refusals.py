@@ -8,7 +8,16 @@ import attrs
 from twisted.logger import Logger
 from zope.interface import implementer
 
-from svc.model.authentication import Admitted, IAuthenticator, ILogin, LoginRequest, Refused
+from svc.model.authentication import (
+    Admitted,
+    Explanation,
+    ExplanationRequest,
+    IAuthenticator,
+    IKeyExplainer,
+    ILogin,
+    LoginRequest,
+    Refused,
+)
 from svc.model.events import EventBatch
 from svc.model.expiration import IExpirationEvents
 from svc.model.host_factories import ExpiredToken
@@ -46,6 +55,22 @@ class LoggedLogin:
         """See ``ILogin``."""
         decision = await self._inner.api_key(request)
         if isinstance(decision, Refused):
+            _log_refusal(self._name, request, decision)
+        return decision
+
+
+@implementer(IKeyExplainer)
+@attrs.frozen
+class LoggedExplainer:
+    """Logs each refusal of ``inner`` of something that was tried. ``name`` is that of the authenticator."""
+
+    _inner: IKeyExplainer
+    _name: str
+
+    async def explain(self, request: ExplanationRequest) -> Explanation | Refused:
+        """See ``IKeyExplainer``."""
+        decision = await self._inner.explain(request)
+        if request.tried and isinstance(decision, Refused):
             _log_refusal(self._name, request, decision)
         return decision
 

@@ -116,9 +116,9 @@ class SyslogSink:
         except (DeferredTimeout, CancelledError):
             self._fail("there is no connection")
 
-    def take(self, records: Sequence[bytes]) -> int:  # noqa: ARG002 - it is the seam's
+    def take(self, records: Sequence[bytes]) -> Sequence[bytes]:  # noqa: ARG002 - it is the seam's
         """See ``ISink``. A connection takes its time over all."""
-        return 0
+        return ()
 
     def wake(self) -> None:
         """See ``ISink``."""

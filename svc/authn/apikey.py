@@ -2,31 +2,138 @@
 
 Note [Alike]. A client can't tell an unknown role from a wrong key: the answers are alike, and so is the work (FAIL-18).
 Each request asks the store one question, opens one sealed key, a decoy where the role has none, and compares it. At a
-login, evidence that isn't the key and can be a user's password is also compared with one hash: the user's, or a decoy.
+login, evidence that isn't the key and can be a user's password is also compared with one hash: the user's, or a decoy. To
+have it explained is the same work, done by the same code.
 """
 
 from __future__ import annotations
 
-from twisted.logger import Logger
+from typing import Final
+
+import attrs
 from zope.interface import implementer
 
+from svc.authn.fact_checks import FactCheck, Objection, objection_of, steps_of
 from svc.crypto.passwords import Passwords, can_be_password
-from svc.crypto.vault import DECOY, Vault, api_key_name, password_name
-from svc.model.authentication import Admitted, IAuthenticator, ILogin, LoginRequest, Refused
-from svc.model.clocks import WallClock
-from svc.model.credentials import Credential, ICredentials, new_api_key, same_key
+from svc.crypto.vault import Decoy, Vault, api_key_name, password_name
+from svc.model.authentication import (
+    Admitted,
+    ExplainedRefusal,
+    Explanation,
+    ExplanationRequest,
+    IAuthenticator,
+    IKeyExplainer,
+    ILogin,
+    LoginRequest,
+    Refused,
+)
+from svc.model.clocks import WallClock, iso_seconds
+from svc.model.credentials import API_KEY_ANNOTATION, Credential, ICredentials, new_api_key, same_key
 from svc.model.errors import InvalidName, PasswordsBusy, WrongDataKey
 from svc.model.names import RoleName
 from svc.model.query_results import Sealed, is_within
 from svc.model.reasons import Reason
 from svc.model.text import shown
 
-_log = Logger()
 
-_Problem = tuple[Reason, str]
+@attrs.frozen
+class _KeyFacts:
+    """The findings about a login of ``role``.
+
+    ``readable``: what is stored opens under the data key. ``is_key`` and ``is_password``: what the evidence is found to be.
+    """
+
+    role: RoleName
+    credential: Credential
+    readable: bool
+    is_key: bool
+    now: float
+    address: str
+    is_password: bool = False
 
 
-@implementer(IAuthenticator, ILogin)
+def _evidence_problem(facts: _KeyFacts) -> Objection | None:
+    if facts.is_key or facts.is_password:
+        return None
+    return Reason.CREDENTIALS_WRONG, "the evidence is not the role's API key, nor, at a login, its password"
+
+
+def _expiry_problem(facts: _KeyFacts) -> Objection | None:
+    return (Reason.CREDENTIALS_EXPIRED, "the role's API key has expired") if _is_expired(facts) else None
+
+
+def _is_expired(facts: _KeyFacts) -> bool:
+    return facts.credential.is_expired(facts.now)
+
+
+def _origin_problem(facts: _KeyFacts) -> Objection | None:
+    """Return why the role may not authenticate from this address; ``None`` when it may (TOK-20)."""
+    networks = facts.credential.restrictions
+    if not networks or is_within(facts.address, networks):
+        return None
+    among = ", ".join(map(str, networks[:10]))
+    return Reason.ORIGIN_REFUSED, f"the request comes from {shown(facts.address)}; the role is restricted to {among}"
+
+
+def _tell_expiry(facts: _KeyFacts) -> str:
+    ends = facts.credential.expires_at
+    return "it does not expire" if ends is None else f"it expires at {iso_seconds(ends)}"
+
+
+def _tell_origin(facts: _KeyFacts) -> str:
+    if not facts.credential.restrictions:
+        return "the role is not restricted to networks"
+    return f"{shown(facts.address)} is in a network that the role is restricted to"
+
+
+#: What is told of a role that has no API key by policy (TOK-52).
+API_KEY_OFF: Final = f"the role's annotation {API_KEY_ANNOTATION} is false: it has no API key, and logs in otherwise"
+
+#: The checks in the order in which failures count (TOK-6).
+_ACCOUNT: Final = FactCheck[_KeyFacts](
+    "account",
+    lambda f: None if f.credential.account_exists else (Reason.ACCOUNT_UNKNOWN, "the account does not exist"),
+    lambda f: f"the account {shown(f.role.account)} exists",
+)
+_ROLE: Final = FactCheck[_KeyFacts](
+    "role",
+    lambda f: None if f.credential.role_exists else (Reason.ROLE_UNKNOWN, "the role does not exist"),
+    lambda f: f"there is the role {shown(str(f.role))}",
+)
+_ALLOWED: Final = FactCheck[_KeyFacts](
+    "annotation",
+    lambda f: (Reason.API_KEY_OFF, API_KEY_OFF) if f.credential.api_key_off else None,
+    lambda _: f"no annotation {API_KEY_ANNOTATION} says that the role has no API key",
+)
+_STORED: Final = FactCheck[_KeyFacts](
+    "api-key",
+    lambda f: (Reason.CREDENTIALS_MISSING, "the role has no API key") if f.credential.api_key is None else None,
+    lambda _: "the role has an API key",
+)
+_READABLE: Final = FactCheck[_KeyFacts](
+    "data-key",
+    lambda f: None if f.readable else (Reason.CREDENTIALS_UNREADABLE, "what is stored doesn't open under the data key"),
+    lambda _: "what is stored opens under the data key",
+)
+_EVIDENCE: Final = FactCheck[_KeyFacts](
+    "credentials",
+    _evidence_problem,
+    lambda f: f"the evidence is the {'user' if f.is_password else 'role'}'s {'password' if f.is_password else 'API key'}",
+    of_evidence=True,
+)
+_EXPIRY: Final = FactCheck[_KeyFacts]("expiry", _expiry_problem, _tell_expiry)
+_ORIGIN: Final = FactCheck[_KeyFacts]("origin", _origin_problem, _tell_origin)
+_SIGNING_KEY: Final = FactCheck[_KeyFacts](
+    "signing-key",
+    lambda f: (Reason.SIGNING_KEY_UNUSABLE, "the account has no signing key") if f.credential.signing_key is None else None,
+    lambda _: "the account has a key to sign access tokens with",
+)
+_PROOF: Final = (_ACCOUNT, _ROLE, _ALLOWED, _READABLE, _STORED, _EVIDENCE)
+_LOGIN: Final = (*_PROOF, _EXPIRY)
+_ALL: Final = (*_LOGIN, _ORIGIN, _SIGNING_KEY)
+
+
+@implementer(IAuthenticator, ILogin, IKeyExplainer)
 class ApiKeyAuthenticator:
     """Admits a user or host whose API key is the evidence, byte for byte (TOK-2 and TOK-4)."""
 
@@ -35,23 +142,53 @@ class ApiKeyAuthenticator:
         self._vault = vault
         self._passwords = passwords
         self._wall = wall
-        self._decoy = vault.seal(DECOY, new_api_key().encode("ascii"))
+        self._decoy = Decoy(vault, new_api_key().encode("ascii"))
 
     async def authenticate(self, request: LoginRequest) -> Admitted | Refused:
         """Decide on one request. The client's address is checked last (TOK-6)."""
-        found = await self._found(request)
-        if isinstance(found, Refused):
-            return found
-        role, credential = found
-        problem = self._problem(role, credential, request.evidence) or _misplaced(credential, request.client_ip)
-        if problem is not None:
-            return Refused(*problem, str(role))
-        if credential.signing_key is None:
-            return Refused.of(Reason.SIGNING_KEY_UNUSABLE, "the account has no signing key", str(role))
-        return Admitted(role, credential.signing_key, credential.creation)
+        facts = await self._found(request, request.client_ip)
+        if isinstance(facts, Refused):
+            return facts
+        credential = facts.credential
+        objection = objection_of(_ALL, facts)
+        if objection is not None:
+            return Refused.of(*objection, str(facts.role), known=credential.role_exists)
+        assert credential.signing_key is not None
+        return Admitted(facts.role, credential.signing_key, credential.creation, credential.epoch, credential.edition)
 
     async def api_key(self, request: LoginRequest) -> bytes | Refused:
         """Return the role's API key when that, or the role's password, is the evidence; from any address.
+
+        :raises PasswordsBusy: too many passwords wait to be compared.
+        """
+        facts = await self._tried(request, request.client_ip)
+        if isinstance(facts, Refused):
+            return facts
+        # An expired key is told for a password: authentication with it is refused.
+        objection = objection_of(_PROOF if facts.is_password else _LOGIN, facts)
+        if objection is not None:
+            return Refused(*objection, str(facts.role), known=facts.credential.role_exists)
+        if facts.is_key:
+            return request.evidence
+        assert facts.credential.api_key is not None
+        return self._vault.open(api_key_name(facts.role), facts.credential.api_key)
+
+    async def explain(self, request: ExplanationRequest) -> Explanation | Refused:
+        """Decide as a login by key or password, and what follows it, are decided, and explain it (REF-12).
+
+        :raises PasswordsBusy: too many passwords wait to be compared.
+        """
+        facts = await (self._tried if request.tried else self._found)(request, request.address)
+        if isinstance(facts, Refused):
+            return facts
+        steps, role = steps_of(_ALL, facts, tried=request.tried), str(facts.role)
+        objection = objection_of(_ALL, facts, tried=request.tried)
+        if objection is None:
+            return Explanation(steps, role, True if request.tried else None)
+        return ExplainedRefusal(*objection, role, known=facts.credential.role_exists, steps=steps)
+
+    async def _tried(self, request: LoginRequest, address: str) -> _KeyFacts | Refused:
+        """Return the findings about evidence that may be a password, too.
 
         :raises PasswordsBusy: too many passwords wait to be compared.
         """
@@ -60,48 +197,29 @@ class ApiKeyAuthenticator:
         if may_be_password:
             # Before the store is asked: a storm of passwords is to cost others little.
             await self._passwords.room()
-        found = await self._found(request)
-        if isinstance(found, Refused):
-            return found
-        role, credential = found
-        problem = self._problem(role, credential, request.evidence)
-        if problem is None:
-            return request.evidence
-        if may_be_password and role.kind == "user":
-            try:
-                if await self._proves(role, credential.password, request.evidence) and credential.api_key is not None:
-                    return self._vault.open(api_key_name(role), credential.api_key)
-            except WrongDataKey:
-                problem = Reason.CREDENTIALS_UNREADABLE, "what is stored doesn't open under the data key"
-        return Refused(*problem, str(role))
+        facts = await self._found(request, address)
+        if isinstance(facts, Refused) or facts.is_key or not may_be_password or facts.role.kind != "user":
+            return facts
+        try:
+            proven = await self._proves(facts.role, facts.credential.password, request.evidence)
+        except WrongDataKey:
+            return attrs.evolve(facts, readable=False)
+        return attrs.evolve(facts, is_password=proven)
 
-    async def _found(self, request: LoginRequest) -> tuple[RoleName, Credential] | Refused:
-        """Return the role that would be proven, with its credential."""
+    async def _found(self, request: LoginRequest, address: str) -> _KeyFacts | Refused:
+        """Return the findings about the role that would be proven, and evidence that may be its key (Note [Alike])."""
         try:
             role = RoleName.from_login(request.account, request.login or "")
         except InvalidName as refusal:
             return Refused(Reason.REQUEST_MALFORMED, str(refusal))
-        return role, await self._credentials.credential(role)
-
-    def _problem(self, role: RoleName, credential: Credential, evidence: bytes) -> _Problem | None:
-        """Return why the evidence is not the role's API key; ``None`` when it is (Note [Alike])."""
+        credential = await self._credentials.credential(role)
+        stored, readable = credential.api_key, True
         try:
-            stored = credential.api_key
-            key = self._vault.open(DECOY, self._decoy) if stored is None else self._vault.open(api_key_name(role), stored)
+            key = self._decoy.open() if stored is None else self._vault.open(api_key_name(role), stored)
         except WrongDataKey:
-            return Reason.CREDENTIALS_UNREADABLE, "the stored API key doesn't open under the data key"
-        matches = same_key(key, evidence)
-        if not credential.account_exists:
-            return Reason.ACCOUNT_UNKNOWN, "the account does not exist"
-        if not credential.role_exists:
-            return Reason.ROLE_UNKNOWN, "the role does not exist"
-        if credential.api_key is None:
-            return Reason.CREDENTIALS_MISSING, "the role has no API key"
-        if not matches:
-            return Reason.CREDENTIALS_WRONG, "the evidence is not the role's API key, nor, at a login, its password"
-        if credential.is_expired(self._wall.seconds()):
-            return Reason.CREDENTIALS_EXPIRED, "the role's API key has expired"
-        return None
+            key, readable = b"", False
+        is_key = same_key(key, request.evidence) and stored is not None and readable
+        return _KeyFacts(role, credential, readable, is_key, self._wall.seconds(), address)
 
     async def _proves(self, role: RoleName, sealed: Sealed | None, evidence: bytes) -> bool:
         """Return whether the evidence is the role's password, of which ``sealed`` has the hash."""
@@ -119,12 +237,3 @@ class ApiKeyAuthenticator:
         except PasswordsBusy:
             return
         self._credentials.renew_password(role, renewed, sealed)
-
-
-def _misplaced(credential: Credential, client_ip: str) -> _Problem | None:
-    """Return why the role may not authenticate from this address; ``None`` when it may (TOK-20)."""
-    networks = credential.restrictions
-    if not networks or is_within(client_ip, networks):
-        return None
-    among = ", ".join(map(str, networks[:10]))
-    return Reason.ORIGIN_REFUSED, f"the request comes from {shown(client_ip)}; the role is restricted to {among}"

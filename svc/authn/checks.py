@@ -15,7 +15,6 @@ from svc.crypto.signatures import key_for, verify
 from svc.model.authentication import ANNOTATIONS_BYTES, ANNOTATIONS_LIMIT, KeySource, Problem, moment
 from svc.model.dialect import Dialect
 from svc.model.errors import KeysUnavailable
-from svc.model.key_sets import KeySet
 from svc.model.query_results import is_within
 from svc.model.reasons import Reason
 from svc.model.signed_claims import EvidenceRefused
@@ -54,11 +53,11 @@ def _check_enabled(evaluation: Evaluation) -> None:
 
 
 def _check_account(evaluation: Evaluation) -> None:
-    account = shown(evaluation.request.account)
-    if not evaluation.candidate.account_exists:
-        raise EvidenceRefused(Reason.ACCOUNT_UNKNOWN, f"there is no account {account}")
-    if evaluation.candidate.signing_key is None:
-        raise EvidenceRefused(Reason.SIGNING_KEY_UNUSABLE, f"the account {account} has no signing key", moment())
+    account, candidate = evaluation.request.account, evaluation.candidate
+    if not candidate.account_exists:
+        raise EvidenceRefused(Reason.ACCOUNT_UNKNOWN, f"there is no account {shown(account)}")
+    if candidate.signing_key is None:
+        raise EvidenceRefused(Reason.SIGNING_KEY_UNUSABLE, f"the account {shown(account)} has no signing key", moment())
 
 
 def _check_webservice(evaluation: Evaluation) -> None:
@@ -99,6 +98,7 @@ async def _check_keys(evaluation: Evaluation) -> None:
             keys = await evaluation.context.keys.current(keys, evaluation.cached.settings.refreshes, evaluation.request)
         except KeysUnavailable as error:
             raise EvidenceRefused(Reason.KEYS_UNAVAILABLE, error.why, error.retry_after) from None
+    assert keys is not None
     evaluation.keys = keys
 
 
@@ -115,7 +115,7 @@ async def _check_signature(evaluation: Evaluation) -> None:
     try:
         evaluation.claims = verify(evaluation.keys, evaluation.token, distrusted)
     except EvidenceRefused as refusal:
-        if isinstance(source, KeySet) or refusal.reason not in NEWER_KEYS_MAY_MEND:
+        if not isinstance(source, KeySource) or refusal.reason not in NEWER_KEYS_MAY_MEND:
             raise
         try:
             newer = await evaluation.context.keys.newer(source, evaluation.keys, evaluation.request)
@@ -191,6 +191,14 @@ ENABLED: Final = Check(
     lambda e: f"{shown(e.service)} is {'listed in the configuration' if e.listed else 'switched on'}",
 )
 ACCOUNT: Final = Check("account", _check_account, lambda e: f"the account {shown(e.request.account)} exists", stored=True)
+WEBSERVICE: Final = Check(
+    "webservice", _check_webservice, lambda e: f"a policy defines the webservice {_webservice(e)}", stored=True
+)
+CONFIGURATION: Final = Check(
+    "configuration",
+    _check_configuration,
+    lambda e: f"the variables that are declared fit together: {', '.join(sorted(e.cached.settings.values)) or 'none'}",
+)
 ISSUER: Final = Check(
     "issuer",
     lambda e: check_issuer(e.claims, e.configuration.issuer, mandatory=e.context.issuer_mandatory),
@@ -210,12 +218,8 @@ BEFORE_ISSUER: Final = (
     ENABLED,
     ACCOUNT,
     Check("token", _check_token, _tell_token),
-    Check("webservice", _check_webservice, lambda e: f"a policy defines the webservice {_webservice(e)}", stored=True),
-    Check(
-        "configuration",
-        _check_configuration,
-        lambda e: f"the variables {', '.join(sorted(e.cached.settings.values))} fit together",
-    ),
+    WEBSERVICE,
+    CONFIGURATION,
     Check("keys", _check_keys, _tell_keys),
     Check("signature", _check_signature, _tell_signature),
     Check("expiry", lambda e: check_expiry(e.claims, e.now, e.context.clock_skew), lambda e: _tell_time(e, "exp")),

@@ -15,12 +15,29 @@ import attrs
 
 from svc.authn.cloud_resource_id import ResourceId
 from svc.authn.settings import Configuration, Misconfiguration, Values
-from svc.model.authentication import AuthenticatorSettings, IProviderKeys, LoginCandidate, LoginRequest, Step
+from svc.model.authentication import (
+    AuthenticatorSettings,
+    IProviderKeys,
+    LoginCandidate,
+    LoginRequest,
+    Problem,
+    Step,
+)
+from svc.model.aws import SignedRequest
+from svc.model.caller_identity import CallerIdentity
 from svc.model.clocks import WallClock
-from svc.model.dialect import Dialect
+from svc.model.dialect import SINGLE_TYPES, Dialect
 from svc.model.key_sets import KeySet
 from svc.model.names import RoleName
+from svc.model.reasons import Reason, RefusalKind
 from svc.model.signed_claims import EvidenceRefused, SignedClaims, Unverified
+
+#: The kinds of refusals that are told apart from evidence that proves nothing, unless a kind says otherwise.
+TOLD_APART: Final[Mapping[Reason, RefusalKind]] = {
+    Reason.REQUEST_MALFORMED: RefusalKind.MALFORMED,
+    Reason.TOKEN_MISSING: RefusalKind.MALFORMED,
+    Reason.TOKEN_TOO_LARGE: RefusalKind.TOO_LARGE,
+}
 
 #: Recent tokens by whose ``iat`` the provider's clock is known.
 _RECENT: Final = 100
@@ -52,7 +69,8 @@ class Evaluation:
     """One request on its way through the checks, with their findings; each check uses those of earlier ones.
 
     ``service`` is the authenticator's name, such as ``authn-jwt/ci``; ``listed``: whether the configuration names it.
-    ``failed`` is the check whose ``refusal`` counts. ``annotations`` are those that ``Kind.own`` returned.
+    ``failed`` is the check whose ``refusal`` counts. ``annotations`` are those that ``Kind.own`` returned. ``lifetime`` is
+    that of the access token, in seconds, ``None`` for the usual one.
     """
 
     context: Context
@@ -63,11 +81,14 @@ class Evaluation:
     failed: Check | None = None
     refusal: EvidenceRefused | None = None
     role: RoleName | None = None
+    lifetime: int | None = None
     token: Unverified = attrs.field(init=False, repr=False)
     configuration: Configuration = attrs.field(init=False)
     keys: KeySet = attrs.field(init=False)
     claims: SignedClaims = attrs.field(init=False, repr=False)
     resource_id: ResourceId = attrs.field(init=False)
+    signed_request: SignedRequest = attrs.field(init=False, repr=False)
+    caller: CallerIdentity = attrs.field(init=False)
     now: float = attrs.field(init=False)
     candidate: LoginCandidate = attrs.field(init=False)
     annotations: Mapping[str, str] = attrs.field(init=False)
@@ -129,7 +150,10 @@ class Kind:
     ``name`` is that of its type, such as ``authn-jwt``. ``variables`` are those that it reads; ``understand`` returns the
     meaning of their values (``settings.Values``). ``checks`` stand in the order in which failures count. ``own`` returns the
     annotations for the authenticator of a name such as ``authn-jwt/ci``, by the rest of their names, among those below that
-    name or, where annotations may be ``general``, those below the name of the type.
+    name or, where annotations may be ``general``, those below the name of the type. ``refusals`` has the reasons that are
+    told apart from evidence that proves nothing. ``sends``: a check sends something to the provider, so that outdated
+    settings won't do. ``examine`` returns what else is wrong with settings that are sound in themselves. ``claim`` is
+    awaited when a login has passed all checks: it takes evidence that admits once, or raises ``EvidenceRefused``.
     """
 
     name: str
@@ -138,3 +162,12 @@ class Kind:
     understand: Callable[[Values, Dialect], Configuration | Misconfiguration]
     own: Callable[[Mapping[str, str], str], Mapping[str, str]]
     general: bool = False
+    refusals: Mapping[Reason, RefusalKind] = TOLD_APART
+    sends: bool = False
+    examine: Callable[[Configuration], Awaitable[list[Problem]]] | None = None
+    claim: Callable[[Evaluation], Awaitable[None]] | None = None
+
+    @property
+    def single(self) -> bool:
+        """Return whether an account has one authenticator of this kind, without a service id."""
+        return self.name in SINGLE_TYPES

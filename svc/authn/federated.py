@@ -7,6 +7,9 @@ from the signature on. So a login costs one round trip, and none is decided with
 a provider's address locks its tokens out at once, on every server. The same holds for distrusted keys, the switch, and
 wishes for newer keys (AUTH-3).
 
+The candidate may come from memory, which may be a little older than the settings at hand, or newer. Where their editions
+differ both are read afresh.
+
 Note [Same work]. That reading is made for every token, proven or not, and for a role that can't exist when none is known. So
 an unknown host, a wrong claim and a missing membership cost the same, and a stopwatch learns nothing (FAIL-18). It also
 makes refusals that depend on the settings as fresh as admissions.
@@ -21,7 +24,6 @@ their own keys are published). In an account without a signing key every login i
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Mapping
 from typing import Final
 
 import attrs
@@ -29,7 +31,7 @@ from zope.interface import implementer
 
 from svc.authn.checks import ACCOUNT, ENABLED, why_disabled
 from svc.authn.evaluation import CachedSettings, Check, Context, Evaluation, Kind
-from svc.authn.settings import Misconfiguration, opened
+from svc.authn.settings import Configuration, Misconfiguration, opened
 from svc.crypto.vault import Vault
 from svc.model.authentication import (
     Admitted,
@@ -39,6 +41,7 @@ from svc.model.authentication import (
     IAuthenticator,
     IAuthenticatorReadings,
     IExplainer,
+    IKeyStates,
     IProviderKeys,
     KeySource,
     KeysState,
@@ -47,7 +50,7 @@ from svc.model.authentication import (
     Refused,
 )
 from svc.model.clocks import WallClock
-from svc.model.dialect import Dialect
+from svc.model.dialect import Dialect, authenticator_name
 from svc.model.errors import InvalidName, KeysUnavailable, StoreUnavailable
 from svc.model.key_sets import ALGORITHMS, KeySet
 from svc.model.names import ResourceName, RoleName
@@ -61,13 +64,6 @@ _REMEMBERED: Final = 1000
 #: How often a login is decided afresh because its settings changed meanwhile.
 _DECISIONS: Final = 3
 
-#: The kinds of refusals that are told apart from evidence that proves nothing.
-_KINDS: Final[Mapping[Reason, RefusalKind]] = {
-    Reason.REQUEST_MALFORMED: RefusalKind.MALFORMED,
-    Reason.TOKEN_MISSING: RefusalKind.MALFORMED,
-    Reason.TOKEN_TOO_LARGE: RefusalKind.TOO_LARGE,
-}
-
 
 def _source_name(source: KeySet | KeySource) -> str:
     """Return the name of the variable that names the source of keys."""
@@ -76,12 +72,13 @@ def _source_name(source: KeySet | KeySource) -> str:
     return "provider-uri" if source.discovered else "jwks-uri"
 
 
-@implementer(IAuthenticator, IExplainer)
+@implementer(IAuthenticator, IExplainer, IKeyStates)
 class FederatedAuthenticator:
     """Admits roles that prove themselves with a third party's token, to the webservices ``<prefix>/<kind>/<service id>``.
 
-    ``enabled`` has the names ``<kind>/<service id>`` that the configuration lists. ``clock_skew`` is in seconds,
-    ``token_limit`` in bytes. ``ignore_missing_issuer`` lets a token be without ``iss`` where the dialect demands one.
+    ``enabled`` has the names ``<kind>/<service id>`` that the configuration lists, those of a kind without service ids bare.
+    ``clock_skew`` is in seconds, ``token_limit`` in bytes. ``ignore_missing_issuer`` lets a token be without ``iss`` where
+    the dialect demands one.
     """
 
     def __init__(
@@ -115,20 +112,33 @@ class FederatedAuthenticator:
         :raises StoreUnavailable: the store can't be asked, or the settings changed again and again while it was.
         """
         evaluation = await self._evaluated(request)
-        refusal = evaluation.refusal
+        refusal = evaluation.refusal or await self._claimed(evaluation)
         if refusal is not None:
             role = None if evaluation.role is None else str(evaluation.role)
-            return Refused(refusal.reason, refusal.detail, role, self._kind_of(refusal.reason), refusal.retry_after)
+            kind = self._kind_of(refusal.reason)
+            known = evaluation.role is not None and evaluation.candidate.role_exists
+            return Refused(refusal.reason, refusal.detail, role, kind, refusal.retry_after, known=known)
         assert evaluation.role is not None
-        assert evaluation.candidate.signing_key is not None
-        return Admitted(evaluation.role, evaluation.candidate.signing_key, evaluation.candidate.creation)
+        candidate = evaluation.candidate
+        assert candidate.signing_key is not None
+        numbers = candidate.creation, candidate.epoch
+        return Admitted(evaluation.role, candidate.signing_key, *numbers, lifetime=evaluation.lifetime)
+
+    async def _claimed(self, evaluation: Evaluation) -> EvidenceRefused | None:
+        """Have the evidence of a login that has passed all checks admit once, if its kind does; return why it doesn't."""
+        if self._kind.claim is not None:
+            try:
+                await self._kind.claim(evaluation)
+            except EvidenceRefused as refusal:
+                return refusal
+        return None
 
     def _kind_of(self, reason: Reason) -> RefusalKind:
         if reason is Reason.PRIVILEGE_MISSING and self._dialect.tells_missing_privilege:
             return RefusalKind.UNPRIVILEGED
         if reason in PUT_OFF:
             return RefusalKind.POSTPONED
-        return _KINDS.get(reason, RefusalKind.UNPROVEN)
+        return self._kind.refusals.get(reason, RefusalKind.UNPROVEN)
 
     async def explain(self, request: LoginRequest) -> Explanation:
         """Decide in the same way, and return the outcome of every check.
@@ -141,16 +151,16 @@ class FederatedAuthenticator:
 
     async def _evaluated(self, request: LoginRequest) -> Evaluation:
         """Evaluate a request with the settings as they are now (Note [Optimistic settings])."""
-        kind, service = self._kind, f"{self._kind.name}/{request.service_id}"
-        branch = f"{self._dialect.prefix}/{service}"
-        listed = request.service_id is not None and service in self._enabled
-        cached = None if request.service_id is None else self._remembered.get(request.account, branch)
+        kind, service = self._kind, authenticator_name(self._kind.name, request.service_id)
+        branch, named = f"{self._dialect.prefix}/{service}", kind.single == (request.service_id is None)
+        listed = named and service in self._enabled
+        cached = self._remembered.get(request.account, branch) if named and not kind.sends else None
         if cached is None:
-            refused = self._refused_unasked(request, branch, listed)
+            refused = self._refused_unasked(request, branch, listed=listed, named=named)
             if refused is not None:
                 nothing = CachedSettings(AuthenticatorSettings("", {}), Misconfiguration(()))
                 return Evaluation(self._context, request, service, listed, nothing, *refused)
-        for _ in range(_DECISIONS):
+        for attempt in range(_DECISIONS):
             if cached is None:
                 cached = self._learnt(request.account, branch, await self._settings(request.account, branch))
             evaluation = Evaluation(self._context, request, service, listed, cached)
@@ -158,15 +168,17 @@ class FederatedAuthenticator:
             # No identifier is empty, so that this role can't exist (Note [Same work]).
             role = evaluation.role or RoleName(request.account, "host", "")
             annotated = kind.name if kind.general else service
-            candidate = await self._readings.candidate(role, branch, kind.variables, annotated)
+            candidate = await self._readings.candidate(role, branch, kind.variables, annotated, afresh=attempt > 0)
             if candidate.edition == cached.settings.edition:
                 evaluation.decide(kind.checks, candidate, kind.own(candidate.annotations or {}, service))
                 return evaluation
             self._remembered.forget(request.account, branch, cached)
-            cached = self._remembered.get(request.account, branch)
+            cached = None if kind.sends else self._remembered.get(request.account, branch)
         raise StoreUnavailable(f"the settings of {branch} kept changing while a login was decided")
 
-    def _refused_unasked(self, request: LoginRequest, branch: str, listed: bool) -> tuple[Check, EvidenceRefused] | None:
+    def _refused_unasked(
+        self, request: LoginRequest, branch: str, *, listed: bool, named: bool
+    ) -> tuple[Check, EvidenceRefused] | None:
         """Return the refusal of a request whose authenticator can't be enabled, or whose account can't exist."""
         try:
             webservice = ResourceName.of(request.account, "webservice", branch)
@@ -175,17 +187,17 @@ class FederatedAuthenticator:
             if listed:
                 return ACCOUNT, EvidenceRefused(Reason.ACCOUNT_UNKNOWN, detail)
             return ENABLED, EvidenceRefused(Reason.AUTHENTICATOR_NOT_ENABLED, detail)
-        if request.service_id is None or not (listed or self._dialect.switch_enables):
+        if not named or not (listed or self._dialect.switch_enables):
             detail = f"{shown(webservice.identifier)} is not listed in the configuration"
             return ENABLED, EvidenceRefused(Reason.AUTHENTICATOR_NOT_ENABLED, detail)
         return None
 
-    async def status(self, account: str, service_id: str) -> AuthenticatorStatus:
+    async def status(self, account: str, service_id: str | None, *, ask: bool = True) -> AuthenticatorStatus:
         """See ``IExplainer``. No provider is asked for an authenticator that isn't enabled.
 
         :raises StoreUnavailable: the store can't be asked.
         """
-        service = f"{self._kind.name}/{service_id}"
+        service = authenticator_name(self._kind.name, service_id)
         webservice = ResourceName.of(account, "webservice", f"{self._dialect.prefix}/{service}")
         settings = await self._settings(account, webservice.identifier)
         cached = self._learnt(account, webservice.identifier, settings)
@@ -194,7 +206,9 @@ class FederatedAuthenticator:
         if isinstance(cached.meaning, Misconfiguration):
             problems += cached.meaning.problems
         source = cached.meaning.keys
-        state = await self._state(source, settings.refreshes, problems, ask=disabled is None)
+        state = await self._state(source, settings.refreshes, problems, ask=ask and disabled is None)
+        if self._kind.examine is not None and ask and disabled is None and isinstance(cached.meaning, Configuration):
+            problems += await self._kind.examine(cached.meaning)
         if state.keys and all(not settings.distrusted.isdisjoint(names) for names in state.keys):
             remedy = "Have the provider make a new key and refresh the keys, or trust one of these again."
             problems.append(Problem("Every key of the provider is distrusted.", remedy))
@@ -209,6 +223,15 @@ class FederatedAuthenticator:
             algorithms=() if algorithms == ALGORITHMS and problems else algorithms,
         )
 
+    async def keys_at_hand(self, account: str, service_id: str | None) -> tuple[str, KeysState] | None:
+        """See ``IKeyStates``.
+
+        :raises StoreUnavailable: the store can't be asked.
+        """
+        branch = f"{self._dialect.prefix}/{authenticator_name(self._kind.name, service_id)}"
+        source = self._learnt(account, branch, await self._settings(account, branch)).meaning.keys
+        return (source.uri, self._context.keys.state(source)) if isinstance(source, KeySource) else None
+
     async def _state(
         self, source: KeySet | KeySource | None, refreshes: int, problems: list[Problem], *, ask: bool
     ) -> KeysState:
@@ -222,7 +245,7 @@ class FederatedAuthenticator:
             if ask:
                 await self._context.keys.current(source, refreshes)
         except KeysUnavailable as error:
-            remedy = "Mend the address, ca-cert, or what lies between the provider and this server; then refresh the keys."
+            remedy = "Mend address, ca-cert, jwks-token, or what is between provider and server; then refresh the keys."
             problems.append(Problem(f"There are no keys: {error.why}.", remedy))
         return self._context.keys.state(source)
 

@@ -122,15 +122,16 @@ def check_claims(annotations: Mapping[str, str], claims: SignedClaims, aliases: 
 def _check_claim(name: str, claim: str, wanted: str, value: object) -> None:
     if not wanted.strip():
         raise EvidenceRefused(Reason.ANNOTATION_EMPTY, f"the annotation {shown(name)} is blank")
+    if value == wanted:
+        return
     label = shown(claim) if name == claim else f"{shown(claim)} (annotation {shown(name)})"
     if value is None:
         raise EvidenceRefused(Reason.CLAIM_MISSING, f"the token has no claim {label}; the annotation says {shown(wanted)}")
     if not isinstance(value, str):
         detail = f"the claim {label} is {kind_of(value)}; only text can match {shown(wanted)}"
         raise EvidenceRefused(_NOT_TEXT[type(value)], detail)
-    if value != wanted:
-        detail = f"the claim {label} is {shown(value)}; the annotation says {shown(wanted)}"
-        raise EvidenceRefused(Reason.CLAIM_MISMATCH, detail)
+    detail = f"the claim {label} is {shown(value)}; the annotation says {shown(wanted)}"
+    raise EvidenceRefused(Reason.CLAIM_MISMATCH, detail)
 
 
 def _renamed(aliases: Mapping[str, str]) -> Mapping[str, str]:

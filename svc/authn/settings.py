@@ -20,7 +20,7 @@ from svc.crypto.vault import Vault
 from svc.model.authentication import AuthenticatorSettings, KeySource, Problem
 from svc.model.dialect import Dialect
 from svc.model.errors import WrongDataKey
-from svc.model.key_sets import ALGORITHMS, DEFAULT_ALGORITHMS, KeySet
+from svc.model.key_sets import ALGORITHMS, DEFAULT_ALGORITHMS, TOKEN, TOKEN_LIMIT, KeySet
 from svc.model.names import ResourceName
 from svc.model.strict_json import Malformed, json_object
 from svc.model.text import shown
@@ -31,6 +31,7 @@ _SOURCES: Final = ("jwks-uri", "public-keys", "provider-uri")
 VARIABLES: Final = (
     *_SOURCES,
     "ca-cert",
+    "jwks-token",
     "algorithms",
     "issuer",
     "audience",
@@ -41,6 +42,9 @@ VARIABLES: Final = (
     "identity-path",
 )
 
+#: Variables that are for the addresses of keys, and why not for those of http.
+_OF_ADDRESSES: Final = {"ca-cert": "where no certificate is shown", "jwks-token": "where anybody between could read it"}
+
 #: The longest value of a variable that is looked at, in bytes: every login has to read it.
 _VALUE_LIMIT: Final = 64 * 1024
 
@@ -48,7 +52,9 @@ _VALUE_LIMIT: Final = 64 * 1024
 _FAULTS: Final = 10
 
 #: Variables whose values are used as they are, to the last character.
-_EXACT: Final = frozenset({"jwks-uri", "provider-uri", "issuer", "audience", "token-app-property", "identity-path"})
+_EXACT: Final = frozenset(
+    {"jwks-uri", "provider-uri", "jwks-token", "issuer", "audience", "token-app-property", "identity-path"}
+)
 
 #: The values of declared variables by name: ``None`` for one that was never set, a problem for one that can't be read.
 Values = Mapping[str, str | Problem | None]
@@ -60,10 +66,11 @@ class Configuration:
 
     Tokens must have ``issuer`` and ``audience``, unless these are ``None``. ``identity_claim`` names the claim that
     identifies the host, below ``identity_path``; it is ``None`` when the path of the request does. ``enforced`` and
-    ``aliases`` are those of ``annotations``. Tokens may be signed with the ``algorithms``.
+    ``aliases`` are those of ``annotations``. Tokens may be signed with the ``algorithms``. ``keys`` are ``None`` where a
+    third party is asked about each login instead.
     """
 
-    keys: KeySet | KeySource
+    keys: KeySet | KeySource | None
     issuer: str | None = None
     audience: str | None = None
     identity_claim: str | None = None
@@ -111,7 +118,7 @@ def configuration_of(values: Values, dialect: Dialect) -> Configuration | Miscon
     if "claim-aliases" in values:
         unused.add("mapping-claims")
     texts = texts_of(values, tuple(name for name in VARIABLES if name not in unused), _EXACT, problems)
-    algorithms = _algorithms(values, texts, problems)
+    algorithms = algorithms_of(values, texts, problems)
     keys = _keys(values, texts, algorithms, problems)
     issuer = _issuer(values, texts, dialect, problems)
     enforced, faults = read_enforced(texts.get("enforced-claims", ""), nested=dialect.nested_claims)
@@ -162,7 +169,7 @@ def texts_of(values: Values, names: Sequence[str], exact: Container[str], proble
     return texts
 
 
-def _algorithms(values: Values, texts: Mapping[str, str], problems: list[Problem]) -> tuple[str, ...]:
+def algorithms_of(values: Values, texts: Mapping[str, str], problems: list[Problem]) -> tuple[str, ...]:
     """Return the algorithms that tokens may be signed with; all where they are unknown (see ``Misconfiguration``)."""
     if "algorithms" not in values:
         return DEFAULT_ALGORITHMS
@@ -189,33 +196,39 @@ def _keys(
     elif len(declared) > 1:
         what = f"The variables {_listed(declared)} are declared beside each other."
         problems.append(Problem(what, "Leave one of them in the policy."))
-    if "ca-cert" in values:
-        _check_authority(declared, texts, problems)
+    for name in _OF_ADDRESSES:
+        if name in values:
+            _check_use(name, declared, texts, problems)
+    if "-----BEGIN CERTIFICATE-----" not in texts.get("ca-cert", "-----BEGIN CERTIFICATE-----"):
+        remedy = "Set it to the certificates of the authorities."
+        problems.append(_unusable("ca-cert", "it holds no certificate in PEM", remedy))
+    if not TOKEN.fullmatch(texts.get("jwks-token", "-")) or len(texts.get("jwks-token", "")) > TOKEN_LIMIT:
+        remedy = "Set it to the token alone, without a word before it."
+        problems.append(_unusable("jwks-token", "it holds no bearer token", remedy))
     if "public-keys" in values and "issuer" not in values:
         what = "The variable public-keys is declared without the variable issuer."
         problems.append(Problem(what, "Declare issuer, and set it to the 'iss' of tokens."))
     keys = _public_keys(texts["public-keys"], algorithms, problems) if "public-keys" in texts else None
-    if len(problems) > before or declared[0] not in texts or ("ca-cert" in values and "ca-cert" not in texts):
+    if len(problems) > before or any(name in values and name not in texts for name in (declared[0], *_OF_ADDRESSES)):
         return None
-    return keys or KeySource(texts[declared[0]], declared[0] == "provider-uri", texts.get("ca-cert"), algorithms)
+    discovered, authorities, token = declared[0] == "provider-uri", texts.get("ca-cert"), texts.get("jwks-token")
+    return keys or KeySource(texts[declared[0]], discovered, authorities, algorithms, token)
 
 
 def _listed(names: Sequence[str]) -> str:
     return f"{', '.join(names[:-1])} and {names[-1]}"
 
 
-def _check_authority(declared: list[str], texts: Mapping[str, str], problems: list[Problem]) -> None:
+def _check_use(variable: str, declared: list[str], texts: Mapping[str, str], problems: list[Problem]) -> None:
+    """Append why a variable that is for ``https`` addresses of keys has none to be used for."""
     uris = [name for name in declared if name != "public-keys"]
     if not uris:
-        what = "The variable ca-cert is declared, and there is no address to use it for."
+        what = f"The variable {variable} is declared, and there is no address to use it for."
         problems.append(Problem(what, "Remove it from the policy, or declare jwks-uri or provider-uri."))
     for name in uris:
         if texts.get(name, "").lower().startswith("http:"):
-            what = f"The variable ca-cert is declared, and {name} begins with http: where no certificate is shown."
+            what = f"The variable {variable} is declared, and {name} begins with http: {_OF_ADDRESSES[variable]}."
             problems.append(Problem(what, "Set an address that begins with https:."))
-    if "-----BEGIN CERTIFICATE-----" not in texts.get("ca-cert", "-----BEGIN CERTIFICATE-----"):
-        remedy = "Set it to the certificates of the authorities."
-        problems.append(_unusable("ca-cert", "it holds no certificate in PEM", remedy))
 
 
 def _public_keys(text: str, algorithms: tuple[str, ...], problems: list[Problem]) -> KeySet | None:

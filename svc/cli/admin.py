@@ -1,4 +1,4 @@
-"""Administration of a server, beside a running one or without: accounts, the data key, the schema.
+"""Administration of a server, beside a running one or without: accounts and the data key.
 
 These commands read the options, the environment and the file that ``twistd svc`` reads, and work on the database themselves.
 """
@@ -6,18 +6,26 @@ These commands read the options, the environment and the file that ``twistd svc`
 from __future__ import annotations
 
 import json
+import os
+import pwd
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any
 
 import click
 
-from svc.cli.coroutines import react
+from svc.audit.recoveries import recovery
+from svc.cli.reactor import react
 from svc.crypto.keyring import AccountKeys
 from svc.crypto.vault import new_data_key
 from svc.model.credentials import new_api_key
 from svc.model.errors import Conflict, InvalidName, OutcomeUnknown, RecordNotFound, Refusal
+from svc.model.events import WARNING, AuditContext, Event, EventBatch
+from svc.model.events import Server as EventServer
 from svc.model.names import account_name, admin_of
 from svc.server.bootstrap import Installation
+from svc.server.data_keys import key_status, members_of, status_lines
+from svc.server.data_keys import rotate as begin_rotation
 from svc.server.startup import reason_of
 from svc.settings.config import OPTIONS, Settings
 from svc.settings.reading import read_settings
@@ -26,22 +34,58 @@ from svc.tap import administer
 #: The rooms whose settings bear on these commands; the others are taken, and not listed.
 _GROUPS = ("server", "storage")
 
+#: Settings of these rooms that only a server heeds.
+_SERVING = {
+    "account",
+    "dialect",
+    "processes",
+    "data_key_pace",
+    "memory_lag",
+    "memory_limit",
+    "serve_stale",
+    "deleted_retention",
+    "deleted_limit",
+}
 
-def of_the_server(command: Callable[..., Awaitable[None]]) -> Callable[..., None]:
-    """Make a coroutine function of an installation and its settings a command with the server's options."""
+_WAIT = "How long to wait for servers that don't know the key; one that has ended counts as running for 20 seconds."
 
-    def run(**options: Any) -> None:
-        given = {option.field: options.pop(option.field) for option in OPTIONS if option.on_command_line}
 
+def of_the_server(command: Callable[..., Awaitable[None]], *, making: bool = False) -> Callable[..., None]:
+    """Make a coroutine function of an installation and its settings a command with the server's options.
+
+    ``making``: it makes an embedded database where there is none. Others would make one in a mistyped folder.
+    """
+
+    async def work(reactor: Any, settings: Settings, **options: Any) -> None:
+        await administer(reactor, settings, lambda installation: command(installation, settings, **options), making=making)
+
+    work.__name__, work.__doc__ = command.__name__, command.__doc__
+    return with_settings(work)
+
+
+def with_settings(command: Callable[..., Awaitable[None]]) -> Callable[..., None]:
+    """Make a coroutine function of the reactor and a server's settings a command with the server's options."""
+
+    def run(given: dict[str, Any], **options: Any) -> None:
         async def work(reactor: Any) -> None:
             try:
                 settings = read_settings(given)
-                await administer(reactor, settings, lambda installation: command(installation, settings, **options))
+                await command(reactor, settings, **options)
                 click.echo(f"(in {place(settings)})", err=True)
             except Refusal as refusal:
                 raise click.ClickException(_reason(refusal)) from None
 
         react(work)
+
+    run.__name__, run.__doc__ = command.__name__, command.__doc__
+    return with_server_options(run)
+
+
+def with_server_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command the server's options; it is called with those that were given, by field, and with its own by name."""
+
+    def run(**options: Any) -> None:
+        command({option.field: options.pop(option.field) for option in OPTIONS if option.on_command_line}, **options)
 
     run.__name__, run.__doc__ = command.__name__, command.__doc__
     decorated: Callable[..., None] = run
@@ -52,7 +96,7 @@ def of_the_server(command: Callable[..., Awaitable[None]]) -> Callable[..., None
             is_flag=option.parser.metavar is None,
             default=None,
             metavar=option.parser.metavar,
-            hidden=option.group not in _GROUPS or option.field in {"account", "dialect"},
+            hidden=option.group not in _GROUPS or option.field in _SERVING,
             help=f"{option.help} [default: {option.default}; env var: {option.variable}]",
         )(decorated)
     return decorated
@@ -67,6 +111,8 @@ def _reason(refusal: Refusal) -> str:
     match refusal:
         case Conflict() | InvalidName():
             return refusal.message
+        case RecordNotFound(kind="user"):
+            return f"the account {refusal.account} has no user {refusal.identifier} any more: load policy that makes it"
         case RecordNotFound():
             return f"there is no account {refusal.account}"
         case _:
@@ -75,7 +121,7 @@ def _reason(refusal: Refusal) -> str:
 
 @click.group()
 def account() -> None:
-    """Create and list accounts, and rotate their signing keys.
+    """Create and list accounts, rotate their signing keys, recover a lost admin key, and revoke access tokens.
 
     These commands work on the database itself, that of --data-dir or --database-url, and not on the server at SVC_URL. Give
     them the options or the environment that the server has.
@@ -85,11 +131,12 @@ def account() -> None:
 @account.command()
 @click.argument("name")
 @click.option("--json", "as_json", is_flag=True, help="Print an object with account, admin and api_key.")
-@of_the_server
+@partial(of_the_server, making=True)
 async def create(installation: Installation, settings: Settings, name: str, as_json: bool) -> None:  # noqa: ARG001 (of all)
     """Create the account NAME, and print the API key of its admin: it is not shown again.
 
-    It works on the database itself, that of --data-dir or --database-url, and not on the server at SVC_URL.
+    It works on the database itself, that of --data-dir or --database-url, and not on the server at SVC_URL. Where --data-dir
+    has no database yet, it makes one, as the first start of the server does.
     """
     api_key = new_api_key()
     try:
@@ -97,6 +144,10 @@ async def create(installation: Installation, settings: Settings, name: str, as_j
     except OutcomeUnknown:
         click.echo(f"If the account was made, the API key of its admin is: {api_key}", err=True)
         raise
+    _print_key(name, api_key, as_json)
+
+
+def _print_key(name: str, api_key: str, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps({"account": name, "admin": str(admin_of(name)), "api_key": api_key}))
     else:
@@ -112,6 +163,62 @@ async def list_accounts(installation: Installation, settings: Settings) -> None:
     """
     for name in await installation.accounts.names():
         click.echo(name)
+
+
+@account.command()
+@click.argument("name")
+@click.option("--json", "as_json", is_flag=True, help="Print an object with account, admin and api_key.")
+@of_the_server
+async def recover(installation: Installation, settings: Settings, name: str, as_json: bool) -> None:
+    """Give the admin of the account NAME a new API key, and print it: it is not shown again.
+
+    For a key that is lost. The old key works no more, and the admin's sessions end; a password and access tokens stay. If
+    the key was stolen, run `svc account revoke-tokens` next, and have the admin change the password. Where policy restricts
+    the admin to networks, the new key works from there alone. Each server tells of it in its log and audit.
+
+    It works on the database itself, that of --data-dir or --database-url, and not on the server at SVC_URL. It takes the
+    server's data key.
+    """
+    api_key, account_ = new_api_key(), account_name(name)
+    try:
+        await installation.recover_account(account_, api_key, _trail(settings, recovery(account_, _by())))
+    except OutcomeUnknown:
+        click.echo(f"If the account was recovered, the API key of its admin is: {api_key}", err=True)
+        raise
+    _print_key(name, api_key, as_json)
+
+
+@account.command()
+@click.argument("name")
+@of_the_server
+async def revoke_tokens(installation: Installation, settings: Settings, name: str) -> None:
+    """End all access tokens and sessions of all roles of the account NAME, on every server.
+
+    They log in again with their own credentials.
+
+    It works on the database itself, that of --data-dir or --database-url, and not on the server at SVC_URL. With an API key,
+    `svc role revoke-tokens` does the same through a server, and for single roles.
+    """
+    words, admin = f"all access tokens of the account {name}{_by()}", str(admin_of(name))
+    subject = (("account", name), ("resource", admin))
+    event = Event("account", "revoke-tokens", subject, f"revoked {words}", f"revoke {words}", "svc", severity=WARNING)
+    await installation.accounts.revoke_tokens(account_name(name), _trail(settings, event))
+    click.echo(f"All access tokens of the account {name} are revoked, and all its sessions have ended.", err=True)
+
+
+def _by() -> str:
+    """Return who runs the command, for the audit."""
+    try:
+        name = pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:
+        name = str(os.getuid())
+    return f", as the system's user {name}, on this machine"
+
+
+def _trail(settings: Settings, event: Event) -> EventBatch:
+    """Return an event with the origin of what is done beside a server."""
+    server = EventServer(os.uname().nodename, settings.dialect.prefix)
+    return EventBatch(AuditContext(server, None, "-", "-"), (event,))
 
 
 @account.command()
@@ -132,17 +239,62 @@ async def rotate_signing_key(installation: Installation, settings: Settings, nam
 
 @click.group("data-key")
 def data_key() -> None:
-    """Make the key under which everything of value is sealed."""
+    """Make and rotate the key under which everything of value is sealed.
+
+    A key is called by its id, 16 hexadecimal digits that reveal nothing of it.
+    """
 
 
 @data_key.command()
 def generate() -> None:
-    """Print a new data key, for SERVICE_DATA_KEY. Keep it safe: without it no secret can be read."""
+    """Print a new data key, for SERVICE_DATA_KEY or a file (--data-key-file).
+
+    Keep a copy where no backup of the database is: without the key no secret can be read.
+    """
     click.echo(new_data_key())
 
 
-@click.command()
+@data_key.command()
+@click.option("--wait", type=click.FloatRange(0, 3600), default=30.0, show_default=True, metavar="SECONDS", help=_WAIT)
 @of_the_server
-async def migrate(installation: Installation, settings: Settings) -> None:  # noqa: ARG001 (of all)
-    """Bring the schema of the database up to date, as every start of the server does."""
-    click.echo("The schema is up to date.")
+async def rotate(installation: Installation, settings: Settings, wait: float) -> None:
+    """Begin to seal everything under a new data key, while the servers run.
+
+    Give the new key to every server first, before the old one, from wherever it gets its key; `svc data-key generate` makes
+    one. This command waits until all of them know both, and changes nothing if one doesn't: those that run on this database,
+    and those that --cluster names. With the key file of an embedded database it makes the new key, and puts it into that
+    file: keep a copy.
+
+    Then everything new is sealed under the new key, and the servers seal the rest again; `svc data-key status` says how far
+    that has come, and when the old key is not needed any more. It may be given again: a rotation is begun once.
+
+    It works on the database itself, that of --data-dir or --database-url, and not on the server at SVC_URL.
+    """
+    reactor: Any = installation.clock
+    before = installation.vault.current
+    members = members_of(reactor, settings, installation.vault)
+    new = await begin_rotation(reactor, installation, settings, members, wait, lambda text: click.echo(text, err=True))
+    if new == before:
+        click.echo(f"The rotation to the data key {new} is under way: svc data-key status tells of it.")
+    else:
+        click.echo(
+            f"Values are sealed under the data key {new} from now on, and those under {before} again, by the servers."
+        )
+        click.echo("Keep both keys until svc data-key status says that the old one is not needed.")
+
+
+@data_key.command()
+@click.option("--json", "as_json", is_flag=True, help="Print an object with keys, servers and values.")
+@of_the_server
+async def status(installation: Installation, settings: Settings, as_json: bool) -> None:  # noqa: ARG001 (of all)
+    """Tell which data keys the database and its servers have, and how far a rotation has come.
+
+    It works on the database itself, that of --data-dir or --database-url, and not on the server at SVC_URL.
+    """
+    vault, store = installation.vault, installation.data_keys
+    document = key_status(vault, await store.users(), await store.progress())
+    if as_json:
+        click.echo(json.dumps(document))
+        return
+    for line in status_lines(document):
+        click.echo(line)

@@ -5,42 +5,89 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, Final
 
 import click
-from twisted.internet.task import deferLater
 
 from svc.cli.connection import ApiConnection, over_http, query
+from svc.cli.distributions import is_installed, module_of
+from svc.cli.options import FILE, moment
 from svc.cli.table import plain, print_found, table
+from svc.model.clocks import MachineClock, iso_milliseconds
 
-#: Seconds between looks for new events, events in a page, and pages that are read to find the last event that was shown.
+#: Seconds between looks for new events, events in a page, the most that a server lists at a time, the most that are shown of
+#: files, and pages that are read to find the last event that was shown.
 PAUSE: Final = 2.0
 PAGE: Final = 100
+SERVED: Final = 1000
+MOST: Final = 1_000_000
 PAGES: Final = 10
 
-_HEADER: Final = ("TIME", "WHAT", "OUTCOME", "FROM", "REQUEST", "EVENT")
+HEADER: Final = ("TIME", "WHAT", "OUTCOME", "FROM", "REQUEST", "EVENT")
 
 _FILTERS: Final = (
     ("msgid", "--sort", "The sort of event: update, policy, membership, authn, host-factory, account …"),
     ("action@43868/operation", "--operation", "What was done: add, change, remove, update, create …"),
-    ("auth@43868/user", "--user", "Who did it, by the full id of the role."),
+    ("auth@43868/user", "--who --user", "Who did it: the id of the role, user:alice."),
     ("client@43868/ip", "--from", "From which address."),
-    ("procid", "--request", "In which request: its X-Request-Id."),
+    ("procid", "--id --request", "In which request: its X-Request-Id."),
 )
 
+#: Commands that load the server's own parts, each in a module that has it.
+_PROVING: Final = ("verify", "anchor", "export-key")
 
-@click.group()
+_OUTCOMES: Final = ("success", "failure", "unknown")
+
+
+class _Proving(click.Group):
+    """A group of which some commands are imported when they are asked for."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return the names of all commands that are installed, in order."""
+        return sorted({*super().list_commands(ctx), *(_PROVING if is_installed("audit_proof") else ())})
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Return the command of that name."""
+        if cmd_name not in _PROVING:
+            return super().get_command(ctx, cmd_name)
+        command = getattr(module_of("audit_proof", f"svc audit {cmd_name}"), f"{cmd_name.replace('-', '_')}_command")
+        assert isinstance(command, click.Command)
+        return command
+
+
+@click.group(cls=_Proving)
 def audit() -> None:
-    """See what was changed, by whom and when.
+    """See what was done, by whom and when, and prove that the records of it are whole.
 
-    Who owns the root policy sees all of the account; others see what concerns a resource or role that they own. Logins
-    and readings are in the server's audit file alone.
+    Over HTTP, what changed something: the owner of the root policy sees all of the account; others see what concerns a
+    resource or role that they own. Logins and readings are in the servers' own audit files alone: name them by --file.
     """
 
 
+def in_files(**options: Any) -> bool:
+    """Do in files what a command is to do, if any are named, and return whether they are."""
+    if "files" in options:
+        options["files"] += options.pop("more")  # what a shell makes of --file audit.log*
+    if not (options.get("files") or options.get("file")):
+        return False
+    module_of("audit_files", "svc audit --file").work(**options)
+    return True
+
+
+def _moment(context: click.Context, parameter: click.Parameter, value: str | None) -> float | None:  # noqa: ARG001 (click's)
+    return None if value is None else moment(value, MachineClock().seconds(), end=parameter.name == "until")
+
+
 def _filtered(command: Any) -> Any:
-    for name, option, text in reversed(_FILTERS):
-        command = click.option(option, name.replace("@43868/", "_"), help=text)(command)
+    text = "What was done, or to what: an operation, a sort of event, or kind:id of a role or resource."
+    command = click.option("--what", help=text)(command)
+    command = click.option("--outcome", type=click.Choice(_OUTCOMES), help="How it ended.")(command)
+    text = "From then on, or up to then: 2026-11-22, 2026-11-22T09:30:00Z, or 30m, 2h, 7d ago. Without a zone it is UTC."
+    command = click.option("--until", callback=_moment, help="Up to then; a date counts whole.")(command)
+    command = click.option("--since", callback=_moment, help=text)(command)
+    for name, options, text in reversed(_FILTERS):
+        command = click.option(*options.split(), name.replace("@43868/", "_"), help=text)(command)
     command = click.option("--role", help="Only events about this role: kind:id.")(command)
     command = click.option("--resource", help="Only events about this resource: kind:id.")(command)
     command = click.option("--about", help="Only events about this, as resource, role or member: kind:id.")(command)
@@ -50,35 +97,52 @@ def _filtered(command: Any) -> Any:
 
 @audit.command()
 @_filtered
-@click.option("--limit", type=click.IntRange(1, 1000), default=PAGE, show_default=True, help="How many, at most.")
+@click.option("--limit", type=click.IntRange(1, MOST), default=PAGE, show_default=True, help="How many, at most.")
 @click.option("--offset", type=click.IntRange(0), default=0, help="After how many.")
-@over_http
-async def search(connection: ApiConnection, as_json: bool, limit: int, offset: int, **filters: str | None) -> None:
-    """List events, the newest first.
+@click.option("-f", "--file", "files", type=FILE, multiple=True, help="A server's audit file, also rotated or .gz; several.")
+@click.argument("more", type=FILE, nargs=-1, metavar="[FILE]…")
+@partial(over_http, instead=in_files)
+async def search(connection: ApiConnection, as_json: bool, limit: int, offset: int, **filters: Any) -> None:
+    """List events, the newest first: those that changed something, or with --file all that servers recorded.
 
-    Example: svc audit search --resource variable:app/password --user acme:user:alice
+    Example: svc audit search --resource variable:app/password --who user:alice --since 7d
+
+    Example: svc audit search --what login --outcome failure --since 2h --file /var/log/svc/audit.log
     """
+    if limit > SERVED:
+        raise click.UsageError(f"a server lists {SERVED} at a time: go on by --offset")
     events = await _asked(connection, filters, limit, offset)
-    print_found(as_json, events, _HEADER, map(_row, events))
+    print_found(as_json, events, HEADER, map(row_of, events))
+    tell_more(len(events) == limit, limit + offset)
+
+
+def tell_more(more: bool, offset: int) -> None:
+    """Say how to go on, where a list was cut."""
+    if more:
+        click.echo(f"There may be older ones: go on by --offset {offset}.", err=True)
 
 
 @audit.command()
 @_filtered
 @click.option("--lines", type=click.IntRange(0, 1000), default=10, show_default=True, help="How many to begin with.")
-@over_http
-async def tail(connection: ApiConnection, as_json: bool, lines: int, **filters: str | None) -> None:
-    """Show the last events, and those that come, the newest last. Ctrl-C ends it."""
+@click.option("-f", "--file", type=FILE, help="A server's audit file; the one that takes its place when it is rotated, too.")
+@partial(over_http, instead=in_files)
+async def tail(connection: ApiConnection, as_json: bool, lines: int, **filters: Any) -> None:
+    """Show the last events, and those that come, the newest last. Ctrl-C ends it.
+
+    Example: svc audit tail -f /var/log/svc/audit.log --outcome failure
+    """
     seen: set[int] = set()
     events = await _asked(connection, filters, max(lines, 1), 0)
-    _show(events[:lines], as_json)
+    show(events[:lines], as_json)
     while True:
         seen = {event["number"] for event in events} or seen
-        await deferLater(connection.reactor, PAUSE)
+        await connection.requester.sleep(PAUSE)
         events = await _newer(connection, filters, seen)
-        _show([event for event in events if event["number"] not in seen], as_json)
+        show([event for event in events if event["number"] not in seen], as_json)
 
 
-async def _newer(connection: ApiConnection, filters: dict[str, str | None], seen: set[int]) -> list[dict[str, Any]]:
+async def _newer(connection: ApiConnection, filters: dict[str, Any], seen: set[int]) -> list[dict[str, Any]]:
     """Return the newest events, back to those that were seen: one that took longer may stand among these, unseen."""
     found: list[dict[str, Any]] = []
     oldest = min(seen, default=0)
@@ -90,35 +154,47 @@ async def _newer(connection: ApiConnection, filters: dict[str, str | None], seen
     return found
 
 
-async def _asked(connection: ApiConnection, filters: dict[str, str | None], limit: int, offset: int) -> list[dict[str, Any]]:
-    places = {"resource": "resources", "role": "roles", "about": "entities"}
+async def _asked(connection: ApiConnection, filters: dict[str, Any], limit: int, offset: int) -> list[dict[str, Any]]:
+    if (outcome := filters.get("outcome")) not in {None, "success"}:
+        raise click.UsageError(f"the database has what was changed, and so no {outcome}: name the servers' files by --file")
+    places = {"resource": "resources", "role": "roles", "about": "entities", "what": "entities"}
     given = {name: value for name in places if (value := filters.get(name)) is not None}
+    what = given.pop("what") if ":" not in given.get("what", ":") else None
     if len(given) > 1:
         raise click.UsageError(f"--{' and --'.join(given)} can't be given together")
     path = "/audit"
     for name, value in given.items():
-        path += connection.path(places[name], value if value.count(":") > 1 else f"{connection.account}:{value}")
-    narrowed = {name: filters.get(name.replace("@43868/", "_")) for name, _, _ in _FILTERS}
-    answer = await connection.call("GET", path + query(limit=limit, offset=offset, **narrowed))
+        path += connection.path(places[name], _full(connection, value))
+    narrowed: dict[str, object] = {name: filters.get(name.replace("@43868/", "_")) for name, _, _ in _FILTERS}
+    if (user := filters.get("auth_user")) is not None:
+        narrowed["auth@43868/user"] = _full(connection, user)
+    bounds = {name: iso_milliseconds(at) for name in ("since", "until") if (at := filters.get(name)) is not None}
+    answer = await connection.call("GET", path + query(limit=limit, offset=offset, **narrowed, what=what, **bounds))
     if answer.status == 404 and isinstance(none := answer.json(), list):
         return none
     events: list[dict[str, Any]] = answer.expect(200).json()
     return events
 
 
-def _row(event: dict[str, Any]) -> Sequence[str]:
-    action, client = event["sdata"]["action@43868"], event["sdata"]["client@43868"]
-    what = f"{event['msgid']} {action['operation']}"
-    return event["timestamp"], what, action["result"], client["ip"], event["procid"], event["message"]
+def _full(connection: ApiConnection, value: str) -> str:
+    """Return a full id; a user like "svc", which is no role, as it is."""
+    return f"{connection.account}:{value}" if value.count(":") == 1 else value
 
 
-def _show(events: Sequence[dict[str, Any]], as_json: bool) -> None:
+def row_of(event: dict[str, Any]) -> Sequence[str]:
+    """Return the row of an event in a table."""
+    action, client = event["sdata"].get("action@43868", {}), event["sdata"].get("client@43868", {})
+    what = f"{event['msgid']} {action.get('operation', '')}"
+    return event["timestamp"], what, action.get("result", ""), client.get("ip", ""), event["procid"], event["message"]
+
+
+def show(events: Sequence[dict[str, Any]], as_json: bool) -> None:
     """Print events, the newest last."""
     for event in reversed(events):
         if as_json:
             click.echo(json.dumps(event))
         elif sys.stdout.isatty():
-            click.echo("  ".join(map(plain, _row(event))))
+            click.echo("  ".join(map(plain, row_of(event))))
         else:
-            click.echo("\n".join(table(_HEADER, [_row(event)], terminal=False)))
+            click.echo("\n".join(table(HEADER, [row_of(event)], terminal=False)))
     sys.stdout.flush()

@@ -15,11 +15,17 @@ from svc.workload.faults import Fault
 
 _TYPE: Final = "authn-jwt"
 
-#: The types of which a server tells more than their switches; the last has another name in each vocabulary.
-_TYPES: Final = frozenset({_TYPE, "authn-cloud", "authn-azure"})
+#: The types of which a server tells more than their switches, one of them by two names; of the last an account has one.
+_SINGLE: Final = "authn-gcp"
+_TYPES: Final = frozenset({_TYPE, "authn-oidc", "authn-cloud", "authn-azure", "authn-iam", _SINGLE})
 
 #: How each outcome of a check is marked, and in which colour where there are colours.
-_MARKS: Final = {"passed": ("ok", "green"), "failed": ("FAILED", "red"), "not reached": ("-", None)}
+_MARKS: Final = {
+    "passed": ("ok", "green"),
+    "failed": ("FAILED", "red"),
+    "not reached": ("-", None),
+    "not tried": ("?", None),
+}
 
 _NAME = click.argument("name", metavar="AUTHENTICATOR")
 _KEY = click.argument("key")
@@ -29,7 +35,8 @@ _KEY = click.argument("key")
 def authenticator() -> None:
     """See how authenticators stand, and why one refuses a token; switch them, and choose the keys that they trust.
 
-    AUTHENTICATOR is written authn-jwt/ci, or ci for short; one for a cloud's workloads is written authn-cloud/prod.
+    AUTHENTICATOR is written authn-jwt/ci, or ci for short; those for a cloud's workloads are written authn-cloud/prod,
+    authn-iam/prod and authn-gcp.
     """
 
 
@@ -70,23 +77,52 @@ async def status(connection: ApiConnection, name: str, as_json: bool) -> None:
 @_NAME
 @JWT_FILE
 @HOST_OF_JWT
+@click.option("--of", "whose", help="Whose login, for authn and authn-ldap: alice, or host/ci/runner.")
+@click.option("--key", "key_file", type=click.File("rb"), help="File with the API key or password to try; else none is.")
+@click.option("--from", "address", help="The address from which the login is to come; else this machine's.")
 @AS_JSON
 @over_http
-async def explain(connection: ApiConnection, name: str, jwt_file: IO[bytes], host: str | None, as_json: bool) -> None:
-    """Report why a JWT is admitted or refused: every check in order, with what was compared. Nothing is issued.
+async def explain(
+    connection: ApiConnection,
+    name: str,
+    jwt_file: IO[bytes],
+    host: str | None,
+    whose: str | None,
+    key_file: IO[bytes] | None,
+    address: str | None,
+    as_json: bool,
+) -> None:
+    """Report why a login is admitted or refused: every check in order, with what was compared. Nothing is issued.
 
-    The exit code is 1 when it would be refused.
+    For authn and authn-ldap a key or password that is tried counts as a login that fails or succeeds. The exit code is 1
+    when the login would be refused.
 
     Example: svc authenticator explain authn-jwt/ci --jwt token.txt
+
+    Example: svc authenticator explain authn --of host/web --from 10.0.0.7
     """
-    login = "" if host is None else connection.path(host)
-    body = urlencode({"jwt": jwt_file.read().strip()}).encode()
-    answer = await connection.call("POST", f"{_path(connection, name)}{login}/explain", body)
+    what = "login" if _by_key(name) else "token"
+    if _by_key(name):
+        if whose is None:
+            raise click.UsageError("say whose login it is: --of alice, or --of host/web")
+        fields = {} if address is None else {"address": address}
+        evidence = {} if key_file is None else {"evidence": key_file.read().rstrip(b"\r\n")}
+        path = connection.path(*name.split("/", 1), connection.account, whose)
+        body = urlencode({**fields, **evidence}).encode()
+    else:
+        if not (whose is None and key_file is None and address is None):
+            raise click.UsageError("--of, --key and --from are for authn and authn-ldap: a token has --jwt and --host")
+        path = _path(connection, name) + ("" if host is None else connection.path(host))
+        body = urlencode({"jwt": jwt_file.read().strip()}).encode()
+    answer = await connection.call("POST", f"{path}/explain", body)
     found = _declared(connection, name, answer).expect(200).json()
-    (print_json if as_json else _print_checklist)(found)
-    if not found["admitted"]:
+    if as_json:
+        print_json(found)
+    else:
+        _print_checklist(found, what)
+    if found["admitted"] is False:
         reasons = [f": {plain(step['reason'])}" for step in found["steps"] if step["reason"]]
-        raise click.ClickException("this token would be refused" + "".join(reasons[:1]))
+        raise click.ClickException(f"this {what} would be refused" + "".join(reasons[:1]))
 
 
 @authenticator.command("refresh-keys")
@@ -168,22 +204,31 @@ async def disable(connection: ApiConnection, name: str) -> None:
 async def _switch(connection: ApiConnection, name: str, enabled: str, word: str) -> None:
     path = connection.path(*_full(name).split("/", 1), connection.account)
     answer = await connection.call("PATCH", path, f"enabled={enabled}".encode())
-    if answer.status == 401 and not answer.body:
-        raise click.ClickException(f"account {connection.account} has no authenticator {name}")
+    if answer.status == 401 and (not answer.body or "Webservice '" in answer.said):
+        raise click.ClickException(f"account {connection.account} has no authenticator {name}{_said(answer)}")
     answer.expect(204)
     click.echo(f"{name} is switched {word}.", err=True)
+
+
+def _said(answer: ApiAnswer) -> str:
+    return f": {plain(answer.said)}" if answer.said else ""
 
 
 def _full(name: str) -> str:
     return name if name == "authn" or name.startswith("authn-") else f"{_TYPE}/{name}"
 
 
+def _by_key(name: str) -> bool:
+    return name == "authn" or name.startswith("authn-ldap/")
+
+
 def _path(connection: ApiConnection, name: str) -> str:
     """Return the path of an authenticator that trusts a third party."""
     kind, _, service_id = _full(name).partition("/")
-    if kind not in _TYPES or not service_id:
-        raise click.UsageError(f"an authenticator is written {_TYPE}/ci, or ci for short, or authn-cloud/prod, not {name}")
-    return connection.path(kind, service_id, connection.account)
+    if kind not in _TYPES or (kind == _SINGLE) == bool(service_id):
+        written = f"{_TYPE}/ci, or ci for short, authn-cloud/prod, authn-iam/prod, or authn-gcp"
+        raise click.UsageError(f"an authenticator is written {written}, not {name}")
+    return connection.path(*filter(None, (kind, service_id)), connection.account)
 
 
 def _key_path(connection: ApiConnection, name: str, key: str) -> str:
@@ -209,7 +254,7 @@ async def _keys_at_hand(connection: ApiConnection, name: str) -> Any:
         return None
 
 
-def _print_checklist(found: Mapping[str, Any]) -> None:
+def _print_checklist(found: Mapping[str, Any], what: str) -> None:
     steps = found["steps"]
     width = max((len(step["check"]) for step in steps), default=0)
     for step in steps:
@@ -220,7 +265,11 @@ def _print_checklist(found: Mapping[str, Any]) -> None:
         if step["outcome"] == "failed" and reason:
             click.echo(f"{'':6}  what to do: svc explain-reason {plain(step['reason'])}")
     if found["admitted"]:
-        click.echo(f"This token would be admitted as {plain(found['role'] or '')}.")
+        click.echo(f"This {what} would be admitted as {plain(found['role'] or '')}.")
+    elif found["admitted"] is None:
+        click.echo(
+            f"Nothing but the key or password, which was not tried, decides whether {plain(found['role'])} is admitted."
+        )
 
 
 def _print_status(found: Mapping[str, Any]) -> None:

@@ -104,7 +104,7 @@ def _permitted(effect: Effect, words: str, permissions: Counter[tuple[str, str, 
         privileges.setdefault((role, resource), []).append(privilege)
     joint = " or " if effect is Effect.LOSS else " and "
     for (role, resource), several in privileges.items():
-        yield Sentence(effect, f"{named(role)} {words} {_listed(several, joint)} {named(resource)}")
+        yield Sentence(effect, f"{named(role)} {words} {listed(several, joint)} {named(resource)}")
 
 
 def _members(effect: Effect, words: str, memberships: Counter[tuple[str, str]]) -> Iterator[Sentence]:
@@ -116,7 +116,7 @@ def _restricted(old: _State, new: _State) -> Iterator[Sentence]:
         ranges = after.get("restricted_to", [])
         if sorted(before.get("restricted_to", [])) == sorted(ranges):
             continue
-        where = f"from {_listed(sorted(ranges), ' and ')} only" if ranges else "from anywhere"
+        where = f"from {listed(sorted(ranges), ' and ')} only" if ranges else "from anywhere"
         yield Sentence(Effect.NEITHER, f"{named(name)} may now log in {where}")
 
 
@@ -125,9 +125,10 @@ def _annotated(old: _State, new: _State) -> Iterator[Sentence]:
         first, then = before.get("annotations", {}), after.get("annotations", {})
         differing = [key for key in sorted({*first, *then}) if first.get(key) != then.get(key)]
         if differing:
-            yield Sentence(Effect.NEITHER, f"{named(name)} has other annotations: {_listed(differing, ' and ')}")
+            yield Sentence(Effect.NEITHER, f"{named(name)} has other annotations: {listed(differing, ' and ')}")
 
 
-def _listed(texts: list[str], joint: str) -> str:
+def listed(texts: list[str], joint: str) -> str:
+    """Return texts as a list in words: ``a, b and c``."""
     texts = [plain(text) for text in texts]
     return texts[0] if len(texts) == 1 else f"{', '.join(texts[:-1])}{joint}{texts[-1]}"

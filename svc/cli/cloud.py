@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import json
 import textwrap
+from collections.abc import Mapping
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import click
 import yaml
 
-from svc.cli.coroutines import react
-from svc.cli.options import cloud_options, metadata
+from svc.cli.connection import ELSEWHERE_LIMIT
+from svc.cli.coroutines import Network, react
+from svc.cli.options import AWS, GOOGLE, KUBERNETES, aws_credentials, cloud_options, google_metadata, metadata
+from svc.workload.faults import NoIdentity
+from svc.workload.google import annotations_of
+from svc.workload.kubernetes import Pod, ProjectedToken
 from svc.workload.machine import Machine
 
 
@@ -24,26 +30,42 @@ def cloud() -> None:
 @cloud_options
 @click.option(
     "--authenticator",
-    default="authn-cloud",
-    show_default=True,
-    help="What the annotations begin with: authn-cloud/prod for that service alone, authn-azure in the conjur dialect.",
+    help="What the annotations begin with. For azure: authn-cloud if nothing is said, authn-cloud/prod for that service"
+    " alone, authn-azure in the conjur dialect. For kubernetes: authn-jwt/k8s if nothing is said.",
 )
 @click.option(
     "--timeout", type=click.FloatRange(min=1), default=5, show_default=True, help="How long to ask for a token, in seconds."
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-def inspect(authenticator: str, timeout: float, as_json: bool, **options: Any) -> None:
-    """Show which annotations a host needs so that this machine can log in as it.
+def inspect(
+    authenticator: str | None, timeout: float, as_json: bool, platform: str, token_file: Path, **options: Any
+) -> None:
+    """Show which annotations, or on AWS which id, a host needs so that this machine can log in as it.
 
     Run it on the machine. It asks the platform's metadata service for an identity token, and prints what that says of the
-    machine, as policy to paste; it sends nothing to the service, and doesn't print the token.
+    machine, as policy to paste; it sends nothing to the service, and doesn't print the token. On AWS it asks the Security
+    Token Service who the machine is. In a pod it reads the projected token.
 
-    Leave the identity's annotation out to let every machine of the resource group log in as the host.
+    Leave the identity's annotation out to let every machine of the resource group, or of the project, log in as the host.
+
+    Example: svc cloud inspect --platform kubernetes
     """
 
-    async def work(reactor: Any) -> None:
-        token = await metadata(reactor, deadline=timeout, **options).identity_token()
-        click.echo(shown(Machine.of(token.text), authenticator, token.ends_at, as_json=as_json))
+    async def work(network: Network) -> None:
+        if platform == KUBERNETES:
+            click.echo(pod_shown(ProjectedToken(token_file)(), authenticator or "authn-jwt/k8s", as_json=as_json))
+            return
+        requester = network.requester(ELSEWHERE_LIMIT)
+        if platform == GOOGLE:
+            token = await google_metadata(requester, options["metadata_url"], timeout).token("svc-cloud-inspect")
+            click.echo(google_shown(token, as_json=as_json))
+            return
+        if platform == AWS:
+            caller = await aws_credentials(requester, options["metadata_url"], deadline=timeout).caller()
+            click.echo(aws_shown(caller.arn, caller.account, caller.role, as_json=as_json))
+            return
+        identity = await metadata(requester, deadline=timeout, **options).identity_token()
+        click.echo(shown(Machine.of(identity.text), authenticator or "authn-cloud", identity.ends_at, as_json=as_json))
 
     react(work)
 
@@ -58,8 +80,41 @@ def shown(machine: Machine, authenticator: str, ends_at: float, *, as_json: bool
         "audience": machine.audience,
         "expires_at": datetime.fromtimestamp(ends_at, UTC).isoformat(timespec="seconds"),
     }
+    return _host(about, annotations, as_json=as_json)
+
+
+def google_shown(token: str, *, as_json: bool) -> str:
+    """Return what ``svc cloud inspect`` prints of an identity token of Google."""
+    return _host({}, {f"authn-gcp/{name}": value for name, value in annotations_of(token).items()}, as_json=as_json)
+
+
+def pod_shown(token: str, authenticator: str, *, as_json: bool) -> str:
+    """Return what ``svc cloud inspect`` prints of a pod's token.
+
+    :raises NoIdentity: it names no service account.
+    """
+    pod = Pod.of(token)
+    return _host(pod.about, {f"{authenticator}/sub": pod.subject}, pod.subject, as_json=as_json)
+
+
+def aws_shown(arn: str, account: str, role: str | None, *, as_json: bool) -> str:
+    """Return what ``svc cloud inspect`` prints of a caller of AWS.
+
+    :raises NoIdentity: it has no role.
+    """
+    if role is None:
+        raise NoIdentity(f"{arn} has assumed no role", "run this with the credentials of a role: users of AWS can't log in")
+    if as_json:
+        return json.dumps({"arn": arn, "host": f"{account}/{role}"}, indent=2)
+    host = f"- !host\n  id: {account}/{role}\n  annotations:\n    authn/api-key: false"
+    return f"# arn: {json.dumps(arn)}\n{host}"
+
+
+def _host(about: Mapping[str, str], annotations: Mapping[str, str], host: str = "CHOOSE-A-NAME", *, as_json: bool) -> str:
     if as_json:
         return json.dumps({**about, "annotations": annotations}, indent=2)
     comments = "".join(f"# {name}: {json.dumps(value)}\n" for name, value in about.items())
-    policy = yaml.safe_dump(annotations, sort_keys=False, allow_unicode=True, width=1000).rstrip()
-    return f"{comments}- !host\n  id: CHOOSE-A-NAME\n  annotations:\n{textwrap.indent(policy, ' ' * 4)}"
+    # Who logs in by the machine's identity needs no API key.
+    declared = {"authn/api-key": False, **annotations}
+    policy = yaml.safe_dump(declared, sort_keys=False, allow_unicode=True, width=1000).rstrip()
+    return f"{comments}- !host\n  id: {host}\n  annotations:\n{textwrap.indent(policy, ' ' * 4)}"

@@ -2,16 +2,17 @@
 
 A caller is proven by ``SVC_LOGIN`` and ``SVC_API_KEY`` from the environment, or by the token that ``svc login`` keeps.
 
+Note [Renewed when it has ended]. With the token of a session its refresh token is kept. It is used when the token has ended
+by this machine's clock, or when the server refuses it. It is read again at that moment, since another command may have
+renewed the session; two that do so at once get the same answer (TOK-44).
+
 Note [Half a login]. A login without an API key, or a key without a login, is refused: with the kept token the command would
 be done as somebody else.
 """
 
 from __future__ import annotations
 
-import json
-import os
 import sys
-import tempfile
 from base64 import b64encode
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
@@ -23,24 +24,28 @@ from urllib.parse import quote, urlencode, urlsplit
 
 import attrs
 import click
-import platformdirs
-from treq.client import HTTPClient
-from twisted.internet.interfaces import IReactorTime
 
-from svc.cli.coroutines import Then, react
+from svc.cli.coroutines import Network, Then, react
+from svc.cli.kept_login import KeptSession, keep_login, kept_session, kept_token
 from svc.cli.options import API_KEY, secret_option
+from svc.cli.versions import KeptVersions
 from svc.model.clocks import MachineClock, WallClock
+from svc.workload.access_tokens import claims_of
 from svc.workload.address import demand_address
-from svc.workload.client import Client, claims_of
+from svc.workload.calls import Calls
 from svc.workload.evidence import ApiKey, Evidence, Login
-from svc.workload.exchange import Exchange, Reply, http_client, parsed
 from svc.workload.faults import BadAddress, LoginRefused, NoEvidence, named
+from svc.workload.replies import Reply, parsed
+from svc.workload.requester import Requester
 
 #: How long a request may take, in seconds; policies of many thousand records take the longest.
 DEADLINE: Final = 600.0
 
-#: The largest answer that is read, in bytes.
+#: The largest answer that is read, in bytes, of the server and of others.
 ANSWER_LIMIT: Final = 64 * 1024 * 1024
+ELSEWHERE_LIMIT: Final = 256 * 1024
+
+_PLAIN: Final = "text/plain; charset=utf-8"
 
 
 @attrs.frozen
@@ -70,15 +75,20 @@ class ApiAnswer(Reply):
         except (ValueError, KeyError, TypeError):
             unknown = False
         advice = "done, or not done" if unknown else _ADVICE.get(self.status, "the server refused")
+        if self.status == 405 and self.said == _FOLLOWER:
+            advice = "not possible on a follower: the primary takes changes"
         said = f": {self.said}" if self.said else ""
         raise click.ClickException(f"{advice} (status {self.status}){said}{named(self.request_id)}")
 
+
+#: What a follower says to every change (CLU-4).
+_FOLLOWER: Final = "Write operations are not allowed"
 
 _ADVICE: Final = {
     401: "not authenticated: run `svc login`, or set SVC_LOGIN and SVC_API_KEY",
     403: "not permitted: the role sees this, but lacks the privilege",
     404: "not found, or not visible to this role",
-    405: "not possible here; where this is a follower, the primary takes changes",
+    405: "not possible",
     409: "in conflict with something else",
     412: "not done: the value is another by now than was asked for",
     413: "too large",
@@ -90,15 +100,18 @@ _ADVICE: Final = {
 
 @attrs.frozen
 class ApiConnection:
-    """One server and account. ``login`` and ``api_key`` are ``None`` when the kept token is to be used."""
+    """One server and account. ``login`` and ``api_key`` are ``None`` when the kept token is to be used.
+
+    ``requester`` is for this server alone; others, such as the platform's, are asked by ``elsewhere``.
+    """
 
     url: str
     account: str
     login: str | None
     api_key: str | None = attrs.field(repr=False)
-    http: HTTPClient
-    reactor: IReactorTime
+    requester: Requester
     wall: WallClock = attrs.field(factory=MachineClock)
+    elsewhere: Requester | None = None
 
     async def request(self, method: str, path: str, body: bytes | None = None, **headers: str) -> ApiAnswer:
         """Send a request without a token, and return its answer, whatever the status.
@@ -106,12 +119,12 @@ class ApiConnection:
         :raises Fault: there was none within ``DEADLINE`` seconds.
         """
         fields = {name.replace("_", "-"): value for name, value in headers.items()}
-        reply = await self._exchange.ask(method, f"{self.url}{path}", body, fields, within=DEADLINE)
+        reply = await self.requester.ask(method, f"{self.url}{path}", body, fields, within=DEADLINE)
         return ApiAnswer(reply.status, reply.body, reply.headers)
 
     async def authenticate(self, login: str, api_key: str) -> str:
         """Exchange an API key for an access token, base64 as it stands in the ``Authorization`` header."""
-        return await self.workload(ApiKey(login, api_key)).access_token()
+        return await (await self.workload(ApiKey(login, api_key))).access_token()
 
     async def proven(self, login: str, secret: str, method: str, route: str, body: bytes | None = None) -> ApiAnswer:
         """Send a request to a route of the account's ``/authn`` with an API key or password, and return its answer.
@@ -131,20 +144,63 @@ class ApiConnection:
         :raises click.ClickException: there is no token, or it is the kept one, is refused and has ended.
         """
         own = self._own_key()
-        token = kept_token(self.url, self.account) if own is None else await self.authenticate(own.role, own.api_key)
+        token = await self._kept_token() if own is None else await self.authenticate(own.role, own.api_key)
         answer = await self.request(method, path, body, Authorization=f'Token token="{token}"', **headers)
-        if answer.status == 401 and own is None and (ended := self._ended(token)):
+        if answer.status != 401 or own is not None:
+            return answer
+        if renewed := await self._renewed(token):
+            return await self.request(method, path, body, Authorization=f'Token token="{renewed}"', **headers)
+        if ended := self._ended(token):
             raise click.ClickException(ended + named(answer.request_id))
         return answer
 
-    def workload(self, evidence: Evidence | None = None) -> Client:
+    async def workload(self, evidence: Evidence | None = None) -> Calls:
         """Return the client of a workload, with this proof of identity or that of the person who runs the command."""
         token = None
         evidence = evidence or self._own_key()
         if evidence is None:
-            token = kept_token(self.url, self.account)
+            token = await self._kept_token()
             evidence = _Kept(self._ended(token) or f"{_ADVICE[401]} (account {self.account})")
-        return Client(self.url, self.account, evidence, self._exchange, access_token=token, deadline=DEADLINE)
+        return Calls(self.url, self.account, evidence, self.requester, access_token=token, deadline=DEADLINE)
+
+    async def open_session(self, login: str, api_key: str, seconds: int) -> tuple[str, Path]:
+        """Open a session by an API key, and keep it; return when it ends, as the server says it, and the file."""
+        path = self.path("authn", self.account, login, "sessions") + query(lifetime=seconds)
+        answer = await self.request("POST", path, api_key.encode(), Content_Type=_PLAIN)
+        if answer.status == 401:
+            raise LoginRefused(f"the API key of {login}", self.account, 401, answer.request_id)
+        return answer.expect(201).json()["ends_at"], self._keep(login, answer)
+
+    async def _kept_token(self) -> str:
+        """Return the kept token, renewed if it has ended and its session hasn't (Note [Renewed when it has ended])."""
+        token = kept_token(self.url, self.account)
+        return await self._renewed(token) or token if self._ended(token) else token
+
+    async def _renewed(self, token: str) -> str | None:
+        """Return an access token in place of a kept one that is refused; ``None`` where no session can be renewed.
+
+        :raises click.ClickException: the session has ended, or the server can't renew it now.
+        """
+        session = kept_session(self.url, self.account)
+        if session is None:
+            return None
+        other = kept_token(self.url, self.account)
+        if other != token and not self._ended(other):
+            return other
+        path = self.path("authn", self.account, session.login, "renew")
+        answer = await self.request("POST", path, session.refresh_token.encode(), Content_Type=_PLAIN)
+        if answer.status == 401:
+            ended = (
+                f"the session of {session.login} in account {self.account} at {self.url} has ended: run `svc login` again"
+            )
+            raise click.ClickException(ended + named(answer.request_id))
+        self._keep(session.login, answer.expect(200))
+        return kept_token(self.url, self.account)
+
+    def _keep(self, login: str, answer: ApiAnswer) -> Path:
+        opened = answer.json()
+        session = KeptSession(login, opened["refresh_token"])
+        return keep_login(self.url, self.account, opened["access_token"], session)
 
     def _own_key(self) -> ApiKey | None:
         """Return the API key to log in with; ``None`` where the kept token is to be used (Note [Half a login])."""
@@ -169,10 +225,6 @@ class ApiConnection:
         except (ValueError, KeyError, TypeError, OverflowError, OSError):
             return None
         return f"the login in account {self.account} at {self.url} has expired, at {at}: run `svc login` again"
-
-    @property
-    def _exchange(self) -> Exchange:
-        return Exchange(self.http, self.reactor, ANSWER_LIMIT)
 
     @staticmethod
     def path(*segments: str) -> str:
@@ -203,50 +255,8 @@ def asked(what: str, **options: Any) -> str:
     """Return the answer to a prompt with click's ``options``, or off a terminal a line of standard input."""
     answer: str = click.prompt(what, **options) if sys.stdin.isatty() else sys.stdin.readline().rstrip("\r\n")
     if not answer:
-        raise click.ClickException(f"no {what} given")
+        raise click.ClickException(f"no {what} given: off a terminal a line of standard input is read for each question")
     return answer
-
-
-def token_file() -> Path:
-    """Return the file in which ``svc login`` keeps access tokens."""
-    return Path(platformdirs.user_state_dir("svc")) / "tokens.json"
-
-
-def keep_token(url: str, account: str, token: str) -> Path:
-    """Keep an access token for later commands, in a file of mode 0600; return its path."""
-    path = token_file()
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    write_private(path, json.dumps(_tokens() | {f"{url} {account}": token}).encode())
-    return path
-
-
-def write_private(path: Path, contents: bytes) -> None:
-    """Write a file of mode 0600, whole or not at all."""
-    descriptor, fresh = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(contents)
-        Path(fresh).replace(path)
-    except BaseException:
-        Path(fresh).unlink(missing_ok=True)
-        raise
-
-
-def kept_token(url: str, account: str) -> str:
-    """Return the access token that ``svc login`` kept for this server and account."""
-    try:
-        return _tokens()[f"{url} {account}"]
-    except KeyError:
-        message = f"not logged in to account {account} at {url}: run `svc login`, or set SVC_LOGIN and SVC_API_KEY"
-        raise click.ClickException(message) from None
-
-
-def _tokens() -> dict[str, str]:
-    try:
-        tokens = json.loads(token_file().read_text())
-    except (FileNotFoundError, ValueError):
-        return {}
-    return tokens if isinstance(tokens, dict) else {}
 
 
 def in_the_clear(url: str) -> bool:
@@ -260,7 +270,9 @@ def in_the_clear(url: str) -> bool:
     return address.scheme == "http" and not near
 
 
-def _with_scheme(context: click.Context, parameter: click.Parameter, value: str) -> str:  # noqa: ARG001 (click's)
+def _with_scheme(context: click.Context, parameter: click.Parameter, value: str | None) -> str | None:  # noqa: ARG001 (click's)
+    if value is None:
+        return None
     try:
         demand_address(value, "it")
     except BadAddress as fault:
@@ -270,7 +282,8 @@ def _with_scheme(context: click.Context, parameter: click.Parameter, value: str)
 
 _option = partial(click.option, show_envvar=True)
 _URL_HELP = "Address of the server, such as https://svc.example.org"
-_URL = _option("--url", envvar="SVC_URL", required=True, callback=_with_scheme, help=_URL_HELP)
+_URL = partial(_option, "--url", envvar="SVC_URL", callback=_with_scheme, help=_URL_HELP)
+_ACCOUNT = partial(_option, "--account-name", "account", envvar="SVC_ACCOUNT", help="Account to work in.")
 _CA_FILE = _option(
     "--ca-file",
     envvar="SVC_CA_FILE",
@@ -278,7 +291,6 @@ _CA_FILE = _option(
     help="PEM file of the authority that signed the server's certificate, instead of the system's authorities.",
 )
 _CALLER = (
-    _option("--account-name", "account", envvar="SVC_ACCOUNT", required=True, help="Account to work in."),
     _option("--login", envvar="SVC_LOGIN", help="Who to be: alice, or host/ci/runner."),
     secret_option("--api-key", API_KEY, "an API key"),
 )
@@ -294,31 +306,39 @@ def query(**parameters: object) -> str:
     return f"?{urlencode(given, doseq=True)}" if given else ""
 
 
-def over_http(command: Callable[..., Awaitable[Then]]) -> Callable[..., None]:
+def over_http(command: Callable[..., Awaitable[Then]], instead: Callable[..., bool] | None = None) -> Callable[..., None]:
     """Make a coroutine function, whose first argument is a :class:`ApiConnection`, a command with the options of one.
 
-    What it returns is called when the reactor has stopped.
+    What it returns is called when all connections have ended. ``instead`` is called first with the command's own options,
+    and returns whether that was all: no server is asked then, and none has to be named.
     """
-    run = anonymously(command)
-    for option in reversed(_CALLER):
+    run = anonymously(command, instead)
+    for option in reversed((_ACCOUNT(required=instead is None), *_CALLER)):
         run = option(run)
     return run
 
 
-def anonymously(command: Callable[..., Awaitable[Then]]) -> Callable[..., None]:
+def anonymously(command: Callable[..., Awaitable[Then]], instead: Callable[..., bool] | None = None) -> Callable[..., None]:
     """Like :func:`over_http`, for a command that needs no account and no caller."""
 
     def run(**options: Any) -> None:
         url, ca_file = options.pop("url"), options.pop("ca_file")
+        if instead is not None:
+            if instead(**{name: value for name, value in options.items() if name not in {"account", "login", "api_key"}}):
+                return
+            if url is None or options["account"] is None:
+                raise click.UsageError("name a server by --url and --account-name (SVC_URL and SVC_ACCOUNT), or a --file")
         if "account" in options and in_the_clear(url):
             click.echo("Warning: the access token goes over http, and can be read on the way: use https.", err=True)
         account, login, api_key = options.pop("account", ""), options.pop("login", None), options.pop("api_key", None)
 
-        async def work(reactor: Any) -> Then:
-            http = http_client(reactor, ca_file)
-            return await command(ApiConnection(url, account, login, api_key, http, reactor), **options)
+        async def work(network: Network) -> Then:
+            wall = MachineClock()
+            requester = network.requester(ANSWER_LIMIT, ca_file, KeptVersions(account, wall) if account else None)
+            elsewhere = network.requester(ELSEWHERE_LIMIT)
+            return await command(ApiConnection(url, account, login, api_key, requester, wall, elsewhere), **options)
 
         react(work)
 
     run.__name__, run.__doc__ = command.__name__, command.__doc__
-    return _CA_FILE(_URL(run))
+    return _CA_FILE(_URL(required=instead is None)(run))

@@ -1,18 +1,21 @@
-"""Coroutines as commands."""
+"""Coroutines as commands, on asyncio."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from typing import Any
+import asyncio
+import signal
+from collections.abc import Awaitable, Callable, Generator
+from contextlib import contextmanager
+from pathlib import Path
 
 import click
-from twisted.internet import task
-from twisted.internet.defer import Deferred
 
-from svc.model.clocks import run_steadily
+from svc.client.async_exchange import AsyncExchange, async_transport
 from svc.workload.faults import Fault
+from svc.workload.requester import StreamRequester
+from svc.workload.versions import Versions
 
-#: The work for when the reactor has stopped, if any.
+#: The work for when the command has ended, if any.
 Then = Callable[[], object] | None
 
 
@@ -20,43 +23,63 @@ class Interrupted(SystemExit):
     """A signal ended the command before its work was done; the exit code is that of shells, 128 more than the signal."""
 
 
-async def until_stopped(reactor: Any) -> None:
-    """Return when a signal has stopped the reactor."""
-    stopped: Deferred[None] = Deferred()
-    reactor.addSystemEventTrigger("before", "shutdown", stopped.callback, None)
-    await stopped
+class Network:
+    """The connections of a command, which end with it."""
+
+    def __init__(self) -> None:
+        self._made: list[AsyncExchange] = []
+
+    def requester(self, limit: int, ca_file: Path | None = None, versions: Versions | None = None) -> StreamRequester:
+        """Return what sends requests, whose answers have ``limit`` bytes at most; parameters as ``AsyncExchange`` has them.
+
+        :raises NoEvidence: the file can't be read, or holds anything else than certificates.
+        """
+        made = AsyncExchange(async_transport(ca_file), limit, versions)
+        self._made.append(made)
+        return made
+
+    async def close(self) -> None:
+        """End them."""
+        for made in self._made:
+            await made.close()
 
 
-def react(work: Callable[[Any], Awaitable[Then]]) -> None:
-    """Run the reactor until ``work``, which is given it, has ended, then do what that returned. A command can do this once.
+def react(work: Callable[[Network], Awaitable[Then]]) -> None:
+    """Run ``work``, which is given a network, then do what it returned. A command can do this once.
 
     :raises click.ClickException: ``work`` raised it, or a fault of ``svc.workload``; ``Exit`` likewise.
-    :raises Interrupted: a signal stopped the reactor before ``work`` had ended.
-    :raises SystemExit: ``work`` raised anything else, which has been logged.
+    :raises BrokenPipeError: what reads its output has read enough; click ends the command then, and says nothing.
+    :raises Interrupted: a signal came before ``work`` had ended.
     """
-    reactors: list[Any] = []
-    faults: list[click.ClickException | click.exceptions.Exit] = []
-    after: list[Then] = []
 
-    async def caught(reactor: Any) -> None:
-        run_steadily(reactor)
-        reactors.append(reactor)
+    async def bounded() -> Then:
+        network = Network()
         try:
-            after.append(await work(reactor))
-        except (click.ClickException, click.exceptions.Exit, Fault) as fault:
-            # task.react would log it, with its traceback. After a signal, it is but that connections have been closed.
-            if reactor._exitSignal is None:
-                faults.append(click.ClickException(str(fault)) if isinstance(fault, Fault) else fault)
+            return await work(network)
+        finally:
+            await network.close()
 
     try:
-        task.react(lambda reactor: Deferred.fromCoroutine(caught(reactor)))
-    except SystemExit as ended:
-        if faults:
-            raise faults[0] from None
-        if ended.code:
-            raise
-        if not after:
-            # So twistd knows what has stopped the reactor, too.
-            raise Interrupted(128 + (reactors[0]._exitSignal or 0)) from None
-    for then in filter(None, after):
+        with _interruptible():
+            then = asyncio.run(bounded())
+    except Fault as fault:
+        raise click.ClickException(str(fault)) from None
+    if then is not None:
         then()
+
+
+@contextmanager
+def _interruptible() -> Generator[None, None, None]:
+    """Have signals end the command wherever it is: in its loop, or at a prompt or a pipe, for which no loop runs."""
+
+    def end(number: int, _: object) -> None:
+        raise Interrupted(128 + number)
+
+    # What is ignored stays so, as in the background of a shell: what `svc run` starts expects that, too.
+    heeded = [number for number in (signal.SIGINT, signal.SIGTERM) if signal.getsignal(number) != signal.SIG_IGN]
+    before = {number: signal.signal(number, end) for number in heeded}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

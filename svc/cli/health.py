@@ -30,7 +30,7 @@ async def health(connection: ApiConnection, everywhere: bool, as_json: bool) -> 
             raise click.ClickException(f"{connection.url} is not healthy")
         return
     answer = (await connection.request("GET", "/ui/health", Accept="application/json")).expect(200)
-    servers = _servers(answer)
+    servers = servers_of(answer)
     header = ("SERVER", "STATE", "ROLE", "DATABASE", "LAG", "NOT OK")
     print_found(as_json, answer.json(), header, map(_row, servers))
     ill = [plain(str(server["name"])) for server in servers if server["ok"] is not True]
@@ -38,7 +38,8 @@ async def health(connection: ApiConnection, everywhere: bool, as_json: bool) -> 
         raise click.ClickException(f"not healthy: {', '.join(ill)}")
 
 
-def _servers(answer: ApiAnswer) -> list[dict[str, Any]]:
+def servers_of(answer: ApiAnswer) -> list[dict[str, Any]]:
+    """Return the servers that a page of health in JSON lists."""
     document = answer.json()
     servers = document.get("servers") if isinstance(document, dict) else None
     if not isinstance(servers, list) or not all(
@@ -52,9 +53,13 @@ def _row(server: dict[str, Any]) -> tuple[str, ...]:
     services = server.get("services")
     services = services if isinstance(services, dict) else {}
     failing = [f"{name} {word}" for name, word in services.items() if word != "ok"]
-    if (primaries := server.get("primaries")) not in {None, "", "ok"}:
+    if str(primaries := server.get("primaries") or "ok") != "ok":
         failing.append(f"primaries {primaries}")
-    lags = (("lag_seconds", "s"), ("lag_bytes", "bytes"))
-    lag = [f"{server[name]} {unit}" for name, unit in lags if server.get(name) is not None]
     texts = (server["name"], server.get("word"), server.get("role") or "unknown", server.get("database") or "unknown")
-    return (*map(str, texts), ", ".join(lag), ", ".join(failing))
+    return (*map(str, texts), lag_of(server), ", ".join(failing))
+
+
+def lag_of(told: dict[str, Any]) -> str:
+    """Return the lag of a server or of a standby in words; nothing where there is none, or it isn't known."""
+    lags = (("lag_seconds", "s"), ("lag_bytes", "bytes"))
+    return ", ".join(f"{told[name]} {unit}" for name, unit in lags if told.get(name) is not None)

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from typing import Any, Final
 from urllib.parse import urlencode
 
 import click
 
-from svc.cli.connection import ApiConnection, anonymously, over_http
+from svc.cli.connection import ApiConnection, anonymously, over_http, query
 from svc.cli.options import AS_JSON, HOST_FACTORY_TOKEN, lifetime, secret_option
-from svc.cli.table import print_json
+from svc.cli.table import print_found, print_json
 
+#: How many tokens are asked for at once.
+_PAGE: Final = 1000
+
+_ID: Final = re.compile("sha256:[0-9a-f]{12}")
 _TOKEN = secret_option("--token", HOST_FACTORY_TOKEN, "a token")
 
 
@@ -23,7 +29,7 @@ def hostfactory() -> None:
 
 @hostfactory.group()
 def tokens() -> None:
-    """Make tokens of a host factory, and revoke them."""
+    """Make tokens of a host factory, list and revoke them."""
 
 
 @tokens.command()
@@ -52,15 +58,41 @@ async def create(
     click.echo(f"Good until {made[0]['expiration']}, from {', '.join(made[0]['cidr']) or 'everywhere'}.", err=True)
 
 
+@tokens.command("list")
+@click.argument("factory")
+@AS_JSON
+@over_http
+async def list_tokens(connection: ApiConnection, factory: str, as_json: bool) -> None:
+    """List the tokens of the host factory FACTORY: the id of each, when it expires, and from where it can be used.
+
+    The id is what logs and the audit call it. It makes no host, and "svc hostfactory tokens revoke --id" takes it.
+    """
+    found: list[dict[str, Any]] = []
+    asked = {"host_factory": f"{connection.account}:host_factory:{factory}", "limit": _PAGE}
+    while len(found) % _PAGE == 0:
+        answer = await connection.call("GET", "/host_factory_tokens" + query(**asked, offset=len(found)))
+        if not (page := answer.expect(200).json()):
+            break
+        found += page
+    rows = [(token["id"], token["expiration"], ", ".join(token["cidr"]) or "everywhere") for token in found]
+    print_found(as_json, found, ("ID", "EXPIRES", "FROM"), rows)
+
+
 @tokens.command()
 @_TOKEN
+@click.option("--id", "token_id", metavar="ID", help="The token's id, instead of itself, as it is listed.")
 @over_http
-async def revoke(connection: ApiConnection, token: str | None) -> None:
+async def revoke(connection: ApiConnection, token: str | None, token_id: str | None) -> None:
     """Revoke a token: no more hosts are made with it. Those that were, stay.
 
-    The token comes from SVC_HOST_FACTORY_TOKEN, or else from standard input; on a terminal it is asked for.
+    Without --id the token comes from SVC_HOST_FACTORY_TOKEN, or else from standard input; on a terminal it is asked for.
+
+    Example: svc hostfactory tokens revoke --id sha256:0f3a96c1d2e4
     """
-    (await connection.call("DELETE", connection.path("host_factory_tokens", token or _read()))).expect(204)
+    if token_id is not None and not _ID.fullmatch(token_id):
+        raise click.UsageError("an id is written sha256:0f3a96c1d2e4, as `svc hostfactory tokens list` shows it")
+    asked = token_id or token or _read()
+    (await connection.call("DELETE", connection.path("host_factory_tokens", asked))).expect(204)
     click.echo("The token is revoked.", err=True)
 
 
@@ -103,6 +135,9 @@ async def create_host(
     host = answer.expect(201).json()
     if as_json:
         print_json(host)
+        return
+    if host["api_key"] is None:
+        click.echo(f"{host['id']} has no API key: its annotation authn/api-key is false.", err=True)
         return
     click.echo(host["api_key"])
     click.echo(f"This is the API key of {host['id']}; it is not shown again.", err=True)

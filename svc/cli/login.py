@@ -7,28 +7,67 @@ from typing import IO, Any
 
 import click
 
-from svc.cli.connection import ApiConnection, keep_token, over_http, own_proof
-from svc.cli.options import HOST_OF_JWT, JWT_FILE, cloud_options, metadata
-from svc.cli.table import print_json
-from svc.workload.client import claims_of
-from svc.workload.evidence import CloudIdentity, Evidence, Jwt
+from svc.cli.connection import ApiConnection, over_http, own_proof
+from svc.cli.kept_login import keep_login
+from svc.cli.oidc_login import sign_in
+from svc.cli.options import HOST_OF_JWT, JWT_FILE, cloud_evidence, cloud_login_options, lifetime
+from svc.cli.table import plain, print_json
+from svc.workload.access_tokens import claims_of
+from svc.workload.evidence import Evidence, Jwt
 
 
 @click.command()
+@click.option(
+    "--for",
+    "seconds",
+    callback=lifetime,
+    metavar="TIME",
+    help="How long to stay logged in, in minutes, hours or days: 30m, 8h or 2d; else for one access token.",
+)
+@click.option("--oidc", "provider", metavar="NAME", help="Sign in at a provider of OpenID Connect: authn-oidc/NAME.")
+@click.option("--device", is_flag=True, help="With --oidc: sign in on another device, by a code.")
 @over_http
-async def login(connection: ApiConnection) -> None:
+async def login(connection: ApiConnection, seconds: int | None, provider: str | None, device: bool) -> None:
     """Log in with an API key or a password, and keep the access token for later commands.
 
     Asks for the login and the API key or password unless SVC_LOGIN and SVC_API_KEY say them; off a terminal it reads them
     from standard input, a line each. The token is kept in a file that only you can read; it ends after some minutes, then
     log in again.
+
+    With --for you stay logged in for as long, as far as the server allows it (--user-session-max): commands get new tokens
+    by themselves, with a refresh token in the same file, which works once and on this machine. `svc sessions list` shows
+    where you are logged in, and `svc sessions revoke` ends that. This is for users: hosts log in by themselves.
+
+    With --oidc you sign in at your organisation's provider instead, in the browser. Where there is none it says at which
+    address, or, if the provider can do that, which code to enter on another device. The token ends after an hour, or when
+    the server says.
+
+    Example: svc login --for 8h
+
+    Example: svc login --oidc corp
     """
+    if provider is not None:
+        if seconds is not None:
+            raise click.UsageError("--for is for logins by API key or password: how long --oidc lasts is set on the server")
+        _keep(connection, await sign_in(connection, provider, device=device))
+        return
+    if device:
+        raise click.UsageError("--device is for --oidc NAME")
     name, secret = own_proof(connection)
     api_key = (await connection.proven(name, secret, "GET", "login")).expect(200).body.decode()
-    token = await connection.authenticate(name, api_key)
-    path = keep_token(connection.url, connection.account, token)
+    if seconds is not None:
+        ends_at, path = await connection.open_session(name, api_key, seconds)
+        click.echo(f"Logged in as {name} until {ends_at}; the tokens are in {path}")
+        return
+    _keep(connection, await connection.authenticate(name, api_key), name)
+
+
+def _keep(connection: ApiConnection, token: str, name: str | None = None) -> None:
+    """Keep an access token; its role is that of the token, unless it is known already."""
+    path = keep_login(connection.url, connection.account, token)
     claims = claims_of(token)
-    click.echo(f"Logged in as {name} for {claims['exp'] - claims['iat']} seconds; the token is in {path}")
+    who = plain(name or claims["sub"])
+    click.echo(f"Logged in as {who} for {claims['exp'] - claims['iat']} seconds; the token is in {path}")
 
 
 @click.command()
@@ -61,24 +100,34 @@ async def jwt(connection: ApiConnection, service_id: str, jwt_file: IO[bytes], h
 
 
 @authenticate.command()
-@click.argument("service_id")
-@click.option("--host", required=True, help="Id of the host, such as host/apps/shop.")
-@cloud_options
+@click.argument("service_id", required=False)
+@click.option("--host", help="Id of the host, such as host/apps/shop; the token of Kubernetes may name it itself.")
+@cloud_login_options
 @_JSON
 @over_http
-async def cloud(connection: ApiConnection, service_id: str, host: str, as_json: bool, **options: Any) -> None:
-    """Exchange this machine's cloud identity for an access token, at the authenticator authn-cloud/SERVICE_ID.
+async def cloud(connection: ApiConnection, service_id: str | None, host: str | None, as_json: bool, **options: Any) -> None:
+    """Exchange this machine's cloud identity for an access token, at the authenticator authn-cloud/SERVICE_ID; on Google
+    Cloud at authn-gcp, which has no service id, on AWS at authn-iam/SERVICE_ID, and in a pod at authn-jwt/SERVICE_ID.
 
-    Asks the platform's metadata service for an identity token, and presents that. Prints the access token as it stands in
-    the header: Authorization: Token token="…". "svc cloud inspect" tells which annotations the host needs.
+    Asks the platform's metadata service for an identity token or credentials, and presents that; in a pod it presents the
+    projected token of the service account. Prints the access token
+    as it stands in the header: Authorization: Token token="…". "svc cloud inspect" tells which annotations, or which id, the
+    host needs.
 
     Example: svc authenticate cloud prod --host host/apps/shop
 
+    Example: svc authenticate cloud --platform google --host host/apps/shop
+
+    Example: svc authenticate cloud prod --platform aws --host host/apps/123456789012/shop
+
+    Example: svc authenticate cloud k8s --platform kubernetes
+
     Where the authenticator has another name, as in the conjur dialect, SERVICE_ID is written with it: authn-azure/prod.
     """
-    await _print_token(connection, CloudIdentity(service_id, host, metadata(connection.reactor, **options)), as_json)
+    evidence = cloud_evidence(connection.elsewhere or connection.requester, connection.url, service_id, host, **options)
+    await _print_token(connection, evidence, as_json)
 
 
 async def _print_token(connection: ApiConnection, evidence: Evidence, as_json: bool) -> None:
-    token = await connection.workload(evidence).access_token()
+    token = await (await connection.workload(evidence)).access_token()
     click.echo(base64.b64decode(token) if as_json else token)

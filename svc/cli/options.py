@@ -4,14 +4,21 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Final
+from urllib.parse import urlsplit
 
 import click
 from click.core import ParameterSource
 
-from svc.workload.exchange import Exchange, http_client
-from svc.workload.metadata import ANSWER_LIMIT, DEADLINE, LINK_LOCAL, RESOURCE, Metadata, environment
+from svc.workload.aws import AwsCredentials
+from svc.workload.evidence import AwsRole, CloudIdentity, Evidence, GoogleIdentity, Jwt
+from svc.workload.google import GoogleMetadata
+from svc.workload.kubernetes import TOKEN_FILE, ProjectedToken
+from svc.workload.metadata import DEADLINE, LINK_LOCAL, RESOURCE, Metadata, environment
+from svc.workload.platform_service import PlatformService
+from svc.workload.requester import Requester
 
 FILE: Final = click.Path(dir_okay=False, path_type=Path)
 AS_JSON: Final = click.option("--json", "as_json", is_flag=True, help="Print the server's JSON.")
@@ -29,7 +36,21 @@ VARIABLES: Final = frozenset({API_KEY, HOST_FACTORY_TOKEN, "SERVICE_DATA_KEY", "
 
 _SECONDS: Final = {"m": 60, "h": 3600, "d": 86400}
 
+#: The platforms whose identities a workload can log in with.
+AZURE: Final = "azure"
+GOOGLE: Final = "google"
+AWS: Final = "aws"
+KUBERNETES: Final = "kubernetes"
+
 _CLOUD: Final = (
+    click.option(
+        "--platform",
+        type=click.Choice((AZURE, GOOGLE, AWS, KUBERNETES)),
+        default=AZURE,
+        show_default=True,
+        help="The cloud: azure for authn-cloud/SERVICE_ID, google for authn-gcp, aws for authn-iam/SERVICE_ID, kubernetes"
+        " for authn-jwt/SERVICE_ID.",
+    ),
     click.option("--client-id", help="Client id of a user-assigned identity; by default the system-assigned one is used."),
     click.option(
         "--resource",
@@ -39,8 +60,31 @@ _CLOUD: Final = (
     ),
     click.option(
         "--metadata-url",
-        help=f"Where the metadata service is. By default app services and functions know it from IDENTITY_ENDPOINT, "
+        help="Where the metadata service is. By default app services and functions know it from IDENTITY_ENDPOINT, "
         f"and all else asks at {LINK_LOCAL}.",
+    ),
+    click.option(
+        "--token-file",
+        type=FILE,
+        default=TOKEN_FILE,
+        show_default=True,
+        help="For kubernetes: the file of the pod's projected token, which is read again for each login.",
+    ),
+)
+
+
+_LOGIN: Final = (
+    click.option(
+        "--server-id",
+        help="For aws: the authenticator's variable server-id. By default the host name in the server's address; empty where"
+        " the authenticator has no such variable.",
+    ),
+    click.option("--region", help="For aws: the region to sign for, by default that of the machine."),
+    click.option(
+        "--audience-prefix",
+        default="svc",
+        show_default=True,
+        help="For google: what the token's audience begins with, conjur in the conjur dialect.",
     ),
 )
 
@@ -57,26 +101,96 @@ def secret_option(name: str, variable: str, what: str) -> Callable[[Callable[...
     return click.option(name, envvar=variable, hidden=True, callback=from_environment_alone)
 
 
-def lifetime(context: click.Context, parameter: click.Parameter, value: str) -> int:  # noqa: ARG001 (click's)
-    """Return the seconds of ``30m``, ``12h`` or ``7d``; the callback of an option."""
+def lifetime(context: click.Context, parameter: click.Parameter, value: str | None) -> int | None:  # noqa: ARG001 (click's)
+    """Return the seconds of ``30m``, ``12h`` or ``7d``, ``None`` where nothing is said; the callback of an option."""
+    if value is None:
+        return None
     matched = re.fullmatch("([1-9][0-9]{0,5})([mhd])", value, re.ASCII)
     if matched is None:
         raise click.BadParameter("is written 30m, 12h or 7d: minutes, hours or days")
     return int(matched[1]) * _SECONDS[matched[2]]
 
 
+def moment(text: str, now: float, *, end: bool = False) -> float:
+    """Return the moment that a text means, in seconds since 1970: RFC 3339, a date, or ``30m``, ``2h``, ``7d`` ago.
+
+    ``end``: a date means the end of the day.
+
+    :raises click.BadParameter: it means none.
+    """
+    if (ago := re.fullmatch("([1-9][0-9]{0,5})([mhd])", text, re.ASCII)) is not None:
+        return now - int(ago[1]) * _SECONDS[ago[2]]
+    try:
+        at = datetime.fromisoformat(text)
+    except ValueError:
+        raise click.BadParameter("is written 2026-11-22, 2026-11-22T09:30:00Z, or 30m, 2h or 7d for so long ago") from None
+    if end and len(text) == len("2026-11-22"):
+        at += timedelta(days=1)
+    return (at if at.tzinfo is not None else at.replace(tzinfo=UTC)).timestamp()
+
+
 def cloud_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a command the options that :func:`metadata` takes."""
+    """Give a command the options of a machine's identity: those that :func:`metadata` takes, and the platform."""
     for option in reversed(_CLOUD):
         command = option(command)
     return command
 
 
+def cloud_login_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command the options that :func:`cloud_evidence` takes."""
+    for option in reversed((*_CLOUD, *_LOGIN)):
+        command = option(command)
+    return command
+
+
+def google_metadata(requester: Requester, metadata_url: str | None, deadline: float = DEADLINE) -> GoogleMetadata:
+    """Return the source of this workload's identity tokens on Google Cloud."""
+    return GoogleMetadata(PlatformService(requester, deadline), environment(), base_url=metadata_url)
+
+
+def aws_credentials(
+    requester: Requester, metadata_url: str | None, region: str | None = None, deadline: float = DEADLINE
+) -> AwsCredentials:
+    """Return the source of this workload's credentials on AWS."""
+    return AwsCredentials(PlatformService(requester, deadline), environment(), region=region, base_url=metadata_url)
+
+
+def cloud_evidence(
+    requester: Requester,
+    url: str,
+    service_id: str | None,
+    host: str | None,
+    *,
+    platform: str,
+    server_id: str | None,
+    region: str | None,
+    audience_prefix: str,
+    **options: Any,
+) -> Evidence:
+    """Return the proof of identity that the platform gives to this workload, for the server at ``url``."""
+    metadata_url, token_file = options["metadata_url"], options.pop("token_file")
+    if platform == KUBERNETES:
+        if not service_id:
+            raise click.UsageError("say which authenticator to log in at: its service id")
+        return Jwt(service_id, ProjectedToken(token_file), host)
+    if not host:
+        raise click.UsageError("--host says which host to log in as: a cloud identity doesn't name one")
+    if platform == GOOGLE:
+        if service_id:
+            raise click.UsageError("authn-gcp has no service id: an account has one")
+        return GoogleIdentity(host, google_metadata(requester, metadata_url), audience_prefix)
+    if not service_id:
+        raise click.UsageError("say which authenticator to log in at: its service id")
+    if platform == AWS:
+        name = urlsplit(url).hostname if server_id is None else server_id
+        return AwsRole(service_id, host, aws_credentials(requester, metadata_url, region), name or None)
+    return CloudIdentity(service_id, host, metadata(requester, **options))
+
+
 def metadata(
-    reactor: Any, *, client_id: str | None, resource: str, metadata_url: str | None, deadline: float = DEADLINE
+    requester: Requester, *, client_id: str | None, resource: str, metadata_url: str | None, deadline: float = DEADLINE
 ) -> Metadata:
     """Return the source of this machine's identity tokens; the options go before the environment."""
-    exchange = Exchange(http_client(reactor), reactor, ANSWER_LIMIT)
     surroundings = environment() if metadata_url is None else {}
     base_url = LINK_LOCAL if metadata_url is None else metadata_url
-    return Metadata(exchange, surroundings, resource=resource, client_id=client_id, base_url=base_url, deadline=deadline)
+    return Metadata(requester, surroundings, resource=resource, client_id=client_id, base_url=base_url, deadline=deadline)

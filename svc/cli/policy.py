@@ -8,6 +8,7 @@ from typing import IO, Any, Final
 
 import click
 
+from svc.cli.access_changes import access_sentences, gain_sentence
 from svc.cli.changes import Effect, sentences
 from svc.cli.connection import ApiAnswer, ApiConnection, over_http, query
 from svc.cli.options import AS_JSON
@@ -18,8 +19,21 @@ _METHODS: Final = {"load": "POST", "update": "PATCH", "replace": "PUT"}
 
 _COLOURS: Final = {Effect.GAIN: "green", Effect.LOSS: "red", Effect.NEITHER: None}
 
+#: The exit code of a dry run that finds that somebody would gain access (POL-89).
+GAINS: Final = 3
+
 _DRY_RUN: Final = click.option(
     "--dry-run", is_flag=True, help="Change nothing; print who would gain and who would lose which access."
+)
+_FAIL_ON_GAIN: Final = click.option(
+    "--fail-on-gain",
+    is_flag=True,
+    help="With --dry-run: exit code 3 if any role would gain any access, be it or the resource new or not.",
+)
+_FAIL_ON_GAIN_OF_EXISTING: Final = click.option(
+    "--fail-on-gain-of-existing",
+    is_flag=True,
+    help="With --dry-run: exit code 3 only if a role would gain access to a resource, both of which are there already.",
 )
 
 
@@ -36,15 +50,33 @@ def _loading(told: Callable[[], None]) -> click.Command:
 
     command: Callable[..., Any] = over_http(send)
     command.__doc__ = told.__doc__
-    for option in (AS_JSON, _DRY_RUN, click.argument("file", type=click.File("rb")), click.argument("branch")):
+    for option in (
+        AS_JSON,
+        _FAIL_ON_GAIN_OF_EXISTING,
+        _FAIL_ON_GAIN,
+        _DRY_RUN,
+        click.argument("file", type=click.File("rb")),
+        click.argument("branch"),
+    ):
         command = option(command)
     return policy.command(told.__name__)(command)
 
 
-async def _send(connection: ApiConnection, mode: str, branch: str, file: IO[bytes], dry_run: bool, as_json: bool) -> None:
+async def _send(
+    connection: ApiConnection,
+    mode: str,
+    branch: str,
+    file: IO[bytes],
+    dry_run: bool,
+    as_json: bool,
+    fail_on_gain: bool = False,
+    fail_on_gain_of_existing: bool = False,
+) -> None:
+    if (fail_on_gain or fail_on_gain_of_existing) and not dry_run:
+        raise click.UsageError("--fail-on-gain and --fail-on-gain-of-existing are for --dry-run, which changes nothing")
     path = _path(connection, branch) + query(dryRun=dry_run)
     sending = connection.call(_METHODS[mode], path, file.read(), Content_Type="application/x-yaml")
-    answer = await shown(sending, f"Loading policy {branch}", connection.reactor, sys.stderr)
+    answer = await shown(sending, f"Loading policy {branch}", sys.stderr)
     if as_json:
         print_json(answer.expect(*((200, 422) if dry_run else (201,))).json())
         if answer.status == 422:
@@ -53,6 +85,19 @@ async def _send(connection: ApiConnection, mode: str, branch: str, file: IO[byte
         _say_changes(answer)
     else:
         _say_loaded(answer, branch)
+    if fail_on_gain or fail_on_gain_of_existing:
+        _fail_on_gain(answer.json(), fail_on_gain)
+
+
+def _fail_on_gain(result: Any, new_too: bool) -> None:
+    """End with an exit code of its own if there are gains, also where the answer doesn't say that there are none."""
+    try:
+        found = gain_sentence(result, new_too=new_too)
+    except (KeyError, TypeError):
+        raise click.ClickException("the answer doesn't tell who gains access; does this server know that?") from None
+    if found is not None:
+        click.echo(found, err=True)
+        raise click.exceptions.Exit(GAINS)
 
 
 def _path(connection: ApiConnection, branch: str) -> str:
@@ -62,7 +107,8 @@ def _path(connection: ApiConnection, branch: str) -> str:
 def _say_loaded(answer: ApiAnswer, branch: str) -> None:
     result = answer.expect(201).json()
     for role in result["created_roles"].values():
-        click.echo(f"{plain(role['id'])}\tAPI key: {role['api_key']}")
+        said = "no API key" if role["api_key"] is None else f"API key: {role['api_key']}"
+        click.echo(f"{plain(role['id'])}\t{said}")
     _warn(result)
     click.echo(f"Policy {branch} is now at version {result['version']}.", err=True)
 
@@ -72,12 +118,16 @@ def _say_changes(answer: ApiAnswer) -> None:
         raise click.ClickException(_faults(answer))
     result = answer.expect(200).json()
     try:
-        told = sentences(result)
+        access, told = access_sentences(result), sentences(result)
     except (KeyError, TypeError, ValueError):
         raise click.ClickException("the answer is not that of a dry run; does this server know them?") from None
+    for effect, text in access:
+        click.echo(click.style(text, fg=_COLOURS[effect]))
+    if access and told:
+        click.echo("\nWhat would change:")
     for effect, text in told:
         click.echo(click.style(text, fg=_COLOURS[effect]))
-    if not told:
+    if not access and not told:
         click.echo("Nothing would change, except admin options and the texts of public keys, which a dry run doesn't tell.")
     _warn(result)
     click.echo("This was a dry run: nothing has been changed.", err=True)
@@ -103,18 +153,27 @@ def _warn(result: Any) -> None:
 def load() -> None:
     """Add what FILE declares to policy BRANCH (root, or the id of a policy); change and remove nothing.
 
+    `svc policy update` also changes what is there, and removes what !delete, !deny and !revoke name.
+
     Prints the API keys of the users and hosts that were made: they are not shown again.
     """
 
 
 @_loading
 def update() -> None:
-    """Add what FILE declares to policy BRANCH and change what is there to match; remove nothing."""
+    """Add what FILE declares to policy BRANCH and change what is there to match.
+
+    What FILE names in !delete, !deny and !revoke is removed, and nothing else. `svc deleted list` shows what can be had
+    back.
+    """
 
 
 @_loading
 def replace() -> None:
-    """Make policy BRANCH what FILE declares, and remove everything else that was loaded into it, with its secrets."""
+    """Make policy BRANCH what FILE declares, and remove everything else that was loaded into it, with its secrets.
+
+    `svc deleted list` shows what can be had back.
+    """
 
 
 @policy.command()

@@ -1,35 +1,38 @@
-"""A line that says that something is still under way, for people who look at a terminal."""
+"""A line on a terminal that shows that one waits."""
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Awaitable
 from typing import TextIO, TypeVar
 
 import click
-from twisted.internet.interfaces import IReactorTime
-from twisted.internet.task import LoopingCall
 
 T = TypeVar("T")
 
 
-async def shown(work: Awaitable[T], what: str, clock: IReactorTime, stream: TextIO) -> T:
-    """Return the result of ``work``, and say each second on ``stream``, if that is a terminal, how long it has taken."""
+async def shown(work: Awaitable[T], what: str, stream: TextIO, second: float = 1.0) -> T:
+    """Return the result of ``work``; while it lasts longer than ``second``, a terminal shows ``what`` and for how long.
+
+    A thread writes the line, so that it doesn't matter by what the work waits.
+    """
     if not stream.isatty():
         return await work
-    begun = clock.seconds()
-    written = False
+    ended = threading.Event()
+    lines: list[str] = []
 
-    def say() -> None:
-        nonlocal written
-        written = True
-        click.echo(f"\r{what}: {clock.seconds() - begun:.0f} s", file=stream, nl=False)
+    def count() -> None:
+        while not ended.wait(second):
+            lines.append(f"\r{what}: {len(lines) + 1} s")
+            stream.write(lines[-1])
+            stream.flush()
 
-    ticking = LoopingCall(say)
-    ticking.clock = clock
-    ticking.start(1, now=False)
+    counting = threading.Thread(target=count, name="shown", daemon=True)
+    counting.start()
     try:
         return await work
     finally:
-        ticking.stop()
-        if written:
+        ended.set()
+        counting.join()
+        if lines:
             click.echo("\r\x1b[K", file=stream, nl=False)

@@ -22,8 +22,8 @@ from twisted.internet.error import CannotListenError
 from twisted.web.resource import Resource
 from twisted.web.server import Request, Site
 
-from svc.cli.coroutines import react, until_stopped
 from svc.cli.options import lifetime
+from svc.cli.reactor import react, until_stopped
 from svc.model.clocks import MachineClock
 
 KEY_ID: Final = "provider-1"

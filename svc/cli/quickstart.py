@@ -17,20 +17,21 @@ from twisted.logger import FileLogObserver, ILogObserver, formatEvent, formatEve
 from twisted.web.server import Site
 from zope.interface import implementer
 
-from svc.cli.connection import ApiConnection
-from svc.cli.coroutines import Interrupted, react, until_stopped
+from svc.cli.connection import ANSWER_LIMIT, ELSEWHERE_LIMIT, ApiConnection
+from svc.cli.coroutines import Interrupted
 from svc.cli.platform import Platform
 from svc.cli.provider import LOOPBACK, Provider, kept_key
 from svc.cli.quickstart_cloud import MACHINE, CloudTour
 from svc.cli.quickstart_steps import Steps
 from svc.cli.quickstart_tour import AUDIENCE, SERVICE_ID, Tour
+from svc.cli.reactor import react, until_stopped
 from svc.crypto.keyfiles import admin_key_file
 from svc.model.errors import Refusal
 from svc.server.startup import reason_of
 from svc.settings.reading import read_settings
 from svc.tap import build
 from svc.workload.exchange import Exchange, http_client
-from svc.workload.metadata import ANSWER_LIMIT, Metadata
+from svc.workload.metadata import Metadata
 
 ACCOUNT: Final = "quickstart"
 
@@ -103,6 +104,7 @@ async def _show(reactor: Any, folder: Path, cloud: bool, once: bool, refusals: C
             "data_dir": str(server_folder),
             "listen": f"tcp:0:interface={LOOPBACK}",
             "account": ACCOUNT,
+            "console": True,
             "audit_file": str(folder / "audit.log"),
             "authenticators": f"authn,authn-jwt/{SERVICE_ID}{f',authn-cloud/{SERVICE_ID}' if cloud else ''}",
             # The providers of the quickstart are on this machine, which a server by default takes no keys from.
@@ -124,21 +126,23 @@ async def _show(reactor: Any, folder: Path, cloud: bool, once: bool, refusals: C
     click.echo(f"svc ready: {url}")
     click.echo(f"JWT provider: {keys_uri}")
     click.echo(f"ADMIN_KEY={admin_key}")
+    click.echo(f"Console: {url}/ui (account {ACCOUNT}, login admin, and that key)")
 
-    steps = Steps(ApiConnection(url, ACCOUNT, None, None, http_client(reactor), reactor), refusals)
+    steps = Steps(ApiConnection(url, ACCOUNT, None, None, Exchange(http_client(reactor), reactor, ANSWER_LIMIT)), refusals)
     path, policy = _sample("policy.yml")
     admin = await Tour(steps, provider, keys_uri, admin_key, policy, path).walk()
     if cloud:
         platform = Platform(kept_key(folder / "platform.pem"), steps.connection.wall, [MACHINE])
         base = await _listening(reactor, platform.site())
         click.echo(f"\nA stand-in for a cloud platform, its metadata service and its tenant, is at {base}")
-        metadata = Metadata(Exchange(http_client(reactor), reactor, ANSWER_LIMIT), {}, resource=AUDIENCE, base_url=base)
+        metadata = Metadata(Exchange(http_client(reactor), reactor, ELSEWHERE_LIMIT), {}, resource=AUDIENCE, base_url=base)
         path, policy = _sample("cloud.yml")
         await CloudTour(steps, platform, base, metadata, policy, path).walk(admin)
     told = f"{steps.wrong} answers were not the expected ones." if steps.wrong else "Every answer was the expected one."
     click.secho(f"\n{told}", fg="red" if steps.wrong else "green")
     if not once:
         click.echo(f"The server goes on serving at {url}; Ctrl-C stops it.")
+        click.echo("It is one process. `twistd svc --processes auto` has one serve on each core, when one is too busy.")
         await until_stopped(reactor)
     return steps.wrong
 

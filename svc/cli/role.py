@@ -1,4 +1,4 @@
-"""Commands that ask about roles."""
+"""Commands that ask about roles, and that revoke what they have logged in with."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _COUNT = click.option("--count", is_flag=True, help="Print how many there are in
 
 @click.group()
 def role() -> None:
-    """Ask who belongs to a role, and what it belongs to."""
+    """Ask who belongs to a role, and what it belongs to; revoke its access tokens."""
 
 
 @role.command()
@@ -85,13 +85,15 @@ async def memberships(
 @AS_JSON
 @over_http
 async def show(connection: ApiConnection, role_id: str, as_json: bool) -> None:
-    """Show a role: when it was made, by which policy, and its direct members.
+    """Show a role: when it was made, by which policy, when it logged in last, and its direct members.
 
     Example: svc role show policy:web
     """
     found = (await _ask(connection, role_id)).json()
     rows = [("role", _short(found["id"])), ("created at", found["created_at"])]
     rows += [("policy", _short(found["policy"]))] if "policy" in found else []
+    if "last_login" in found:
+        rows.append(("last login", found["last_login"]["day"] or f"none since {found['last_login']['kept_since'][:10]}"))
     rows += [("member", f"{name}  {notes}".rstrip()) for name, notes in _noted(found["members"], "member")]
     print_found(as_json, found, ("WHAT", "VALUE"), rows)
 
@@ -113,6 +115,31 @@ async def graph(connection: ApiConnection, role_id: str, dot: bool, as_json: boo
         click.echo(f"digraph roles {{\n    rankdir = LR;\n    node [shape = box];\n{''.join(lines)}}}")
     else:
         print_found(as_json, found, ("ROLE", "MEMBER"), edges)
+
+
+@role.command("revoke-tokens")
+@click.argument("role_id", metavar="[KIND:ID]", required=False)
+@click.option("--whole-account", is_flag=True, help="Those of all roles of the account, yours too.")
+@over_http
+async def revoke_tokens(connection: ApiConnection, role_id: str | None, whole_account: bool) -> None:
+    """End all access tokens that a user or host has been given, and its sessions, on every server at once.
+
+    It logs in again with its own credential, unless that is changed first: rotate a key that was stolen, then revoke. You
+    need the privilege update on the role, unless it is you; with --whole-account, update on the root policy.
+
+    Example: svc role revoke-tokens host:ci/runner
+    """
+    if (role_id is None) is not whole_account:
+        raise click.UsageError("say whose tokens: KIND:ID, such as host:ci/runner, or --whole-account")
+    if role_id is None:
+        (await connection.call("DELETE", connection.path("accounts", connection.account, "tokens"))).expect(204)
+        click.echo(
+            f"All access tokens of the account {connection.account} are revoked, and all its sessions have ended.", err=True
+        )
+        return
+    path = connection.path("authn", connection.account, "tokens") + query(role=role_id)
+    (await connection.call("DELETE", path)).expect(204)
+    click.echo(f"The access tokens of {role_id} are revoked, and its sessions have ended.", err=True)
 
 
 async def _ask(connection: ApiConnection, role_id: str, **asked: Any) -> ApiAnswer:

@@ -13,8 +13,8 @@ import click
 
 from svc.cli.connection import ApiConnection, over_http
 from svc.cli.mapping import environment_with, read_mapping
-from svc.cli.options import FILE, VARIABLES, cloud_options, metadata
-from svc.workload.evidence import CloudIdentity, Evidence, Jwt
+from svc.cli.options import FILE, GOOGLE, VARIABLES, cloud_evidence, cloud_login_options
+from svc.workload.evidence import Evidence, Jwt
 from svc.workload.metadata import environment
 
 #: Signals that Python ignores, and a command expects not to be ignored.
@@ -36,10 +36,10 @@ class _NoCommand(_NotStarted):
 @click.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
 @click.option("--mapping", "-f", type=FILE, required=True, help="YAML file that says which variables get which secrets.")
 @click.option("--jwt-file", type=FILE, help="Log in with the JWT in this file, at authn-jwt/SERVICE_ID.")
-@click.option("--cloud", is_flag=True, help="Log in with this machine's cloud identity, at authn-cloud/SERVICE_ID.")
+@click.option("--cloud", is_flag=True, help="Log in with this machine's identity on --platform.")
 @click.option("--service-id", help="Which authenticator of that kind; written with its name, authn-azure/prod, any other.")
 @click.option("--host", help="Id of the host to be, such as host/apps/shop; a JWT may name it itself.")
-@cloud_options
+@cloud_login_options
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
 @over_http
 async def run(connection: ApiConnection, mapping: Path, command: tuple[str, ...], **options: Any) -> Callable[[], None]:
@@ -62,9 +62,11 @@ async def run(connection: ApiConnection, mapping: Path, command: tuple[str, ...]
         svc run -f secrets.yml -- ./serve --port 80
         svc run -f secrets.yml --jwt-file /run/token --service-id ci -- ./serve
         svc run -f secrets.yml --cloud --service-id prod --host host/apps/shop -- ./serve
+        svc run -f secrets.yml --cloud --platform google --host host/apps/shop -- ./serve
+        svc run -f secrets.yml --cloud --platform kubernetes --service-id k8s -- ./serve
     """  # noqa: D301 (click's mark for lines that stay as they are is a backspace)
     variables = read_mapping(mapping)
-    client = connection.workload(_evidence(connection, **options))
+    client = await connection.workload(_evidence(connection, **options))
     values = environment_with(await client.secrets(variables.values()), variables)
     return partial(become, command, passed_on(environment(), values))
 
@@ -85,13 +87,11 @@ def _evidence(
         return None
     if jwt_file is not None and cloud:
         raise click.UsageError("--jwt-file and --cloud exclude each other")
-    if not service_id:
+    if not service_id and not (cloud and options["platform"] == GOOGLE):
         raise click.UsageError("--service-id says which authenticator to log in at")
-    if jwt_file is not None:
+    if jwt_file is not None and service_id:
         return Jwt(service_id, jwt_file, host)
-    if not host:
-        raise click.UsageError("--host says which host to log in as: a cloud identity doesn't name one")
-    return CloudIdentity(service_id, host, metadata(connection.reactor, **options))
+    return cloud_evidence(connection.elsewhere or connection.requester, connection.url, service_id, host, **options)
 
 
 def passed_on(surroundings: Mapping[str, str], secrets: Mapping[str, bytes]) -> dict[str, str]:

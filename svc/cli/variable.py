@@ -8,7 +8,8 @@ from typing import IO
 
 import click
 
-from svc.cli.connection import ApiConnection, over_http, query, write_private
+from svc.cli.connection import ApiConnection, over_http, query
+from svc.cli.kept_login import write_private
 from svc.cli.options import FILE
 
 
@@ -37,7 +38,7 @@ async def get(connection: ApiConnection, identifier: str, version: int | None, o
         answer = await connection.call("HEAD", _path(connection, identifier) + query(version=version))
         click.echo(answer.expect(200).headers.get("etag", ""))
         return
-    value = await connection.workload().secret(identifier, version)
+    value = await (await connection.workload()).secret(identifier, version)
     if output is not None:
         try:
             write_private(output, value)

@@ -14,9 +14,9 @@ from twisted.internet.interfaces import IStreamClientEndpoint
 
 from svc.cluster.peer_claims import PeerClaims
 from svc.cluster.reports import UNREACHABLE, ProbeReply, read_reply
+from svc.model.databases import ClusterMember, DatabaseIdentity
 from svc.model.errors import ConfigurationInvalid
-from svc.model.query_results import ClusterMember, DatabaseIdentity
-from svc.net.outgoing import HttpAnswer, Unanswered, get
+from svc.net.outgoing import HttpAnswer, Unanswered, ask
 from svc.net.trust import Trust
 
 #: Seconds from the look-up of the name to the last byte of an answer, and most of its bytes, headers included (HEALTH-19).
@@ -55,19 +55,29 @@ class Inquiry:
 
     async def database(self, claims: PeerClaims) -> DatabaseIdentity | None:
         """Ask for the identity of its database; ``None`` when no answer comes in time that proves to know the data key."""
+        challenge, body = await self._challenge(claims)
+        return claims.read(challenge, body)
+
+    async def data_keys(self, claims: PeerClaims) -> tuple[str, ...] | None:
+        """Ask for the ids of the data keys that it knows; ``None`` as above, or when it doesn't tell."""
+        challenge, body = await self._challenge(claims)
+        return claims.read_data_keys(challenge, body)
+
+    async def _challenge(self, claims: PeerClaims) -> tuple[str, bytes]:
+        """Return a challenge, and what was answered; nothing when there was no answer."""
         challenge, code = claims.question()
         try:
             answer = await self._get(f"/cluster/database?challenge={challenge}&code={code}", CLAIM_DEADLINE)
         except (Unanswered, ConnectError, DNSLookupError):
-            return None  # Its health tells why.
-        return claims.read(challenge, answer.body) if answer.status == 200 else None
+            return challenge, b""  # Its health tells why.
+        return challenge, answer.body if answer.status == 200 else b""
 
     def _get(self, path: str, deadline: float) -> Deferred[HttpAnswer]:
         try:
             endpoint = self._endpoint()
         except UnicodeError:
             raise Unanswered("no certificate can be for a host of that name") from None
-        asked = get(endpoint, self._reactor, f"{self._url}{path}", ANSWER_LIMIT)
+        asked = ask(endpoint, self._reactor, f"{self._url}{path}", ANSWER_LIMIT)
 
         def late(*_: object) -> Any:
             raise Unanswered(f"there was no complete answer within {deadline:g} seconds")

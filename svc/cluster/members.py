@@ -4,17 +4,21 @@ Note [No amplifier]. Anyone may ask this server about another, without a login. 
 however many wait for the answer, and an answer is good for a second: nobody can make this server send a member more than one
 question a second. A client that leaves ends its own wait alone. Only members that the settings list are ever asked.
 
+Note [The time of a change]. Members are also asked steadily, so that it is known when one fell silent and when it was back,
+not when somebody looked. Since when one that answers is as it is, it says itself.
+
 Note [Last known]. A look at the whole cluster doesn't wait for a member that hangs, if there is an answer of a moment ago:
 that is shown with its age, and the new one at the next look.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import Final
+from typing import Final, Protocol
 
 import attrs
+from twisted.application.service import Service
 from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.defer import TimeoutError as DeferredTimeout
 from twisted.internet.interfaces import IReactorTime
@@ -22,6 +26,7 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from svc.cluster.reports import UNREACHABLE, MemberHealth, ProbeReply, member_health
+from svc.health.periodic import PeriodicTask
 from svc.model.clocks import WallClock
 
 #: For how many seconds an answer is as good as a new one, for how many it may stand in for one that doesn't come, and how
@@ -35,11 +40,15 @@ _log = Logger()
 
 @attrs.frozen
 class _KnownReport:
-    """A reply, when it came, and since when it is the same; both in epoch seconds."""
+    """A reply, when it came, by the clock of the reactor, and since when it is the same, in epoch seconds.
+
+    ``back``: when the member was first heard again after it gave no report, in epoch seconds.
+    """
 
     reply: ProbeReply
     at: float
-    changed: float | None
+    changed: float | None = None
+    back: float | None = None
 
     @property
     def state(self) -> object:
@@ -89,7 +98,10 @@ class _Member:
         known, age = self._known, max(0.0, self._age())
         if known.reply.fault:
             return MemberHealth(name=self.name, here=False, word=known.reply.fault, changed=known.changed, age=age)
-        return member_health(self.name, known.reply.document, here=False, changed=known.changed, age=age)
+        health = member_health(self.name, known.reply.document, here=False, changed=known.changed, age=age)
+        if known.back is None or health.changed is None or health.changed == known.changed:
+            return health
+        return attrs.evolve(health, changed=max(health.changed, known.back))
 
     async def _asked(self) -> ProbeReply:
         return await self._ask()
@@ -103,10 +115,11 @@ class _Member:
         if isinstance(result, Failure):
             _log.failure("Asking the server {name} for its health met a bug", result, name=self.name)
             result = ProbeReply(fault=UNREACHABLE, why="an error of this program, which its log tells")
-        before, fresh = self._known, _KnownReport(result, self._clock.seconds(), None)
+        before, fresh = self._known, _KnownReport(result, self._clock.seconds())
         if before is not None:
-            changed = before.changed if before.state == fresh.state else self._wall.seconds()
-            fresh = attrs.evolve(fresh, changed=changed)
+            now, same = self._wall.seconds(), before.state == fresh.state
+            back = now if before.reply.fault and not result.fault else before.back
+            fresh = attrs.evolve(fresh, changed=before.changed if same else now, back=back)
         self._known = fresh
         # Only a change is news.
         fault = "" if before is None else before.reply.fault
@@ -119,13 +132,46 @@ class _Member:
             waiter.callback(None)  # which one that was cancelled ignores
 
 
-class Members:
-    """The members, each with what asks it, by the names under which the settings list them."""
+class IMembers(Protocol):
+    """The members, as routes ask for them."""
+
+    async def answer(self, name: str) -> ProbeReply | None:
+        """Return the health of the member of exactly this name, a second old at most; ``None`` if there is none."""
+
+    async def overview(self) -> Sequence[MemberHealth]:
+        """Return the health of all members."""
+
+
+class Members(Service):
+    """The members, each with what asks it, by the names under which the settings list them.
+
+    Once started, it asks them every ``interval`` seconds (Note [The time of a change]).
+    """
+
+    name = "members"
 
     def __init__(
-        self, clock: IReactorTime, wall: WallClock, asking: Mapping[str, Callable[[], Awaitable[ProbeReply]]]
+        self,
+        clock: IReactorTime,
+        wall: WallClock,
+        asking: Mapping[str, Callable[[], Awaitable[ProbeReply]]],
+        interval: float = MEMORY,
     ) -> None:
         self._members = {name: _Member(clock, wall, name, ask) for name, ask in asking.items()}
+        self._looks = PeriodicTask(
+            clock, interval, self._look, lambda failure: _log.failure("Members are not looked at", failure)
+        )
+
+    def startService(self) -> None:
+        """Begin with a look at once, if there are any."""
+        super().startService()  # type: ignore[no-untyped-call] # Twisted's
+        if self._members:
+            self._looks.start()
+
+    def stopService(self) -> None:
+        """End the looks; the result of one that is under way is dropped."""
+        super().stopService()  # type: ignore[no-untyped-call] # Twisted's
+        self._looks.stop()
 
     async def answer(self, name: str) -> ProbeReply | None:
         """Return the health of the member of exactly this name, a second old at most; ``None`` if there is none."""
@@ -143,3 +189,7 @@ class Members:
                 each.cancel()
                 each.addErrback(lambda failure: failure.trap(CancelledError))
         return [member.health() for member in self._members.values()]
+
+    async def _look(self) -> None:
+        for member in self._members.values():
+            member.inform()

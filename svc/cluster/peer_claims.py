@@ -6,6 +6,10 @@ and nobody else has, no holder of a certificate either. The code covers the rand
 old can be told again, and no clock has to be right. The question has a code too: strangers have no database asked, and learn
 nothing. Questions and answers begin with different words, so that neither can pass for the other.
 
+Note [While it is rotated]. Everybody speaks under the old data key, which everybody knows, until nothing needs it
+(``crypto.vault``). An answer is under the key of its question. It also tells which data keys its server knows, with a code
+of its own, so that earlier versions of the program, which know nothing of it, read the rest.
+
 Note [Led back]. A server that got its own answer would take a rival's database for its own, and the rival for gone. So no
 server answers a question of its own, led back by somebody between the two or by an address that leads here now.
 """
@@ -20,11 +24,13 @@ from collections import deque
 from collections.abc import Mapping
 from typing import Any, Final
 
-from svc.model.query_results import DatabaseIdentity
+from svc.crypto.vault import Vault
+from svc.model.databases import DatabaseIdentity
 
 #: Bytes of a challenge, which stands in questions as hexadecimal digits.
 CHALLENGE_BYTES: Final = 16
 _CHALLENGE: Final = re.compile(f"[0-9a-f]{{{2 * CHALLENGE_BYTES}}}", re.ASCII)
+_KEY_ID: Final = re.compile("[0-9a-f]{16}", re.ASCII)
 
 #: How many of its own questions a server knows again; each is answered, or given up, within seconds.
 KNOWN: Final = 1000
@@ -35,50 +41,82 @@ _PURPOSE: Final = b"svc: what servers of a cluster tell each other"
 class PeerClaims:
     """Makes and reads questions and answers of one server (Notes [Sealed by the data key] and [Led back])."""
 
-    def __init__(self, data_key: bytes) -> None:
-        self._key = hmac.digest(data_key, _PURPOSE, "sha256")
+    def __init__(self, vault: Vault) -> None:
+        self._vault = vault
         self._asked: deque[str] = deque(maxlen=KNOWN)
 
     def question(self) -> tuple[str, str]:
         """Return a new challenge, and the code that shows who asks."""
         challenge = os.urandom(CHALLENGE_BYTES).hex()
         self._asked.append(challenge)
-        return challenge, self._code("question", challenge)
+        return challenge, _code(self._vault.derived(_PURPOSE).own, "question", challenge)
 
     def is_asked(self, challenge: str | None, code: str | None) -> bool:
         """Return whether another server of the cluster asks."""
         if challenge is None or code is None or not _CHALLENGE.fullmatch(challenge):
             return False
-        return _same(code, self._code("question", challenge)) and challenge not in self._asked
+        return self._asker(challenge, code) is not None and not self.is_own(challenge)
 
-    def answer(self, challenge: str, identity: DatabaseIdentity) -> dict[str, Any]:
-        """Return the answer to this challenge, as JSON."""
+    def is_own(self, challenge: str) -> bool:
+        """Return whether this was the challenge of a question of one's own (Note [Led back])."""
+        return challenge in self._asked
+
+    def answer(self, challenge: str, code: str | None, identity: DatabaseIdentity) -> dict[str, Any]:
+        """Return the answer to this challenge, which came with this code, as JSON."""
+        key = self._asker(challenge, code or "") or self._vault.derived(_PURPOSE).own
+        known = list(self._vault.known)
         return {
             "system": identity.system,
             "timeline": identity.timeline,
             "started": identity.started,
             "standby": identity.standby,
-            "code": self._code("answer", challenge, identity),
+            "code": _identity_code(key, challenge, identity),
+            "data_keys": known,
+            "data_keys_code": _code(key, "data keys", challenge, *known),
         }
 
     def read(self, challenge: str, body: bytes) -> DatabaseIdentity | None:
         """Return the database of an answer to this challenge; ``None`` when no server of the cluster gave it."""
-        try:
-            document = json.loads(body)
-        except (ValueError, RecursionError):
+        document = _document(body)
+        identity, code = _identity(document), document.get("code")
+        if identity is None or not isinstance(code, str):
             return None
-        identity = _identity(document) if isinstance(document, dict) else None
-        code = document.get("code") if identity is not None else None
-        if not isinstance(code, str) or not _same(code, self._code("answer", challenge, identity)):
-            return None
-        return identity
+        believed = self._vault.derived(_PURPOSE).believed
+        return identity if any(_same(code, _identity_code(key, challenge, identity)) for key in believed) else None
 
-    def _code(self, word: str, challenge: str, identity: DatabaseIdentity | None = None) -> str:
-        said = [word, challenge]
-        if identity is not None:
-            role = "standby" if identity.standby else "primary"
-            said += [str(identity.system), str(identity.timeline), str(identity.started), role]
-        return hmac.digest(self._key, "\n".join(said).encode("ascii"), "sha256").hex()
+    def read_data_keys(self, challenge: str, body: bytes) -> tuple[str, ...] | None:
+        """Return the ids of the data keys that the answering server knows; ``None`` as :meth:`read`, or if it tells none."""
+        document = _document(body)
+        known, code = document.get("data_keys"), document.get("data_keys_code")
+        if not isinstance(code, str) or not isinstance(known, list):
+            return None
+        if not all(isinstance(each, str) and _KEY_ID.fullmatch(each) for each in known):
+            return None
+        believed = self._vault.derived(_PURPOSE).believed
+        good = any(_same(code, _code(key, "data keys", challenge, *known)) for key in believed)
+        return tuple(known) if good else None
+
+    def _asker(self, challenge: str, code: str) -> bytes | None:
+        """Return the key that made the code of a question."""
+        answered = self._vault.derived(_PURPOSE).answered
+        return next((key for key in answered if _same(code, _code(key, "question", challenge))), None)
+
+
+def _code(key: bytes, *said: str) -> str:
+    return hmac.digest(key, "\n".join(said).encode("ascii"), "sha256").hex()
+
+
+def _identity_code(key: bytes, challenge: str, identity: DatabaseIdentity) -> str:
+    role = "standby" if identity.standby else "primary"
+    return _code(key, "answer", challenge, str(identity.system), str(identity.timeline), str(identity.started), role)
+
+
+def _document(body: bytes) -> Mapping[str, Any]:
+    try:
+        document = json.loads(body)
+    except (ValueError, RecursionError):
+        return {}
+    return document if isinstance(document, dict) else {}
 
 
 def _identity(document: Mapping[str, Any]) -> DatabaseIdentity | None:

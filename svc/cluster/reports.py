@@ -8,11 +8,12 @@ other encodings than UTF-8. A member that lies about its health can't be found o
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final, TypeGuard
 
 import attrs
 
+from svc.model.databases import AttachedStandby
 from svc.model.strict_json import Malformed, json_value
 
 #: The words for a member that gave no answer, and for one whose answer is no report.
@@ -22,9 +23,13 @@ INVALID: Final = "invalid"
 #: The ``ok`` of a report by its status (Note [Strict reports]).
 _STATUSES: Final = {200: True, 502: False}
 
-#: Services of one report that are shown, and characters of the name or word of one.
+#: Services of one report that are shown, standbys, and characters of the name or word of one.
 _SERVICES_LIMIT: Final = 32
+_STANDBYS_LIMIT: Final = 16
 _WORD_LIMIT: Final = 32
+
+#: Moments are before this, in epoch seconds: later ones, after the year 4147, can't be written as dates one day.
+_MOMENTS_END: Final = 1 << 36
 
 
 @attrs.frozen
@@ -61,6 +66,9 @@ class MemberHealth:
     ``word`` is ``ok``, ``failed``, or a fault of :class:`ProbeReply`. ``role`` is ``primary``, ``follower``, or empty when
     the server doesn't tell; ``primaries`` is ``ok``, ``two`` when there is another primary beside its own, ``unknown``, or
     empty. ``changed`` is when its state became what it is, as far as is known, in epoch seconds; ``age`` in seconds.
+
+    ``version`` is its program's, ``release`` PostgreSQL's, ``schema`` that of its tables. ``since`` is when its database got
+    its role, in epoch seconds, and ``position`` where its log stands, in bytes. ``standbys`` are a primary's, if it tells.
     """
 
     name: str
@@ -74,6 +82,13 @@ class MemberHealth:
     lag_bytes: float | None = None
     changed: float | None = None
     age: float = 0.0
+    version: str = ""
+    release: str = ""
+    schema: float | None = None
+    timeline: float | None = None
+    since: float | None = None
+    position: float | None = None
+    standbys: Sequence[AttachedStandby] | None = None
 
     @property
     def ok(self) -> bool:
@@ -96,7 +111,9 @@ def member_health(name: str, document: Mapping[str, Any], *, here: bool, changed
     replication = _mapping(database.get("replication_status"))
     words = {key: value for key, value in services.items() if _is_word(key) and _is_word(value)}
     connection = _mapping(database.get("connect")).get("main")
-    primaries = _mapping(document.get("cluster")).get("primaries")
+    cluster = _mapping(document.get("cluster"))
+    primaries, node = cluster.get("primaries"), _mapping(cluster.get("node"))
+    told = _moment(node.get("changed"))
     role = ""
     if database.get("ok") is True:
         role = "primary" if {"lag_seconds", "lag_bytes"}.isdisjoint(replication) else "follower"
@@ -105,14 +122,37 @@ def member_health(name: str, document: Mapping[str, Any], *, here: bool, changed
         here=here,
         word="ok" if document.get("ok") is True else "failed",
         services=dict(list(words.items())[:_SERVICES_LIMIT]),
-        database=connection if _is_word(connection) else "",
+        database=_word(connection),
         role=role,
-        primaries=primaries if _is_word(primaries) else "",
+        primaries=_word(primaries),
         lag_seconds=_number(replication.get("lag_seconds")),
         lag_bytes=_number(replication.get("lag_bytes")),
-        changed=changed,
+        changed=changed if told is None else told,
         age=age,
+        version=_word(node.get("version")),
+        release=_word(node.get("release")),
+        schema=_number(node.get("schema")),
+        timeline=_number(node.get("timeline")),
+        since=_moment(node.get("since")),
+        position=next((_number(value) for key, value in replication.items() if key.endswith("_location_bytes")), None),
+        standbys=_standbys(node.get("standbys")),
     )
+
+
+def _standbys(value: object) -> Sequence[AttachedStandby] | None:
+    if not isinstance(value, list):
+        return None
+    found = []
+    for each in map(_mapping, value[:_STANDBYS_LIMIT]):
+        name, state, sync, since = *(_word(each.get(key)) for key in ("name", "state", "sync")), _moment(each.get("since"))
+        if name and since is not None:
+            lags = _number(each.get("lag_bytes")), _number(each.get("lag_seconds"))
+            found.append(AttachedStandby(name, state, sync, None if lags[0] is None else int(lags[0]), lags[1], since))
+    return found
+
+
+def _word(value: object) -> str:
+    return value if _is_word(value) else ""
 
 
 def _mapping(value: object) -> Mapping[str, Any]:
@@ -121,6 +161,12 @@ def _mapping(value: object) -> Mapping[str, Any]:
 
 def _is_word(value: object) -> TypeGuard[str]:
     return isinstance(value, str) and 0 < len(value) <= _WORD_LIMIT and value.isprintable()
+
+
+def _moment(value: object) -> float | None:
+    """Return a moment; ``None`` for what can't be one."""
+    seconds = _number(value)
+    return seconds if seconds is not None and seconds < _MOMENTS_END else None
 
 
 def _number(value: object) -> float | None:

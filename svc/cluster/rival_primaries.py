@@ -32,8 +32,8 @@ from twisted.logger import Logger
 
 from svc.health.periodic import PeriodicTask
 from svc.model.clocks import WallClock
+from svc.model.databases import DatabaseIdentity
 from svc.model.errors import PrimaryContested, StoreUnavailable
-from svc.model.query_results import DatabaseIdentity
 
 #: The longest time from one look at the others to the next, and for which a write waits for one, in seconds; and how many
 #: intervals after the last word of it a rival on an older timeline is forgotten.
@@ -55,6 +55,19 @@ class Rival:
 
     identity: DatabaseIdentity
     heard: float
+
+
+@attrs.frozen
+class Verdict:
+    """The decision of :class:`Rivals` on writes: ``certain`` when none is awaited; ``refusal`` is why they are forbidden.
+
+    ``alone``: there is no other server to ask.
+    """
+
+    certain: bool = True
+    refusal: PrimaryContested | None = None
+    contenders: frozenset[str] = frozenset()
+    alone: bool = False
 
 
 def is_rival(own: DatabaseIdentity, other: DatabaseIdentity) -> bool:
@@ -143,6 +156,11 @@ class Rivals(Service):
         timelines = [rival.identity.timeline for rival in self._rivals.values()]
         newer, older = sum(each > own.timeline for each in timelines), sum(each < own.timeline for each in timelines)
         return {"newer": newer, "same": timelines.count(own.timeline), "older": older}
+
+    @property
+    def verdict(self) -> Verdict:
+        """Return what is known now, for other processes of the server."""
+        return Verdict(self._certain, self._refusal(), self._contenders, alone=not self._asking)
 
     async def demand(self) -> None:
         """Return when a write may begin.

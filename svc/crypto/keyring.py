@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from collections import OrderedDict
 from collections.abc import Sequence
 from itertools import islice
@@ -152,11 +153,15 @@ class AccessTokens:
         self._remembered = remembered
         self._verified: OrderedDict[bytes, _VerifiedToken] = OrderedDict()
 
-    async def issue(self, admitted: Admitted) -> bytes:
-        """Return the JSON text of a new access token for a user or host that was admitted; raises as ``signer`` does."""
+    async def issue(self, admitted: Admitted, until: float = math.inf) -> bytes:
+        """Return the JSON text of a new access token for a user or host that was admitted; raises as ``signer`` does.
+
+        It ends ``until`` a moment, in seconds since 1970, or before.
+        """
         key = await self._keys.signer(admitted.signing_key)
-        lifetime = self._lifetimes[admitted.role.kind]
-        return key.mint(admitted.role, int(self._wall.seconds()), lifetime, admitted.creation)
+        now = int(self._wall.seconds())
+        lifetime = int(min(admitted.lifetime or self._lifetimes[admitted.role.kind], until - now))
+        return key.mint(admitted.role, now, lifetime, admitted.creation, admitted.epoch)
 
     async def caller(self, authorization: bytes | None) -> Caller:
         """Return the role that the value of an ``Authorization`` header proves.
@@ -191,4 +196,5 @@ class AccessTokens:
         if key is None:
             raise BearerRefused(INVALID)
         read = key.verify(token, self._wall.seconds())
-        return _VerifiedToken(token.key_id, read.expires_at, Caller(read.role, read.issued_at, read.creation))
+        caller = Caller(read.role, read.issued_at, read.creation, read.epoch, read.expires_at)
+        return _VerifiedToken(token.key_id, read.expires_at, caller)

@@ -35,6 +35,7 @@ from twisted.python.failure import Failure
 from twisted.python.threadpool import ThreadPool
 
 from svc.model.errors import InvalidParameter, PasswordsBusy
+from svc.model.turns import ITurns
 
 T = TypeVar("T")
 
@@ -112,7 +113,7 @@ class Passwords(Service):
     """Makes and compares hashes in the threads of ``pool``, which it starts and stops (Note [Beside the reactor]).
 
     ``waiting`` is how many may wait for a thread. ``cost`` is what new hashes cost; those of another cost are ``outdated``.
-    ``chance`` returns numbers from 0 to 1, for Note [Not all at once].
+    ``chance`` returns numbers from 0 to 1, for Note [Not all at once]. ``turns`` are those of all processes of the server.
 
     :raises PasswordsBusy: by ``hashed``, ``matches`` and ``room``, when too many passwords wait.
     """
@@ -125,8 +126,10 @@ class Passwords(Service):
         waiting: int = WAITING,
         cost: Cost = RECOMMENDED,
         chance: Callable[[], float] = random.random,
+        turns: ITurns | None = None,
     ) -> None:
         self._reactor = reactor
+        self._turns = turns
         self._chance = chance
         self._pool = pool
         self._places = pool.max + waiting
@@ -144,6 +147,16 @@ class Passwords(Service):
         """Stop the pool, when its threads have ended what they do."""
         super().stopService()  # type: ignore[no-untyped-call] # Twisted's
         self._pool.stop()
+
+    @property
+    def pending(self) -> int:
+        """Return how many passwords are hashed, or wait for a thread."""
+        return self._taken
+
+    @property
+    def places(self) -> int:
+        """Return how many there may be."""
+        return self._places
 
     async def hashed(self, password: bytes) -> bytes:
         """Return the hash of a password, with its salt and cost, as text."""
@@ -184,5 +197,14 @@ class Passwords(Service):
             self._taken -= 1
             result.callback(outcome)  # which goes nowhere when the caller has left
 
-        deferToThreadPool(self._reactor, self._pool, work).addBoth(done)
+        Deferred.fromCoroutine(self._in_turn(work)).addBoth(done)
         return result
+
+    async def _in_turn(self, work: Callable[[], T]) -> T:
+        if self._turns is None:
+            return await deferToThreadPool(self._reactor, self._pool, work)
+        give_back = await self._turns.take("")
+        try:
+            return await deferToThreadPool(self._reactor, self._pool, work)
+        finally:
+            give_back()

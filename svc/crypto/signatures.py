@@ -9,13 +9,15 @@ from __future__ import annotations
 from typing import Final
 
 import jwt
-from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
 
 from svc.model.key_sets import ALGORITHMS, KeySet, ProviderKey
 from svc.model.reasons import Reason
 from svc.model.signed_claims import EvidenceRefused, SignedClaims, Unverified
 from svc.model.strict_json import Malformed, json_object
 from svc.model.text import shown
+
+#: How the names of the algorithms begin that need an RSA key (RFC 7518 3.1).
+_RSA: Final = ("RS", "PS")
 
 _VERIFIERS: Final = {name: jwt.get_algorithm_by_name(name) for name in ALGORITHMS}
 
@@ -33,7 +35,7 @@ def verify(keys: KeySet, token: Unverified, distrusted: frozenset[str] = frozens
         why = f"the key is for {', '.join(sorted(key.algorithms))}, not {token.algorithm}"
         raise EvidenceRefused(Reason.ALGORITHM_REFUSED, why)
     right = _VERIFIERS[token.algorithm].verify(token.signing_input, key.public, token.signature)
-    if not right or not _is_whole(key, token.signature):
+    if not right or not _is_whole(key, token):
         raise EvidenceRefused(Reason.SIGNATURE_WRONG, f"the signature is not by the key {named(key.key_id)}")
     names = {other.key_id for other in keys.keys if other.thumbprint == key.thumbprint} if distrusted else ()
     for name in (key.thumbprint, token.key_id, *names):
@@ -45,9 +47,9 @@ def verify(keys: KeySet, token: Unverified, distrusted: frozenset[str] = frozens
         raise EvidenceRefused(Reason.TOKEN_MALFORMED, f"the token's payload is unusable: {error}") from None
 
 
-def _is_whole(key: ProviderKey, signature: bytes) -> bool:
+def _is_whole(key: ProviderKey, token: Unverified) -> bool:
     """Return whether an RSA signature has its key's length (RFC 8017 8.1.2): OpenSSL takes PSS without leading zeros."""
-    return not isinstance(key.public, RSAPublicKey) or len(signature) == (key.public.key_size + 7) // 8
+    return not token.algorithm.startswith(_RSA) or len(token.signature) == (key.public.key_size + 7) // 8
 
 
 def key_for(keys: KeySet, token: Unverified) -> ProviderKey:

@@ -40,8 +40,10 @@ _ES256: Final = ec.ECDSA(hashes.SHA256())
 _COORDINATE_BYTES: Final = 32
 _PLAIN, _URL_SAFE = b"+/", b"-_"  # what base64 writes for 62 and 63
 _AUTHORIZATION: Final = re.compile(rb'Token token=("?)([^"]*)\1')
-_CREATION: Final = "creation"  # the claim with the creation of the token's role (TOK-28)
-_CREATIONS: Final = 2**63
+#: The claims with the creation and the epoch of the token's role (TOK-28), and what these numbers are less than.
+_CREATION: Final = "creation"
+_EPOCH: Final = "epoch"
+_NUMBERS: Final = 2**63
 _KEY_ID: Final = re.compile(r"[A-Za-z0-9_-]{43}")
 _ESCAPES: Final = str.maketrans({character: f"\\u{ord(character):04x}" for character in ">?~\x7f"})
 
@@ -58,12 +60,13 @@ class UnverifiedToken:
 
 @attrs.frozen
 class AccessToken:
-    """The claims of a verified token; times in seconds since the epoch. ``creation`` is as in ``Caller``."""
+    """The claims of a verified token; times in seconds since 1970. ``creation`` and ``epoch`` are as in ``Caller``."""
 
     role: RoleName
     issued_at: int
     expires_at: int
     creation: int = 0
+    epoch: int = 0
 
 
 def parse_authorization(header: bytes | None) -> UnverifiedToken:
@@ -143,12 +146,10 @@ class VerificationKey:
                     raise BearerRefused(INVALID)
         except (ValueError, InvalidName):
             raise BearerRefused(INVALID) from None
-        creation = others.pop(_CREATION, 0)
-        if type(creation) is not int or not 0 <= creation < _CREATIONS:
-            raise BearerRefused(INVALID)
+        creation, epoch = (_number(others.pop(claim, 0)) for claim in (_CREATION, _EPOCH))
         if others:
             raise BearerRefused(UNRECOGNIZED)
-        return AccessToken(role, issued_at, expires_at, creation)
+        return AccessToken(role, issued_at, expires_at, creation, epoch)
 
     def public_jwk(self) -> dict[str, str]:
         """Return the key as a member of a JWK set (RFC 7517)."""
@@ -162,6 +163,11 @@ class SigningKey:
     verification: VerificationKey
     _private: ec.EllipticCurvePrivateKey = attrs.field(repr=False, eq=False)
     _protected: str = attrs.field(repr=False)
+    _signed_header: str = attrs.field(init=False, repr=False, eq=False)
+
+    @_signed_header.default
+    def _unpadded_header(self) -> str:
+        return self._protected.rstrip("=")
 
     @classmethod
     def new(cls, account: str) -> Self:
@@ -187,21 +193,29 @@ class SigningKey:
         """Return the key to be sealed and stored, as PKCS #8 in DER."""
         return self._private.private_bytes(Encoding.DER, PrivateFormat.PKCS8, NoEncryption())
 
-    def mint(self, role: RoleName, issued_at: int, lifetime: int, creation: int = 0) -> bytes:
+    def mint(self, role: RoleName, issued_at: int, lifetime: int, creation: int = 0, epoch: int = 0) -> bytes:
         """Return the JSON text of a token for ``role``, a user or host of this key's account.
 
-        ``issued_at`` is in seconds since the epoch, ``lifetime`` in seconds. ``creation`` as in ``Caller``; 0 is left out.
+        ``issued_at`` is in seconds since 1970, ``lifetime`` in seconds. ``creation`` and ``epoch`` are as in ``Caller``; a
+        number of 0 is left out.
         """
         if role.kind not in ACTOR_KINDS or role.account != self.verification.account:
             raise ValueError(f"a key of {self.verification.account} signs no token for {role}")
         subject = json.dumps(role.login).translate(_ESCAPES)
-        bound = f',"{_CREATION}":{creation}' if creation else ""
+        numbers = ((_CREATION, creation), (_EPOCH, epoch))
+        bound = "".join(f',"{claim}":{number}' for claim, number in numbers if number)
         claims = f'{{"iat":{issued_at},"sub":{subject},"exp":{issued_at + lifetime}{bound}}}'
         payload = _encoded(claims.encode("ascii"))
-        signed = f"{self._protected.rstrip('=')}.{payload.rstrip('=')}".encode("ascii")
+        signed = f"{self._signed_header}.{payload.rstrip('=')}".encode("ascii")
         r, s = decode_dss_signature(self._private.sign(signed, _ES256))
         signature = _encoded(r.to_bytes(_COORDINATE_BYTES) + s.to_bytes(_COORDINATE_BYTES))
         return f'{{"protected":"{self._protected}","payload":"{payload}","signature":"{signature}"}}'.encode("ascii")
+
+
+def _number(claim: object) -> int:
+    if type(claim) is not int or not 0 <= claim < _NUMBERS:
+        raise BearerRefused(INVALID)
+    return claim
 
 
 def _required_members(public: ec.EllipticCurvePublicKey) -> dict[str, str]:
@@ -212,7 +226,8 @@ def _required_members(public: ec.EllipticCurvePublicKey) -> dict[str, str]:
 
 
 def _encoded(data: bytes, alphabet: bytes = _URL_SAFE) -> str:
-    return base64.b64encode(data, alphabet).decode("ascii")
+    encoded = base64.urlsafe_b64encode(data) if alphabet == _URL_SAFE else base64.b64encode(data, alphabet)
+    return encoded.decode("ascii")
 
 
 def _unpadded(part: str) -> str:

@@ -15,7 +15,7 @@ worse of the two.
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, Final, Generic, Protocol, TypeVar
 
 import attrs
 from twisted.application.service import Service
@@ -24,19 +24,26 @@ from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
+from svc._version import VERSION
 from svc.health.periodic import PeriodicTask
 from svc.health.probes import DatabaseProbe
 from svc.model.clocks import WallClock
+from svc.model.databases import ReplicationPosition
 from svc.model.dialect import Dialect
 from svc.model.errors import Refusal
 from svc.model.ports import IProbe
-from svc.model.query_results import Finding, ReplicationPosition
+from svc.model.query_results import Finding
 
 T = TypeVar("T")
 
 #: The longest time that a check may take, in seconds, or half an interval; and how many intervals old a round may be.
 LONGEST_CHECK: Final = 2.0
 INTERVALS_UNTIL_STALE: Final = 3
+
+#: How many rounds come early while what is needed fails after something has changed, and the pauses between them in seconds:
+#: a server that the change has made slow may need some until it is well.
+EAGER_ROUNDS: Final = 5
+EAGER_PAUSE: Final = 1.0
 
 #: The service that the check of writing belongs to (Note [Reading and writing]).
 _CORE: Final = "core"
@@ -46,7 +53,8 @@ _CORE: Final = "core"
 NEEDED_TO_SERVE: Final = frozenset({_CORE, "authn", "authz"})
 
 _STARTING: Final = "starting"
-_OK: Final = "ok"
+#: The word for what works.
+OK: Final = "ok"
 _FAILED: Final = "failed"
 _STALE: Final = "stale"
 
@@ -70,28 +78,40 @@ class HealthReport:
     moment: float | None = attrs.field(default=None, eq=False)
     changed: Mapping[str, float] = attrs.field(factory=dict, eq=False)
     unready: frozenset[str] = attrs.field(default=frozenset(), eq=False)
-    writing: str = attrs.field(default=_OK, eq=False)
+    writing: str = attrs.field(default=OK, eq=False)
     primaries: str | None = None
 
     @property
     def services_ok(self) -> bool:
         """Whether every service works."""
-        return all(value == _OK for value in self.services.values())
+        return all(value == OK for value in self.services.values())
 
     @property
     def ok(self) -> bool:
         """Whether the server works."""
-        return self.services_ok and self.database == _OK and self.primaries in {None, _OK}
+        return self.services_ok and self.database == OK and self.primaries in {None, OK}
 
     @property
     def ready(self) -> bool:
         """Whether the server could serve in the last round: log somebody in, judge their rights, and read a secret."""
-        return self.database == _OK and not self.unready
+        return self.database == OK and not self.unready
 
     @property
     def ready_to_write(self) -> bool:
         """Whether it could do that, and its database took a write, unless it is a standby."""
-        return self.ready and self.writing == _OK
+        return self.ready and self.writing == OK
+
+    def grown_stale(self, since: float) -> HealthReport:
+        """Return what the report says once it is too old, since a moment in epoch seconds."""
+        return attrs.evolve(
+            self,
+            services=dict.fromkeys(self.services, _STALE),
+            database=_STALE,
+            position=None,
+            changed=dict.fromkeys(self.changed, since),
+            unready=frozenset(self.services),
+            writing=_STALE,
+        )
 
     def document(self) -> dict[str, Any]:
         """Return the report as JSON has it (HEALTH-2)."""
@@ -100,7 +120,7 @@ class HealthReport:
         return {
             "services": {**self.services, "ok": self.services_ok},
             "database": {
-                "ok": self.database == _OK,
+                "ok": self.database == OK,
                 "connect": {"main": self.database},
                 "replication_status": {
                     location: at.text if at else None,
@@ -108,9 +128,31 @@ class HealthReport:
                     **({"lag_bytes": at.lag_bytes, "lag_seconds": seconds} if at and at.standby else {}),  # HEALTH-6
                 },
             },
-            **({} if self.primaries is None else {"cluster": {"ok": self.primaries == _OK, "primaries": self.primaries}}),
+            **({} if self.primaries is None else {"cluster": self._cluster(self.primaries)}),
             "ok": self.ok,
         }
+
+    def _cluster(self, primaries: str) -> dict[str, Any]:
+        return {"ok": primaries == OK, "primaries": primaries, "node": self.node()}
+
+    def node(self) -> dict[str, Any]:
+        """Return what this server tells of itself as a node of its cluster, as JSON has it (OPS-6)."""
+        node = self.position.node if self.position else None
+        database: dict[str, Any] = dict.fromkeys(("timeline", "since", "release", "schema", "standbys"))
+        if node is not None:
+            standbys = None if node.standbys is None else [attrs.asdict(each) for each in node.standbys]
+            database = {**attrs.asdict(node, recurse=False), "standbys": standbys}
+        return {"version": VERSION, "changed": max(self.changed.values(), default=None), **database}
+
+
+class IHealth(Protocol):
+    """The health of the server, as routes tell it."""
+
+    def report(self, dialect: Dialect) -> HealthReport:
+        """Return the report of the last round, at once."""
+
+    def now(self) -> float:
+        """Return the moment by which the times of reports go, in epoch seconds."""
 
 
 class _Watch(Generic[T]):
@@ -175,7 +217,7 @@ class _Watch(Generic[T]):
         if not isinstance(result, Failure):
             if self.value == _FAILED:
                 log.info("Health: {service} works again", service=self.name)
-            self._become(_OK)
+            self._become(OK)
             self.seen = result
         elif result.check(Refusal):
             self._failed(str(result.value))
@@ -224,6 +266,9 @@ class ChecksLoop(Service):
         # When the last round ended, or, before that, when the loop was started; and the time of day when one ended last.
         self._last: float | None = None
         self._moment: float | None = None
+        #: How many rounds may yet come early, and the next of them.
+        self._eager = 0
+        self._early: IDelayedCall | None = None
 
     def startService(self) -> None:
         """Begin with a round at once."""
@@ -233,12 +278,20 @@ class ChecksLoop(Service):
 
     def hasten(self) -> None:
         """Have a round begin at once, or as soon as the one that is under way has ended, since something has changed."""
+        self._eager = EAGER_ROUNDS
+        self._trigger()
+
+    def _trigger(self) -> None:
+        if self._early is not None and self._early.active():
+            self._early.cancel()
         self._rounds.trigger()
 
     def stopService(self) -> None:
         """End the loop, and give up the checks that run."""
         super().stopService()  # type: ignore[no-untyped-call] # Twisted's
         self._rounds.stop()
+        if self._early is not None and self._early.active():
+            self._early.cancel()
         for watch in self._watches():
             watch.abandon()
 
@@ -258,12 +311,12 @@ class ChecksLoop(Service):
         word, since = self._primaries() or (None, 0.0)
         return HealthReport(
             dialect,
-            reading | ({} if writing == _OK or reading.get(_CORE, _OK) != _OK else {_CORE: writing}),
+            reading | ({} if writing == OK or reading.get(_CORE, OK) != OK else {_CORE: writing}),
             _STALE if stale else self._database.value,
-            self._database.seen if self._database.value == _OK and not stale else None,
+            self._database.seen if self._database.value == OK and not stale else None,
             self._moment,
             changed if word is None else changed | {"primaries": since},
-            frozenset(name for name, value in reading.items() if value != _OK and name in self._needed),
+            frozenset(name for name, value in reading.items() if value != OK and name in self._needed),
             writing,
             word,
         )
@@ -276,7 +329,7 @@ class ChecksLoop(Service):
         """Return the last result of each check, that of the database under ``database``."""
         found = []
         for watch in self._reported():
-            ill = self._writing if watch.name == _CORE and watch.value == _OK and self._writing.value != _OK else watch
+            ill = self._writing if watch.name == _CORE and watch.value == OK and self._writing.value != OK else watch
             found.append(Finding(watch.name, ill.value, ill.took))
         return found
 
@@ -295,5 +348,11 @@ class ChecksLoop(Service):
     async def _round(self) -> None:
         await DeferredList([watch.check() for watch in self._watches()])
         self._last, self._moment = self._clock.seconds(), self._wall.seconds()
+        needed = [watch.value for watch in self._watches() if watch.name in self._needed]
+        if {*needed, self._database.value, self._writing.value} == {OK}:
+            self._eager = 0
+        elif self._eager and self._rounds.running:
+            self._eager -= 1
+            self._early = self._clock.callLater(EAGER_PAUSE, self._trigger)
         if not self._first.called:
             self._first.callback(None)

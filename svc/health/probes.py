@@ -9,11 +9,12 @@ import attrs
 from twisted.internet.interfaces import IReactorTime
 from zope.interface import implementer
 
+from svc.model.databases import ReplicationPosition
 from svc.model.errors import Refusal
 from svc.model.host_factories import IHostFactories
 from svc.model.ports import IDatabaseState, IProbe
 from svc.model.public_keys import IPublicKeys
-from svc.model.query_results import ReplicationPosition, Sealed
+from svc.model.query_results import Sealed
 
 
 @attrs.frozen(str=False)

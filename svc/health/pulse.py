@@ -30,7 +30,10 @@ _log = Logger()
 
 
 class Pulse(Service):
-    """Asks the database: ``ask`` returns when it has answered, and ``changed`` is called when it has gone or come back."""
+    """Asks the database: ``ask`` returns when it has answered, and ``changed`` is called when it has gone or come back.
+
+    ``serves`` is what it is needed for.
+    """
 
     name = "pulse"
 
@@ -40,8 +43,10 @@ class Pulse(Service):
         ask: Callable[[], Awaitable[object]],
         census: Callable[[], Census],
         changed: Callable[[], object],
+        *,
+        serves: str = "requests",
     ) -> None:
-        self._ask, self._census, self._changed = ask, census, changed
+        self._ask, self._census, self._changed, self._serves = ask, census, changed, serves
         self._question: Deferred[None] | None = None
         self._beats = self._returned = 0
         self._asking = self._hangs = False
@@ -75,7 +80,7 @@ class Pulse(Service):
             if returned != self._returned:
                 self._beats, self._returned = 0, returned
             elif self._beats >= BEATS_UNTIL_LATE and not self._hangs:
-                _log.warn("The database hangs: this server takes no requests until it answers")
+                _log.warn("The database hangs: this server takes no {what} until it answers", what=self._serves)
                 self._hangs = True
         elif self._beats >= BEATS_BETWEEN:
             self._beats, self._returned = 0, self._census().returned

@@ -36,22 +36,45 @@ class LoginRequest:
     service_id: str | None = None
     fault: tuple[Reason, str] | None = None
 
+    @property
+    def whose(self) -> str:
+        """What failures are counted for where no role is determined."""
+        return f"{self.account}:{self.login}"
+
+
+@attrs.frozen
+class ExplanationRequest(LoginRequest):
+    """A login by key or password that an operator asks about, from the address ``client_ip``.
+
+    ``address`` is where the login is to come from. ``tried``: whether ``evidence`` is there, and is tried as by a login.
+    """
+
+    address: str = attrs.field(kw_only=True)
+    tried: bool = attrs.field(kw_only=True)
+
 
 @attrs.frozen
 class Admitted:
-    """A proven role, its ``creation`` (see ``Caller``), and the id of the key to sign its access token with."""
+    """A proven role, its ``creation`` and ``epoch`` (see ``Caller``), and the id of the key to sign its access token with.
+
+    ``edition`` is that of the role's credential, where that proved it. ``lifetime`` is that of the access token, in seconds,
+    ``None`` for the usual one.
+    """
 
     role: RoleName
     signing_key: str
     creation: int = 0
+    epoch: int = 0
+    edition: int = 0
+    lifetime: int | None = None
 
 
 @attrs.frozen
 class Refused:
     """The authentication failed. ``detail`` names and compares what an operator needs to see, never evidence.
 
-    ``role`` is the full id of the would-be role where one was determined. The client learns ``kind`` and ``retry_after``
-    (seconds) alone.
+    ``role`` is the full id of the would-be role where one was determined, which is ``known`` to exist or may be any text.
+    The client learns ``kind`` and ``retry_after`` (seconds) alone.
     """
 
     reason: Reason
@@ -59,6 +82,7 @@ class Refused:
     role: str | None = None
     kind: RefusalKind = RefusalKind.UNPROVEN
     retry_after: int | None = None
+    known: bool = attrs.field(default=False, eq=False, kw_only=True)
 
     @classmethod
     def of(
@@ -68,12 +92,18 @@ class Refused:
         role: str | None = None,
         kind: RefusalKind = RefusalKind.UNPROVEN,
         *,
+        known: bool = False,
         chance: Callable[[], float] = random.random,
     ) -> Refused:
         """Make a refusal of this kind; for a reason of ``PUT_OFF``, one that postpones; for ``chance`` see ``moment``."""
         if reason in PUT_OFF:
-            return cls(reason, detail, role, RefusalKind.POSTPONED, moment(chance=chance))
-        return cls(reason, detail, role, kind)
+            return cls(reason, detail, role, RefusalKind.POSTPONED, moment(chance=chance), known=known)
+        return cls(reason, detail, role, kind, known=known)
+
+    @property
+    def known_role(self) -> str | None:
+        """The role, if it exists: what was asked for otherwise may be a password in the wrong field."""
+        return self.role if self.known else None
 
 
 #: Seconds after which a client may come again where none are known, and over how many more clients are spread at least.
@@ -123,20 +153,22 @@ class LoginCandidate:
     restrictions: tuple[Network, ...] = ()
     #: The role's (see ``Caller``). Not compared: no two stores make the same.
     creation: int = attrs.field(default=0, eq=False)
+    epoch: int = attrs.field(default=0, eq=False)
 
 
-@attrs.frozen
+@attrs.frozen(cache_hash=True)
 class KeySource:
     """The place where an identity provider publishes its keys for ``algorithms``.
 
     ``uri`` is that of a JWK set or, when ``discovered``, of an OIDC provider whose discovery document names one.
-    ``ca_cert``: PEM of the only authorities to trust there; ``None`` stands for the platform's.
+    ``ca_cert``: PEM of the only authorities to trust there; ``None`` stands for the platform's. ``token`` is shown there.
     """
 
     uri: str
     discovered: bool = False
     ca_cert: str | None = attrs.field(default=None, repr=False)
     algorithms: tuple[str, ...] = DEFAULT_ALGORITHMS
+    token: str | None = attrs.field(default=None, repr=False)
 
 
 @attrs.frozen
@@ -207,9 +239,10 @@ class AuthenticatorStatus:
 
 @attrs.frozen
 class Step:
-    """One check of an authentication, for operators, whose ``outcome`` is ``passed``, ``failed`` or ``not reached``.
+    """One check of an authentication, for operators.
 
-    ``detail`` has the names and values that were compared, never the evidence.
+    ``outcome`` is ``passed``, ``failed``, ``not reached`` or, where no evidence was given, ``not tried``. ``detail`` has the
+    names and values that were compared, never the evidence.
     """
 
     check: str
@@ -220,11 +253,21 @@ class Step:
 
 @attrs.frozen
 class Explanation:
-    """The decision on a request: every check in order, and the full id of the role where one was determined."""
+    """The decision on a request: every check in order, and the full id of the role where one was determined.
+
+    ``admitted`` is ``None`` where nothing fails, and no evidence was tried.
+    """
 
     steps: tuple[Step, ...]
     role: str | None
-    admitted: bool
+    admitted: bool | None
+
+
+@attrs.frozen
+class ExplainedRefusal(Refused):
+    """A refusal with every check, in order."""
+
+    steps: tuple[Step, ...] = ()
 
 
 class IAuthenticator(Interface):
@@ -250,10 +293,30 @@ class IExplainer(Interface):
     async def explain(request: LoginRequest) -> Explanation:
         """Decide on a request as ``authenticate`` would, and return every check's outcome; nothing is admitted."""
 
-    async def status(account: str, service_id: str) -> AuthenticatorStatus:
-        """Return the state of one authenticator, without ``distrusted``; keys that aren't at hand are fetched.
+    async def status(account: str, service_id: str | None, *, ask: bool = True) -> AuthenticatorStatus:
+        """Return the state of one authenticator, without ``distrusted``; keys that aren't at hand are fetched if ``ask``.
 
         :raises InvalidName: no authenticator can be called so.
+        """
+
+
+class IKeyExplainer(Interface):
+    """An authenticator by key or password that explains its decisions. Wrappers (audit, throttling) provide it too."""
+
+    async def explain(request: ExplanationRequest) -> Explanation | Refused:
+        """Decide on a request as a login would, and return every check's outcome, in a refusal too; nothing is admitted.
+
+        A refusal without checks is one before anything was looked at. It may raise ``PasswordsBusy``.
+        """
+
+
+class IKeyStates(Interface):
+    """An authenticator whose tokens are verified with a provider's keys, as far as these are at hand."""
+
+    async def keys_at_hand(account: str, service_id: str | None) -> tuple[str, KeysState] | None:
+        """Return the address and the state of a provider's keys, as ``IProviderKeys.state``; asks no provider.
+
+        ``None`` where the settings name no provider.
         """
 
 
@@ -289,10 +352,13 @@ class IAuthenticatorReadings(Interface):
     async def settings(account: str, branch: str, names: Sequence[str]) -> AuthenticatorSettings:
         """Read the variables ``<branch>/<name>``, and the settings of the webservice ``<branch>``: ``svc/authn-jwt/ci``."""
 
-    async def candidate(role: RoleName, branch: str, names: Sequence[str], annotated: str) -> LoginCandidate:
+    async def candidate(
+        role: RoleName, branch: str, names: Sequence[str], annotated: str, *, afresh: bool = False
+    ) -> LoginCandidate:
         """Read a candidate for the webservice ``branch`` of its own account, with its annotations under ``<annotated>/``.
 
-        One round trip. ``edition`` is that of ``settings`` for the same ``names``.
+        One round trip. ``edition`` is that of ``settings`` for the same ``names``, which are always read afresh. Unless
+        ``afresh`` the candidate may come from memory (CLU-31).
         """
 
     async def webservice_annotations(webservice: ResourceName, names: Sequence[str], limit: int) -> Mapping[str, str]:
@@ -304,6 +370,9 @@ class IAuthenticators(Interface):
 
     async def webservices(prefix: str) -> list[tuple[ResourceName, bool | None]]:
         """Return the first ``WEBSERVICES_LIMIT`` webservices of all accounts under ``<prefix>/`` in order, with switches."""
+
+    async def account_webservices(account: str, prefix: str, limit: int) -> list[tuple[ResourceName, bool | None]]:
+        """Return the first so many ``webservices`` of one account."""
 
     async def some_webservices(prefix: str, after: str, limit: int) -> dict[str, list[tuple[ResourceName, bool | None]]]:
         """Return the next accounts in order after that name, each with its first ``WEBSERVICES_EACH`` ``webservices``."""

@@ -1,7 +1,8 @@
 """Decisions, with their reasons, on what a role may do to a resource; made on ``AccessFacts``.
 
 The rules (ROLE-1 to ROLE-8): a holder of the owner's role has every privilege. A resource is visible to those who own it or
-have any privilege on it; to all others it doesn't exist. A member of a role doesn't see the role's resource by that.
+have any privilege on it, or inspect it (INS-1); to all others it doesn't exist. A member of a role doesn't see the role's
+resource by that. Who only inspects a thing sees it, and has no privilege on it.
 """
 
 from __future__ import annotations
@@ -15,6 +16,9 @@ from svc.model.dialect import Dialect
 from svc.model.errors import Forbidden, NoValue, RecordNotFound
 from svc.model.names import ResourceName, RoleName
 from svc.model.query_results import AccessFacts
+
+#: The privilege that opens a policy, and all that it owns, to be looked at.
+INSPECT: Final = "inspect"
 
 
 class Denial(enum.StrEnum):
@@ -49,7 +53,7 @@ def sight(access_facts: AccessFacts) -> Decision:
         return Denied(Denial.CALLER_GONE)
     if not access_facts.exists:
         return Denied(Denial.MISSING)
-    if not (access_facts.owns or access_facts.privileges):
+    if not (access_facts.owns or access_facts.privileges or access_facts.inspects):
         return Denied(Denial.INVISIBLE)
     return _ALLOWED
 
@@ -65,10 +69,10 @@ def use(access_facts: AccessFacts, privilege: str) -> Decision:
 def role_sight(access_facts: AccessFacts) -> Decision:
     """Decide whether the caller may know that the role of the resource's name exists.
 
-    A role is seen as its resource is; one without a resource, by itself and those who hold it (ROLE-5).
+    A role is seen as its resource is; one without a resource, by itself and those who hold or inspect it (ROLE-5).
     """
     seen = sight(access_facts)
-    return _ALLOWED if seen == Denied(Denial.MISSING) and access_facts.holds else seen
+    return _ALLOWED if seen == Denied(Denial.MISSING) and (access_facts.holds or access_facts.inspects) else seen
 
 
 def require_visible(access_facts: AccessFacts, name: ResourceName) -> None:

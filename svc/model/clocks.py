@@ -32,6 +32,11 @@ class MachineClock:
         return time.time()
 
 
+def steady_seconds() -> float:
+    """Return seconds for durations, by a clock that nobody can set, which counts the time that a machine sleeps."""
+    return time.clock_gettime(_STEADY)
+
+
 def iso_seconds(seconds: float) -> str:
     """Return a moment, in seconds since the epoch, as text in ISO 8601: in UTC, to the second."""
     return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
@@ -40,6 +45,17 @@ def iso_seconds(seconds: float) -> str:
 def iso_milliseconds(seconds: float) -> str:
     """Return a moment, in seconds since the epoch, as text in ISO 8601: in UTC, to the millisecond, with ``+00:00``."""
     return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds")
+
+
+def rfc3339(text: str) -> float:
+    """Return the moment that a text of RFC 3339 names, in seconds since the epoch.
+
+    :raises ValueError: it names none, or lacks its zone.
+    """
+    moment = datetime.fromisoformat(text)
+    if moment.tzinfo is None:
+        raise ValueError("a moment has a zone")
+    return moment.timestamp()
 
 
 def run_steadily(reactor: Any) -> None:

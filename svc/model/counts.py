@@ -1,6 +1,9 @@
-"""Counts of sessions with the database, and of connections of clients."""
+"""Counts of sessions with the database, of what is remembered of it, and of connections of clients."""
 
 from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Self
 
 import attrs
 
@@ -16,6 +19,11 @@ class Census:
     waited: float
     returned: int = attrs.field(default=0, eq=False)
 
+    @classmethod
+    def summed(cls, counts: Iterable[Census]) -> Self:
+        """Return the sum of some."""
+        return cls(*map(sum, zip(*map(attrs.astuple, counts), strict=True)))
+
 
 @attrs.frozen
 class ConnectionCounts:
@@ -24,3 +32,35 @@ class ConnectionCounts:
     open: int
     evicted: int
     overflowed: int
+
+
+@attrs.frozen
+class MemoryCounts:
+    """Answers of the store that are remembered, in ``bytes``, and since when that was confirmed: ``age`` (seconds).
+
+    Since the start: ``hits`` from memory, ``misses``, answers ``dropped`` for a change, ``evicted`` for want of room, given
+    ``stale`` while the database couldn't be asked, and ``looks`` for changes.
+    """
+
+    hits: int
+    misses: int
+    dropped: int
+    evicted: int
+    stale: int
+    looks: int
+    entries: int
+    bytes: int
+    age: float | None
+
+
+@attrs.frozen
+class PurgeCounts:
+    """The deleted records and bytes that were kept at the last round, and the records purged since the start.
+
+    ``old`` were over their time, and of ``excess`` there was too much.
+    """
+
+    records: int = 0
+    bytes: int = 0
+    old: int = 0
+    excess: int = 0

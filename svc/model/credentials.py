@@ -14,6 +14,9 @@ from svc.model.events import EventBatch
 from svc.model.names import RoleName
 from svc.model.query_results import Network, Sealed
 
+#: The annotation of a user or host that says ``false`` where the role has no API key (TOK-52).
+API_KEY_ANNOTATION: Final = "authn/api-key"
+
 _CROCKFORD: Final = "0123456789abcdefghjkmnpqrstvwxyz"
 
 
@@ -24,6 +27,7 @@ class Credential:
     ``signing_key``: id of the account's newest signing key. ``password``: the hash of the one that a user chose.
     ``expires_at``: from when on the API key proves nothing, in seconds since the epoch; ``None`` means never.
     ``restrictions``: from where the role may authenticate, as far as ``RESTRICTIONS_LIMIT``; empty means from everywhere.
+    ``api_key_off``: its annotation forbids API keys, so that one that is stored proves nothing.
     """
 
     account_exists: bool
@@ -35,6 +39,10 @@ class Credential:
     restrictions: tuple[Network, ...] = ()
     #: The role's (see ``Caller``). Not compared: no two stores make the same.
     creation: int = attrs.field(default=0, eq=False)
+    epoch: int = attrs.field(default=0, eq=False)
+    #: How often the API key or the password was replaced by another one.
+    edition: int = attrs.field(default=0, eq=False)
+    api_key_off: bool = False
 
     def is_expired(self, now: float) -> bool:
         """Return whether the API key proves nothing any more, at a moment in seconds since the epoch."""
@@ -42,7 +50,9 @@ class Credential:
 
 
 class ICredentials(Interface):
-    """The store of credentials, which users and hosts have from their beginning. Errors and ``trail``: see ``ports``."""
+    """The store of credentials, which users and hosts have from their beginning, unless policy says that they have no API
+    key. Errors and ``trail``: see ``ports``.
+    """
 
     async def credential(role: RoleName) -> Credential:
         """Return the credential of a role; an unknown role or account has an empty one."""
@@ -61,8 +71,19 @@ class ICredentials(Interface):
     ) -> bool:
         """Set a role's hash, if it has an API key and its hash is ``instead_of``, where given; return whether it was set."""
 
+    async def revoke_tokens(role: RoleName, trail: EventBatch | None = None) -> None:
+        """Give a role another epoch, so that its access tokens and sessions end.
+
+        :raises NotFound: the role is missing.
+        """
+
     def renew_password(role: RoleName, password: Sealed, instead_of: Sealed) -> None:
         """Begin to set a role's hash, as above, for a login, which doesn't wait; where that can't be, do nothing."""
+
+
+def forbids_api_key(name: str, value: str) -> bool:
+    """Return whether an annotation says that its user or host has no API key (TOK-52)."""
+    return name == API_KEY_ANNOTATION and value.strip(" \t\r\n").lower() == "false"
 
 
 def new_api_key() -> str:

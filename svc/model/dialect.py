@@ -11,6 +11,9 @@ import attrs
 
 from svc.model.errors import ConfigurationInvalid
 
+#: The version of the installed base that its clients are told: with it they use the newer interface.
+VERSION_TOLD: Final = "1.23.0"
+
 
 @attrs.frozen(kw_only=True)
 class Dialect:
@@ -26,11 +29,18 @@ class Dialect:
     switch_enables: bool = False  #: ``PATCH`` also switches on an authenticator that the configuration doesn't list
     nested_claims: bool = False  #: ``/`` in a claim name walks into nested claims
     issuer_mandatory: bool = False  #: a token must carry ``iss`` if the configuration determines an issuer
+    signed_server: bool = True  #: a signed request of AWS has a header that names this server
     count_by_presence: bool = False  #: the mere presence of ``count`` asks for a count, whatever its value
+    count_of_page: bool = False  #: a count of resources is that of the page which ``limit`` and ``offset`` ask for
+    lists_policy_texts: bool = False  #: lists have the texts of policies, too, as far as they aren't long
     search_splits_values: bool = True  #: values of annotations are split at ``.`` ``/`` ``-`` as identifiers are
     search_by_class: bool = True  #: what a search finds is ordered by class, then id; otherwise by id
     dry_run_tells_owners: bool = False  #: a dry run lists the roles that owners gain and lose
     lenient_public_keys: bool = False  #: policy may declare malformed public keys, and several of one name: the last counts
+    tells_last_login: bool = True  #: a user or host is shown with the day of its last login
+    malformed_codes: bool = False  #: most codes of OpenID Connect that prove nobody are answered as malformed requests
+    lists_disabled_providers: bool = False  #: the list of OIDC providers has authenticators that may not be used, too
+    tells_devices: bool = True  #: that list has what clients need that get id tokens by themselves
     replication_prefix: str = "db_"  #: of the two fields in the health report's replication section
     reported_version: str | None = None  #: the version that ``GET /`` reports, ``None`` for the program's own
     service: str = "svc"  #: the name by which ``GET /info`` calls this service
@@ -52,20 +62,38 @@ CONJUR: Final = Dialect(
     switch_enables=True,
     nested_claims=True,
     issuer_mandatory=True,
+    signed_server=False,
     count_by_presence=True,
+    count_of_page=True,
+    lists_policy_texts=True,
     search_splits_values=False,
     search_by_class=False,
     dry_run_tells_owners=True,
     lenient_public_keys=True,
+    tells_last_login=False,
+    malformed_codes=True,
+    lists_disabled_providers=True,
+    tells_devices=False,
     replication_prefix="pg_",
-    reported_version="1.22.3",
+    reported_version=VERSION_TOLD,
     service="possum",
 )
 
 _DIALECTS: Final = {dialect.name: dialect for dialect in (NATIVE, CONJUR)}
 
+#: The types of which an account has one authenticator, without a service id.
+SINGLE_TYPES: Final = ("authn-gcp",)
+
+#: The types whose evidence is a request that a workload has signed, instead of a token.
+SIGNED_TYPES: Final = ("authn-iam",)
+
 #: The names of the cloud authenticator, of which each dialect has one.
 CLOUD_NAMES: Final = tuple(dialect.cloud for dialect in _DIALECTS.values())
+
+
+def authenticator_name(kind: str, service_id: str | None) -> str:
+    """Return the name of an authenticator, such as ``authn-jwt/ci``; one of ``SINGLE_TYPES`` has no service id."""
+    return kind if service_id is None else f"{kind}/{service_id}"
 
 
 def dialect_named(name: str) -> Dialect:

@@ -49,6 +49,18 @@ class BadRequest(Refusal):
 
 
 @attrs.frozen(str=False)
+class Unprocessable(Refusal):
+    """A request of the newer interface asks for what can't be; raised by ``services`` and ``web`` (422)."""
+
+    message: str
+
+
+@attrs.frozen(str=False)
+class MediaTypeMissing(Refusal):
+    """A request of the newer interface doesn't accept its media type; raised by ``web`` (400, NEWER-2)."""
+
+
+@attrs.frozen(str=False)
 class TooLarge(Refusal):
     """Something exceeds its limit in bytes; raised by ``web`` and ``authenticators`` (413)."""
 
@@ -65,19 +77,23 @@ class BearerRefused(Refusal):
 
 @attrs.frozen(str=False)
 class CallerReplaced(Refusal):
-    """The token's role was deleted and made again; raised by ``storage`` wherever it reads for a caller (401)."""
+    """The token's role was deleted and made again, or its tokens were revoked; raised by ``storage`` for callers (401)."""
 
 
 @attrs.frozen(str=False)
 class AuthenticationRefused(Refusal):
     """An authenticate or login request failed; raised by ``services``, ``web`` and ``keyring``.
 
-    The client learns ``kind`` and ``retry_after`` alone; ``reason`` and its details have been logged by then.
+    The client learns ``kind``, ``retry_after`` and ``told`` alone; ``reason`` and its details have been logged by then.
+    ``detail`` and ``known_role`` are those of ``authentication.Refused``.
     """
 
     reason: Reason
     kind: RefusalKind = RefusalKind.UNPROVEN
     retry_after: int | None = attrs.field(default=None, repr=False)
+    detail: str = attrs.field(default="", eq=False, repr=False)
+    known_role: str | None = attrs.field(default=None, eq=False, repr=False)
+    told: str | None = attrs.field(default=None, eq=False, repr=False)
 
 
 @attrs.frozen(str=False)
@@ -95,9 +111,12 @@ class CredentialUnknown(Refusal):
 
 @attrs.frozen(str=False)
 class CredentialImpossible(Refusal):
-    """Roles of this kind have no credential; raised by ``web`` for who could have replaced one (405)."""
+    """Roles of this kind have no credential, or this one has no API key by policy; raised for who could have replaced one
+    (405).
+    """
 
     name: str
+    by_policy: bool = False
 
 
 @attrs.frozen(str=False)
@@ -141,6 +160,15 @@ class RecordNotFound(Refusal):
     def name(self) -> str:
         """Return the full id."""
         return f"{self.account}:{self.kind}:{self.identifier}"
+
+
+@attrs.frozen(str=False)
+class AuthenticatorNotFound(Refusal):
+    """An authenticator of the newer interface is missing, or ``hidden`` (for the audit); raised by ``services`` (404)."""
+
+    account: str
+    name: str
+    hidden: bool = attrs.field(default=False, eq=False, repr=False)
 
 
 @attrs.frozen(str=False)
@@ -195,6 +223,13 @@ class PreconditionFailed(Refusal):
 
 
 @attrs.frozen(str=False)
+class FormRefused(Refusal):
+    """A form of the console came from a page that isn't its own, or is another browser's; raised by ``web`` (403)."""
+
+    why: str
+
+
+@attrs.frozen(str=False)
 class PolicyConflict(Refusal):
     """Another load of the same policy is under way or won a race; raised by ``storage`` (409 with ``Retry-After``)."""
 
@@ -238,8 +273,20 @@ class PrimaryContested(StoreUnavailable):
 
 
 @attrs.frozen(str=False)
+class StoreBehind(StoreUnavailable):
+    """The state that a request wants to be answered from has not arrived; from ``storage`` (503). ``why`` is told."""
+
+
+@attrs.frozen(str=False)
 class StoreReadOnly(Refusal):
     """The database refuses writes, as a standby does; raised by ``storage`` (405)."""
+
+
+@attrs.frozen(str=False)
+class RenewalElsewhere(Refusal):
+    """A session can't be renewed on a follower, since that is a write; raised by ``web`` (503 with ``Retry-After``)."""
+
+    retry_after: int = attrs.field(default=5, repr=False)
 
 
 @attrs.frozen(str=False)

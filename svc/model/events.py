@@ -28,7 +28,8 @@ class Event(NamedTuple):
 
     ``did`` and ``does`` say it in words, after the role: "fetched x", "fetch x"; text from outside in them is escaped when
     it is written. ``user`` is the full id of the role that acts, where it isn't the caller's. ``policy``: the id and the
-    version of the policy that a load made. ``severity`` is that of the success; a failure is a warning.
+    version of the policy that a load made. ``severity`` is that of the success; a failure is a warning. ``reason``: why this
+    one failed where the request as a whole didn't.
     """
 
     msgid: str
@@ -42,6 +43,7 @@ class Event(NamedTuple):
     policy: tuple[str, int] | None = None
     facility: int = AUTHPRIV
     severity: int = INFO
+    reason: str | None = None
 
 
 @attrs.frozen
@@ -76,14 +78,20 @@ OUTCOME_UNKNOWN: Final = "outcome-unknown"
 
 @attrs.frozen
 class Outcome:
-    """The outcome of events: ``reason`` is a code of a bounded set, ``None`` for a success."""
+    """The outcome of events: ``reason`` is a code of a bounded set, ``None`` for a success.
+
+    ``stale``: it was decided from memory that wasn't confirmed (CLU-36).
+    """
 
     reason: str | None = None
+    stale: bool = False
 
     @property
     def word(self) -> str:
         """Return the word of the record for it (AUD-12)."""
-        return {None: "success", OUTCOME_UNKNOWN: "unknown"}.get(self.reason, "failure")
+        if self.reason is None:
+            return "success"
+        return "unknown" if self.reason == OUTCOME_UNKNOWN else "failure"
 
 
 @attrs.frozen
@@ -111,7 +119,8 @@ class EventsQuery:
     """A query for events of an account, the newest first.
 
     ``about``: the full id of a role, resource or member that they tell of. ``data``: parameters that they have, as names of
-    the structured data, own names and values: any of ``subject``, and those in ``PARAMETERS``. Others are equal.
+    the structured data, own names and values: any of ``subject``, and those in ``PARAMETERS``. ``what``: their msgid or
+    operation. ``since`` and ``until`` are in epoch seconds, the end is left out. Others are equal.
     """
 
     account: str
@@ -122,6 +131,9 @@ class EventsQuery:
     appname: str | None = None
     procid: str | None = None
     msgid: str | None = None
+    what: str | None = None
+    since: float | None = None
+    until: float | None = None
     data: tuple[tuple[str, str, str], ...] = ()
     limit: int = 100
     offset: int = 0

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Callable, Mapping, Sequence
 from ipaddress import ip_network
+from typing import Final
 
 import attrs
 from zope.interface import Interface
 
 from svc.model.events import EventBatch
 from svc.model.names import RoleName
-from svc.model.query_results import Sealed, is_within
+from svc.model.query_results import OutstandingToken, Sealed, is_within
+
+_NAME: Final = re.compile("sha256:[0-9a-f]{12}")
 
 
 @attrs.frozen
@@ -33,8 +37,21 @@ def digest_of(token: str) -> bytes:
 
 
 def called(digest: bytes) -> str:
-    """Return the name of a token in logs and answers, which may not hold it."""
+    """Return the name of a token in logs and answers, which may not hold it: the beginning of a hash of 256 random bits."""
     return f"sha256:{digest.hex()[:12]}"
+
+
+def is_called(text: str) -> bool:
+    """Return whether a text has the form of a token's name, which no token has."""
+    return _NAME.fullmatch(text) is not None
+
+
+@attrs.frozen
+class MadeHost:
+    """The outcome of making a host: whether it is ``new``, and whether it was given the API key, as policy lets it."""
+
+    new: bool
+    has_key: bool
 
 
 @attrs.frozen
@@ -61,13 +78,19 @@ class IHostFactories(Interface):
     async def token(digest: bytes) -> FactoryToken | None:
         """Return the token, expired or not; ``None`` when there is none."""
 
+    async def digest_called(account: str, name: str) -> bytes | None:
+        """Return the digest of the account's token that is ``called`` so; ``None`` when there is none."""
+
+    async def listed(factory: RoleName, limit: int, offset: int) -> list[OutstandingToken]:
+        """Return a factory's tokens, expired or not, those that expire first before others, then by their digests."""
+
     async def remove_token(digest: bytes, trail: EventBatch | None = None) -> bool:
         """Remove a token, and return whether there was one."""
 
     async def create_host(
         digest: bytes, host: RoleName, annotations: Mapping[str, str], api_key: Sealed, trail: EventBatch | None = None
-    ) -> bool:
-        """Make a host of the token's factory, or give the one that it has made another API key; return whether it was made.
+    ) -> MadeHost:
+        """Make a host of the token's factory, or give the one that it has made another API key.
 
         The factory owns it, and it becomes a member of the factory's layers, both as recorded by no policy. One that is
         there keeps its annotations. Of several that make the same host at once, one makes it.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -12,6 +13,10 @@ ALGORITHMS: Final = ("RS256", "RS384", "RS512", "ES256", "ES384", "PS256", "PS38
 
 #: Those that an authenticator takes whose operator says nothing (AUTH-17).
 DEFAULT_ALGORITHMS: Final = ALGORITHMS[:3]
+
+#: The form of a bearer token that is shown where keys are fetched (RFC 6750 2.1), and how many characters it may have.
+TOKEN: Final = re.compile(r"[A-Za-z0-9._~+/-]+=*", re.ASCII)
+TOKEN_LIMIT: Final = 16 * 1024
 
 
 @attrs.frozen(eq=False)
@@ -29,11 +34,13 @@ class KeySet:
     """The usable keys of one document, what was wrong with others, and which are for something else, a sentence each.
 
     Keys have distinct ids; a key without id is alone in its set (AUTH-41). What was fetched later is another set.
+    ``document`` is what they were read from, where it was fetched.
     """
 
     keys: tuple[ProviderKey, ...]
     problems: tuple[str, ...] = ()
     unused: tuple[str, ...] = ()
+    document: bytes = attrs.field(default=b"", repr=False)
     by_id: Mapping[str | None, ProviderKey] = attrs.field(init=False, repr=False)
 
     @by_id.default

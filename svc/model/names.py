@@ -31,7 +31,6 @@ RESOURCE_KINDS: Final = ROLE_KINDS | {"variable", "webservice", "public_key", "c
 ACTOR_KINDS: Final = frozenset({"user", "host"})
 
 _ACCOUNT = re.compile(r"[^\s:/\x00-\x1f\x7f]+")
-_KIND = re.compile(r"[a-z][a-z0-9_]*")
 
 
 def account_name(text: str) -> str:
@@ -92,7 +91,7 @@ class _Name:
 
         :raises InvalidName: one of them is not well formed, or the kind is not one of this type's.
         """
-        if not _KIND.fullmatch(kind) or kind not in cls._kinds:
+        if kind not in cls._kinds:
             raise InvalidName("kind", f"unknown kind {kind[:40]!r}")
         return cls(account_name(account), kind, identifier(ident))
 

@@ -37,6 +37,10 @@ class Ownership:
         account = policy.partition(":")[0]
         return policy == str(root_policy(account)) and self._leads(owner, str(admin_of(account)), policies_only=True)
 
+    def is_own(self, record: str) -> bool:
+        """Return whether a record belongs to itself, through what it owns."""
+        return record in set(self._owners(record))
+
     def is_above(self, upper: str, policy: str) -> bool:
         """Return whether ``upper`` disposes of ``policy``: it is the policy itself, the root, or a policy that owns it."""
         return upper in {policy, str(root_policy(policy.partition(":")[0]))} or self.owns(upper, policy)

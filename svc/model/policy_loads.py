@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Final, Generic, NamedTuple, TypeVar
+from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 import attrs
 
+from svc.model.access import Way, WayStep
 from svc.model.events import AuditContext
 from svc.model.names import RoleName
 from svc.model.query_results import Caller
@@ -69,29 +70,96 @@ class Batches(Generic[T]):
 class Loaded:
     """The result of a load: a version of the policy, and new users and hosts by their full ids, each with an API key.
 
+    The key is ``None`` where policy says that the role has none (TOK-53).
+
     ``audited`` are the numbers of its events in the database: after the first of the two, up to the second.
     """
 
     version: int
-    api_keys: Batches[tuple[str, str]] = Batches()
+    api_keys: Batches[tuple[str, str | None]] = Batches()
     warnings: tuple[str, ...] = ()
     audited: tuple[int, int] = (0, 0)
 
 
 #: A thing at one moment, in the fields of the wire (POL-69). One that is too long for a batch comes in parts: the first has
 #: ``identifier`` alone; each other has some of one field, and goes on where the one before ended if it names the same.
-Item = dict[str, object]
+Item = dict[str, Any]
+
+
+@attrs.frozen
+class NamesOf:
+    """Roles or resources of one kind: how many they are, and the full ids of the first, in order.
+
+    ``differs``: they are there at only one of the two moments: created by the load, or deleted.
+    """
+
+    kind: str
+    count: int
+    first: tuple[str, ...]
+    differs: bool
+
+
+@attrs.frozen
+class AccessChange:
+    """Roles that gain, or that lose, privileges on resources by a load.
+
+    With ``owner`` these are all privileges, whatever they are called, but those ``excepted``, which the roles have at both
+    moments; otherwise ``privileges``. ``pairs``: how many pairs of one of the roles and one of the resources are meant,
+    fewer than all where they differ. ``through`` is the next role on the way of each role, if that is the same one and the
+    caller sees it. ``way`` is that of the first role to one of its resources; ``None`` if it is too long to be told.
+    """
+
+    roles: NamesOf
+    resources: NamesOf
+    privileges: tuple[str, ...]
+    owner: bool
+    excepted: tuple[str, ...]
+    through: str | None
+    pairs: int
+    way: Way | None
+
+
+#: How to go on where not all of access could be told (POL-88).
+ADVICE: Final = (
+    "Load the document in parts, each after a dry run of its own, or ask for each resource in question who can use it, "
+    "before the load and after it."
+)
+
+
+@attrs.frozen
+class Untold:
+    """What a dry run doesn't tell of access: ``gains`` and ``losses`` that the caller may not see.
+
+    ``new_gains`` are those of roles or on resources that the load creates; ``gains`` only those of others. Not ``complete``:
+    there was too much to be followed, and there may be more than is told.
+    """
+
+    gains: bool = False
+    new_gains: bool = False
+    losses: bool = False
+    complete: bool = True
+
+    @property
+    def advice(self) -> str | None:
+        """How to go on, if it isn't complete."""
+        return None if self.complete else ADVICE
 
 
 @attrs.frozen
 class DryRun:
-    """The changes that a load would make; items that differ are in the same order in ``before`` and ``after``."""
+    """The changes that a load would make; items that differ are in the same order in ``before`` and ``after``.
+
+    ``gains`` and ``losses`` are those of access, as far as they are not ``untold``.
+    """
 
     created: Batches[Item] = Batches()
     before: Batches[Item] = Batches()
     after: Batches[Item] = Batches()
     deleted: Batches[Item] = Batches()
     warnings: tuple[str, ...] = ()
+    gains: Batches[AccessChange] = Batches()
+    losses: Batches[AccessChange] = Batches()
+    untold: Untold = Untold()
 
 
 class DocumentFault(NamedTuple):
@@ -122,5 +190,7 @@ def size(value: object) -> int:
             return sum(size(name) + size(each) for name, each in value.items())
         case list() | tuple():
             return sum(map(size, value))
+        case AccessChange() | NamesOf() | WayStep():
+            return size(attrs.astuple(value, recurse=False))
         case _:
             return 8

@@ -81,6 +81,22 @@ class Present:
 
 
 @attrs.frozen
+class RowKeys:
+    """The keys of rows of four sorts, and the roles whose restrictions are meant."""
+
+    resources: tuple[str, ...]
+    memberships: tuple[tuple[str, str, bool], ...]
+    permissions: tuple[PermissionRow, ...]
+    annotations: tuple[tuple[str, str], ...]
+    restricted: tuple[str, ...]
+
+    @property
+    def count(self) -> int:
+        """Return how many keys there are."""
+        return sum(map(len, attrs.astuple(self, recurse=False)))
+
+
+@attrs.frozen
 class Removals:
     """Keys of rows to remove: resources of any policy, memberships and permissions of this one (POL-43, POL-44)."""
 
@@ -176,3 +192,12 @@ class Surroundings:
 
     seen: Mapping[str, Seen]
     rows: Rows
+
+
+class Side(enum.StrEnum):
+    """What leads on from a role or a resource, by which access is followed."""
+
+    MEMBERS = "members"  #: from a role: memberships of others in it
+    HELD = "held"  #: from a role: its own memberships
+    GRANTED = "granted"  #: from a role: what it owns, and what is permitted to it
+    GIVEN = "given"  #: from a resource: its owner, and what is permitted on it

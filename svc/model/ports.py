@@ -12,6 +12,7 @@ from typing import TypeVar
 
 from zope.interface import Attribute, Interface
 
+from svc.model.databases import Ages, ReplicationPosition
 from svc.model.events import EventBatch
 from svc.model.names import ResourceName, RoleName
 from svc.model.ownership import Ownership
@@ -24,7 +25,9 @@ from svc.model.policy_rows import (
     PolicyVersion,
     Present,
     RecordLimit,
+    RowKeys,
     Rows,
+    Side,
     Surroundings,
 )
 from svc.model.query_results import (
@@ -35,8 +38,8 @@ from svc.model.query_results import (
     MemberReading,
     Membership,
     MembersQuery,
-    ReplicationPosition,
     Resource,
+    ResourcesPage,
     ResourcesQuery,
     RoleReading,
     Sealed,
@@ -87,12 +90,27 @@ class IAccounts(Interface):
         :raises NotFound: the account is missing.
         """
 
+    async def revoke_tokens(account: str, trail: EventBatch | None = None) -> None:
+        """Give an account another epoch, so that the access tokens and sessions of all its roles end.
+
+        :raises NotFound: the account is missing.
+        """
+
 
 class IRoles(Interface):
     """Roles, their access facts and their members."""
 
     async def access_facts(caller: Asker, resource: ResourceName) -> AccessFacts:
         """Return the access facts of ``caller`` and ``resource``."""
+
+    async def holds(caller: Caller, role: RoleName) -> bool:
+        """Return whether the role exists and the caller holds it."""
+
+    async def inspects(caller: RoleName, resource: ResourceName) -> bool:
+        """Return whether the role inspects a resource, whatever else it may do with it (INS-1)."""
+
+    async def standing(caller: Asker, resource: ResourceName) -> AccessFacts:
+        """Return the access facts, for a question that they answer alone: it may come from memory (CLU-31)."""
 
     async def remains(caller: Caller) -> bool:
         """Return whether there is a role of the caller's name, where nothing else is asked of the store."""
@@ -103,8 +121,12 @@ class IRoles(Interface):
     async def members(query: MembersQuery) -> list[Membership]:
         """Return the direct members of a role, by class for a search by class, by id, then grants before ownership."""
 
-    async def judged_members(caller: Asker, query: MembersQuery) -> tuple[AccessFacts, list[Membership]]:
+    async def judged_members(
+        caller: Asker, query: MembersQuery, *, whole: bool = False
+    ) -> tuple[AccessFacts, list[Membership]]:
         """Return the access facts about the role's resource, and ``members``, in one round trip.
+
+        ``whole``: nothing else is read of the list, so that it may come from memory (CLU-34).
 
         There are no members for a caller that neither owns nor holds the role, nor has any privilege on its resource.
         """
@@ -164,14 +186,22 @@ class IResources(Interface):
     async def visible(query: ResourcesQuery) -> list[str]:
         """Return the full ids of the resources that the query matches; a viewer that doesn't exist sees none."""
 
+    async def first_page(caller: Caller, query: ResourcesQuery, text_limit: int = 0) -> ResourcesPage:
+        """Return the page of a query of ``caller``, which names an account, and neither an owner nor words nor an offset.
+
+        Its ``first`` resources are those that fit into a portion together; ``text_limit`` as in ``described``.
+
+        :raises CallerReplaced: the caller's role isn't the one that there is now.
+        """
+
     async def count_visible(query: ResourcesQuery) -> int:
         """Return how many resources the query matches, whatever its ``limit`` and ``offset``."""
 
     def described(ids: Sequence[str], text_limit: int = 0) -> AsyncIterator[Sequence[Resource]]:
         """Return those of the resources that exist, in the order of ``ids``, seen or not, in portions of a bounded size.
 
-        One that is too large comes in parts (see ``Resource``), permissions before annotations. Of each policy's history
-        the newest texts are read, ``text_limit`` bytes of them at most.
+        One that is too large comes in parts (see ``Resource``), permissions before annotations. Of the histories of
+        policies texts are read, of each policy the newest first, until these are more than ``text_limit`` bytes together.
         """
 
     async def permitted(resource: ResourceName, privilege: str, limit: int) -> list[str]:
@@ -190,8 +220,12 @@ class ISecrets(Interface):
     async def read_all(caller: Asker, resources: Sequence[ResourceName], most: int) -> list[SecretReading]:
         """Read the newest value of each, in the order given, in one round trip; no ``mime_type`` is looked for.
 
-        Where all values together have more than ``most`` bytes, sealed, none is told, though each has its ``version``.
+        Where all that the caller may read has more than ``most`` bytes, sealed, no value is told, though each has its
+        ``version``. None is told that the caller may not read.
         """
+
+    async def digest(caller: Asker, ids: Sequence[str], make: Callable[[Sequence[SecretReading]], str]) -> str:
+        """Return what ``make``, always the same function of ``ids``, makes of ``read_all`` without values; remembered."""
 
     async def write(caller: Asker, variable: ResourceName, decide: Seal, trail: EventBatch | None = None) -> int | None:
         """Let ``decide`` look at the variable, locked against other writers, and store what it returns as a new version.
@@ -228,6 +262,9 @@ class IPolicyTransaction(Interface):
     async def present(policy: RoleName, wanted: Rows, deleted: Sequence[str]) -> Present:
         """Return the rows that bear on loading ``wanted`` into ``policy`` and on deleting the resources ``deleted``."""
 
+    async def present_named(policy: RoleName, keys: RowKeys) -> Present:
+        """Return the rows that have these keys, with the restrictions that ``policy`` recorded of these roles."""
+
     async def ownership(records: Sequence[str], placed: Sequence[str]) -> Ownership:
         """Return the ownership of existing ``records``, with the policies around the ids ``placed``, taken or not."""
 
@@ -240,11 +277,12 @@ class IPolicyTransaction(Interface):
     async def not_updatable(caller: RoleName, resources: Sequence[str]) -> list[str]:
         """Return those of the existing ``resources`` on which the caller hasn't ``update``."""
 
-    async def apply(policy: RoleName, changes: Changes, api_keys: Mapping[str, Sealed]) -> None:
-        """Make the changes, set-based. ``api_keys`` holds the sealed key of every user and host that is created.
+    async def apply(policy: RoleName, changes: Changes, api_keys: Mapping[str, Sealed]) -> int:
+        """Make the changes, set-based. ``api_keys`` holds the sealed key of every user and host that is created with one.
 
         With a resource go its role, what that owns and, of a policy, what it recorded, and so on; of a user, its public
-        keys. Of other rows only those are changed and deleted that ``policy`` recorded.
+        keys. Of other rows only those are changed and deleted that ``policy`` recorded. Records that go are kept (see
+        ``deleted_records``). Returns how many of these, the oldest, had to go for good, since the account had too much.
         """
 
     async def exceeding(limit: RecordLimit, records: Sequence[str], most: int) -> list[tuple[str, int]]:
@@ -273,6 +311,9 @@ class IPolicyTransaction(Interface):
 
     async def surroundings(resources: Sequence[str], each: int) -> Surroundings:
         """Return the surroundings of ``resources``; of rows that name one of them, ``each`` for each, sort and end."""
+
+    async def leading(side: Side, names: Sequence[str], each: int, most: int) -> Rows:
+        """Return the rows that lead on from roles or resources; of each sort ``each`` for each name, ``most`` in all."""
 
     async def visible(caller: RoleName, resources: Sequence[str]) -> frozenset[str]:
         """Return those of ``resources`` that exist and that the caller sees (ROLE-4)."""
@@ -335,6 +376,15 @@ class IDatabaseState(Interface):
 
     async def position() -> ReplicationPosition:
         """Return where the log stands, and of a standby how far it lags behind."""
+
+    async def ages() -> Ages:
+        """Return since when keys are in use, and when a backup was made last."""
+
+    async def backed_up() -> None:
+        """Note that a backup was made now.
+
+        :raises StoreReadOnly: the database is a standby.
+        """
 
 
 class IProbe(Interface):

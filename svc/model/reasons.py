@@ -11,9 +11,12 @@ class Reason(enum.StrEnum):
 
     ACCOUNT_UNKNOWN = "account-unknown"
     AUTHENTICATOR_NOT_ENABLED = "authenticator-not-enabled"
+    API_KEY_OFF = "api-key-off"
     CREDENTIALS_MISSING = "credentials-missing"
     CREDENTIALS_WRONG = "credentials-wrong"
     CREDENTIALS_EXPIRED = "credentials-expired"
+    SESSION_ENDED = "session-ended"
+    REFRESH_TOKEN_REUSED = "refresh-token-reused"
     CREDENTIALS_UNREADABLE = "credentials-unreadable"
     SIGNING_KEY_UNUSABLE = "signing-key-unusable"
     FAILURES_TOO_MANY = "failures-too-many"
@@ -63,6 +66,24 @@ class Reason(enum.StrEnum):
     CLAIM_MISMATCH = "claim-mismatch"
     CLAIM_CASE_MISMATCH = "claim-case-mismatch"
     IDENTITY_KIND_MISMATCH = "identity-kind-mismatch"
+    SIGNED_REQUEST_MALFORMED = "signed-request-malformed"
+    SIGNATURE_AGE_REFUSED = "signature-age-refused"
+    SERVER_NOT_NAMED = "server-not-named"
+    AWS_LOGIN_INVALID = "aws-login-invalid"
+    SIGNATURE_REUSED = "signature-reused"
+    STS_REFUSED = "sts-refused"
+    STS_UNAVAILABLE = "sts-unavailable"
+    STS_ANSWER_MALFORMED = "sts-answer-malformed"
+    CODE_MISSING = "code-missing"
+    CODE_REFUSED = "code-refused"
+    CODE_REPLAYED = "code-replayed"
+    OIDC_UNAVAILABLE = "oidc-unavailable"
+    OIDC_CLIENT_REFUSED = "oidc-client-refused"
+    ID_TOKEN_MISSING = "id-token-missing"
+    NOT_AN_ID_TOKEN = "not-an-id-token"
+    NONCE_WRONG = "nonce-wrong"
+    OIDC_ROLE_REFUSED = "oidc-role-refused"
+    EMAIL_UNVERIFIED = "email-unverified"
     LDAP_ROLE_REFUSED = "ldap-role-refused"
     LDAP_UNAVAILABLE = "ldap-unavailable"
     LDAP_TLS_FAILED = "ldap-tls-failed"
@@ -95,6 +116,10 @@ PUT_OFF: Final = frozenset(
     {
         Reason.SIGNING_KEY_UNUSABLE,
         Reason.KEYS_UNAVAILABLE,
+        Reason.STS_UNAVAILABLE,
+        Reason.STS_ANSWER_MALFORMED,
+        Reason.OIDC_UNAVAILABLE,
+        Reason.OIDC_CLIENT_REFUSED,
         Reason.LDAP_UNAVAILABLE,
         Reason.LDAP_TLS_FAILED,
         Reason.LDAP_ANSWER_MALFORMED,

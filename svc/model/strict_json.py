@@ -44,6 +44,11 @@ def json_value(document: bytes) -> object:
     return _value(_text(document))
 
 
+def json_text(value: object) -> str:
+    """Write a JSON value, as short as it goes."""
+    return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+
+
 def _text(document: bytes) -> str:
     try:
         return document.decode("utf-8").strip(" \t\n\r")

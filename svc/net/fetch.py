@@ -1,4 +1,4 @@
-"""The guarded client, which fetches one document from an address that a policy names, and from nowhere else."""
+"""The guarded client, which asks one question of an address that a policy names, and of nothing else."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from svc.model.query_results import Network
 from svc.model.text import shown
 from svc.net.addresses import Address
 from svc.net.lookup import LookUps, endpoints
-from svc.net.outgoing import Unanswered, get
+from svc.net.outgoing import HttpAnswer, PostedForm, Unanswered, ask
 
 T = TypeVar("T")
 
@@ -65,6 +65,35 @@ class _Target:
         return cls(f"{match['origin']}{rest}", secure, host, port)
 
 
+def origin_of(uri: str) -> str | None:
+    """Return the scheme, host and port of an https address, in one form; ``None`` for every other text."""
+    try:
+        target = _Target.parse(uri, allow_http=True)
+    except KeysUnavailable:
+        return None
+    return f"https://{target.host.lower()}:{target.port}" if target.secure else None
+
+
+@attrs.frozen
+class _Outgoing:
+    """What is asked: a ``GET``, or the ``POST`` of a form; ``token`` is shown as a bearer's."""
+
+    form: PostedForm | None = None
+    token: str | None = attrs.field(default=None, repr=False)
+
+    def headers(self) -> dict[str, str]:
+        return {} if self.token is None else {"Authorization": f"Bearer {self.token}"}
+
+    def demand(self, status: int) -> None:
+        """Refuse what is no success, unless a form was posted: any status answers that."""
+        if self.form is not None or 200 <= status < 300:
+            return
+        why = ", and redirects are not followed"
+        if status in {401, 403}:
+            why = ": the token that was shown is not accepted" if self.token else ": no token was shown (jwks-token)"
+        raise KeysUnavailable(f"the answer has status {status}{why}")
+
+
 class GuardedClient:
     """Fetches within the limits of NET-12 to NET-16; ``deadline`` is in seconds, ``limit`` in bytes.
 
@@ -93,30 +122,53 @@ class GuardedClient:
         """Return the moment by which what begins now must have ended."""
         return float(self._reactor.seconds() + self._seconds)
 
-    async def fetch(self, uri: str, ca_cert: str | None = None, deadline: float | None = None) -> bytes:
+    async def fetch(
+        self, uri: str, ca_cert: str | None = None, deadline: float | None = None, token: str | None = None
+    ) -> bytes:
         """Return the body of a successful answer.
 
         ``ca_cert``: PEM of the only authorities to trust, ``None`` for the platform's. ``deadline``: of the
-        whole task, as :meth:`deadline` returned it.
+        whole task, as :meth:`deadline` returned it. ``token``: a bearer token to show, over TLS alone.
 
         :raises KeysUnavailable: there was none, or it was not allowed to ask.
         """
+        return (await self._answered(uri, ca_cert, deadline, _Outgoing(token=token))).body
+
+    async def post(
+        self, uri: str, form: PostedForm, ca_cert: str | None = None, deadline: float | None = None
+    ) -> HttpAnswer:
+        """Post a form, once, and return the answer, whatever its status; otherwise as :meth:`fetch`."""
+        return await self._answered(uri, ca_cert, deadline, _Outgoing(form))
+
+    def demand_address(self, uri: str, of: str) -> str:
+        """Return an address that the document of the provider ``of`` names, if it may be asked as far as its text goes.
+
+        :raises KeysUnavailable: it may not; a provider that is ``https`` has no address that isn't.
+        """
+        target = _Target.parse(uri, self._allow_http)
+        if not target.secure and of.startswith("https:"):
+            raise KeysUnavailable(f"{uri} is not https, and its provider is")
+        return uri
+
+    async def _answered(self, uri: str, ca_cert: str | None, deadline: float | None, question: _Outgoing) -> HttpAnswer:
         target = _Target.parse(uri, self._allow_http)
         try:
             if ca_cert is not None and not target.secure:
                 raise KeysUnavailable("it is not https, and ca-cert is for https alone")
-            return await self._first_answer(target, ca_cert, self.deadline() if deadline is None else deadline)
+            if question.token is not None and not target.secure:
+                raise KeysUnavailable("it is not https, and a token is shown over https alone")
+            return await self._first_answer(target, ca_cert, self.deadline() if deadline is None else deadline, question)
         except KeysUnavailable as error:
             raise KeysUnavailable(f"{uri}: {error.why}") from None
 
-    async def _first_answer(self, target: _Target, ca_cert: str | None, deadline: float) -> bytes:
+    async def _first_answer(self, target: _Target, ca_cert: str | None, deadline: float, question: _Outgoing) -> HttpAnswer:
         """Ask the addresses of the host in turn until one is connected; each gets its share of the time."""
         addresses = await self._addresses(target, deadline)
         refused = []
         for address, plain in endpoints(self._reactor, addresses, target.port, partial(self._left, deadline)):
             endpoint = self._secured(target, ca_cert, plain)
             try:
-                return await self._ask(target, endpoint, deadline)
+                return await self._ask(target, endpoint, deadline, question)
             except ConnectError as error:
                 refused.append(f"no connection to {address} port {target.port}: {error}")
         raise KeysUnavailable("; ".join(refused))
@@ -129,11 +181,14 @@ class GuardedClient:
         except TimeoutError:
             raise self._late() from None
 
-    async def _ask(self, target: _Target, endpoint: IStreamClientEndpoint, deadline: float) -> bytes:
+    async def _ask(
+        self, target: _Target, endpoint: IStreamClientEndpoint, deadline: float, question: _Outgoing
+    ) -> HttpAnswer:
         """Make the request to one address; ``ConnectError`` means that another may answer."""
-        asked = get(endpoint, self._reactor, target.url, self._limit, _demand_success)
+        form, headers = question.form, question.headers()
+        asked = ask(endpoint, self._reactor, target.url, self._limit, question.demand, form, headers)
         try:
-            return (await self._until(deadline, Deferred.fromCoroutine(asked))).body
+            return await self._until(deadline, Deferred.fromCoroutine(asked))
         except Unanswered as error:
             raise KeysUnavailable(error.why) from None
 
@@ -157,8 +212,3 @@ class GuardedClient:
 
     def _left(self, deadline: float) -> float:
         return float(min(self._seconds, max(0.0, deadline - self._reactor.seconds())))  # the clock may be put back meanwhile
-
-
-def _demand_success(status: int) -> None:
-    if not 200 <= status < 300:
-        raise KeysUnavailable(f"the answer has status {status}, and redirects are not followed")

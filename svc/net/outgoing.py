@@ -1,18 +1,18 @@
-"""One ``GET`` to another machine over HTTP, on a connection of its own (``capped``, Note [Hanging up]).
+"""One ``GET`` or ``POST`` to another machine over HTTP, on a connection of its own (``capped``, Note [Hanging up]).
 
 No redirect is followed, no proxy is asked, and no compressed answer is taken.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Self
 
 import attrs
 from treq.client import HTTPClient
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import Deferred, succeed
 from twisted.internet.error import ConnectionClosed
-from twisted.internet.interfaces import IStreamClientEndpoint
+from twisted.internet.interfaces import IConsumer, IStreamClientEndpoint
 from twisted.python.url import URL
 from twisted.web.client import ProxyAgent, RequestTransmissionFailed, ResponseFailed
 from twisted.web.http_headers import Headers
@@ -39,25 +39,49 @@ class HttpAnswer:
     body: bytes = attrs.field(repr=False)
 
 
-async def get(
-    endpoint: IStreamClientEndpoint, reactor: Any, url: str, limit: int, demand: Callable[[int], object] = lambda _: None
+@attrs.frozen
+class PostedForm:
+    """What is posted: the text of a form, and headers beside those that every request has."""
+
+    text: str = attrs.field(repr=False)
+    headers: Mapping[str, str] = attrs.field(factory=dict, repr=False)
+
+
+async def ask(
+    endpoint: IStreamClientEndpoint,
+    reactor: Any,
+    url: str,
+    limit: int,
+    demand: Callable[[int], object] = lambda _: None,
+    form: PostedForm | None = None,
+    headers: Mapping[str, str] | None = None,
 ) -> HttpAnswer:
     """Ask for ``url``, of what the endpoint connects to; may be cancelled, which ends the connection.
 
     :param url: ``http`` or ``https``, in ASCII, without user and fragment, and with a path. It is sent as it is.
     :param limit: the most bytes that are taken, headers included.
     :param demand: is given the status before the body is read; what it raises ends the question.
+    :param form: is posted; without one, the request is a ``GET``.
+    :param headers: are sent beside, or instead of, those that every request has.
     :raises ConnectError: nothing answers there; another address may.
     :raises Unanswered: what answers gives no whole answer.
     """
     line = CappedEndpoint(endpoint, limit)
     client = HTTPClient(_PlainAgent(ProxyAgent(line, reactor)))
-    headers = Headers({"Accept": ["application/json"], "User-Agent": ["svc"]})
-    address = _AsWritten.of(url)
+    sent, posted = Headers({"Accept": ["application/json"], "User-Agent": ["svc"]}), None
+    more = dict(headers or {})
+    if form is not None:
+        posted = _Posted(form.text.encode("ascii"))
+        more |= {"Content-Type": "application/x-www-form-urlencoded", **form.headers}
+    for name, value in more.items():
+        sent.setRawHeaders(name, [value])
+    address, method = _AsWritten.of(url), "GET" if form is None else "POST"
     body: list[bytes] = []
     status = 0
     try:
-        response = await client.get(address, headers=headers, allow_redirects=False, unbuffered=True, reactor=reactor)
+        response = await client.request(
+            method, address, headers=sent, data=posted, allow_redirects=False, unbuffered=True, reactor=reactor
+        )
         status = response.code
         demand(status)
         await response.collect(body.append)
@@ -69,6 +93,28 @@ async def get(
     if line.overrun:  # which looks like a normal end where the end of a body is that of its connection
         raise Unanswered(f"the answer is longer than {limit} bytes")
     return HttpAnswer(status, b"".join(body))
+
+
+@implementer(IBodyProducer)
+class _Posted:
+    """A short body, which is written at once; treq's own producers need the global reactor."""
+
+    def __init__(self, body: bytes) -> None:
+        self._body = body
+        self.length = len(body)
+
+    def startProducing(self, consumer: IConsumer) -> Deferred[None]:  # noqa: N802 - Twisted's
+        consumer.write(self._body)
+        return succeed(None)
+
+    def pauseProducing(self) -> None:  # noqa: N802 - Twisted's
+        """Do nothing: all is written."""
+
+    def resumeProducing(self) -> None:  # noqa: N802 - Twisted's
+        """Do nothing: all is written."""
+
+    def stopProducing(self) -> None:  # noqa: N802 - Twisted's
+        """Do nothing: all is written."""
 
 
 def _sentence(error: Exception) -> str:

@@ -8,7 +8,10 @@ from svc.model.errors import PolicyInvalid
 
 #: By what stands in the message; the first one counts.
 _ADVICE: Final = (
-    ("not found in account", "Declare it in this document, or load the policy that declares it before."),
+    (
+        "not found in account",
+        "Declare it in this document, or load the policy that declares it before; a PUT must keep what it belongs to, too.",
+    ),
     (
         "Unrecognized data type",
         "Check the spelling of the tag: !policy, !user, !host, !group, !layer, !variable and the like.",

@@ -13,8 +13,8 @@ from typing import NamedTuple
 
 import attrs
 
-from svc.model.names import RoleName
-from svc.model.policy_rows import MembershipRow, PermissionRow, Removals, Rows
+from svc.model.names import ACTOR_KINDS, RoleName
+from svc.model.policy_rows import MembershipRow, PermissionRow, Removals, RowKeys, Rows
 
 
 class SourcePlace(NamedTuple):
@@ -96,4 +96,27 @@ class Resolved:
             tuple(self._deleted),
             tuple(dict.fromkeys((role, member) for revoked in self._revoked for role, (member, _) in revoked.rows())),
             tuple(dict.fromkeys(row for denied in self._denied for row in denied.rows())),
+        )
+
+    @functools.cached_property
+    def named(self) -> RowKeys:
+        """The keys of all rows that a load which only adds and takes away looks at."""
+        rows, removals = self.rows, self.removals
+        declared = [row.resource for row in rows.resources]
+        resources: Iterable[str] = (
+            *(*declared, *removals.resources, *self.roles_granted, *self.resources_permitted),
+            *(row.role for row in rows.memberships),
+            *(row.resource for row in (*rows.permissions, *removals.permissions)),
+            *(row.resource for row in rows.annotations),
+            *(role for role, _ in removals.memberships),
+        )
+        return RowKeys(
+            tuple(dict.fromkeys(resources)),
+            (
+                *(row[:3] for row in rows.memberships),
+                *((role, member, False) for role, member in removals.memberships),
+            ),
+            (*rows.permissions, *removals.permissions),
+            tuple(row[:2] for row in rows.annotations),
+            tuple(name for name in declared if name.split(":", 2)[1] in ACTOR_KINDS),
         )

@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 
 import attrs
 
+from svc.model.credentials import forbids_api_key
 from svc.model.names import ACTOR_KINDS, ROLE_KINDS
 from svc.model.policy_loads import LoadMode
 from svc.model.policy_rows import Changes, MembershipRow, Present, Removals, ResourceRow, RestrictionRow, Rows
@@ -94,9 +95,10 @@ def _unwanted(
     )
 
 
-def new_actors(changes: Changes) -> list[str]:
-    """Return the full ids of the new users and hosts, who need an API key each."""
-    return [row.resource for row in changes.create.resources if _kind(row) in ACTOR_KINDS]
+def new_actors(changes: Changes) -> dict[str, bool]:
+    """Return the full ids of the new users and hosts, each with whether it has an API key (TOK-53)."""
+    keyless = {row.resource for row in changes.create.annotations if forbids_api_key(row.name, row.value)}
+    return {row.resource: row.resource not in keyless for row in changes.create.resources if _kind(row) in ACTOR_KINDS}
 
 
 def keys_due(public_keys: Mapping[str, str], present: Present, changes: Changes) -> dict[str, str]:

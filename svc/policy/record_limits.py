@@ -6,6 +6,8 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Final
 
+import attrs
+
 from svc.model.errors import PolicyInvalid
 from svc.model.limits import RecordLimits
 from svc.model.policy_rows import Changes, RecordLimit, Rows
@@ -60,7 +62,8 @@ def refuse_excess(rows: Rows, limits: RecordLimits) -> None:
 def grown(changes: Changes) -> Mapping[RecordLimit, tuple[str, ...]]:
     """Return the records that were there before a load and carry more since; new ones have all from its document."""
     new = {row.resource for row in changes.create.resources}
-    added, changed = carried(changes.create), carried(changes.update)
+    annotations = tuple([row for row in changes.create.annotations if row.resource not in new])
+    added, changed = carried(attrs.evolve(changes.create, annotations=annotations)), carried(changes.update)
     records = {limit: [*added[limit]] for limit in RecordLimit}
     records[RecordLimit.ANNOTATION_BYTES] += changed[RecordLimit.ANNOTATION_BYTES]
     return {limit: found for limit in RecordLimit if (found := tuple(set(records[limit]).difference(new)))}

@@ -22,13 +22,25 @@ def missing(resolved: Resolved, existing: Container[str]) -> Iterator[PolicyInva
     return _not_found(resolved, (full for full in resolved.references if full not in existing))
 
 
-def dropped(mode: LoadMode, resolved: Resolved, present: Present) -> Iterator[PolicyInvalid]:
-    """Return a refusal for each reference to what won't exist after the load, since it replaces the policy without it."""
+def kept(mode: LoadMode, resolved: Resolved, present: Present) -> list[str]:
+    """Return what must exist after a load that replaces a policy: what it refers to, and declares of others' records."""
     if mode is not LoadMode.REPLACE:
-        return iter(())
-    declared = {row.resource for row in resolved.declared.resources}
-    going = {row.resource for row in present.own.resources}.difference(declared)
-    return _not_found(resolved, (full for full in resolved.references if full in going))
+        return []
+    return [*resolved.references, *_foreign(resolved, present)]
+
+
+def lost(resolved: Resolved, present: Present, existing: Container[str]) -> Iterator[PolicyInvalid]:
+    """Return a refusal for each of what must be kept that doesn't exist after the load: it goes with what is left out."""
+    yield from missing(resolved, existing)
+    for full in _foreign(resolved, present):
+        if full not in existing:
+            yield PolicyInvalid(f"{described(full)} would be deleted with its owner or its policy, which the document drops")
+
+
+def _foreign(resolved: Resolved, present: Present) -> Iterator[str]:
+    """Return the records that the document declares and doesn't delete, and that another policy recorded."""
+    declared, deleted = {row.resource for row in resolved.declared.resources}, set(resolved.removals.resources)
+    return (row.resource for row in present.foreign.resources if row.resource in declared - deleted)
 
 
 def _not_found(resolved: Resolved, references: Iterable[str]) -> Iterator[PolicyInvalid]:

@@ -8,10 +8,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Final
 
+from svc.model.credentials import API_KEY_ANNOTATION
 from svc.model.errors import InvalidName, PolicyInvalid
-from svc.model.names import ROLE_KINDS, RoleName, admin_of, root_policy
+from svc.model.names import ACTOR_KINDS, ROLE_KINDS, RoleName, admin_of, root_policy
 from svc.model.names import identifier as checked_identifier
 from svc.model.policy_rows import AnnotationRow, MembershipRow, ResourceRow, RestrictionRow, Rows
+from svc.model.unserved import UNSERVED
 from svc.policy.document import shown
 from svc.policy.ids import NAMED, PUBLIC_KEY, climbed, identifier_of, inside, under
 from svc.policy.meaning import Granted, Permitted, Resolved, SourcePlace
@@ -104,6 +106,8 @@ class _Resolution:
             # Else who owns a policy "user/bob" could add to the keys of bob.
             raise _refused("A public key is declared with its user", name)
         self._enter(full, name)
+        if name.kind == "webservice":
+            self._warn_of_unserved(identifier)
         self._annotate(record, path, full)
         for cidr in record.restrictions:
             self._restrictions[RestrictionRow(full, cidr)] = None
@@ -214,6 +218,23 @@ class _Resolution:
             self._deleted,
         )
 
+    def _warn_of_unserved(self, webservice: str) -> None:
+        """Warn of a webservice that declares an authenticator which is not served (AUTH-66)."""
+        for kind, sentence in UNSERVED.items():
+            if webservice.startswith(f"{self._prefix}/{kind}/"):
+                self._warnings[f"{sentence}."] = None
+
+    def _warn_of_api_key(self, kind: str, full: str, value: str) -> None:
+        """Warn of an annotation that doesn't say what its author may think (TOK-56)."""
+        if kind not in ACTOR_KINDS:
+            self._warnings[f"{described(full)} has an annotation '{API_KEY_ANNOTATION}', which is for users and hosts."] = (
+                None
+            )
+        elif value.strip(" \t\r\n").lower() not in {"true", "false"}:
+            self._warnings[
+                f"The annotation '{API_KEY_ANNOTATION}' of {described(full)} is neither true nor false: it has no effect."
+            ] = None
+
     def _enter(self, full: str, name: Reference) -> None:
         if full in self._declared:
             raise _refused(f"{described(full)} is declared more than once", name)
@@ -230,6 +251,8 @@ class _Resolution:
                     f"Annotation '{annotation.name}' matches a known policy attribute. This annotation will not be treated "
                     "as a standard attribute and may not have the intended effect."
                 ] = None
+            if annotation.name == API_KEY_ANNOTATION:
+                self._warn_of_api_key(name.kind, full, annotation.value)
             if _bytes(annotation.name) > ANNOTATION_NAME_LIMIT:
                 raise _refused(f"The name of an annotation is at most {ANNOTATION_NAME_LIMIT} bytes long", name)
             value = annotation.value

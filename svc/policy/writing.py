@@ -39,7 +39,11 @@ _KEY: Final = 128
 
 
 def as_yaml(statements: Iterable[Tagged | None]) -> Iterator[str]:
-    """Write a document in YAML, in pieces; ``None`` among the statements is a pause, and an empty piece."""
+    """Write a document in YAML, in pieces; ``None`` among the statements is a pause, and an empty piece.
+
+    It begins with the mark of a document, ``---``, as those of published servers do (POL-75).
+    """
+    yield "---\n"
     empty = True
     for statement in statements:
         if statement is None:

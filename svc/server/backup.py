@@ -6,27 +6,27 @@ Nothing of what is opened is kept or shown; what can't be opened is named by its
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 import attrs
 from twisted.application.service import MultiService
 
-from svc.crypto.vault import CANARY, Vault, api_key_name, password_name, signing_key_name
+from svc.crypto.vault import CANARY, Vault
+from svc.model.data_keys import StoredDataKey
 from svc.model.errors import StartRefused, StoreUnavailable, WrongDataKey
-from svc.model.names import RoleName
-from svc.model.query_results import Sealed
+from svc.server.bootstrap import first_key
 from svc.server.lifecycle import child
+from svc.storage.data_keys import DataKeyStore
 from svc.storage.database_state import DatabaseState
 from svc.storage.driver.database import Database
 from svc.storage.driver.migrations import migrate, packaged
 from svc.storage.dumps import is_dump, restore
 from svc.storage.embedded.embedded import EmbeddedPostgres
-from svc.storage.sealed_values import SealedStore
+from svc.storage.sealed_values import KINDS, SealedStore
 
-#: Kinds of sealed values, in the order in which they are opened, and how many of those that don't open are named.
-KINDS: Final = ("secrets", "API keys", "passwords", "signing keys")
+#: How many of those that don't open are named.
 NAMED: Final = 10
 
 #: How long a statement on the restored database may take, in seconds, and its start.
@@ -36,6 +36,7 @@ PATIENCE: Final = 60.0
 @attrs.frozen
 class Verified:
     """The result. ``version`` is that of the backup's schema, ``current`` the program's; ``opened`` counts by kind.
+    ``data_keys`` are the ids of the keys that it is sealed under, of which a backup made during a rotation has two.
 
     ``failed`` counts what doesn't open, and ``first_failed`` are the ids of the first of these.
     """
@@ -43,16 +44,17 @@ class Verified:
     version: int
     current: int
     opened: Mapping[str, int]
+    data_keys: Sequence[str]
     failed: int
     first_failed: Sequence[str]
 
 
-async def verify(parent: MultiService, reactor: Any, path: Path, directory: Path, data_key: bytes) -> Verified:
+async def verify(parent: MultiService, reactor: Any, path: Path, directory: Path, data_keys: Sequence[bytes]) -> Verified:
     """Restore the dump at ``path`` in ``directory``, which must not exist, and open all that it holds.
 
     :param parent: runs what this needs; the caller stops it, and removes the directory.
     :raises StartRefused: it can't be restored, it is no dump of this program's database, or one of a newer program's, or
-        it was sealed under another data key.
+        it was sealed under another data key: says which.
     """
     try:
         if not is_dump(path):
@@ -63,35 +65,32 @@ async def verify(parent: MultiService, reactor: Any, path: Path, directory: Path
     await restore(reactor, dsn, path)
     database = child(parent, Database(reactor, dsn, pool_size=1, statement_timeout=PATIENCE, first_wait=PATIENCE))
     await database.connected()
-    store, vault = SealedStore(database), Vault(data_key)
+    store, vault = SealedStore(database), Vault(*data_keys)
     version = await store.version()
     await migrate(database)
     try:
-        vault.open(CANARY, await DatabaseState(database).canary())
+        canary = await DatabaseState(database).canary()
     except StoreUnavailable:
         raise StartRefused("it holds no canary: it was made of a database that no server had been started on") from None
-    except WrongDataKey:
-        raise StartRefused("the data key is not the one under which the backup was sealed: give that one") from None
+    stored = await DataKeyStore(database).keys()
+    first = None if stored else first_key(data_keys, canary)
+    vault.adopt(stored or [StoredDataKey(first or "")])
+    if vault.missing:
+        its = "another one" if first is None and not stored else " ".join(vault.missing)
+        given = " ".join(vault.known)
+        raise StartRefused(
+            f"the data key is not the one under which the backup was sealed, {its}; given was {given}: give {its}"
+        )
     opened = Counter(dict.fromkeys(KINDS, 0))
     failed: list[str] = []
-    async for kind, shown, name, sealed in _sealed(store):
+    try:
+        vault.open(CANARY, canary)
+    except WrongDataKey:
+        failed.append("the canary")
+    async for kind, shown, name, sealed in store.values():
         try:
             vault.open(name, sealed)
             opened[kind] += 1
         except WrongDataKey:
             failed.append(shown)
-    return Verified(version, len(packaged()), dict(opened), len(failed), failed[:NAMED])
-
-
-async def _sealed(store: SealedStore) -> AsyncIterator[tuple[str, str, str, Sealed]]:
-    """Return all sealed values, each after its kind, the id that operators see, and the name under which it opens."""
-    async for name, version, sealed in store.secrets():
-        yield "secrets", f"{name} (version {version})", name, sealed
-    async for name, sealed in store.candidates():
-        yield "secrets", f"{name} (of an unfinished rotation)", name, sealed
-    async for role, sealed in store.api_keys():
-        yield "API keys", f"API key of {role}", api_key_name(RoleName.parse(role)), sealed
-    async for role, sealed in store.passwords():
-        yield "passwords", f"password of {role}", password_name(RoleName.parse(role)), sealed
-    async for key_id, account, sealed in store.signing_keys():
-        yield "signing keys", f"signing key {key_id} of {account}", signing_key_name(account, key_id), sealed
+    return Verified(version, len(packaged()), dict(opened), vault.needed, len(failed), failed[:NAMED])

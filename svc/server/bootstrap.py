@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+import os
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, Self, TypeVar
 
 import attrs
 from twisted.application.service import MultiService
+from twisted.internet.defer import maybeDeferred
 from twisted.internet.interfaces import IReactorTime
 from twisted.internet.task import deferLater
 from twisted.logger import Logger
 
-from svc.crypto.keyfiles import admin_key_file, data_key_file, make_data_key, read_data_key, write_admin_key
+from svc.audit.chain import KEY_BYTES
+from svc.crypto.keyfiles import admin_key_file, make_data_key, write_admin_key
 from svc.crypto.keyring import new_signing_key
-from svc.crypto.vault import CANARY, Vault, api_key_name, parse_data_key
+from svc.crypto.vault import AUDIT_KEY, CANARY, Vault, api_key_name, data_key_id, parse_data_keys
 from svc.model.clocks import MachineClock, WallClock
 from svc.model.credentials import new_api_key
+from svc.model.data_keys import StoredDataKey
 from svc.model.errors import (
     ConfigurationInvalid,
     Conflict,
@@ -29,12 +34,19 @@ from svc.model.errors import (
 )
 from svc.model.events import EventBatch
 from svc.model.names import admin_of
-from svc.server.lifecycle import child
+from svc.model.query_results import Sealed
+from svc.server.data_key_source import DataKeySource, check_command, given_outside
+from svc.server.lifecycle import child, running_services
 from svc.settings.config import Settings
 from svc.storage.accounts import AccountStore
+from svc.storage.audit_keys import AuditKeyStore
+from svc.storage.data_keys import DataKeyStore
 from svc.storage.database_state import DatabaseState
 from svc.storage.driver.database import Database
+from svc.storage.driver.location import with_attributes
 from svc.storage.driver.migrations import migrate
+from svc.storage.driver.standbys import Standbys
+from svc.storage.embedded.directory import DataDirectory
 from svc.storage.embedded.embedded import EmbeddedPostgres
 
 #: Connections to the database for readings, and for writes (Note [Readings and writes] in svc/storage/driver/database.py).
@@ -44,6 +56,9 @@ WRITERS: Final = 4
 #: Seconds in which the embedded PostgreSQL, which runs by then, must let us in; and between two looks at a standby.
 EMBEDDED_WAIT: Final = 10.0
 GLANCE: Final = 0.25
+
+#: Seconds for which another process of a server waits for the database before it begins without.
+JOINED_WAIT: Final = 1.0
 
 T = TypeVar("T")
 
@@ -56,17 +71,23 @@ def check_data_key(settings: Settings) -> None:
     :raises ConfigurationInvalid: the one that was given is none, or the database needs one to be given.
     """
     if settings.data_key is not None:
-        parse_data_key(settings.data_key)
-    elif settings.database_url is not None:
+        parse_data_keys(settings.data_key)
+    elif settings.data_key_command is not None:
+        check_command(settings.key("data_key_command"), settings.data_key_command)
+    elif settings.database_url is not None and not given_outside(settings):
         raise ConfigurationInvalid(
             "SERVICE_DATA_KEY",
-            "must hold the data key of the database: for a new database make one with `svc data-key generate`, and keep it",
+            "must hold the data key of the database, unless --data-key-file or --data-key-command gives it: for a new"
+            " database make one with `svc data-key generate`, and keep it",
         )
 
 
 @attrs.frozen
 class Installation:
-    """A database whose schema is up to date, and the vault that opens its values; the DSN and the key of these."""
+    """A database whose schema is up to date, and the vault that opens its values; the DSN, and where the keys come from.
+
+    ``audit_key`` is that of the audit's digests.
+    """
 
     clock: IReactorTime
     wall: WallClock
@@ -74,14 +95,25 @@ class Installation:
     database: Database
     state: DatabaseState
     accounts: AccountStore
-    data_key: bytes = attrs.field(repr=False)
+    data_keys: DataKeyStore
+    source: DataKeySource
     vault: Vault
+    audit_key: bytes = attrs.field(repr=False)
 
     @classmethod
-    async def open(cls, parent: MultiService, reactor: Any, settings: Settings, *, joining: bool = False) -> Self:
+    async def open(
+        cls,
+        parent: MultiService,
+        reactor: Any,
+        settings: Settings,
+        *,
+        joining: bool = False,
+        sessions: tuple[int, int] = (POOL_SIZE, WRITERS),
+    ) -> Self:
         """Open the installation; its services are added to ``parent``, which must be running.
 
         ``joining``: it is for a command, which uses the embedded PostgreSQL of a server that runs, if one does.
+        ``sessions``: how many there are for readings, and for writes.
 
         :raises ConfigurationInvalid: the database's URL or the data key isn't one.
         :raises StartRefused: there is no database, it is not ours, or the data key doesn't fit it; on a standby, what only
@@ -89,12 +121,41 @@ class Installation:
         :raises StoreUnavailable: the database went away again.
         """
         check_data_key(settings)
-        dsn, database = await _database(parent, reactor, settings, joining)
-        await _replicated(reactor, settings.database_wait, lambda: migrate(database))
-        state = DatabaseState(database)
-        data_key = await _data_key(settings, state)
-        vault = await _replicated(reactor, settings.database_wait, lambda: _vault(data_key, state))
-        return cls(reactor, MachineClock(), dsn, database, state, AccountStore(database), data_key, vault)
+        dsn, database, standby = await _connected_database(parent, reactor, settings, joining, sessions)
+        begun = standby or database
+        await _replicated(reactor, settings.database_wait, lambda: migrate(begun))
+        state, keys, source = DatabaseState(begun), DataKeyStore(begun), DataKeySource.of(reactor, settings)
+        given = await _given_keys(settings, source, state)
+        vault = await _replicated(reactor, settings.database_wait, lambda: _vault(given, state, keys))
+        audit_key = await _replicated(reactor, settings.database_wait, lambda: _audit_key(vault, AuditKeyStore(begun)))
+        if standby is not None:
+            await maybeDeferred(standby.disownServiceParent)
+        return cls._of(reactor, dsn, database, source, vault, audit_key)
+
+    @classmethod
+    async def joined(
+        cls,
+        parent: MultiService,
+        reactor: Any,
+        settings: Settings,
+        dsn: str,
+        vault: Vault,
+        audit_key: bytes,
+        sessions: tuple[int, int],
+    ) -> Self:
+        """Open an installation that another process of this server has open; its database may be away at the moment.
+
+        ``sessions``: as for :meth:`open`; ``vault`` has the keys of the other process, which has the ``audit_key`` too.
+        """
+        database = child(parent, _database(reactor, settings, dsn, sessions, JOINED_WAIT))
+        with suppress(StoreUnavailable):
+            await database.connected()
+        return cls._of(reactor, dsn, database, DataKeySource.of(reactor, settings), vault, audit_key)
+
+    @classmethod
+    def _of(cls, reactor: Any, dsn: str, database: Database, source: DataKeySource, vault: Vault, audit_key: bytes) -> Self:
+        state, accounts, keys = DatabaseState(database), AccountStore(database), DataKeyStore(database)
+        return cls(reactor, MachineClock(), dsn, database, state, accounts, keys, source, vault, audit_key)
 
     async def create_account(self, account: str, api_key: str, trail: EventBatch | None = None) -> None:
         """Make an account, whose admin has that API key.
@@ -104,6 +165,14 @@ class Installation:
         admin_key = self.vault.seal(api_key_name(admin_of(account)), api_key.encode("ascii"))
         signing_key = new_signing_key(self.vault, account, self.wall.seconds())
         await self.accounts.create(account, admin_key, signing_key, trail)
+
+    async def recover_account(self, account: str, api_key: str, trail: EventBatch | None = None) -> None:
+        """Give the admin of an account that API key, in place of the one that was lost.
+
+        :raises NotFound: the account is missing, or has no admin any more.
+        """
+        admin_key = self.vault.seal(api_key_name(admin_of(account)), api_key.encode("ascii"))
+        await self.accounts.recover(account, admin_key, trail)
 
     async def ensure_account(self, account: str, data_dir: Path, tell: Callable[[str], bool] | None) -> None:
         """Make an account unless it is there, and have the API key of its admin told, or written to a file.
@@ -133,24 +202,81 @@ class Installation:
         log.warn("The account {account} was made. The API key of its admin is in {path}", account=account, path=str(path))
 
 
-async def _database(parent: MultiService, reactor: Any, settings: Settings, joining: bool) -> tuple[str, Database]:
-    """Connect to the database, after starting the embedded one if no other is set; return its DSN and itself."""
+async def look_into(reactor: Any, settings: Settings, work: Callable[[Database], Awaitable[T]]) -> T:
+    """Run work on the database alone, whose schema stays as it was found, and close everything after it.
+
+    An embedded database that doesn't exist isn't made. The work asks one thing after the other: there is one session.
+
+    :raises Refusal: as :meth:`Installation.open`, or as ``work`` does.
+    """
+    demand_database(settings)
+    async with running_services() as services:
+        _, database, standby = await _connected_database(services, reactor, settings, True, (1, 1))
+        return await work(standby or database)
+
+
+def demand_database(settings: Settings) -> None:
+    """Return when there is a database to look at, so that none has to be made; raises ``StartRefused``."""
+    if settings.database_url is None and DataDirectory(settings.data_dir).cluster_version() is None:
+        raise StartRefused(
+            f"there is no database in {settings.data_dir}: name the server's --data-dir, --database-url or --config"
+        )
+
+
+async def _connected_database(
+    parent: MultiService, reactor: Any, settings: Settings, joining: bool, sessions: tuple[int, int]
+) -> tuple[str, Database, Database | None]:
+    """Connect to the database, after starting the embedded one if no other is set; return its DSN and itself.
+
+    Where readings may go to standbys, and there is no primary to be had, a standby to begin with is returned too, a child of
+    ``parent`` as well. ``joining`` and ``sessions`` are as in ``Installation.open``.
+
+    :raises ConfigurationInvalid: the database's URL isn't one.
+    :raises StartRefused: there is no database within ``--database-wait`` seconds.
+    """
     url, wait = settings.database_url, settings.database_wait
+    if settings.splits and url is None:
+        raise ConfigurationInvalid(
+            settings.key("read_from"),
+            "may be standby for the hosts of --database-url alone: the embedded database has none",
+        )
     if url is None:
         embedded = child(parent, EmbeddedPostgres(reactor, settings.data_dir, joining=joining))
         url, wait = await embedded.ready(), EMBEDDED_WAIT
     try:
-        database = Database(
-            reactor, url, pool_size=POOL_SIZE, writers=WRITERS, statement_timeout=settings.statement_timeout, first_wait=wait
-        )
+        if settings.splits:
+            url = with_attributes(url, "primary")
+        database = child(parent, _database(reactor, settings, url, sessions, wait))
     except ConfigurationInvalid as refusal:
         raise ConfigurationInvalid(settings.key("database_url"), refusal.message) from None
-    child(parent, database)
     try:
         await database.connected()
     except StoreUnavailable as refusal:
-        raise StartRefused(f"the database was not there within {wait:g} seconds: {refusal.why}") from None
-    return url, database
+        standby = await _standby(parent, reactor, url, database) if settings.splits else None
+        if standby is None:
+            raise StartRefused(f"the database was not there within {wait:g} seconds: {refusal.why}") from None
+        log.warn("There is no primary: this server begins to read from a standby, and takes no writes until there is one")
+        return url, database, standby
+    return url, database, None
+
+
+def _database(reactor: Any, settings: Settings, dsn: str, sessions: tuple[int, int], first_wait: float) -> Database:
+    readers, writers = sessions
+    timeout = settings.statement_timeout
+    return Database(reactor, dsn, pool_size=readers, writers=writers, statement_timeout=timeout, first_wait=first_wait)
+
+
+async def _standby(parent: MultiService, reactor: Any, url: str, primary: Database) -> Database | None:
+    """Return the standby that has come furthest, connected; ``None`` if there is none."""
+    found = await Standbys(reactor, url, primary).found()
+    for each in found:
+        each.close("it was asked for the start")
+    furthest = max(found, key=lambda each: (each.reached.timeline, each.reached.position or 0), default=None)
+    if furthest is None:
+        return None
+    database = child(parent, furthest.database)
+    await database.connected()
+    return database
 
 
 async def _replicated(clock: IReactorTime, wait: float, work: Callable[[], Awaitable[T]]) -> T:
@@ -168,37 +294,87 @@ async def _replicated(clock: IReactorTime, wait: float, work: Callable[[], Await
         await deferLater(clock, GLANCE)
 
 
-async def _vault(data_key: bytes, state: DatabaseState) -> Vault:
-    """Return the vault under the data key, once that is known to be the database's (DATA-8)."""
-    vault = Vault(data_key)
+async def _vault(given: tuple[bytes, ...], state: DatabaseState, keys: DataKeyStore) -> Vault:
+    """Return the vault under the data keys, once these are known to be the database's (DATA-8, DATA-33)."""
+    vault = Vault(*given)
     try:
-        vault.open(CANARY, await state.establish_canary(vault.seal(CANARY, b"svc")))
+        canary = await state.establish_canary(vault.seal(CANARY, b"svc"))
     except StoreReadOnly:
         why = "the database of this standby has not been initialised: start the same program on the primary first"
         raise StandbyBehind(why) from None
+    if not (stored := await keys.keys()):
+        if (first := first_key(given, canary)) is None:
+            raise StartRefused(f"{_MISFIT}, which was initialised with another one: give that one, or another database")
+        with suppress(StoreReadOnly):  # Its primary does that.
+            await keys.note_first(first)
+        stored = await keys.keys() or [StoredDataKey(first)]
+    vault.adopt(stored)
+    if vault.missing:
+        raise StartRefused(missing_keys(vault))
+    try:
+        vault.open(CANARY, await state.canary())  # A rotation may have begun since.
     except WrongDataKey:
-        raise StartRefused(
-            "the data key does not fit this database, which was initialised with another one:"
-            " give that one, or another database"
-        ) from None
+        raise StartRefused(f"{_MISFIT}: its canary was altered; restore the database from a backup") from None
     return vault
 
 
-async def _data_key(settings: Settings, state: DatabaseState) -> bytes:
-    if settings.data_key is not None:
-        return parse_data_key(settings.data_key)
-    path = data_key_file(settings.data_dir)
-    key = read_data_key(path)
-    if key is None:
-        if await _is_initialised(state):
-            raise StartRefused(
-                f"{path} is missing, and the database in {settings.data_dir} was initialised with a data key:"
-                " restore the file from a copy, or give the key as SERVICE_DATA_KEY"
-            )
-        key = make_data_key(path)
-        warning = "A data key was made. Without it the database is worthless: keep a copy of {path} elsewhere"
-        log.warn(warning, path=str(path))
-    return key
+async def _audit_key(vault: Vault, store: AuditKeyStore) -> bytes:
+    """Return the key of the audit's digests, which the first server that comes for it makes."""
+    if (sealed := await store.key()) is None:
+        try:
+            await store.keep(vault.seal(AUDIT_KEY, os.urandom(KEY_BYTES)))
+        except StoreReadOnly:
+            why = "its database has no audit key yet: start the same program on the primary first"
+            raise StandbyBehind(why) from None
+        sealed = await store.key()
+        assert sealed is not None
+    try:
+        return vault.open(AUDIT_KEY, sealed)
+    except WrongDataKey:
+        raise StartRefused(
+            "the audit key of the database can't be opened, since it was altered: restore the table audit_keys from a"
+            " backup, or delete its row, for a new key, with which older records can't be verified"
+        ) from None
+
+
+_MISFIT: Final = "the data key does not fit this database"
+
+
+def missing_keys(vault: Vault) -> str:
+    """Return what to do about data keys that the database needs, and that weren't given."""
+    given, missing = " ".join(vault.known), " ".join(vault.missing)
+    if vault.current in vault.missing:
+        return f"{_MISFIT}, which is sealed under {missing}, and {given} was given: give that one, or another database"
+    return (
+        f"{_MISFIT} alone: some of its values are still sealed under {missing}, and {given} was given: give both, the newest"
+        " first, until `svc data-key status` says that the old one is not needed"
+    )
+
+
+def first_key(given: Sequence[bytes], canary: Sealed) -> str | None:
+    """Return the id of the key that a database was initialised with, which no server has noted; ``None`` if not given."""
+    for key in given:
+        with suppress(WrongDataKey):
+            Vault(key).open(CANARY, canary)
+            return data_key_id(key)
+    return None
+
+
+async def _given_keys(settings: Settings, source: DataKeySource, state: DatabaseState) -> tuple[bytes, ...]:
+    keys = await source.read()
+    if keys is not None:
+        return keys
+    path = source.file
+    assert path is not None
+    if await _is_initialised(state):
+        raise StartRefused(
+            f"{path} is missing, and the database in {settings.data_dir} was initialised with a data key:"
+            " restore the file from a copy, or give the key as SERVICE_DATA_KEY"
+        )
+    key = make_data_key(path)
+    warning = "A data key was made. Without it the database is worthless: keep a copy of {path} elsewhere"
+    log.warn(warning, path=str(path))
+    return (key,)
 
 
 async def _is_initialised(state: DatabaseState) -> bool:

@@ -29,11 +29,12 @@ from twisted.internet.endpoints import (
     serverFromString,
     wrapClientTLS,
 )
-from twisted.internet.interfaces import IOpenSSLServerConnectionCreator, IReactorSSL, IStreamClientEndpoint
+from twisted.internet.interfaces import IOpenSSLServerConnectionCreator, IStreamClientEndpoint
 from twisted.internet.protocol import Factory
 from zope.interface import implementer
 
 from svc.net.trust import Trust
+from svc.server.accepting import InheritedEndpoint, InheritingReactor
 from svc.server.listening import Endpoint
 from svc.server.reloading import Renewable
 
@@ -48,6 +49,9 @@ _TLS: Final = ("host", "port", "timeout", "bindAddress", "certificate", "private
 #: Those that name files, and the file that is read where none is named.
 _FILES: Final = ("privateKey", "certKey", "extraCertChain", "dhParameters")
 _USUAL_KEY: Final = "server.pem"
+
+#: The kind of endpoints whose sockets systemd has opened.
+_SYSTEMD: Final = "systemd"
 
 #: A word in the first lines of a key that has a password.
 _ENCRYPTED: Final = b"ENCRYPTED"
@@ -115,7 +119,45 @@ def listening_endpoint(reactor: Any, text: str) -> Endpoint:
     return Endpoint(text, place, certificate)
 
 
-@implementer(IReactorSSL)
+@attrs.frozen
+class PortPlace:
+    """Where a port is, as its text says: ``host`` is the interface, empty for all of them; ``key`` the file of its key."""
+
+    text: str
+    tls: bool
+    host: str
+    port: int
+    key: str | None
+
+
+def place_of(text: str) -> PortPlace | None:
+    """Return where a TCP port is; ``None`` for any other kind of endpoint, and for a text that is none."""
+    written = _Written.parse(text)
+    names = {"tcp": ("port", "interface", "backlog"), "ssl": _SSL}.get(written.kind)
+    try:
+        given = {} if names is None else written.arguments(names)
+        port = int(given["port"])
+    except (KeyError, ValueError):
+        return None
+    key = given.get("privateKey", _USUAL_KEY) if written.kind == "ssl" else None
+    return PortPlace(text, written.kind == "ssl", given.get("interface", ""), port, key)
+
+
+def inherited_endpoint(reactor: Any, text: str, descriptor: int) -> Endpoint:
+    """Make the endpoint of a port that another process of the server has opened (``accepting``, Note [Any endpoint]).
+
+    :raises ValueError: it has a key with a password, which only the first process can ask for.
+    :raises Exception: as above.
+    """
+    written, inheriting = _Written.parse(text), InheritingReactor(reactor, descriptor)
+    if written.kind == _SYSTEMD:
+        return Endpoint(text, InheritedEndpoint(inheriting))
+    endpoint = listening_endpoint(inheriting, text)
+    if written.kind == "ssl" and endpoint.certificate is None:
+        raise ValueError("its key has a password, which several processes can't ask for")
+    return endpoint
+
+
 @attrs.define
 class _Port:
     """A reactor that keeps the arguments with which an ``ssl:`` endpoint would listen."""
@@ -127,9 +169,6 @@ class _Port:
 
     def listenSSL(self, port: int, factory: object, contextFactory: Any, backlog: int = 50, interface: str = "") -> Any:  # noqa: N802, N803, ARG002 - Twisted's
         self.port, self.tls, self.backlog, self.interface = port, contextFactory, backlog, interface
-
-    def connectSSL(self, *_: object, **__: object) -> Any:  # noqa: N802 - Twisted's
-        raise NotImplementedError
 
 
 def _read(text: str, key: Path, chain: Path | None) -> _Port:
@@ -191,6 +230,12 @@ def client_endpoint(reactor: Any, text: str) -> IStreamClientEndpoint:
         timeout, source = int(given.get("timeout", 30)), given.get("bindAddress")
         below = HostnameEndpoint(reactor, host, int(given["port"]), timeout, None if source is None else (source, 0))
     return wrapClientTLS(trust.client(host), below, reactor)
+
+
+def client_certificate(text: str) -> str | None:
+    """Return the file of the certificate that a client's endpoint shows; ``None`` where it shows none."""
+    written = _Written.parse(text)
+    return written.arguments(_TLS).get("certificate") if written.kind == "tls" else None
 
 
 def _authorities(folder: Path) -> Any:

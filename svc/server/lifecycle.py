@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 
 from twisted.application.service import IService, MultiService, Service
@@ -43,17 +44,33 @@ class OrderedMultiService(MultiService):
                 log.failure("{service} did not stop as it should", service=service.name)
 
 
+@asynccontextmanager
+async def running_services() -> AsyncIterator[OrderedMultiService]:
+    """Have services run that are added, and stop them at the end."""
+    services = OrderedMultiService()  # type: ignore[no-untyped-call] # Twisted's
+    services.startService()  # type: ignore[no-untyped-call] # Twisted's
+    try:
+        yield services
+    finally:
+        await services.stopService()
+
+
 class ServerService(OrderedMultiService):
     """The server. ``compose`` makes its services, adds each of them, and returns the addresses that it serves at.
 
     It begins when the reactor runs. When the server is stopped before it has ended, it is cancelled.
     """
 
-    def __init__(self, reactor: IReactorCore, compose: Callable[[MultiService], Coroutine[Any, Any, Sequence[str]]]) -> None:
+    def __init__(
+        self, reactor: IReactorCore, compose: Callable[[ServerService], Coroutine[Any, Any, Sequence[str]]]
+    ) -> None:
         super().__init__()  # type: ignore[no-untyped-call] # Twisted's
         self._reactor = reactor
         self._compose = compose
         self._composing: Deferred[Sequence[str]] | None = None
+        self._given_up: Deferred[str] = Deferred()
+        #: Whether the server answers requests, as far as this process can tell, whose reactor turns.
+        self.answers: Callable[[], bool] = lambda: True
         self._ready: Deferred[Sequence[str]] = Deferred()
 
     def startService(self) -> None:
@@ -68,6 +85,15 @@ class ServerService(OrderedMultiService):
         :raises Exception: the fault of the start; all that has been started is there until the server is stopped.
         """
         return await self._ready
+
+    def give_up(self, reason: str) -> None:
+        """Let the process end with failure, for this reason: there is no point in going on."""
+        if not self._given_up.called:
+            self._given_up.callback(reason)
+
+    async def given_up(self) -> str:
+        """Return the reason when this server gives up; to be awaited once."""
+        return await self._given_up
 
     def _begin(self) -> None:
         if self.running:

@@ -54,10 +54,7 @@ class Listening(Service):
         :raises StartRefused: one of them can't be listened at.
         """
         for endpoint in self._endpoints:
-            try:
-                port = await endpoint.place.listen(self._factory)
-            except (CannotListenError, OSError) as error:
-                raise StartRefused(f"it cannot listen at {endpoint.text}: {error}") from None
+            port = await listen(endpoint, self._factory)
             if IReadDescriptor.providedBy(port):
                 be_patient(port)
             self._ports.append(port)
@@ -73,6 +70,17 @@ class Listening(Service):
         for port in ports:
             await maybeDeferred(port.stopListening)
         await self._drain(DRAIN)
+
+
+async def listen(endpoint: Endpoint, factory: IProtocolFactory) -> IListeningPort:
+    """Listen at an endpoint.
+
+    :raises StartRefused: that can't be done.
+    """
+    try:
+        return await endpoint.place.listen(factory)
+    except (CannotListenError, OSError) as error:
+        raise StartRefused(f"it cannot listen at {endpoint.text}: {error}") from None
 
 
 def be_patient(port: Any) -> None:

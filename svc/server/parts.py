@@ -8,6 +8,7 @@ import sys
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any, TextIO
+from urllib.parse import urlsplit
 
 import attrs
 from twisted.application.service import MultiService
@@ -15,29 +16,38 @@ from twisted.internet.interfaces import IStreamClientEndpoint
 from twisted.logger import Logger
 
 from svc.audit.backlog import ISink
+from svc.audit.chain import Chain
 from svc.audit.expiration_events import RecordedExpirations
 from svc.audit.files import FileSink, StandardOutputSink
 from svc.audit.journal import Journal
 from svc.audit.refusals import LoggedExpirations
+from svc.audit.shared_turn import SharedTurn
 from svc.audit.syslog import SyslogSink
 from svc.authn.cloud import cloud
+from svc.authn.evaluation import Kind
 from svc.authn.federated import FederatedAuthenticator
+from svc.authn.gcp import gcp
+from svc.authn.iam import iam
 from svc.authn.jwt import JWT
 from svc.authn.ldap.authenticator import LdapAuthenticator
 from svc.authn.ldap.directory_settings import LdapServers
 from svc.authn.providers.discovery import Publications
 from svc.authn.providers.keys import ProviderKeys
+from svc.authn.providers.sts import SecurityTokenService, StsAddress
 from svc.cluster.inquiry import Inquiry, trust_of
 from svc.cluster.members import Members
 from svc.cluster.peer_claims import PeerClaims
 from svc.cluster.rival_primaries import Rivals
-from svc.crypto.vault import CANARY
 from svc.health.checks_loop import NEEDED_TO_SERVE, ChecksLoop
 from svc.health.probes import AuditProbe, AuthzProbe, CoreProbe, DatabaseProbe, HostFactoryProbe, PublicKeysProbe
+from svc.model.authentication import IProviderKeys, KeySource
+from svc.model.aws import IUsedSignatures
 from svc.model.errors import StartRefused
 from svc.model.events import Server as EventServer
 from svc.model.ldap_directories import IDirectories
 from svc.model.ports import ILoads, IProbe
+from svc.model.query_results import Sealed
+from svc.model.turns import ITurns
 from svc.net.fetch import GuardedClient
 from svc.net.lookup import LookUps
 from svc.net.trust import Trust, client_tls
@@ -52,14 +62,18 @@ from svc.services.policy_loads import NEAR_ROWS, Loads, NearAndFar
 from svc.settings.config import Settings
 from svc.storage.authenticators import AuthenticatorStore
 from svc.storage.credentials import CredentialStore
+from svc.storage.database_state import DatabaseState
+from svc.storage.driver.commits import Written
 from svc.storage.driver.replication import Replication
+from svc.storage.driver.statements import ReadSource, Statements
 from svc.storage.expirations import ExpirationStore
 from svc.storage.host_factories import HostFactoryStore
 from svc.storage.policies import PolicyStore
 from svc.storage.public_keys import PublicKeyStore
 from svc.telemetry.metrics import Metrics
 from svc.worker.messages import Task
-from svc.worker.pool import Workers
+from svc.worker.pool import IDLE, Workers
+from svc.worker.turns import LoadsInTurn
 
 log = Logger()
 
@@ -81,11 +95,24 @@ class Parts:
     settings: Settings
     installation: Installation
     renewals: Renewals
+    #: What readings for requests and for health are done with.
+    readings: ReadSource
+    state: DatabaseState
+    #: Counts commits of this server, as ``Database.tell_commits`` has it.
+    written: Written
 
     async def journal(
-        self, server: MultiService, metrics: Metrics | None, syslog: IStreamClientEndpoint | None, *, daemon: bool
+        self,
+        server: MultiService,
+        metrics: Metrics | None,
+        syslog: IStreamClientEndpoint | None,
+        turn: SharedTurn | None = None,
+        *,
+        daemon: bool,
     ) -> Journal:
         """Return the journal, open; it stops after all that may record something.
+
+        ``turn`` is that at writing, where other processes of the server record too; the first of them finds the chain's end.
 
         :raises StartRefused: records can't be written where they are to go.
         """
@@ -95,9 +122,9 @@ class Parts:
         if path is not None:
             if settings.audit_file is None:
                 path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            sinks: list[ISink] = [FileSink(reactor, path)]
+            sinks: list[ISink] = [FileSink(reactor, path, turn, self._chain(turn, path))]
         elif standard is not None:
-            sinks = [StandardOutputSink(reactor, standard.fileno())]
+            sinks = [StandardOutputSink(reactor, standard.fileno(), turn, self._chain(turn, None))]
         else:
             raise StartRefused("there is no standard output for audit records: set --audit-file")
         if syslog is not None and settings.audit_syslog is not None:
@@ -118,6 +145,15 @@ class Parts:
             )
         return journal
 
+    def _chain(self, turn: SharedTurn | None, path: Path | None) -> Chain:
+        """Return the chain of records, which goes on where it ended (``audit.chain``, Note [The end])."""
+        key, saved = self.installation.audit_key, self.settings.data_dir / "audit-chain"
+        if turn is None or not turn.chained:
+            chain = Chain(key, None if turn is None else turn.chain, saved)
+            chain.begin(path)
+            return chain
+        return Chain(key, turn.chain)
+
     def inquiries(self) -> dict[str, Inquiry]:
         """Return the inquiries to the other servers of the cluster, each with the authorities that the settings name."""
         settings = self.settings
@@ -129,7 +165,8 @@ class Parts:
 
     def members(self, inquiries: Mapping[str, Inquiry]) -> Members:
         """Return the other servers, asked for their health."""
-        return Members(self.reactor, self.installation.wall, {name: inquiry.ask for name, inquiry in inquiries.items()})
+        asking = {name: inquiry.ask for name, inquiry in inquiries.items()}
+        return Members(self.reactor, self.installation.wall, asking, self.settings.health_interval)
 
     def rivals(self, inquiries: Mapping[str, Inquiry], claims: PeerClaims, replication: Replication) -> Rivals:
         """Return the same, asked for their databases."""
@@ -144,14 +181,25 @@ class Parts:
         file = self.renewals.watch(Renewable(f"{key} {path}", [path], lambda: trust_of(path, key)))
         return lambda: file.current
 
-    def loads(self, server: MultiService) -> ILoads:
-        """Return the loader of policies: small ones in this process, large ones in processes of their own."""
+    def loads(self, server: MultiService, turns: ITurns | None) -> ILoads:
+        """Return the loader of policies: small ones in this process, large ones in processes of their own.
+
+        ``turns`` are those that all processes of the server share, if there are several.
+        """
         settings = self.settings
         bounds = Bounds(nesting=settings.nesting_limit, aliases=settings.alias_limit, records=settings.record_limits)
-        task = Task(self.installation.dsn, settings.statement_timeout, self.installation.data_key, settings.dialect, bounds)
-        workers = child(server, Workers(self.reactor, task))
-        near = Loads(PolicyStore(self.installation.database), self.installation.vault, settings.dialect, bounds, NEAR_ROWS)
-        return NearAndFar(near, workers)
+        installation, dialect, keeping, vault = (
+            self.installation,
+            settings.dialect,
+            settings.keeping,
+            self.installation.vault,
+        )
+        task = Task(installation.dsn, settings.statement_timeout, vault.given, dialect, bounds, keeping)
+        # A process without work would take the place of another one's.
+        idle = IDLE if turns is None else 0.0
+        workers = child(server, Workers(self.reactor, task, idle=idle, written=self.written, data_keys=lambda: vault.given))
+        near = Loads(PolicyStore(installation.database, keeping), vault, dialect, bounds, NEAR_ROWS)
+        return NearAndFar(near, workers if turns is None else LoadsInTurn(workers, turns))
 
     def expirations(self, journal: Journal, demand_primary: Callable[[], Awaitable[None]]) -> Expirations:
         """Return the loop that expires and rotates values."""
@@ -161,42 +209,67 @@ class Parts:
             RecordedExpirations(LoggedExpirations(), journal),
         )
         database, vault, wall = self.installation.database, self.installation.vault, self.installation.wall
-        store, factories = ExpirationStore(database), HostFactoryStore(database)
+        store, factories = ExpirationStore(database, self.settings.keeping), HostFactoryStore(database)
         rotations, rotators = (
             Rotations(store, vault, reactor, events),
             [PostgresPassword(reactor, self._look_ups(), client_tls)],
         )
         return Expirations(reactor, wall, store, factories, rotations, rotators, events, interval, demand_primary)
 
-    def federated(self, metrics: Metrics | None) -> dict[str, FederatedAuthenticator]:
-        """Return the authenticators that trust third parties, by name; they share the sets of keys."""
+    def provider_keys(self, changed: Callable[[KeySource], object] = lambda _: None) -> ProviderKeys:
+        """Return the key sets of third parties, which are fetched here; ``changed`` is called when one was."""
+        settings = self.settings
+        files, interval = dict(settings.jwks_token_files), settings.jwks_refetch_interval
+        fetch = Publications(self.guarded(), files).key_set
+        age, stale = settings.jwks_max_age, settings.jwks_stale_if_error
+        return ProviderKeys(fetch, self.reactor, interval, max_age=age, stale_if_error=stale, changed=changed)
+
+    def guarded(self) -> GuardedClient:
+        """Return a client that asks providers, where it may."""
         reactor, settings = self.reactor, self.settings
         http, private = settings.allow_http_providers, settings.allow_private_providers
-        client = GuardedClient(reactor, reactor.nameResolver, client_tls, allow_http=http, private_networks=private)
-        fetch, interval = Publications(client).key_set, settings.jwks_refetch_interval
-        age, stale = settings.jwks_max_age, settings.jwks_stale_if_error
-        keys = ProviderKeys(fetch, reactor, interval, max_age=age, stale_if_error=stale)
-        if metrics is not None:
-            metrics.watch_key_sets(keys.ages)
-        store, vault, wall = AuthenticatorStore(self.installation.database), self.installation.vault, self.installation.wall
+        return GuardedClient(reactor, reactor.nameResolver, client_tls, allow_http=http, private_networks=private)
+
+    def federated(
+        self, keys: IProviderKeys, signatures: IUsedSignatures, statements: Statements
+    ) -> dict[str, FederatedAuthenticator]:
+        """Return the authenticators that trust third parties, by name; they share the sets of keys."""
+        made, settings = self.federate(keys, statements), self.settings
+        aws = iam(self._security_tokens(), signatures, settings.aws_sts_regions)
+        return {kind.name: made(kind) for kind in (JWT, cloud(settings.dialect), gcp(settings.google_issuer), aws)}
+
+    def federate(self, keys: IProviderKeys, statements: Statements) -> Callable[[Kind], FederatedAuthenticator]:
+        """Return what makes an authenticator of a kind that trusts third parties."""
+        settings = self.settings
+        store, vault, wall = AuthenticatorStore(statements), self.installation.vault, self.installation.wall
         common = store, keys, vault, wall, settings.dialect, frozenset(settings.authenticators)
         skew, limit, lenient = settings.clock_skew, settings.jwt_limit, settings.ignore_missing_issuer
-        return {
-            kind.name: FederatedAuthenticator(
-                kind, *common, clock_skew=skew, token_limit=limit, ignore_missing_issuer=lenient
-            )
-            for kind in (JWT, cloud(settings.dialect))
-        }
+        return lambda kind: FederatedAuthenticator(
+            kind, *common, clock_skew=skew, token_limit=limit, ignore_missing_issuer=lenient
+        )
+
+    def _security_tokens(self) -> SecurityTokenService:
+        """Return the client of AWS's Security Token Service."""
+        url, instead = self.settings.aws_sts_url, None
+        if url is not None:
+            address = urlsplit(url)
+            secure = address.scheme == "https"
+            if not secure and not self.settings.allow_http_providers:
+                key = self.settings.key("aws_sts_url")
+                raise StartRefused(f"{key} is not https, and allow_http_providers is off")
+            instead = StsAddress(secure, address.hostname or "", address.port or (443 if secure else 80))
+        return SecurityTokenService(self.reactor, self.reactor.nameResolver, client_tls, instead)
 
     def ldap_servers(self) -> LdapServers:
         """Return the directories that are configured."""
-        store, settings = AuthenticatorStore(self.installation.database), self.settings
+        store, settings = AuthenticatorStore(self.readings), self.settings
         return LdapServers(store, store, self.installation.vault, settings.dialect, frozenset(settings.authenticators))
 
     def ldap(self, servers: LdapServers, directories: Callable[[], IDirectories]) -> LdapAuthenticator:
         """Return the authenticator that asks them."""
         installation, dialect, enabled = self.installation, self.settings.dialect, frozenset(self.settings.authenticators)
-        store, credentials = AuthenticatorStore(installation.database), CredentialStore(installation.database)
+        # Three readings decide together, and the directory takes longer than all of them: none comes from memory.
+        store, credentials = AuthenticatorStore(self.readings), CredentialStore(self.readings)
         vault, wall = installation.vault, installation.wall
         return LdapAuthenticator(store, credentials, servers, directories, vault, dialect, enabled, wall)
 
@@ -210,15 +283,14 @@ class Parts:
     def _look_ups(self) -> LookUps:
         return LookUps(self.reactor, self.reactor.nameResolver, self.settings.allow_private_providers)
 
-    def checks_loop(self, rivals: Rivals, *others: IProbe) -> ChecksLoop:
+    def checks_loop(self, rivals: Rivals, open_canary: Callable[[Sealed], object], *others: IProbe) -> ChecksLoop:
         """Return the loop of health checks: those of the installation, and others."""
-        installation = self.installation
-        database, state = installation.database, installation.state
+        installation, readings, state = self.installation, self.readings, self.state
         probes = [
-            CoreProbe(state, functools.partial(installation.vault.open, CANARY)),
+            CoreProbe(state, open_canary),
             AuthzProbe(state),
-            HostFactoryProbe(HostFactoryStore(database)),
-            PublicKeysProbe(PublicKeyStore(database)),
+            HostFactoryProbe(HostFactoryStore(readings)),
+            PublicKeysProbe(PublicKeyStore(readings)),
             *others,
         ]
         needed = NEEDED_TO_SERVE | {AuditProbe.service} if self.settings.audit_failure == "refuse" else NEEDED_TO_SERVE

@@ -15,7 +15,7 @@ from __future__ import annotations
 import os
 import sys
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final, Self, TextIO
 
@@ -28,11 +28,16 @@ from twisted.logger import (
     LegacyLogObserverWrapper,
     LogEvent,
     Logger,
+    LogLevel,
     LogPublisher,
+    eventAsText,
     formatEvent,
-    textFileLogObserver,
+    globalLogPublisher,
 )
+from twisted.python.threadable import isInIOThread
 from zope.interface import implementer
+
+from svc.server.logformat import fields_of, from_level, observer_of, traceback_of
 
 #: How many lines of a kind are written at once, in each period of so many seconds.
 AT_ONCE: Final = 10
@@ -110,7 +115,7 @@ def _summary(repeated: _Repeated, seconds: float) -> LogEvent:
         formatEvent(repeated.last),
     )
     told = {"log_format": text, "count": repeated.count - AT_ONCE, "seconds": seconds, "addresses": addresses, "last": last}
-    kept = ("log_level", "log_namespace", "log_system", "log_time")
+    kept = ("log_level", "log_namespace", "log_system", "log_time", "log_process")
     return told | {name: repeated.last[name] for name in kept if name in repeated.last}
 
 
@@ -143,6 +148,64 @@ class _File:
         old.close()
 
 
+@attrs.frozen
+class Said:
+    """An event of the log of another process, as text, and in its parts; ``kind`` is what it counts as when it repeats."""
+
+    level: str
+    namespace: str
+    time: float
+    kind: str
+    text: str
+    message: str = ""
+    fields: Mapping[str, str | int | float | bool | None] = attrs.field(factory=dict)
+    traceback: str | None = None
+
+    def log(self, name: str) -> None:
+        """Log it here, under the name of the process."""
+        globalLogPublisher(
+            {
+                "log_level": LogLevel.lookupByName(self.level),
+                "log_namespace": self.namespace,
+                "log_time": self.time,
+                "log_format": "[{name}] {text}",
+                "name": name,
+                "text": self.text,
+                "log_process": name,
+                "log_message": self.message,
+                "log_fields": dict(self.fields),
+                "log_traceback": self.traceback,
+                "repeats_as": self.kind,
+            }
+        )
+
+
+@implementer(ILogObserver)
+@attrs.frozen
+class Forwarding:
+    """Has another process log what is logged here; ``tell`` is called in the thread of the ``reactor``."""
+
+    reactor: Any
+    tell: Callable[[Said], object]
+
+    def __call__(self, event: LogEvent) -> None:
+        """See ``ILogObserver``."""
+        said = Said(
+            str(getattr(event.get("log_level"), "name", "info")),
+            str(event.get("log_namespace", "-")),
+            event.get("log_time", 0.0),
+            f"{event.get('log_format')} {event.get('repeats_as', '')}",
+            eventAsText(event, includeTimestamp=False, includeSystem=False),
+            formatEvent(event),
+            fields_of(event),
+            traceback_of(event),
+        )
+        if isInIOThread():
+            self.tell(said)
+        else:
+            self.reactor.callFromThread(self.tell, said)
+
+
 class Telling(TimerService):
     """Log the counts of repeated events after each period, and at the end."""
 
@@ -160,28 +223,37 @@ class Telling(TimerService):
 
 @attrs.frozen
 class ServerLog:
-    """The log of a server: the observer that takes events, and the file, if it is one."""
+    """The log of a server: ``observer`` takes events, ``repeats`` behind it counts them; ``file`` is where it is one."""
 
-    observer: Repeats
+    observer: ILogObserver
+    repeats: Repeats
     file: _File | None = None
 
     @classmethod
-    def of_process(cls, twistd: Mapping[str, Any], clock: IReactorTime) -> Self:
-        """Return the log that the options of ``twistd`` ask for: a file, standard output in the foreground, or syslog."""
+    def of_process(cls, twistd: Mapping[str, Any], clock: IReactorTime, log_format: str, level: str) -> Self:
+        """Return the log that the options of ``twistd`` ask for: a file, standard output in the foreground, or syslog.
+
+        ``log_format`` is ``text`` or ``json``; to syslog it is always text. Lines below ``level`` aren't written.
+        """
         if twistd.get("syslog"):
             from twisted.python.syslog import SyslogObserver  # noqa: PLC0415 - not every system has one
 
             emit: Any = SyslogObserver(twistd.get("prefix") or "svc").emit
-            return cls(Repeats(LegacyLogObserverWrapper(emit), clock))
+            return cls.at_level(level, LegacyLogObserverWrapper(emit), clock)
         name, foreground = twistd.get("logfile"), twistd.get("nodaemon", False)
         if name == "-" or (foreground and not name):
             if not foreground:
                 raise SystemExit("svc did not start: a daemon has no standard output to log to: name a file as --logfile")
-            return cls(Repeats(textFileLogObserver(sys.stdout), clock))
+            return cls.at_level(level, observer_of(sys.stdout, log_format), clock)
         name = name or "twistd.log"
         try:
             file = _File(Path(name).absolute())
         except OSError as error:
             raise SystemExit(f"svc did not start: the log {name} can't be written: {error.strerror}") from None
-        observer: Any = textFileLogObserver(file)  # type: ignore[arg-type] # it writes and flushes
-        return cls(Repeats(observer, clock), file)
+        return cls.at_level(level, observer_of(file, log_format), clock, file)
+
+    @classmethod
+    def at_level(cls, level: str, observer: ILogObserver, clock: IReactorTime, file: _File | None = None) -> Self:
+        """Return the log that ``observer`` writes, to a file if it is one, from a level on."""
+        repeats = Repeats(observer, clock)
+        return cls(from_level(repeats, level), repeats, file)

@@ -32,8 +32,10 @@ from twisted.logger import ILogObserver, Logger
 
 from svc.model.errors import ConfigurationInvalid, OutcomeUnknown, Refusal, StartRefused, StoreReadOnly, StoreUnavailable
 from svc.server.lifecycle import ServerService, child
+from svc.server.notifying import Notifying
 from svc.server.reloading import on_hangup
 from svc.server.serverlog import ServerLog, Telling
+from svc.settings.systemd import SystemdUnit
 
 #: Signals that stop the server.
 STOP_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
@@ -109,6 +111,11 @@ class Console:
         _write(self._err, f"svc did not start: {reason}")
         self.failed = True
 
+    def gave_up(self, reason: str) -> None:
+        """Write why the server ends by itself to standard error, and let this process end with failure."""
+        _write(self._err, f"svc ends: {reason}")
+        self.failed = True
+
     def leave(self) -> None:
         """End the process, as its last act: a launcher that still waits learns only now (Note [Exit codes])."""
         self._answer(b"1 svc is not running")
@@ -159,6 +166,7 @@ class Launch(MultiService):
     """The server as ``twistd`` runs it: it reports how its start ended, and stops at signals.
 
     ``server_log`` takes the place of the log that ``twistd`` would make, unless its option ``--logger`` names another.
+    ``notifying`` tells systemd what becomes of the server.
     """
 
     def __init__(
@@ -168,14 +176,17 @@ class Launch(MultiService):
         console: Console,
         on_signal: Callable[[int, Callable[[int, object], object]], object] = signal.signal,
         server_log: ServerLog | None = None,
+        notifying: Notifying | None = None,
     ) -> None:
         super().__init__()  # type: ignore[no-untyped-call] # Twisted's
         self._reactor, self._server, self._console = reactor, server, console
         self._on_signal = on_signal
         self._log = server_log
+        self._notifying = notifying or Notifying(reactor, SystemdUnit(), 0)
         self._at_terminal = False
+        child(self, self._notifying)
         if server_log is not None:
-            child(self, Telling(server_log.observer, reactor))
+            child(self, Telling(server_log.repeats, reactor))
         child(self, server)
 
     def setServiceParent(self, parent: Any) -> None:  # noqa: N802 - the name is Twisted's
@@ -190,6 +201,12 @@ class Launch(MultiService):
         super().startService()  # type: ignore[no-untyped-call] # Twisted's
         self._reactor.callWhenRunning(self._begin)
 
+    def stopService(self) -> Deferred[None]:
+        """Stop the server, after telling systemd so."""
+        self._notifying.stopping()
+        stopped: Deferred[None] = super().stopService()  # type: ignore[no-untyped-call] # Twisted's
+        return stopped
+
     def _begin(self) -> None:
         # The reactor has put up its own handlers by now (Note [Exit codes]).
         for number in STOP_SIGNALS:
@@ -197,6 +214,7 @@ class Launch(MultiService):
         if self._log is not None:
             # By now a daemon has left the terminal that it was started from.
             self._at_terminal = at_terminal()
+            self._notifying.attend_hangups()
             on_hangup(self._reactor, self._hung_up)
         Deferred.fromCoroutine(self._attend())
 
@@ -230,8 +248,17 @@ class Launch(MultiService):
             log.info("The server is ready at {urls}", urls=" ".join(urls))
             self._console.say(f"svc ready: {' '.join(urls)}")
             self._console.started()
+            self._notifying.ready(" ".join(urls), self._server.answers)
+            self._give_up(await self._server.given_up())
+
+    def _give_up(self, reason: str) -> None:
+        log.error("svc ends: {reason}", reason=reason)
+        self._console.gave_up(reason)
+        self._notifying.failed(f"svc ends: {reason}")
+        self._stop()
 
     def _refuse(self, reason: str) -> None:
         log.error("svc did not start: {reason}", reason=reason)
         self._console.refused(reason)
+        self._notifying.failed(f"svc did not start: {reason}")
         self._stop()

@@ -12,11 +12,13 @@ from twisted.logger import Logger
 from svc.model.authentication import AuthenticatorStatus, Explanation, IAuthenticators, IExplainer, LoginRequest
 from svc.model.authorization import Denial, Denied, require, use
 from svc.model.clocks import WallClock
-from svc.model.dialect import Dialect
+from svc.model.dialect import SINGLE_TYPES, Dialect, authenticator_name
 from svc.model.errors import AuthenticationRefused, Forbidden, RecordNotFound, TooLarge, TooOften
 from svc.model.names import ResourceName
 from svc.model.ports import IRoles
+from svc.model.query_results import Caller
 from svc.model.reasons import Reason
+from svc.services.inspection import reads_all
 from svc.services.invocation import Invocation, printables
 
 DEFAULT: Final = "authn"  # is always enabled
@@ -79,10 +81,11 @@ class AuthenticatorService:
         caller = invocation.caller
         if account != caller.role.account:
             raise AuthenticationRefused(Reason.ACCOUNT_UNKNOWN)
-        webservice = _webservice(self.dialect, account, name)
+        webservice = webservice_of(self.dialect, account, name)
         match use(await self.roles.access_facts(caller, webservice), "update"):
             case Denied(Denial.MISSING):
-                raise AuthenticationRefused(Reason.WEBSERVICE_UNKNOWN)
+                told = await self._missing(caller, webservice)
+                raise AuthenticationRefused(Reason.WEBSERVICE_UNKNOWN, told=told)
             case _ if _nested(name):
                 raise AuthenticationRefused(Reason.WEBSERVICE_UNKNOWN)
             case Denied(denial):
@@ -92,6 +95,17 @@ class AuthenticatorService:
         await self.store.switch(webservice, wanted, invocation.recorder.trail)
         facts = printables(role=caller.role, webservice=webservice, state="on" if wanted else "off")
         _log.info("{role} switched {webservice} {state}", **facts)
+
+    async def _missing(self, caller: Caller, webservice: ResourceName) -> str | None:
+        """Return what a caller is told of a webservice that is missing; ``None`` for one who might not see it (AUTH-6)."""
+        policy = ResourceName(webservice.account, "policy", webservice.identifier)
+        facts = await self.roles.access_facts(caller, policy)
+        if not (await reads_all(self.roles, caller) or facts.owns or facts.inspects):
+            return None
+        return (
+            f"CONJ00005E Webservice '{webservice.identifier}' not found in account '{webservice.account}':"
+            " policy declares it before it can be switched"
+        )
 
 
 @attrs.frozen
@@ -110,7 +124,7 @@ class AuthenticatorReport:
 
 @attrs.frozen
 class FederatedService:
-    """The use cases of the authenticators ``<name>/<service id>``, which trust a third party's tokens.
+    """The use cases of the authenticators ``<name>/<service id>``, or ``<name>`` alone, which trust a third party's tokens.
 
     Their tokens have at most ``token_limit`` bytes. ``listed`` are the names in the configuration.
 
@@ -130,14 +144,16 @@ class FederatedService:
     wall: WallClock
     _refreshed: dict[ResourceName, float] = attrs.field(factory=dict, init=False)
 
-    async def status(self, invocation: Invocation, account: str, service_id: str) -> AuthenticatorReport:
-        """Return an authenticator's faults, and the state of its keys (AUTH-59)."""
+    async def status(
+        self, invocation: Invocation, account: str, service_id: str | None, *, ask: bool = True
+    ) -> AuthenticatorReport:
+        """Return an authenticator's faults, and the state of its keys (AUTH-59); ``ask`` is as in ``IExplainer.status``."""
         webservice = await self._operated(invocation, account, service_id)
-        status = await self.explainer.status(account, service_id)
+        status = await self.explainer.status(account, service_id, ask=ask)
         return self._report(attrs.evolve(status, distrusted=await self.store.distrusted(webservice)), service_id)
 
     async def explain(
-        self, invocation: Invocation, account: str, service_id: str, login: str | None, token: Callable[[], bytes]
+        self, invocation: Invocation, account: str, service_id: str | None, login: str | None, token: Callable[[], bytes]
     ) -> Explanation:
         """Return how a token would be judged, check by check; nothing is issued.
 
@@ -156,7 +172,7 @@ class FederatedService:
         _log.info("{role} had a token for {webservice} explained: {outcome}, {subject}", **facts)
         return explanation
 
-    async def refresh_keys(self, invocation: Invocation, account: str, service_id: str) -> AuthenticatorReport:
+    async def refresh_keys(self, invocation: Invocation, account: str, service_id: str | None) -> AuthenticatorReport:
         """Fetch the provider's keys again, here at once, elsewhere by the next login (AUTH-63).
 
         :raises TooOften: they were fetched a moment ago.
@@ -173,60 +189,73 @@ class FederatedService:
         _log.info("{role} has the keys for {webservice} fetched again", **facts)
         return self._report(await self.explainer.status(account, service_id), service_id)
 
-    async def distrust(self, invocation: Invocation, account: str, service_id: str, key: str) -> None:
+    async def distrust(self, invocation: Invocation, account: str, service_id: str | None, key: str) -> None:
         """Distrust a key, by its id or its thumbprint: it verifies nothing any more (AUTH-64)."""
         webservice = await self._changeable(invocation, account, service_id)
         await self.store.distrust(webservice, key, invocation.caller.role, invocation.recorder.trail)
         _log_key(invocation, "distrusts", key, webservice)
 
-    async def trust(self, invocation: Invocation, account: str, service_id: str, key: str) -> None:
+    async def trust(self, invocation: Invocation, account: str, service_id: str | None, key: str) -> None:
         """Trust a distrusted key again; ``NotFound`` also when the key isn't distrusted."""
         webservice = await self._changeable(invocation, account, service_id)
         if not await self.store.trust(webservice, key, invocation.recorder.trail):
             raise RecordNotFound(account, "key", key)
         _log_key(invocation, "trusts again", key, webservice)
 
-    async def _operated(self, invocation: Invocation, account: str, service_id: str) -> ResourceName:
-        invocation.recorder.tell(authenticator=self.name)
-        caller = invocation.caller
-        if account != caller.role.account:
-            raise RecordNotFound(account, "account", account)
-        webservice = _webservice(self.dialect, account, f"{self.name}/{service_id}")
-        status = _webservice(self.dialect, account, f"{self.name}/{service_id}/status")
-        match use(await self.roles.access_facts(caller, status), "read"):
-            case Denied(Denial.MISSING):
-                raise RecordNotFound.of(status)
-            case Denied(Denial.CALLER_GONE):
-                raise Forbidden("no longer exists")
-            case Denied():
-                raise Forbidden(f"lacks read on {status}")
-        if not (await self.roles.access_facts(caller, webservice)).exists:
-            raise RecordNotFound.of(webservice)
-        return webservice
+    async def _operated(self, invocation: Invocation, account: str, service_id: str | None) -> ResourceName:
+        return await operated(self.roles, self.dialect, invocation, account, self.name, service_id)
 
-    async def _changeable(self, invocation: Invocation, account: str, service_id: str) -> ResourceName:
+    async def _changeable(self, invocation: Invocation, account: str, service_id: str | None) -> ResourceName:
         invocation.recorder.tell(authenticator=self.name)
-        webservice = _webservice(self.dialect, account, f"{self.name}/{service_id}")
+        webservice = webservice_of(self.dialect, account, authenticator_name(self.name, service_id))
         require(await self.roles.access_facts(invocation.caller, webservice), "update", webservice)
         return webservice
 
-    def _report(self, status: AuthenticatorStatus, service_id: str) -> AuthenticatorReport:
+    def _report(self, status: AuthenticatorStatus, service_id: str | None) -> AuthenticatorReport:
         keys, now = status.keys, self.clock.seconds()
         return AuthenticatorReport(
             status,
-            f"{self.name}/{service_id}" in self.listed,
+            authenticator_name(self.name, service_id) in self.listed,
             None if keys.fetched_at is None else now - keys.fetched_at,
             None if keys.asked_at is None else self.wall.seconds() - (now - keys.asked_at),
         )
 
 
-def _webservice(dialect: Dialect, account: str, name: str) -> ResourceName:
+async def operated(
+    roles: IRoles, dialect: Dialect, invocation: Invocation, account: str, kind: str, service_id: str | None
+) -> ResourceName:
+    """Return the webservice of an authenticator that the caller operates: it has ``read`` on its ``status`` (AUTH-59).
+
+    :raises NotFound: there is no such account, or it isn't the caller's, or no such webservice.
+    :raises Forbidden: the caller lacks ``read`` on the status, visible or not.
+    """
+    invocation.recorder.tell(authenticator=kind)
+    caller = invocation.caller
+    if account != caller.role.account:
+        raise RecordNotFound(account, "account", account)
+    name = authenticator_name(kind, service_id)
+    webservice, status = webservice_of(dialect, account, name), webservice_of(dialect, account, f"{name}/status")
+    match use(await roles.access_facts(caller, status), "read"):
+        case Denied(Denial.MISSING):
+            raise RecordNotFound.of(status)
+        case Denied(Denial.CALLER_GONE):
+            raise Forbidden("no longer exists")
+        case Denied():
+            raise Forbidden(f"lacks read on {status}")
+    if not (await roles.access_facts(caller, webservice)).exists:
+        raise RecordNotFound.of(webservice)
+    return webservice
+
+
+def webservice_of(dialect: Dialect, account: str, name: str) -> ResourceName:
+    """Return the webservice of an authenticator of this name."""
     return ResourceName.of(account, "webservice", f"{dialect.prefix}/{name}")
 
 
 def _nested(name: str) -> bool:
     """Return whether a webservice is an authenticator's ``status``, and none itself."""
-    return name.count("/") > 1 and name.endswith("/status")
+    above = name.removesuffix("/status")
+    return above != name and ("/" in above or above in SINGLE_TYPES)
 
 
 def _log_key(invocation: Invocation, does: str, key: str, webservice: ResourceName) -> None:

@@ -85,8 +85,13 @@ class CredentialService:
         _log.info("{role} changed its password, from {client_ip}", **printables(role=user, client_ip=client_ip))
 
     async def rotate_api_key(self, caller: Caller | LoginRequest, named: Named, client_ip: str, recorder: Recorder) -> str:
-        """Replace the API key of the caller, or of the named role, and return the new one; raises what ``rotation`` does."""
+        """Replace the API key of the caller, or of the named role, and return the new one; raises what ``rotation`` does.
+
+        :raises CredentialImpossible: also where the role has no API key by policy (TOK-54).
+        """
         proven, role = await self._changeable(caller, named, recorder)
+        if (await self.store.credential(role)).api_key_off:
+            raise CredentialImpossible(str(role), by_policy=True)
         api_key = new_api_key()
         sealed = self.vault.seal(api_key_name(role), api_key.encode("ascii"))
         try:

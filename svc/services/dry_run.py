@@ -1,4 +1,4 @@
-"""Dry runs: what a load would change (POL-68 to POL-74).
+"""Dry runs: what a load would change (POL-68 to POL-74, POL-82 to POL-88).
 
 Note [The load itself]. A dry run is the load, in its transaction, which is left by an exception. What may change is read
 before and after.
@@ -13,11 +13,12 @@ import attrs
 
 from svc.model.errors import InvalidParameter, PolicyInvalid
 from svc.model.names import RoleName, root_policy
-from svc.model.policy_loads import Batches, DocumentFault, DocumentFaults, DryRun
+from svc.model.policy_loads import Batches, DocumentFault, DocumentFaults, DryRun, Untold
 from svc.model.policy_rows import Changes, Rows, Surroundings
 from svc.model.ports import IPolicyTransaction
 from svc.policy.advice import advice
 from svc.policy.differences import Touched, differences, mentioned, touched
+from svc.services.access_changes import AccessReading
 
 #: How many rows a dry run may touch.
 ROWS_MOST: Final = 200_000
@@ -76,7 +77,25 @@ class Comparison:
         after = await self._transaction.stored(self._touched.rows)
         visible = None if self._visible is None else self._visible | await self._seen()
         found = differences(str(self._policy), self._touched, self._surroundings, self._before, after, visible)
-        return attrs.evolve(found, warnings=warnings)
+        return await self._with_access(attrs.evolve(found, warnings=warnings), after, visible)
+
+    async def _with_access(self, found: DryRun, after: Rows, visible: frozenset[str] | None) -> DryRun:
+        """Return what differs with those who gain and lose access by it."""
+        reading = AccessReading(self._transaction, self._before, after)
+        gains, losses = await reading.gains(), await reading.losses()
+        if visible is not None:
+            names = sorted((gains.names() | losses.names()) - visible)
+            visible |= await self._transaction.visible(self._caller, names)
+        gained, lost = (gains.summary(reading.differing, visible), losses.summary(reading.differing, visible))
+        untold = Untold(
+            gained.hidden_same, gained.hidden, lost.hidden or lost.hidden_same, gains.complete and losses.complete
+        )
+        return attrs.evolve(
+            found,
+            gains=Batches.of(gained.changes(gains.graph)),
+            losses=Batches.of(lost.changes(losses.graph)),
+            untold=untold,
+        )
 
     async def _seen(self) -> frozenset[str]:
         names = mentioned(str(self._policy), self._touched, self._surroundings)

@@ -10,13 +10,13 @@ from twisted.internet.interfaces import IReactorTime
 from twisted.internet.task import deferLater
 
 from svc.crypto.vault import Vault
-from svc.model.authorization import require_ownership
 from svc.model.errors import InvalidParameter, RecordNotFound
 from svc.model.names import RoleName, root_policy
 from svc.model.policy_rows import Effective, Excess
 from svc.model.ports import IEffectivePolicies, IRoles
 from svc.policy.effective_policy import asked, statements
 from svc.policy.writing import Tagged
+from svc.services.inspection import demand_inspection, reads_all
 from svc.services.invocation import Invocation
 
 #: The greatest limit, which is also the usual one (POL-81).
@@ -37,14 +37,13 @@ class EffectivePolicyService:
     ) -> Iterator[Tagged | None]:
         """Return the statements that declare what a policy holds, with pauses; parameters are as in ``EffectiveQuery``.
 
-        :raises Forbidden: the caller sees the policy and doesn't own it.
+        :raises Forbidden: the caller sees the policy, and neither owns nor inspects it.
         :raises NotFound: there is no such policy, or as good as.
         :raises InvalidParameter: it holds more than the limit.
         """
         caller = invocation.caller
-        require_ownership(await self.roles.access_facts(caller, policy.resource), policy.resource)
-        root = root_policy(policy.account).resource
-        sees_all = policy.resource == root or (await self.roles.access_facts(caller, root)).owns
+        await demand_inspection(self.roles, caller, policy.resource)
+        sees_all = policy == root_policy(policy.account) or await reads_all(self.roles, caller)
         effective = await self.store.effective(asked(policy, depth, limit, None if sees_all else caller.role))
         if effective is None:
             raise RecordNotFound.of(policy)

@@ -21,11 +21,11 @@ from svc.model.clocks import WallClock, iso_seconds
 from svc.model.credentials import new_api_key
 from svc.model.dialect import Dialect
 from svc.model.errors import AuthenticationRefused, Conflict, Forbidden, InvalidParameter, RecordNotFound
-from svc.model.host_factories import FactoryToken, IHostFactories, called, digest_of
+from svc.model.host_factories import FactoryToken, IHostFactories, called, digest_of, is_called
 from svc.model.limits import RECORD_LIMITS, RecordLimits
 from svc.model.names import ResourceName, RoleName, identifier
 from svc.model.ports import IResources, IRoles
-from svc.model.query_results import Resource
+from svc.model.query_results import OutstandingToken, Resource
 from svc.model.reasons import Reason
 from svc.model.text import shown
 from svc.policy.ranges import cidr
@@ -57,10 +57,13 @@ class NewTokens:
 
 @attrs.frozen
 class NewHost:
-    """A host that was made, or was given another API key; ``described`` is as in ``IResources``."""
+    """A host that was made, or was given another API key; ``described`` is as in ``IResources``.
+
+    ``api_key`` is ``None`` where an annotation says that it has none (TOK-53).
+    """
 
     role: RoleName
-    api_key: str = attrs.field(repr=False)
+    api_key: str | None = attrs.field(repr=False)
     described: AsyncIterator[Sequence[Resource]]
 
 
@@ -90,8 +93,7 @@ class HostFactoryService:
         caller, recorder = invocation.caller, invocation.recorder
         access_facts = await self.roles.access_facts(caller, factory)
         require_visible(access_facts, factory)
-        if factory.kind != "host_factory":
-            raise InvalidParameter("host_factory", f"Invalid resource kind: {factory.kind}")
+        _require_factory(factory)
         require(access_facts, "execute", factory)
         asked = wanted()
         recorder.tell(count=asked.count)
@@ -108,26 +110,41 @@ class HostFactoryService:
         _log.info(message, **facts, count=asked.count, tokens=named)
         return NewTokens(texts, token)
 
+    async def tokens(
+        self, invocation: Invocation, factory: ResourceName, limit: int, offset: int
+    ) -> Sequence[OutstandingToken]:
+        """Return the tokens of a factory that the caller sees, by their names, those that expire first before others.
+
+        :raises NotFound: there is no such factory, or the caller may not see it.
+        :raises InvalidParameter: it is no factory.
+        """
+        require_visible(await self.roles.access_facts(invocation.caller, factory), factory)
+        _require_factory(factory)
+        return await self.store.listed(factory.role, limit, offset)
+
     async def revoke_token(self, invocation: Invocation, token: str) -> None:
-        """Remove a token, which takes ``update`` on its factory.
+        """Remove a token, given by its text or its name, which takes ``update`` on its factory.
 
         :raises NotFound: there is no such token, or the caller may not see its factory, and doesn't learn that there is one.
         :raises Forbidden: the caller lacks the privilege.
         """
-        caller, recorder, digest = invocation.caller, invocation.recorder, digest_of(token)
-        recorder.tell(token=called(digest))
-        missing = RecordNotFound(caller.role.account, "host_factory_token", called(digest))
-        found = await self.store.token(digest)
-        if found is None:
-            raise missing
-        recorder.tell(factory=str(found.factory))
+        caller, recorder, account = invocation.caller, invocation.recorder, invocation.caller.role.account
+        name = token if is_called(token) else called(digest_of(token))
+        recorder.tell(token=name)
+        missing = RecordNotFound(account, "host_factory_token", name)
+        digest = await self.store.digest_called(account, token) if is_called(token) else digest_of(token)
+        found = None if digest is None else await self.store.token(digest)
+        # Of a token that there isn't the same is asked: names can be guessed.
+        factory = RoleName(account, "host_factory", "none") if found is None else found.factory
+        if found is not None:
+            recorder.tell(factory=str(factory))
         try:
-            require(await self.roles.access_facts(caller, found.factory.resource), "update", found.factory.resource)
+            require(await self.roles.access_facts(caller, factory.resource), "update", factory.resource)
         except RecordNotFound:
             raise missing from None
-        if not await self.store.remove_token(digest, recorder.trail):
+        if found is None or digest is None or not await self.store.remove_token(digest, recorder.trail):
             raise missing
-        facts = printables(role=caller.role, token=called(digest), factory=found.factory)
+        facts = printables(role=caller.role, token=name, factory=factory)
         _log.info("{role} revoked the token {token} of {factory}", **facts)
 
     async def create_host(
@@ -161,10 +178,10 @@ class HostFactoryService:
             raise _refused(digest, Reason.CREDENTIALS_WRONG, client_ip, recorder) from None
         except Conflict as refusal:
             raise Forbidden(refusal.message) from None
-        outcome = "was made" if made else "was given another API key"
+        outcome = "was made" if made.new else "was given another API key" if made.has_key else "was left without an API key"
         facts = printables(host=host, outcome=outcome, token=called(digest), factory=admitted.factory, client_ip=client_ip)
         _log.info("{host} {outcome} with the token {token} of {factory} from {client_ip}", **facts)
-        return NewHost(host, api_key, self.resources.described([str(host)]))
+        return NewHost(host, api_key if made.has_key else None, self.resources.described([str(host)]))
 
     def _host_id(self, text: str) -> str:
         """Return the id of a host, when it is none of the reserved prefix, nor one that policy couldn't name."""
@@ -187,6 +204,11 @@ class HostFactoryService:
         if not token.admits(client_ip):
             raise _refused(digest, Reason.ORIGIN_REFUSED, client_ip, recorder)
         return digest, token
+
+
+def _require_factory(factory: ResourceName) -> None:
+    if factory.kind != "host_factory":
+        raise InvalidParameter("host_factory", f"Invalid resource kind: {factory.kind}")
 
 
 def _instant(text: str) -> float:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
+
 import attrs
 from twisted.logger import Logger
 
 from svc.crypto.keyring import AccessTokens, AccountKeys
-from svc.model.authentication import IAuthenticator, ILogin, LoginRequest, Refused, moment
+from svc.model.authentication import Admitted, IAuthenticator, ILogin, LoginRequest, Refused, moment
 from svc.model.errors import AuthenticationRefused, Forbidden, InvalidName, RecordNotFound, WrongDataKey
 from svc.model.names import account_name
 from svc.model.ports import IRoles
@@ -19,27 +22,42 @@ _log = Logger()
 
 @attrs.frozen
 class LoginService:
-    """Logins at one authenticator: evidence is exchanged for an access token."""
+    """Logins at one authenticator: evidence is exchanged for an access token. ``noted`` is called when there is one.
+
+    ``by_token``: the evidence is a third party's token, which names its role; elsewhere people type names.
+    """
 
     authenticator: IAuthenticator
     tokens: AccessTokens
+    noted: Callable[[Admitted], object]
+    by_token: bool = False
 
     async def authenticate(self, request: LoginRequest, recorder: Recorder) -> bytes:
         """Return an access token for the role that a request proves.
 
         :raises AuthenticationRefused: the authenticator refuses, or the account's signing key can't be used.
         """
+        return await self.issue(await self.admitted(request, recorder))
+
+    async def admitted(self, request: LoginRequest, recorder: Recorder) -> Admitted:
+        """Return the role that a request proves; raises as ``authenticate`` does."""
         decision = await self.authenticator.authenticate(request)
         if isinstance(decision, Refused):
             recorder.tell(role=decision.role, unknown=decision.reason is Reason.ROLE_UNKNOWN)
-            raise AuthenticationRefused(decision.reason, decision.kind, decision.retry_after)
+            raise _refusal(decision, by_token=self.by_token)
         recorder.tell(role=str(decision.role))
+        return decision
+
+    async def issue(self, admitted: Admitted, until: float = math.inf) -> bytes:
+        """Return an access token for a role that was admitted, which ends at a moment at the latest; raises the same."""
         try:
-            return await self.tokens.issue(decision)
+            token = await self.tokens.issue(admitted, until)
         except WrongDataKey as refusal:
-            role = str(decision.role)
+            role = str(admitted.role)
             _log.error("No access token for {role}: the signing key {name} doesn't open", role=role, name=refusal.name)
             raise AuthenticationRefused(Reason.SIGNING_KEY_UNUSABLE, RefusalKind.POSTPONED, moment()) from None
+        self.noted(admitted)
+        return token
 
 
 @attrs.frozen
@@ -57,7 +75,7 @@ class ApiKeyService:
         told = await self.login.api_key(request)
         if isinstance(told, Refused):
             recorder.tell(role=told.role, unknown=told.reason is Reason.ROLE_UNKNOWN)
-            raise AuthenticationRefused(told.reason, told.kind, told.retry_after)
+            raise _refusal(told)
         return told
 
 
@@ -85,3 +103,11 @@ class AccessTokenService:
         if not keys:
             raise RecordNotFound(account, "account", account)
         return keys
+
+
+def _refusal(refused: Refused, *, by_token: bool = False) -> AuthenticationRefused:
+    """Return a refusal to raise; what nobody is known by may be a password in the wrong field, and isn't passed on."""
+    detail = refused.detail if refused.known or by_token else ""
+    return AuthenticationRefused(
+        refused.reason, refused.kind, refused.retry_after, detail=detail, known_role=refused.known_role
+    )

@@ -19,9 +19,12 @@ from svc.model.query_results import Membership, MembersQuery, Place
 R_co = TypeVar("R_co", covariant=True)
 
 #: How many rows are read at once; by a search, which is done again for each batch; and the most that a list can have.
-BATCH: Final = 1000
+BATCH: Final = 2000
 SEARCH_BATCH: Final = 5000
 _ROWS_MAX: Final = 2**63 - 1
+
+#: The most rows of a page that is asked for again and again.
+USUAL: Final = 100
 
 
 @attrs.frozen
@@ -41,8 +44,8 @@ class MembershipList:
 
     async def page(self, query: MembersQuery, first: Sequence[Membership]) -> Page[Membership]:
         """Return the page that a query asks for; without a ``limit``, all. ``first`` are the rows of ``first_of(query)``."""
-        limit, batch = query.limit, _batch(query)
-        if limit is not None and limit <= batch:
+        limit = query.limit
+        if limit is not None and limit <= _batch(query):
             last = self.place(first[limit - 1]) if len(first) > limit else None
             return Page(in_batches(first[:limit]), last)
         last = None if limit is None else await self._last(query, limit)
@@ -55,7 +58,7 @@ class MembershipList:
         batch = _batch(query)
         query = attrs.evolve(query, limit=batch)
         while True:
-            within = [row for row in rows if last is None or not last.before(self.place(row))]
+            within = rows if last is None else [row for row in rows if not last.before(self.place(row))]
             if within:
                 yield within
             if len(within) < batch:

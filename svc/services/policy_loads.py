@@ -14,6 +14,7 @@ from itertools import islice
 from typing import Final
 
 import attrs
+from twisted.logger import Logger
 from zope.interface import implementer
 
 from svc.crypto.vault import Vault, api_key_name
@@ -28,25 +29,29 @@ from svc.model.policy_loads import Batches, Load, Loaded, LoadMode, LoadOutcome
 from svc.model.policy_rows import Changes, PolicyVersion, Present
 from svc.model.ports import ILoads, IPolicies, IPolicyTransaction, IRoles
 from svc.model.query_results import Caller
-from svc.policy.authority import Disposed, claims, disposed, left_alone
+from svc.policy.authority import Disposed, RequiredAuthority, claims, disposed, left_alone
 from svc.policy.document import Bounds
 from svc.policy.grammar import parse
 from svc.policy.load_events import events_of
 from svc.policy.meaning import Resolved
 from svc.policy.plan import keys_due, new_actors, plan
 from svc.policy.record_limits import excess, grown, most_of, refuse_excess
-from svc.policy.references import dropped, missing, refuse_deletions
-from svc.policy.resolve import resolve
+from svc.policy.references import kept, lost, missing, refuse_deletions
+from svc.policy.resolve import described, resolve
 from svc.services.dry_run import Comparison, Undone, undone
-from svc.services.invocation import Invocation
+from svc.services.invocation import Invocation, printables
 
 #: The privilege on the policy that each mode takes (POL-40).
 PRIVILEGES: Final = {LoadMode.APPEND: "create", LoadMode.UPDATE: "update", LoadMode.REPLACE: "update"}
 
 NEAR_BYTES: Final = 8 * 1024  # of a document that is read near, which takes some 5 ms
-NEAR_ROWS: Final = 1000  # of a sort that a document means, or its policy holds, when they are compared near
+NEAR_ROWS: Final = 1000  # of a sort that a document means, or that the policy holds which it replaces, when compared near
+NAMED_ROWS: Final = 5000  # that a document may name for these alone to be read, and not all that its policy has recorded
 EVENTS: Final = 5000  # of a load that are written at once
-EVENTS_READ: Final = 100  # that are read and recorded at once, within a few milliseconds of the reactor
+WARNINGS_LOGGED: Final = 10  # of a load that are written to the log; its answer has all
+EVENTS_READ: Final = 250  # that are read and recorded at once, within a few milliseconds of the reactor
+
+_log = Logger()
 
 
 class LoadTooLarge(Exception):
@@ -76,6 +81,10 @@ class PolicyLoadService:
         origin = None if trail is None else trail.origin
         load = Load(policy, mode, invocation.caller, invocation.client_ip, document, dry_run, origin)
         outcome = await self.loads.load(load)
+        if isinstance(outcome, Loaded) and outcome.warnings:
+            warnings = " ".join(outcome.warnings[:WARNINGS_LOGGED])
+            facts = printables(role=invocation.caller.role, policy=policy, warnings=warnings)
+            _log.info("{role} loaded {policy}, and was warned: {warnings}", **facts)
         if isinstance(outcome, Loaded) and origin is not None:
             await self._record(origin, *outcome.audited)
         return outcome
@@ -145,8 +154,13 @@ class Loads:
         comparison = Comparison(transaction, caller, policy, self.dialect.dry_run_tells_owners)
         if load.dry_run:
             await comparison.begin(changes)
-        api_keys = await self._apply(transaction, load, resolved, present, changes)
-        await _refuse_grown(transaction, changes, self.bounds.records)
+        api_keys, purged = await self._apply(transaction, load, resolved, present, changes)
+        if changes.delete.resources and (names := kept(load.mode, resolved, present)):
+            _refuse(load, lost(resolved, present, await transaction.existing(names)))
+        await refuse_grown(transaction, changes, self.bounds.records)
+        await _refuse_circles(transaction, changes)
+        if purged and not load.dry_run:
+            warnings = (*warnings, f"{purged} deleted records, the oldest, were purged for good: the account has too many.")
         if not (await transaction.access_facts(caller, policy)).exists:
             raise PolicyInvalid("the policy would be deleted with its owner, whom the document does not keep")
         if load.dry_run:
@@ -165,11 +179,11 @@ class Loads:
         await _admit(transaction, load.caller, load.policy, load.mode)
         _refuse(load, missing(resolved, await transaction.existing(tuple(resolved.references))))
         refuse_excess(resolved.rows, self.bounds.records)
+        if load.mode is not LoadMode.REPLACE and resolved.related <= NAMED_ROWS and resolved.named.count <= NAMED_ROWS:
+            return await transaction.present_named(load.policy, resolved.named)
         if self.most is not None:
             self._bound(await transaction.holds_more(load.policy, self.most))
-        present = await transaction.present(load.policy, resolved.rows, resolved.removals.resources)
-        _refuse(load, dropped(load.mode, resolved, present))
-        return present
+        return await transaction.present(load.policy, resolved.rows, resolved.removals.resources)
 
     def _bound(self, exceeds: bool) -> None:
         if exceeds and self.most is not None:
@@ -177,18 +191,23 @@ class Loads:
 
     async def _apply(
         self, transaction: IPolicyTransaction, load: Load, resolved: Resolved, present: Present, changes: Changes
-    ) -> dict[str, str]:
-        """Make the changes, and return the API keys of the users and hosts that came to be."""
-        api_keys = {actor: new_api_key() for actor in new_actors(changes)}
-        names = {actor: api_key_name(RoleName.parse(actor)) for actor in api_keys}
-        sealed = {actor: self.vault.seal(names[actor], key.encode("ascii")) for actor, key in api_keys.items()}
-        await transaction.apply(load.policy, changes, sealed)
+    ) -> tuple[dict[str, str | None], int]:
+        """Make the changes.
+
+        Return the users and hosts that came to be, with the API keys of those that have one, and how many records that
+        were kept had to be purged.
+        """
+        api_keys = {actor: new_api_key() if has_key else None for actor, has_key in new_actors(changes).items()}
+        given = {actor: key for actor, key in api_keys.items() if key is not None}
+        names = {actor: api_key_name(RoleName.parse(actor)) for actor in given}
+        sealed = {actor: self.vault.seal(names[actor], key.encode("ascii")) for actor, key in given.items()}
+        purged = await transaction.apply(load.policy, changes, sealed)
         await self._set_public_keys(transaction, load.mode, keys_due(resolved.public_keys, present, changes))
         if not changes.delete.resources:
-            return api_keys
+            return api_keys, purged
         # A new actor may belong to what is gone.
         surviving = await transaction.existing(tuple(api_keys))
-        return {actor: key for actor, key in api_keys.items() if actor in surviving}
+        return {actor: key for actor, key in api_keys.items() if actor in surviving}, purged
 
     async def _set_public_keys(self, transaction: IPolicyTransaction, mode: LoadMode, keys: Mapping[str, str]) -> None:
         """Set the texts of new public keys, and of those that differ, but when the mode only adds."""
@@ -224,7 +243,7 @@ async def _admit(transaction: IPolicyTransaction, caller: Caller, policy: RoleNa
         raise Forbidden(f"lacks update on something in {policy}")
 
 
-async def _refuse_grown(transaction: IPolicyTransaction, changes: Changes, limits: RecordLimits) -> None:
+async def refuse_grown(transaction: IPolicyTransaction, changes: Changes, limits: RecordLimits) -> None:
     """Refuse changes by which a record carries more than it may, with what other loads gave it."""
     for limit, records in grown(changes).items():
         most = most_of(limit, limits)
@@ -232,17 +251,29 @@ async def _refuse_grown(transaction: IPolicyTransaction, changes: Changes, limit
             raise excess(limit, record, number, most)
 
 
+async def _refuse_circles(transaction: IPolicyTransaction, changes: Changes) -> None:
+    """Refuse to give a role to an owner that belongs to it, so that both would be nobody's (POL-33)."""
+    moved = {row.resource: row.owner for row in changes.update.resources}
+    ownership = await transaction.ownership(tuple(moved), ()) if moved else None
+    for role, owner in moved.items():
+        if ownership is not None and ownership.is_own(role):
+            raise PolicyInvalid(f"Dependency cycle encountered between {described(owner)} and {described(role)}", bare=True)
+
+
 async def _authorize(transaction: IPolicyTransaction, caller: RoleName, load: Disposed) -> None:
     """Refuse a caller who may not dispose of all that the load disposes of (POL-55 to POL-67)."""
-    if not (load.placed or load.granted or load.changed):
-        return
-    claimed = claims(load, await transaction.ownership(load.access_facts, load.placed))
+    if load.placed or load.granted or load.changed:
+        ownership = await transaction.ownership(load.access_facts, load.placed)
+        for verb, full in await lacking(transaction, caller, claims(load, ownership)):
+            raise Forbidden(f"may not {verb} {full}")
+
+
+async def lacking(transaction: IPolicyTransaction, caller: RoleName, claimed: RequiredAuthority) -> list[tuple[str, str]]:
+    """Return what the caller may not do of what takes authority: ``grant`` or ``permit``, and the full id."""
     roles = await transaction.not_grantable(caller, tuple(claimed.roles)) if claimed.roles else ()
     resources = await transaction.not_permittable(caller, tuple(claimed.resources)) if claimed.resources else ()
     denied = [("grant", role, claimed.roles[role]) for role in roles]
     denied += [("permit", resource, claimed.resources[resource]) for resource in resources]
     policies = frozenset[str]().union(*(vouching for _, _, vouching in denied))
-    lacking = await transaction.not_updatable(caller, tuple(policies)) if policies else []
-    for verb, full, vouching in denied:
-        if not vouching.difference(lacking):
-            raise Forbidden(f"may not {verb} {full}")
+    not_updatable = await transaction.not_updatable(caller, tuple(policies)) if policies else []
+    return [(verb, full) for verb, full, vouching in denied if not vouching.difference(not_updatable)]

@@ -8,16 +8,17 @@ from typing import Final
 import attrs
 
 from svc.model.authorization import Allowed, require_visible, role_sight, use
+from svc.model.dialect import Dialect
 from svc.model.errors import Forbidden, InvalidName, InvalidParameter, RecordNotFound
-from svc.model.names import ResourceName, RoleName
+from svc.model.names import ResourceName, RoleName, root_policy
 from svc.model.ports import IResources, IRoles
-from svc.model.query_results import Resource, ResourcesQuery
+from svc.model.query_results import Resource, ResourcesPage, ResourcesQuery, texts_of
 from svc.services.invocation import Invocation
-from svc.services.pages import not_empty
+from svc.services.pages import USUAL, not_empty
 
 #: The most roles with a privilege that are listed; nobody reads more, and each request would hold them all.
 PERMITTED_MOST: Final = 100_000
-#: The most bytes of policy texts that a policy is shown with, newest versions first. A list has none.
+#: The most bytes of policy texts that an answer has, newest versions of each policy first (RES-19).
 TEXTS_MOST: Final = 1024 * 1024
 
 #: Returns the id of the role whose resources are asked for, ``None`` for those of all; it is called once the caller may act
@@ -35,6 +36,7 @@ class ResourceService:
 
     store: IResources
     roles: IRoles
+    dialect: Dialect
 
     async def list(
         self, invocation: Invocation, query: ResourcesQuery, acting_as: str | None, owner: Owner
@@ -46,23 +48,50 @@ class ResourceService:
         :raises InvalidParameter: ``owner`` has not the form of an id.
         :raises NotFound: ``owner`` is no role, or as good as.
         """
+        if acting_as is None and _is_usual(query, owner):
+            query = attrs.evolve(query, viewer=invocation.caller.role)
+            page = await self.store.first_page(invocation.caller, query, self._texts)
+            _require_held(invocation.caller.role, invocation.caller.role, holds=page.holds)
+            return self._page(page)
         query = await self._narrowed(invocation, query, acting_as, owner)
-        return self.store.described(await self.store.visible(query))
+        return self.store.described(await self.store.visible(query), self._texts)
 
     async def count(self, invocation: Invocation, query: ResourcesQuery, acting_as: str | None, owner: Owner) -> int:
         """Return how many resources ``list`` has, whatever ``limit`` and ``offset``; the same is raised."""
         return await self.store.count_visible(await self._narrowed(invocation, query, acting_as, owner))
 
-    async def show(self, invocation: Invocation, name: ResourceName) -> AsyncIterator[Sequence[Resource]]:
-        """Return a resource, in parts where it is large."""
+    async def names(
+        self, invocation: Invocation, query: ResourcesQuery, policy: ResourceName | None = None
+    ) -> Sequence[str]:
+        """Return the full ids of the resources that the caller sees, and no more of them than that.
+
+        :param policy: only those beneath it are listed, of the one kind of the query: by their ids, or of users, whose ids
+            don't tell, by their owners.
+        :raises NotFound: ``policy`` is none, or the caller may not see it.
+        """
+        caller = await self._acting(invocation, None)
+        query = attrs.evolve(query, viewer=caller)
+        if policy is not None:
+            require_visible(await self.roles.access_facts(invocation.caller, policy), policy)
+            query = attrs.evolve(query, account=policy.account)
+            if policy != root_policy(policy.account).resource:
+                of_users = query.kinds == ("user",)
+                query = attrs.evolve(query, owner=policy.role) if of_users else attrs.evolve(query, below=policy.identifier)
+        return await self.store.visible(query)
+
+    async def show(
+        self, invocation: Invocation, name: ResourceName, texts: int = TEXTS_MOST
+    ) -> AsyncIterator[Sequence[Resource]]:
+        """Return a resource, in parts where it is large; of a policy's texts the newest, ``texts`` bytes of them."""
         require_visible(await self.roles.access_facts(invocation.caller, name), name)
-        return await not_empty(self.store.described([str(name)], TEXTS_MOST), name)
+        return await not_empty(self.store.described([str(name)], texts), name)
 
     async def check(self, invocation: Invocation, name: ResourceName, privilege: str, acting_as: str | None) -> bool:
         """Return whether the acting role has a privilege on a resource."""
         caller = invocation.caller.role
         role = caller if acting_as is None else await self._acting(invocation, acting_as)
-        access_facts = await self.roles.access_facts(invocation.caller, name)
+        read = self.roles.standing if acting_as is None else self.roles.access_facts
+        access_facts = await read(invocation.caller, name)
         require_visible(access_facts, name)
         if role != caller:
             access_facts = await self.roles.access_facts(role, name)
@@ -90,9 +119,19 @@ class ResourceService:
             role = caller if acting_as is None else RoleName.parse(acting_as)
         except InvalidName as refusal:
             raise Forbidden(f"{caller} may not act as what is no role: {refusal.message}") from None
-        if not (await self.roles.access_facts(invocation.caller, role.resource)).holds:
-            raise Forbidden(f"{caller} may not act as {role}")
+        _require_held(caller, role, holds=await self.roles.holds(invocation.caller, role))
         return role
+
+    @property
+    def _texts(self) -> int:
+        return TEXTS_MOST if self.dialect.lists_policy_texts else 0
+
+    async def _page(self, page: ResourcesPage) -> AsyncIterator[Sequence[Resource]]:
+        if page.first:
+            yield page.first
+        if page.rest:
+            async for portion in self.store.described(page.rest, self._texts - texts_of(page.first)):
+                yield portion
 
     async def _owner(self, text: str, account: str | None, viewer: RoleName) -> RoleName:
         """Return the role whose resources are asked for; only those who see it or hold it learn that it exists."""
@@ -108,3 +147,18 @@ class ResourceService:
         if not (access_facts.holds or role_sight(access_facts) == Allowed()):
             raise RecordNotFound.of(owner, hidden=access_facts.exists)
         return owner
+
+
+def _is_usual(query: ResourcesQuery, owner: Owner) -> bool:
+    """Return whether a list begins with the first resource of an account, and has few: only these lists are remembered."""
+    if query.account is None or query.search is not None or query.offset or query.limit > USUAL or query.after is not None:
+        return False
+    try:
+        return owner() is None
+    except InvalidParameter:
+        return False  # The caller's standing is judged before.
+
+
+def _require_held(caller: RoleName, role: RoleName, *, holds: bool) -> None:
+    if not holds:
+        raise Forbidden(f"{caller} may not act as {role}")

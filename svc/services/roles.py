@@ -9,19 +9,21 @@ import attrs
 from svc.model.authorization import require, require_role_visible
 from svc.model.dialect import Dialect
 from svc.model.errors import Forbidden, InvalidParameter, RecordNotFound
-from svc.model.names import ResourceName, RoleName
+from svc.model.last_logins import ILastLogins, LastLogin
+from svc.model.names import ACTOR_KINDS, ResourceName, RoleName
 from svc.model.ports import IRoles
 from svc.model.query_results import EffectiveMembers, MemberReading, Membership, MembersQuery, Place, RoleReading
 from svc.services.invocation import Invocation
-from svc.services.pages import MembershipList, Page, first_of, in_batches
+from svc.services.pages import USUAL, MembershipList, Page, first_of, in_batches
 
 
 @attrs.frozen
 class ShownRole:
-    """A role with its direct members in batches, owners first."""
+    """A role with its direct members in batches, owners first, and a user's or host's last login, where that is told."""
 
     reading: RoleReading
     members: AsyncIterator[Sequence[Membership]]
+    last_login: LastLogin | None
 
 
 @attrs.frozen
@@ -44,10 +46,16 @@ class RoleService:
 
     store: IRoles
     dialect: Dialect
+    last_logins: ILastLogins
 
     async def members(self, invocation: Invocation, query: MembersQuery) -> Page[Membership]:
         """Return the direct members of a role, ordered by id."""
-        access_facts, first = await self.store.judged_members(invocation.caller, first_of(query))
+        # Of the ways to ask for a page few are usual, and only those are remembered: a short one, and the whole list.
+        # Of a list in several batches all are read afresh: permission and members never come from two states.
+        asked, usual = first_of(query), not query.offset and (query.limit is None or query.limit <= USUAL)
+        access_facts, first = await self.store.judged_members(invocation.caller, asked, whole=usual)
+        if usual and query.limit is None and len(first) == asked.limit:
+            access_facts, first = await self.store.judged_members(invocation.caller, asked)
         require_role_visible(access_facts, query.role, invocation.caller.role, self.dialect)
         return await MembershipList(self.store.members, _member_place).page(query, first)
 
@@ -97,19 +105,27 @@ class RoleService:
 
     async def show(self, invocation: Invocation, role: RoleName) -> ShownRole:
         """Return a role with its direct members."""
-        await self._see(invocation, role)
+        query = MembersQuery(role)
+        access_facts, first = await self.store.judged_members(invocation.caller, first_of(query))
+        require_role_visible(access_facts, role, invocation.caller.role, self.dialect)
         reading = await self.store.role(role)
         if reading is None:
             raise RecordNotFound.of(role)
-        query = MembersQuery(role)
 
         async def members() -> AsyncIterator[Sequence[Membership]]:
-            yield reading.owners
-            first = await self.store.members(first_of(query))
+            owners = reading.owners
             async for batch in MembershipList(self.store.members, _member_place).batches(query, first):
-                yield [row for row in batch if not row.ownership]
+                yield [*owners, *(row for row in batch if not row.ownership)]
+                owners = ()
+            yield owners
 
-        return ShownRole(reading, members())
+        told = self.dialect.tells_last_login and role.kind in ACTOR_KINDS
+        return ShownRole(reading, members(), await self.last_logins.last_login(role) if told else None)
+
+    async def last_login(self, invocation: Invocation, role: RoleName) -> LastLogin:
+        """Return the last login of a user or host."""
+        await self._see(invocation, role)
+        return await self.last_logins.last_login(role)
 
     async def grant(self, invocation: Invocation, role: RoleName, member: RoleName) -> None:
         """Make ``member`` a member of the role; takes ``create`` on the policy that recorded it.

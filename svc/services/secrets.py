@@ -2,26 +2,20 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
-from collections.abc import Callable, Sequence
-from typing import Final
+from collections.abc import Callable
 
 import attrs
 
 from svc.crypto.vault import Vault
 from svc.model.authorization import Allowed, require, require_value, use
 from svc.model.credentials import same_key
-from svc.model.errors import InvalidName, InvalidParameter, NoValue, RecordNotFound, TooLarge, WrongDataKey
+from svc.model.errors import InvalidParameter, NoValue, WrongDataKey
 from svc.model.expiration import IExpirations
 from svc.model.names import ResourceName
 from svc.model.ports import ISecrets
 from svc.model.query_results import Sealed, SecretReading
 from svc.services.invocation import Invocation
-
-#: How many secrets are read at once, and of how many bytes, sealed. All of them are opened and written while others wait.
-BATCH_MOST: Final = 1000
-BATCH_BYTES: Final = 1024 * 1024
 
 
 @attrs.frozen
@@ -73,39 +67,6 @@ class SecretService:
         value = None if is_known(tag) else self.vault.open(str(variable), reading.sealed)
         return Secret(tag, value, reading.mime_type)
 
-    async def read_several(self, invocation: Invocation, ids: Sequence[str]) -> dict[str, bytes]:
-        """Return the newest values of several resources by their full ids, each once; the caller needs ``execute`` on each.
-
-        Refused is first one that is visible without ``execute``, then one that isn't visible, then one without a value; last
-        come values that are too long together (SEC-13, SEC-14).
-
-        :raises InvalidParameter: they are more than ``BATCH_MOST``.
-        :raises NoValue: there is no value of one for this caller.
-        :raises TooLarge: all have more than ``BATCH_BYTES``, sealed.
-        """
-        if len(ids) > BATCH_MOST:
-            raise InvalidParameter("variable_ids", f"'variable_ids' may name at most {BATCH_MOST} secrets at once")
-        invocation.recorder.tell(resources=ids)
-        names = {text: name for text in ids if (name := _name(text)) is not None}
-        readings = await self.store.read_all(invocation.caller, tuple(names.values()), BATCH_BYTES)
-        seen: dict[str, SecretReading] = {}
-        for (text, name), reading in zip(names.items(), readings, strict=True):
-            with contextlib.suppress(RecordNotFound):
-                require(reading.access_facts, "execute", name)
-                seen[text] = reading
-        for text in ids:
-            if text not in seen:
-                raise NoValue(text)
-        for text, reading in seen.items():
-            if reading.version is None or reading.ended_at is not None:
-                raise NoValue(str(names[text]), reading.ended_at)
-        values: dict[str, bytes] = {}
-        for text, reading in seen.items():
-            if reading.sealed is None:
-                raise TooLarge("all secrets that are read at once, sealed and together,", BATCH_BYTES)
-            values[text] = self.vault.open(str(names[text]), reading.sealed)
-        return values
-
     async def write(
         self,
         invocation: Invocation,
@@ -155,12 +116,3 @@ def holds(vault: Vault, name: ResourceName, sealed: Sealed, value: bytes) -> boo
         return same_key(vault.open(str(name), sealed), value)
     except WrongDataKey:
         return False
-
-
-@functools.lru_cache(1024)
-def _name(text: str) -> ResourceName | None:
-    """Return the resource of a full id; ``None`` when none can have that id. The same are asked for again and again."""
-    try:
-        return ResourceName.parse(text)
-    except InvalidName:
-        return None

@@ -18,10 +18,12 @@ from typing import Final
 import attrs
 import platformdirs
 
-from svc.model.dialect import NATIVE, Dialect
+from svc.model.databases import ClusterMember
+from svc.model.deleted_records import KEEPING, Keeping
+from svc.model.dialect import NATIVE, VERSION_TOLD, Dialect
 from svc.model.limits import MANY_CONNECTIONS, RECORD_LIMITS, Limits, RecordLimits, usual_connections
 from svc.model.names import IDENTIFIER_LIMIT
-from svc.model.query_results import ClusterMember, Network
+from svc.model.query_results import Network
 from svc.settings import parsers
 from svc.settings.options import Option, setting
 from svc.settings.parsers import decimal, whole
@@ -43,6 +45,11 @@ _health = partial(setting, "health")
 _audit = partial(setting, "audit")
 
 
+def usable_cores() -> int:
+    """Return how many cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 def _data_dir() -> Path:
     return Path("/var/lib/svc") if os.geteuid() == 0 else platformdirs.user_data_path("svc", appauthor=False)
 
@@ -60,8 +67,16 @@ class Settings:
     dialect: Dialect = _server(
         parsers.DIALECT, "The vocabulary to speak: native, or conjur for its clients and policies.", NATIVE
     )
+    conjur_version: str = _server(
+        parsers.VERSION, "The version that clients are told in the dialect conjur; they decide by it.", VERSION_TOLD
+    )
     account: str | None = _server(
         parsers.ACCOUNT, "An account to create at the start unless it is there; a follower creates none."
+    )
+    processes: int | None = _server(
+        parsers.whole_or_auto(1, 64, "NUMBER"),
+        "How many processes serve requests; auto is one for each core. With more than one, another one supervises them.",
+        1,
     )
 
     listen: tuple[str, ...] = _web(
@@ -107,11 +122,28 @@ class Settings:
         shown="a quarter of --connection-limit",
     )
 
+    console: bool = _web(
+        parsers.FLAG,
+        "Serve the console at /ui/, where people sign in with a browser. Browsers need TLS for that, but for this machine.",
+        False,
+    )
+    console_session: int = _web(
+        whole(60, 43_200, "SECONDS"),
+        "How long a session of the console lasts that isn't used. However much it is used, it ends after 12 hours.",
+        1800,
+    )
+
     database_url: str | None = _storage(
         parsers.TEXT,
         "The PostgreSQL database, as a libpq URL or DSN. Where it is a hot standby, this server is a follower.",
         shown="an embedded PostgreSQL in the data directory",
         secret=True,
+    )
+    read_from: str = _storage(
+        parsers.READ_FROM,
+        "Where readings go: primary is the PostgreSQL that takes the writes; standby is the first host in --database-url"
+        " that is a standby and has what this server wrote, until then the primary. The hosts are those of one cluster.",
+        parsers.PRIMARY,
     )
     data_dir: Path = _storage(
         parsers.PATH,
@@ -121,11 +153,28 @@ class Settings:
     )
     data_key: str | None = _storage(
         parsers.TEXT,
-        "The base64 text of the 32 bytes that seal everything of value in the database.",
+        "The base64 text of the 32 bytes that seal everything of value in the database; during a rotation the new one, a"
+        " blank, and the old one.",
         shown="with the embedded database, the content of <data dir>/data-key",
         on_command_line=False,
         in_file=False,
         secret=True,
+    )
+    data_key_file: Path | None = _storage(
+        parsers.PATH,
+        "A file that holds the data key, which only root, the server's user and a group may read; during a rotation the new"
+        " one in its first line and the old one below.",
+        shown="the credential data-key of a unit of systemd, if it has one",
+    )
+    data_key_command: str | None = _storage(
+        parsers.TEXT,
+        "A command that prints the data key, as that file has it, within 30 seconds: any key service with a command line. It"
+        " is run without a shell, at the start and at SIGHUP.",
+    )
+    data_key_pace: int = _storage(
+        whole(1, 100_000, "NUMBER"),
+        "How many values are sealed again in a second after the data key was rotated, by all servers together.",
+        500,
     )
     statement_timeout: float = _storage(
         decimal(0.1, 3600, "SECONDS"), "How long one statement may take in the database.", 5.0
@@ -134,6 +183,33 @@ class Settings:
         decimal(1, 86400, "SECONDS"),
         "How long to wait at the start for a database that isn't there, on a follower for its primary too.",
         10.0,
+    )
+    memory_lag: float = _storage(
+        decimal(0, 10, "SECONDS"),
+        "How long it may take until a request sees what other servers wrote; what this one wrote is seen at once. Meanwhile"
+        " the server answers from memory. With 0 each request asks the database.",
+        0.2,
+    )
+    memory_limit: int = _storage(
+        whole(_MIB, 64 * _GIB, "BYTES"), "How much of the database each process may remember.", 64 * _MIB
+    )
+    serve_stale: float = _storage(
+        decimal(0, 86400, "SECONDS"),
+        "For how long logins and secrets may be answered from memory while the database can't be asked; answers and audit"
+        " records say so. Revocations made elsewhere meanwhile are not seen.",
+        0.0,
+    )
+
+    deleted_retention: float = _storage(
+        decimal(0, 31_536_000, "SECONDS"),
+        "How long what policy deletes, and values that newer ones push out, can be had back by `svc deleted`. With 0 nothing"
+        " is kept, and what was is purged.",
+        KEEPING.seconds,
+    )
+    deleted_limit: int = _storage(
+        whole(0, 1024 * _GIB, "BYTES"),
+        "How much of it is kept of one account, about; beyond that the oldest is purged.",
+        KEEPING.bytes,
     )
 
     nesting_limit: int = _policy(whole(1, 256, "LEVELS"), "How deep the parts of a policy document may be nested.", 64)
@@ -155,7 +231,8 @@ class Settings:
     authenticators: tuple[str, ...] = _authenticators(
         parsers.AUTHENTICATORS,
         "The authenticators that may be used, separated by commas: authn (always enabled), authn-jwt/<service id>,"
-        " authn-cloud/<service id> (authn-azure/<service id> in the dialect conjur), authn-ldap/<service id>.",
+        " authn-cloud/<service id> (authn-azure/<service id> in the dialect conjur), authn-gcp, authn-iam/<service id>,"
+        " authn-oidc/<service id>, authn-ldap/<service id>.",
         ("authn",),
     )
     ignore_missing_issuer: bool = _authenticators(
@@ -190,6 +267,16 @@ class Settings:
     jwks_refetch_interval: float = _providers(
         decimal(0, 86400, "SECONDS"), "The least time between two fetches of one provider's keys that logins ask for.", 10.0
     )
+    jwks_token_files: tuple[tuple[str, Path], ...] = _providers(
+        parsers.TOKEN_FILES,
+        "Files of bearer tokens to show where keys are fetched, as https://host[:port]=PATH; separated by commas.",
+        (),
+    )
+    google_issuer: str = _providers(parsers.ADDRESS, "Who issues the tokens of authn-gcp.", "https://accounts.google.com")
+    aws_sts_regions: tuple[str, ...] = _providers(parsers.REGIONS, "New regions of AWS that authn-iam may ask, too.", ())
+    aws_sts_url: str | None = _providers(
+        parsers.ADDRESS, "Where authn-iam asks AWS, whatever the region; it decides who logs in.", shown="each region's own"
+    )
 
     login_throttle: bool = setting(
         "credentials",
@@ -201,6 +288,13 @@ class Settings:
 
     user_token_ttl: int = _tokens(whole(1, 18000, "SECONDS"), "How long a user's access token lives.", 480)
     host_token_ttl: int = _tokens(whole(1, 18000, "SECONDS"), "How long a host's access token lives.", 480)
+
+    user_session_max: int = _tokens(
+        whole(0, 604_800, "SECONDS"),
+        "How long a user may stay logged in by `svc login --for`, by access tokens that are renewed. With 0 there"
+        " are no sessions.",
+        43_200,
+    )
 
     health_interval: float = _health(
         decimal(0.1, 3600, "SECONDS"), "The time from one round of health checks to the next.", 5.0
@@ -247,6 +341,13 @@ class Settings:
         "refuse",
     )
 
+    log_format: str = setting(
+        "log", parsers.LOG_FORMAT, "How the log is written: lines of text, or each as a JSON object.", "text"
+    )
+    log_level: str = setting(
+        "log", parsers.LOG_LEVEL, "From which level on lines are written to the log; nothing else depends on it.", "info"
+    )
+
     written: Mapping[str, str] = attrs.field(factory=dict)
     unit: SystemdUnit = attrs.field(factory=SystemdUnit)
 
@@ -272,6 +373,21 @@ class Settings:
             annotation_bytes=self.annotation_bytes_limit,
             permissions=self.permissions_limit,
         )
+
+    @property
+    def splits(self) -> bool:
+        """Return whether readings may go to standbys, while writes follow the primary."""
+        return self.read_from == parsers.STANDBY
+
+    @property
+    def keeping(self) -> Keeping:
+        """Return what is kept of what is deleted."""
+        return Keeping(self.deleted_retention, self.deleted_limit)
+
+    @property
+    def serving_processes(self) -> int:
+        """Return how many processes serve requests."""
+        return usable_cores() if self.processes is None else self.processes
 
     def key(self, field: str) -> str:
         """Return the name of a setting as the user wrote it; the option's when it wasn't given."""

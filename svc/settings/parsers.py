@@ -15,20 +15,29 @@ from typing import Any, Final, Generic, TypeVar
 
 import attrs
 
-from svc.model.dialect import CLOUD_NAMES, Dialect, dialect_named
+from svc.model.databases import ClusterMember
+from svc.model.dialect import CLOUD_NAMES, SINGLE_TYPES, Dialect, dialect_named
 from svc.model.errors import ConfigurationInvalid, InvalidName
 from svc.model.hosts import DNS_NAME, HOST_LIMIT, IPV6
 from svc.model.names import RESERVED_ACCOUNT, account_name, identifier
-from svc.model.query_results import ClusterMember, Network
+from svc.model.query_results import Network
+from svc.model.unserved import UNSERVED
 
 T = TypeVar("T")
 
 #: The name that stands for standard output where a file is expected.
 STANDARD_OUTPUT: Final = Path("-")
 
-#: The type of authenticator that is listed bare, and those that are listed as ``<type>/<service id>``.
+#: Where readings go: to the PostgreSQL that takes writes, or to a standby of it.
+PRIMARY: Final = "primary"
+STANDBY: Final = "standby"
+
+_VERSION: Final = re.compile(r"(?:0|[1-9][0-9]{0,5})(?:\.(?:0|[1-9][0-9]{0,5})){2}", re.ASCII)
+
+#: The types of authenticators that are listed bare, the first always, and those that are listed as ``<type>/<service id>``.
 _BARE_TYPE: Final = "authn"
-_SERVICE_TYPES: Final = ("authn-jwt", "authn-ldap", *CLOUD_NAMES)
+_BARE_TYPES: Final = (_BARE_TYPE, *SINGLE_TYPES)
+_SERVICE_TYPES: Final = ("authn-jwt", "authn-iam", "authn-ldap", "authn-oidc", *CLOUD_NAMES)
 
 #: How many other servers a cluster may have: a look at all of them asks each.
 _MEMBERS_LIMIT: Final = 100
@@ -41,6 +50,7 @@ _URL: Final = re.compile(
 _URL_LIMIT: Final = 2048
 
 _HOST: Final = re.compile(DNS_NAME, re.ASCII)
+_REGION: Final = re.compile(r"[a-z]{2}(-[a-z]{2,20}){1,3}-[0-9]{1,2}", re.ASCII)
 _WHOLE: Final = re.compile(r"[0-9]{1,15}", re.ASCII)
 _DECIMAL: Final = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9})?", re.ASCII)
 
@@ -123,6 +133,16 @@ def decimal_or_off(low: float, high: float, metavar: str) -> Parser[float | None
     return _scalar(metavar, read, 'a number or "off"', int, float, str)
 
 
+def whole_or_auto(low: int, high: int, metavar: str) -> Parser[int | None]:
+    """Return a parser of numbers like :func:`whole`'s, or of the word ``auto``, which is read as ``None``."""
+    number = _number(int, _WHOLE, low, high, "auto, or a whole number")
+
+    def read(text: str) -> int | None:
+        return None if text.lower() == "auto" else number(text)
+
+    return _scalar(metavar, read, 'a whole number or "auto"', int, str)
+
+
 def _shown(text: str) -> str:
     return repr(text if len(text) <= 60 else f"{text[:57]}...")
 
@@ -173,9 +193,20 @@ def _dialect(text: str) -> Dialect:
         raise ValueError(refusal.message) from None
 
 
-def _audit_failure(text: str) -> str:
-    if text not in {"refuse", "continue"}:
-        raise ValueError(f"must be refuse or continue, not {_shown(text)}")
+def one_of(*words: str) -> Parser[str]:
+    """Return the parser of a setting that is one of these words."""
+
+    def read(text: str) -> str:
+        if text not in words:
+            raise ValueError(f"must be {', '.join(words[:-1])} or {words[-1]}, not {_shown(text)}")
+        return text
+
+    return _scalar("|".join(words), read)
+
+
+def _version(text: str) -> str:
+    if not _VERSION.fullmatch(text):
+        raise ValueError(f"must be a version such as 1.23.0, not {_shown(text)}")
     return text
 
 
@@ -188,10 +219,14 @@ def _network(text: str) -> Network:
 
 def _authenticator(text: str) -> str:
     kind, _, service_id = text.partition("/")
-    if text == _BARE_TYPE:
+    if text in _BARE_TYPES:
         return text
+    if kind in SINGLE_TYPES:
+        raise ValueError(f"names {_shown(text)}; an account has one of that type, without a service id: {kind}")
+    if kind in UNSERVED:
+        raise ValueError(f"names {_shown(text)}, but {UNSERVED[kind]}")
     if kind not in _SERVICE_TYPES:
-        known = ", ".join((_BARE_TYPE, *(f"{name}/<service id>" for name in _SERVICE_TYPES)))
+        known = ", ".join((*_BARE_TYPES, *(f"{name}/<service id>" for name in _SERVICE_TYPES)))
         raise ValueError(f"names an authenticator of unknown type, {_shown(text)}; known are {known}")
     try:
         identifier(service_id)
@@ -230,6 +265,44 @@ def _is_this_machine(host: str) -> bool:
         return ipaddress.ip_address(host.strip("[]")).is_loopback
     except ValueError:
         return f".{host.lower()}".endswith(".localhost")
+
+
+def _region(text: str) -> str:
+    if not _REGION.fullmatch(text):
+        raise ValueError(f"must list regions such as eu-west-1, not {_shown(text)}")
+    return text
+
+
+def _http_address(text: str) -> str:
+    address = _URL.fullmatch(text) if len(text) <= _URL_LIMIT else None
+    if address is None or not 0 < int(address["port"] or 1) < 1 << 16 or not _is_host(address["host"]):
+        raise ValueError(f"must be an address of the form https://host[:port][/path], not {_shown(text)}")
+    return text
+
+
+def _token_file(text: str) -> tuple[str, Path]:
+    """Return an origin as ``https://host:port``, and the file of its token (AUTH-69)."""
+    origin, equals, path = text.partition("=")
+    address = _URL.fullmatch(origin.strip()) if len(origin) <= _URL_LIMIT else None
+    if not equals or address is None or address["scheme"] != "https" or address["path"] or not _is_host(address["host"]):
+        raise ValueError(f"must list files as https://host[:port]=PATH, not {_shown(text)}")
+    port = int(address["port"] or 443)
+    if port not in range(1, 1 << 16):
+        raise ValueError(f"names an impossible port: {_shown(text)}")
+    return f"https://{address['host'].strip('[]').lower()}:{port}", _path(path.strip())
+
+
+def _distinct(parser: Parser[tuple[tuple[str, Path], ...]]) -> Parser[tuple[tuple[str, Path], ...]]:
+    """Return a parser that refuses two files for one origin."""
+
+    def checked(files: tuple[tuple[str, Path], ...]) -> tuple[tuple[str, Path], ...]:
+        if len(dict(files)) < len(files):
+            raise ValueError("names two files for one address")
+        return files
+
+    return Parser(
+        parser.metavar, lambda text: checked(parser.from_text(text)), lambda value: checked(parser.from_toml(value))
+    )
 
 
 def _members(members: Iterable[ClusterMember]) -> tuple[ClusterMember, ...]:
@@ -274,10 +347,17 @@ TEXT: Final = _scalar("TEXT", _secret)
 PATH: Final = _scalar("PATH", _path)
 DIALECT: Final = _scalar("DIALECT", _dialect)
 AUDIT_FILE: Final = _scalar("PATH", _audit_file)
-AUDIT_FAILURE: Final = _scalar("refuse|continue", _audit_failure)
+AUDIT_FAILURE: Final = one_of("refuse", "continue")
+READ_FROM: Final = one_of(PRIMARY, STANDBY)
+LOG_FORMAT: Final = one_of("text", "json")
+LOG_LEVEL: Final = one_of("debug", "info", "warn", "error")
+VERSION: Final = _scalar("VERSION", _version)
 ACCOUNT: Final = _scalar("NAME", _account)
+ADDRESS: Final = _scalar("URL", _http_address)
 ENDPOINT: Final = _scalar("ENDPOINT", _secret)
 ENDPOINTS: Final = _several("ENDPOINT", str, separator=None, empty=None)
+TOKEN_FILES: Final = _distinct(_several("URL=PATH", _token_file))
+REGIONS: Final = _several("LIST", _region)
 NETWORKS: Final = _several("CIDRS", _network)
 AUTHENTICATORS: Final = _several("LIST", _authenticator, empty=(_BARE_TYPE,))
 CLUSTER: Final = Parser("NAME=URL", _members_of_text, _members_of_toml)

@@ -8,7 +8,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from svc.model.dialect import CLOUD_NAMES, NATIVE
+import attrs
+
+from svc.model.dialect import CLOUD_NAMES, NATIVE, VERSION_TOLD
 from svc.model.errors import ConfigurationInvalid
 from svc.settings.config import OPTIONS, Settings
 from svc.settings.options import PREFIX, Option
@@ -30,13 +32,26 @@ def read_settings(given: Mapping[str, str | bool | None], environ: Mapping[str, 
     if settings.ignore_missing_issuer and not settings.dialect.issuer_mandatory:
         key = settings.key("ignore_missing_issuer")
         raise ConfigurationInvalid(key, f"has no meaning in the dialect {settings.dialect.name}, where iss is optional")
+    keys = [settings.key(field) for field in ("data_key", "data_key_file", "data_key_command") if field in reader.written]
+    if len(keys) > 1:
+        raise ConfigurationInvalid(keys[1], f"is given, and so is {keys[0]}: the data key comes from one place")
     for name in settings.authenticators:
         kind, _, service_id = name.partition("/")
         if kind in CLOUD_NAMES and kind != settings.dialect.cloud:
             own = f"{settings.dialect.cloud}/{service_id}"
             why = f"names {name!r}, which is {own!r} in the dialect {settings.dialect.name}"
             raise ConfigurationInvalid(settings.key("authenticators"), why)
-    return settings
+    return _told(settings)
+
+
+def _told(settings: Settings) -> Settings:
+    """Return the settings with the version that clients are told."""
+    if settings.conjur_version == VERSION_TOLD:
+        return settings
+    if settings.dialect.reported_version is None:
+        why = f"has no meaning in the dialect {settings.dialect.name}, which tells the program's own version"
+        raise ConfigurationInvalid(settings.key("conjur_version"), why)
+    return attrs.evolve(settings, dialect=attrs.evolve(settings.dialect, reported_version=settings.conjur_version))
 
 
 def unknown_variables(environ: Mapping[str, str] | None = None) -> list[str]:

@@ -13,16 +13,33 @@ from svc.settings.parsers import STANDARD_OUTPUT
 
 @attrs.frozen
 class SystemdUnit:
-    """A unit's folder for logs, and the stream that the journal reads (systemd.exec(5))."""
+    """A unit's folder for logs, the stream that the journal reads, and the folder of credentials (systemd.exec(5)); the
+    socket at which systemd hears of the service, and within how many seconds it wants to hear again from the process of this
+    id (sd_watchdog_enabled(3)).
+    """
 
     logs: Path | None = None
     journal: str | None = None
+    credentials: Path | None = None
+    notify: str | None = None
+    watchdog: float | None = None
+    watchdog_pid: int | None = None
 
     @classmethod
     def from_environ(cls, environ: Mapping[str, str]) -> Self:
-        """Read the environment variables ``LOGS_DIRECTORY`` and ``JOURNAL_STREAM``."""
+        """Read ``LOGS_DIRECTORY``, ``JOURNAL_STREAM``, ``CREDENTIALS_DIRECTORY``, ``NOTIFY_SOCKET``, ``WATCHDOG_USEC`` and
+        ``WATCHDOG_PID``.
+        """
         logs = environ.get("LOGS_DIRECTORY", "").partition(":")[0]
-        return cls(Path(logs) if logs else None, environ.get("JOURNAL_STREAM"))
+        credentials = environ.get("CREDENTIALS_DIRECTORY")
+        return cls(
+            Path(logs) if logs else None,
+            environ.get("JOURNAL_STREAM"),
+            Path(credentials) if credentials else None,
+            environ.get("NOTIFY_SOCKET") or None,
+            None if not (microseconds := _number(environ, "WATCHDOG_USEC")) else microseconds / 1e6,
+            _number(environ, "WATCHDOG_PID"),
+        )
 
     def is_journal(self, stream: tuple[int, int] | None) -> bool:
         """Return whether the journal reads the stream of this device and inode.
@@ -44,3 +61,8 @@ class SystemdUnit:
         if self.logs is None and not daemon and not self.is_journal(stdout):
             return None
         return (self.logs or data_dir) / "audit.log"
+
+
+def _number(environ: Mapping[str, str], name: str) -> int | None:
+    text = environ.get(name, "")
+    return int(text) if text.isascii() and text.isdecimal() else None

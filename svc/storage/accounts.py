@@ -8,14 +8,16 @@ from typing import Final
 import attrs
 from zope.interface import implementer
 
+from svc.model.credentials import API_KEY_ANNOTATION
 from svc.model.errors import Conflict, RecordNotFound
 from svc.model.events import EventBatch
 from svc.model.names import ACCOUNTS_WEBSERVICE, RESERVED_ACCOUNT, admin_of, root_policy
 from svc.model.ports import IAccounts
 from svc.model.query_results import Sealed, StoredSigningKey
 from svc.storage.driver.columns import column
-from svc.storage.driver.database import Database, Statement, Transaction
-from svc.storage.events import record
+from svc.storage.driver.statements import Statement, Statements, Transaction
+from svc.storage.events import change, record
+from svc.storage.sql.access_facts import NEW_EPOCH
 from svc.storage.sql.search import index
 
 _CREATE: Final = Statement(
@@ -64,7 +66,34 @@ _DELETE_RESOURCES: Final = Statement(
     "account_delete_resources", "DELETE FROM resources WHERE resource_id = ANY ($1::text[])"
 )
 _DELETE_ROLES: Final = Statement("account_delete_roles", "DELETE FROM roles WHERE role_id = ANY ($1::text[])")
+_FORGET: Final = Statement.named("account_forget")(f"""
+    DELETE FROM deleted_records WHERE number = ANY (ARRAY(
+        SELECT number FROM deleted_records WHERE account = $1::text LIMIT {DELETED_BATCH}
+    )) RETURNING number
+""")
 _DELETE: Final = Statement("account_delete", "DELETE FROM accounts WHERE account = $1::text")
+# The key may have been lost since it expired: the new one doesn't.
+_RECOVER: Final = Statement.named("account_recover")("""
+    INSERT INTO credentials (role_id, api_key, rotated_at)
+    SELECT role_id, $2::bytea, now() FROM roles WHERE role_id = $1::text
+    ON CONFLICT (role_id) DO UPDATE SET
+        api_key = excluded.api_key, rotated_at = excluded.rotated_at, edition = credentials.edition + 1, expires_at = NULL
+    RETURNING role_id
+""")
+_ALLOW_KEY: Final = Statement.named("account_allow_key")(
+    f"DELETE FROM annotations WHERE resource_id = $1::text AND name = '{API_KEY_ANNOTATION}' RETURNING resource_id"
+)
+_NOTE_RECOVERY: Final = Statement.named("account_note_recovery")("""
+    WITH removed AS (DELETE FROM recoveries WHERE recovered_at < now() - interval '1 day')
+    INSERT INTO recoveries (account) VALUES ($1::text)
+""")
+_RECOVERED: Final = Statement.named("accounts_recovered")("""
+    SELECT account, extract(epoch FROM recovered_at)::double precision FROM recoveries
+    WHERE recovered_at > now() - make_interval(secs => $1::double precision) ORDER BY recovered_at
+""")
+_REVOKE: Final = Statement.named("account_revoke_tokens")(
+    f"UPDATE accounts SET epoch = {NEW_EPOCH} WHERE account = $1::text RETURNING account"
+)
 
 _KEY_COLUMNS: Final = "SELECT account, key_id, sealed, created_at, retires_at FROM signing_keys"
 _KEYS_OF: Final = Statement("signing_keys_of", f"{_KEY_COLUMNS} WHERE account = $1::text ORDER BY serial")
@@ -85,7 +114,7 @@ _SIGNERS: Final = Statement.named("account_signers")("""
 class AccountStore:
     """Provides ``IAccounts`` on PostgreSQL."""
 
-    _database: Database
+    _database: Statements
 
     async def create(
         self, account: str, admin_key: Sealed, signing_key: StoredSigningKey, trail: EventBatch | None = None
@@ -118,6 +147,8 @@ class AccountStore:
             await _empty(transaction, _SOME_RESOURCES, account, (_FREE_ROLES, _DELETE_RESOURCES))
             for kind in _KINDS:
                 await _empty(transaction, _SOME_ROLES, f"{account}:{kind}", (_DELETE_ROLES,))
+            while await transaction.fetch(_FORGET, account):
+                pass
             await transaction.fetch(_DELETE, account)
             await record(transaction, trail)
 
@@ -150,6 +181,36 @@ class AccountStore:
             await _add_key(transaction, new.account, new)
 
         await self._database.transact(work)
+
+    async def recover(self, account: str, admin_key: Sealed, trail: EventBatch | None = None) -> None:
+        """Give the admin of an account another API key, which doesn't expire, and have servers tell of it.
+
+        An annotation by which the admin had none goes (TOK-57).
+
+        :raises NotFound: the account is missing, or has no admin any more.
+        """
+        admin = admin_of(account)
+
+        async def work(transaction: Transaction) -> None:
+            if not await transaction.fetch(_LOCK, account):
+                raise RecordNotFound(account, "account", account)
+            if not await transaction.fetch(_RECOVER, str(admin), admin_key):
+                raise RecordNotFound.of(admin)
+            if await transaction.fetch(_ALLOW_KEY, str(admin)):
+                await index(transaction, [str(admin)])
+            await transaction.fetch(_NOTE_RECOVERY, account)
+            await record(transaction, trail)
+
+        await self._database.transact(work)
+
+    async def recovered(self, seconds: float) -> list[tuple[str, float]]:
+        """Return the accounts that were recovered in the last seconds, each with the moment in seconds since 1970."""
+        return [(account, at) for account, at in await self._database.fetch(_RECOVERED, seconds)]
+
+    async def revoke_tokens(self, account: str, trail: EventBatch | None = None) -> None:
+        """See ``IAccounts``."""
+        if not await change(self._database, trail, _REVOKE, account):
+            raise RecordNotFound(account, "account", account)
 
 
 async def _empty(transaction: Transaction, some: Statement, name: str, deletions: Sequence[Statement]) -> None:

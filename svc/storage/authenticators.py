@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping, Sequence
 from ipaddress import ip_network
 from typing import Any, Final
@@ -27,11 +28,13 @@ from svc.model.errors import InvalidParameter, RecordNotFound
 from svc.model.events import EventBatch
 from svc.model.names import ResourceName, RoleName
 from svc.storage.driver.columns import column
-from svc.storage.driver.database import Database, Statement
+from svc.storage.driver.connection import SharedText
 from svc.storage.driver.failures import ForeignKeyViolation
+from svc.storage.driver.statements import Statement, Statements
 from svc.storage.events import change
-from svc.storage.secrets import ENDED_AT
-from svc.storage.sql.access_facts import HELD
+from svc.storage.secrets import ENDED_AT, LASTS
+from svc.storage.sql.access_facts import HELD, NUMBERS, numbers_of
+from svc.storage.sql.dependencies import HELD_NAMES, named, remembered
 
 #: Rows ``(position, serial, sealed)``: those of the ``variables`` that are declared, by their place there, counted from 1,
 #: each with its newest value, unless that has ended.
@@ -39,13 +42,19 @@ _DECLARED: Final = f"""
     SELECT
         array_position({{variables}}::text[], resource_id) AS position,
         CASE WHEN ended_at IS NULL THEN newest.serial END AS serial,
-        CASE WHEN ended_at IS NULL THEN newest.sealed END AS sealed
+        CASE WHEN ended_at IS NULL THEN newest.sealed END AS sealed,
+        CASE WHEN ended_at IS NULL THEN {LASTS.format(value="newest")} END AS lasts
     FROM resources LEFT JOIN LATERAL (
-        SELECT serial, sealed, {ENDED_AT.format(value="secrets", resource="resources.resource_id")} AS ended_at FROM secrets
-        WHERE secrets.resource_id = resources.resource_id ORDER BY version DESC LIMIT 1
+        SELECT serial, sealed, expires_at,
+            {ENDED_AT.format(value="secrets", resource="resources.resource_id")} AS ended_at
+        FROM secrets WHERE secrets.resource_id = resources.resource_id ORDER BY version DESC LIMIT 1
     ) AS newest ON true
     WHERE resource_id = ANY ({{variables}}::text[])
 """
+
+#: Authenticators whose variables are remembered as the parameter of a statement; where the dialect takes any name from a
+#: path, one may have 13 KB.
+_REMEMBERED: Final = 100
 
 #: One row: what an authenticator was told, and first the edition of that. No two values have the same serial; the text of a
 #: row has one reading, and its digest is as good and short.
@@ -57,6 +66,7 @@ _TOLD: Final = f"""
             string_agg(position || ':' || coalesce(serial, 0), ' ' ORDER BY position) AS serials,
             array_agg(position ORDER BY position) AS positions,
             array_agg(sealed ORDER BY position) AS sealed,
+            min(lasts) AS lasts,
             (SELECT enabled FROM authenticator_switches WHERE resource_id = {{webservice}}) AS switched,
             ARRAY(SELECT key FROM distrusted_keys WHERE resource_id = {{webservice}} ORDER BY key) AS distrusted,
             coalesce((SELECT refreshes FROM key_refreshes WHERE resource_id = {{webservice}}), 0) AS refreshes
@@ -72,7 +82,10 @@ _SETTINGS: Final = Statement.named("authenticator_settings")(f"""
 # An unknown role is asked about in the same way: no condition here ends the search early for it. Policy decides how much
 # there is to read of a role, and logins must stay cheap: a role that holds more roles than are followed lacks the privilege
 # unless it is found among these, and more annotations than are read are reported as too many.
-_CANDIDATE: Final = Statement.named("login_candidate")(f"""
+_CANDIDATE: Final = remembered(
+    "login_candidate",
+    lambda more: (
+        f"""
     WITH RECURSIVE {HELD.format(caller="$1")},
     followed (role_id) AS (SELECT role_id FROM held LIMIT {ROLES_FOLLOWED}),
     annotated (size) AS MATERIALIZED (
@@ -83,9 +96,9 @@ _CANDIDATE: Final = Statement.named("login_candidate")(f"""
         SELECT count(*) > {ANNOTATIONS_LIMIT} OR coalesce(sum(size), 0) > {ANNOTATIONS_BYTES} FROM annotated
     )
     SELECT
-        (SELECT edition FROM ({_TOLD.format(variables="$6", webservice="$3")}) AS settings),
+        settings.edition,
         EXISTS (SELECT FROM accounts WHERE account = $2::text),
-        (SELECT creation FROM roles WHERE role_id = $1),
+        (SELECT {NUMBERS} FROM roles WHERE roles.role_id = $1),
         EXISTS (SELECT FROM resources WHERE resource_id = $3::text),
         EXISTS (SELECT FROM followed WHERE role_id = ANY (ARRAY(
             SELECT owner_id FROM resources WHERE resource_id = $3
@@ -97,8 +110,17 @@ _CANDIDATE: Final = Statement.named("login_candidate")(f"""
             WHERE resource_id = $1 AND name >= $4 AND name < $5 ORDER BY name
         ) END,
         (SELECT key_id FROM signing_keys WHERE account = $2 ORDER BY serial DESC LIMIT 1),
-        ARRAY(SELECT cidr FROM restrictions WHERE role_id = $1 ORDER BY cidr LIMIT {RESTRICTIONS_LIMIT})
-""")
+        ARRAY(SELECT cidr FROM restrictions WHERE role_id = $1 ORDER BY cidr LIMIT {RESTRICTIONS_LIMIT}){more}
+    FROM ({_TOLD.format(variables="$6", webservice="$3")}) AS settings
+    """
+    ),
+    HELD_NAMES,
+    named(("r", "$1"), ("r", "$3"), ("c", "$1"), ("k", "$2"), ("w", "$3")),
+    # Note [Folders] in svc/storage/memory/names.py.
+    "ARRAY(SELECT DISTINCT '/:' || regexp_replace(variable, '/[^/]*$', '') FROM unnest($6::text[]) AS variable)",
+    lasts="lasts",
+    known="EXISTS (SELECT FROM roles WHERE role_id = $1)",
+)
 _ANNOTATIONS: Final = Statement.named("authenticator_annotations")(
     "SELECT name, left(value, $3::integer) FROM annotations WHERE resource_id = $1::text AND name = ANY ($2::text[])"
 )
@@ -113,6 +135,13 @@ _WEBSERVICES: Final = Statement.named("authenticator_webservices")("""
         OFFSET 0
     ) AS found
     ORDER BY resource_id LIMIT $2::integer
+""")
+_ACCOUNT_WEBSERVICES: Final = Statement.named("authenticator_account_webservices")("""
+    SELECT resource_id, (SELECT enabled FROM authenticator_switches AS switch WHERE switch.resource_id = found.resource_id)
+    FROM resources AS found
+    WHERE resource_id >= $1::text || ':webservice:' || $2::text || '/'
+        AND resource_id < $1 || ':webservice:' || $2 || '0'
+    ORDER BY resource_id LIMIT $3::integer
 """)
 _SOME_WEBSERVICES: Final = Statement.named("authenticator_some_webservices")("""
     SELECT account, resource_id,
@@ -163,26 +192,30 @@ _DISTRUSTED: Final = Statement.named("authenticator_distrusted")("""
 class AuthenticatorStore:
     """Provides ``IAuthenticatorReadings`` and ``IAuthenticators`` on PostgreSQL."""
 
-    _database: Database
+    _database: Statements
 
     async def settings(self, account: str, branch: str, names: Sequence[str]) -> AuthenticatorSettings:
         """See ``IAuthenticatorReadings``."""
-        (row,) = await self._database.fetch(_SETTINGS, _variables(account, branch, names), f"{account}:webservice:{branch}")
+        variables, webservice = _variables(account, branch, tuple(names)), f"{account}:webservice:{branch}"
+        (row,) = await self._database.fetch(_SETTINGS, variables, webservice)
         edition, positions, sealed, switched, distrusted, refreshes = row
         values = {names[position - 1]: value for position, value in zip(positions or (), sealed or (), strict=True)}
         return AuthenticatorSettings(edition, values, switched, frozenset(distrusted), refreshes)
 
-    async def candidate(self, role: RoleName, branch: str, names: Sequence[str], annotated: str) -> LoginCandidate:
+    async def candidate(
+        self, role: RoleName, branch: str, names: Sequence[str], annotated: str, *, afresh: bool = False
+    ) -> LoginCandidate:
         """See ``IAuthenticatorReadings``."""
         account, webservice = role.account, f"{role.account}:webservice:{branch}"
         # Names under a branch are a range of the key: "0" follows the slash in byte order.
-        asked = (str(role), account, webservice, f"{annotated}/", f"{annotated}0", _variables(account, branch, names))
-        (row,) = await self._database.fetch(_CANDIDATE, *asked)
-        edition, account_exists, creation, exists, permitted, annotations, signing_key, cidrs = row
-        known, networks = creation is not None, tuple(map(ip_network, cidrs))
+        asked = (str(role), account, webservice, f"{annotated}/", f"{annotated}0", _variables(account, branch, tuple(names)))
+        fetch = self._database.fetch_afresh if afresh else self._database.fetch
+        (row,) = await fetch(_CANDIDATE, *asked)
+        edition, account_exists, numbers, exists, permitted, annotations, signing_key, cidrs = row
+        known, networks = numbers is not None, tuple(map(ip_network, cidrs))
         described = None if annotations is None else dict(annotations)
         return LoginCandidate(
-            edition, account_exists, known, exists, permitted, described, signing_key, networks, creation or 0
+            edition, account_exists, known, exists, permitted, described, signing_key, networks, *numbers_of(numbers)
         )
 
     async def webservice_annotations(self, webservice: ResourceName, names: Sequence[str], limit: int) -> Mapping[str, str]:
@@ -192,6 +225,11 @@ class AuthenticatorStore:
     async def webservices(self, prefix: str) -> list[tuple[ResourceName, bool | None]]:
         """See ``IAuthenticators``."""
         rows = await self._database.fetch(_WEBSERVICES, prefix, WEBSERVICES_LIMIT)
+        return [(ResourceName.parse(name), switch) for name, switch in rows]
+
+    async def account_webservices(self, account: str, prefix: str, limit: int) -> list[tuple[ResourceName, bool | None]]:
+        """See ``IAuthenticators``."""
+        rows = await self._database.fetch(_ACCOUNT_WEBSERVICES, account, prefix, limit)
         return [(ResourceName.parse(name), switch) for name, switch in rows]
 
     async def some_webservices(
@@ -242,5 +280,7 @@ class AuthenticatorStore:
         return rows[0][0]
 
 
-def _variables(account: str, branch: str, names: Sequence[str]) -> str:
-    return column(f"{account}:variable:{branch}/{name}" for name in names)
+@functools.lru_cache(_REMEMBERED)
+def _variables(account: str, branch: str, names: tuple[str, ...]) -> SharedText:
+    """Return the full ids of an authenticator's variables; every login asks for those of the same few."""
+    return SharedText(column(f"{account}:variable:{branch}/{name}" for name in names))

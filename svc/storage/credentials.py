@@ -17,33 +17,49 @@ from svc.model.errors import RecordNotFound, StoreReadOnly, StoreUnavailable
 from svc.model.events import EventBatch
 from svc.model.names import RoleName
 from svc.model.query_results import Sealed
-from svc.storage.driver.database import Database, Statement
 from svc.storage.driver.failures import ForeignKeyViolation
+from svc.storage.driver.statements import Statement, Statements
 from svc.storage.events import change
+from svc.storage.sql.access_facts import NEW_EPOCH, NUMBERS, numbers_of
+from svc.storage.sql.api_keys import API_KEY_OFF
+from svc.storage.sql.dependencies import named, remembered
 
-_CREDENTIAL: Final = Statement.named("credential")(f"""
+_CREDENTIAL: Final = remembered(
+    "credential",
+    lambda more: (
+        f"""
     SELECT
         EXISTS (SELECT FROM accounts WHERE account = $2::text),
-        (SELECT creation FROM roles WHERE role_id = $1::text),
+        (SELECT {NUMBERS} FROM roles WHERE roles.role_id = $1::text),
         stored.api_key,
         (SELECT key_id FROM signing_keys WHERE account = $2 ORDER BY serial DESC LIMIT 1),
         stored.password,
         stored.expires_at,
-        ARRAY(SELECT cidr FROM restrictions WHERE role_id = $1 ORDER BY cidr LIMIT {RESTRICTIONS_LIMIT})
+        ARRAY(SELECT cidr FROM restrictions WHERE role_id = $1 ORDER BY cidr LIMIT {RESTRICTIONS_LIMIT}),
+        stored.edition, {API_KEY_OFF.format(role="$1")}{more}
     FROM (SELECT) AS always LEFT JOIN credentials AS stored ON stored.role_id = $1
-""")
+"""
+    ),
+    named(("r", "$1"), ("c", "$1"), ("k", "$2")),
+    known="EXISTS (SELECT FROM roles WHERE role_id = $1)",
+)
 _SET_API_KEY: Final = Statement.named("credential_set_api_key")("""
     INSERT INTO credentials (role_id, api_key, rotated_at)
     SELECT role_id, $2::bytea, now() FROM roles WHERE role_id = $1::text
-    ON CONFLICT (role_id) DO UPDATE SET api_key = excluded.api_key, rotated_at = excluded.rotated_at RETURNING role_id
+    ON CONFLICT (role_id) DO UPDATE SET
+        api_key = excluded.api_key, rotated_at = excluded.rotated_at, edition = credentials.edition + 1
+    RETURNING role_id
 """)
 _ROTATED_AT: Final = Statement.named("credential_rotated_at")(
     "SELECT extract(epoch FROM rotated_at)::double precision FROM credentials WHERE role_id = $1::text"
 )
 _SET_PASSWORD: Final = Statement.named("credential_set_password")("""
-    UPDATE credentials SET password = $2::bytea
+    UPDATE credentials SET password = $2::bytea, edition = edition + CASE WHEN $3::bytea IS NULL THEN 1 ELSE 0 END
     WHERE role_id = $1::text AND ($3::bytea IS NULL OR password = $3) RETURNING role_id
 """)
+_REVOKE: Final = Statement.named("role_revoke_tokens")(
+    f"UPDATE roles SET epoch = {NEW_EPOCH} WHERE role_id = $1::text RETURNING role_id"
+)
 
 _log = Logger()
 
@@ -53,16 +69,17 @@ _log = Logger()
 class CredentialStore:
     """Provides ``ICredentials`` on PostgreSQL."""
 
-    _database: Database
+    _database: Statements
     #: The renewal that is under way: one at a time, however many log in while PostgreSQL takes its time.
     _renewals: list[Deferred[None]] = attrs.field(factory=list, init=False)
 
     async def credential(self, role: RoleName) -> Credential:
         """See ``ICredentials``."""
         (row,) = await self._database.fetch(_CREDENTIAL, str(role), role.account)
-        account_exists, creation, api_key, signing_key, password, expires_at, networks = row
-        restrictions, known = tuple(map(ip_network, networks)), creation is not None
-        return Credential(account_exists, known, api_key, signing_key, password, expires_at, restrictions, creation or 0)
+        account_exists, numbers, api_key, signing_key, password, expires_at, networks, edition, api_key_off = row
+        restrictions, known = tuple(map(ip_network, networks)), numbers is not None
+        proof = (api_key, signing_key, password, expires_at, restrictions)
+        return Credential(account_exists, known, *proof, *numbers_of(numbers), edition or 0, api_key_off)
 
     async def set_api_key(self, role: RoleName, api_key: Sealed, trail: EventBatch | None = None) -> None:
         """See ``ICredentials``."""
@@ -83,6 +100,11 @@ class CredentialStore:
     ) -> bool:
         """See ``ICredentials``."""
         return bool(await change(self._database, trail, _SET_PASSWORD, str(role), password, instead_of))
+
+    async def revoke_tokens(self, role: RoleName, trail: EventBatch | None = None) -> None:
+        """See ``ICredentials``."""
+        if not await change(self._database, trail, _REVOKE, str(role)):
+            raise RecordNotFound.of(role)
 
     def renew_password(self, role: RoleName, password: Sealed, instead_of: Sealed) -> None:
         """See ``ICredentials``."""

@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
-from typing import Final
+import json
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from typing import Final, TypeVar
 
 import attrs
 from zope.interface import implementer
 
+from svc.model.databases import Ages, AttachedStandby, DatabaseNode, ReplicationPosition
 from svc.model.errors import StoreUnavailable
 from svc.model.names import INTERNAL_ACCOUNT, ResourceName, RoleName
 from svc.model.ports import IDatabaseState
-from svc.model.query_results import AccessFacts, ReplicationPosition, Sealed
-from svc.storage.driver.database import Database, Statement, Transaction
-from svc.storage.roles import access_facts
+from svc.model.query_results import AccessFacts, Sealed
+from svc.storage.driver.connection import TIMELINE
+from svc.storage.driver.database import Database
+from svc.storage.driver.failures import StatementFailed
+from svc.storage.driver.statements import TURN, Fetching, ReadSource, Statement, Transaction
+from svc.storage.roles import held_facts
 
-_ANSWER: Final = Statement("state_answer", "SELECT 1")
+T = TypeVar("T")
+
 _STANDBY: Final = Statement("state_standby", "SELECT pg_is_in_recovery(), beaten_at FROM heartbeat")
 _BEAT: Final = Statement("state_beat", "UPDATE heartbeat SET beaten_at = now()")
 _CANARY: Final = Statement("canary", "SELECT sealed FROM canary")
@@ -38,6 +46,40 @@ _POSITION: Final = Statement.named("state_position")("""
     ) AS log
 """)
 
+# A standby's timeline is as in Note [Histories] of svc/storage/driver/progress.py, and it is one since its PostgreSQL was
+# started. Who has yet to be copied is no standby. Without the role pg_read_all_stats their states aren't shown.
+_NODE: Final = Statement.named("state_node")(f"""
+    SELECT
+        now.timeline,
+        extract(epoch FROM CASE WHEN standby THEN pg_postmaster_start_time()
+            WHEN now.timeline = heartbeat.timeline THEN since END)::float,
+        current_setting('server_version'),
+        (SELECT greatest((SELECT max(version) FROM schema_steps), (SELECT max(version) FROM schema_versions))),
+        CASE WHEN NOT standby THEN (
+            SELECT json_agg(json_build_array(
+                application_name, state, sync_state, pg_wal_lsn_diff(pg_current_wal_lsn(), replay_lsn)::bigint,
+                extract(epoch FROM replay_lag)::float, extract(epoch FROM backend_start)::float
+            ) ORDER BY application_name, pid)::text
+            FROM pg_stat_replication WHERE state IS DISTINCT FROM 'backup'
+        ) END
+    FROM (SELECT pg_is_in_recovery() AS standby OFFSET 0) AS mode CROSS JOIN heartbeat CROSS JOIN LATERAL (
+        SELECT CASE WHEN standby THEN greatest(heartbeat.timeline, (SELECT timeline_id FROM pg_control_checkpoint()))
+            ELSE {TIMELINE} END AS timeline
+    ) AS now
+""")
+
+#: How many standbys are told of.
+_STANDBYS: Final = 16
+# There is one key for each account that signs, its newest.
+_AGES: Final = Statement.named("state_ages")("""
+    SELECT
+        (SELECT min(newest.created_at) FROM accounts JOIN LATERAL (
+            SELECT created_at FROM signing_keys WHERE signing_keys.account = accounts.account ORDER BY serial DESC LIMIT 1
+        ) AS newest ON true),
+        (SELECT extract(epoch FROM made_at)::double precision FROM backups WHERE single)
+""")
+_BACKED_UP: Final = Statement("state_backed_up", "UPDATE backups SET made_at = clock_timestamp() WHERE single")
+
 # The schema makes these. The caller's group has been given one privilege, and owns nothing.
 _ASKER: Final = RoleName(INTERNAL_ACCOUNT, "user", "health")
 _ASKED: Final = ResourceName(INTERNAL_ACCOUNT, "webservice", "health")
@@ -47,13 +89,14 @@ _KNOWN: Final = AccessFacts(caller_exists=True, exists=True, privileges=frozense
 @implementer(IDatabaseState)
 @attrs.frozen
 class DatabaseState:
-    """Provides ``IDatabaseState`` on PostgreSQL."""
+    """Provides ``IDatabaseState`` on PostgreSQL. ``readings`` is given where those may go to standbys."""
 
     _database: Database
+    _readings: ReadSource = attrs.field(default=attrs.Factory(lambda self: self._database, takes_self=True))
 
     async def connected(self) -> None:
         """See ``IDatabaseState``."""
-        await self._database.fetch(_ANSWER)
+        await self._readings.fetch(TURN)
 
     async def transaction(self) -> None:
         """See ``IDatabaseState``."""
@@ -64,11 +107,11 @@ class DatabaseState:
             raise StoreUnavailable("the database has lost the row that health writes")
 
         if not await self._database.look(look):
-            await self._database.change(_BEAT)
+            await self._database.beat(_BEAT)
 
     async def canary(self) -> Sealed:
         """See ``IDatabaseState``."""
-        for (sealed,) in await self._database.fetch(_CANARY):
+        for (sealed,) in await self._readings.fetch(_CANARY):
             return Sealed(sealed)
         raise StoreUnavailable("the database holds no canary yet")
 
@@ -80,9 +123,45 @@ class DatabaseState:
 
     async def privilege_known(self) -> bool:
         """See ``IDatabaseState``. It asks with the statement that real requests use."""
-        return await access_facts(self._database, _ASKER, str(_ASKED)) == _KNOWN
+        return await held_facts(self._readings.fetch, _ASKER, str(_ASKED)) == _KNOWN
 
     async def position(self) -> ReplicationPosition:
         """See ``IDatabaseState``."""
-        (row,) = await self._database.fetch(_POSITION)
-        return ReplicationPosition(*row)
+        return await self._told(_position)
+
+    async def ages(self) -> Ages:
+        """See ``IDatabaseState``."""
+        return await self._told(_ages)
+
+    async def backed_up(self) -> None:
+        """See ``IDatabaseState``."""
+        await self._database.change(_BACKED_UP)
+
+    async def _told(self, ask: Callable[[Fetching], Awaitable[T]]) -> T:
+        """Return what the primary says, or where there is none a standby that readings may go to."""
+        try:
+            return await ask(self._database)
+        except StoreUnavailable:
+            if not self._readings.splits:
+                raise
+            return await ask(self._readings)
+
+
+async def _position(place: Fetching) -> ReplicationPosition:
+    (row,) = await place.fetch(_POSITION)
+    position = ReplicationPosition(*row)
+    with suppress(StatementFailed):  # what its role isn't told is no reason to call the database ill
+        for timeline, since, release, schema, standbys in await place.fetch(_NODE):
+            seen = None if position.standby else _standbys(standbys)
+            return attrs.evolve(position, node=DatabaseNode(timeline, since, release.split()[0], schema, seen))
+    return position
+
+
+async def _ages(place: Fetching) -> Ages:
+    (row,) = await place.fetch(_AGES)
+    return Ages(*row)
+
+
+def _standbys(text: str | None) -> tuple[AttachedStandby, ...] | None:
+    rows = [] if text is None else json.loads(text)
+    return tuple(AttachedStandby(*row) for row in rows[:_STANDBYS]) if all(state for _, state, *_ in rows) else None

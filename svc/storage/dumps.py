@@ -57,14 +57,15 @@ async def dump(reactor: Any, dsn: str, path: Path, *, embedded: bool) -> None:
     except FileExistsError:
         raise StartRefused(f"{path} exists: name a new file") from None
     try:
-        whole = ["--format=custom", "--no-password", f"--file={path}"]
+        # Changes are of the history of this PostgreSQL, which ends with it.
+        whole = ["--format=custom", "--no-password", f"--file={path}", "--exclude-table-data=changes"]
         first, *others = dumpers(embedded=embedded, own=shutil.which("pg_dump"))
         try:
-            await _run(reactor, "pg_dump", dsn, whole, first)
+            await run_program(reactor, "pg_dump", dsn, whole, first)
         except StartRefused as refused:
             if not others or _TOO_OLD not in str(refused):
                 raise
-            await _run(reactor, "pg_dump", dsn, whole)
+            await run_program(reactor, "pg_dump", dsn, whole)
     except BaseException:
         path.unlink(missing_ok=True)
         raise
@@ -76,10 +77,10 @@ async def restore(reactor: Any, dsn: str, path: Path) -> None:
     :raises StartRefused: it can't be restored; says why.
     """
     whole = ["--no-owner", "--no-privileges", "--exit-on-error", "--single-transaction", "--no-password", str(path)]
-    await _run(reactor, "pg_restore", dsn, whole)
+    await run_program(reactor, "pg_restore", dsn, whole)
 
 
-async def _run(reactor: Any, program: str, dsn: str, arguments: Sequence[str], place: str | None = None) -> None:
+async def run_program(reactor: Any, program: str, dsn: str, arguments: Sequence[str], place: str | None = None) -> None:
     """Run one of PostgreSQL's programs; ``place`` is where it is, unless it is that of the embedded PostgreSQL."""
     # A password may stand in the DSN, and everybody on the machine may read the arguments of a program.
     parameters = parse_dsn(dsn)

@@ -24,7 +24,7 @@ from svc.model.policy_rows import (
 from svc.model.ports import IEffectivePolicies
 from svc.model.query_results import Sealed
 from svc.storage.driver.columns import column, for_each, rows_of
-from svc.storage.driver.database import Database, Statement, Transaction
+from svc.storage.driver.statements import Statement, Statements, Transaction
 from svc.storage.sql.impact import visible
 
 #: The most rows of a sort that are read, whatever the limit of the query (POL-81).
@@ -146,7 +146,7 @@ _BATCH: Final = 1000
 class EffectiveStore:
     """Provides ``IEffectivePolicies`` on PostgreSQL."""
 
-    _database: Database
+    _database: Statements
 
     async def effective(self, query: EffectiveQuery) -> Effective | Excess | None:
         """See ``IEffectivePolicies``."""

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from typing import Any, Final
 
 import attrs
 from zope.interface import implementer
 
-from svc.model.events import AuditContext, Event, EventBatch, EventsQuery, IEvents, StoredEvent
+from svc.model.events import AuditContext, Event, EventBatch, EventsQuery, IEvents, StoredEvent, Subject
 from svc.storage.driver.columns import for_each
 from svc.storage.driver.connection import Fetched
-from svc.storage.driver.database import Database, Statement, Transaction
+from svc.storage.driver.statements import Statement, Statements, Transaction
 
 #: How long events are kept, in seconds: the schema lets none be removed before.
 RETENTION: Final = 365 * 86400.0
@@ -53,15 +54,20 @@ _COLUMNS: Final = """
     user_id, authenticator, service, client_ip, policy_id, policy_version, role_id, resource_id, member_id, others, did
 """
 
-#: The condition on every event, whichever way it is found; the account's parameter comes first, the page's last.
+#: The condition on every event, whichever way it is found; the account's parameter comes first, the page's last. No index
+#: serves the ones on its account and its time: of a table of which PostgreSQL has no statistics yet, it would read those of
+#: the account from the newest on, or of the time, as soon as what the index of one resource or role has.
 _WANTED: Final = """
-    account = $1::text AND at >= (SELECT created_at FROM accounts WHERE accounts.account = $1)
+    (account = $1::text) IS TRUE AND (at >= (SELECT created_at FROM accounts WHERE accounts.account = $1)) IS TRUE
     AND ($2::smallint IS NULL OR facility = $2) AND ($3::smallint IS NULL OR severity = $3)
     AND ($4::text IS NULL OR hostname = $4) AND ($5::text IS NULL OR appname = $5) AND ($6::text IS NULL OR procid = $6)
     AND ($7::text IS NULL OR msgid = $7) AND ($8::text IS NULL OR operation = $8) AND ($9::text IS NULL OR user_id = $9)
     AND ($10::text IS NULL OR client_ip = $10) AND ($11::text IS NULL OR policy_id = $11)
     AND ($12::text IS NULL OR role_id = $12) AND ($13::text IS NULL OR resource_id = $13)
     AND ($14::text IS NULL OR member_id = $14) AND others @> $15::jsonb
+    AND ($18::text IS NULL OR msgid = $18 OR operation = $18)
+    AND ($19::double precision IS NULL OR at >= to_timestamp($19))
+    AND ($20::double precision IS NULL OR at < to_timestamp($20))
 """
 _PAGE: Final = "ORDER BY number DESC LIMIT $16::bigint OFFSET $17::bigint"
 _UP_TO_PAGE: Final = "ORDER BY number DESC LIMIT $16::bigint + $17::bigint"
@@ -71,24 +77,25 @@ def _found_by(column: str, parameter: str) -> str:
     return f"(SELECT number FROM audit_events WHERE {column} = {parameter}::text AND {_WANTED} {_UP_TO_PAGE})"
 
 
-_LISTED: Final = Statement("events_listed", f"SELECT {_COLUMNS} FROM audit_events WHERE {_WANTED} {_PAGE}")
+def _found_where(name: str, condition: str) -> Statement:
+    return Statement(f"events_{name}", f"SELECT {_COLUMNS} FROM audit_events WHERE {condition} AND {_WANTED} {_PAGE}")
 
-#: One statement for each parameter that has an index of its own: what is found by it is little.
+
+_LISTED: Final = _found_where("listed", "account = $1::text")
+
+#: One statement for each parameter that has an index of its own, those first by which least is found.
 _NARROWED: Final = {
-    name: Statement(
-        f"events_by_{name}", f"SELECT {_COLUMNS} FROM audit_events WHERE {column} = {parameter} AND {_WANTED} {_PAGE}"
-    )
-    for name, column, parameter in (
-        ("role", "role_id", "$12"),
-        ("resource", "resource_id", "$13"),
-        ("member", "member_id", "$14"),
-        ("procid", "procid", "$6"),
-    )
+    "role": _found_where("by_role", "role_id = $12"),
+    "resource": _found_where("by_resource", "resource_id = $13"),
+    "member": _found_where("by_member", "member_id = $14"),
+    "procid": _found_where("by_procid", "procid = $6"),
+    "user": _found_where("by_user", "user_id = $9"),
+    "operation": _found_where("by_operation", "account || ' ' || operation = $1::text || ' ' || $8"),
 }
 _ABOUT: Final = Statement.named("events_about")(f"""
     SELECT event.* FROM (
         SELECT number FROM (
-            {_found_by("role_id", "$18")} UNION {_found_by("resource_id", "$18")} UNION {_found_by("member_id", "$18")}
+            {_found_by("role_id", "$21")} UNION {_found_by("resource_id", "$21")} UNION {_found_by("member_id", "$21")}
         ) AS any_way
         {_PAGE}
     ) AS found, LATERAL (
@@ -120,7 +127,7 @@ async def record(transaction: Transaction, trail: EventBatch | None) -> tuple[in
     return min(first for first, _ in found), max(last for _, last in found)
 
 
-async def change(database: Database, trail: EventBatch | None, statement: Statement, *parameters: object) -> Fetched:
+async def change(database: Statements, trail: EventBatch | None, statement: Statement, *parameters: object) -> Fetched:
     """Run a statement that writes and return its rows; record the trail with it where the first begins with a true value."""
 
     async def work(transaction: Transaction) -> Fetched:
@@ -136,7 +143,7 @@ async def change(database: Database, trail: EventBatch | None, statement: Statem
 class EventStore:
     """Provides ``IEvents`` on PostgreSQL."""
 
-    _database: Database
+    _database: Statements
 
     async def listed(self, query: EventsQuery) -> list[StoredEvent]:
         """See ``IEvents``."""
@@ -146,11 +153,17 @@ class EventStore:
         header = (query.facility, query.severity, query.hostname, query.appname, query.procid, query.msgid)
         elements = (("action", "operation"), ("auth", "user"), ("client", "ip"), ("policy", "id"))
         page = (query.limit, min(query.offset, _FARTHEST))
-        parameters = (query.account, *header, *map(data.get, elements), *named.values(), json.dumps(subject), *page)
+        data_of = (*map(data.get, elements), *named.values(), json.dumps(subject))
+        parameters = (query.account, *header, *data_of, *page, query.what, query.since, query.until)
         if query.about is not None:
             return [_stored(row) for row in await self._database.fetch(_ABOUT, *parameters, query.about)]
-        way = next((name for name, value in {**named, "procid": query.procid}.items() if value is not None), None)
-        statement = _LISTED if way is None else _NARROWED[way]
+        given = {
+            **named,
+            "procid": query.procid,
+            "user": data.get(("auth", "user")),
+            "operation": data.get(("action", "operation")),
+        }
+        statement = next((way for name, way in _NARROWED.items() if given[name] is not None), _LISTED)
         return [_stored(row) for row in await self._database.fetch(statement, *parameters)]
 
     async def after(self, number: int, last: int, origin: AuditContext, limit: int) -> list[tuple[int, Event]]:
@@ -173,7 +186,13 @@ def _row_of(event: Event, user: str | None) -> tuple[str, ...]:
     named = [subject.pop(name, "") for name in _INDEXED]
     header = (str(event.facility), str(event.severity), event.msgid, event.operation)
     auth = (event.user or user or "-", event.authenticator or "", event.service or "")
-    return *header, *auth, policy, str(version), *named, json.dumps(subject) if subject else "{}", event.did
+    return *header, *auth, policy, str(version), *named, _others(tuple(subject.items())), event.did
+
+
+@functools.lru_cache(1024)
+def _others(parameters: Subject) -> str:
+    """Return parameters of a subject in JSON; a load has the same in thousands of events."""
+    return json.dumps(dict(parameters))
 
 
 def _event_of(row: tuple[Any, ...]) -> Event:

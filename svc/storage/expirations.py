@@ -16,18 +16,17 @@ from typing import Final
 import attrs
 from zope.interface import implementer
 
+from svc.model.deleted_records import KEEPING, Keeping
 from svc.model.events import EventBatch
 from svc.model.expiration import LIFETIME, ROTATION_PREFIX, ROTATOR, Due, Duration, IExpirations, Turn
 from svc.model.names import ResourceName
 from svc.model.query_results import AccessFacts, Asker, Sealed
 from svc.storage.driver.columns import column
-from svc.storage.driver.database import Database, Statement, Transaction
+from svc.storage.driver.statements import Statement, Statements, Transaction
 from svc.storage.events import record
 from svc.storage.roles import access_facts
+from svc.storage.sealed_columns import EXPIRATION_TURN
 from svc.storage.secrets import ENDED_AT, LOCK, WRITE, span
-
-#: The key of the advisory lock, ``svc`` and a blank in ASCII, then 2: of this program, for this purpose.
-_KEY: Final = 0x7376632000000002
 
 _TURN: Final = Statement.named("expiration_turn")("""
     SELECT standby, CASE WHEN standby THEN false ELSE pg_try_advisory_xact_lock($1::bigint) END
@@ -120,13 +119,14 @@ _CLEARED: Final = Statement.named("expiration_cleared")(f"""
 class ExpirationStore:
     """Provides ``IExpirations`` on PostgreSQL."""
 
-    _database: Database
+    _database: Statements
+    _keeping: Keeping = KEEPING
 
     async def take_turn(self, work: Callable[[], Awaitable[None]]) -> Turn:
         """See ``IExpirations`` (Note [Turns])."""
 
         async def hold(transaction: Transaction) -> Turn:
-            ((standby, ours),) = await transaction.fetch(_TURN, _KEY)
+            ((standby, ours),) = await transaction.fetch(_TURN, EXPIRATION_TURN)
             if not ours:
                 return Turn.STANDBY if standby else Turn.OTHERS
             await work()
@@ -183,7 +183,7 @@ class ExpirationStore:
             locked = await transaction.fetch(LOCK, str(variable))
             if not (locked and await transaction.fetch(_CANDIDATE, str(variable), candidate)):
                 return None
-            ((version,),) = await transaction.fetch(WRITE, str(variable), candidate, *span(interval))
+            ((version,),) = await transaction.fetch(WRITE, str(variable), candidate, *span(interval), self._keeping.keeps)
             await transaction.fetch(_PROMOTED, str(variable))
             await record(transaction, trail)
             return int(version)
@@ -202,7 +202,7 @@ class ExpirationStore:
 
         async def work(transaction: Transaction) -> None:
             await transaction.fetch(LOCK, str(variable))
-            decide(await access_facts(transaction, caller, str(variable)))
+            decide(await access_facts(transaction.fetch, caller, str(variable)))
             await transaction.fetch(_CLEAR, str(variable))
             await transaction.fetch(_CLEARED, str(variable))
             await record(transaction, trail)

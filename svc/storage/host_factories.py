@@ -10,13 +10,14 @@ from zope.interface import implementer
 
 from svc.model.errors import Conflict, RecordNotFound
 from svc.model.events import EventBatch
-from svc.model.host_factories import ExpiredToken, FactoryToken, IHostFactories, Recount, called
+from svc.model.host_factories import ExpiredToken, FactoryToken, IHostFactories, MadeHost, Recount, called
 from svc.model.names import INTERNAL_ACCOUNT, RoleName
-from svc.model.query_results import Sealed
+from svc.model.query_results import OutstandingToken, Sealed
 from svc.storage.driver.columns import column, for_each
-from svc.storage.driver.database import Database, Statement, Transaction
 from svc.storage.driver.failures import Contention, ForeignKeyViolation, summary
+from svc.storage.driver.statements import Statement, Statements, Transaction
 from svc.storage.events import change, record
+from svc.storage.sql.api_keys import API_KEY_OFF
 from svc.storage.sql.owners import ownership
 from svc.storage.sql.search import index
 
@@ -30,6 +31,15 @@ _ADD: Final = Statement.named("factory_tokens_add")("""
 _TOKEN: Final = Statement(
     "factory_token", "SELECT factory_id, expires_at, networks FROM host_factory_tokens WHERE digest = $1::bytea"
 )
+_CALLED: Final = Statement.named("factory_token_called")("""
+    SELECT digest FROM host_factory_tokens
+    WHERE digest >= $2::bytea AND digest <= $3::bytea AND split_part(factory_id, ':', 1) = $1::text
+    ORDER BY digest LIMIT 1
+""")
+_LISTED: Final = Statement.named("factory_tokens_listed")("""
+    SELECT digest, expires_at, networks FROM host_factory_tokens WHERE factory_id = $1::text
+    ORDER BY expires_at, digest LIMIT $2::bigint OFFSET $3::bigint
+""")
 _REMOVE: Final = Statement(
     "factory_token_remove", "DELETE FROM host_factory_tokens WHERE digest = $1::bytea RETURNING digest"
 )
@@ -60,9 +70,12 @@ _ANNOTATE: Final = Statement.named("factory_host_annotate")("""
     INSERT INTO annotations (resource_id, name, value)
     SELECT $3::text, name, value FROM unnest($1::text[], $2::text[]) AS added (name, value)
 """)
-_SET_KEY: Final = Statement.named("factory_host_key")("""
-    INSERT INTO credentials (role_id, api_key) VALUES ($1::text, $2::bytea)
+_SET_KEY: Final = Statement.named("factory_host_key")(f"""
+    INSERT INTO credentials (role_id, api_key)
+    SELECT role_id, api_key FROM (VALUES ($1::text, $2::bytea)) AS given (role_id, api_key)
+    WHERE NOT {API_KEY_OFF.format(role="given.role_id")}
     ON CONFLICT (role_id) DO UPDATE SET api_key = excluded.api_key, rotated_at = now()
+    RETURNING role_id
 """)
 
 # The schema makes the first; no text that anybody knows has it, nor the second, for a digest.
@@ -76,7 +89,7 @@ _KNOWN_FACTORY: Final = RoleName(INTERNAL_ACCOUNT, "host", "1")
 class HostFactoryStore:
     """Provides ``IHostFactories`` on PostgreSQL."""
 
-    _database: Database
+    _database: Statements
 
     async def add_tokens(self, digests: Sequence[bytes], token: FactoryToken, trail: EventBatch | None = None) -> None:
         """See ``IHostFactories``."""
@@ -96,24 +109,36 @@ class HostFactoryStore:
             return FactoryToken(RoleName(*factory.split(":", 2)), expires_at, tuple(networks))
         return None
 
+    async def digest_called(self, account: str, name: str) -> bytes | None:
+        """See ``IHostFactories``."""
+        # A name has the first bytes of the digest.
+        beginning = bytes.fromhex(name.removeprefix("sha256:"))
+        rows = await self._database.fetch(_CALLED, account, beginning.ljust(32, b"\0"), beginning.ljust(32, b"\xff"))
+        return bytes(rows[0][0]) if rows else None
+
+    async def listed(self, factory: RoleName, limit: int, offset: int) -> list[OutstandingToken]:
+        """See ``IHostFactories``."""
+        rows = await self._database.fetch(_LISTED, str(factory), limit, offset)
+        return [OutstandingToken(called(digest), expires_at, tuple(networks)) for digest, expires_at, networks in rows]
+
     async def remove_token(self, digest: bytes, trail: EventBatch | None = None) -> bool:
         """See ``IHostFactories``."""
         return bool(await change(self._database, trail, _REMOVE, digest))
 
     async def create_host(
         self, digest: bytes, host: RoleName, annotations: Mapping[str, str], api_key: Sealed, trail: EventBatch | None = None
-    ) -> bool:
+    ) -> MadeHost:
         """See ``IHostFactories``."""
 
-        async def work(transaction: Transaction) -> bool:
+        async def work(transaction: Transaction) -> MadeHost:
             try:
-                made = await _make(transaction, digest, str(host), annotations)
-                await transaction.fetch(_SET_KEY, str(host), api_key)
+                new = await _make(transaction, digest, str(host), annotations)
+                has_key = bool(await transaction.fetch(_SET_KEY, str(host), api_key))
                 await record(transaction, trail)
             except ForeignKeyViolation as violation:
                 # The factory, one of its layers or the host was deleted meanwhile: look again.
                 raise Contention(summary(violation)) from None
-            return made
+            return MadeHost(new, has_key)
 
         return await self._database.transact(work)
 

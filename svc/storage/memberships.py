@@ -10,8 +10,9 @@ the first on, the equality is enough; to compare rows would take longer than to 
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final, Self
 
 import attrs
@@ -19,12 +20,10 @@ import attrs
 from svc.model.names import ROLE_KINDS
 from svc.model.query_results import AccessFacts, Asker, Membership, MembersQuery, Place
 from svc.storage.driver.columns import column
-from svc.storage.driver.database import Database, Statement
+from svc.storage.driver.statements import Fetching, Statement, Statements
 from svc.storage.sql.access_facts import WITH_ACCESS_FACTS, access_facts_of, identity
+from svc.storage.sql.dependencies import CALLER_NAMES, HELD_NAMES, NONE, named, remembered
 from svc.storage.sql.search import ASKED, CLASS, FOUND, MATCHING, SHORT
-
-#: How many columns a row of ``access_facts`` has.
-_FACTS: Final = 6
 
 _PARAMETER: Final = re.compile(r"\$([0-9]+)")
 #: Before every row.
@@ -75,9 +74,10 @@ class MembershipStatements:
                     AND found.resource_id >= $2 COLLATE "C" AND found.resource_id < $3 COLLATE "C"
             )
         """
+        unranked = f"SELECT {columns}, NULL::integer"
         return cls(
-            Statement(f"{name}_first", f"SELECT {columns} {everyone} {order} LIMIT $2::bigint OFFSET $3::bigint"),
-            Statement(name, f"SELECT {columns} {rest} {order} LIMIT $6::bigint OFFSET $7::bigint"),
+            Statement(f"{name}_first", f"{unranked} {everyone} {order} LIMIT $2::bigint OFFSET $3::bigint"),
+            Statement(name, f"{unranked} {rest} {order} LIMIT $6::bigint OFFSET $7::bigint"),
             Statement(f"{name}_count_all", f"SELECT count(*) {everyone}"),
             Statement(f"{name}_count", f"SELECT count(*) {rest}"),
             Statement.named(f"{name}_search")(f"""
@@ -93,15 +93,15 @@ class MembershipStatements:
         )
 
     @property
-    def pages(self) -> dict[Statement, int]:
-        """Return the statements for pages, with the number of their columns."""
-        return {self._first_page: 5, self._page: 5, self._search: 6}
+    def pages(self) -> tuple[Statement, ...]:
+        """Return the statements for pages."""
+        return self._first_page, self._page, self._search
 
-    async def page(self, database: Database, query: MembersQuery) -> list[Membership]:
+    async def page(self, database: Fetching, query: MembersQuery) -> list[Membership]:
         """Return the rows that the query asks for, in order."""
         if (asked := self.asked(query)) is None:
             return []
-        return [Membership(*row) for row in await database.fetch(*asked)]
+        return list(map(Membership._make, await database.fetch(*asked)))
 
     def asked(self, query: MembersQuery) -> tuple[Any, ...] | None:
         """Return the statement for a page, and its parameters; ``None`` when no row can match."""
@@ -118,7 +118,7 @@ class MembershipStatements:
         searched = (search.text, search.split, search.by_class, rank, after.name, after.ownership)
         return self._search, *bounds, *searched, query.limit, query.offset
 
-    async def count(self, database: Database, query: MembersQuery) -> int:
+    async def count(self, database: Statements, query: MembersQuery) -> int:
         """Return how many rows match, wherever a page of them begins and ends."""
         if (bounds := _bounds(query)) is None:
             return 0
@@ -141,29 +141,42 @@ class JudgedMemberships:
     @classmethod
     def of(cls, listing: MembershipStatements) -> Self:
         """Make the statements from those of a listing, where the role is ``$1`` and here ``$2``."""
-        return cls(listing, {page.name: _judged(page, columns) for page, columns in listing.pages.items()})
+        first, *others = listing.pages
+        names, known = named(("r", "$2"), ("g", "$2")), "caller_current IS NOT NULL AND resource_exists"
+        name, sql = f"{first.name}_judged", _judged(first)
+        judged: list[Statement] = [remembered(name, sql, HELD_NAMES, CALLER_NAMES, names, known=known)]
+        judged += [Statement(f"{page.name}_judged", _judged(page)("")) for page in others]
+        return cls(listing, {page.name: each for page, each in zip(listing.pages, judged, strict=True)})
 
     async def page(
-        self, database: Database, caller: Asker, query: MembersQuery
+        self, database: Statements, caller: Asker, query: MembersQuery, *, whole: bool
     ) -> tuple[AccessFacts, list[Membership]] | None:
         """Return the caller's access facts and the rows that the query asks for, in order; ``None`` when none can match."""
         if (asked := self._listing.asked(query)) is None:
             return None
         page, role, *rest = asked
-        asker, creation = identity(caller)
-        judged, *rows = await database.fetch(self._pages[page.name], asker, role, creation, *rest)
-        return access_facts_of(judged[:_FACTS]), [Membership(*row[_FACTS:]) for row in rows]
+        asker, numbers = identity(caller)
+        fetch = database.fetch if whole else database.fetch_afresh
+        rows = iter(await fetch(self._pages[page.name], asker, role, numbers, *rest))
+        (judged, *_) = next(rows)
+        return access_facts_of(tuple(json.loads(judged))), list(map(Membership._make, rows))
 
 
-def _judged(page: Statement, columns: int) -> Statement:
+def _judged(page: Statement) -> Callable[[str], str]:
+    """Return the SQL for a page whose first row has the access facts, as JSON: columns would cost in every row."""
     shifted = _PARAMETER.sub(lambda found: "$2" if found[1] == "1" else f"${int(found[1]) + 2}", page.sql)
-    return Statement.named(f"{page.name}_judged")(f"""
+    return lambda more: (
+        f"""
         {WITH_ACCESS_FACTS}
-        SELECT access_facts.*{", NULL" * columns} FROM access_facts
+        SELECT
+            json_build_array(caller_current, resource_exists, owns, privileges, holds, policy_id)::text,
+            NULL, NULL, NULL, NULL, NULL{more}
+        FROM access_facts
         UNION ALL
-        SELECT {"NULL, " * _FACTS}page.* FROM ({shifted}) AS page
+        SELECT *{NONE if more else ""} FROM ({shifted}) AS page
         WHERE (SELECT owns OR holds OR privileges <> '{{}}' FROM access_facts)
-    """)
+    """
+    )
 
 
 def _bounds(query: MembersQuery) -> tuple[Any, ...] | None:

@@ -9,16 +9,17 @@ import attrs
 from twisted.logger import Logger
 from zope.interface import implementer
 
+from svc.model.deleted_records import KEEPING, Keeping
 from svc.model.errors import PolicyConflict
 from svc.model.events import EventBatch
 from svc.model.names import RESOURCE_KINDS, RoleName
 from svc.model.ownership import Ownership
-from svc.model.policy_rows import Changes, PolicyVersion, Present, RecordLimit, Rows, Surroundings
+from svc.model.policy_rows import Changes, PolicyVersion, Present, RecordLimit, RowKeys, Rows, Side, Surroundings
 from svc.model.ports import IPolicies, IPolicyTransaction
 from svc.model.query_results import AccessFacts, Asker, Sealed
 from svc.storage.driver.columns import column, for_each
-from svc.storage.driver.database import Database, Statement, Transaction
 from svc.storage.driver.failures import ForeignKeyViolation, UniqueViolation, summary
+from svc.storage.driver.statements import Statement, Statements, Transaction
 from svc.storage.events import record
 from svc.storage.roles import access_facts
 from svc.storage.secrets import VERSIONS_KEPT
@@ -142,25 +143,33 @@ _log = Logger()
 class PolicyStore:
     """Provides ``IPolicies`` on PostgreSQL."""
 
-    _database: Database
+    _database: Statements
+    _keeping: Keeping = KEEPING
 
     async def transact(self, work: Callable[[IPolicyTransaction], Awaitable[T]]) -> T:
-        """See ``IPolicies``. Rows that came or went since they were read make the load a conflict, like one under way."""
-        try:
-            return await self._database.transact(
-                lambda transaction: work(_PolicyTransaction(transaction)), statement_timeout=STATEMENT_TIMEOUT
-            )
-        except (UniqueViolation, ForeignKeyViolation) as violation:
-            _log.info("A policy load met the changes of another: {why}", why=summary(violation))
-            raise PolicyConflict from None
+        """See ``IPolicies``."""
+        return await as_load(self._database, lambda transaction: work(PolicyTransaction(transaction, self._keeping)))
+
+
+async def as_load(database: Statements, work: Callable[[Transaction], Awaitable[T]]) -> T:
+    """Run ``work`` in one transaction, which may take its time.
+
+    Rows that came or went since they were read make it a conflict, like a load that is under way.
+    """
+    try:
+        return await database.transact(work, statement_timeout=STATEMENT_TIMEOUT)
+    except (UniqueViolation, ForeignKeyViolation) as violation:
+        _log.info("A policy load met the changes of another: {why}", why=summary(violation))
+        raise PolicyConflict from None
 
 
 @implementer(IPolicyTransaction)
 @attrs.frozen
-class _PolicyTransaction:
+class PolicyTransaction:
     """Provides ``IPolicyTransaction`` within one transaction of PostgreSQL."""
 
     _transaction: Transaction
+    _keeping: Keeping
 
     async def lock(self, policy: RoleName) -> None:
         """See ``IPolicyTransaction``."""
@@ -170,7 +179,7 @@ class _PolicyTransaction:
 
     async def access_facts(self, caller: Asker, policy: RoleName) -> AccessFacts:
         """See ``IPolicyTransaction``."""
-        return await access_facts(self._transaction, caller, str(policy))
+        return await access_facts(self._transaction.fetch, caller, str(policy))
 
     async def lacks_update_below(self, caller: RoleName, policy: RoleName) -> bool:
         """See ``IPolicyTransaction``."""
@@ -193,6 +202,10 @@ class _PolicyTransaction:
         """See ``IPolicyTransaction``."""
         return await recorded_rows.read(self._transaction, str(policy), wanted, deleted)
 
+    async def present_named(self, policy: RoleName, keys: RowKeys) -> Present:
+        """See ``IPolicyTransaction``."""
+        return await recorded_rows.read_named(self._transaction, str(policy), keys)
+
     async def ownership(self, records: Sequence[str], placed: Sequence[str]) -> Ownership:
         """See ``IPolicyTransaction``."""
         return await ownership(self._transaction, records, placed)
@@ -213,9 +226,9 @@ class _PolicyTransaction:
         rows = await for_each(self._transaction, statement, [(asked,) for asked in ids], str(caller))
         return sorted(denied for (denied,) in rows)
 
-    async def apply(self, policy: RoleName, changes: Changes, api_keys: Mapping[str, Sealed]) -> None:
+    async def apply(self, policy: RoleName, changes: Changes, api_keys: Mapping[str, Sealed]) -> int:
         """See ``IPolicyTransaction``."""
-        await recorded_rows.change(self._transaction, str(policy), changes, api_keys)
+        return await recorded_rows.change(self._transaction, str(policy), changes, api_keys, self._keeping)
 
     async def exceeding(self, limit: RecordLimit, records: Sequence[str], most: int) -> list[tuple[str, int]]:
         """See ``IPolicyTransaction``."""
@@ -252,6 +265,10 @@ class _PolicyTransaction:
     async def surroundings(self, resources: Sequence[str], each: int) -> Surroundings:
         """See ``IPolicyTransaction``."""
         return await impact.surroundings(self._transaction, resources, each)
+
+    async def leading(self, side: Side, names: Sequence[str], each: int, most: int) -> Rows:
+        """See ``IPolicyTransaction``."""
+        return await impact.leading(self._transaction, side, names, each, most)
 
     async def visible(self, caller: RoleName, resources: Sequence[str]) -> frozenset[str]:
         """See ``IPolicyTransaction``."""

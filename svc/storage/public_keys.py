@@ -10,7 +10,7 @@ from zope.interface import implementer
 from svc.model.names import INTERNAL_ACCOUNT, RoleName
 from svc.model.public_keys import KEYS_LIMIT, IPublicKeys
 from svc.model.query_results import Sealed
-from svc.storage.driver.database import Database, Statement
+from svc.storage.driver.statements import Statement, Statements
 
 #: The newest values of the keys whose ids are in a span.
 _NEWEST: Final = Statement.named("public_keys_newest")(f"""
@@ -33,7 +33,7 @@ _KNOWN: Final = f"{INTERNAL_ACCOUNT}:public_key:health"
 class PublicKeyStore:
     """Provides ``IPublicKeys`` on PostgreSQL."""
 
-    _database: Database
+    _database: Statements
 
     async def newest(self, user: RoleName) -> list[tuple[str, Sealed]]:
         """See ``IPublicKeys``."""

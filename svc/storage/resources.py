@@ -1,4 +1,21 @@
-"""The store of resources on PostgreSQL."""
+"""The store of resources on PostgreSQL.
+
+Note [First pages]. The first page of a list takes several statements: whether the caller is there, what it sees, and what
+that is like. All read one state, and their answers are remembered as one. A page follows from these rows:
+
+* Of ``roles``, ``memberships``, ``resources``, ``permissions`` and ``annotations``, those of the caller's account and of the
+  account that is listed. No document and no request makes memberships across accounts (POL-30, ROLE-36), so the roles that
+  the caller holds are of its own account, and what it owns follows from them (``sql/dependencies``, Note [Who administers]).
+  A page depends on what isn't there as well, so no row is told apart: all that these tables say of an account is named
+  ``~``. Of ``accounts``, the epoch of the caller's, which is named ``k``.
+* Of ``secrets``, the versions of what is listed, which are named ``v``; of ``restrictions``, those of the roles that are
+  listed, named ``c``. When a value ends is told as a time, and the value is listed afterwards as before: no page ends.
+* Of ``policy_versions``, ``host_factory_tokens`` and ``expirations``, what is told of policies, of host factories, and of
+  what has annotations about expiration. Their changes have no names, so that a page with one of these isn't remembered.
+
+Other tables are not read without words to search for. Where a list is found, and how much of it fits into a portion, depends
+on more rows; what is told doesn't: a page that is remembered is whole.
+"""
 
 from __future__ import annotations
 
@@ -9,12 +26,18 @@ import attrs
 from zope.interface import implementer
 
 from svc.model.errors import TooManyRoles
-from svc.model.names import ResourceName
+from svc.model.expiration import is_about_expiration
+from svc.model.names import RESOURCE_KINDS, ROLE_KINDS, ResourceName
 from svc.model.ports import IResources
-from svc.model.query_results import Resource, ResourcesQuery
-from svc.storage.driver.database import Database, Statement
+from svc.model.query_results import Caller, Resource, ResourcesPage, ResourcesQuery
+from svc.storage.driver.statements import NamedAnswer, RememberedReading, Statement, Statements, Transaction
+from svc.storage.roles import held_facts
 from svc.storage.sql import descriptions
+from svc.storage.sql.access_facts import identity
 from svc.storage.sql.visibility import listing
+
+#: What is told of resources of these kinds changes without a name (Note [First pages]).
+_UNNAMED: Final = frozenset({"policy", "host_factory"})
 
 #: Members that are left out by the limit of one role are too many for the answer, too.
 _PERMITTED: Final = Statement.named("resource_permitted")("""
@@ -37,11 +60,27 @@ _PERMITTED: Final = Statement.named("resource_permitted")("""
 class ResourceStore:
     """Provides ``IResources`` on PostgreSQL."""
 
-    _database: Database
+    _database: Statements
 
     async def visible(self, query: ResourcesQuery) -> list[str]:
         """See ``IResources``."""
         return (await listing(self._database, query, counting=False)).ids
+
+    async def first_page(self, caller: Caller, query: ResourcesQuery, text_limit: int = 0) -> ResourcesPage:
+        """See ``IResources``."""
+        kinds = tuple(sorted(RESOURCE_KINDS.intersection(query.kinds))) if query.kinds else None
+        key = "resources_first_page", *identity(caller), query.account, kinds, query.limit
+
+        async def work(transaction: Transaction) -> NamedAnswer[ResourcesPage]:
+            holds = (await held_facts(transaction.fetch, caller, str(caller.role.resource))).holds
+            ids = (await listing(transaction, query, counting=False)).ids if holds else []
+            first = await descriptions.first_portion(transaction, ids, text_limit)
+            page = ResourcesPage(holds, tuple(first), tuple(ids[len(first) :]))
+            accounts = f"~:{caller.role.account}", f"~:{query.account}", f"k:{caller.role.account}"
+            names = None if page.rest or not all(map(_is_named, first)) else [*accounts, *map(_name, first)]
+            return NamedAnswer(page, names, known=bool(ids))
+
+        return await self._database.read(RememberedReading(key, work))
 
     async def count_visible(self, query: ResourcesQuery) -> int:
         """See ``IResources``."""
@@ -57,3 +96,18 @@ class ResourceStore:
         if len(roles) > limit:
             raise TooManyRoles(limit)
         return list(roles)
+
+
+def _is_named(resource: Resource) -> bool:
+    """Return whether all changes of what is told of a resource have names (Note [First pages])."""
+    annotations = (annotation.name for annotation in resource.annotations)
+    return _kind(resource) not in _UNNAMED and not any(map(is_about_expiration, annotations))
+
+
+def _name(resource: Resource) -> str:
+    """Return the name of what is told of a resource beside what policy says."""
+    return f"{'c' if _kind(resource) in ROLE_KINDS else 'v'}:{resource.id}"
+
+
+def _kind(resource: Resource) -> str:
+    return resource.id.split(":", 2)[1]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Sequence
+from functools import partial
 from typing import Final
 
 import attrs
@@ -25,16 +26,34 @@ from svc.model.query_results import (
     RoleReading,
 )
 from svc.storage import memberships
-from svc.storage.driver.database import Database, Statement, Transaction
+from svc.storage.driver.connection import Fetched
 from svc.storage.driver.failures import ForeignKeyViolation
+from svc.storage.driver.statements import NamedAnswer, RememberedReading, Statement, Statements, Transaction
 from svc.storage.events import record
 from svc.storage.sql import membership_graph
 from svc.storage.sql.access_facts import CURRENT, WITH_ACCESS_FACTS, access_facts_of, identity
+from svc.storage.sql.dependencies import CALLER_NAMES, HELD_NAMES, named, remembered
+from svc.storage.sql.inspection import Fetch, inspected_of, is_settled, opened, read_with_inspection, with_inspection
 from svc.storage.sql.record_limits import exceeding
 
 _ACCESS_FACTS: Final = Statement("access_facts", f"{WITH_ACCESS_FACTS} SELECT * FROM access_facts")
+_STANDING: Final = remembered(
+    "standing",
+    lambda more: f"{WITH_ACCESS_FACTS} SELECT *{more} FROM access_facts",
+    HELD_NAMES,
+    CALLER_NAMES,
+    named(("r", "$2")),
+    known="caller_current IS NOT NULL AND resource_exists",
+)
 _EXISTS: Final = Statement("role_exists", "SELECT EXISTS (SELECT FROM roles WHERE role_id = $1::text)")
-_PRESENT: Final = Statement("role_present", f"SELECT {CURRENT.format(number='$2', caller='$1::text')}")
+_PRESENT: Final = remembered(
+    "role_present",
+    lambda more: (
+        f"SELECT current{more} FROM (SELECT {CURRENT.format(numbers='$2', caller='$1::text')} AS current) AS caller"
+    ),
+    CALLER_NAMES,
+    known="current IS NOT NULL",
+)
 
 # Owners have the admin option, by which they are found among a million members.
 _ROLE: Final = Statement.named("role")("""
@@ -58,13 +77,19 @@ _REMOVE: Final = Statement.named("member_remove")(
 Decide = Callable[[MemberReading], None]
 
 
-async def access_facts(asked: Database | Transaction, caller: Asker, resource: str) -> AccessFacts:
+async def access_facts(fetch: Fetch, caller: Asker, resource: str) -> AccessFacts:
     """Return a caller's access facts towards a resource, given by its full id; be it within a transaction.
 
     :raises CallerReplaced: see ``access_facts``, Note [The caller of a token].
     """
-    role, creation = identity(caller)
-    (row,) = await asked.fetch(_ACCESS_FACTS, role, resource, creation)
+    found = await held_facts(fetch, caller, resource)
+    return (await with_inspection(fetch, caller, {resource: found}))[resource]
+
+
+async def held_facts(fetch: Fetch, caller: Asker, resource: str) -> AccessFacts:
+    """Return what ``access_facts`` does, where nobody asks whether the caller sees the resource; raises the same."""
+    role, numbers = identity(caller)
+    (row,) = await fetch(_ACCESS_FACTS, role, resource, numbers)
     return access_facts_of(row)
 
 
@@ -73,11 +98,34 @@ async def access_facts(asked: Database | Transaction, caller: Asker, resource: s
 class RoleStore:
     """Provides ``IRoles`` on PostgreSQL."""
 
-    _database: Database
+    _database: Statements
 
     async def access_facts(self, caller: Asker, resource: ResourceName) -> AccessFacts:
         """See ``IRoles``."""
-        return await access_facts(self._database, caller, str(resource))
+        return await access_facts(self._database.fetch_afresh, caller, str(resource))
+
+    async def holds(self, caller: Caller, role: RoleName) -> bool:
+        """See ``IRoles``."""
+        return (await held_facts(self._database.fetch_afresh, caller, str(role))).holds
+
+    async def inspects(self, caller: RoleName, resource: ResourceName) -> bool:
+        """See ``IRoles``."""
+        return bool(await inspected_of(self._database.fetch_afresh, caller, [str(resource)]))
+
+    async def standing(self, caller: Asker, resource: ResourceName) -> AccessFacts:
+        """See ``IRoles``."""
+        role, numbers = identity(caller)
+        full = str(resource)
+        parameters = role, full, numbers
+        (row,) = await self._database.fetch(_STANDING, *parameters)
+        if is_settled(found := access_facts_of(row)):
+            return found
+
+        def judged(rows: Fetched) -> dict[str, AccessFacts]:
+            return {full: access_facts_of(rows[0])}
+
+        rows, inspected = await read_with_inspection(self._database, _STANDING, parameters, caller, judged)
+        return opened(judged(rows), inspected)[full]
 
     async def remains(self, caller: Caller) -> bool:
         """See ``IRoles``."""
@@ -97,10 +145,18 @@ class RoleStore:
         """See ``IRoles``."""
         return await memberships.MEMBERS.page(self._database, query)
 
-    async def judged_members(self, caller: Asker, query: MembersQuery) -> tuple[AccessFacts, list[Membership]]:
+    async def judged_members(
+        self, caller: Asker, query: MembersQuery, *, whole: bool = False
+    ) -> tuple[AccessFacts, list[Membership]]:
         """See ``IRoles``."""
-        found = await memberships.MEMBERS_JUDGED.page(self._database, caller, query)
-        return (await self.access_facts(caller, query.role.resource), []) if found is None else found
+        found = await memberships.MEMBERS_JUDGED.page(self._database, caller, query, whole=whole)
+        if found is None:
+            return await self.access_facts(caller, query.role.resource), []
+        if is_settled(found[0]):
+            return found
+        return await self._database.read(
+            RememberedReading(("members_inspected", caller, query), partial(_judged, caller, query))
+        )
 
     async def count_members(self, query: MembersQuery) -> int:
         """See ``IRoles``."""
@@ -159,6 +215,15 @@ class RoleStore:
         return await self._database.transact(work)
 
 
+async def _judged(
+    caller: Asker, query: MembersQuery, transaction: Transaction
+) -> NamedAnswer[tuple[AccessFacts, list[Membership]]]:
+    """Return what ``judged_members`` does, where the caller may inspect the role; it is not remembered."""
+    facts = await access_facts(transaction.fetch, caller, str(query.role))
+    known = facts.owns or facts.holds or facts.privileges or facts.inspects
+    return NamedAnswer((facts, await memberships.MEMBERS.page(transaction, query) if known else []), None)
+
+
 async def _weigh(transaction: Transaction, factory: RoleName) -> None:
     """Refuse more layers than a host factory may have."""
     most = RECORD_LIMITS.layers
@@ -167,8 +232,8 @@ async def _weigh(transaction: Transaction, factory: RoleName) -> None:
 
 
 async def _reading(transaction: Transaction, caller: Asker, role: RoleName, member: RoleName) -> MemberReading:
-    towards_role = await access_facts(transaction, caller, str(role))
+    towards_role = await access_facts(transaction.fetch, caller, str(role))
     policy = towards_role.recorded_by
-    over_policy = None if policy is None else await access_facts(transaction, caller, policy)
+    over_policy = None if policy is None else await access_facts(transaction.fetch, caller, policy)
     ((exists,),) = await transaction.fetch(_EXISTS, str(member))
     return MemberReading(towards_role, over_policy, exists)

@@ -2,24 +2,47 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 import attrs
 from zope.interface import implementer
 
+from svc.model.deleted_records import KEEPING, OVERWRITTEN_MOST, Keeping
 from svc.model.dialect import Dialect
 from svc.model.events import EventBatch
 from svc.model.expiration import LIFETIME, ROTATOR, Duration, lifetime_of
 from svc.model.names import ResourceName
 from svc.model.ports import ISecrets
-from svc.model.query_results import Asker, Sealed, SecretReading
+from svc.model.query_results import AccessFacts, Asker, Sealed, SecretReading
 from svc.storage.driver.columns import column
-from svc.storage.driver.database import Database, Statement, Transaction
+from svc.storage.driver.connection import Fetched
+from svc.storage.driver.statements import (
+    NamedAnswer,
+    RememberedReading,
+    RememberedStatement,
+    Statement,
+    Statements,
+    Transaction,
+    named_answer,
+)
 from svc.storage.events import record
-from svc.storage.sql.access_facts import CURRENT, HELD, WITH_ACCESS_FACTS, access_facts_of, administrators_of, identity
+from svc.storage.memory.names import folded
+from svc.storage.sql.access_facts import (
+    CURRENT,
+    FACTS,
+    HELD,
+    WITH_ACCESS_FACTS,
+    access_facts_of,
+    administrators_of,
+    identity,
+)
+from svc.storage.sql.deletions import ROW_BYTES, readers_of
+from svc.storage.sql.dependencies import CALLER_NAMES, HELD_NAMES, named, remembered
+from svc.storage.sql.inspection import is_settled, opened, read_with_inspection, with_inspection
 
 Decide = Callable[[SecretReading], Sealed | None]
+Digest = Callable[[Sequence[SecretReading]], str]
 
 #: How many versions of a value are kept (SEC-4).
 VERSIONS_KEPT: Final = 20
@@ -34,26 +57,54 @@ ENDED_AT: Final = f"""
     THEN extract(epoch FROM {{value}}.expires_at)::double precision END
 """
 
-_READ: Final = f"""
-    {WITH_ACCESS_FACTS}
-    SELECT
-        access_facts.*, CASE WHEN ended_at IS NULL THEN secret.sealed END, secret.version,
-        (SELECT value FROM annotations WHERE resource_id = $2 AND name = $4::text), ended_at
-    FROM access_facts LEFT JOIN LATERAL
+#: In how many seconds a value ends that hasn't; ``NULL`` for never. A rotated variable's too, since its rotator may go.
+LASTS: Final = """
+    CASE WHEN {value}.expires_at IS NOT NULL
+    THEN greatest(extract(epoch FROM {value}.expires_at - clock_timestamp()), 0)::double precision END
 """
-_ENDED: Final = (
-    f"LEFT JOIN LATERAL (SELECT {ENDED_AT.format(value='secret', resource='$2')} AS ended_at OFFSET 0) AS ended ON true"
+
+
+def _read(secret: str) -> Callable[[str], str]:
+    """Return the SQL that reads a variable with the row ``secret`` of its values, and more columns."""
+    return lambda more: (
+        f"""
+        {WITH_ACCESS_FACTS}
+        SELECT
+            access_facts.*, CASE WHEN ended_at IS NULL THEN secret.sealed END, secret.version,
+            (SELECT value FROM annotations WHERE resource_id = $2 AND name = $4::text), ended_at{more}
+        FROM access_facts LEFT JOIN LATERAL ({secret}) AS secret ON true
+            LEFT JOIN LATERAL (SELECT {ENDED_AT.format(value="secret", resource="$2")} AS ended_at OFFSET 0) AS ended ON true
+    """
+    )
+
+
+_NAMES: Final = (HELD_NAMES, CALLER_NAMES, named(("r", "$2"), ("v", "$2")))
+_LASTS: Final = f"CASE WHEN ended_at IS NULL THEN {LASTS.format(value='secret')} END"
+_KNOWN: Final = "caller_current IS NOT NULL AND resource_exists"
+_READ_NEWEST: Final = remembered(
+    "secret_read_newest",
+    _read("SELECT * FROM secrets WHERE resource_id = $2 ORDER BY version DESC LIMIT 1"),
+    *_NAMES,
+    lasts=_LASTS,
+    known=_KNOWN,
 )
-_READ_NEWEST: Final = Statement.named("secret_read_newest")(
-    f"{_READ} (SELECT * FROM secrets WHERE resource_id = $2 ORDER BY version DESC LIMIT 1) AS secret ON true {_ENDED}"
-)
-_READ_VERSION: Final = Statement.named("secret_read_version")(
-    f"{_READ} (SELECT * FROM secrets WHERE resource_id = $2 AND version = $5::integer OFFSET 0) AS secret ON true {_ENDED}"
+_READ_VERSION: Final = remembered(
+    "secret_read_version",
+    _read("SELECT * FROM secrets WHERE resource_id = $2 AND version = $5::integer OFFSET 0"),
+    *_NAMES,
+    lasts=_LASTS,
+    known=f"{_KNOWN} AND secret.version IS NOT NULL",
 )
 
+_READABLE: Final = "(owns OR 'execute' = ANY (privileges))"
+
 # Each is judged as by itself (``access_facts``, Note [Standing in one statement]), with what is the same for many read once.
-# No value is looked at before it is known that all of them together are few enough bytes.
-_READ_ALL: Final = Statement.named("secret_read_all")(f"""
+# No value is looked at before it is known that all of them together are few enough bytes; what the caller may not read
+# doesn't count, and isn't returned.
+_READ_ALL: Final = remembered(
+    "secret_read_all",
+    lambda more: (
+        f"""
     WITH RECURSIVE {HELD.format(caller="$1")},
     asked (asked_id, number, resource_exists, owner_id, policy_id) AS MATERIALIZED (
         SELECT listed.asked_id, number, found.resource_id IS NOT NULL, found.owner_id, found.policy_id
@@ -64,13 +115,13 @@ _READ_ALL: Final = Statement.named("secret_read_all")(f"""
         SELECT owner_id, EXISTS (SELECT FROM held WHERE role_id IN ({administrators_of("owner.owner_id")}))
         FROM (SELECT DISTINCT owner_id FROM asked WHERE owner_id IS NOT NULL) AS owner
     ),
-    caller (caller_current) AS MATERIALIZED (SELECT {CURRENT.format(number="$4", caller="$1")})
+    caller (caller_current) AS MATERIALIZED (SELECT {CURRENT.format(numbers="$4", caller="$1")})
     SELECT
         caller_current, resource_exists, owns, privileges, holds, policy_id,
-        CASE WHEN sum(size) OVER () <= $3::bigint AND ended_at IS NULL THEN (
+        CASE WHEN sum(size) FILTER (WHERE {_READABLE}) OVER () <= $3::bigint AND ended_at IS NULL AND {_READABLE} THEN (
             SELECT sealed FROM secrets WHERE secrets.resource_id = one.asked_id AND secrets.version = one.version
         ) END,
-        version, NULL::text, ended_at
+        version, NULL::text, ended_at, (extract(epoch FROM created_at) * 1000000)::bigint{more}
     FROM (
         SELECT
             caller_current, asked.*, coalesce(owns, false) AS owns,
@@ -84,13 +135,22 @@ _READ_ALL: Final = Statement.named("secret_read_all")(f"""
             newest.*
         FROM asked CROSS JOIN caller LEFT JOIN owned ON owned.owner_id = asked.owner_id
         LEFT JOIN LATERAL (
-            SELECT version, octet_length(sealed) AS size, {ENDED_AT.format(value="secrets", resource="asked_id")} AS ended_at
+            SELECT version, octet_length(sealed) AS size, expires_at, created_at,
+                {ENDED_AT.format(value="secrets", resource="asked_id")} AS ended_at
             FROM secrets WHERE secrets.resource_id = asked_id ORDER BY version DESC LIMIT 1
         ) AS newest ON true
         OFFSET 0
     ) AS one
     ORDER BY number
-""")
+"""
+    ),
+    HELD_NAMES,
+    CALLER_NAMES,
+    "ARRAY(SELECT unnest(ARRAY['r:' || asked_id, 'v:' || asked_id]) FROM asked)",
+    lasts=f"CASE WHEN ended_at IS NULL THEN {LASTS.format(value='one')} END",
+    known="caller_current IS NOT NULL AND (SELECT bool_or(asked.resource_exists) FROM asked)",
+    first="number = 1",
+)
 
 # What refers to the variable may be added meanwhile; deleting it must wait, and so must another writer.
 LOCK: Final = Statement.named("secret_lock")(f"""
@@ -101,7 +161,8 @@ LOCK: Final = Statement.named("secret_lock")(f"""
     FROM resources WHERE resource_id = $1::text FOR NO KEY UPDATE
 """)
 
-# Whatever was decided about the value before is out of date. Annotations that nobody has looked at since come first.
+# Whatever was decided about the value before is out of date. Annotations that nobody has looked at since come first. What is
+# pushed out is kept if ``$6`` says so, and of one variable not without end.
 WRITE: Final = Statement.named("secret_write")(f"""
     WITH added AS (
         INSERT INTO secrets (resource_id, version, sealed, expires_at)
@@ -112,6 +173,28 @@ WRITE: Final = Statement.named("secret_write")(f"""
         RETURNING version, expires_at
     ), trimmed AS (
         DELETE FROM secrets WHERE resource_id = $1 AND version <= (SELECT version FROM added) - {VERSIONS_KEPT}
+        RETURNING version, sealed, created_at, expires_at
+    ), kept AS (
+        INSERT INTO deleted_records (
+            account, resource_id, owner_id, owner_creation, policy_id, policy_creation, overwritten, made_at,
+            bytes, facts
+        )
+        SELECT
+            split_part($1, ':', 1), $1, owner_id, (SELECT creation FROM roles WHERE role_id = resource.owner_id),
+            policy_id, (SELECT creation FROM roles WHERE role_id = resource.policy_id), true, created_at,
+            {ROW_BYTES} + (SELECT sum(octet_length(sealed)) FROM trimmed),
+            jsonb_strip_nulls(jsonb_build_object('readers', {readers_of("resource.resource_id")}))
+        FROM (SELECT * FROM resources WHERE resource_id = $1 OFFSET 0) AS resource
+        WHERE policy_id IS NOT NULL AND split_part($1, ':', 2) = 'variable' AND $6::boolean AND EXISTS (SELECT FROM trimmed)
+        RETURNING number
+    ), moved AS (
+        INSERT INTO deleted_values (record, version, sealed, created_at, expires_at)
+        SELECT number, version, sealed, created_at, expires_at FROM kept, trimmed
+    ), dropped AS (
+        DELETE FROM deleted_records WHERE number = ANY (ARRAY(
+            SELECT number FROM deleted_records WHERE resource_id = $1 AND overwritten AND EXISTS (SELECT FROM kept)
+            ORDER BY number DESC OFFSET {OVERWRITTEN_MOST - 1}
+        ))
     ), noted AS (
         UPDATE expirations SET
             due_at = coalesce((SELECT expires_at FROM added WHERE NOT changed), '-infinity'),
@@ -132,24 +215,37 @@ def span(duration: Duration | None) -> tuple[int | None, int | None, float | Non
 class SecretStore:
     """Provides ``ISecrets`` on PostgreSQL; ``dialect`` has the prefix of the ``mime_type`` annotation."""
 
-    _database: Database
+    _database: Statements
     _dialect: Dialect
+    _keeping: Keeping = KEEPING
 
     async def read(self, caller: Asker, variable: ResourceName, version: int | None = None) -> SecretReading:
         """See ``ISecrets``."""
-        asked = self._asked(caller, variable)
-        if version is None:
-            (row,) = await self._database.fetch(_READ_NEWEST, *asked)
-        else:
+        statement, parameters = _READ_NEWEST, self._asked(caller, variable)
+        if version is not None:
             possible = version if 0 < version <= _LARGEST_VERSION else 0
-            (row,) = await self._database.fetch(_READ_VERSION, *asked, possible)
-        return _reading_of(row)
+            statement, parameters = _READ_VERSION, (*parameters, possible)
+        (reading,) = await self._judged(statement, parameters, caller, [variable])
+        return reading
 
     async def read_all(self, caller: Asker, resources: Sequence[ResourceName], most: int) -> list[SecretReading]:
         """See ``ISecrets``."""
-        role, creation = identity(caller)
-        rows = await self._database.fetch(_READ_ALL, role, column([str(name) for name in resources]), most, creation)
-        return [_reading_of(row) for row in rows]
+        role, numbers = identity(caller)
+        parameters = role, column([str(name) for name in resources]), most, numbers
+        return await self._judged(_READ_ALL, parameters, caller, resources)
+
+    async def digest(self, caller: Asker, ids: Sequence[str], make: Digest) -> str:
+        """See ``ISecrets``."""
+        role, numbers = identity(caller)
+        asked = column(ids)
+
+        async def work(transaction: Transaction) -> NamedAnswer[str]:
+            told = named_answer(await transaction.fetch(_READ_ALL.asking, role, asked, 0, numbers))
+            # Inspection is not asked for: it lets nobody read a value.
+            names = None if told.names is None else folded(told.names, frozenset(ids))
+            return NamedAnswer(make(_readings(told.value)), names, told.known, told.lasts)
+
+        return await self._database.read(RememberedReading(("secret_digest", role, numbers, asked), work))
 
     async def write(
         self, caller: Asker, variable: ResourceName, decide: Decide, trail: EventBatch | None = None
@@ -159,21 +255,55 @@ class SecretStore:
         async def work(transaction: Transaction) -> int | None:
             locked = await transaction.fetch(LOCK, str(variable))
             (row,) = await transaction.fetch(_READ_NEWEST, *self._asked(caller, variable))
-            sealed = decide(_reading_of(row))
+            (reading,) = _readings([row])
+            facts = await with_inspection(transaction.fetch, caller, {str(variable): reading.access_facts})
+            (reading,) = _opened([variable], [reading], facts)
+            sealed = decide(reading)
             if sealed is None:
                 return None
             lifetime = lifetime_of(locked[0][0]) if locked else None
-            ((version,),) = await transaction.fetch(WRITE, str(variable), sealed, *span(lifetime))
+            ((version,),) = await transaction.fetch(WRITE, str(variable), sealed, *span(lifetime), self._keeping.keeps)
             await record(transaction, trail)
             return int(version)
 
         return await self._database.transact(work)
 
-    def _asked(self, caller: Asker, variable: ResourceName) -> tuple[str, str, int | None, str]:
-        role, creation = identity(caller)
-        return role, str(variable), creation, f"{self._dialect.prefix}/mime_type"
+    async def _judged(
+        self, statement: RememberedStatement, parameters: Sequence[object], caller: Asker, variables: Sequence[ResourceName]
+    ) -> list[SecretReading]:
+        readings = _readings(await self._database.fetch(statement, *parameters))
+        if all(is_settled(reading.access_facts) for reading in readings):
+            return readings
+
+        def judged(rows: Fetched) -> Mapping[str, AccessFacts]:
+            told = zip(variables, _readings(rows), strict=True)
+            return {str(variable): reading.access_facts for variable, reading in told}
+
+        rows, inspected = await read_with_inspection(self._database, statement, parameters, caller, judged)
+        return _opened(variables, _readings(rows), opened(judged(rows), inspected))
+
+    def _asked(self, caller: Asker, variable: ResourceName) -> tuple[object, ...]:
+        role, numbers = identity(caller)
+        return role, str(variable), numbers, f"{self._dialect.prefix}/mime_type"
 
 
-def _reading_of(row: tuple[Any, ...]) -> SecretReading:
-    *access_facts, sealed, version, mime_type, ended_at = row
-    return SecretReading(access_facts_of(tuple(access_facts)), sealed, version, mime_type, ended_at)
+def _opened(
+    variables: Sequence[ResourceName], readings: Sequence[SecretReading], facts: Mapping[str, AccessFacts]
+) -> list[SecretReading]:
+    """Return readings with these access facts; what is only inspected has no value."""
+    return [
+        attrs.evolve(reading, access_facts=found, sealed=None if found.inspects else reading.sealed)
+        for reading, found in zip(readings, (facts[str(variable)] for variable in variables), strict=True)
+    ]
+
+
+def _readings(rows: Iterable[tuple[Any, ...]]) -> list[SecretReading]:
+    """Return the readings of rows; of a batch most have the access facts of the one before."""
+    readings = list[SecretReading]()
+    judged: tuple[Any, ...] | None = None
+    for row in rows:
+        if row[:FACTS] != judged:
+            judged = row[:FACTS]
+            access_facts = access_facts_of(judged)
+        readings.append(SecretReading(access_facts, *row[FACTS:]))
+    return readings

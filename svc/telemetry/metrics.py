@@ -15,32 +15,39 @@ from typing import Any, Final
 
 import attrs
 from twisted.application.service import Service
-from twisted.internet.interfaces import IAddress, IDelayedCall, IProtocolFactory, IReactorTime
-from twisted.protocols.policies import ProtocolWrapper, WrappingFactory
-from twisted.web.http import Request
-from twisted.web.resource import Resource
-from twisted.web.server import Site
+from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from zope.interface import implementer
 
 from svc.model.authentication import Admitted, IAuthenticator, LoginRequest, Refused
-from svc.model.counts import Census, ConnectionCounts
+from svc.model.counts import Census, ConnectionCounts, MemoryCounts, PurgeCounts
+from svc.model.databases import Ages, ReplicationPosition
 from svc.model.query_results import Finding
 from svc.model.reasons import RefusalKind
+from svc.telemetry.process import ProcessUsage
 
 #: Upper bounds of durations, in seconds.
 _REQUEST_BUCKETS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5)
 _LAG_BUCKETS: Final = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5)
 
-#: Seconds between two looks at how late the reactor is; and connections for reading the counters, of which there are few.
+#: Seconds between two looks at how late the reactor is.
 BEAT: Final = 0.25
-SCRAPES: Final = 16
 
 #: Values of labels, each with a number.
 Samples = Iterable[tuple[Sequence[str], float]]
 
 
+@attrs.frozen
+class Family:
+    """A metric as a value: of this ``kind``, with samples by their name and labels."""
+
+    name: str
+    text: str
+    kind: str
+    samples: Mapping[tuple[Any, ...], float]
+
+
 class Metrics:
-    """The counters of one server, all in ``registry``."""
+    """The counters of one process, all in ``registry``."""
 
     def __init__(self) -> None:
         from prometheus_client import CollectorRegistry, Counter, Histogram  # noqa: PLC0415 - as above
@@ -103,6 +110,30 @@ class Metrics:
         text = "Other primaries of the database system that this server knows of, by their timeline beside its own."
         self._watch("svc_other_primaries", text, lambda: [((t,), n) for t, n in counted().items()], labels=("timeline",))
 
+    def watch_deleted(self, counts: Callable[[], PurgeCounts]) -> None:
+        """Report on what was deleted and is kept."""
+        watch = self._watch
+        watch("svc_deleted_records", "Deleted records that can be had back.", lambda: [((), counts().records)])
+        watch("svc_deleted_bytes", "Bytes that these take, about.", lambda: [((), counts().bytes)])
+        text = "Deleted records that were purged by themselves: their time was over, or their account had too much."
+        watch(
+            "svc_deleted_purged",
+            text,
+            lambda: [(("old",), counts().old), (("excess",), counts().excess)],
+            labels=("reason",),
+            counts=True,
+        )
+
+    def watch_data_key(self, age: Callable[[], float], counted: Callable[[], Mapping[str, float]]) -> None:
+        """Report on the data key, and on how far its rotation has come."""
+        self._watch("svc_data_key_age_seconds", "Seconds since the current data key came into use.", lambda: [((), age())])
+        text = (
+            "Values that the last rotation of the data key sealed again (resealed), that are left for it, about (remaining),"
+        )
+        text += " and that the old key doesn't open (unopened)."
+        name = "svc_data_key_values"
+        self._watch(name, text, lambda: [((state,), n) for state, n in counted().items()], labels=("state",))
+
     def watch_sessions(self, census: Callable[[], Census]) -> None:
         """Report on the sessions with the database."""
         watch = self._watch
@@ -113,6 +144,25 @@ class Metrics:
         text = "Seconds for which sessions were waited for."
         watch("svc_database_wait_seconds", text, lambda: [((), census().waited)], counts=True)
 
+    def watch_memory(self, counts: Callable[[], MemoryCounts]) -> None:
+        """Report on what is remembered of the database."""
+        watch = self._watch
+        text = "Answers that came from memory, which was confirmed to be current."
+        watch("svc_memory_hits", text, lambda: [((), counts().hits)], counts=True)
+        text = "Readings that memory might have answered, and the database did."
+        watch("svc_memory_misses", text, lambda: [((), counts().misses)], counts=True)
+        text = "Remembered answers that were dropped since what they depend on changed."
+        watch("svc_memory_dropped", text, lambda: [((), counts().dropped)], counts=True)
+        text = "Remembered answers that gave way to others, for want of room."
+        watch("svc_memory_evicted", text, lambda: [((), counts().evicted)], counts=True)
+        text = "Answers from memory that wasn't confirmed, while the database couldn't be asked (--serve-stale)."
+        watch("svc_memory_stale", text, lambda: [((), counts().stale)], counts=True)
+        watch("svc_memory_looks", "Looks for changes.", lambda: [((), counts().looks)], counts=True)
+        watch("svc_memory_entries", "Answers that are remembered.", lambda: [((), counts().entries)])
+        watch("svc_memory_bytes", "Bytes that these take, about.", lambda: [((), counts().bytes)])
+        text = "Seconds since memory was last confirmed to be current; it is looked at when a request needs it."
+        watch("svc_memory_age_seconds", text, lambda: [((), counts().age or 0.0)])
+
     def watch_connections(self, counts: Callable[[], ConnectionCounts]) -> None:
         """Report how many connections there are."""
         watch = self._watch
@@ -121,6 +171,60 @@ class Metrics:
         watch("svc_connections_evicted", text, lambda: [((), counts().evicted)], counts=True)
         text = "Connections that came when there was no room, on which only health is answered."
         watch("svc_connections_overflowed", text, lambda: [((), counts().overflowed)], counts=True)
+
+    def watch_process(self, version: str, python: str, started: float) -> None:
+        """Report which program this is, and what its process uses, which has run since ``started`` (epoch seconds)."""
+        text, labels = "The program and the Python that run, with the value 1.", ("version", "python")
+        self._watch("svc_build_info", text, lambda: [((version, python), 1.0)], labels=labels)
+        watch, used = self._watch, ProcessUsage()
+        watch("process_start_time_seconds", "When the process started, in epoch seconds.", lambda: [((), started)])
+        text = "Seconds of processor time that were used."
+        watch("process_cpu_seconds", text, lambda: [((), used.cpu)], counts=True)
+        watch("process_resident_memory_bytes", "Memory in use, in bytes.", lambda: _known(used.memory))
+        watch("process_open_fds", "Open files, connections among them.", lambda: _known(used.open_files))
+        watch("process_max_fds", "How many files may be open.", lambda: [((), used.most_files)])
+
+    def watch_certificates(self, shown: Callable[[], Iterable[tuple[str, str, float]]]) -> None:
+        """Report when certificates expire: the setting of each, its name, and the moment in epoch seconds."""
+        name, text = "svc_certificate_expiry_timestamp_seconds", "When a certificate that this server shows expires."
+        labels = ("setting", "name")
+        self._watch(name, text, lambda: [((setting, of), end) for setting, of, end in shown()], labels=labels)
+
+    def watch_replication(self, position: Callable[[], ReplicationPosition | None]) -> None:
+        """Report where the database's log stands, and how far a standby's lags behind; nothing while that isn't known."""
+
+        def standby() -> Samples:
+            return [((), float(at.standby))] if (at := position()) is not None else []
+
+        def reached() -> Samples:
+            return [((), at.position)] if (at := position()) is not None else []
+
+        self._watch("svc_database_standby", "Whether the database is a standby, 1 or 0.", standby)
+        text = "The position in the database's log: written on a primary, replayed on a standby."
+        self._watch("svc_replication_position_bytes", text, reached)
+        text = "Of a standby, what it has received of the log and not replayed."
+        self._watch("svc_replication_lag_bytes", text, lambda: _known(getattr(position(), "lag_bytes", None)))
+        text = "Of a standby, the age of the newest sign of life of its primary."
+        self._watch("svc_replication_lag_seconds", text, lambda: _known(getattr(position(), "lag_seconds", None)))
+
+    def watch_ages(self, ages: Callable[[], Ages | None], now: Callable[[], float]) -> None:
+        """Report how old keys and the last backup are, by the time ``now``; nothing while that isn't known."""
+
+        def oldest(moment: Callable[[Ages], float | None]) -> Samples:
+            found = ages()
+            since = None if found is None else moment(found)
+            return _known(None if since is None else max(0.0, now() - since))
+
+        text = "Age of the oldest key that an account signs access tokens with."
+        self._watch("svc_signing_key_oldest_seconds", text, lambda: oldest(lambda found: found.signing_key))
+        text = "Time since svc backup create last made a backup."
+        self._watch("svc_backup_age_seconds", text, lambda: oldest(lambda found: found.backup))
+
+    def watch_passwords(self, pending: Callable[[], int], places: int) -> None:
+        """Report how many passwords are hashed, or wait for a thread; ``places`` is how many there may be."""
+        text = "Passwords that are being hashed, or wait for a thread."
+        self._watch("svc_passwords_pending", text, lambda: [((), pending())])
+        self._watch("svc_passwords_places", "How many of these there may be; more are refused.", lambda: [((), places)])
 
     def _watch(
         self, name: str, text: str, read: Callable[[], Samples], *, labels: Sequence[str] = (), counts: bool = False
@@ -135,13 +239,28 @@ class Metrics:
             outcome, reason = "undecided" if decision.kind is RefusalKind.POSTPONED else "refused", decision.reason.value
         self._authentications.labels(authenticator, outcome, reason).inc()
 
-    def site(self) -> IProtocolFactory:
-        """Return the site that serves the counters at ``/metrics`` alone, on a few connections."""
-        from prometheus_client.twisted import MetricsResource  # noqa: PLC0415 - as above
+    def watch_workers(self, counts: Callable[[], tuple[int, int]]) -> None:
+        """Report how many processes serve requests, and how often one of them was replaced."""
+        self._watch("svc_workers", "Processes that serve requests.", lambda: [((), counts()[0])])
+        text = "Processes that served requests, and were replaced."
+        self._watch("svc_worker_replacements", text, lambda: [((), counts()[1])], counts=True)
 
-        root = Resource()
-        root.putChild(b"metrics", MetricsResource(self.registry))  # type: ignore[no-untyped-call] # neither has types
-        return _Few(_QuietSite(root))  # type: ignore[no-untyped-call] # Twisted's
+    def families(self) -> list[Family]:
+        """Return all that is counted, as values."""
+        return [
+            Family(
+                each.name,
+                each.documentation,
+                each.type,
+                {(s.name, *sorted(s.labels.items())): s.value for s in each.samples},
+            )
+            for each in self.registry.collect()
+        ]
+
+
+def _known(value: float | None) -> Samples:
+    """Return the sample of a value, none where it isn't known."""
+    return [] if value is None else [((), value)]
 
 
 @attrs.frozen(eq=False)
@@ -195,24 +314,6 @@ class ReactorLag(Service):
     def _beat(self) -> None:
         self._observe(max(0.0, self._clock.seconds() - self._due))
         self._plan()
-
-
-class _QuietSite(Site):
-    """A site that doesn't log each request: monitoring asks all the time."""
-
-    noisy = False
-
-    def log(self, request: Request) -> None:
-        pass
-
-
-class _Few(WrappingFactory[ProtocolWrapper]):
-    """A factory that accepts ``SCRAPES`` connections at a time, and refuses others."""
-
-    noisy = False
-
-    def buildProtocol(self, addr: IAddress | None) -> ProtocolWrapper | None:  # type: ignore[override]  # as its base's base
-        return None if len(self.protocols) >= SCRAPES else super().buildProtocol(addr)
 
 
 @implementer(IAuthenticator)

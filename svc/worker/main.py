@@ -18,12 +18,15 @@ from twisted.python.failure import Failure
 from svc.crypto.vault import Vault
 from svc.model.clocks import run_steadily
 from svc.model.errors import Refusal
+from svc.model.pickled_messages import Reading, written
 from svc.model.policy_loads import Load
 from svc.model.ports import ILoads
+from svc.model.request_notes import begin_notes
 from svc.services.policy_loads import Loads
+from svc.storage.data_keys import DataKeyStore
 from svc.storage.driver.database import Database
 from svc.storage.policies import PolicyStore
-from svc.worker.messages import Bug, Reading, Task, outcome_written, written
+from svc.worker.messages import Bug, Committed, DataKeys, Task, outcome_written
 
 _log = twisted.logger.Logger()
 
@@ -36,6 +39,7 @@ class Work(Protocol):
         self._reading = Reading()
         self._loads: ILoads | None = None
         self._database: Database | None = None
+        self._vault: Vault | None = None
 
     def dataReceived(self, data: bytes) -> None:
         """Read the task, or the next load."""
@@ -43,6 +47,9 @@ class Work(Protocol):
             match message.value:
                 case Task() as task:
                     self._begin(task)
+                case DataKeys(keys=keys):
+                    assert self._vault is not None
+                    self._vault.give(keys)
                 case Load() as load:
                     whole = attrs.evolve(load, document=message.content)
                     Deferred.fromCoroutine(self._load(whole)).addErrback(self._failed)
@@ -55,18 +62,25 @@ class Work(Protocol):
         timeout = task.statement_timeout
         self._database = Database(self._reactor, task.dsn, pool_size=1, statement_timeout=timeout, first_wait=5.0)
         self._database.startService()
-        self._loads = Loads(PolicyStore(self._database), Vault(task.data_key), task.dialect, task.bounds)
+        self._vault = Vault(*task.data_keys)
+        self._loads = Loads(PolicyStore(self._database, task.keeping), self._vault, task.dialect, task.bounds)
 
     async def _load(self, load: Load) -> None:
         assert self._database is not None
         assert self._loads is not None
+        assert self._vault is not None
+        notes = begin_notes()
         try:
             await self._database.connected()
+            if stored := await DataKeyStore(self._database).keys():
+                self._vault.adopt(stored)
             outcome = await self._loads.load(load)
         except Refusal as refusal:
             self._tell(written(refusal))
-        else:
-            self._tell(outcome_written(outcome))
+            return
+        if notes.version is not None:
+            self._tell(written(Committed(notes.version)))
+        self._tell(outcome_written(outcome))
 
     def _failed(self, failure: Failure) -> None:
         _log.failure("A policy load failed", failure)

@@ -1,7 +1,6 @@
-"""Messages between the server and its workers, over pipes: a value, pickled, and bytes that go as they are.
+"""Messages between the server and its processes for large policy loads.
 
-Both ends are one program and trust each other: what is unpickled was written by the other end, never by a client. Those
-bytes are a client's document, or a batch of an outcome.
+The bytes that go beside a message's value are a client's document, or a batch of an outcome.
 
 Note [Batches stay pickled]. An outcome may tell of 200,000 rows. Its batches come before it, a message each, and stay as
 they come, which takes a fraction of the memory: none is unpickled before its turn to be written down.
@@ -10,17 +9,16 @@ they come, which takes a fraction of the memory: none is unpickled before its tu
 from __future__ import annotations
 
 import pickle
-import struct
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any
 
 import attrs
 
+from svc.model.deleted_records import KEEPING, Keeping
 from svc.model.dialect import Dialect
+from svc.model.pickled_messages import written
 from svc.model.policy_loads import Batches, LoadOutcome
 from svc.policy.document import Bounds
-
-_LENGTHS: Final = struct.Struct(">QQ")
 
 
 @attrs.frozen
@@ -29,9 +27,17 @@ class Task:
 
     dsn: str = attrs.field(repr=False)
     statement_timeout: float
-    data_key: bytes = attrs.field(repr=False)
+    data_keys: tuple[bytes, ...] = attrs.field(repr=False)
     dialect: Dialect
     bounds: Bounds
+    keeping: Keeping = KEEPING
+
+
+@attrs.frozen
+class DataKeys:
+    """The data keys for the loads from now on, where they are others than the task's."""
+
+    keys: tuple[bytes, ...] = attrs.field(repr=False)
 
 
 @attrs.frozen
@@ -39,6 +45,13 @@ class Bug:
     """The answer when a load met a bug, which is in the log."""
 
     why: str
+
+
+@attrs.frozen
+class Committed:
+    """The version of the state after the load whose outcome is to come, as ``request_notes`` has it."""
+
+    version: str
 
 
 @attrs.frozen
@@ -58,19 +71,6 @@ class Pickled:
         return map(pickle.loads, self._batches)
 
 
-class Message(NamedTuple):
-    """A value, and bytes beside it."""
-
-    value: Any
-    content: bytes
-
-
-def written(value: object, content: bytes = b"") -> list[bytes]:
-    """Return a message as it goes through the pipe, in pieces."""
-    pickled = pickle.dumps(value)
-    return [_LENGTHS.pack(len(pickled), len(content)), pickled, content]
-
-
 def outcome_written(outcome: LoadOutcome) -> Iterator[bytes]:
     """Return the messages of an outcome, in pieces: its batches, then the rest (Note [Batches stay pickled])."""
     batched = {name: value for name, value in attrs.asdict(outcome, recurse=False).items() if isinstance(value, Batches)}
@@ -85,25 +85,3 @@ def outcome_of(rest: Any, batches: Mapping[str, Sequence[bytes]]) -> LoadOutcome
     """Return an outcome from its batches, by the names of fields, and the rest."""
     outcome: LoadOutcome = attrs.evolve(rest, **{field: Batches(Pickled(some)) for field, some in batches.items()})
     return outcome
-
-
-class Reading:
-    """Bytes from the pipe, on their way to messages."""
-
-    def __init__(self) -> None:
-        self._buffer = bytearray()
-
-    def take(self, data: bytes) -> Iterator[Message]:
-        """Take the next bytes, and return the messages that they complete."""
-        self._buffer += data
-        while len(self._buffer) >= _LENGTHS.size:
-            value, content = _LENGTHS.unpack_from(self._buffer)
-            end = _LENGTHS.size + value + content
-            if len(self._buffer) < end:
-                return
-            with memoryview(self._buffer) as view:
-                pickled = view[_LENGTHS.size : _LENGTHS.size + value]
-                message = Message(pickle.loads(pickled), bytes(view[_LENGTHS.size + value : end]))  # noqa: S301 - ours
-                pickled.release()
-            del self._buffer[:end]
-            yield message

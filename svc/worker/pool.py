@@ -22,9 +22,13 @@ from zope.interface import implementer
 import svc
 from svc.model.errors import LoadsUnavailable, OutcomeUnknown, Refusal
 from svc.model.names import RoleName
+from svc.model.pickled_messages import Reading, written
 from svc.model.policy_loads import Load, LoadOutcome
 from svc.model.ports import ILoads
-from svc.worker.messages import Batch, Bug, Reading, Task, outcome_of, written
+from svc.model.request_notes import request_notes
+from svc.model.versions import StateVersion
+from svc.storage.driver.commits import Written
+from svc.worker.messages import Batch, Bug, Committed, DataKeys, Task, outcome_of
 
 WORKERS: Final = 2  # at most; each takes some 50 MB, and what its document takes
 WAITING: Final = 16  # loads that may wait for a worker, each with its document in memory
@@ -45,22 +49,44 @@ class Workers(Service):
     """Provides ``ILoads`` by processes that do nothing else, so that the one which answers requests never stops for it.
 
     Loads are refused with ``LoadsUnavailable`` where too many of them wait, and with ``OutcomeUnknown`` where a worker dies.
-    ``reactor``: ``IReactorProcess`` and ``IReactorTime``; ``command``: the program that a worker is, with its arguments.
+    ``reactor``: ``IReactorProcess`` and ``IReactorTime``; ``command``: the program that a worker is, with its arguments;
+    ``idle``: for how many seconds one without work is kept. ``written`` is as in ``Database``: a worker commits in a process
+    of its own. ``data_keys`` returns the data keys for a load, if not the task's.
     """
 
     name = "workers"
 
-    def __init__(self, reactor: Any, task: Task, command: tuple[str, ...] = _COMMAND) -> None:
+    def __init__(
+        self,
+        reactor: Any,
+        task: Task,
+        command: tuple[str, ...] = _COMMAND,
+        idle: float = IDLE,
+        written: Written = lambda *_: None,
+        data_keys: Callable[[], tuple[bytes, ...]] | None = None,
+    ) -> None:
         self._reactor = reactor
+        self._data_keys = data_keys or (lambda: task.data_keys)
+        self._idle = idle
         self._task = task
         self._command = command
+        self._written = written
         self._workers: set[_Worker] = set()
         self._waiting: deque[_WaitingLoad] = deque()
 
     async def load(self, load: Load) -> LoadOutcome:
         """See ``ILoads``."""
         worker = await self._worker(load.caller.role)
-        return await worker.load(load)
+        confirmed, version = False, None
+        try:
+            outcome, version = await worker.load(load)
+            confirmed = True
+        finally:
+            self._written(confirmed, None if version is None else StateVersion.of(version))
+        notes = request_notes()
+        if notes is not None and version is not None:
+            notes.version = version
+        return outcome
 
     def stopService(self) -> Deferred[None]:
         """End all workers, with their loads."""
@@ -99,7 +125,7 @@ class Workers(Service):
         return any(worker.caller == caller for worker in self._workers)
 
     def _started(self) -> _Worker:
-        worker = _Worker(self._reactor, self._task, self._freed)
+        worker = _Worker(self._reactor, self._task, self._freed, self._idle, self._data_keys)
         try:
             self._reactor.spawnProcess(worker, self._command[0], self._command, env=None)
         except OSError as error:
@@ -132,14 +158,25 @@ class _Worker(ProcessProtocol):
 
     transport: IProcessTransport
 
-    def __init__(self, clock: Any, task: Task, freed: Callable[[_Worker], None]) -> None:
+    def __init__(
+        self,
+        clock: Any,
+        task: Task,
+        freed: Callable[[_Worker], None],
+        idle: float,
+        data_keys: Callable[[], tuple[bytes, ...]],
+    ) -> None:
+        self._idle = idle
+        self._data_keys = data_keys
+        self._given = task.data_keys
         self._clock = clock
         self._task = task
         self._freed = freed
         self._reading = Reading()
         self._batches: dict[str, list[bytes]] = {}
         self.caller: RoleName | None = None
-        self._answer: Deferred[LoadOutcome] | None = None
+        self._version: str | None = None
+        self._answer: Deferred[tuple[LoadOutcome, str | None]] | None = None
         self._later: IDelayedCall | None = None
         self._stderr = b""
         self._leaving = False
@@ -150,11 +187,14 @@ class _Worker(ProcessProtocol):
         """Return whether it can be given a load."""
         return self._answer is None and not self._leaving
 
-    def load(self, load: Load) -> Deferred[LoadOutcome]:
-        """Send it a load, and return the outcome to come."""
+    def load(self, load: Load) -> Deferred[tuple[LoadOutcome, str | None]]:
+        """Send it a load, and return the outcome to come, with the version of the state after it if it was committed."""
         self._in(DEADLINE, self._give_up)
         self.caller = load.caller.role
         answer = self._answer = Deferred()
+        if (keys := self._data_keys()) != self._given:
+            self._given = keys
+            self._write(DataKeys(keys))
         self._write(attrs.evolve(load, document=b""), load.document)
         return answer
 
@@ -175,9 +215,13 @@ class _Worker(ProcessProtocol):
             if isinstance(message.value, Batch):
                 self._batches.setdefault(message.value.field, []).append(message.content)
                 continue
+            if isinstance(message.value, Committed):
+                self._version = message.value.version
+                continue
             answer, self._answer, self.caller = self._answer, None, None
             batches, self._batches = self._batches, {}
-            self._in(IDLE, self.end)
+            version, self._version = self._version, None
+            self._in(self._idle, self.end)
             if answer is not None:
                 match message.value:
                     case Refusal() as refusal:
@@ -185,7 +229,7 @@ class _Worker(ProcessProtocol):
                     case Bug() as bug:
                         answer.errback(RuntimeError(f"a policy load met a bug, which is in the log above: {bug.why}"))
                     case rest:
-                        answer.callback(outcome_of(rest, batches))
+                        answer.callback((outcome_of(rest, batches), version))
             self._freed(self)
 
     def errReceived(self, data: bytes) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from urllib.parse import urlsplit
 
-from twisted.python.url import URL
+from hyperlink import URL
 
 from svc.workload.faults import BadAddress
 

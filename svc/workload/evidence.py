@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Awaitable, Callable
+import json
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
+from secrets import token_urlsafe
 from typing import Final, Protocol
 from urllib.parse import urlencode
 
@@ -117,6 +119,73 @@ class CloudIdentity:
         """See ``Evidence``."""
         segments = (*_authenticator("authn-cloud", self.service_id), account, self.host, "authenticate")
         return Login(segments, urlencode({"jwt": await self.source.token()}).encode("ascii"))
+
+
+class GoogleSource(Protocol):
+    """A source of Google's identity tokens, such as :class:`svc.workload.google.GoogleMetadata`."""
+
+    async def token(self, audience: str) -> str:
+        """Return an identity token for an audience that has not expired.
+
+        :raises Fault: there is none.
+        """
+
+
+@attrs.frozen
+class GoogleIdentity:
+    """The service account that Google Cloud gives this workload, as ``host/google/billing``, for ``authn-gcp``.
+
+    ``prefix`` begins the audience: ``svc``, or ``conjur`` for a server that speaks that dialect.
+    """
+
+    host: str
+    source: GoogleSource = attrs.field(repr=False)
+    prefix: str = "svc"
+
+    @property
+    def what(self) -> str:
+        """See ``Evidence``."""
+        return f"this workload's Google identity as {self.host}"
+
+    async def login(self, account: str) -> Login:
+        """See ``Evidence``."""
+        token = await self.source.token(f"{self.prefix}/{account}/{self.host}")
+        return Login(("authn-gcp", account, "authenticate"), urlencode({"jwt": token}).encode("ascii"))
+
+
+class AwsSource(Protocol):
+    """A source of signed requests, such as :class:`svc.workload.aws.AwsCredentials`."""
+
+    async def signed(self, more: Mapping[str, str]) -> dict[str, str]:
+        """Return the signed headers of a ``GetCallerIdentity``, with ``more`` among them.
+
+        :raises Fault: there are no credentials.
+        """
+
+
+@attrs.frozen
+class AwsRole:
+    """The role that AWS gives this workload, as ``host/aws/123456789012/billing``, for ``authn-iam/<service_id>``.
+
+    ``server_id`` is the authenticator's variable of that name, mostly the host name of the server; ``None`` where there is
+    none. Each request is signed afresh, and differs from all others.
+    """
+
+    service_id: str
+    host: str
+    source: AwsSource = attrs.field(repr=False)
+    server_id: str | None
+
+    @property
+    def what(self) -> str:
+        """See ``Evidence``."""
+        return f"this workload's role of AWS as {self.host}"
+
+    async def login(self, account: str) -> Login:
+        """See ``Evidence``."""
+        named = {} if self.server_id is None else {"x-svc-server-id": f"{self.server_id}/{account}/{token_urlsafe(12)}"}
+        segments = (*_authenticator("authn-iam", self.service_id), account, self.host, "authenticate")
+        return Login(segments, json.dumps(await self.source.signed(named)).encode("ascii"), "application/json")
 
 
 def _authenticator(usual: str, service_id: str) -> tuple[str, str]:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
-import re
-from collections.abc import Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, TypeVar
 
 import attrs
 from treq.client import HTTPClient
@@ -14,6 +12,7 @@ from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.error import ConnectError, ConnectionDone, DNSLookupError
 from twisted.internet.interfaces import IReactorTime
 from twisted.internet.protocol import Protocol, connectionDone
+from twisted.internet.task import deferLater
 from twisted.python.failure import Failure
 from twisted.web.client import RequestTransmissionFailed, ResponseDone, ResponseFailed, ResponseNeverReceived
 from twisted.web.http import PotentialDataLoss
@@ -21,72 +20,30 @@ from twisted.web.http_headers import Headers
 from twisted.web.iweb import IAgent, IBodyProducer, IResponse
 from zope.interface import implementer
 
-from svc.model.text import blanked
+from svc.model.versions import TOLD, WANTED
 from svc.net.trust import Trust, tls_fault
 from svc.workload.address import origin
 from svc.workload.capped_agent import BoundedAgent
 from svc.workload.faults import NoEvidence, TooLong, Unreachable, Untrusted
+from svc.workload.replies import Reply, excerpt
+from svc.workload.requester import SharedResult
+from svc.workload.sharing import Shared
+from svc.workload.versions import Versions
 
-#: How much of what a server says is repeated, in characters.
-_SAID_LIMIT: Final = 300
-
-
-def parsed(text: str | bytes) -> Any:
-    """Return what JSON says.
-
-    :raises ValueError: it isn't JSON, or is nested too deeply.
-    """
-    try:
-        return json.loads(text)
-    except RecursionError:
-        raise ValueError("nested too deeply") from None
-
-
-def excerpt(text: str) -> str:
-    """Return what a server says, for a terminal: cut, and with nothing in it but what can be seen."""
-    return blanked(text[:_SAID_LIMIT]).strip()
-
-
-@attrs.frozen
-class Reply:
-    """What a server answered: status code, body, and the headers by their lower-case names."""
-
-    status: int
-    body: bytes = attrs.field(repr=False)
-    headers: Mapping[str, str] = attrs.field(factory=dict)
-
-    @property
-    def said(self) -> str:
-        """Return an excerpt of the message in a refusal; empty where there is none, or a page for browsers."""
-        try:
-            error = parsed(self.body)["error"]
-            message = error if isinstance(error, str) else error["message"]
-        except (ValueError, KeyError, TypeError):
-            if self.headers.get("content-type", "").lower().startswith("text/html"):
-                return ""
-            message = self.body[: 4 * _SAID_LIMIT].decode("utf-8", "replace")
-        return excerpt(message) if isinstance(message, str) else ""
-
-    @property
-    def request_id(self) -> str | None:
-        """Return the id by which the server knows the request; ``None`` where it says none."""
-        said = self.headers.get("x-request-id", "").strip()
-        return said if re.fullmatch("[!-~]{1,128}", said, re.ASCII) else None
-
-    @property
-    def retry_after(self) -> float | None:
-        """Return in how many seconds the server wants to be asked again (RFC 9110 10.2.3); a date counts as nothing said."""
-        text = self.headers.get("retry-after", "").strip()
-        return float(text) if re.fullmatch("[0-9]{1,6}", text, re.ASCII) else None
+T = TypeVar("T")
 
 
 @attrs.frozen
 class Exchange:
-    """Sends requests. ``limit`` is the largest answer that is taken, in bytes."""
+    """Sends requests by Twisted, as a ``Requester``. ``limit`` is the largest answer that is taken, in bytes.
+
+    With ``versions``, the versions in answers are noted there, and requests ask for those that are.
+    """
 
     http: HTTPClient
     reactor: IReactorTime
     limit: int
+    versions: Versions | None = None
 
     async def ask(
         self, method: str, url: str, body: bytes | None = None, headers: Mapping[str, str] | None = None, *, within: float
@@ -98,7 +55,10 @@ class Exchange:
         :raises TooLong: the answer has too many bytes.
         """
         place = origin(url)
-        waiting = Deferred.fromCoroutine(self._ask(method, url, place, body, dict((headers or {}).items())))
+        named = dict(headers or {})
+        if self.versions is not None and (wanted := self.versions.wanted) is not None:
+            named[WANTED] = wanted
+        waiting = Deferred.fromCoroutine(self._ask(method, url, place, body, dict(named.items())))
 
         def late(*_: object) -> Reply:
             raise Unreachable(place, f"there was no complete answer within {within:g} seconds")
@@ -110,6 +70,18 @@ class Exchange:
             raise Unreachable(place, str(error).strip() or type(error).__name__, connected=False) from None
         except (RequestTransmissionFailed, ResponseFailed, ResponseNeverReceived) as error:
             raise _fault(place, error) from None
+
+    def seconds(self) -> float:
+        """See ``Requester``."""
+        return self.reactor.seconds()
+
+    async def sleep(self, seconds: float) -> None:
+        """See ``Requester``."""
+        await deferLater(self.reactor, seconds)
+
+    def shared(self, work: Callable[[], Coroutine[Any, Any, T]]) -> SharedResult[T]:
+        """See ``Requester``."""
+        return Shared(work)
 
     async def _ask(
         self, method: str, url: str, place: str, body: bytes | None, headers: dict[bytes | str, bytes | str]
@@ -129,6 +101,8 @@ class Exchange:
         if collected is None:
             raise TooLong(place, self.limit)
         named = {k.decode("latin-1").lower(): v[-1].decode("latin-1") for k, v in response.headers.getAllRawHeaders()}
+        if self.versions is not None:
+            self.versions.note(named.get(TOLD.lower()))
         return Reply(response.code, collected, named)
 
 

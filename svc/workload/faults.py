@@ -109,11 +109,12 @@ class NotAuthenticated(Fault):
 
 @attrs.frozen(str=False)
 class NotPermitted(Fault):
-    """The role sees what it asks for, and lacks the privilege ``execute``."""
+    """The role sees what it asks for, and lacks the privilege: ``execute`` to read, ``update`` to write."""
 
-    _sentence = "not permitted: the role sees {0.asked}, but lacks the privilege execute (status 403)"
+    _sentence = "not permitted: the role sees {0.asked}, but lacks the privilege {0.privilege} (status 403)"
     asked: str
     request_id: str | None = None  # type: ignore[misc] # of the class where there is none
+    privilege: str = "execute"
 
 
 @attrs.frozen(str=False)
@@ -127,6 +128,16 @@ class NotFound(Fault):
     def _text(self) -> str:
         asked = "one of several variables" if ", " in self.asked else self.asked
         return f"{asked} was not found, or is not visible to this role (status 404): {self.said}"
+
+
+@attrs.frozen(str=False)
+class ValueChanged(Fault):
+    """A value wasn't set, since there is another than was expected; ``tag`` is that of the present value."""
+
+    _sentence = "{0.asked} was not set: its value is another by now than was expected (status 412)"
+    asked: str
+    tag: str | None = None
+    request_id: str | None = None  # type: ignore[misc] # of the class where there is none
 
 
 @attrs.frozen(str=False)

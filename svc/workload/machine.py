@@ -7,8 +7,8 @@ from typing import Final
 
 import attrs
 
-from svc.workload.exchange import parsed
 from svc.workload.faults import NoIdentity
+from svc.workload.replies import parsed
 
 #: The namespace and type of user-assigned identities, in lower case.
 _USER_ASSIGNED: Final = ("microsoft.managedidentity", "userassignedidentities")
@@ -34,7 +34,7 @@ class Machine:
 
         :raises NoIdentity: it doesn't say which machine has it.
         """
-        claims = _claims(token)
+        claims = claims_within(token)
         texts = {name: value for name in ("xms_mirid", "oid", "iss", "aud") if isinstance(value := claims.get(name), str)}
         resource_id, object_id = texts.get("xms_mirid"), texts.get("oid")
         if not resource_id or not object_id:
@@ -59,7 +59,11 @@ class Machine:
         return {"subscription-id": self.subscription_id, "resource-group": self.resource_group, **identity}
 
 
-def _claims(token: str) -> dict[str, object]:
+def claims_within(token: str) -> dict[str, object]:
+    """Return the claims of an identity token, unverified.
+
+    :raises NoIdentity: it is no JWT.
+    """
     try:
         payload = token.split(".")[1]
         claims = parsed(base64.urlsafe_b64decode(payload + "=" * (-len(payload) % 4)))

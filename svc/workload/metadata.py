@@ -18,13 +18,13 @@ from typing import Any, Final
 from urllib.parse import urlencode
 
 import attrs
-from twisted.internet.task import deferLater
 
 from svc.model.clocks import MachineClock, WallClock
 from svc.workload.address import demand_address, origin
-from svc.workload.exchange import Exchange, Reply, excerpt, http_client, parsed
 from svc.workload.faults import NoIdentity, PlatformUnavailable, Unreachable
-from svc.workload.sharing import Shared
+from svc.workload.on_twisted import of_reactor
+from svc.workload.replies import Reply, excerpt, parsed
+from svc.workload.requester import Requester
 
 #: Where a virtual machine asks, and for whom tokens are made by default.
 LINK_LOCAL: Final = "http://169.254.169.254"
@@ -79,7 +79,7 @@ class Metadata:
 
     def __init__(
         self,
-        exchange: Exchange,
+        requester: Requester,
         surroundings: Mapping[str, str],
         *,
         resource: str = RESOURCE,
@@ -90,20 +90,19 @@ class Metadata:
         chance: Callable[[], float] = random.random,
         wall: WallClock | None = None,
     ) -> None:
-        self._exchange, self._clock, self._wall = exchange, exchange.reactor, wall or MachineClock()
+        self._requester, self._wall = requester, wall or MachineClock()
         self._deadline, self._try_deadline, self._chance = deadline, try_deadline, chance
         self._service = _service(surroundings, base_url)
         query = {"api-version": self._service.api_version, "resource": resource}
         self._query = urlencode({**query, **({} if client_id is None else {"client_id": client_id})})
         self._client_id = client_id
         self._kept: IdentityToken | None = None
-        self._fetch = Shared(self._fetched)
+        self._fetch = requester.shared(self._fetched)
 
     @classmethod
     def of(cls, reactor: Any, *, resource: str = RESOURCE, client_id: str | None = None, **more: Any) -> Metadata:
         """Return one that connects by ``reactor``, with the environment of this process; ``more`` as the class takes it."""
-        exchange = Exchange(http_client(reactor), reactor, ANSWER_LIMIT)
-        return cls(exchange, environment(), resource=resource, client_id=client_id, **more)
+        return cls(of_reactor(reactor, ANSWER_LIMIT), environment(), resource=resource, client_id=client_id, **more)
 
     async def token(self) -> str:
         """Return an identity token with some life left.
@@ -121,14 +120,14 @@ class Metadata:
         return await self._fetch.result()
 
     async def _fetched(self) -> IdentityToken:
-        ends = self._clock.seconds() + self._deadline
+        ends = self._requester.seconds() + self._deadline
         url = f"{self._service.url}?{self._query}"
         updates = others = 0
         while True:
             began = self._wall.seconds()
             try:
-                within = min(self._try_deadline, ends - self._clock.seconds())
-                reply = await self._exchange.ask("GET", url, None, self._service.headers, within=within)
+                within = min(self._try_deadline, ends - self._requester.seconds())
+                reply = await self._requester.ask("GET", url, None, self._service.headers, within=within)
             except Unreachable as unreachable:
                 status, why = 0, unreachable.why
             else:
@@ -140,9 +139,9 @@ class Metadata:
             pause = _pause(status, updates if status == 410 else others)
             if pause is not None:
                 pause *= 1 + _SPREAD * self._chance()
-            if pause is None or self._clock.seconds() + pause >= ends:
+            if pause is None or self._requester.seconds() + pause >= ends:
                 raise PlatformUnavailable(origin(self._service.url), self._deadline, updates + others, why)
-            await deferLater(self._clock, pause)
+            await self._requester.sleep(pause)
 
     def _demand_hope(self, reply: Reply) -> None:
         """Return when a later try may succeed.

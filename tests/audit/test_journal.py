@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from twisted.internet.defer import CancelledError, Deferred
+from twisted.internet.defer import CancelledError, Deferred, gatherResults
 from twisted.internet.task import Clock
 from twisted.logger import capturedLogs
 from twisted.trial.unittest import SynchronousTestCase
@@ -13,7 +13,7 @@ from zope.interface import implementer
 from zope.interface.verify import verifyObject
 
 from svc.audit.backlog import Backlog, ISink
-from svc.audit.journal import MOST, PATIENCE, Journal
+from svc.audit.journal import MOST, PATIENCE, TURN, Journal
 from svc.model.errors import AuditUnavailable
 from svc.model.events import Event, IJournal, Outcome, Server
 from svc.model.names import RoleName
@@ -48,12 +48,12 @@ class Shelf:
         """See ``ISink``."""
         self.backlog = backlog
 
-    def take(self, records: Sequence[bytes]) -> int:
+    def take(self, records: Sequence[bytes]) -> Sequence[bytes]:
         """See ``ISink``."""
         taken = [] if self.held or self.fault is not None else records[: self.at_once]
         if taken:
             self.writes.append(list(taken))
-        return len(taken)
+        return taken
 
     def wake(self) -> None:
         """See ``ISink``."""
@@ -107,6 +107,10 @@ class JournalCase(SynchronousTestCase):
         journal = journal or self.journal
         origin = journal.origin(ALICE, "192.0.2.7", "r")
         return Deferred.fromCoroutine(journal.take(origin, [fetched(name) for name in names], Outcome()))
+
+    def fill(self, journal: Journal | None = None) -> Deferred[Any]:
+        """Record as many events as a sink may be behind."""
+        return gatherResults([self.take(*["x"] * TURN, journal=journal) for _ in range(MOST // TURN)])
 
     def refused(self, taking: Deferred[Any]) -> str:
         """Why something was refused."""
@@ -164,6 +168,21 @@ class TakenTests(JournalCase):
         self.successResultOf(taking)
         self.assertEqual(self.other.names(), ["a"])
 
+    def test_as_written(self) -> None:
+        """The other sinks get what the first has written, as it wrote it, whether it took it at once or later (AUD-35)."""
+        journal = self.make(self.shelf, self.other)
+        written = b"<86>1 stamped a"
+        self.shelf.take = lambda records: [written for _ in records]  # type: ignore[method-assign] # it stamps
+        self.successResultOf(self.take("a", journal=journal))
+        self.assertEqual(self.other.writes, [[written]])
+        self.shelf.take = lambda records: records[:0]  # type: ignore[method-assign] # it takes its time
+        self.shelf.held = True
+        taking = self.take("b", journal=journal)
+        self.assertEqual(len(self.other.writes), 1)
+        self.shelf.backlog.taken(1, [written])
+        self.successResultOf(taking)
+        self.assertEqual(self.other.writes, [[written]] * 2)
+
     def test_some_at_once(self) -> None:
         """What one sink takes only in part, and another not at all, is taken later, each record once and in order."""
         journal = self.make(self.shelf, self.other)
@@ -177,9 +196,9 @@ class TakenTests(JournalCase):
         self.other.backlog.taken(3)
         self.successResultOf(taking)
         self.assertNoResult(after)
-        self.other.backlog.taken(1)
-        self.assertNoResult(after)
         self.shelf.backlog.taken(1)
+        self.assertNoResult(after)
+        self.other.backlog.taken(1)
         self.successResultOf(after)
         self.shelf.at_once, self.shelf.held = 1, False
         self.shelf.fault = "no space"
@@ -267,13 +286,24 @@ class RefusedTests(JournalCase):
     def test_full(self) -> None:
         """A sink may be behind only so far; then requests are refused at once (AUD-22)."""
         self.shelf.held = True
-        taking = self.take(*map(str, range(MOST)))
+        taking = self.fill()
         self.assertIn("too far behind", self.refused(self.take("more")))
         self.assertNoResult(taking)
         self.shelf.held = False
         self.shelf.wake()
         self.successResultOf(taking)
         self.assertEqual(self.lost, [])
+
+    def test_many(self) -> None:
+        """The records of a large batch are written in pieces, and others get their turn between these (SEC-42)."""
+        taking = self.take(*map(str, range(2 * TURN + 1)))
+        self.assertEqual(list(map(len, self.shelf.writes)), [TURN])
+        self.successResultOf(self.take("another"))
+        self.assertNoResult(taking)
+        self.clock.advance(0)
+        self.successResultOf(taking)
+        self.assertEqual(list(map(len, self.shelf.writes)), [TURN, 1, TURN, 1])
+        self.assertEqual(self.shelf.names()[-1], str(2 * TURN))
 
     def test_full_by_size(self) -> None:
         """So is one that has too many bytes to take (AUD-22)."""
@@ -378,11 +408,26 @@ class ContinuedTests(JournalCase):
         self.assertEqual(self.shelf.names(), ["a", "b"])
         self.assertEqual(self.lost, [])
 
+    def test_without_the_first(self) -> None:
+        """While the first sink fails the others get records at once, as they are, each once and in order (AUD-35)."""
+        journal = self.make(self.shelf, self.other)
+        self.shelf.held = True
+        self.take("a", journal=journal)
+        self.assertEqual(self.other.names(), [])
+        self.shelf.backlog.failed("gone")
+        self.assertEqual(self.other.names(), ["a"])
+        self.successResultOf(self.take("b", "c", journal=journal))
+        self.assertEqual(self.other.names(), ["a", "b", "c"])
+        self.shelf.held = False
+        self.shelf.wake()
+        self.successResultOf(self.take("d", journal=journal))
+        self.assertEqual((self.shelf.names(), self.other.names()), (["a", "b", "c", "d"],) * 2)
+
     def test_lost(self) -> None:
         """Records that there is no room for are lost, counted, and told of once in a while (AUD-21)."""
         journal = self.make(self.shelf, self.other)
         self.shelf.held = True
-        self.take(*map(str, range(MOST)), journal=journal)
+        self.fill(journal)
         with capturedLogs() as logs:
             for _ in range(3):
                 self.successResultOf(self.take("lost", "too", journal=journal))
@@ -394,3 +439,19 @@ class ContinuedTests(JournalCase):
         after = self.take("b", journal=journal)
         self.successResultOf(after)
         self.assertEqual(self.shelf.names()[-1], "b")
+
+
+class WaitingTests(JournalCase):
+    """A first sink that fails, while requests are refused."""
+
+    def test_others_wait(self) -> None:
+        """The others get no record that the first sink hasn't written, and so none without its digest (AUD-35)."""
+        journal = self.make(self.shelf, self.other)
+        self.shelf.held = True
+        taking = self.take("a", journal=journal)
+        self.shelf.backlog.failed("gone")
+        self.refused(taking)
+        self.assertEqual(self.other.names(), [])
+        self.shelf.held = False
+        self.shelf.wake()
+        self.assertEqual((self.shelf.names(), self.other.names()), (["a"], ["a"]))

@@ -188,6 +188,19 @@ class ApiKeyTests(SynchronousTestCase):
         self.assertRefused(Reason.CREDENTIALS_EXPIRED, "alice")
         self.assertRefused(Reason.CREDENTIALS_WRONG, "alice", b"wrong")
 
+    def test_off(self) -> None:
+        """A key that policy has switched off proves nothing, with the work of any refusal; nor does its absence matter
+        (TOK-52).
+        """
+        for login in ("alice", "keyless"):
+            self.store.annotations[f"acct:user:{login}", "authn/api-key"] = ("false", None)
+        for login in ("alice", "keyless"):
+            for evidence in (KEY, b"wrong", PASSWORD):
+                before = self.store.asked, self.vault.opened
+                self.assertRefused(Reason.API_KEY_OFF, login, evidence)
+                self.assertEqual((self.store.asked - before[0], self.vault.opened - before[1]), (2, 2))
+        self.assertRefused(Reason.ROLE_UNKNOWN, "bob")
+
     def test_origins(self) -> None:
         """A restricted role authenticates from where it may; a wrong key is named as wrong. Logging in isn't restricted
         (TOK-6).

@@ -7,7 +7,7 @@ import json
 from twisted.internet.defer import Deferred
 
 from svc.authn.jwt import JWT
-from svc.model.authentication import Admitted, Refused, Step
+from svc.model.authentication import Admitted, KeySource, Refused, Step
 from svc.model.dialect import CONJUR
 from svc.model.errors import InvalidName, StoreUnavailable
 from svc.model.reasons import Reason
@@ -55,6 +55,21 @@ class ExplainTests(Case):
         ):
             self.assertEqual(told[check], text)
         self.assertIn("'branch' for 'ref'", told["permitted-names"])
+
+    def test_keys_that_take_a_token(self) -> None:
+        """Operators are told the status with which a cluster refuses to show its keys, and no token (AUTH-67, AUTH-70)."""
+        self.readings.set(self.branch, jwks_token="sekret.of.cluster")
+        self.provider.refused = f"{URI}: the answer has status 403: the token that was shown is not accepted"
+        step = self.failed(self.claims())
+        assert step is not None
+        self.assertEqual((step.check, step.reason), ("keys", Reason.KEYS_UNAVAILABLE))
+        self.assertIn("status 403", step.detail)
+        status = self.status()
+        self.assertIn("status 403", status.problems[0].what)
+        self.assertIn("jwks-token", status.problems[0].remedy)
+        self.refusal(Reason.KEYS_UNAVAILABLE, self.claims(), 503)
+        self.assertNotIn("sekret", f"{status}{self.explained(self.claims())}")
+        self.assertIn(KeySource(URI, token="sekret.of.cluster"), self.provider.granted)
 
     def test_with_the_least(self) -> None:
         """What a token needn't have, and settings don't say, is said too."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import json
+from functools import partial
 from typing import Any
 
 from twisted.internet.defer import Deferred
@@ -18,6 +19,7 @@ from svc.model.reasons import Reason
 from tests.authn.world import ALICE, CLAIMS, HOST, ISSUER, NOW, PROVIDER, URI, Case, Webservice
 from tests.signing import base64url, jwk, jwks, signed, token
 from tests.statuses import privilege_missing_status, refusal_status
+from tests.work import functions_of_ours
 
 
 class AdmissionTests(Case):
@@ -409,6 +411,22 @@ class SameWorkTests(Case):
         self.readings.asked.clear()
         self.attempt(token(CLAIMS))
         self.assertEqual(self.readings.asked, [f"applicant {HOST}"])
+
+    def test_no_more_than_an_admission(self) -> None:
+        """A refusal with its reason calls hardly more functions than an admission, for which a token is yet to be signed
+        (FAIL-18).
+        """
+        self.assert_admitted(token(CLAIMS))
+        admitted = functions_of_ours(partial(self.attempt, token(CLAIMS)))
+        for evidence in (
+            self.claims(app="unknown"),
+            self.claims(repo="other"),
+            self.claims(exp=NOW),
+            token(CLAIMS, "k2", kid="k1"),
+            b"a.b.c",
+            b"",
+        ):
+            self.assertLessEqual(functions_of_ours(partial(self.attempt, evidence)), admitted + 5, evidence)
 
     def test_nobody(self) -> None:
         """Where no role is known, the reading is for one that can't exist (FAIL-18)."""

@@ -27,6 +27,7 @@ PEM = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"
 GOOD = {
     "jwks-uri": URI,
     "ca-cert": PEM,
+    "jwks-token": "abc.d-e_f~+/==",
     "algorithms": "ES256, RS256",
     "issuer": "i",
     "audience": "a",
@@ -76,7 +77,16 @@ class ConfigurationTests(Case):
         for dialect in (NATIVE, CONJUR):
             self.assertEqual(
                 configuration_of(GOOD, dialect),
-                Configuration(KeySource(URI, False, PEM, both), "i", "a", "app", "/p", ("ref",), {"branch": "ref"}, both),
+                Configuration(
+                    KeySource(URI, False, PEM, both, GOOD["jwks-token"]),
+                    "i",
+                    "a",
+                    "app",
+                    "/p",
+                    ("ref",),
+                    {"branch": "ref"},
+                    both,
+                ),
             )
 
     def test_one_source_of_keys(self) -> None:
@@ -120,6 +130,35 @@ class ConfigurationTests(Case):
     def test_authority_that_is_none(self) -> None:
         """A certificate of an authority is written in PEM."""
         self.assertIn("it holds no certificate in PEM", self.fault(jwks_uri=URI, ca_cert="MIIB"))
+
+    def test_tokens_without_use(self) -> None:
+        """A token needs an address to be shown at, one of https (AUTH-26)."""
+        expected = "The variable jwks-token is declared, and there is no address to use it for."
+        self.assertEqual(self.fault(public_keys=KEYS, issuer="i", jwks_token="x"), expected)
+        for name in ("jwks_uri", "provider_uri"):
+            for scheme in ("http", "HTTP"):
+                fault = self.fault(**{name: f"{scheme}://k8s.example/"}, jwks_token="x")
+                self.assertIn("begins with http: where anybody between could read it.", fault)
+
+    def test_what_is_no_token(self) -> None:
+        """Whatever could end a header's line, or isn't a bearer token, is refused, and isn't repeated (AUTH-26)."""
+        for text in (
+            "Bearer sec",
+            "a b",
+            "sec\r\nX: y",
+            "sec\x00",
+            "s\u00e9c",
+            "=",
+            "sec=s",
+            "Token token=sec",
+            "s" * 16_385,
+        ):
+            fault = self.fault(jwks_uri=URI, jwks_token=text)
+            self.assertEqual(fault, "The variable jwks-token is not usable: it holds no bearer token.")
+        source = self.good(jwks_uri=URI, jwks_token="secret").keys
+        self.assertEqual(source, KeySource(URI, token="secret"))
+        self.assertNotEqual(source, KeySource(URI, token="other"))
+        self.assertNotIn("secret", repr(self.good(jwks_uri=URI, jwks_token="secret")))
 
     def test_long_lists(self) -> None:
         """Lists as long as a value may be are read at once, and of their faults a few are told."""
@@ -266,8 +305,8 @@ class ConfigurationTests(Case):
             self.assertIsNone(understood.keys)
 
     def test_every_variable_is_asked_for(self) -> None:
-        """All eleven variables and the old name of one are among those read."""
-        self.assertEqual(len(set(VARIABLES)), 12)
+        """All twelve variables and the old name of one are among those read."""
+        self.assertEqual(len(set(VARIABLES)), 13)
 
     @given(st.dictionaries(st.sampled_from(VARIABLES), st.none() | st.text(max_size=10) | st.sampled_from([URI, KEYS, PEM])))
     def test_any_values_are_decided(self, values: dict[str, str | Problem | None]) -> None:

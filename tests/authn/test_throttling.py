@@ -11,12 +11,20 @@ from twisted.trial.unittest import SynchronousTestCase
 from zope.interface import implementer
 from zope.interface.verify import verifyObject
 
-from svc.authn import throttling
-from svc.authn.throttling import ADDRESS_FAILURES, KEPT, Throttle, ThrottledAuthenticator, ThrottledLogin
+from svc.authn.throttling import (
+    ADDRESS_FAILURES,
+    KEPT,
+    Failures,
+    ReportedFailures,
+    Throttle,
+    ThrottledAuthenticator,
+    ThrottledLogin,
+)
 from svc.model.authentication import Admitted, IAuthenticator, ILogin, LoginRequest, Refused
 from svc.model.errors import InvalidName, StoreUnavailable
 from svc.model.names import RoleName
 from svc.model.reasons import PUT_OFF, Reason
+from svc.model.request_notes import begin_notes
 from tests.statuses import refusal_status
 
 KEY = b"the key"
@@ -58,7 +66,8 @@ class ThrottleTests(SynchronousTestCase):
         """Make a throttle that trusts a proxy."""
         self.clock = Clock()
         self.keeper = Keeper()
-        self.throttle = Throttle(self.clock, (ip_network("10.9.0.0/16"),))
+        self.failures = Failures(self.clock, (ip_network("10.9.0.0/16"),))
+        self.throttle = Throttle(self.clock, self.failures)
         self.authenticator = ThrottledAuthenticator(self.keeper, self.throttle)
         self.login = ThrottledLogin(self.keeper, self.throttle)
 
@@ -156,6 +165,19 @@ class ThrottleTests(SynchronousTestCase):
         self.keeper.down, self.keeper.reason = False, Reason.CREDENTIALS_WRONG
         self.fail_at_once(10)
 
+    def test_stale_refusals(self) -> None:
+        """What memory refuses that outlived the database is no failure: its answer is no later than that of a role which
+        isn't remembered (CLU-37, TOK-23).
+        """
+
+        async def refused() -> Admitted | Refused:
+            begin_notes().stale = 3.0
+            return await self.authenticator.authenticate(LoginRequest("acct", "alice", b"", "192.0.2.1"))
+
+        for _ in range(400):
+            self.assertIsInstance(self.successResultOf(Deferred.fromCoroutine(refused())), Refused)
+        self.fail_at_once(10)
+
     def exhaust(self, address: str = "192.0.2.1") -> None:
         """Fail as often as an address may, for a role each."""
         for number in range(ADDRESS_FAILURES):
@@ -222,7 +244,8 @@ class ThrottleTests(SynchronousTestCase):
 
     def test_held_answers_are_bounded(self) -> None:
         """No more answers are held at once than may be; further ones come at once (TOK-24)."""
-        self.patch(throttling, "HELD", 2)
+        self.throttle = Throttle(self.clock, self.failures, held=2)
+        self.authenticator = ThrottledAuthenticator(self.keeper, self.throttle)
         self.fail_at_once(10)
         held = [self.attempt() for _ in range(2)]
         self.fail_at_once(1)
@@ -236,8 +259,8 @@ class ThrottleTests(SynchronousTestCase):
             if number % 1000 == 0 and number < 10_000:
                 self.fail_at_once(1, "alice", "198.51.100.1")
             self.fail_at_once(1, "x" * 500 + str(number), f"2001:db8:{number:x}::1")
-        self.assertEqual(len(self.throttle._roles), KEPT)
-        self.assertEqual(len(self.throttle._addresses), KEPT)
+        self.assertEqual(len(self.failures._roles), KEPT)
+        self.assertEqual(len(self.failures._addresses), KEPT)
         self.fail_at_once(1, "alice", "198.51.100.1")
         self.assertEqual(self.failure_seconds(), 1)
 
@@ -251,3 +274,78 @@ class ThrottleTests(SynchronousTestCase):
         self.assertEqual(refusal_status(self.successResultOf(held)), 401)
         self.fail_at_once(3)
         self.assertEqual(self.clock.getDelayedCalls(), [])
+
+
+class ProcessesTests(SynchronousTestCase):
+    """Failures that one process counts for several that serve."""
+
+    def setUp(self) -> None:
+        """Make the count, and two processes, each with a throttle."""
+        self.clock = Clock()
+        self.failures = Failures(self.clock, (), self.refuse)
+        self.reports = 0
+        self.reporting = [
+            ReportedFailures(self.clock, self.report, self.failures.left, self.failures.pressure) for _ in range(2)
+        ]
+        self.keepers = [Keeper(), Keeper()]
+        self.authenticators = [
+            ThrottledAuthenticator(keeper, Throttle(self.clock, each))
+            for keeper, each in zip(self.keepers, self.reporting, strict=True)
+        ]
+
+    async def report(self, client_ip: str, role: str) -> float:
+        """Report a failure, as over a connection."""
+        self.reports += 1
+        return await self.failures.failed(client_ip, role)
+
+    def refuse(self, name: str, seconds: float) -> None:
+        """Tell all processes of an address."""
+        for each in self.reporting:
+            each.refuse(name, seconds)
+
+    def attempt(self, at: int, evidence: bytes = b"", address: str = "192.0.2.1", login: str = "alice") -> Deferred[Any]:
+        """Try to authenticate at a process."""
+        request = LoginRequest("acct", login, evidence, address)
+        return Deferred.fromCoroutine(self.authenticators[at].authenticate(request))
+
+    def test_guesses_count_together(self) -> None:
+        """Two processes are not twice as many guesses: the eleventh is late, wherever it is made (CFG-32)."""
+        for number in range(10):
+            self.successResultOf(self.attempt(number % 2))
+        late = [self.attempt(0), self.attempt(1)]
+        self.clock.advance(1)
+        self.assertEqual([each.called for each in late], [True, False])
+        self.clock.advance(1)
+        self.assertTrue(late[1].called)
+
+    def test_the_right_key_asks_nobody(self) -> None:
+        """An attempt with the right key is admitted without a question to the process that counts (CFG-32)."""
+        self.assertIsInstance(self.successResultOf(self.attempt(0, KEY)), Admitted)
+        self.assertEqual(self.reports, 0)
+
+    def test_addresses_count_together(self) -> None:
+        """An address that has failed too often is refused by all, for the rest of its minute (CFG-32)."""
+        self.clock.advance(5)
+        for number in range(ADDRESS_FAILURES):
+            self.successResultOf(self.attempt(number % 2, login=f"role{number}"))
+        self.clock.advance(20)
+        asked = [keeper.asked for keeper in self.keepers]
+        for at in range(2):
+            refused = self.successResultOf(self.attempt(at, KEY))
+            self.assertEqual((refused.reason, refused.retry_after), (Reason.FAILURES_TOO_MANY, 40))
+        self.assertEqual([keeper.asked for keeper in self.keepers], asked)
+        self.assertEqual(self.failures.refused(), [("192.0.2.1", 40.0)])
+        self.clock.advance(40)
+        self.assertEqual(self.failures.refused(), [])
+        self.assertIsInstance(self.successResultOf(self.attempt(1, KEY)), Admitted)
+
+    def test_clients_that_leave(self) -> None:
+        """Clients that leave before their answers are counted for their address, in whichever process (CFG-32)."""
+        for keeper in self.keepers:
+            keeper.slow = Deferred()
+        for number in range(ADDRESS_FAILURES):
+            leaving = self.attempt(number % 2)
+            leaving.cancel()
+            self.failureResultOf(leaving, CancelledError)
+            self.keepers[number % 2].slow = Deferred()
+        self.assertEqual(self.successResultOf(self.attempt(0)).reason, Reason.FAILURES_TOO_MANY)

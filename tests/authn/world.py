@@ -119,7 +119,15 @@ class Readings:
         variables = {name: found.variables[name] for name in names if name in found.variables}
         return AuthenticatorSettings(str(found.changes), variables, found.switched, found.distrusted, found.refreshes)
 
-    async def candidate(self, role: RoleName, branch: str, names: Sequence[str], annotated: str) -> LoginCandidate:
+    async def candidate(
+        self,
+        role: RoleName,
+        branch: str,
+        names: Sequence[str],
+        annotated: str,
+        *,
+        afresh: bool = False,
+    ) -> LoginCandidate:
         """All the rest."""
         self.asked.append(f"applicant {role}")
         self.before_candidate()
@@ -255,7 +263,7 @@ class Case(SynchronousTestCase):
         self.assertLess(len(failed), 2)
         return failed[0] if failed else None
 
-    def status(self, account: str = "acme", service: str = "ci") -> AuthenticatorStatus:
+    def status(self, account: str = "acme", service: str | None = "ci") -> AuthenticatorStatus:
         """How the authenticator stands."""
         status: AuthenticatorStatus = self.successResultOf(
             Deferred.fromCoroutine(self.authenticator.status(account, service))

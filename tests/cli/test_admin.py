@@ -2,11 +2,40 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from click.testing import CliRunner
 from twisted.trial.unittest import SynchronousTestCase
 
-from svc.cli.admin import account, place
+from svc.cli import admin
+from svc.cli.admin import account, data_key, place
+from svc.cli.migrate import migrate
 from svc.settings.reading import read_settings
+from tests.cli.completing import complete
+
+
+class NoDatabaseTests(SynchronousTestCase):
+    """A folder without a database, such as a mistyped one."""
+
+    def test_none_is_made(self) -> None:
+        """No database is made there but by ``svc account create``: its accounts and its key would be taken for the server's
+        (CLI-23).
+        """
+        self.patch(admin, "react", complete)
+        folder = Path(self.mktemp()).resolve()
+        for command, arguments in (
+            (account, ("list",)),
+            (account, ("recover", "acme")),
+            (account, ("revoke-tokens", "acme")),
+            (account, ("rotate-signing-key", "acme")),
+            (data_key, ("rotate",)),
+            (data_key, ("status",)),
+            (migrate, ()),
+        ):
+            outcome = CliRunner().invoke(command, [*arguments, "--data-dir", str(folder)])
+            self.assertEqual(outcome.exit_code, 1, arguments)
+            self.assertIn(f"there is no database in {folder}", outcome.output)
+            self.assertFalse(folder.exists())
 
 
 class PlaceTests(SynchronousTestCase):
@@ -25,6 +54,6 @@ class PlaceTests(SynchronousTestCase):
 
     def test_help(self) -> None:
         """Help says that it is the database, and not the server of other commands, that these commands work on."""
-        for arguments in ((), ("create",), ("list",), ("rotate-signing-key",)):
+        for arguments in ((), ("create",), ("list",), ("rotate-signing-key",), ("recover",), ("revoke-tokens",)):
             said = " ".join(CliRunner().invoke(account, [*arguments, "--help"]).output.split())
             self.assertIn("not on the server at SVC_URL", said, arguments)

@@ -17,6 +17,7 @@ from svc.cli.audit import PAGE, PAUSE
 from svc.cli.connection import ApiAnswer, ApiConnection
 from svc.cli.main import main
 from svc.workload.faults import Fault
+from tests.workload.wire import exchange_of
 
 
 def event(number: int, message: str = "acme:user:admin updated x") -> dict[str, Any]:
@@ -41,6 +42,7 @@ class Server:
         self.events = list(events)
         self.asked: list[str] = []
         self.reactor = Clock()
+        self.requester = exchange_of(None, self.reactor)
 
     async def call(self, method: str, path: str, body: bytes | None = None, **headers: str) -> ApiAnswer:
         """Answer with a page."""

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Coroutine
-from typing import Any
+from pathlib import Path
+from typing import Any, Final
 
 from click.testing import CliRunner, Result
-from twisted.internet.defer import Deferred
-from twisted.internet.testing import MemoryReactorClock
-from twisted.python.failure import Failure
 from twisted.trial.unittest import SynchronousTestCase
 
 from svc.cli import connection
@@ -17,6 +14,7 @@ from svc.cli.connection import ApiAnswer, ApiConnection
 from svc.cli.main import main
 from svc.model.errors import RecordNotFound
 from svc.web.http.faults import answer_to
+from tests.cli.completing import complete
 
 KEYS: dict[str, Any] = {
     "source": "jwks-uri",
@@ -78,14 +76,6 @@ class Server:
         return self._answers.pop(0) if len(self._answers) > 1 else self._answers[0]
 
     request = call
-
-
-def complete(work: Callable[[Any], Coroutine[Any, Any, None]]) -> None:
-    """Complete a coroutine that waits for nothing, or raise what it raises."""
-    faults: list[Failure] = []
-    Deferred.fromCoroutine(work(MemoryReactorClock())).addErrback(faults.append)
-    if faults:
-        faults[0].raiseException()
 
 
 class CommandsCase(SynchronousTestCase):
@@ -211,6 +201,40 @@ class ReadingTests(CommandsCase):
         self.assertEqual(said, "ok      token  RS256\nThis token would be admitted as a:host:web.\n")
 
 
+class KeyTests(CommandsCase):
+    """Logins by key and password, explained."""
+
+    FOUND: Final = {
+        "admitted": None,
+        "role": "a/b:host:web",
+        "steps": [
+            {"check": "role", "outcome": "passed", "detail": "it is there", "reason": None},
+            {"check": "credentials", "outcome": "not tried", "detail": "", "reason": None},
+        ],
+    }
+
+    def test_without_a_key(self) -> None:
+        """Without a key nothing is tried, and what is told says so (REF-10)."""
+        server = Server(200, self.FOUND)
+        outcome = self.run_command(server, "explain", "authn", "--of", "host/web", "--from", "10.0.0.7")
+        self.assertEqual(server.asked, [("POST", "/authn/a%2Fb/host%2Fweb/explain", b"address=10.0.0.7")])
+        self.assertIn("?       credentials", outcome.stdout)
+        self.assertIn("Nothing but the key or password, which was not tried, decides", outcome.stdout)
+
+    def test_with_a_key(self) -> None:
+        """A key is read from a file, without the end of its line, and is never among the arguments (REF-10)."""
+        with CliRunner().isolated_filesystem():
+            Path("key").write_bytes(b"1 + key\r\n")
+            server = Server(200, {**self.FOUND, "admitted": True})
+            self.run_command(server, "explain", "authn-ldap/corp", "--of", "alice", "--key", "key")
+        self.assertEqual(server.asked, [("POST", "/authn-ldap/corp/a%2Fb/alice/explain", b"evidence=1+%2B+key")])
+
+    def test_usage(self) -> None:
+        """Whose login it is must be said; a token has other options."""
+        self.run_command(Server(200), "explain", "authn", code=2)
+        self.run_command(Server(200), "explain", "authn-jwt/ci", "--of", "alice", code=2)
+
+
 class ChangingTests(CommandsCase):
     """Commands that change something."""
 
@@ -290,6 +314,11 @@ class ChangingTests(CommandsCase):
         """The bare 401 by which servers say that an authenticator doesn't exist isn't taken for a lack of login."""
         outcome = self.run_command(Server(401), "enable", "none", code=1)
         self.assertIn("account a/b has no authenticator none", outcome.stderr)
+        told = "CONJ00005E Webservice 'svc/authn-jwt/none' not found in account 'a/b'"
+        outcome = self.run_command(
+            Server(401, {"error": {"code": "unauthorized", "message": told}}), "enable", "none", code=1
+        )
+        self.assertIn(f"account a/b has no authenticator none: {told}", outcome.stderr)
         outcome = self.run_command(Server(403), "enable", "ci", code=1)
         self.assertIn("lacks the privilege", outcome.stderr)
 
@@ -301,6 +330,15 @@ class ChangingTests(CommandsCase):
             self.run_command(server, "enable", f"{kind}/prod", code=1)
             path = f"/{kind}/prod/a%2Fb"
             self.assertEqual(server.asked, [("GET", f"{path}/status", None), ("PATCH", path, b"enabled=true")])
+
+    def test_google(self) -> None:
+        """Of Google's an account has one, which has no service id (GCP-1)."""
+        server = Server(200, OK)
+        self.run_command(server, "status", "authn-gcp")
+        self.run_command(server, "enable", "authn-gcp", code=1)
+        self.run_command(server, "status", "authn-gcp/prod", code=2)
+        path = "/authn-gcp/a%2Fb"
+        self.assertEqual(server.asked, [("GET", f"{path}/status", None), ("PATCH", path, b"enabled=true")])
 
     def test_other_types(self) -> None:
         """What only authenticators that trust third parties have is a usage error for others."""

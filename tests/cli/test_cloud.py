@@ -4,19 +4,27 @@ from __future__ import annotations
 
 import json
 import os
+from pathlib import Path
 from typing import Any
 
+import click
 import yaml
 from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 from twisted.internet.testing import MemoryReactorClock, StringTransport
 from twisted.trial.unittest import SynchronousTestCase
 
-from svc.cli.cloud import shown
-from svc.cli.options import metadata
+from svc.cli.cloud import aws_shown, google_shown, pod_shown, shown
+from svc.cli.options import cloud_evidence, metadata
 from svc.cli.platform import Identity
+from svc.workload.evidence import AwsRole, CloudIdentity, GoogleIdentity, Jwt
+from svc.workload.faults import NoIdentity
 from svc.workload.machine import Machine
+from svc.workload.on_twisted import of_reactor
 from tests.cloudplatform import MACHINE, SHARED, Unruly
+from tests.workload.test_google import made
+from tests.workload.test_kubernetes import CLAIMS
+from tests.workload.test_machine import token
 
 BASE = "http://platform.example"
 
@@ -41,7 +49,7 @@ class SourceTests(SynchronousTestCase):
         ):
             self.patch(os, "environ", surroundings)
             reactor: Any = MemoryReactorClock()
-            source = metadata(reactor, client_id=None, resource="api://svc", metadata_url=url)
+            source = metadata(of_reactor(reactor, 1000), client_id=None, resource="api://svc", metadata_url=url)
             Deferred.fromCoroutine(source.token())
             [(_, _, factory, *_)] = reactor.tcpClients
             transport = StringTransport()
@@ -54,13 +62,16 @@ class InspectTests(SynchronousTestCase):
     """What ``svc cloud inspect`` prints."""
 
     def test_policy(self) -> None:
-        """It is a host in policy, ready to paste, under what the platform says of the machine (CLI-25)."""
+        """It is a host in policy, without an API key, ready to paste, under what the platform says of the machine
+        (CLI-25).
+        """
         text = shown(machine(MACHINE), "authn-cloud", 1_700_000_000, as_json=False)
         self.assertIn(f'# resource_id: "{MACHINE.resource_id}"\n', text)
         self.assertIn('# audience: "api://svc"\n# expires_at: "2023-11-14T22:13:20+00:00"\n- !host\n  id: ', text)
         self.assertEqual(
             yaml.safe_load(text.replace("!host", ""))[0]["annotations"],
             {
+                "authn/api-key": False,
                 "authn-cloud/subscription-id": "11111111-aaaa-4bbb-8ccc-000000000001",
                 "authn-cloud/resource-group": "Shop-Production",
                 "authn-cloud/system-assigned-identity": MACHINE.object_id,
@@ -88,3 +99,68 @@ class InspectTests(SynchronousTestCase):
             loaded = yaml.safe_load(shown(machine(odd), "authn-cloud", 0, as_json=False).replace("- !host", "-"))
             self.assertEqual(len(loaded), 1)
             self.assertEqual(loaded[0]["annotations"]["authn-cloud/resource-group"], group)
+
+
+class OtherCloudsTests(SynchronousTestCase):
+    """What it prints on other clouds, and how workloads log in there."""
+
+    def test_google(self) -> None:
+        """On Google Cloud it is a host with the annotations that the token matches (CLI-25)."""
+        machine = {"compute_engine": {"project_id": "shop", "instance_name": "web-1"}}
+        token = made("x", 1, email="a@b.example", google=machine)
+        loaded = yaml.safe_load(google_shown(token, as_json=False).replace("- !host", "-"))
+        annotations = {
+            "authn-gcp/service-account-id": "42",
+            "authn-gcp/service-account-email": "a@b.example",
+            "authn-gcp/project-id": "shop",
+            "authn-gcp/instance-name": "web-1",
+        }
+        self.assertEqual(loaded[0]["annotations"], {"authn/api-key": False, **annotations})
+        self.assertEqual(json.loads(google_shown(token, as_json=True)), {"annotations": annotations})
+
+    def test_aws(self) -> None:
+        """On AWS it is a host whose id ends in account and role; a user can't be one (CLI-25)."""
+        self.assertEqual(
+            aws_shown("arn:x", "1", "web", as_json=False),
+            '# arn: "arn:x"\n- !host\n  id: 1/web\n  annotations:\n    authn/api-key: false',
+        )
+        self.assertEqual(json.loads(aws_shown("arn:x", "1", "web", as_json=True)), {"arn": "arn:x", "host": "1/web"})
+        self.assertIn("users of AWS", str(self.assertRaises(NoIdentity, aws_shown, "arn:x", "1", None, as_json=False)))
+
+    def test_kubernetes(self) -> None:
+        """In a pod it is the host that the token names, under what the token says of the pod (CLI-25)."""
+        text = pod_shown(token(CLAIMS), "authn-jwt/prod", as_json=False)
+        self.assertIn('# namespace: "shop"\n', text)
+        [host] = yaml.safe_load(text.replace("- !host", "-"))
+        self.assertEqual(host["id"], CLAIMS["sub"])
+        self.assertEqual(host["annotations"], {"authn/api-key": False, "authn-jwt/prod/sub": CLAIMS["sub"]})
+        self.assertEqual(json.loads(pod_shown(token(CLAIMS), "x", as_json=True))["pod_name"], "billing-0")
+
+    def test_evidence(self) -> None:
+        """Each platform has its evidence; on AWS the server is named by its address unless an option says otherwise."""
+        self.patch(os, "environ", {})
+        reactor: Any = MemoryReactorClock()
+        usual: dict[str, Any] = {"client_id": None, "resource": "x", "metadata_url": None, "region": None}
+        usual["token_file"] = Path("/token")
+
+        def evidence(
+            platform: str,
+            service_id: str | None,
+            server_id: str | None = None,
+            prefix: str = "svc",
+            host: str | None = "host/x",
+        ) -> Any:
+            more = {**usual, "platform": platform, "server_id": server_id, "audience_prefix": prefix}
+            return cloud_evidence(of_reactor(reactor, 1000), "https://svc.example.org:8443/x", service_id, host, **more)
+
+        self.assertIsInstance(evidence("azure", "prod"), CloudIdentity)
+        google = evidence("google", None, prefix="conjur")
+        self.assertEqual((type(google), google.prefix), (GoogleIdentity, "conjur"))
+        for server_id, named in ((None, "svc.example.org"), ("other", "other"), ("", None)):
+            role = evidence("aws", "prod", server_id)
+            self.assertEqual((type(role), role.server_id), (AwsRole, named))
+        self.assertIsInstance(evidence("kubernetes", "k8s", host=None), Jwt)
+        for platform, service_id in (("google", "prod"), ("aws", None), ("azure", None), ("kubernetes", None)):
+            self.assertRaises(click.UsageError, evidence, platform, service_id)
+        for platform, service_id in (("google", None), ("aws", "prod"), ("azure", "prod")):
+            self.assertRaises(click.UsageError, evidence, platform, service_id, host=None)

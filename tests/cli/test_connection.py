@@ -5,25 +5,23 @@ from __future__ import annotations
 import base64
 import json
 from pathlib import Path
-from typing import cast
 
 import click
 from click.testing import CliRunner
 from klein import Klein
-from treq.client import HTTPClient
 from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 from twisted.web.resource import IResource
 from twisted.web.server import Request
 
-from svc.cli import connection
+from svc.cli import connection, kept_login
 from svc.cli.connection import ApiAnswer, ApiConnection
 from svc.cli.health import health
 from svc.cli.login import whoami
 from svc.workload.faults import NoEvidence
 from tests.walls import Wall
-from tests.workload.wire import NOW, Wire
+from tests.workload.wire import NOW, Wire, exchange_of
 
 
 def token(issued_at: float, ends_at: float) -> str:
@@ -64,6 +62,7 @@ class AnswerTests(SynchronousTestCase):
             (ApiAnswer(401, b"Unauthorized: Invalid token"), "svc login"),
             (ApiAnswer(403, b""), "lacks the privilege"),
             (ApiAnswer(405, b'{"error":{"message":"Write operations are not allowed"}}'), "the primary takes changes"),
+            (ApiAnswer(405, b'{"error":{"message":"a group has no API key"}}'), "not possible (status 405): a group"),
             (ApiAnswer(503, b'{"error":{"message":"no audit"}}'), "try again (status 503): no audit"),
             (
                 ApiAnswer(503, b'{"error":{"code":"outcome_unknown","message":"ask"}}'),
@@ -134,15 +133,15 @@ class TokenTests(SynchronousTestCase):
     def setUp(self) -> None:
         """Keep tokens in a folder of the test's."""
         self.path = Path(self.mktemp()) / "state" / "tokens.json"
-        self.patch(connection, "token_file", lambda: self.path)
+        self.patch(kept_login, "token_file", lambda: self.path)
 
     def test_kept(self) -> None:
         """Tokens are kept by server and account, in a file that nobody else reads (CLI-7)."""
-        connection.keep_token("http://a", "acme", "one")
-        connection.keep_token("http://b", "acme", "two")
-        connection.keep_token("http://a", "acme", "three")
-        self.assertEqual(connection.kept_token("http://a", "acme"), "three")
-        self.assertEqual(connection.kept_token("http://b", "acme"), "two")
+        kept_login.keep_login("http://a", "acme", "one")
+        kept_login.keep_login("http://b", "acme", "two")
+        kept_login.keep_login("http://a", "acme", "three")
+        self.assertEqual(kept_login.kept_token("http://a", "acme"), "three")
+        self.assertEqual(kept_login.kept_token("http://b", "acme"), "two")
         self.assertEqual(self.path.stat().st_mode & 0o777, 0o600)
         self.assertEqual(self.path.parent.stat().st_mode & 0o777, 0o700)
 
@@ -150,18 +149,19 @@ class TokenTests(SynchronousTestCase):
         """Without one, the fault says how to get one; a damaged file counts as none."""
         for prepare in (lambda: None, lambda: self._write("no json"), lambda: self._write("[]")):
             prepare()
-            fault = self.assertRaises(click.ClickException, connection.kept_token, "http://a", "acme")
+            fault = self.assertRaises(click.ClickException, kept_login.kept_token, "http://a", "acme")
             self.assertIn("svc login", fault.message)
 
     def test_expired(self) -> None:
         """Where the server refuses a kept token that has ended, the fault says so, since when, and what to do (CLI-7)."""
         clock = Clock()
         wall = Wall(clock, NOW + 480)
-        connection.keep_token("http://a", "acme", token(NOW, NOW + 480))
-        at = ApiConnection("http://a", "acme", None, None, cast(HTTPClient, Wire(refusing())), clock, wall)
+        kept_login.keep_login("http://a", "acme", token(NOW, NOW + 480))
+        at = ApiConnection("http://a", "acme", None, None, exchange_of(Wire(refusing()), clock), wall)
         fault = self.failureResultOf(Deferred.fromCoroutine(at.call("GET", "/whoami")), click.ClickException).value
         self.assertRegex(fault.message, r"at http://a has expired, at \S+ \S+: run `svc login` again \(request r-1\)\Z")
-        unread = self.failureResultOf(Deferred.fromCoroutine(at.workload().secret("x")), NoEvidence).value
+        workload = self.successResultOf(Deferred.fromCoroutine(at.workload()))
+        unread = self.failureResultOf(Deferred.fromCoroutine(workload.secret("x")), NoEvidence).value
         self.assertIn("has expired", str(unread))
         wall.ahead -= 1
         answer = self.successResultOf(Deferred.fromCoroutine(at.call("GET", "/whoami")))
@@ -169,14 +169,15 @@ class TokenTests(SynchronousTestCase):
 
     def test_half_a_login(self) -> None:
         """A login without a key, or a key without a login, is refused with a sentence, whatever token is kept (CLI-6)."""
-        connection.keep_token("http://a", "acme", "kept")
+        kept_login.keep_login("http://a", "acme", "kept")
         wire = Wire(refusing())
         for login, key, said in (("nobody", None, "no API key for nobody"), (None, "s3cret", "set SVC_LOGIN too")):
-            at = ApiConnection("http://a", "acme", login, key, cast(HTTPClient, wire), Clock())
+            at = ApiConnection("http://a", "acme", login, key, exchange_of(wire))
             fault = self.failureResultOf(Deferred.fromCoroutine(at.call("GET", "/whoami")), click.UsageError).value
             self.assertIn(said, fault.message)
             self.assertNotIn("s3cret", fault.message)
-            self.assertEqual(self.assertRaises(click.UsageError, at.workload).message, fault.message)
+            again = self.failureResultOf(Deferred.fromCoroutine(at.workload()), click.UsageError).value
+            self.assertEqual(again.message, fault.message)
         self.assertEqual(wire.asked, 0)
 
     def _write(self, text: str) -> None:

@@ -10,7 +10,8 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from svc.cli import connection
 from svc.cli.main import main
-from tests.cli.test_hostfactory import Server, complete
+from tests.cli.completing import complete
+from tests.cli.test_hostfactory import Server
 
 URL: Final = "http://127.0.0.1:1"
 
@@ -78,6 +79,7 @@ class HealthTests(SynchronousTestCase):
         for server, told in ((ILL, "ldap failed, primaries two"), (HERE | {"ok": False}, "primaries two")):
             outcome = self.run_command(self.view(server | {"primaries": "two"}), "--all", code=1)
             self.assertEqual(outcome.stdout.rstrip("\n").split("\t")[-1], told)
+        self.run_command(self.view(HERE | {"primaries": ["two"]}), "--all")
         self.assertNotIn("primaries", self.run_command(self.view(HERE | {"primaries": "ok"}), "--all").stdout)
 
     def test_json(self) -> None:

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Mapping
 from typing import Any
 from urllib.parse import parse_qsl
 
 from click.testing import CliRunner, Result
-from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
-from twisted.internet.testing import MemoryReactorClock
-from twisted.python.failure import Failure
 from twisted.trial.unittest import SynchronousTestCase
 
 from svc.cli import connection
 from svc.cli.connection import ApiAnswer, ApiConnection
 from svc.cli.main import main
+from tests.cli.completing import complete
 
 MADE: list[dict[str, Any]] = [
     {"expiration": "2023-11-14T23:13:20Z", "cidr": [], "token": token} for token in ("1one", "2two")
@@ -33,6 +31,7 @@ class Server:
     def __init__(self, status: int, answer: object = None) -> None:
         self.asked: list[tuple[str, str, list[tuple[str, str]], Mapping[str, str]]] = []
         self._answer = ApiAnswer(status, b"" if answer is None else json.dumps(answer).encode())
+        self.later: list[object] = []
         self.wall = Clock()
         self.wall.advance(1_700_000_000)
 
@@ -40,17 +39,12 @@ class Server:
         """Answer."""
         fields = parse_qsl((body or b"").decode(), keep_blank_values=True, strict_parsing=bool(body))
         self.asked.append((method, path, fields, headers))
-        return self._answer
+        answer = self._answer
+        if self.later:
+            self._answer = ApiAnswer(200, json.dumps(self.later.pop(0)).encode())
+        return answer
 
     request = call
-
-
-def complete(work: Callable[[Any], Coroutine[Any, Any, None]]) -> None:
-    """Complete a coroutine that waits for nothing, or raise what it raises."""
-    faults: list[Failure] = []
-    Deferred.fromCoroutine(work(MemoryReactorClock())).addErrback(faults.append)
-    if faults:
-        faults[0].raiseException()
 
 
 class HostFactoryTests(SynchronousTestCase):
@@ -122,6 +116,37 @@ class HostFactoryTests(SynchronousTestCase):
         self.assertEqual(server.asked, [])
         self.assertIn("not found", self.run_command(Server(404), "tokens", "revoke", token="x", code=1).stderr)
 
+    def test_list(self) -> None:
+        """Tokens are listed by their ids, page by page (CLI-15)."""
+        token = {"id": "sha256:0123456789ab", "expiration": "2023-11-14T23:13:20Z", "cidr": []}
+        other = {**token, "id": "sha256:ffffffffffff", "cidr": ["10.0.0.0/8", "::1/128"]}
+        server = Server(200, [token, other])
+        outcome = self.run_command(server, "tokens", "list", "web/f")
+        line = "\t2023-11-14T23:13:20Z\t"
+        self.assertEqual(
+            outcome.stdout,
+            f"sha256:0123456789ab{line}everywhere\nsha256:ffffffffffff{line}10.0.0.0/8, ::1/128\n",
+        )
+        path = "/host_factory_tokens?host_factory=a%2Fb%3Ahost_factory%3Aweb%2Ff&limit=1000&offset=0"
+        self.assertEqual(server.asked, [("GET", path, [], {})])
+        self.assertEqual(json.loads(self.run_command(server, "tokens", "list", "f", "--json").stdout), [token, other])
+        self.assertEqual(self.run_command(Server(200, []), "tokens", "list", "f").stdout, "")
+        self.assertIn("not found", self.run_command(Server(404), "tokens", "list", "f", code=1).stderr)
+        pages = Server(200, [token] * 1000)
+        pages.later = [[token] * 1000, [other]]
+        listed = self.run_command(pages, "tokens", "list", "f", "--json")
+        self.assertEqual(len(json.loads(listed.stdout)), 2001)
+        self.assertEqual([asked[1].rpartition("=")[2] for asked in pages.asked], ["0", "1000", "2000"])
+
+    def test_revoke_by_id(self) -> None:
+        """A token is revoked by its id, which may stand on the command line, and no token is read (CLI-15, HF-29)."""
+        server = Server(204)
+        outcome = self.run_command(server, "tokens", "revoke", "--id", "sha256:0123456789ab", token="1one")
+        self.assertEqual(outcome.stderr, "The token is revoked.\n")
+        self.assertEqual(server.asked, [("DELETE", "/host_factory_tokens/sha256%3A0123456789ab", [], {})])
+        for text in ("1one", "sha256:0123", "sha256:0123456789AB", ""):
+            self.assertIn("an id is written", self.run_command(server, "tokens", "revoke", "--id", text, code=2).stderr)
+
     def test_host(self) -> None:
         """A host is made with the token alone; its API key comes on standard output (CLI-15)."""
         for token, given in (("1one", ""), (None, " 1one \n")):
@@ -134,6 +159,13 @@ class HostFactoryTests(SynchronousTestCase):
             headers = {"Authorization": 'Token token="1one"'}
             self.assertEqual(server.asked, [("POST", "/host_factories/hosts", fields, headers)])
         self.assertEqual(json.loads(self.run_command(server, *line, "--json", token="1one").stdout), HOST)
+
+    def test_host_without_key(self) -> None:
+        """Of a host that has no API key that is said, and nothing is printed (TOK-53)."""
+        server = Server(201, {**HOST, "api_key": None})
+        outcome = self.run_command(server, "hosts", "create", "web/1", token="1one")
+        self.assertEqual(outcome.stdout, "")
+        self.assertEqual(outcome.stderr, "acme:host:web/1 has no API key: its annotation authn/api-key is false.\n")
 
     def test_no_host(self) -> None:
         """Why there is no host is told in words that fit; a bad annotation is a usage error."""

@@ -10,7 +10,6 @@ from typing import Any, cast
 
 import click
 from twisted.internet.defer import Deferred
-from twisted.internet.task import Clock
 from twisted.python.failure import Failure
 from twisted.trial.unittest import SynchronousTestCase
 
@@ -43,6 +42,33 @@ INVALID = {
 }
 
 
+def gain(*, new_role: bool = False, new_resource: bool = False) -> dict[str, Any]:
+    """A change of access."""
+    way = [{"role": "a:host:h", "by": "member"}, {"role": "a:layer:web", "by": "permitted"}]
+    return {
+        "roles": {"kind": "host", "count": 1, "first": ["a:host:h"], "new": new_role},
+        "resources": {"kind": "variable", "count": 1, "first": ["a:variable:v"], "new": new_resource},
+        "privileges": ["read"],
+        "owner": False,
+        "except": [],
+        "through": "a:layer:web",
+        "pairs": 1,
+        "way": way,
+    }
+
+
+def access(*gains: dict[str, Any], untold: str = "", complete: bool = True) -> dict[str, Any]:
+    """What a dry run tells of access."""
+    left_out = {name: name == untold for name in ("gains", "new_gains", "losses")}
+    return {
+        "gains": list(gains),
+        "losses": [],
+        "untold": left_out,
+        "complete": complete,
+        "advice": None if complete else "Go on.",
+    }
+
+
 class Server:
     """What a command sees of a connection: it keeps what was asked, and gives the same answer to everything."""
 
@@ -50,7 +76,6 @@ class Server:
     path = staticmethod(ApiConnection.path)
 
     def __init__(self, status: int, answer: object) -> None:
-        self.reactor = Clock()
         self.asked: list[tuple[Any, ...]] = []
         self._answer = ApiAnswer(status, json.dumps(answer).encode())
 
@@ -79,14 +104,26 @@ class SendTests(SynchronousTestCase):
         *,
         dry_run: bool = True,
         as_json: bool = False,
+        fail_on_gain: bool = False,
+        fail_on_gain_of_existing: bool = False,
     ) -> tuple[str, str]:
         """Send a document, and return what was said, on both streams."""
         said, aside = out or io.StringIO(), io.StringIO()
         with contextlib.redirect_stdout(said), contextlib.redirect_stderr(aside):
             connection = cast(ApiConnection, server)
-            sending = policy._send(connection, mode, "x/y", io.BytesIO(b"text"), dry_run, as_json)
+            sending = policy._send(
+                connection, mode, "x/y", io.BytesIO(b"text"), dry_run, as_json, fail_on_gain, fail_on_gain_of_existing
+            )
             self.result_of(sending)
         return said.getvalue(), aside.getvalue()
+
+    def check(self, server: Server, *, dry_run: bool = True, as_json: bool = False) -> tuple[str, str]:
+        """Send a document, to fail on all gains."""
+        return self.send(server, dry_run=dry_run, as_json=as_json, fail_on_gain=True)
+
+    def check_existing(self, server: Server, *, dry_run: bool = True, as_json: bool = False) -> tuple[str, str]:
+        """Send a document, to fail on gains of what exists."""
+        return self.send(server, dry_run=dry_run, as_json=as_json, fail_on_gain_of_existing=True)
 
     def result_of(self, coroutine: Coroutine[Any, Any, None]) -> None:
         """Complete a coroutine that waits for nothing, or raise what it raises."""
@@ -112,6 +149,50 @@ class SendTests(SynchronousTestCase):
         said, aside = self.send(Server(200, VALID))
         self.assertEqual(said, "group g will be deleted\nuser bob may now read variable v\n")
         self.assertEqual(aside, "Warning: careful\nThis was a dry run: nothing has been changed.\n")
+
+    def test_access(self) -> None:
+        """Access is told before all else (POL-89)."""
+        said, _ = self.send(Server(200, {**VALID, "access": access(gain())}))
+        self.assertEqual(
+            said,
+            "host h of layer web gains read on variable v\n\nWhat would change:\n"
+            "group g will be deleted\nuser bob may now read variable v\n",
+        )
+
+    def test_fail_on_gain(self) -> None:
+        """A dry run is a check that fails with 3 on gains, all or those of what exists, and on what isn't told (POL-89)."""
+        for told, any_gain, of_existing in (
+            (access(), False, False),
+            (access(gain()), True, True),
+            (access(gain(new_role=True)), True, False),
+            (access(gain(new_resource=True)), True, False),
+            (access(gain(new_role=True), gain()), True, True),
+            (access(untold="gains"), True, True),
+            (access(untold="new_gains"), True, False),
+            (access(untold="losses"), False, False),
+            (access(complete=False), True, True),
+        ):
+            self.send(Server(200, {**VALID, "access": told}))
+            for as_json in (False, True):
+                for send, fails in ((self.check, any_gain), (self.check_existing, of_existing)):
+                    server = Server(200, {**VALID, "access": told})
+                    if not fails:
+                        send(server, as_json=as_json)
+                        continue
+                    ended = self.assertRaises(click.exceptions.Exit, send, server, as_json=as_json)
+                    self.assertEqual(ended.exit_code, 3, (told, send))
+
+    def test_checks_that_cannot_be_made(self) -> None:
+        """Checks are for dry runs, and fail when the server doesn't tell or the document has faults (POL-89)."""
+        for send in (self.check, self.check_existing):
+            server = Server(201, {"created_roles": {}, "version": 3})
+            self.assertRaises(click.UsageError, send, server, dry_run=False)
+            self.assertEqual(server.asked, [])
+            for as_json in (False, True):
+                fault = self.assertRaises(click.ClickException, send, Server(200, VALID), as_json=as_json)
+                self.assertEqual((fault.exit_code, "who gains access" in fault.message), (1, True))
+            ended = self.assertRaises(click.exceptions.Exit, send, Server(422, INVALID), as_json=True)
+            self.assertEqual(ended.exit_code, 1)
 
     def test_colours(self) -> None:
         """On a terminal, losses are red and gains green."""

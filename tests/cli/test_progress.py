@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
+import re
+import threading
 
-from twisted.internet.defer import Deferred
-from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
 from svc.cli.progress import shown
@@ -26,42 +27,36 @@ class Screen(io.StringIO):
 class ProgressTests(SynchronousTestCase):
     """What is shown while one waits."""
 
-    def wait(self, *, terminal: bool) -> None:
-        """Begin to wait."""
-        self.clock, self.screen, self.work = Clock(), Screen(terminal=terminal), Deferred[str]()
-        self.waiting = Deferred.fromCoroutine(shown(self.work, "Loading", self.clock, self.screen))
+    def wait(self, seconds: float, *, terminal: bool = True, fault: Exception | None = None) -> str:
+        """Wait for a work of so many hundredths of what is a second here; return what was shown."""
+        screen = Screen(terminal=terminal)
+
+        async def work() -> str:
+            await asyncio.sleep(seconds / 100)
+            if fault is not None:
+                raise fault
+            return "done"
+
+        try:
+            self.assertEqual(asyncio.run(shown(work(), "Loading", screen, 0.01)), "done")
+        finally:
+            self.assertEqual([thread for thread in threading.enumerate() if thread.name == "shown"], [])
+            self.said = screen.getvalue()
+        return self.said
 
     def test_long(self) -> None:
         """What takes longer than a second has a line that counts the seconds, and is wiped in the end."""
-        self.wait(terminal=True)
-        self.clock.advance(0.9)
-        self.assertEqual(self.screen.getvalue(), "")
-        self.clock.advance(0.2)
-        self.clock.advance(1.0)
-        self.assertEqual(self.screen.getvalue(), "\rLoading: 1 s\rLoading: 2 s")
-        self.work.callback("done")
-        self.assertEqual(self.successResultOf(self.waiting), "done")
-        self.assertTrue(self.screen.getvalue().endswith("\r\x1b[K"))
-        self.assertEqual(self.clock.getDelayedCalls(), [])
+        self.assertRegex(self.wait(10), re.compile(r"\A\rLoading: 1 s\rLoading: 2 s.*\r\x1b\[K\Z", re.DOTALL))
 
     def test_short(self) -> None:
         """What takes less leaves no trace."""
-        self.wait(terminal=True)
-        self.work.callback("done")
-        self.assertEqual((self.successResultOf(self.waiting), self.screen.getvalue()), ("done", ""))
-        self.assertEqual(self.clock.getDelayedCalls(), [])
+        self.assertEqual(self.wait(0), "")
 
     def test_no_terminal(self) -> None:
         """Off a terminal nothing is shown, however long it takes (CLI-3)."""
-        self.wait(terminal=False)
-        self.clock.advance(5)
-        self.work.callback("done")
-        self.assertEqual((self.successResultOf(self.waiting), self.screen.getvalue()), ("done", ""))
+        self.assertEqual(self.wait(5, terminal=False), "")
 
     def test_failure(self) -> None:
         """A failure passes, and wipes the line, too."""
-        self.wait(terminal=True)
-        self.clock.advance(1)
-        self.work.errback(ValueError("no"))
-        self.failureResultOf(self.waiting, ValueError)
-        self.assertTrue(self.screen.getvalue().endswith("\r\x1b[K"))
+        self.assertRaises(ValueError, self.wait, 5, fault=ValueError("no"))
+        self.assertTrue(self.said.endswith("\r\x1b[K"))

@@ -9,7 +9,6 @@ from typing import Any
 
 from treq.testing import StubTreq
 from twisted.internet.defer import Deferred
-from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 from twisted.web.resource import Resource
 from twisted.web.server import Request
@@ -18,6 +17,7 @@ from svc.cli.connection import ApiConnection
 from svc.cli.provider import Provider
 from svc.cli.quickstart_steps import Steps
 from svc.cli.quickstart_tour import Tour
+from tests.workload.wire import exchange_of
 
 
 class Teapot(Resource):
@@ -41,7 +41,7 @@ class TourTests(SynchronousTestCase):
         teapot, shown = Teapot(), io.StringIO()
         http: Any = StubTreq(teapot)
         provider = Provider.kept_at(Path(self.mktemp()), "https://issuer.example")
-        connection = ApiConnection("http://svc.example", "acme", None, None, http, Clock())
+        connection = ApiConnection("http://svc.example", "acme", None, None, exchange_of(http))
         steps = Steps(connection, list)
         tour = Tour(steps, provider, "http://issuer.example/keys", "key", b"", "policy.yml")
         with contextlib.redirect_stdout(shown):

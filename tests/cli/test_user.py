@@ -14,7 +14,7 @@ from svc.cli import connection, login
 from svc.cli.connection import ApiAnswer, ApiConnection
 from svc.cli.main import main
 from svc.workload.faults import LoginRefused
-from tests.cli.test_hostfactory import complete
+from tests.cli.completing import complete
 
 NEW = "New-Password-12"
 
@@ -130,7 +130,7 @@ class UserTests(SynchronousTestCase):
             kept.append((url, account, token))
             return Path("tokens")
 
-        self.patch(login, "keep_token", keep)
+        self.patch(login, "keep_login", keep)
         outcome = self.run_command("login", status=200, answer=b"1key", given="alice\nMy password\n")
         self.assertEqual(outcome.stdout, "Logged in as alice for 480 seconds; the token is in tokens\n")
         self.assertEqual(self.asked, [("GET", "/authn/a%2Fb/login", None, self.basic("alice:My password"))])

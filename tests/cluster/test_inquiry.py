@@ -17,8 +17,9 @@ from twisted.trial.unittest import SynchronousTestCase
 from svc.cluster.inquiry import ANSWER_LIMIT, CLAIM_DEADLINE, DEADLINE, Inquiry, trust_of
 from svc.cluster.peer_claims import PeerClaims
 from svc.cluster.reports import INVALID, UNREACHABLE, ProbeReply
+from svc.crypto.vault import Vault
+from svc.model.databases import ClusterMember, DatabaseIdentity
 from svc.model.errors import ConfigurationInvalid
-from svc.model.query_results import ClusterMember, DatabaseIdentity
 from tests.authn.providers.authority import Authority
 
 REPORT = b'{"ok": true}'
@@ -146,7 +147,11 @@ class InquiryTests(SynchronousTestCase):
         """What a member says of its database counts when it answers this very question, in time, and knows the data key
         (CLU-21).
         """
-        claims, member, identity = PeerClaims(bytes(32)), PeerClaims(bytes(32)), DatabaseIdentity(1, 2, 3, False)
+        claims, member, identity = (
+            PeerClaims(Vault(bytes(32))),
+            PeerClaims(Vault(bytes(32))),
+            DatabaseIdentity(1, 2, 3, False),
+        )
 
         def asked(answering: PeerClaims, status: bytes = b"200 OK", late: bool = False) -> object:
             asking = Deferred.fromCoroutine(
@@ -157,7 +162,7 @@ class InquiryTests(SynchronousTestCase):
             assert line is not None
             challenge, code = (part.decode() for part in line.groups())
             self.assertTrue(member.is_asked(challenge, code))
-            body = json.dumps(answering.answer(challenge, identity)).encode()
+            body = json.dumps(answering.answer(challenge, code, identity)).encode()
             if late:
                 self.reactor.advance(CLAIM_DEADLINE)
             else:
@@ -165,7 +170,7 @@ class InquiryTests(SynchronousTestCase):
             return self.successResultOf(asking)
 
         self.assertEqual(asked(member), identity)
-        self.assertIsNone(asked(PeerClaims(bytes([1] * 32))))
+        self.assertIsNone(asked(PeerClaims(Vault(bytes([1] * 32)))))
         self.assertIsNone(asked(member, b"404 Not Found"))
         self.assertIsNone(asked(member, late=True))
 

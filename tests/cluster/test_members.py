@@ -193,6 +193,24 @@ class MembersTests(SynchronousTestCase):
         self.tell("c", WELL)
         self.assertEqual(self.successResultOf(looking)[0].changed, 560.0)
 
+    def test_looked_at_steadily(self) -> None:
+        """When a member fell silent, and was back, is known though nobody looked then; since when it is as it is it says
+        itself (OPS-6).
+        """
+        told = read_reply(200, b'{"ok": true, "cluster": {"node": {"changed": 900}}}')
+        members = Members(self.clock, self.wall, {name: self.asking(name) for name in self.asked}, 5.0)
+        members.startService()
+        self.addCleanup(members.stopService)
+        moments = []
+        for answer in (told, told, GONE, GONE, told, told):
+            for name in self.asked:
+                self.tell(name, answer)
+            looking = Deferred.fromCoroutine(members.overview())
+            moments.append(self.successResultOf(looking)[0].changed)
+            self.clock.advance(5)
+        self.assertEqual(moments, [900, 900, 1010.0, 1010.0, 1020.0, 1020.0])
+        self.assertEqual(len(self.asked["b"]), 7)
+
     def test_only_changes_are_logged(self) -> None:
         """That a member gives no report is logged once however long it lasts, and its end once."""
         for answer in (WELL, GONE, GONE, GONE, ILL, WELL):

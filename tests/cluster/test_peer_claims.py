@@ -11,9 +11,11 @@ from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
 from svc.cluster.peer_claims import KNOWN, PeerClaims
-from svc.model.query_results import DatabaseIdentity
+from svc.crypto.vault import Vault, data_key_id
+from svc.model.data_keys import StoredDataKey
+from svc.model.databases import DatabaseIdentity
 
-CLAIMS = PeerClaims(bytes(32))
+CLAIMS = PeerClaims(Vault(bytes(32)))
 IDENTITY = DatabaseIdentity(7_711_051_369_545_791_476, 3, 1_795_369_055_073_057, False)
 NUMBERS = st.integers(0, (1 << 64) - 1)
 
@@ -24,13 +26,13 @@ class ClaimsTests(SynchronousTestCase):
     @given(st.builds(DatabaseIdentity, NUMBERS, NUMBERS, NUMBERS, st.booleans()), st.binary(min_size=32, max_size=32))
     def test_told(self, identity: DatabaseIdentity, data_key: bytes) -> None:
         """Every identity is read as it was told, by who has the data key and asked; by nobody else (CLU-20)."""
-        asking, answering = PeerClaims(data_key), PeerClaims(data_key)
+        asking, answering = PeerClaims(Vault(data_key)), PeerClaims(Vault(data_key))
         challenge, code = asking.question()
         self.assertTrue(answering.is_asked(challenge, code))
-        body = json.dumps(answering.answer(challenge, identity)).encode()
+        body = json.dumps(answering.answer(challenge, code, identity)).encode()
         self.assertEqual(asking.read(challenge, body), identity)
         self.assertIsNone(asking.read(asking.question()[0], body))
-        stranger = PeerClaims(bytes(reversed(data_key)) + b"x")
+        stranger = PeerClaims(Vault(bytes(octet ^ 1 for octet in data_key)))
         self.assertFalse(stranger.is_asked(challenge, code))
         self.assertIsNone(stranger.read(challenge, body))
 
@@ -40,13 +42,13 @@ class ClaimsTests(SynchronousTestCase):
         self.assertEqual(len(set(questions)), 100)
         (challenge, code), (other, _) = questions[:2]
         self.assertFalse(CLAIMS.is_asked(other, code))
-        answer = CLAIMS.answer(challenge, IDENTITY)
+        answer = CLAIMS.answer(challenge, code, IDENTITY)
         self.assertFalse(CLAIMS.is_asked(challenge, answer["code"]))
         self.assertIsNone(CLAIMS.read(challenge, json.dumps({**answer, "code": code}).encode()))
 
     def test_led_back(self) -> None:
         """No server answers what it has asked itself, so that nobody shows it its own database for another's (CLU-20)."""
-        asking, answering = PeerClaims(bytes(32)), PeerClaims(bytes(32))
+        asking, answering = PeerClaims(Vault(bytes(32))), PeerClaims(Vault(bytes(32)))
         challenge, code = asking.question()
         self.assertFalse(asking.is_asked(challenge, code))
         self.assertTrue(answering.is_asked(challenge, code))
@@ -56,12 +58,16 @@ class ClaimsTests(SynchronousTestCase):
 
     def test_altered(self) -> None:
         """An answer in which anything was altered, or that isn't one, says nothing (CLU-21)."""
-        challenge, _ = CLAIMS.question()
-        answer = CLAIMS.answer(challenge, IDENTITY)
+        challenge, code = CLAIMS.question()
+        answer = CLAIMS.answer(challenge, code, IDENTITY)
         altered: list[Any] = [
             *({**answer, name: value} for name in ("system", "timeline", "started") for value in (1, 3.0, "3", True, None)),
             *({**answer, name: -answer[name]} for name in ("system", "timeline", "started")),
-            *({name: value for name, value in answer.items() if name != left_out} for left_out in answer),
+            *(
+                {name: value for name, value in answer.items() if name != left_out}
+                for left_out in answer
+                if "keys" not in left_out
+            ),
             {**answer, "standby": True},
             {**answer, "standby": 0},
             {**answer, "timeline": 1 << 64},
@@ -77,7 +83,7 @@ class ClaimsTests(SynchronousTestCase):
 
     def test_every_field_counts(self) -> None:
         """No two identities have the same code (CLU-20)."""
-        challenge, _ = CLAIMS.question()
+        challenge, code = CLAIMS.question()
         others = [
             IDENTITY,
             attrs.evolve(IDENTITY, system=1),
@@ -85,4 +91,68 @@ class ClaimsTests(SynchronousTestCase):
             attrs.evolve(IDENTITY, started=1),
             attrs.evolve(IDENTITY, standby=True),
         ]
-        self.assertEqual(len({CLAIMS.answer(challenge, each)["code"] for each in others}), len(others))
+        self.assertEqual(len({CLAIMS.answer(challenge, code, each)["code"] for each in others}), len(others))
+
+
+class DataKeyTests(SynchronousTestCase):
+    """Claims while the data key is rotated, and the keys that servers say they know."""
+
+    OLD, NEW, OTHER = (bytes([number]) * 32 for number in (1, 2, 3))
+    IDS = data_key_id(OLD), data_key_id(NEW)
+
+    def vault(self, *given: bytes, begun: bool = True, retired: bool = False) -> Vault:
+        """A vault with these keys; of a database that has gone over to the new one, if that has ``begun``."""
+        vault = Vault(*given)
+        stored = [StoredDataKey(self.IDS[0], closed=retired, retired=retired), StoredDataKey(self.IDS[1])]
+        vault.adopt(stored if begun else stored[:1])
+        return vault
+
+    def heard(self, asking: Vault, answering: Vault) -> tuple[DatabaseIdentity | None, tuple[str, ...] | None]:
+        """What one server learns of another by a question: the database, and the keys."""
+        asker, answerer = PeerClaims(asking), PeerClaims(answering)
+        challenge, code = asker.question()
+        if not answerer.is_asked(challenge, code):
+            return None, None
+        body = json.dumps(answerer.answer(challenge, code, IDENTITY)).encode()
+        return asker.read(challenge, body), asker.read_data_keys(challenge, body)
+
+    def test_rotated(self) -> None:
+        """During a rotation, servers that have heard of it, have not, or know the old key alone understand each other
+        (CLU-20).
+        """
+        both = (self.NEW, self.OLD)
+        before, during = self.vault(*both, begun=False), self.vault(*both)
+        ignorant = self.vault(self.OLD, begun=False)
+        for asking in (before, during, ignorant):
+            for answering in (before, during, ignorant):
+                self.assertEqual(self.heard(asking, answering), (IDENTITY, answering.known))
+
+    def test_retired(self) -> None:
+        """Who has heard that the old key is retired believes nothing under it, and answers who hasn't heard while it is
+        still given (CLU-20).
+        """
+        both = (self.NEW, self.OLD)
+        after, during = self.vault(*both, retired=True), self.vault(*both)
+        self.assertEqual(self.heard(after, during)[0], IDENTITY)
+        self.assertEqual(self.heard(during, after)[0], IDENTITY)
+        self.assertEqual(self.heard(during, self.vault(self.NEW, retired=True)), (None, None))
+        old, claims = PeerClaims(self.vault(self.OLD, begun=False)), PeerClaims(after)
+        challenge, code = claims.question()
+        self.assertFalse(old.is_asked(challenge, code))
+        forged = json.dumps(old.answer(challenge, code, IDENTITY)).encode()
+        self.assertIsNone(claims.read(challenge, forged))
+        self.assertIsNone(claims.read_data_keys(challenge, forged))
+
+    def test_altered(self) -> None:
+        """The keys that a server knows can't be altered on the way, and need not be told (CLU-20)."""
+        claims = PeerClaims(self.vault(self.NEW, self.OLD))
+        challenge, code = claims.question()
+        answer = claims.answer(challenge, code, IDENTITY)
+        known = answer["data_keys"]
+        for altered in (known[:1], [*known, "0" * 16], known[::-1], [], known[0], [known[0], 1], ["\n".join(known)], None):
+            body = json.dumps({**answer, "data_keys": altered}).encode()
+            self.assertIsNone(claims.read_data_keys(challenge, body), altered)
+            self.assertEqual(claims.read(challenge, body), IDENTITY)
+        earlier = {name: value for name, value in answer.items() if "keys" not in name}
+        self.assertIsNone(claims.read_data_keys(challenge, json.dumps(earlier).encode()))
+        self.assertEqual(claims.read(challenge, json.dumps(earlier).encode()), IDENTITY)

@@ -10,6 +10,8 @@ from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
 from svc.cluster.reports import INVALID, member_health, read_reply
+from svc.model.clocks import iso_seconds
+from svc.model.databases import AttachedStandby
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
@@ -98,6 +100,37 @@ class MemberHealthTests(SynchronousTestCase):
         ):
             self.assertEqual(self.see(ok=False, cluster=cluster).primaries, shown)
 
+    def test_node(self) -> None:
+        """A server's own words on its versions, its database and its standbys are shown, each if it can be one; when its
+        state changed is what it says itself (HEALTH-23).
+        """
+        standby: dict[str, Any] = {
+            "name": "two",
+            "state": "streaming",
+            "sync": "sync",
+            "lag_bytes": 7,
+            "lag_seconds": 0.5,
+            "since": 9.0,
+        }
+        node = {"version": "1.2", "release": "18.1", "schema": 15, "timeline": 3, "since": 8.0, "changed": 6.0}
+        seen = self.see(ok=True, cluster={"primaries": "ok", "node": {**node, "standbys": [standby, {}, 1]}})
+        self.assertEqual({name: getattr(seen, name) for name in node}, node)
+        self.assertEqual(seen.standbys, [AttachedStandby(**standby)])
+        strange = {"version": 1, "release": "x" * 33, "schema": "15", "timeline": -1, "since": True, "changed": "now"}
+        seen = self.see(ok=True, cluster={"node": {**strange, "standbys": {}}})
+        self.assertEqual({getattr(seen, name) for name in (*strange, "standbys")}, {"", None})
+        many = [{"name": f"s{n}", "since": n} for n in range(99)]
+        seen = self.see(ok=True, cluster={"node": {"standbys": many}})
+        self.assertEqual(seen.standbys, [AttachedStandby(f"s{n}", "", "", None, None, n) for n in range(16)])
+
+    def test_impossible_moments(self) -> None:
+        """A moment that no page can write as a date isn't shown (HEALTH-23)."""
+        for moment, shown in (((1 << 36) - 1, "4147-08-20T07:32:15Z"), (1 << 36, None), (1e15, None), (1 << 62, None)):
+            node = {"since": moment, "changed": moment, "standbys": [{"name": "two", "since": moment}]}
+            seen = self.see(ok=True, cluster={"node": node})
+            moments = {seen.since, seen.changed, *(each.since for each in seen.standbys)}
+            self.assertEqual({each and iso_seconds(each) for each in moments}, {shown})
+
     def test_impossible_lags(self) -> None:
         """A lag that no number of seconds is isn't shown."""
         for lag in (True, "1", -1, 1e400, 1 << 70, None, [1]):
@@ -114,5 +147,6 @@ class MemberHealthTests(SynchronousTestCase):
     def test_any_report_is_seen(self, document: dict[str, Any], connect: Any, replication: Any) -> None:
         """Whatever stands in a report, it can be shown, and written as JSON."""
         self.see(**document)
+        json.dumps(self.see(cluster={"node": {"standbys": [connect], "since": replication}}).document(), allow_nan=False)
         database = {"ok": True, "connect": connect, "replication_status": replication}
         json.dumps(self.see(ok=True, database=database).document(), allow_nan=False)

@@ -10,8 +10,8 @@ from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
 from svc.cluster.rival_primaries import INTERVALS_REMEMBERED, LONGEST_INTERVAL, PATIENCE, Rivals, is_rival
+from svc.model.databases import DatabaseIdentity
 from svc.model.errors import PrimaryContested, StoreUnavailable
-from svc.model.query_results import DatabaseIdentity
 
 OWN = DatabaseIdentity(system=1, timeline=2, started=100, standby=False)
 STANDBY = attrs.evolve(OWN, started=200, standby=True)

@@ -512,6 +512,11 @@ class AuthenticatorsContract(Contract):
         self.assertEqual(await stores.operated.some_webservices("svc", "acct", 1), {"acct-2": some["acct-2"]})
         self.assertEqual(await stores.operated.some_webservices("conjur", "b", 9), {})
         self.assertEqual(await stores.operated.some_webservices("conjur", "acct-2", 9), {"b": []})
+        for account in ("acct", "acct-2"):
+            self.assertEqual(await stores.operated.account_webservices(account, "svc", 9), some[account])
+        self.assertEqual(await stores.operated.account_webservices("acct", "svc", 1), some["acct"][:1])
+        for account, prefix in (("b", "conjur"), ("acct", "sv"), ("nobody", "svc"), ("", "svc")):
+            self.assertEqual(await stores.operated.account_webservices(account, prefix, 9), [])
         many = Draft(ACCOUNT).define(*(f"webservice:many/{number:02}" for number in range(WEBSERVICES_EACH + 1)))
         await load(stores, many)
         found = await stores.operated.some_webservices("many", "", 1)

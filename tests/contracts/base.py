@@ -10,12 +10,17 @@ import attrs
 from twisted.internet.defer import Deferred
 from twisted.trial.unittest import SynchronousTestCase
 
+from svc.model.access_port import IAccess
 from svc.model.authentication import IAuthenticatorReadings, IAuthenticators
 from svc.model.credentials import ICredentials
+from svc.model.deleted_records import KEEPING, IDeletedRecords, Keeping
+from svc.model.endings import IEndings
 from svc.model.events import IEvents
 from svc.model.expiration import IExpirations
 from svc.model.host_factories import IHostFactories
+from svc.model.last_logins import ILastLogins
 from svc.model.names import ROLE_KINDS, ResourceName, RoleName, admin_of, root_policy
+from svc.model.policy_edits import IPolicyEdits
 from svc.model.policy_rows import (
     AnnotationRow,
     Changes,
@@ -37,6 +42,7 @@ from svc.model.ports import (
 )
 from svc.model.public_keys import IPublicKeys
 from svc.model.query_results import AccessFacts, Resource, Sealed, StoredSigningKey
+from svc.model.sessions import ISessions
 
 C = TypeVar("C", bound="Contract")
 
@@ -83,6 +89,12 @@ class Stores:
     public_keys: IPublicKeys
     events: IEvents
     expirations: IExpirations
+    deleted: IDeletedRecords
+    sessions: ISessions
+    access: IAccess
+    endings: IEndings
+    last_logins: ILastLogins
+    edits: IPolicyEdits
 
     async def has_role(self, role: RoleName) -> bool:
         """Tell whether there is a role of that name."""
@@ -199,6 +211,9 @@ def scenario(test: Callable[[C], Coroutine[Any, Any, None]]) -> Callable[[C], ob
 
 class Contract(SynchronousTestCase):
     """A suite for one seam. Who runs it says where the stores come from, and how long a coroutine may take."""
+
+    #: What the stores keep of what is deleted.
+    keeping: Keeping = KEEPING
 
     def complete(self, coroutine: Coroutine[Any, Any, None]) -> object:
         """Run a scenario to its end: at once. Where the stores take time, return the Deferred instead."""

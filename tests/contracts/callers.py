@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 
-from svc.model.errors import CallerReplaced
+from svc.model.errors import CallerReplaced, RecordNotFound
 from svc.model.names import RoleName
 from svc.model.policy_rows import Changes, ResourceRow, Rows
 from svc.model.ports import IPolicyTransaction
-from svc.model.query_results import Caller, MembersQuery
+from svc.model.query_results import Caller, MembersQuery, ResourcesQuery
+from tests.contracts import events
 from tests.contracts.base import ROOT, Contract, Draft, Stores, change, load, resource, role, scenario
 
 ALICE, GROUP = role("user:alice"), role("group:g")
@@ -63,6 +64,7 @@ class CallersContract(Contract):
             "judged members": lambda: stores.roles.judged_members(caller, MembersQuery(GROUP)),
             "judged members of no kind": lambda: stores.roles.judged_members(caller, MembersQuery(GROUP, kinds=("none",))),
             "remains": lambda: stores.roles.remains(caller),
+            "first page": lambda: stores.resources.first_page(caller, ResourcesQuery(caller.role, "acct")),
             "read": lambda: stores.secrets.read(caller, VARIABLE),
             "read a version": lambda: stores.secrets.read(caller, VARIABLE, 3),
             "read all": lambda: stores.secrets.read_all(caller, [VARIABLE, VARIABLE], 100),
@@ -72,6 +74,55 @@ class CallersContract(Contract):
             "remove": lambda: stores.roles.remove_member(caller, GROUP, ALICE, lambda _: None),
             "load": lambda: stores.policies.transact(access_facts),
         }
+
+    @scenario
+    async def test_revoked(self) -> None:
+        """Whatever is asked for a caller whose tokens were revoked since, or those of the account, is refused; a login reads
+        the number that isn't (TOK-36, TOK-38, TOK-39).
+        """
+        stores = await self.stores_with_account()
+        creation = await self.made(stores)
+        refused: list[Caller] = []
+        for revoke in (
+            None,
+            lambda: stores.credentials.revoke_tokens(ALICE, events.trail(events.event(operation="revoke"))),
+            lambda: stores.accounts.revoke_tokens(ALICE.account, events.trail(events.event(operation="revoke-tokens"))),
+            lambda: stores.credentials.revoke_tokens(ALICE),
+        ):
+            if revoke is not None:
+                await revoke()
+            credential = await stores.credentials.credential(ALICE)
+            candidate = await stores.authenticators.candidate(ALICE, BRANCH, (), "authn-jwt")
+            self.assertEqual((credential.creation, candidate.creation), (creation, creation))
+            self.assertEqual(credential.epoch, candidate.epoch)
+            admitted = Caller(ALICE, 0, creation, credential.epoch)
+            self.assertNotIn(admitted, refused)
+            for name, ask in self.readings(stores, admitted).items():
+                try:
+                    await ask()
+                except CallerReplaced:
+                    self.fail(name)
+            for caller in refused:
+                for ask in self.readings(stores, caller).values():
+                    with self.assertRaises(CallerReplaced):
+                        await ask()
+            refused.append(admitted)
+        self.assertEqual(refused[0].epoch, 0)
+        self.assertEqual(await events.operations(stores), ["revoke-tokens", "revoke"])
+        for unknown in (stores.credentials.revoke_tokens(role("user:none")), stores.accounts.revoke_tokens("none")):
+            with self.assertRaises(RecordNotFound):
+                await unknown
+
+    @scenario
+    async def test_revoked_elsewhere(self) -> None:
+        """Tokens of other roles, and of other accounts, stay (TOK-36, TOK-38)."""
+        stores = await self.stores_with_account("other")
+        admin = RoleName("other", "user", "admin")
+        creation = (await stores.credentials.credential(admin)).creation
+        await self.made(stores)
+        await stores.credentials.revoke_tokens(ALICE)
+        await stores.accounts.revoke_tokens(ALICE.account)
+        self.assertTrue(await stores.roles.remains(Caller(admin, 0, creation)))
 
     @scenario
     async def test_gone(self) -> None:

@@ -6,10 +6,10 @@ from ipaddress import ip_network
 
 from zope.interface.verify import verifyObject
 
-from svc.model.credentials import Credential, ICredentials
+from svc.model.credentials import Credential, ICredentials, forbids_api_key
 from svc.model.errors import RecordNotFound
 from svc.model.names import INTERNAL_ACCOUNT, RoleName
-from svc.model.policy_rows import Changes, ResourceRow, Rows
+from svc.model.policy_rows import AnnotationRow, Changes, ResourceRow, Rows
 from svc.model.query_results import Sealed
 from tests.contracts import events
 from tests.contracts.base import (
@@ -59,6 +59,29 @@ class CredentialsContract(Contract):
         stores = await self.stores_with_account()
         await load(stores, Draft().define("group:ops"))
         self.assertEqual(await stores.credentials.credential(role("group:ops")), Credential(True, True, None, "acct-1"))
+
+    @scenario
+    async def test_api_keys_off(self) -> None:
+        """A role's annotation says that it has no API key, from the moment at which it is there; that of another doesn't,
+        nor another annotation (TOK-52).
+        """
+        stores = await self._two_hosts()
+
+        async def off() -> tuple[bool, ...]:
+            found = [await stores.credentials.credential(name) for name in (ONE, TWO, role("host:none"))]
+            self.assertEqual([credential.api_key for credential in found[:2]], [b"one", b"two"])
+            return tuple(credential.api_key_off for credential in found)
+
+        self.assertEqual(await off(), (False, False, False))
+        await load(stores, Draft().annotate("host:two", {"authn/api-keys": "false", "api-key": "false"}))
+        await load(stores, Draft().annotate("host:one", {"authn/api-key": "false"}))
+        self.assertEqual(await off(), (True, False, False))
+        for value in ("true", " FALSE\t\r\n", "", "false.", "False", "f alse", "ﬀalse", "0"):
+            rows = Rows(annotations=(AnnotationRow(str(ONE), "authn/api-key", value),))
+            await change(stores, Changes(update=rows))
+            self.assertEqual(await off(), (forbids_api_key("authn/api-key", value), False, False), value)
+        await change(stores, Changes(delete=Rows(annotations=(AnnotationRow(str(ONE), "authn/api-key", ""),))))
+        self.assertEqual(await off(), (False, False, False))
 
     @scenario
     async def test_unknown_role(self) -> None:
@@ -135,9 +158,9 @@ class CredentialsContract(Contract):
         stores = await self._two_hosts()
         credentials = stores.credentials
         await credentials.set_password(ONE, Sealed(b"a"))
-        credentials.renew_password(ONE, Sealed(b"b"), Sealed(b"a"))
         while (await credentials.credential(ONE)).password != Sealed(b"b"):
-            """It is on its way."""
+            credentials.renew_password(ONE, Sealed(b"b"), Sealed(b"a"))  # a database that is busy gives up on one
+            await credentials.set_password(TWO, Sealed(b"a"))  # what is remembered waits for nothing; a change does
         for name, former in ((ONE, b"a"), (TWO, b"a")):
             credentials.renew_password(name, Sealed(b"c"), Sealed(former))
         await credentials.set_password(TWO, Sealed(b"d"))

@@ -25,6 +25,7 @@ from svc.policy.writing import as_yaml
 from svc.services.accounts import AccountService
 from svc.services.audit_reading import AuditService
 from svc.services.authenticators import AuthenticatorService
+from svc.services.batches import BatchService
 from svc.services.credentials import CredentialService
 from svc.services.effective_policy import EffectivePolicyService
 from svc.services.host_factories import HostFactoryService, TokensWanted
@@ -94,7 +95,7 @@ class Services:
         self._journal = Chronicle()
         by_api_key = ApiKeyAuthenticator(stores.credentials, vault, passwords, clock)
         self.accounts = AccountService(stores.accounts, stores.roles, keys, self.make_account)
-        self.login = LoginService(by_api_key, self._tokens)
+        self.login = LoginService(by_api_key, self._tokens, lambda _: None)
         self.api_keys = ApiKeyService(by_api_key)
         self.access_tokens = AccessTokenService(stores.roles, keys)
         self.credentials = CredentialService(self.api_keys, stores.credentials, stores.roles, vault, passwords)
@@ -102,9 +103,10 @@ class Services:
         self.policies = PolicyLoadService(loads, stores.roles, stores.events, self._journal)
         self.effective = EffectivePolicyService(stores.effective, stores.roles, vault, clock)
         self.secrets = SecretService(stores.secrets, stores.expirations, vault)
+        self.batches = BatchService(stores.secrets, vault, Clock())
         self.public_keys = PublicKeyService(stores.public_keys, stores.secrets, vault)
-        self.roles = RoleService(stores.roles, NATIVE)
-        self.resources = ResourceService(stores.resources, stores.roles)
+        self.roles = RoleService(stores.roles, NATIVE, stores.last_logins)
+        self.resources = ResourceService(stores.resources, stores.roles, NATIVE)
         self.factories = HostFactoryService(stores.factories, stores.roles, stores.resources, vault, NATIVE, clock)
         self.authenticators = AuthenticatorService(stores.operated, stores.roles, ("authn-jwt",), frozenset({JWT}), NATIVE)
         self.audit = AuditService(stores.events, stores.roles)
@@ -142,6 +144,11 @@ def flat(batches: Iterable[Sequence[T]]) -> list[T]:
     return [each for batch in batches for each in batch]
 
 
+def given(loaded: Loaded) -> dict[str, str]:
+    """The API keys that a load gave out."""
+    return {actor: key for actor, key in flat(loaded.api_keys) if key is not None}
+
+
 async def all_of(batches: AsyncIterator[Sequence[T]]) -> list[T]:
     """What stands in batches that are yet to be read."""
     return [each async for batch in batches for each in batch]
@@ -168,7 +175,7 @@ class DayContract(Contract):
         services, admin = await self.begun()
         outcome = await services.policies.load(admin, ROOT, LoadMode.APPEND, POLICY.encode(), dry_run=False)
         assert isinstance(outcome, Loaded)
-        return services, admin, dict(flat(outcome.api_keys))
+        return services, admin, given(outcome)
 
     @scenario
     async def test_a_day(self) -> None:
@@ -202,7 +209,7 @@ class DayContract(Contract):
         self.assertEqual([flat(items) for items in (again.created, again.before, again.after, again.deleted)], [[]] * 4)
         wrong = await services.policies.load(admin, ROOT, LoadMode.APPEND, b"- !grant", dry_run=True)
         self.assertIsInstance(wrong, DocumentFaults)
-        return dict(flat(loaded.api_keys))
+        return given(loaded)
 
     async def resources(self, services: Services, by: Invocation) -> set[str]:
         """The ids of all resources that the caller sees."""
@@ -221,9 +228,14 @@ class DayContract(Contract):
         self.assertEqual([(newest.tag, newest.value), (old.tag, old.value)], [(second, b"two"), (first, b"one")])
         known = await services.secrets.read(alice, VARIABLE, None, lambda tag: tag == second)
         self.assertEqual((known.tag, known.value), (second, None))
-        self.assertEqual(await services.secrets.read_several(alice, [str(VARIABLE)]), {str(VARIABLE): b"two"})
+        batch = await services.batches.read(alice.caller, alice.recorder, [str(VARIABLE)])
+        self.assertEqual(batch.values, {str(VARIABLE): b"two"})
+        again = await services.batches.read(
+            alice.caller, alice.recorder, [str(VARIABLE)], is_known=lambda tag: tag == batch.tag
+        )
+        self.assertEqual((again.values, again.known, again.tag), ({}, True, batch.tag))
         with self.assertRaises(NoValue):
-            await services.secrets.read_several(alice, [str(VARIABLE), str(UNSET)])
+            await services.batches.read(alice.caller, alice.recorder, [str(VARIABLE), str(UNSET)])
         with self.assertRaises(Forbidden):
             await services.secrets.write(alice, VARIABLE, b"three")
         await services.secrets.clear_expirations(admin, VARIABLE)
@@ -261,6 +273,7 @@ class DayContract(Contract):
         (token,) = made.texts
         new = await services.factories.create_host(token, primary, lambda: HOST.identifier, dict, IP, UNRECORDED)
         self.assertEqual([each.id for each in await all_of(new.described)], [str(HOST)])
+        assert new.api_key is not None
         host = await services.enter(HOST, new.api_key)
         self.assertEqual((await services.secrets.read(host, VARIABLE)).value, b"two")
         self.assertFalse(await services.resources.check(host, VARIABLE, "update", None))
@@ -299,7 +312,7 @@ class DayContract(Contract):
         with self.assertRaises(NoValue):
             await services.secrets.read(stranger, VARIABLE)
         with self.assertRaises(NoValue):
-            await services.secrets.read_several(stranger, [str(VARIABLE)])
+            await services.batches.read(stranger.caller, stranger.recorder, [str(VARIABLE)])
         missing: tuple[Awaitable[object], ...] = (
             services.secrets.write(stranger, VARIABLE, b"two"),
             services.public_keys.write(stranger, KEY, TWO.encode()),

@@ -9,7 +9,7 @@ from zope.interface.verify import verifyObject
 
 from svc.model.errors import Conflict, RecordNotFound
 from svc.model.events import EventBatch, EventsQuery
-from svc.model.host_factories import ExpiredToken, FactoryToken, IHostFactories, called, digest_of
+from svc.model.host_factories import ExpiredToken, FactoryToken, IHostFactories, MadeHost, called, digest_of
 from svc.model.policy_rows import Changes, ResourceRow, Rows
 from svc.model.query_results import MembersQuery, OutstandingToken, ResourceAnnotation, Sealed, Search
 from tests.contracts import events
@@ -86,9 +86,33 @@ class HostFactoriesContract(Contract):
         await stores.factories.add_tokens([ONE], TOKEN)
         await stores.factories.add_tokens([TWO, THREE], FactoryToken(FACTORY, 1000.25))
         factory, other = await described(stores, [str(FACTORY), "acct:host_factory:g"])
-        soon = OutstandingToken(1000.25, ())
-        self.assertEqual(factory.tokens, (soon, soon, OutstandingToken(TOKEN.expires_at, TOKEN.networks)))
+        soon = [OutstandingToken(called(digest), 1000.25, ()) for digest in sorted([TWO, THREE])]
+        last = OutstandingToken(called(ONE), TOKEN.expires_at, TOKEN.networks)
+        self.assertEqual(factory.tokens, (*soon, last))
         self.assertEqual(other.tokens, ())
+        listed = stores.factories.listed
+        self.assertEqual(await listed(FACTORY, 10, 0), [*soon, last])
+        self.assertEqual([await listed(FACTORY, 1, 1), await listed(FACTORY, 9, 2)], [soon[1:], [last]])
+        self.assertEqual([await listed(FACTORY, 9, 3), await listed(role("host_factory:g"), 9, 0)], [[], []])
+
+    @scenario
+    async def test_called(self) -> None:
+        """A token is found by its name, in its own account alone (HF-28, HF-29)."""
+        stores = await self._factories()
+        ends = bytes(6) + ONE[6:], b"\xff" * 6 + ONE[6:]
+        await stores.factories.add_tokens([ONE, TWO, *ends], TOKEN)
+        for digest in (ONE, TWO, *ends):
+            self.assertEqual(await stores.factories.digest_called(ACCOUNT, called(digest)), digest)
+            self.assertIsNone(await stores.factories.digest_called("other", called(digest)))
+        for name in (called(THREE), "sha256:" + "0" * 11 + "1"):
+            self.assertIsNone(await stores.factories.digest_called(ACCOUNT, name))
+        # Of several of one name, which hardly ever are, it is the first.
+        alike = ONE[:6] + bytes(26), ONE[:6] + b"\xff" * 26
+        await stores.factories.add_tokens(alike, TOKEN)
+        for digest in (alike[0], ONE, alike[1]):
+            self.assertEqual(await stores.factories.digest_called(ACCOUNT, called(ONE)), digest)
+            await stores.factories.remove_token(digest)
+        self.assertIsNone(await stores.factories.digest_called(ACCOUNT, called(ONE)))
 
     @scenario
     async def test_new_host(self) -> None:
@@ -97,7 +121,7 @@ class HostFactoriesContract(Contract):
         """
         stores = await self._factories()
         await stores.factories.add_tokens([ONE], TOKEN)
-        self.assertIs(await stores.factories.create_host(ONE, HOST, {"name": "frontend", "a'b": ""}, KEY), True)
+        self.assertIs((await stores.factories.create_host(ONE, HOST, {"name": "frontend", "a'b": ""}, KEY)).new, True)
         (host,) = await described(stores, [str(HOST)])
         self.assertEqual((host.owner, host.policy, host.permissions), (str(FACTORY), None, ()))
         self.assertEqual(
@@ -116,6 +140,21 @@ class HostFactoriesContract(Contract):
         self.assertEqual([row.member for row in found], [str(HOST)])
 
     @scenario
+    async def test_no_api_key(self) -> None:
+        """A host whose annotation says so is given no key, neither when it is made nor again (TOK-53)."""
+        stores = await self._factories()
+        await stores.factories.add_tokens([ONE], TOKEN)
+        for given in ({"authn/api-key": "False"}, {}):
+            made = await stores.factories.create_host(ONE, HOST, given, KEY)
+            self.assertEqual(made, MadeHost(new=bool(given), has_key=False))
+            credential = await stores.credentials.credential(HOST)
+            self.assertEqual((credential.api_key, credential.api_key_off), (None, True))
+            self.assertIsNone(await stores.credentials.rotated_at(HOST))
+        other = role("host:web/2")
+        made = await stores.factories.create_host(ONE, other, {"authn/api-key": "true"}, KEY)
+        self.assertEqual((made, (await stores.credentials.credential(other)).api_key), (MadeHost(True, True), KEY))
+
+    @scenario
     async def test_same_host_again(self) -> None:
         """The same host made again is given another key, and keeps all else (HF-16)."""
         stores = await self._factories()
@@ -123,7 +162,7 @@ class HostFactoriesContract(Contract):
         await stores.factories.create_host(ONE, HOST, {"a": "b"}, KEY)
         before = await described(stores, [str(HOST)])
         self.assertIsNone(await stores.credentials.rotated_at(HOST))
-        self.assertIs(await stores.factories.create_host(TWO, HOST, {"a": "c", "d": "e"}, Sealed(b"other")), False)
+        self.assertIs((await stores.factories.create_host(TWO, HOST, {"a": "c", "d": "e"}, Sealed(b"other"))).new, False)
         self.assertEqual((await stores.credentials.credential(HOST)).api_key, b"other")
         self.assertIsNotNone(await stores.credentials.rotated_at(HOST))
         self.assertEqual(await described(stores, [str(HOST)]), before)
@@ -152,7 +191,7 @@ class HostFactoriesContract(Contract):
         stores = await self._factories()
         await stores.factories.add_tokens([ONE], TOKEN)
         await load(stores, Draft().define("host:given", owner="host_factory:f"), api_keys={"acct:host:given": KEY})
-        self.assertIs(await stores.factories.create_host(ONE, role("host:given"), {}, Sealed(b"other")), False)
+        self.assertIs((await stores.factories.create_host(ONE, role("host:given"), {}, Sealed(b"other"))).new, False)
         self.assertEqual((await stores.credentials.credential(role("host:given"))).api_key, b"other")
 
     @scenario
@@ -176,14 +215,14 @@ class HostFactoriesContract(Contract):
         ):
             host = role(f"host:{identifier}")
             if made:
-                self.assertIs(await stores.factories.create_host(digest, host, {}, KEY), True)
+                self.assertIs((await stores.factories.create_host(digest, host, {}, KEY)).new, True)
                 continue
             with self.assertRaises(Conflict):
                 await stores.factories.create_host(digest, host, {"a": "b"}, KEY)
             self.assertFalse(await stores.has_role(host))
             self.assertEqual([found async for part in stores.resources.described([str(host)]) for found in part], [])
         await load(stores, Draft().define("policy:elsewhere"))
-        self.assertIs(await stores.factories.create_host(ONE, role("host:elsewhere/h"), {}, Sealed(b"other")), False)
+        self.assertIs((await stores.factories.create_host(ONE, role("host:elsewhere/h"), {}, Sealed(b"other"))).new, False)
         with self.assertRaises(Conflict):
             await stores.factories.create_host(TWO, role("host:elsewhere/h"), {}, KEY)
 
@@ -202,7 +241,7 @@ class HostFactoriesContract(Contract):
         await stores.factories.add_tokens([ONE], TOKEN)
         keys = [Sealed(b"%d" % number) for number in range(4)]
         attempts = [Deferred.fromCoroutine(stores.factories.create_host(ONE, HOST, {"a": "b"}, key)) for key in keys]
-        self.assertEqual(sorted(await gatherResults(attempts)), [False, False, False, True])
+        self.assertEqual(sorted(made.new for made in await gatherResults(attempts)), [False, False, False, True])
         self.assertIn((await stores.credentials.credential(HOST)).api_key, keys)
         self.assertEqual(await stores.roles.count_memberships(MembersQuery(HOST)), 2)
 
@@ -213,7 +252,7 @@ class HostFactoriesContract(Contract):
         await stores.factories.add_tokens([ONE], TOKEN)
         for identifier in ODD_IDENTIFIERS:
             host = role(f"host:{identifier}")
-            self.assertIs(await stores.factories.create_host(ONE, host, {identifier: identifier}, KEY), True)
+            self.assertIs((await stores.factories.create_host(ONE, host, {identifier: identifier}, KEY)).new, True)
             (found,) = await described(stores, [str(host)])
             self.assertEqual(found.annotations, (ResourceAnnotation(identifier, identifier, None),))
 

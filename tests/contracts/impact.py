@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from svc.model.policy_rows import AnnotationRow, Changes, MembershipRow, PermissionRow, ResourceRow, Rows, Seen
+from svc.model.policy_rows import AnnotationRow, Changes, MembershipRow, PermissionRow, ResourceRow, Rows, Seen, Side
 from svc.model.ports import IPolicyTransaction
 from tests.contracts.base import ACCOUNT, ADMIN, ROOT, Draft, Stores, load, role, scenario
 from tests.contracts.policies import TEAM, PolicyCase, sets, team
@@ -133,6 +133,31 @@ class ImpactContract(PolicyCase):
         self.assertEqual(around.seen["acct:user:admin"], Seen(str(ADMIN), None))
         self.assertEqual(len(around.rows.permissions), 1)
         self.assertLessEqual(len(around.rows.memberships), 4)
+
+    @scenario
+    async def test_leading(self) -> None:
+        """From roles lead their members, what they are members of, own and are permitted; from resources owners and
+        permissions; of each sort so many for each name, and in all.
+        """
+        stores = await self._team()
+        group, host, variable = full("group:team/g", "host:team/h", "variable:team/v")
+
+        async def led(side: Side, *names: str, each: int = 100, most: int = 100) -> Rows:
+            return await self._do(stores, lambda transaction: transaction.leading(side, names, each, most))
+
+        owner = MembershipRow(group, str(TEAM), True, True)
+        member = MembershipRow(group, host, False, False)
+        self.assertEqual(sets(await led(Side.MEMBERS, group)), sets(Rows((), (owner, member))))
+        self.assertEqual(sets(await led(Side.HELD, host)), sets(Rows((), (member,))))
+        given = (PermissionRow(variable, "read", group), PermissionRow(variable, "execute", group))
+        self.assertEqual(sets(await led(Side.GRANTED, group)), sets(Rows((), (), given)))
+        self.assertEqual(sets(await led(Side.GIVEN, variable)), sets(Rows((ResourceRow(variable, str(TEAM)),), (), given)))
+        owned = await led(Side.GRANTED, str(TEAM))
+        self.assertLessEqual({ResourceRow(group, str(TEAM)), ResourceRow(variable, str(TEAM))}, set(owned.resources))
+        self.assertEqual(len((await led(Side.MEMBERS, group, host, each=1)).memberships), 2)
+        self.assertEqual(len((await led(Side.MEMBERS, group, host, most=1)).memberships), 1)
+        self.assertEqual(len((await led(Side.GIVEN, variable, each=1)).permissions), 1)
+        self.assertEqual(sets(await led(Side.MEMBERS, "acct:group:none")), sets(Rows()))
 
     @scenario
     async def test_visible(self) -> None:

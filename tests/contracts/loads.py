@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable
+
 import attrs
 
+from svc.crypto.vault import Vault
 from svc.model.credentials import Credential
-from svc.model.errors import PolicyConflict
+from svc.model.dialect import NATIVE
+from svc.model.errors import PolicyConflict, PolicyInvalid
 from svc.model.names import RoleName
+from svc.model.policy_loads import Load, Loaded, LoadMode, LoadOutcome
 from svc.model.policy_rows import (
     AnnotationRow,
     Changes,
@@ -16,7 +21,9 @@ from svc.model.policy_rows import (
     RestrictionRow,
     Rows,
 )
-from svc.model.query_results import AccessFacts, MembersQuery, Sealed
+from svc.model.query_results import AccessFacts, Caller, MembersQuery, Sealed
+from svc.policy.document import Bounds
+from svc.services.policy_loads import Loads
 from tests.contracts.base import ACCOUNT, ADMIN, ODD_IDENTIFIERS, ROOT, Draft, change, load, resource, role, scenario
 from tests.contracts.policies import TEAM, PolicyCase, sets, team
 from tests.contracts.secrets import always
@@ -161,6 +168,29 @@ class LoadsContract(PolicyCase):
             [found.member for found in await stores.roles.members(MembersQuery(role("user:outsider")))],
             ["acct:user:admin"],
         )
+
+    @scenario
+    async def test_replaced_with_what_it_refers_to(self) -> None:
+        """A replacement that refers to what goes along with what it leaves out is refused, and leaves all as it was
+        (POL-35).
+        """
+        stores = await self._team()
+        recorded = (await self._present(stores, ROOT)).own
+        caller = Caller(ADMIN, 0, (await stores.credentials.credential(ADMIN)).creation)
+        loads = Loads(stores.policies, Vault(b"k" * 32), NATIVE, Bounds())
+
+        def replace(more: str) -> Awaitable[LoadOutcome]:
+            text = f"- !user outsider\n- !policy other\n- !grant {{ role: !user outsider, member: !host team/h }}\n{more}"
+            return loads.load(Load(ROOT, LoadMode.REPLACE, caller, "192.0.2.7", text.encode(), dry_run=False))
+
+        with self.assertRaisesRegex(PolicyInvalid, "Host 'team/h' not found in account 'acct'"):
+            await replace("")
+        self.assertEqual(sets((await self._present(stores, ROOT)).own), sets(recorded))
+        await self._assert_own(stores, TEAM, team().rows)
+        self.assertIsInstance(await replace("- !policy team\n"), Loaded)
+        own = (await self._present(stores, ROOT)).own
+        self.assertIn(MembershipRow("acct:user:outsider", "acct:host:team/h", False, False), own.memberships)
+        await self._assert_own(stores, TEAM, team().rows)
 
     @scenario
     async def test_restrictions(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from itertools import pairwise
 from typing import TypeVar
 
@@ -21,6 +22,8 @@ from svc.model.policy_rows import (
     PolicyVersion,
     Present,
     ResourceRow,
+    RestrictionRow,
+    RowKeys,
     Rows,
     Seen,
 )
@@ -44,6 +47,15 @@ def team() -> Draft:
 def sets(rows: Rows) -> tuple[frozenset[object], ...]:
     """Rows regardless of their order."""
     return tuple(frozenset(sort) for sort in attrs.astuple(rows, recurse=False))
+
+
+async def _named(transaction: IPolicyTransaction, policy: RoleName, keys: RowKeys) -> Present:
+    present: Present = await transaction.present_named(policy, keys)
+    return present
+
+
+def _sorts(rows: Rows) -> tuple[tuple[object, ...], ...]:
+    return attrs.astuple(rows, recurse=False)
 
 
 class PolicyCase(Contract):
@@ -480,6 +492,47 @@ class PoliciesContract(PolicyCase):
         wanted = Draft().define("host:team/h").rows
         present = await self._present(stores, ROOT, attrs.evolve(wanted, memberships=()), deleted[:1])
         self.assertEqual(present.foreign, Rows(resources=(ResourceRow("acct:host:team/h", "acct:policy:team"),)))
+
+    @scenario
+    async def test_named(self) -> None:
+        """What has some keys is told by who recorded it; of named roles the restrictions, if the policy recorded these."""
+        stores = await self._team()
+        await load(stores, Draft().permit("variable:team/v", "user:outsider", "read", "update"))
+        await load(stores, Draft().define("host:h2").restrict("host:h2", "10.0.0.0/8"))
+        names = tuple(f"{ACCOUNT}:{name}" for name in ("host:team/h", "user:outsider", "variable:none", "host:h2"))
+        group, variable = f"{ACCOUNT}:group:team/g", f"{ACCOUNT}:variable:team/v"
+        read, update = (PermissionRow(variable, each, names[1]) for each in ("read", "update"))
+        held = PermissionRow(variable, "read", group)
+        keys = RowKeys(
+            (*names, names[0]),
+            ((group, names[0], False), (group, names[0], True)),
+            (read, held, PermissionRow(variable, "execute", names[1])),
+            ((names[0], "a"), (names[0], "none"), (variable, "a")),
+            (names[0], names[3]),
+        )
+        of_team = Rows(
+            (ResourceRow(names[0], str(TEAM)),),
+            (MembershipRow(group, names[0], False, False),),
+            (held,),
+            (AnnotationRow(names[0], "a", "1"), AnnotationRow(variable, "a", "3")),
+        )
+        admin = str(ADMIN)
+        of_root = Rows((ResourceRow(names[1], admin), ResourceRow(names[3], admin)), (), (read,), ())
+        restricted = (RestrictionRow(names[3], "10.0.0.0/8"),)
+        for policy, own, foreign in (
+            (TEAM, of_team, of_root),
+            (ROOT, attrs.evolve(of_root, restrictions=restricted), of_team),
+            (
+                role("policy:none"),
+                Rows(),
+                Rows(*(one + two for one, two in zip(*map(_sorts, (of_team, of_root)), strict=True))),
+            ),
+        ):
+            present = await self._do(stores, partial(_named, policy=policy, keys=keys))
+            self.assertEqual((sets(present.own), sets(present.foreign)), (sets(own), sets(foreign)))
+        self.assertNotIn(update, present.foreign.permissions)
+        nothing = await self._do(stores, lambda transaction: transaction.present_named(TEAM, RowKeys((), (), (), (), ())))
+        self.assertEqual(nothing, Present(Rows(), Rows()))
 
     @scenario
     async def test_holds_more(self) -> None:

@@ -9,7 +9,7 @@ from svc.model.errors import TooManyRoles
 from svc.model.names import RoleName
 from svc.model.policy_rows import Changes, PermissionRow, PolicyVersion, Rows
 from svc.model.ports import IPolicyTransaction, IResources
-from svc.model.query_results import Permission, ResourceAnnotation, ResourcesQuery, Search, SecretVersion
+from svc.model.query_results import Caller, Permission, ResourceAnnotation, ResourcesQuery, Search, SecretVersion
 from tests.contracts.base import (
     ACCOUNT,
     ADMIN,
@@ -104,6 +104,32 @@ class ResourcesContract(Contract):
             await self.assert_visible(stores, ResourcesQuery(role(viewer), "other"), [])
 
     @scenario
+    async def test_first_page(self) -> None:
+        """A first page has what is visible, and tells of the resources that it begins with what they are like (RES-1)."""
+        stores = await self._team()
+        for viewer, account, kinds in (
+            ("user:amy", ACCOUNT, ()),
+            ("user:amy", ACCOUNT, ("variable", "host", "unknown")),
+            ("user:amy", ACCOUNT, ("unknown",)),
+            ("user:amy", "other", ()),
+            ("user:zoe", ACCOUNT, ()),
+            ("user:admin", ACCOUNT, ("policy",)),
+        ):
+            creation = (await stores.credentials.credential(role(viewer))).creation
+            for limit in (1, 3, 100):
+                query = ResourcesQuery(role(viewer), account, kinds, limit=limit)
+                page = await stores.resources.first_page(Caller(query.viewer, 0, creation), query)
+                visible = await stores.resources.visible(query)
+                self.assertTrue(page.holds)
+                self.assertEqual([*(each.id for each in page.first), *page.rest], visible)
+                self.assertEqual(list(page.first), await described(stores, visible[: len(page.first)]))
+                self.assertEqual(bool(page.first), bool(visible))
+        nobody = await stores.resources.first_page(
+            Caller(role("user:nobody"), 0), ResourcesQuery(role("user:nobody"), ACCOUNT)
+        )
+        self.assertEqual((nobody.holds, list(nobody.first), list(nobody.rest)), (False, [], []))
+
+    @scenario
     async def test_every_account(self) -> None:
         """Without an account, what is seen of other accounts is listed, too; with one, only what is seen of that (RES-2)."""
         stores = await self.stores_with_account("other")
@@ -122,6 +148,38 @@ class ResourcesContract(Contract):
             ("%", []),
         ):
             await self.assert_visible(stores, ResourcesQuery(viewer, account), expected)
+
+    @scenario
+    async def test_below(self) -> None:
+        """A query for what is beneath an identifier finds those of its kind that go on after a slash, and none that only
+        begin alike (CON-20).
+        """
+        stores = await self.stores_with_account("other")
+        draft = Draft().define("variable:p", "variable:p/a", "variable:p/b/c", "variable:p0", "variable:p-a", "variable:p.a")
+        await load(stores, draft.define("host:p/h", "policy:p"))
+        await load(stores, Draft("other").define("variable:p/a"), role("policy:root", "other"))
+        query = ResourcesQuery(ADMIN, ACCOUNT, ("variable",), below="p")
+        await self.assert_visible(stores, query, ["variable:p/a", "variable:p/b/c"])
+        await self.assert_visible(stores, attrs.evolve(query, below="p/b"), ["variable:p/b/c"])
+        await self.assert_visible(stores, attrs.evolve(query, below="q"), [])
+        await self.assert_visible(stores, attrs.evolve(query, kinds=("host",)), ["host:p/h"])
+        await self.assert_visible(stores, attrs.evolve(query, viewer=role("user:nobody")), [])
+
+    @scenario
+    async def test_after(self) -> None:
+        """A list goes on behind any id, be it there or not (CON-20)."""
+        stores = await self._team()
+        query = ResourcesQuery(ADMIN, ACCOUNT, ("host", "variable"))
+        for after, expected in (
+            ("host:p/h", ["variable:outside", "variable:p/a", "variable:p/b"]),
+            ("variable:p", ["variable:p/a", "variable:p/b"]),
+            ("variable:p/b", []),
+            ("a", ["host:p/h", "variable:outside", "variable:p/a", "variable:p/b"]),
+            ("webservice:a", []),
+        ):
+            await self.assert_visible(stores, attrs.evolve(query, after=f"{ACCOUNT}:{after}"), expected)
+        query = ResourcesQuery(ADMIN, ACCOUNT, ("variable",), below="p", after=f"{ACCOUNT}:variable:p/a")
+        await self.assert_visible(stores, query, ["variable:p/b"])
 
     @scenario
     async def test_circles(self) -> None:
@@ -288,13 +346,15 @@ class ResourcesContract(Contract):
 
     @scenario
     async def test_secret_versions(self) -> None:
-        """A variable is told with the numbers of the versions that it keeps (RES-18)."""
+        """A variable is told with the numbers of the versions that it keeps, and when they were set (RES-18, CON-23)."""
         stores = await self.stores_with_account()
         await load(stores, Draft().define("variable:v", "variable:w"))
         for _ in range(22):
             await stores.secrets.write(ADMIN, resource("variable:v"), always(b"value"))
         full, empty = await described(stores, ["acct:variable:v", "acct:variable:w"])
         self.assertEqual((full.secret_versions, empty.secret_versions), (tuple(map(SecretVersion, range(3, 23))), ()))
+        moments = [each.created_at for each in full.secret_versions]
+        self.assertEqual(moments, sorted(moments))
         self.assertIsNone(full.expiration)
 
     @scenario
@@ -329,6 +389,15 @@ class ResourcesContract(Contract):
             self.assertEqual([version.number for version in policy.history], [1, 2, 3, 4])
             self.assertEqual(none.history, ())
         last = policy.history[-1]
+        root = PolicyVersion(ROOT, "- r", f"{9:064}", ADMIN, "2001:db8::1")
+        await stores.policies.transact(lambda transaction: transaction.record(root))
+        for ids, limit, told in (
+            (["acct:policy:p", "acct:user:admin", str(ROOT)], 8, [[None, *texts[1:]], [None]]),
+            (["acct:policy:p", str(ROOT)], 24, [texts, ["- r"]]),
+            ([str(ROOT), "acct:policy:p"], 6, [["- r"], [None, None, None, "- b"]]),
+        ):
+            found = [each for each in await described(stores, ids, limit) if each.history]
+            self.assertEqual([[version.text for version in each.history] for each in found], told, ids)
         self.assertEqual((last.sha256, last.loaded_by, last.client_ip), (f"{3:064}", str(ADMIN), "2001:db8::1"))
         self.assertGreater(last.created_at, 0)
 

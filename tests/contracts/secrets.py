@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import attrs
 from twisted.internet.defer import Deferred, gatherResults
 from zope.interface.verify import verifyObject
 
+from svc.model.authorization import Allowed, use
 from svc.model.errors import Forbidden
 from svc.model.names import ResourceName
 from svc.model.policy_rows import Changes, ResourceRow, Rows
 from svc.model.ports import ISecrets
-from svc.model.query_results import AccessFacts, Sealed, SecretReading
+from svc.model.query_results import AccessFacts, Asker, Sealed, SecretReading
 from tests.contracts.base import ACCOUNT, ADMIN, ODD_IDENTIFIERS, Contract, Draft, change, load, resource, role, scenario
 
 VARIABLE = resource("variable:v")
 OWNED = AccessFacts(caller_exists=True, exists=True, owns=True, recorded_by="acct:policy:root")
+
+
+def is_readable(reading: SecretReading) -> bool:
+    """Whether the caller may read the value."""
+    return use(reading.access_facts, "execute") == Allowed()
 
 
 def always(value: bytes) -> Callable[[SecretReading], Sealed | None]:
@@ -152,8 +158,8 @@ class SecretsContract(Contract):
 
     @scenario
     async def test_several(self) -> None:
-        """Several are read as each by itself, newest versions alone, in the order asked for, what isn't there included
-        (SEC-13).
+        """Several are read as each by itself, newest versions alone, in the order asked for, what isn't there included; no
+        value is told that the caller may not read (SEC-13).
         """
         stores = await self.stores_with_account()
         draft = Draft().define("user:bob", "group:ops", "variable:v", "variable:w", "variable:x")
@@ -167,8 +173,9 @@ class SecretsContract(Contract):
         names = [resource(f"variable:{name}") for name in ("x", "v", "gone", "w", *ODD_IDENTIFIERS)]
         for caller in (ADMIN, role("user:bob"), role("user:gone")):
             readings = await stores.secrets.read_all(caller, names, 1000)
-            alone = [await stores.secrets.read(caller, name) for name in names]
-            self.assertEqual(readings, [attrs.evolve(reading, mime_type=None) for reading in alone], caller)
+            alone = [attrs.evolve(await stores.secrets.read(caller, name), mime_type=None) for name in names]
+            told = [each if is_readable(each) else attrs.evolve(each, sealed=None) for each in alone]
+            self.assertEqual(readings, told, caller)
         self.assertEqual([reading.version for reading in readings[:4]], [None, 2, None, 1])
         self.assertEqual(await stores.secrets.read_all(ADMIN, [], 1000), [])
 
@@ -186,6 +193,53 @@ class SecretsContract(Contract):
         ]
         self.assertEqual(told[0], [(1, b"12345"), (1, b"12345"), (None, None)])
         self.assertEqual(told[1], [(1, None), (1, None), (None, None)])
+
+    @scenario
+    async def test_bytes_of_others(self) -> None:
+        """What the caller may not read doesn't count (SEC-14)."""
+        stores = await self.stores_with_account()
+        draft = Draft().define("user:bob", "variable:v", "variable:w", "variable:x")
+        draft.permit("variable:v", "user:bob", "execute")
+        await load(stores, draft.permit("variable:w", "user:bob", "read"))
+        names = [resource(f"variable:{name}") for name in ("v", "w", "x")]
+        for name in names:
+            await stores.secrets.write(ADMIN, name, always(b"12345"))
+        for most, value in ((5, b"12345"), (4, None)):
+            told = await stores.secrets.read_all(role("user:bob"), names, most)
+            self.assertEqual([reading.sealed for reading in told], [value, None, None])
+
+    @scenario
+    async def test_digests(self) -> None:
+        """A digest is made of what is read of several without their values: with names of versions that no other version
+        has, not even one of a variable that was deleted and made again; and it is another one after each change (SEC-39).
+        """
+        stores = await self.stores_with_account()
+        names = [f"variable:{name}" for name in ("v", "w", "x", *(f"ci/{number}" for number in range(20)))]
+        await load(stores, Draft().define("user:bob", *names))
+        ids = [str(resource(name)) for name in names]
+
+        def made(readings: Sequence[SecretReading]) -> str:
+            self.assertEqual({reading.sealed for reading in readings}, {None})
+            told = [(is_readable(each), each.version, each.stamp) for each in readings]
+            return repr(told)
+
+        async def digest(caller: Asker = ADMIN) -> str:
+            digests = {await stores.secrets.digest(caller, ids, made) for _ in range(3)}
+            self.assertEqual(len(digests), 1)
+            return digests.pop()
+
+        seen = [await digest(), await digest(role("user:bob"))]
+        for name in (names[0], names[-1]):
+            await stores.secrets.write(ADMIN, resource(name), always(b"value"))
+            seen += [await digest(), await digest(role("user:bob"))]
+        await load(stores, Draft().permit(names[-1], "user:bob", "execute"))
+        self.assertEqual(await digest(), seen[-2])
+        seen.append(await digest(role("user:bob")))
+        await change(stores, Changes(delete=Rows(resources=(ResourceRow(str(resource(names[0])), str(ADMIN)),))))
+        await load(stores, Draft().define(names[0]))
+        await stores.secrets.write(ADMIN, resource(names[0]), always(b"value"))
+        seen.append(await digest())
+        self.assertEqual(len(set(seen)), len(seen))
 
     @scenario
     async def test_deleted(self) -> None:

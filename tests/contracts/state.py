@@ -6,7 +6,7 @@ from zope.interface.verify import verifyObject
 
 from svc.model.errors import StoreUnavailable
 from svc.model.ports import IDatabaseState
-from svc.model.query_results import Sealed
+from svc.model.query_results import Sealed, StoredSigningKey
 from tests.contracts.base import Contract, scenario
 
 
@@ -35,6 +35,21 @@ class StateContract(Contract):
         self.assertEqual(await state.establish_canary(Sealed(b"\x00first\\")), b"\x00first\\")
         self.assertEqual(await state.establish_canary(Sealed(b"second")), b"\x00first\\")
         self.assertEqual(await state.canary(), b"\x00first\\")
+
+    @scenario
+    async def test_ages(self) -> None:
+        """The oldest key that an account signs with now counts, and a backup is known when one was made (HEALTH-28)."""
+        stores = await self.stores()
+        none = await stores.state.ages()
+        self.assertEqual((none.signing_key, none.backup), (None, None))
+        for account, made in (("acme", 1000.0), ("other", 2000.0)):
+            await stores.accounts.create(account, Sealed(b"k"), StoredSigningKey(account, account, Sealed(b"s"), made))
+        self.assertEqual((await stores.state.ages()).signing_key, 1000.0)
+        await stores.accounts.rotate_signing_key(StoredSigningKey("acme", "newer", Sealed(b"s"), 3000.0), 4000.0)
+        await stores.state.backed_up()
+        ages = await stores.state.ages()
+        self.assertEqual(ages.signing_key, 2000.0)
+        self.assertIsNotNone(ages.backup)
 
     @scenario
     async def test_position(self) -> None:

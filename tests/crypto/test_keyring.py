@@ -244,7 +244,9 @@ class AccessTokensTests(KeyringCase):
         """The token issued for a role proves it, here and on another server, with the time of issue in whole seconds."""
         for role in (ALICE, WEB, RoleName("other", "user", "alice")):
             authorization = self.issue(role)
-            self.assertEqual(self.now(self.tokens.caller(authorization)), Caller(role, int(NOW)))
+            caller = self.now(self.tokens.caller(authorization))
+            self.assertEqual(caller, Caller(role, int(NOW)))
+            self.assertEqual(caller.expires_at, int(NOW) + (480 if role.kind == "user" else 600))
             self.assertEqual(self.now(self.server()[1].caller(authorization)), Caller(role, int(NOW)))
 
     def test_users_and_hosts_have_their_own_lifetimes(self) -> None:

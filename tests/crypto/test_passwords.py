@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import threading
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 from hypothesis import given
@@ -94,6 +94,34 @@ class HashingTests(SynchronousTestCase):
         self.assertIs(self.result(self.passwords.matches(one, GOOD)), True)
         for other in (GOOD + b" ", GOOD.lower(), b"", GOOD + b"\x00"):
             self.assertIs(self.result(self.passwords.matches(one, other)), False)
+
+    def test_turns(self) -> None:
+        """Where processes share the threads, a password is hashed in its turn, which is given back also when its client has
+        left (CFG-34).
+        """
+        turns: list[Deferred[None]] = []
+        given: list[str] = []
+
+        class Taken:
+            """Turns that the test gives."""
+
+            async def take(self, whose: str) -> Callable[[], None]:
+                """See ``ITurns``."""
+                turns.append(Deferred())
+                await turns[-1]
+                return lambda: given.append(whose)
+
+        pool: Any = self.threads
+        passwords = Passwords(self.threads, pool, cost=CHEAP, turns=Taken())
+        waiting, leaving = begun(passwords.hashed(GOOD)), begun(passwords.hashed(GOOD))
+        self.assertEqual(self.threads.done, 0)
+        leaving.cancel()
+        self.failureResultOf(leaving, CancelledError)
+        for turn in turns:
+            turn.callback(None)
+        self.assertTrue(self.successResultOf(waiting).startswith(b"$argon2id$"))
+        self.assertEqual(given, ["", ""])
+        self.result(passwords.room())
 
     def test_no_hash(self) -> None:
         """Where there is no hash, the same work is done for nothing (TOK-17)."""

@@ -126,6 +126,19 @@ class MintTests(TokenCase):
         self.assertEqual(self.read(header(token)), AccessToken(HOST, NOW, NOW + 480, largest))
         self.assertEqual(self.read(header(KEY.mint(HOST, NOW, 480))).creation, 0)
 
+    def test_epoch(self) -> None:
+        """A token of a role whose tokens were revoked says the number of that, behind the creation; it comes back, and is 0
+        where there is none (TOK-28, TOK-36).
+        """
+        token = KEY.mint(HOST, NOW, 480, 5, 2**53 - 1)
+        payload = base64.b64decode(json.loads(token)["payload"])
+        numbers = b'"creation":5,"epoch":9007199254740991}'
+        self.assertEqual(payload, b'{"iat":1700000000,"sub":"host/apps/web","exp":1700000480,' + numbers)
+        self.assertEqual(self.read(header(token)), AccessToken(HOST, NOW, NOW + 480, 5, 2**53 - 1))
+        alone = base64.b64decode(json.loads(KEY.mint(HOST, NOW, 480, 0, 7))["payload"])
+        self.assertTrue(alone.endswith(b'"exp":1700000480,"epoch":7}'))
+        self.assertEqual(self.read(header(KEY.mint(HOST, NOW, 480, 5))).epoch, 0)
+
     def test_head(self) -> None:
         """The header names the algorithm and the key, and nothing else (TOK-27)."""
         head = json.loads(base64.b64decode(json.loads(KEY.mint(HOST, NOW, 480))["protected"]))
@@ -150,7 +163,7 @@ class MintTests(TokenCase):
     def test_the_longest_name_fits(self) -> None:
         """The token of the role with the longest name, all of it escapes, is read back."""
         role = RoleName("acct", "host", "\x7f" * IDENTIFIER_LIMIT)
-        authorization = header(KEY.mint(role, NOW, 480, 2**53 - 1))
+        authorization = header(KEY.mint(role, NOW, 480, 2**53 - 1, 2**53 - 1))
         self.assertLess(len(authorization), AUTHORIZATION_LIMIT)
         self.assertEqual(self.read(authorization).role, role)
 
@@ -440,6 +453,7 @@ class VerifyTests(TokenCase):
             "iat": (None, True, "1", 1.5, float(NOW), [NOW]),
             "exp": (None, True, str(NOW + 480), NOW + 480.5, 1e400, {}),
             "creation": (True, "1", 1.5, -1, 2**63, [1]),
+            "epoch": (True, "1", 1.5, -1, 2**63, [1]),
             "sub": (None, True, 1, ["host/apps/web"], "", "host/", "a\x00b", "x" * (IDENTIFIER_LIMIT + 1)),
         }.items():
             for value in values:

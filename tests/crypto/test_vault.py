@@ -3,12 +3,24 @@
 from __future__ import annotations
 
 import base64
+import hashlib
 
 from hypothesis import given
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
-from svc.crypto.vault import CANARY, DECOY, Vault, api_key_name, new_data_key, parse_data_key, signing_key_name
+from svc.crypto.vault import (
+    CANARY,
+    DECOY,
+    Decoy,
+    Vault,
+    api_key_name,
+    data_key_id,
+    new_data_key,
+    parse_data_key,
+    signing_key_name,
+)
+from svc.model.data_keys import StoredDataKey
 from svc.model.errors import ConfigurationInvalid, InvalidName, WrongDataKey
 from svc.model.names import ResourceName, RoleName
 from svc.model.query_results import Sealed
@@ -152,3 +164,81 @@ class NameTests(SynchronousTestCase):
         user, host = RoleName("acct", "user", "x"), RoleName("acct", "host", "x")
         self.assertNotEqual(api_key_name(user), api_key_name(host))
         self.assertNotEqual(signing_key_name("one", "key"), signing_key_name("two", "key"))
+
+
+class RotatedVaultTests(SynchronousTestCase):
+    """A vault while the data key is rotated."""
+
+    OLD, NEW = b"o" * 32, b"n" * 32
+    IDS = data_key_id(OLD), data_key_id(NEW)
+
+    def setUp(self) -> None:
+        """Make a vault before the first rotation, which knows the next key."""
+        self.vault = Vault(self.NEW, self.OLD)
+        self.first = StoredDataKey(self.IDS[0])
+        self.vault.adopt([self.first])
+
+    def test_before(self) -> None:
+        """The database's key seals, not the newest one that is given, as every version of the program opens it (DATA-3)."""
+        sealed = self.vault.seal(NAME, b"value")
+        self.assertEqual(Vault(self.OLD).open(NAME, sealed), b"value")
+        self.assertEqual((self.vault.current, self.vault.needed, self.vault.missing), (self.IDS[0], self.IDS[:1], ()))
+        self.assertEqual(self.vault.known, self.IDS[::-1])
+
+    def test_during(self) -> None:
+        """What is sealed names its key; both keys open, and neither opens the other's (DATA-3, DATA-28)."""
+        old = self.vault.seal(NAME, b"value")
+        next_one = self.vault.seal_next(self.NEW, NAME, b"value")
+        self.assertEqual(self.vault.open(NAME, next_one), b"value")
+        self.vault.adopt([self.first, StoredDataKey(self.IDS[1])])
+        new = self.vault.seal(NAME, b"value")
+        self.assertEqual((new[:1], new[1:9].hex()), (b"\x02", self.IDS[1]))
+        for sealed in (old, new, next_one):
+            self.assertEqual(self.vault.open(NAME, sealed), b"value")
+        self.assertEqual(self.vault.needed, self.IDS)
+        alone = Vault(self.OLD)
+        alone.adopt([self.first, StoredDataKey(self.IDS[1])])
+        self.assertEqual(alone.open(NAME, old), b"value")
+        self.assertRaises(WrongDataKey, alone.open, NAME, new)
+        self.assertRaises(WrongDataKey, alone.seal, NAME, b"value")
+        self.assertEqual(alone.missing, self.IDS[1:])
+
+    def test_header(self) -> None:
+        """The id of the key is authenticated: what names another key opens under neither (DATA-3)."""
+        self.vault.adopt([self.first, StoredDataKey(self.IDS[1])])
+        new = self.vault.seal(NAME, b"value")
+        for altered in (b"\x01" + new[9:], b"\x02" + bytes.fromhex(self.IDS[0]) + new[9:], new[:9], new[:5], b"\x02"):
+            self.assertRaises(WrongDataKey, self.vault.open, NAME, Sealed(altered))
+
+    def test_retired(self) -> None:
+        """A retired key opens nothing, even where it is still given (DATA-31)."""
+        old = self.vault.seal(NAME, b"value")
+        self.vault.adopt([StoredDataKey(self.IDS[0], closed=True, retired=True), StoredDataKey(self.IDS[1])])
+        self.assertRaises(WrongDataKey, self.vault.open, NAME, old)
+        self.assertEqual((self.vault.needed, self.vault.missing), (self.IDS[1:], ()))
+        self.vault.adopt(self.vault.stored, forgotten=())
+        self.assertEqual(self.vault.open(NAME, old), b"value")
+
+    def test_reseal(self) -> None:
+        """What is sealed again is under the new key; what doesn't open is left (DATA-31)."""
+        old = self.vault.seal(NAME, b"value")
+        self.vault.adopt([self.first, StoredDataKey(self.IDS[1])])
+        again = self.vault.reseal(NAME, old)
+        assert again is not None
+        self.assertEqual((again[1:9].hex(), self.vault.open(NAME, again)), (self.IDS[1], b"value"))
+        self.assertIsNone(self.vault.reseal("another name", old))
+        self.assertNotEqual(self.vault.fingerprint(again), self.vault.fingerprint(old))
+
+    def test_decoy(self) -> None:
+        """A decoy opens under whichever key seals (DATA-31)."""
+        decoy = Decoy(self.vault, b"value")
+        self.vault.adopt([StoredDataKey(self.IDS[0], closed=True, retired=True), StoredDataKey(self.IDS[1])])
+        self.assertEqual(decoy.open(), b"value")
+
+    def test_ids(self) -> None:
+        """Ids differ, and hold nothing of the key (DATA-27)."""
+        self.assertNotEqual(*self.IDS)
+        for key, key_id in zip((self.OLD, self.NEW), self.IDS, strict=True):
+            self.assertRegex(key_id, r"\A[0-9a-f]{16}\Z")
+            self.assertNotIn(key_id, key.hex())
+            self.assertNotIn(key_id, hashlib.sha256(key).hexdigest())

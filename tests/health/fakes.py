@@ -8,9 +8,11 @@ import attrs
 from zope.interface import implementer
 
 from svc.crypto.vault import CANARY, Vault
+from svc.model.databases import Ages, ReplicationPosition
 from svc.model.ports import IDatabaseState
-from svc.model.query_results import ReplicationPosition, Sealed
+from svc.model.query_results import Sealed
 
+AGES = Ages(1000.0, 2000.0)
 POSITION = ReplicationPosition("0/16B3748", 23803720, False)
 VAULT = Vault(bytes(32))
 
@@ -59,3 +61,12 @@ class FakeState:
         """Return a fixed position."""
         await self._ask("position")
         return POSITION
+
+    async def ages(self) -> Ages:
+        """Return fixed ages."""
+        await self._ask("ages")
+        return AGES
+
+    async def backed_up(self) -> None:
+        """Note nothing."""
+        await self._ask("backed_up")

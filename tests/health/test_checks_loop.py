@@ -13,14 +13,21 @@ from twisted.trial.unittest import SynchronousTestCase
 from zope.interface import implementer, provider
 from zope.interface.verify import verifyObject
 
-from svc.health.checks_loop import NEEDED_TO_SERVE, ChecksLoop, HealthReport
+from svc._version import VERSION
+from svc.health.checks_loop import EAGER_ROUNDS, NEEDED_TO_SERVE, ChecksLoop, HealthReport
 from svc.health.probes import DatabaseProbe
+from svc.model.databases import ReplicationPosition
 from svc.model.dialect import CONJUR, NATIVE
 from svc.model.errors import StoreUnavailable
 from svc.model.ports import IDatabaseState, IProbe
-from svc.model.query_results import ReplicationPosition
 from tests.health.fakes import FakeState, nothing
 from tests.walls import Wall
+
+
+def _told(report: HealthReport) -> dict[str, Any]:
+    """What a report tells of the cluster, without the node that this server is."""
+    return {name: value for name, value in report.document()["cluster"].items() if name != "node"}
+
 
 REFUSED = StoreUnavailable("connection refused")
 
@@ -396,6 +403,28 @@ class RoundsTests(SynchronousTestCase):
         self.clock.advance(5)
         self.assertEqual(self.core.checks, 5)
 
+    def test_hastened_again(self) -> None:
+        """While what is needed fails after that, rounds follow a second apart, though not for ever (HEALTH-11)."""
+        rounds = self.rounds()
+        self.authn.work = _fail
+        rounds.hasten()
+        self.clock.pump([0.1] * 25)
+        self.assertEqual(self.core.checks, 4)
+        self.authn.work = nothing
+        self.clock.advance(1)
+        self.assertEqual((self.core.checks, rounds.report(NATIVE).ready), (5, True))
+        self.clock.pump([0.1] * 49)
+        self.assertEqual(self.core.checks, 5)
+        self.state.work["transaction"] = _fail
+        rounds.hasten()
+        self.clock.pump([0.1] * (10 * EAGER_ROUNDS + 5))
+        self.assertEqual(self.core.checks, 6 + EAGER_ROUNDS)
+        self.clock.pump([0.1] * 42)
+        self.assertEqual(self.core.checks, 6 + EAGER_ROUNDS)
+        rounds.hasten()
+        rounds.stopService()
+        self.assertEqual(self.clock.getDelayedCalls(), [])
+
     def test_hastened_late(self) -> None:
         """Nothing begins in a loop that has ended, or has not begun."""
         rounds = self.new_rounds()
@@ -424,11 +453,13 @@ class RoundsTests(SynchronousTestCase):
         rounds.startService()
         self.addCleanup(rounds.stopService)
         report = rounds.report(NATIVE)
-        self.assertEqual((report.ok, report.document()["cluster"]), (True, {"ok": True, "primaries": "ok"}))
+        node = report.document()["cluster"]["node"]
+        self.assertEqual((node["version"], node["changed"], node["timeline"]), (VERSION, 7.0, None))
+        self.assertEqual((report.ok, _told(report)), (True, {"ok": True, "primaries": "ok"}))
         word = "two"
         report = rounds.report(NATIVE)
         document = report.document()
-        self.assertEqual((report.ok, document["ok"], document["cluster"]), (False, False, {"ok": False, "primaries": "two"}))
+        self.assertEqual((report.ok, document["ok"], _told(report)), (False, False, {"ok": False, "primaries": "two"}))
         self.assertEqual((document["services"]["ok"], document["database"]["ok"], report.ready), (True, True, True))
         self.assertEqual(report.changed["primaries"], 7.0)
         self.assertNotIn("cluster", self.rounds().report(NATIVE).document())

@@ -84,7 +84,7 @@ class Browser:
         case.addCleanup(end)
         browser = cls(f"http://127.0.0.1:{number}")
         options = {"binary": chromium, "args": [*_OPTIONS, f"--user-data-dir={folder}/profile"]}
-        wanted = {"capabilities": {"alwaysMatch": {"goog:chromeOptions": options}}}
+        wanted = {"capabilities": {"alwaysMatch": {"acceptInsecureCerts": True, "goog:chromeOptions": options}}}
         for _ in range(200):
             try:
                 browser._session = f"/session/{(await browser._ask('POST', '/session', wanted))['sessionId']}"
@@ -94,9 +94,9 @@ class Browser:
         case.addCleanup(lambda: Deferred.fromCoroutine(browser._ask("DELETE", browser._session)))
         return browser
 
-    async def look(self, *, width: int, dark: bool = False) -> None:
-        """Be a window of this width, on a light or a dark desktop."""
-        metrics = {"width": width, "height": 700, "deviceScaleFactor": 1, "mobile": False}
+    async def look(self, *, width: int, height: int = 700, dark: bool = False) -> None:
+        """Be a window of this size, on a light or a dark desktop."""
+        metrics = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
         await self.command("Emulation.setDeviceMetricsOverride", metrics)
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         await self.command("Emulation.setEmulatedMedia", {"features": [scheme]})
@@ -120,6 +120,19 @@ class Browser:
         return [
             (await self._ask("GET", f"{e}/computedrole"), await self._ask("GET", f"{e}/computedlabel")) for e in elements
         ]
+
+    async def fill(self, selector: str, text: str) -> None:
+        """Type a text into the one field that fits, key by key."""
+        await self._ask("POST", f"{await self._element(selector)}/value", {"text": text})
+
+    async def click(self, selector: str) -> None:
+        """Click on the one element that fits, and wait for the page that it leads to."""
+        await self._ask("POST", f"{await self._element(selector)}/click", {})
+
+    async def _element(self, selector: str) -> str:
+        found = await self._ask("POST", f"{self._session}/elements", {"using": "css selector", "value": selector})
+        assert len(found) == 1, f"{len(found)} elements fit {selector}"
+        return f"{self._session}/element/{found[0][_ELEMENT]}"
 
     async def screenshot(self) -> bytes:
         """A picture of the window, as PNG."""

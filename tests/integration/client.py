@@ -22,6 +22,8 @@ from twisted.trial.unittest import TestCase
 from twisted.web.client import Agent, HTTPConnectionPool
 from twisted.web.server import Request, Site
 
+from tests.integration.postgres import PATIENCE
+from tests.integration.process import beat
 from tests.signing import jwks, token
 
 #: The ``<service-id>`` of the authenticator in :data:`POLICY`.
@@ -110,6 +112,14 @@ class Api:
         response = await self.http.request(method, f"{self.url}{path}", data=body, headers=fields, timeout=60)
         named = {k.decode().lower(): v[-1].decode() for k, v in response.headers.getAllRawHeaders()}
         return Answer(response.code, await treq.content(response), named)
+
+    async def tells(self, path: str, status: int) -> None:
+        """Wait until this route has this status."""
+        for _ in range(int(PATIENCE / 0.05)):
+            if (await self.ask("GET", path)).status == status:
+                return
+            await beat()
+        raise AssertionError(f"{path} never is {status}")
 
     async def authenticate(self, login: str, api_key: str) -> str:
         """Exchange an API key for an access token."""

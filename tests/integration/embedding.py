@@ -255,7 +255,7 @@ def running() -> Running:
     )
 
     def end() -> None:
-        process.communicate()
+        process.communicate(timeout=PATIENCE)
         shutil.rmtree(root)
 
     atexit.register(end)

@@ -97,8 +97,9 @@ def _report(verdict: Verdict, seen: Seen) -> str | None:
     if (seen.document["ok"], services["ok"], database["ok"]) != (verdict.ok, services_ok, DATABASE not in verdict.failed):
         return f"the flags contradict: {dict(seen.document)}"
     primaries = "unreachable" if verdict.word == "unreachable" else verdict.primaries
-    if seen.document["cluster"] != {"ok": primaries == "ok", "primaries": primaries}:
-        return f"of primaries it says {seen.document['cluster']}, not {primaries}"
+    found = {name: value for name, value in seen.document["cluster"].items() if name != "node"}
+    if found != {"ok": primaries == "ok", "primaries": primaries}:
+        return f"of primaries it says {found}, not {primaries}"
     return _differing(_words(verdict), {**services, DATABASE: database["connect"]["main"]})
 
 

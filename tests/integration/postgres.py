@@ -194,10 +194,10 @@ class Server:
             assert self._postmaster is not None
             self.thaw()
             self._postmaster.send_signal(signal.SIGQUIT)
-            self._postmaster.wait()
+            self._postmaster.wait(PATIENCE)
         assert self._watch.stdin is not None
         self._watch.stdin.close()
-        self._watch.wait()
+        self._watch.wait(PATIENCE)
 
     async def create_database(self, name: str, *, migrated: bool = True) -> str:
         """Make a database and return its DSN; a migrated one is a copy of a template, which the first call makes."""

@@ -89,6 +89,19 @@ class ServerProcess(ProcessProtocol):
         """Everything it said, for the message of a failed assertion."""
         return f"exit code {self.exit_code}\nstdout:\n{self.stdout.decode()}\nstderr:\n{self.stderr.decode()}"
 
+    def workers(self) -> set[int]:
+        """The processes of this server that serve, where it has several, and the one that stands by (Linux)."""
+        found = set()
+        for path in Path("/proc").glob("[0-9]*/stat"):
+            try:
+                parent = int(path.read_text().rpartition(")")[2].split()[1])
+                command = (path.parent / "cmdline").read_bytes()
+            except OSError:  # it has ended
+                continue
+            if parent == self.pid and b"svc.server.process" in command:
+                found.add(int(path.parent.name))
+        return found
+
     async def urls(self) -> list[str]:
         """Wait for the ready line, and return the addresses that it gives."""
         while (line := _READY.search(self.stdout)) is None:
@@ -167,8 +180,13 @@ class ServerTestCase(TestCase):
         listen: str = "tcp:0:interface=127.0.0.1",
         daemon: bool = False,
         terminal: bool = False,
+        wrapped: tuple[str, ...] = (),
+        descriptors: Mapping[int, int | str] | None = None,
     ) -> ServerProcess:
-        """Start a server with these options; it ends with the test, at the latest."""
+        """Start a server with these options; it ends with the test, at the latest.
+
+        ``wrapped``: the command that starts it, before its own; ``descriptors`` are those of ``spawnProcess``.
+        """
         directory = Path(self.mktemp()).resolve()
         directory.mkdir(parents=True)
         server = ServerProcess(directory, data_dir or directory / "data")
@@ -184,9 +202,15 @@ class ServerTestCase(TestCase):
             arguments += ["--database-url", database_url]
             surroundings |= {"SERVICE_DATA_KEY": data_key} if data_key is not None else {}
         twistd = Path(sys.executable).with_name("twistd")
-        command = [str(twistd), *([] if daemon else ["-n"]), "svc", *arguments, *options]
+        command = [*wrapped, str(twistd), *([] if daemon else ["-n"]), "svc", *arguments, *options]
         IReactorProcess(installed_reactor).spawnProcess(
-            server, command[0], command, env={**surroundings, **(environ or {})}, path=str(directory), usePTY=terminal
+            server,
+            command[0],
+            command,
+            env={**surroundings, **(environ or {})},
+            path=str(directory),
+            usePTY=terminal,
+            childFDs=descriptors,
         )
         self.addCleanup(server.dispose)
         return server

@@ -1,4 +1,4 @@
-"""HAProxy with the file that the sources ship, in which addresses and certificates alone are replaced."""
+"""HAProxy with the file that the sources ship, in which addresses, certificates and its user alone are replaced."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ reactor: Any = installed_reactor
 
 SAMPLE: Final = Path(__file__).resolve().parent.parent.parent / "etc" / "haproxy.cfg"
 
-#: How the log tells which backend had a request.
-_LOGGED: Final = re.compile(r" svc~? (\S+)/\S+ .* \"[^\"]+\"?$")
+#: How the log tells which backend had a request, and which request that was.
+_LOGGED: Final = re.compile(r" svc~? (\S+)/\S+ .* \"(\S+ \S+) [^\"]*\"?$")
 
 
 def unavailable() -> str | None:
     """Why tests with a proxy are skipped, ``None`` when they are not."""
-    return None if _program() else "haproxy isn't installed"
+    return None if program("haproxy") else "haproxy isn't installed"
 
 
-def _program() -> str | None:
-    """HAProxy, which Debian keeps where only root looks."""
-    return shutil.which("haproxy", path=os.pathsep.join((os.environ.get("PATH", os.defpath), "/usr/sbin")))
+def program(name: str) -> str | None:
+    """A proxy's program, which Debian keeps where only root looks."""
+    return shutil.which(name, path=os.pathsep.join((os.environ.get("PATH", os.defpath), "/usr/sbin")))
 
 
 class Proxy:
@@ -58,6 +58,7 @@ class Proxy:
                 "bind :443 ": f"bind 127.0.0.1:{self.port} ",
                 "/etc/svc/ca.pem": f"{place / 'ca.pem'}",
                 "/etc/haproxy/svc.pem": f"{place / 'svc.pem'}",
+                "    user haproxy\n    group haproxy\n": "",
                 "10.0.0.1:8443": f"127.0.0.1:{one}",
                 "10.0.0.2:8443": f"127.0.0.1:{two}",
             },
@@ -66,9 +67,8 @@ class Proxy:
         path.write_text(self.text)
         self._log = place / "log"
         with self._log.open("wb") as log:
-            self._process = subprocess.Popen(
-                [_program() or "haproxy", "-f", str(path)], stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT
-            )
+            command = [program("haproxy") or "haproxy", "-f", str(path)]
+            self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT)
         case.addCleanup(self._end)
         self._case = case
 
@@ -106,14 +106,14 @@ class Proxy:
             line.sendall(request)
             return line.recv(4096)
 
-    def routed(self) -> list[str]:
-        """The backend that had each request, in order."""
+    def routed(self) -> list[tuple[str, str]]:
+        """Each request's method and target, and the backend that had it; several threads write the log, so not in order."""
         found = (_LOGGED.search(line) for line in self.log.splitlines())
-        return [match[1] for match in found if match is not None]
+        return [(match[2], match[1]) for match in found if match is not None]
 
     def _end(self) -> None:
         self._process.terminate()
-        self._process.wait()
+        self._process.wait(PATIENCE)
 
 
 def certificate_file(path: Path, authority: Authority) -> Path:

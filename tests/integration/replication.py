@@ -122,6 +122,10 @@ class Pair:
         """How to reach a database of whichever server the link leads to."""
         return f"host={self.link} user=svc dbname={database}"
 
+    def hosts(self, database: str) -> str:
+        """How to reach a database of both, first the primary's."""
+        return f"host={self.primary.directory},{self.follower.directory} user=svc dbname={database}"
+
     def whole(self) -> bool:
         """Whether both are as :meth:`start` left them."""
         try:

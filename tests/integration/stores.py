@@ -11,22 +11,30 @@ import attrs
 from twisted.internet.defer import Deferred
 
 import svc.storage
+from svc.model.deleted_records import KEEPING, Keeping
 from svc.model.dialect import NATIVE
 from svc.model.names import RoleName
+from svc.storage.access import AccessStore
 from svc.storage.accounts import AccountStore
 from svc.storage.authenticators import AuthenticatorStore
 from svc.storage.credentials import CredentialStore
 from svc.storage.database_state import DatabaseState
-from svc.storage.driver.database import Database, Statement
+from svc.storage.deleted import DeletedStore
+from svc.storage.driver.database import Database
+from svc.storage.driver.statements import Statement
 from svc.storage.effective_policy import EffectiveStore
+from svc.storage.endings import EndingStore
 from svc.storage.events import EventStore
 from svc.storage.expirations import ExpirationStore
 from svc.storage.host_factories import HostFactoryStore
+from svc.storage.last_logins import LastLoginStore
 from svc.storage.policies import PolicyStore
+from svc.storage.policy_edits import PolicyEditStore
 from svc.storage.public_keys import PublicKeyStore
 from svc.storage.resources import ResourceStore
 from svc.storage.roles import RoleStore
 from svc.storage.secrets import SecretStore
+from svc.storage.sessions import SessionStore
 from tests.contracts import base
 from tests.contracts.base import Stores
 from tests.integration.postgres import PostgresTestCase
@@ -40,14 +48,14 @@ SHARED = "stores"
 EMPTY = "DELETE FROM accounts; DELETE FROM roles WHERE role_id NOT LIKE '/:%'; DELETE FROM canary"
 
 
-def stores_on(database: Database) -> Stores:
+def stores_on(database: Database, keeping: Keeping = KEEPING) -> Stores:
     """The stores on ``database``."""
     return Stores(
         AccountStore(database),
         CredentialStore(database),
         RoleStore(database),
-        PolicyStore(database),
-        SecretStore(database, NATIVE),
+        PolicyStore(database, keeping),
+        SecretStore(database, NATIVE, keeping),
         AuthenticatorStore(database),
         AuthenticatorStore(database),
         DatabaseState(database),
@@ -56,7 +64,13 @@ def stores_on(database: Database) -> Stores:
         HostFactoryStore(database),
         PublicKeyStore(database),
         EventStore(database),
-        ExpirationStore(database),
+        ExpirationStore(database, keeping),
+        DeletedStore(database, keeping),
+        SessionStore(database),
+        AccessStore(database),
+        EndingStore(database),
+        LastLoginStore(database),
+        PolicyEditStore(database, keeping),
     )
 
 
@@ -107,7 +121,7 @@ class InPostgres(base.Contract, PostgresTestCase):
 
     async def stores(self) -> Stores:
         """An empty store."""
-        return stores_on(self.database)
+        return stores_on(self.database, self.keeping)
 
     async def remain(self, name: RoleName) -> None:
         """Leave a role without a resource."""

@@ -166,13 +166,22 @@ class FaultTests(AuditCase):
 
     def allow(self, process: ServerProcess, size: int) -> None:
         """Let the server's files have so many bytes at most, as when a disk is full."""
-        resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (size, resource.RLIM_INFINITY))
+        for pid in (process.pid, *process.workers()):
+            resource.prlimit(pid, resource.RLIMIT_FSIZE, (size, resource.RLIM_INFINITY))
 
     async def test_full_disk(self) -> None:
         """While the disk is full nothing secret is answered; when there is room again it is, and no line is torn (AUD-16,
         AUD-20).
         """
-        process = await self.begin("--health-interval=0.5")
+        await self.fill_disk()
+
+    async def test_full_disk_of_several_processes(self) -> None:
+        """It is the same where several processes write to the file (CFG-37)."""
+        await self.fill_disk("--processes=2")
+
+    async def fill_disk(self, *options: str) -> None:
+        """Fill the disk of a server, and make room again."""
+        process = await self.begin("--health-interval=0.5", *options)
         self.allow(process, self.audit.stat().st_size + 20)
         for path in (DB, "/secrets?variable_ids=acme:variable:db"):
             answer = await self.api.ask("GET", path, token=self.admin)
@@ -236,12 +245,12 @@ class FaultTests(AuditCase):
         answered, rotated = [0], list[Path]()
 
         async def ask() -> None:
-            for _ in range(60):
+            while len(rotated) < 5:
                 self.assertEqual((await self.api.ask("GET", "/whoami", token=self.admin)).status, 200)
                 answered[0] += 1
 
         asking = gatherResults([Deferred.fromCoroutine(ask()) for _ in range(4)], consumeErrors=True)
-        while answered[0] < 240:
+        while len(rotated) < 5:
             path = self.audit.with_suffix(f".{len(rotated)}")
             self.audit.rename(path)
             rotated.append(path)
@@ -251,8 +260,7 @@ class FaultTests(AuditCase):
             await beat()
         await asking
         checks = [record for record in self.records(*rotated) if record.msgid == "identity-check"]
-        self.assertEqual(len(checks), 240)
-        self.assertGreater(len(rotated), 1)
+        self.assertEqual(len(checks), answered[0])
 
     async def test_kill(self) -> None:
         """A server that is killed leaves whole lines, and a record of everything that it answered (AUD-1)."""

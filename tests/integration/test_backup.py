@@ -20,15 +20,20 @@ from tests.integration.test_cli import CommandTestCase
 NOT_SEALED = {
     ("canary", "sealed"): "looked at by itself",
     ("host_factory_tokens", "digest"): "a digest",
+    ("sessions", "token"): "a keyed hash",
+    ("sessions", "used"): "a keyed hash",
+    ("sessions", "seed"): "random bytes",
 }
 
 #: Those that are read.
 SEALED = {
     ("secrets", "sealed"),
+    ("deleted_values", "sealed"),
     ("expirations", "candidate"),
     ("credentials", "api_key"),
     ("credentials", "password"),
     ("signing_keys", "sealed"),
+    ("audit_keys", "sealed"),
 }
 
 
@@ -81,7 +86,7 @@ class BackupTests(CommandTestCase, PostgresTestCase):
         await self.create()
         good = await self.verify()
         self.assertRegex(good.stdout, r"Schema: version [0-9]+\.\n")
-        self.assertIn("Opened: secrets: 3, API keys: 2, passwords: 1, signing keys: 1\n", good.stdout)
+        self.assertIn("Opened: secrets: 3, API keys: 2, passwords: 1, signing keys: 1, audit keys: 1\n", good.stdout)
         self.assertIn("The backup can be restored, and all of it opens.", good.stdout)
         again = await self.svc(
             "backup",
@@ -122,7 +127,7 @@ class BackupTests(CommandTestCase, PostgresTestCase):
         self.assertIn("Does not open: API key of acme:user:alice\n", outcome.stderr)
         self.assertIn("Does not open: password of acme:user:admin\n", outcome.stderr)
         self.assertIn("4 of its values can't be opened", outcome.stderr)
-        self.assertIn("Opened: secrets: 2, API keys: 1, passwords: 0, signing keys: 1\n", outcome.stdout)
+        self.assertIn("Opened: secrets: 2, API keys: 1, passwords: 0, signing keys: 1, audit keys: 1\n", outcome.stdout)
 
     async def test_another_database(self) -> None:
         """A dump of something else is none of ours (DATA-20)."""

@@ -8,14 +8,19 @@ from typing import Any
 from twisted.internet import reactor
 from twisted.internet.defer import Deferred, DeferredList
 
+from svc.audit.recoveries import recovery
 from svc.crypto.vault import api_key_name, new_data_key
-from svc.model.errors import ConfigurationInvalid, Conflict, StartRefused
+from svc.model.errors import ConfigurationInvalid, Conflict, RecordNotFound, StartRefused
+from svc.model.events import AuditContext, EventBatch, EventsQuery
+from svc.model.events import Server as EventServer
 from svc.model.names import admin_of
 from svc.model.query_results import Sealed
 from svc.server.bootstrap import Installation
 from svc.server.lifecycle import OrderedMultiService
 from svc.settings.config import Settings
 from svc.settings.reading import read_settings
+from svc.storage.credentials import CredentialStore
+from svc.storage.events import EventStore
 from svc.tap import administer
 from tests.integration.postgres import PostgresTestCase
 
@@ -90,6 +95,45 @@ class InstallationTests(PostgresTestCase):
         self.assertEqual(installation.vault.open(api_key_name(admin_of("acme")), sealed), b"the admin's key")
         self.assertEqual(len(await installation.accounts.signing_keys("acme")), 1)
         await self.assertFailure(Deferred.fromCoroutine(installation.create_account("acme", "another")), Conflict)
+
+    async def test_recovery(self) -> None:
+        """The admin of an account is given another key, which doesn't expire and which no annotation forbids, where there is
+        an account with an admin; its event is in the database, and servers find that it happened (CLI-31, AUD-32, TOK-57).
+        """
+        installation = await self.open()
+        await installation.create_account("acme", "lost")
+        admin, name = admin_of("acme"), self.dsn.rpartition("=")[2]
+        self.server.command("UPDATE credentials SET expires_at = 1", name)
+        credentials = CredentialStore(installation.database)
+        before = await credentials.credential(admin)
+        trail = EventBatch(AuditContext(EventServer("here", "svc"), None, "-", "-"), (recovery("acme", ", by a test"),))
+        await installation.recover_account("acme", "found", trail)
+        after = await credentials.credential(admin)
+        assert after.api_key is not None
+        self.assertEqual(installation.vault.open(api_key_name(admin), after.api_key), b"found")
+        self.assertEqual((after.expires_at, after.edition), (None, before.edition + 1))
+        [event] = await EventStore(installation.database).listed(EventsQuery("acme"))
+        self.assertEqual(
+            (event.severity, event.data["action"]["operation"], event.data["auth"]["user"]), (4, "recover", "svc")
+        )
+        self.assertIn("by a test", event.message)
+        [(account, at)] = await installation.accounts.recovered(60.0)
+        self.assertEqual(account, "acme")
+        self.assertGreater(at, 1e9)
+        self.server.command("UPDATE recoveries SET recovered_at = recovered_at - interval '2 days'", name)
+        self.assertEqual(await installation.accounts.recovered(60.0), [])
+        annotate = "INSERT INTO annotations (resource_id, name, value) VALUES ('acme:user:admin', %s, 'false')"
+        for annotation in ("authn/api-key", "other"):
+            self.server.command(annotate.replace("%s", f"'{annotation}'"), name)
+        self.assertTrue((await credentials.credential(admin)).api_key_off)
+        await installation.recover_account("acme", "again")
+        self.assertFalse((await credentials.credential(admin)).api_key_off)
+        left = self.server.command("SELECT name FROM annotations WHERE resource_id = 'acme:user:admin'", name)
+        self.assertEqual(left, [("other",)])
+        self.assertEqual(self.server.command("SELECT count(*) FROM recoveries", name), [(1,)])
+        await self.assertFailure(Deferred.fromCoroutine(installation.recover_account("none", "key", trail)), RecordNotFound)
+        self.server.command("DELETE FROM roles WHERE role_id = 'acme:user:admin'", name)
+        await self.assertFailure(Deferred.fromCoroutine(installation.recover_account("acme", "key", trail)), RecordNotFound)
 
     async def test_administration(self) -> None:
         """A command's work is done on an installation of its own, of which nothing is left, also when the work fails."""

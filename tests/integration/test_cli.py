@@ -45,6 +45,8 @@ class Command(ProcessProtocol):
         self.ended: Deferred[Outcome] = Deferred()
         self.on_output: Deferred[None] = Deferred()
         self.awaited = b"\0"
+        self.on_error: Deferred[None] = Deferred()
+        self.awaited_error = b"\0"
 
     def connectionMade(self) -> None:
         """Give it its input."""
@@ -61,6 +63,8 @@ class Command(ProcessProtocol):
     def errReceived(self, data: bytes) -> None:
         """Keep what it says on standard error."""
         self.stderr += data
+        if self.awaited_error in self.stderr and not self.on_error.called:
+            self.on_error.callback(None)
 
     def processEnded(self, reason: Failure) -> None:
         """Report how it ended."""
@@ -200,6 +204,17 @@ class ClientTests(CommandTestCase, PostgresTestCase):
         self.assertEqual((may_not.stdout, may_not.stderr), ("no\n", ""))
         unseen = await self.svc("check", "variable:apps/none", "execute", environ=client, code=1)
         self.assertIn("'apps/none' not found", unseen.stderr)
+
+        holders = await self.svc("who-can", "execute", "variable:apps/password", environ=client)
+        self.assertIn("user:admin\tis a member of policy:apps, which owns it\n", holders.stdout)
+        paged = await self.svc("who-can", "execute", "variable:apps/password", "--limit", "1", "--all-pages", environ=client)
+        self.assertEqual(paged.stdout, holders.stdout)
+        number = await self.svc("who-can", "execute", "variable:apps/password", "--count", environ=client)
+        self.assertEqual(int(number.stdout), len(holders.stdout.splitlines()))
+        why_not = await self.svc("can", "host:apps/shop", "update", "variable:apps/password", environ=client, code=1)
+        self.assertRegex(why_not.stdout, r"\Ano: host:apps/shop has no update .*\nit has: .*execute")
+        reached = await self.svc("reach", "host:apps/shop", environ=client)
+        self.assertIn("variable:apps/password\t", reached.stdout)
         self.assertTrue(json.loads((await self.svc("health", environ=client)).stdout)["ok"])
 
         provider = KeySetSite(self)
@@ -254,6 +269,38 @@ class ClientTests(CommandTestCase, PostgresTestCase):
         self.assertEqual((await api.ask("GET", "/health")).status, 200)
         self.assertNotIn(token, server.said)
 
+    async def test_a_lost_key(self) -> None:
+        """An admin who stays logged in is given another key on the server's machine, which ends the session; then all tokens
+        of the account end. The server tells of it (CLI-29, CLI-30, CLI-31, CLI-32, AUD-32).
+        """
+        url = await self.create_database(migrated=False)
+        server = self.serve("--account=acme", "--user-token-ttl=1", database_url=url)
+        client = {"SVC_URL": await server.ready(), "SVC_ACCOUNT": "acme"}
+        at_server = {"SERVICE_DATABASE_URL": url, "SERVICE_DATA_KEY": DATA_KEY}
+        lost = server.admin_key()
+        too_long = await self.svc("login", "--for", "2d", given=f"admin\n{lost}\n".encode(), environ=client, code=1)
+        self.assertIn("43200 seconds at most", too_long.stderr)
+        said = await self.svc("login", "--for", "8h", given=f"admin\n{lost}\n".encode(), environ=client)
+        self.assertRegex(said.stdout, r"\ALogged in as admin until 20\S+Z; ")
+        for _ in range(2):  # each of them takes longer to start than the token lives
+            self.assertEqual(json.loads((await self.svc("whoami", environ=client)).stdout)["username"], "admin")
+        [listed] = json.loads((await self.svc("sessions", "list", "--json", environ=client)).stdout)
+        self.assertEqual(listed["used_from"], "127.0.0.1")
+
+        found = (await self.svc("account", "recover", "acme", environ=at_server)).stdout
+        self.assertRegex(found, r"\AAPI key for admin: [0-9a-z]+\n\Z")
+        ended = await self.svc("whoami", environ=client, code=1)
+        self.assertIn("has ended: run `svc login` again", ended.stderr)
+        self.assertIn("no account none", (await self.svc("account", "recover", "none", environ=at_server, code=1)).stderr)
+        admin = {**client, "SVC_LOGIN": "admin", "SVC_API_KEY": found.split()[-1]}
+        self.assertEqual((await self.svc("sessions", "list", environ=admin)).stdout, "")
+        await self.svc("whoami", environ={**admin, "SVC_API_KEY": lost}, code=1)
+        await self.svc("account", "revoke-tokens", "acme", environ=at_server)
+        searched = await self.svc("audit", "search", "--json", environ=admin)
+        operations = [event["sdata"]["action@43868"]["operation"] for event in json.loads(searched.stdout)]
+        self.assertEqual(operations[:3], ["revoke-tokens", "recover", "open"])
+        await server.says("The admin of the account acme was given another API key on a server's machine")
+
     async def test_policy_is_tried_and_shown(self) -> None:
         """A dry run tells what would be lost, and what is wrong; loading what ``show`` prints changes nothing."""
         server = self.serve("--account=acme", database_url=await self.create_database(migrated=False))
@@ -290,7 +337,9 @@ class Silent(Protocol):
     factory: SilentServer
 
     def dataReceived(self, data: bytes) -> None:
-        """Report that one is there, and answer."""
+        """Report that one is there, and answer its beginning; its body comes by itself."""
+        if self.factory.asked.called:
+            return
         self.factory.asked.callback(data)
         assert self.transport is not None
         self.transport.write(self.factory.answer)
@@ -332,7 +381,7 @@ class InterruptedTests(CommandTestCase):
 
     async def test_a_pause(self) -> None:
         """So does one that waits until the server wants to be asked again."""
-        server = SilentServer(b"HTTP/1.1 503 Wait\r\nRetry-After: 300\r\nContent-Length: 0\r\n\r\n")
+        server = SilentServer(b"HTTP/1.1 503 Wait\r\nRetry-After: 300\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
         url = await self.listening(server)
         who = {"SVC_URL": url, "SVC_ACCOUNT": "a", "SVC_LOGIN": "b", "SVC_API_KEY": "c"}
         command = self.start("variable", "get", "d", environ=who)

@@ -17,8 +17,9 @@ from twisted.internet.protocol import Factory, Protocol
 from twisted.internet.task import deferLater
 
 from svc.model.errors import OutcomeUnknown, StoreReadOnly, StoreUnavailable
-from svc.storage.driver.database import Database, Statement, Transaction
+from svc.storage.driver.database import Database
 from svc.storage.driver.failures import ForeignKeyViolation, LockNotAvailable, StatementFailed, UniqueViolation
+from svc.storage.driver.statements import Statement, Transaction
 from tests.integration.postgres import PostgresTestCase
 
 ECHO: Final = Statement("echo", "SELECT $1::text, $2::bytea, $3::text[], $4::bigint, $5::double precision, $6::boolean")

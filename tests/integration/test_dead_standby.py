@@ -24,7 +24,7 @@ from svc.server.lifecycle import OrderedMultiService
 from svc.settings.reading import read_settings
 from svc.storage.accounts import AccountStore
 from svc.storage.credentials import CredentialStore
-from svc.storage.driver.database import Statement, Transaction
+from svc.storage.driver.statements import Statement, Transaction
 from tests.integration.client import Answer, Api
 from tests.integration.process import DATA_KEY, ServerTestCase
 from tests.integration.replication import PairTestCase

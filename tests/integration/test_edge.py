@@ -41,7 +41,7 @@ from svc.web.http.router import Router
 from svc.web.http.routing import PUBLIC, REQUIRED, Call, Routes
 from svc.web.http.site import Site
 from tests.chronicle import Chronicle
-from tests.web.support import Answer, caller, primary, read_answers, token
+from tests.web.support import Answer, caller, primary, reached, read_answers, token
 
 #: Seconds that a client waits for anything at all.
 PATIENCE: Final = 20
@@ -174,6 +174,7 @@ class EdgeTestCase(TestCase):
             [self.things],
             caller=caller,
             demand_primary=primary,
+            reached=reached,
             limits=self.limits,
             new_id=new_id,
             journal=Chronicle(),

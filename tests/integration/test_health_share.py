@@ -14,7 +14,7 @@ from svc.model.clocks import MachineClock
 from svc.model.query_results import StoredSigningKey
 from svc.storage.accounts import AccountStore
 from svc.storage.driver.columns import column
-from svc.storage.driver.database import Statement
+from svc.storage.driver.statements import Statement
 from tests.integration.postgres import DatabaseTestCase
 from tests.integration.test_plans import entries_read
 

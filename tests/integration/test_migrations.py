@@ -9,8 +9,9 @@ from twisted.internet.defer import Deferred, gatherResults
 from twisted.logger import capturedLogs
 
 from svc.model.errors import StartRefused
-from svc.storage.driver.database import Database, Statement
-from svc.storage.driver.migrations import Migration, migrate, packaged
+from svc.storage.driver.database import Database
+from svc.storage.driver.migrations import FIRST_RELEASE, Migration, applied, migrate, packaged
+from svc.storage.driver.statements import Statement
 from tests.integration.postgres import PostgresTestCase, Server
 
 NOTES: Final = [
@@ -20,7 +21,7 @@ NOTES: Final = [
 ]
 
 STORED: Final = Statement("stored", "SELECT id FROM notes ORDER BY id")
-APPLIED: Final = Statement("applied", "SELECT version, name, sha256 FROM schema_versions ORDER BY version")
+FIRST_RECORD: Final = Statement("first_record", "SELECT version FROM schema_versions ORDER BY version")
 CREATIONS: Final = Statement("creations", "SELECT creation FROM roles WHERE role_id LIKE 'acct:%' ORDER BY role_id")
 TABLES: Final = Statement("tables", "SELECT relname FROM pg_class WHERE relnamespace = 'public'::regnamespace")
 
@@ -43,8 +44,10 @@ class MigrationTests(PostgresTestCase):
         with capturedLogs() as events:
             self.assertEqual(await migrate(self.database), len(packaged()))
         self.assertEqual([event["name"] for event in events if "name" in event], [one.name for one in packaged()])
-        recorded = await self.database.fetch(APPLIED)
-        self.assertEqual(recorded, [(one.version, one.name, one.sha256) for one in packaged()])
+        recorded = await self.database.look(applied)
+        needs = [one.version if one.version <= FIRST_RELEASE else one.head.needs for one in packaged()]
+        wanted = [(one.version, one.name, one.sha256, needed) for one, needed in zip(packaged(), needs, strict=True)]
+        self.assertEqual(recorded, wanted)
 
     async def test_roles_of_before(self) -> None:
         """Roles that were there before they had numbers have none, so that their tokens go on; later ones have their own."""
@@ -85,9 +88,32 @@ class MigrationTests(PostgresTestCase):
     async def test_newer_schema(self) -> None:
         """A schema that is newer than the program is refused, and stays as it is (DATA-11)."""
         await migrate(self.database, NOTES)
-        with self.assertRaisesRegex(StartRefused, "version 3.* up to 2: install the newer program"):
+        with self.assertRaisesRegex(StartRefused, "version 3.* up to 2, and can't work with version 3: install the newer"):
             await migrate(self.database, NOTES[:2])
         self.assertEqual(await self.stored(), [1, 2, 3])
+
+    async def test_newer_schema_that_is_borne(self) -> None:
+        """A program works on a newer schema if all that is newer is borne by it, also when it is started again; one that is
+        older than a contraction allows is refused (OPS-2).
+        """
+        steps = [
+            *(Migration(number, f"{number:04}_step.sql", f"SELECT {number}") for number in range(1, 12)),
+            Migration(12, "0012_more.sql", "-- expand\n\nSELECT 12"),
+            Migration(13, "0013_less.sql", "-- contract since 12\n\nSELECT 13"),
+            Migration(14, "0014_more.sql", "-- expand\n\nSELECT 14"),
+        ]
+        for there, known, borne in (
+            *((12, 11, True), (12, 12, True), (13, 12, True)),
+            *((13, 11, False), (14, 12, True), (14, 11, False)),
+        ):
+            self.assertEqual(await migrate(self.database, steps[:there]), there)
+            if borne:
+                self.assertEqual(await migrate(self.database, steps[:known]), there)
+            else:
+                with self.assertRaisesRegex(StartRefused, f"knows it up to {known}, and can't work with version 13"):
+                    await migrate(self.database, steps[:known])
+        # What the first release asks: it knows no other record, and refuses each row there that it doesn't know.
+        self.assertEqual(await self.database.fetch(FIRST_RECORD), [*((number,) for number in range(1, 12)), (13,)])
 
     async def test_other_schema(self) -> None:
         """A schema that was made by other files, or files of other names, is refused, and nothing is added to it
@@ -114,7 +140,7 @@ class MigrationTests(PostgresTestCase):
         with self.assertRaisesRegex(StartRefused, "permission denied.* allowed to create tables"):
             await migrate(clerk, NOTES)
         await migrate(self.database, NOTES)
-        self.server.command("GRANT SELECT ON schema_versions TO clerk", self.dsn.rpartition("dbname=")[2])
+        self.server.command("GRANT SELECT ON schema_versions, schema_steps TO clerk", self.dsn.rpartition("dbname=")[2])
         self.assertEqual(await migrate(clerk, NOTES), 3)
         await clerk.stopService()
         self.server.command("DROP OWNED BY clerk", self.dsn.rpartition("dbname=")[2])

@@ -16,8 +16,10 @@ from svc.model.ports import IPolicyTransaction
 from svc.model.query_results import Sealed
 from svc.storage.driver.columns import column
 from svc.storage.driver.connection import Session
-from svc.storage.driver.database import Database, Statement
+from svc.storage.driver.database import Database
 from svc.storage.driver.location import Location
+from svc.storage.driver.statements import Statement
+from svc.storage.sealed_columns import SEALED_COLUMNS
 from svc.storage.sql.role_closure import ROLES_FEW
 from tests.contracts import base
 from tests.contracts.base import ACCOUNT, ADMIN, Draft, change, load, role
@@ -29,10 +31,34 @@ WHOLE: Final[Mapping[tuple[str, str], str]] = {
     ("account_names", "accounts_pkey"): "lists all accounts",
     ("authenticator_webservices", "accounts_pkey"): "looks into all accounts",
     ("migration_applied", "schema_versions_pkey"): "reads every version of the schema",
-    ("sealed_version", "schema_versions_pkey"): "reads the last version of the schema",
+    ("migration_applied_steps", "schema_versions_pkey"): "reads every version of the schema",
+    ("migration_applied_steps", "schema_steps_pkey"): "reads every version of the schema",
+    ("state_ages", "accounts_pkey"): "looks at every account, once a minute",
+    ("state_node", "heartbeat"): "has one row",
+    ("state_node", "schema_versions_pkey"): "reads the last version of the schema",
+    ("state_node", "schema_steps_pkey"): "reads the last version of the schema",
+    ("migration_users", "pg_database_datname_index"): "finds the one database",
+    ("deleted_excessive", "deleted_records_by_account"): "adds up what is kept of all accounts",
+    ("deleted_totals", "deleted_records_by_account"): "adds up what is kept",
     ("canary", "canary"): "has one row",
     ("state_standby", "heartbeat"): "has one row",
     ("state_beat", "heartbeat"): "has one row",
+    ("data_keys", "data_keys_pkey"): "reads all data keys, of which there are few",
+    ("data_key_begin", "data_keys_pkey"): "as above",
+    ("data_key_old", "data_keys_pkey"): "as above",
+    ("data_key_laggards", "data_keys_pkey"): "as above",
+    ("data_key_users", "data_key_users"): "has a row for each process",
+    ("data_key_laggards", "data_key_users"): "as above",
+    ("data_key_announce", "data_key_users"): "as above",
+    ("data_key_positions", "data_key_progress"): "has a row for each sealed column",
+    ("data_key_progress", "data_key_progress"): "as above",
+    ("data_key_again", "data_key_progress"): "as above",
+    ("data_key_forget", "data_key_progress"): "as above",
+    ("data_key_progress", "data_key_pass"): "has one row",
+    ("data_key_canary", "canary"): "has one row",
+    **{
+        (f"sealed_{each.table}_{each.column}_count", each.table): "counts all, once in a rotation" for each in SEALED_COLUMNS
+    },
 }
 
 #: What asks for all that a policy recorded. Others that look there would read a policy for each row.
@@ -40,6 +66,9 @@ BY_POLICY: Final = frozenset(
     {
         "annotated_by_gone",
         "annotations_own",
+        "deleted_listed",
+        "deleted_owners",
+        "deleted_purge",
         "effective_users",
         "memberships_own",
         "permissions_own",
@@ -122,10 +151,21 @@ HELD: Final = """
     RESET session_replication_role
 """
 
+#: Events of one account, of which few are about one resource.
+EVENTS: Final = """
+    INSERT INTO audit_events (
+        account, facility, severity, hostname, appname, procid, client_ip, msgid, operation, user_id, role_id, resource_id,
+        others, did
+    )
+        SELECT 'acct', 10, 6, '-', '-', 'id-' || n / 100, '-', 'policy', 'add', 'acct:user:admin', 'acct:group:g' || n % 100,
+            'acct:variable:v' || n, '{}', 'x'
+        FROM generate_series(1, 20000) AS n
+"""
+
+#: Columns, or expressions.
 FIRST_COLUMNS: Final = """
-    SELECT indexrelid::regclass::text, attname
-    FROM pg_index JOIN pg_attribute ON attrelid = indrelid AND attnum = indkey[0]
-    WHERE indrelid IN (SELECT relid FROM pg_stat_user_tables)
+    SELECT indexrelid::regclass::text, pg_get_indexdef(indexrelid, 1, false)
+    FROM pg_index WHERE indrelid IN (SELECT relid FROM pg_stat_user_tables)
 """
 
 READ: Final = Statement(
@@ -136,7 +176,7 @@ READ: Final = Statement(
 )
 
 REFERENCES: Final = """
-    SELECT conrelid::regclass::text, attname
+    SELECT conrelid::regclass::text, attname, atttypid::regtype::text
     FROM pg_constraint JOIN pg_attribute ON attrelid = conrelid AND attnum = conkey[1]
     WHERE contype = 'f'
 """
@@ -192,9 +232,9 @@ class PlanTests(PlansCase):
             await self.session.run(step)
             faults = [
                 fault
-                for table, column in await self.session.run(REFERENCES)
+                for table, column, kind in await self.session.run(REFERENCES)
                 for fault in await self._faults(
-                    f"{table}.{column}", f"DELETE FROM ONLY {table} WHERE $1::text OPERATOR(pg_catalog.=) {column}"
+                    f"{table}.{column}", f"DELETE FROM ONLY {table} WHERE $1::{kind} OPERATOR(pg_catalog.=) {column}"
                 )
                 if not (column == "policy_id" and fault.endswith(f" {table}_by_policy"))
             ]
@@ -208,14 +248,40 @@ class PlanTests(PlansCase):
         where = node["Relation Name"] if node["Node Type"] == "Seq Scan" else node.get("Index Name")
         if where is None:
             return
-        first = self.first_columns.get(where, "")
-        if re.search(rf"\((ROW\()?(\w+\.)?{first}(,| [=<>])", node.get("Index Cond", "")) is None:
+        first = re.escape(self.first_columns.get(where, "").strip("()"))
+        if re.search(rf"\((ROW\()?(\w+\.)?\(*{first}\)*(,| [=<>])", node.get("Index Cond", "")) is None:
             if (name, where) in WHOLE:
                 self.met.add((name, where))
             else:
                 yield f"{name}: {node['Node Type']} {where} {node.get('Index Cond')}"
         elif where.endswith("_by_policy") and name not in BY_POLICY:
             yield f"{name}: {node['Node Type']} {where}"
+
+
+class EventPlanTests(PlansCase):
+    """How PostgreSQL finds events."""
+
+    async def test_by_the_index_of_what_is_asked(self) -> None:
+        """Events of a role, a resource, a member, a request, who acted, or an operation are found by an index on that, and
+        not among all of the account, whatever is known of the table (AUD-30).
+        """
+        found = {
+            f"events_by_{name}": {f"audit_events_by_{name}"} for name in ("role", "resource", "member", "user", "operation")
+        }
+        # What was found in any of three ways is then fetched one by one.
+        found |= {
+            "events_by_procid": {"audit_events_by_request"},
+            "events_about": {*(f"audit_events_by_{name}" for name in ("role", "resource", "member")), "audit_events_pkey"},
+        }
+        by_name = {statement.name: statement.sql for statement in statements()}
+        for step in ("SELECT", EVENTS, "VACUUM ANALYZE audit_events"):
+            await self.session.run(step)
+            for name, indexes in found.items():
+                ((explained,),) = await self.session.run(f"EXPLAIN (GENERIC_PLAN, FORMAT JSON) {by_name[name]}")
+                used = [node for node in nodes(explained[0]["Plan"]) if node.get("Relation Name") == "audit_events"]
+                self.assertEqual({node.get("Index Name") for node in used}, indexes, (name, step))
+                by_key = [node["Index Cond"] for node in used if node.get("Index Name") == "audit_events_pkey"]
+                self.assertTrue(all("number = " in condition for condition in by_key), by_key)
 
 
 class HeldTests(PlansCase):

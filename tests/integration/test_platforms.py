@@ -1,7 +1,7 @@
-"""What ``docs/guides/authenticators.md`` tells operators to do for each platform is done, and its workloads log in.
+"""What the pages of three platforms tell operators to do is done on a server, and their workloads log in.
 
-Policies, values, paths and audiences are read from the document. The test's own are a provider for each platform, on a
-loopback address in the place of the platform's, and tokens with the claims that the platforms' own documents list.
+Policies, values, paths, audiences and tokens' claims are read from the pages. The test's own are providers of the platforms,
+on loopback addresses. All pages are tried in memory (``tests/test_platform_pages.py``).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from tests.signing import jwk, jwks, token
 
 reactor: Any = installed_reactor
 
-DOCUMENT: Final = Path(__file__).resolve().parents[2] / "docs" / "guides" / "authenticators.md"
+GUIDES: Final = Path(__file__).resolve().parents[2] / "docs" / "guides"
 
 #: The address that the document gives to the server.
 SERVER: Final = "https://svc.example.org"
@@ -41,92 +41,36 @@ _ISSUER: Final = re.compile(
 
 @attrs.frozen
 class Platform:
-    """A platform whose section in the document has that heading. ``issuer``: what the document says it is, if it says so.
+    """A platform with a page of that name. ``others`` change some claims of its token, so that it is another workload's."""
 
-    ``claims`` are those of a workload's token but for ``iss``, ``aud`` and times; ``others`` change some of them, so that it
-    is another workload's.
-    """
-
-    heading: str
+    page: str
     service: str
-    issuer: str | None
     header: Mapping[str, object]
-    claims: Mapping[str, object]
     others: tuple[Mapping[str, object], ...]
+
+    @property
+    def text(self) -> str:
+        """The page, as far as it is about what this test does."""
+        return (GUIDES / f"{self.page}.md").read_text(encoding="utf-8").partition("\n## In the conjur dialect")[0]
+
+    @property
+    def claims(self) -> dict[str, object]:
+        """What the page's token says."""
+        [claims] = blocks(self.text, "json")
+        return dict(json.loads(claims))
 
 
 GITHUB: Final = Platform(
-    "GitHub Actions",
     "github",
-    "https://token.actions.githubusercontent.com",
+    "github",
     {"x5t": "bm90LWEtY2VydGlmaWNhdGU"},
-    {
-        "jti": "b1c9a1a0-4d0b-4b8e-9d0a-0a6c1d0c9f55",
-        "sub": "repo:acme/shop:environment:production",
-        "environment": "production",
-        "ref": "refs/heads/main",
-        "ref_type": "branch",
-        "ref_protected": "true",
-        "sha": "0f3c1f5f0b3f3d2a0a1b2c3d4e5f60718293a4b5",
-        "repository": "acme/shop",
-        "repository_id": "123456789",
-        "repository_owner": "acme",
-        "repository_owner_id": "4242",
-        "repository_visibility": "private",
-        "run_id": "9876543210",
-        "run_number": "17",
-        "run_attempt": "1",
-        "runner_environment": "github-hosted",
-        "actor": "octocat",
-        "actor_id": "777",
-        "workflow": "deploy",
-        "workflow_ref": "acme/shop/.github/workflows/deploy.yml@refs/heads/main",
-        "workflow_sha": "0f3c1f5f0b3f3d2a0a1b2c3d4e5f60718293a4b5",
-        "job_workflow_ref": "acme/shop/.github/workflows/deploy.yml@refs/heads/main",
-        "job_workflow_sha": "0f3c1f5f0b3f3d2a0a1b2c3d4e5f60718293a4b5",
-        "head_ref": "",
-        "base_ref": "",
-        "event_name": "push",
-    },
-    (
-        {"repository_id": "987654321"},
-        {"repository": "evil/shop"},
-        {"environment": "staging"},
-        {"environment": None},
-    ),
+    ({"repository_id": "987654321"}, {"repository": "evil/shop"}, {"environment": "staging"}, {"environment": None}),
 )
 
 GITLAB: Final = Platform(
-    "GitLab",
     "gitlab",
-    "https://gitlab.com",
+    "gitlab",
     {},
-    {
-        "jti": "3a1c6b4e-8d7f-4f4c-b3aa-0a1b2c3d4e5f",
-        "sub": "project_path:acme/shop:ref_type:branch:ref:main",
-        "namespace_id": "88",
-        "namespace_path": "acme",
-        "project_id": "4711",
-        "project_path": "acme/shop",
-        "project_visibility": "private",
-        "user_id": "1",
-        "user_login": "alice",
-        "user_email": "alice@acme.example",
-        "user_access_level": "maintainer",
-        "user_identities": [{"provider": "github", "extern_uid": "1001"}],
-        "pipeline_id": "1031",
-        "pipeline_source": "push",
-        "job_id": "20077",
-        "ref": "main",
-        "ref_type": "branch",
-        "ref_path": "refs/heads/main",
-        "ref_protected": "true",
-        "runner_id": 1,
-        "runner_environment": "gitlab-hosted",
-        "sha": "5d1e8c7b6a594837261504f3e2d1c0b9a8f7e6d5",
-        "ci_config_ref_uri": "gitlab.com/acme/shop//.gitlab-ci.yml@refs/heads/main",
-        "ci_config_sha": "5d1e8c7b6a594837261504f3e2d1c0b9a8f7e6d5",
-    },
     (
         {"project_id": "4712"},
         {"project_path": "evil/shop"},
@@ -138,25 +82,10 @@ GITLAB: Final = Platform(
 )
 
 KUBERNETES: Final = Platform(
-    "Kubernetes",
+    "kubernetes",
     "k8s",
-    None,
     {"typ": None},
-    {
-        "jti": "a1e8bd9c-53c8-4a3d-b3b8-6f0f1d2c3b4a",
-        "sub": "system:serviceaccount:shop:billing",
-        "kubernetes.io": {
-            "namespace": "shop",
-            "node": {"name": "node-1", "uid": "646e7c5e-32d6-4d42-9dbd-e504e6cbe6b1"},
-            "pod": {"name": "billing-6d4cf56db6-x8k2p", "uid": "5e0bd49b-f040-43b0-99b7-22765a53f7f3"},
-            "serviceaccount": {"name": "billing", "uid": "14ee3fa4-a7e2-420f-9f9a-dbc4507c3798"},
-            "warnafter": 1700000000,
-        },
-    },
-    (
-        {"sub": "system:serviceaccount:other:billing"},
-        {"sub": "system:serviceaccount:shop:default"},
-    ),
+    ({"sub": "system:serviceaccount:other:billing"}, {"sub": "system:serviceaccount:shop:default"}),
 )
 
 PLATFORMS: Final = (GITHUB, GITLAB, KUBERNETES)
@@ -169,12 +98,6 @@ SECRET: Final = """
   privileges: [ read, execute ]
   resource: !variable shop/database/password
 """
-
-
-def sections() -> dict[str, str]:
-    """The text under each heading of the document."""
-    parts = re.split(r"(?m)^## (.+)$", DOCUMENT.read_text(encoding="utf-8"))
-    return dict(zip(parts[1::2], parts[2::2], strict=True))
 
 
 def blocks(section: str, language: str) -> list[str]:
@@ -232,7 +155,6 @@ class PlatformTests(PostgresTestCase, ServerTestCase):
         )
         self.api = Api.of(self, await process.ready())
         self.admin = await self.api.authenticate("admin", process.admin_key())
-        self.sections = sections()
 
     async def test_platforms(self) -> None:
         """With the policies and values of its section a platform's workload reads a secret by the section's steps.
@@ -256,18 +178,15 @@ class PlatformTests(PostgresTestCase, ServerTestCase):
         self.assertEqual(answer.status, 201, f"{variable}: {answer}")
 
     async def _set_up(self, platform: Platform) -> None:
-        """Do what the document says, but that the issuer is at another address."""
-        section, service = self.sections[platform.heading], platform.service
-        [authenticator] = blocks(self.sections["The authenticator"], "yaml")
-        await self.load(authenticator.replace("github", service))
-        values = {variable: value for value, variable in _VALUE.findall(section)}
-        told = len(values) + len(_KEYS.findall(section)) + len(_ISSUER.findall(section))
-        self.assertEqual(told, section.count("svc variable set"), f"{service}: a value that this test can't read")
-        self.assertEqual(values.pop(f"svc/authn-jwt/{service}/provider-uri", None), platform.issuer)
+        """Do what the page says, but that the issuer is at another address."""
+        page, service = platform.text, platform.service
+        authenticator, hosts = blocks(page, "yaml")[:2]
+        await self.load(authenticator)
+        values = {variable: value for value, variable in _VALUE.findall(page.partition("\n## Keys behind")[0])}
+        self.assertEqual(values.pop(f"svc/authn-jwt/{service}/provider-uri"), platform.claims["iss"])
         for variable, value in values.items():
             await self.set(variable, value)
         await self.set(f"svc/authn-jwt/{service}/provider-uri", self.issuers.uri(service))
-        [hosts] = blocks(section, "yaml")
         await self.load(hosts)
         await self.load(SECRET.format(host=only(r"(?m)^  member: !host (.+)$", hosts)))
         await self.set("shop/database/password", f"for {service}")
@@ -275,12 +194,12 @@ class PlatformTests(PostgresTestCase, ServerTestCase):
         self.assertEqual((status.status, status.json()["problems"]), (200, []), service)
 
     async def _give_keys(self, platform: Platform) -> None:
-        """Give the keys to the server instead, as the document says of a cluster that can't be reached."""
-        section, branch = self.sections[platform.heading], f"svc/authn-jwt/{platform.service}"
+        """Give the keys to the server instead, as the page says of a cluster that can't be reached."""
+        page, branch = platform.text, f"svc/authn-jwt/{platform.service}"
         await self.load(f"- !delete {{ record: !variable {branch}/provider-uri }}", "PATCH")
         await self.load(f"- !variable {branch}/public-keys\n- !variable {branch}/issuer")
-        [(form, keys)] = _KEYS.findall(section)
-        [issuer] = _ISSUER.findall(section)
+        [(form, keys)] = _KEYS.findall(page)
+        [issuer] = _ISSUER.findall(page)
         await self.set(keys, form.replace("%s", jwks(jwk("given")).decode()))
         await self.set(issuer, self.issuers.uri(platform.service))
 
@@ -289,7 +208,7 @@ class PlatformTests(PostgresTestCase, ServerTestCase):
 
         The token is signed with the provider's key, or with another one, and known by its name.
         """
-        section, service = self.sections[platform.heading], platform.service
+        section, service = platform.text, platform.service
         steps = "".join([*blocks(section, "yml"), *blocks(section, "sh")])
         path = only(rf"{SERVER}(/authn-jwt/{service}/\S+/authenticate)", steps)
         audience = only(r"(?:&audience=|\baud(?:ience)?: )(https://[^\s\"]+)", steps)
@@ -310,7 +229,7 @@ class PlatformTests(PostgresTestCase, ServerTestCase):
         answer = await self._exchange(path, platform, claims, key)
         self.assertEqual(answer.status, 200, f"{service}: the workload of the document")
         me = await self.api.ask("GET", "/whoami", Authorization=f'Token token="{answer.body.decode()}"')
-        [host] = blocks(section, "yaml")
+        host = blocks(section, "yaml")[1]
         self.assertEqual(me.json()["username"], "host/" + only(r"(?m)^  member: !host (.+)$", host))
         for secret in set(re.findall(rf"{SERVER}(/secrets/[^\s\")]+)", steps)):
             read = await self.api.ask("GET", secret, Authorization=f'Token token="{answer.body.decode()}"')

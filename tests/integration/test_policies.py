@@ -8,7 +8,6 @@ from typing import Any
 from twisted.internet import reactor as installed_reactor
 from twisted.internet.defer import gatherResults
 from twisted.internet.interfaces import IReactorTime
-from twisted.web.http_headers import Headers
 
 from svc.crypto.vault import Vault
 from svc.model.dialect import NATIVE
@@ -21,12 +20,14 @@ from svc.model.ports import IPolicyTransaction
 from svc.model.query_results import Sealed
 from svc.policy.document import Bounds
 from svc.policy.effective_policy import asked
+from svc.services.access import AccessService
 from svc.services.effective_policy import EffectivePolicyService
 from svc.services.policy_loads import Loads, PolicyLoadService
 from svc.services.resources import ResourceService
 from svc.storage.effective_policy import BYTES_MOST
 from svc.web.http.incoming import Incoming
-from svc.web.http.response import PIECE, Response
+from svc.web.http.json_bytes import PIECE
+from svc.web.http.response import Response
 from svc.web.routes.effective_policy import EffectivePolicies
 from svc.web.routes.policies import Policies
 from svc.web.routes.resources import Resources
@@ -51,7 +52,7 @@ DOCUMENT = """
 """
 
 
-class PolicyRoutesTests(InPostgres):
+class PolicyRoutesCase(InPostgres):
     """The routes of policies, on the real stores."""
 
     async def served(self) -> Stores:
@@ -70,12 +71,22 @@ class PolicyRoutesTests(InPostgres):
     async def ask(self, method: str, query: str = "", body: str = "", policy: str = "root") -> Response:
         """Send a request of the admin's, and return the answer."""
         text = body.encode()
-        headers = Headers({b"Authorization": [self.token.encode()]})
+        headers = {b"authorization": [self.token.encode()]}
         target = f"/policies/{ACCOUNT}/policy/{policy.replace('/', '%2F')}{query}"
         incoming = Incoming(method, target, headers, "192.0.2.7", "id", len(text), 1 << 20)
         incoming.append(text)
         incoming.finish()
         return await self.client.router.respond(incoming)
+
+    async def told(self, method: str, body: str) -> Any:
+        """Return what a dry run answers, in however many pieces."""
+        answer = await self.ask(method, "?dryRun=true", body)
+        pieces = [] if answer.pieces is None else [piece async for piece in answer.pieces]
+        return json.loads(answer.body + b"".join(pieces))
+
+
+class PolicyRoutesTests(PolicyRoutesCase):
+    """What these routes answer."""
 
     def everything(self) -> list[list[tuple[Any, ...]]]:
         """All rows of policy."""
@@ -136,7 +147,7 @@ class PolicyRoutesTests(InPostgres):
 
         async def make(host: RoleName) -> bool:
             try:
-                return await stores.factories.create_host(digest_of("token"), host, {}, Sealed(b"its"))
+                return (await stores.factories.create_host(digest_of("token"), host, {}, Sealed(b"its"))).new
             except Conflict:
                 return False
 
@@ -222,15 +233,16 @@ class RecordTests(InPostgres):
         stores = await self.stores_with_account()
         self.token = token(ADMIN, (await stores.credentials.credential(ADMIN)).creation)
         loads = Loads(stores.policies, Vault(b"k" * 32), NATIVE, Bounds(records=RecordLimits(annotations=3)))
+        access = AccessService(stores.access, stores.roles, stores.resources, NATIVE)
         self.client = Client(
             Policies(PolicyLoadService(loads, stores.roles, stores.events, Chronicle())),
-            Resources(ResourceService(stores.resources, stores.roles)),
+            Resources(ResourceService(stores.resources, stores.roles, NATIVE), access),
         )
         return stores
 
     async def ask(self, method: str, target: str, body: str = "") -> Response:
         """Send a request of the admin's, and return the answer."""
-        headers = Headers({b"Authorization": [self.token.encode()]})
+        headers = {b"authorization": [self.token.encode()]}
         incoming = Incoming(method, target, headers, "192.0.2.7", "id", len(body), 1 << 20)
         incoming.append(body.encode())
         incoming.finish()

@@ -6,8 +6,10 @@ import json
 import os
 from collections.abc import Sequence
 from ipaddress import ip_network
+from pathlib import Path
 from typing import Any
 
+import attrs
 from twisted.internet import reactor as installed_reactor
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IHostnameResolver
@@ -141,6 +143,24 @@ class Sometimes(Keys):
         """Answer, or don't."""
         answer = super().render_GET(request)
         return NOT_DONE_YET if self.hangs else answer
+
+
+class Guarded(Keys):
+    """A resource that answers who shows a token, as the API of a cluster does; another token is 403."""
+
+    def __init__(self, document: bytes, token: str) -> None:
+        super().__init__(document)
+        self.token = token
+        self.shown: list[str | None] = []
+
+    def render_GET(self, request: Request) -> bytes:
+        """Answer, or don't."""
+        shown = request.getHeader("authorization")
+        self.shown.append(shown)
+        if shown != f"Bearer {self.token}":
+            request.setResponseCode(401 if shown is None else 403)
+            return b"{}"
+        return super().render_GET(request)
 
 
 class Case(TestCase):
@@ -481,6 +501,39 @@ class DiscoveryTests(Case):
         self.tell(f"http://keys.example:{bad}/jwks", provider)
         self.assertIn("it is not https", await self.told(self.client(), source))
         self.assertEqual(self.keys.asked, 1)
+
+    async def test_a_cluster_that_wants_a_token(self) -> None:
+        """Document and keys of a cluster with an authority of its own come to who shows its token; whom it refuses is told
+        the status and whether a token was shown, and a redirect gets no token (AUTH-67, AUTH-70).
+        """
+        authority, keys = Authority(), Guarded(jwks(), "good")
+        about = Guarded(b"", "good")
+        root, well_known = Resource(), Resource()
+        root.putChild(b"keys", keys)
+        root.putChild(b".well-known", well_known)
+        well_known.putChild(b"openid-configuration", about)
+        stranger = Guarded(jwks(), "good")
+        leaving = f"https://idp.example:{self.listen(stranger, authority.issue('idp.example'))}/keys"
+        root.putChild(b"moved", Redirect(leaving.encode("ascii")))
+        cluster = f"https://idp.example:{self.listen(root, authority.issue('idp.example'))}"
+        about.document = json.dumps({"issuer": cluster, "jwks_uri": f"{cluster}/keys"}).encode("ascii")
+        source = KeySource(cluster, True, authority.pem, token="good")
+        self.assertEqual([key.key_id for key in (await Publications(self.client()).key_set(source)).keys], ["k1"])
+        self.assertEqual(about.shown + keys.shown, ["Bearer good"] * 2)
+        path = Path(self.mktemp())
+        path.write_text("good\n")
+        from_file = attrs.evolve(source, token=None)
+        self.assertEqual(len((await Publications(self.client(), {cluster: path}).key_set(from_file)).keys), 1)
+        for token, told in (
+            (None, "status 401: no token was shown"),
+            ("other", "status 403: the token that was shown is not accepted"),
+        ):
+            self.assertIn(told, await self.told(self.client(), attrs.evolve(source, token=token)))
+        moved = KeySource(f"{cluster}/moved", False, authority.pem, token="good")
+        self.assertIn("status 302", await self.told(self.client(), moved))
+        about.document = json.dumps({"issuer": cluster, "jwks_uri": leaving}).encode("ascii")
+        self.assertIn("jwks-token was not shown there", await self.told(self.client(), source))
+        self.assertEqual(stranger.shown, [None])
 
     async def test_keys_at_a_forbidden_address(self) -> None:
         """A document can't lead to a forbidden address, be it written there or found by name."""

@@ -22,7 +22,7 @@ from tests.integration.postgres import PATIENCE, Server
 from tests.integration.process import ServerProcess, ServerTestCase, beat
 from tests.integration.proxy import Proxy, certificate_file, unavailable
 from tests.integration.replication import PairTestCase
-from tests.web.declared import declared, path_of
+from tests.web.declared import declared, declared_pages, path_of
 
 reactor: Any = installed_reactor
 
@@ -60,6 +60,11 @@ CHANGES: Final = (
     ("OPTIONS", "/secrets/acme/variable/x"),
     ("POST", "/accounts"),
     ("POST", "/host_factories/hosts"),
+    ("POST", "/ui/change"),
+    ("POST", "/ui/change/load"),
+    ("POST", "/ui/roles/acme:user:x/resources/x"),
+    ("POST", "/ui/sign-out-everywhere"),
+    ("POST", "/ui/sign-in/x"),
 )
 
 #: What changes nothing; it may go to any.
@@ -102,13 +107,13 @@ class Channel(HTTPChannel):
 
 
 class Peer(Resource):
-    """A server that is ready, and says ``status`` to all else; ``asked`` are the requests that it had."""
+    """A server that is ready, or isn't, and says ``status`` to all else; ``asked`` are the requests that it had."""
 
     isLeaf = True
 
-    def __init__(self, case: TestCase, authority: Authority, status: int) -> None:
+    def __init__(self, case: TestCase, authority: Authority, status: int, *, ready: bool = True) -> None:
         super().__init__()
-        self.status = status
+        self.status, self.ready = status, ready
         self.asked: list[tuple[str, int]] = []
         site: Any = Site(self)
         site.noisy, site.protocol = False, Channel
@@ -119,6 +124,7 @@ class Peer(Resource):
     def render(self, request: Request) -> bytes:
         """Answer."""
         if request.path == b"/readyz":
+            request.setResponseCode(200 if self.ready else 503)
             return b"{}"
         assert request.content is not None
         self.asked.append((request.method.decode(), len(request.content.read())))
@@ -134,9 +140,11 @@ class SampleTests(TestCase):
 
     async def test_routes(self) -> None:
         """Readings and logins go to any server, all else to the primary, whatever a path looks like."""
-        proxy = Proxy(self, Authority(), free_port(), free_port())
+        authority = Authority()
+        proxy = Proxy(self, authority, Peer(self, authority, 200).port, Peer(self, authority, 200).port)
         await proxy.listens()
-        known = [(route.method, path_of(route), "primary" if route.writes else "any") for _, route in declared()]
+        every = [route for _, route in (*declared(), *declared_pages())]
+        known = [(route.method, path_of(route), "primary" if route.writes else "any") for route in every]
         table = [
             *((method, target, "primary") for method, target in CHANGES),
             *((method, target, "any") for method, target in READINGS),
@@ -148,9 +156,28 @@ class SampleTests(TestCase):
             if len(proxy.routed()) == len(table):
                 break
             await beat()  # The log comes after the answer.
-        routed = zip(table, proxy.routed(), strict=True)
-        wrong = [(*row, backend) for row, backend in routed if row[2] != backend]
-        self.assertEqual(wrong, [])
+        expected = [(f"{method} {target}", backend) for method, target, backend in table]
+        self.assertEqual(sorted(proxy.routed()), sorted(expected))
+
+    async def test_none_ready(self) -> None:
+        """When no server is ready each is asked for readings and logins all the same, and none for a change."""
+        authority = Authority()
+        down, up = Peer(self, authority, 503, ready=False), Peer(self, authority, 200, ready=False)
+        proxy = Proxy(self, authority, down.port, up.port)
+        await proxy.listens()
+        for _ in range(int(PATIENCE / 0.05)):
+            if all(f"backend {name} has no server available" in proxy.log for name in ("any", "primary")):
+                break
+            await beat()
+        api = proxy.api()
+        for number in range(6):
+            read = await api.ask("GET", f"/secrets/acme/variable/v{number}")
+            login = await api.ask("POST", "/authn-jwt/ci/acme/authenticate", TOKEN)
+            self.assertEqual((read.status, login.status), (200, 200), proxy.log)
+            change = await api.ask("POST", "/secrets/acme/variable/v", b"new")
+            self.assertEqual((change.status, change.headers["retry-after"]), (503, "2"), proxy.log)
+        self.assertIn(("GET", 0), down.asked)
+        self.assertNotIn(("POST", 3), down.asked + up.asked)
 
     async def test_asked_again(self) -> None:
         """What a server answers with 503 is asked of the other one if it is a reading or a login, a change is not."""

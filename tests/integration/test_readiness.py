@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 
 from tests.integration.client import Api
-from tests.integration.postgres import PATIENCE
-from tests.integration.process import ServerProcess, ServerTestCase, beat
+from tests.integration.process import ServerProcess, ServerTestCase
 from tests.integration.replication import PairTestCase
 
 #: An interval of health in which nothing is ever found out by a round of it.
@@ -27,14 +26,6 @@ class ReadinessTests(PairTestCase, ServerTestCase):
         self.assertEqual((await api.ask("POST", api.variable("v"), b"kept", self.admin)).status, 201)
         return server
 
-    async def tells(self, path: str, status: int) -> None:
-        """Wait until this route has this status."""
-        for _ in range(int(PATIENCE / 0.05)):
-            if (await self.api.ask("GET", path)).status == status:
-                return
-            await beat()
-        self.fail(f"{path} never is {status}")
-
     async def assert_serves(self) -> None:
         """Somebody logs in, and reads."""
         token = await self.api.authenticate("admin", self.key)
@@ -49,11 +40,11 @@ class ReadinessTests(PairTestCase, ServerTestCase):
             primary.command("SELECT pg_reload_conf()")
 
         await self.started("--health-interval=1")
-        await self.tells("/readyz?write", 200)
+        await self.api.tells("/readyz?write", 200)
         self.addCleanup(wait_for, "")
         await self.pair.follower.kill()
         wait_for("*")
-        await self.tells("/readyz?write", 503)
+        await self.api.tells("/readyz?write", 503)
         report = await self.api.ask("GET", "/health")
         failed = {name for name, word in report.json()["services"].items() if word == "failed"}
         # Rounds of expiration may have something to write.
@@ -62,8 +53,8 @@ class ReadinessTests(PairTestCase, ServerTestCase):
             self.assertEqual((await self.api.ask("GET", "/readyz")).status, 200)
             await self.assert_serves()
         await self.pair.follower.start()
-        await self.tells("/readyz?write", 200)
-        await self.tells("/health", 200)
+        await self.api.tells("/readyz?write", 200)
+        await self.api.tells("/health", 200)
 
     async def test_read_only(self) -> None:
         """So it is while the database refuses writes, though it is no standby."""
@@ -72,8 +63,8 @@ class ReadinessTests(PairTestCase, ServerTestCase):
         for setting, status in (("on", 503), ("off", 200)):
             primary.command(f'ALTER DATABASE "{self.name}" SET default_transaction_read_only = {setting}')
             primary.command("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'svc'")
-            await self.tells("/readyz?write", status)
-            await self.tells("/readyz", 200)
+            await self.api.tells("/readyz?write", status)
+            await self.api.tells("/readyz", 200)
             await self.assert_serves()
 
     async def test_database_gone(self) -> None:
@@ -88,7 +79,7 @@ class ReadinessTests(PairTestCase, ServerTestCase):
         )
         for act, status in acts:
             await act()
-            await self.tells("/readyz", status)
-            await self.tells("/readyz?write", status)
-            await self.tells("/health", 200 if status == 200 else 502)
+            await self.api.tells("/readyz", status)
+            await self.api.tells("/readyz?write", status)
+            await self.api.tells("/health", 200 if status == 200 else 502)
         await self.assert_serves()

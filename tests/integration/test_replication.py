@@ -12,8 +12,9 @@ from twisted.internet.task import deferLater
 from svc.model.errors import StoreReadOnly, StoreUnavailable
 from svc.model.expiration import Turn
 from svc.storage.database_state import DatabaseState
-from svc.storage.driver.database import Database, Statement, Transaction
+from svc.storage.driver.database import Database
 from svc.storage.driver.replication import Replication
+from svc.storage.driver.statements import Statement, Transaction
 from svc.storage.expirations import ExpirationStore
 from tests.integration.replication import PairTestCase
 

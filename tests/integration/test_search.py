@@ -12,8 +12,8 @@ from svc.model.errors import TooManyRoles
 from svc.model.policy_rows import Changes
 from svc.model.ports import IPolicyTransaction
 from svc.model.query_results import MembersQuery, Place, Sealed, Search
-from svc.storage.driver.database import Statement
 from svc.storage.driver.migrations import Migration, migrate, packaged
+from svc.storage.driver.statements import Statement
 from svc.storage.sql import membership_graph
 from svc.storage.sql.search import SHORT
 from svc.web.routes.listing import SEARCH_LIMIT

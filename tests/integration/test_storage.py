@@ -8,43 +8,53 @@ from random import Random
 
 import attrs
 from twisted.internet import reactor
-from twisted.internet.defer import Deferred, gatherResults
+from twisted.internet.defer import Deferred, DeferredList, gatherResults
 from twisted.internet.interfaces import IReactorTime
+from twisted.python.failure import Failure
 
 from svc.model.dialect import CONJUR
 from svc.model.errors import CallerReplaced, Conflict, PolicyConflict, RecordNotFound, StoreReadOnly
-from svc.model.host_factories import FactoryToken, digest_of
+from svc.model.host_factories import FactoryToken, MadeHost, digest_of
 from svc.model.names import ACCOUNT_LIMIT, IDENTIFIER_LIMIT
+from svc.model.policy_loads import LoadMode
 from svc.model.policy_rows import Changes, Present, ResourceRow, Rows
 from svc.model.ports import IPolicyTransaction
 from svc.model.query_results import Caller, ResourcesQuery, Sealed, SecretReading
 from svc.storage.database_state import DatabaseState
 from svc.storage.driver.columns import BATCH
-from svc.storage.driver.database import Statement, Transaction
 from svc.storage.driver.failures import StatementFailed
+from svc.storage.driver.statements import Statement, Transaction
 from svc.storage.events import RETENTION
+from svc.storage.sealed_values import SealedStore
 from svc.storage.secrets import SecretStore
 from svc.storage.sql import visibility
 from tests.contracts import (
+    access,
     accounts,
     authenticators,
     base,
     callers,
     credentials,
     day,
+    deleted,
     effective,
+    endings,
     events,
     expirations,
     factories,
     impact,
+    inspection,
+    last_logins,
     lists,
     loads,
     policies,
+    policy_edits,
     publickeys,
     record_limits,
     resources,
     roles,
     secrets,
+    sessions,
     state,
 )
 from tests.contracts.base import ACCOUNT, ADMIN, ROOT, Draft, change, load, resource, role, scenario
@@ -91,7 +101,7 @@ class AuthenticatorStoreTests(authenticators.AuthenticatorsContract, InPostgres)
 
 
 class RecordLimitTests(record_limits.RecordLimitsContract, InPostgres):
-    """``_PolicyTransaction`` and ``ResourceStore``, with records that carry much."""
+    """``PolicyTransaction`` and ``ResourceStore``, with records that carry much."""
 
 
 class CallerTests(callers.CallersContract, InPostgres):
@@ -114,8 +124,104 @@ class DayTests(day.DayContract, InPostgres):
     """All use cases together, without HTTP."""
 
 
+class EndingStoreTests(endings.EndingsContract, InPostgres):
+    """``EndingStore``."""
+
+    async def end_key(self, role_id: str, at: float) -> None:
+        """Have an API key end at a moment."""
+        ended = "UPDATE credentials SET expires_at = %s WHERE role_id = %s"
+        await self.database.transact(lambda transaction: transaction.execute(ended, [at, role_id]))
+
+
+class PolicyEditStoreTests(policy_edits.PolicyEditsContract, InPostgres):
+    """``PolicyEditStore``."""
+
+
+class LastLoginStoreTests(last_logins.LastLoginsContract, InPostgres):
+    """``LastLoginStore``."""
+
+    async def test_locked(self) -> None:
+        """A role that a load is about to delete keeps nobody waiting, and comes back to be handed over again (END-22)."""
+        stores = await self.stores_with_account()
+        await load(stores, Draft().define("host:a", "host:b"))
+        logins = [await self.noted(stores, role(f"host:{name}"), 100) for name in "ab"]
+
+        async def work(transaction: Transaction) -> None:
+            await transaction.execute("SELECT FROM roles WHERE role_id = %s FOR UPDATE", ["acct:host:a"])
+            self.assertEqual(list(await stores.last_logins.record(logins)), logins[:1])
+
+        await self.database.transact(work)
+        self.assertEqual((await stores.last_logins.last_login(role("host:b"))).day, 100)
+        self.assertEqual(list(await stores.last_logins.record(logins)), [])
+        self.assertEqual((await stores.last_logins.last_login(role("host:a"))).day, 100)
+
+
 class CredentialStoreTests(credentials.CredentialsContract, InPostgres):
     """``CredentialStore``."""
+
+
+class DeletedStoreTests(deleted.DeletedContract, InPostgres):
+    """``DeletedStore``, and the service on it."""
+
+    async def pass_time(self, seconds: float) -> None:
+        """Move the times of values."""
+        moved = ", ".join(f"{name} = {name} - interval '{seconds} s'" for name in ("created_at", "expires_at"))
+        await self.sql(f"UPDATE secrets SET {moved}")
+
+    async def grow_older(self, seconds: float) -> None:
+        """Move the times of deletions."""
+        await self.sql(f"UPDATE deleted_records SET deleted_at = deleted_at - interval '{seconds} s'")
+
+    async def sql(self, text: str) -> None:
+        """Run a statement."""
+        await self.database.transact(lambda transaction: transaction.execute(text))
+
+    @scenario
+    async def test_sealed(self) -> None:
+        """What is kept stays as it was sealed, under the name of its variable, and a backup is tried with it (DEL-25)."""
+        world = await self.deleted_variable()
+        found = [each async for each in SealedStore(self.database).values() if "deleted" in each[1]]
+        self.assertEqual(
+            [shown for _, shown, _, _ in found], [f"acct:variable:app/db (version {n}, deleted)" for n in (1, 2)]
+        )
+        self.assertEqual([world.vault.open(name, sealed) for *_, name, sealed in found], [b"one", b"two"])
+
+    @scenario
+    async def test_set_meanwhile(self) -> None:
+        """A value that is set while its variable is deleted is kept too, or was never set (DEL-1)."""
+        world = await self.world()
+        await world.put(deleted.DB, "before")
+        setting = [begun(world.put(deleted.DB, f"value {number}")) for number in range(6)]
+        deleting = begun(world.load("- !delete { record: !variable db }", deleted.APP, LoadMode.UPDATE))
+        outcomes = [await each for each in (DeferredList([one], consumeErrors=True) for one in setting)]
+        await deleting
+        count = sum(succeeded for ((succeeded, _),) in outcomes)
+        self.assertEqual(await world.listed(), [(deleted.DB, tuple(range(1, count + 2)))])
+
+    @scenario
+    async def test_at_once(self) -> None:
+        """Of requests for the same record that come at once one has it back; who purges it meanwhile takes it, or comes too
+        late (DEL-12).
+        """
+        world = await self.deleted_variable()
+        numbers, caller = await world.numbers(), await world.caller(ADMIN)
+        restoring = [begun(world.deleted.restore(caller, deleted.APP, numbers)) for _ in range(3)]
+        purging = begun(world.deleted.purge(caller, deleted.APP, numbers))
+        found = [await DeferredList([one], consumeErrors=True) for one in restoring]
+        for ((succeeded, result),) in found:
+            self.assertTrue(succeeded or (isinstance(result, Failure) and result.check(PolicyConflict)), result)
+        restored = sum(len(result.records) for ((succeeded, result),) in found if succeeded)
+        purged = await purging
+        self.assertEqual(restored + len(purged), 1)
+        self.assertEqual(await world.value(deleted.DB), "two" if restored else None)
+
+
+class LittleDeletedStoreTests(deleted.LittleDeletedContract, InPostgres):
+    """The same with little room."""
+
+
+class NothingDeletedStoreTests(deleted.NothingDeletedContract, InPostgres):
+    """The same when nothing is kept."""
 
 
 class EventStoreTests(events.EventsContract, InPostgres):
@@ -168,7 +274,7 @@ class HostFactoryStoreTests(factories.HostFactoriesContract, InPostgres):
         await load(stores, Draft().define("layer:l", "host_factory:f").grant("layer:l", "host_factory:f"))
         digest = digest_of("token")
         await stores.factories.add_tokens([digest], FactoryToken(role("host_factory:f"), 5.5))
-        late: list[Deferred[bool]] = []
+        late: list[Deferred[MadeHost]] = []
 
         async def first(transaction: IPolicyTransaction) -> None:
             gone = Rows(resources=(ResourceRow("acct:host_factory:f", "acct:user:admin"),))
@@ -188,7 +294,7 @@ class HostFactoryStoreTests(factories.HostFactoriesContract, InPostgres):
         await load(stores, Draft().define("host_factory:f"))
         digest = digest_of("token")
         await stores.factories.add_tokens([digest], FactoryToken(role("host_factory:f"), 5.5))
-        late: list[Deferred[bool]] = []
+        late: list[Deferred[MadeHost]] = []
 
         async def first(transaction: IPolicyTransaction) -> None:
             keys = {"acct:host:h": Sealed(b"declared")}
@@ -209,7 +315,7 @@ class HostFactoryStoreTests(factories.HostFactoriesContract, InPostgres):
         digest = digest_of("token")
         await stores.factories.add_tokens([digest], FactoryToken(role("host_factory:f"), 5.5))
         draft = Draft().define("policy:p").define("host:p/h", owner="policy:p")
-        late: list[Deferred[bool]] = []
+        late: list[Deferred[MadeHost]] = []
 
         async def first(transaction: IPolicyTransaction) -> None:
             await transaction.apply(ROOT, Changes(create=draft.rows), {"acct:host:p/h": Sealed(b"declared")})
@@ -435,6 +541,21 @@ class WalkingResourceStoreTests(resources.ResourcesContract, InPostgres):
         self.patch(visibility, "WINDOW_MOST", 4)
 
 
+class InspectionTests(inspection.InspectionContract, InPostgres):
+    """What auditors see."""
+
+
+class WalkingInspectionTests(inspection.InspectionContract, InPostgres):
+    """The same, as lists are made by walks."""
+
+    async def prepare(self) -> None:
+        """Have no starting point suffice, and windows be small."""
+        await super().prepare()
+        self.patch(visibility, "POINTS_MOST", 1)
+        self.patch(visibility, "WINDOW_LEAST", 3)
+        self.patch(visibility, "WINDOW_MOST", 50)
+
+
 class EffectiveStoreTests(effective.EffectiveContract, InPostgres):
     """``EffectiveStore``."""
 
@@ -477,6 +598,14 @@ class SecretStoreTests(secrets.SecretsContract, InPostgres):
         await stores.policies.transact(first)
         self.assertIsNone(await late[0])
         self.assertEqual([reading.access_facts.exists for reading in seen], [False])
+
+
+class AccessStoreTests(access.AccessContract, InPostgres):
+    """``AccessStore``."""
+
+
+class SessionStoreTests(sessions.SessionsContract, InPostgres):
+    """``SessionStore``."""
 
 
 class DatabaseStateTests(state.StateContract, InPostgres):

@@ -23,7 +23,8 @@ from svc.model.ports import IPolicyTransaction
 from svc.model.query_results import MembersQuery, ResourcesQuery, Sealed, Search
 from svc.storage.database_state import DatabaseState
 from svc.storage.driver.columns import column
-from svc.storage.driver.database import Database, Statement, Transaction
+from svc.storage.driver.database import Database
+from svc.storage.driver.statements import Statement, Transaction
 from svc.storage.sql import visibility
 from tests.contracts import base
 from tests.contracts.authenticators import BRANCH, HOST, NAMES, UNDER, authenticator

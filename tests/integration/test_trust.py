@@ -19,12 +19,12 @@ from twisted.trial.unittest import TestCase
 from zope.interface import implementer
 
 from svc.authn.ldap.client import Directories
-from svc.cli.connection import ApiConnection
+from svc.cli.connection import ANSWER_LIMIT, ApiConnection
 from svc.cluster.inquiry import Inquiry, trust_of
+from svc.model.databases import ClusterMember
 from svc.model.errors import KeysUnavailable
 from svc.model.expiration import Rotation, RotationFailed
 from svc.model.ldap_directories import DirectoryRefused, LdapServer, Security
-from svc.model.query_results import ClusterMember
 from svc.model.reasons import Reason
 from svc.net.fetch import GuardedClient
 from svc.net.lookup import LookUps
@@ -32,7 +32,7 @@ from svc.net.trust import client_tls
 from svc.rotation.postgresql import PostgresPassword
 from svc.workload.client import Client
 from svc.workload.evidence import ApiKey
-from svc.workload.exchange import http_client
+from svc.workload.exchange import Exchange, http_client
 from svc.workload.faults import Fault, LoginRefused, Untrusted
 from tests.authn.ldap.directory import message
 from tests.authn.providers.names import Names
@@ -184,7 +184,8 @@ class TrustTests(TestCase):
 
     async def test_command(self) -> None:
         """Commands send API keys (NET-1)."""
-        connection = ApiConnection(self.url, "acme", "admin", "the API key", http_client(reactor, self.ca_file), reactor)
+        exchange = Exchange(http_client(reactor, self.ca_file), reactor, ANSWER_LIMIT)
+        connection = ApiConnection(self.url, "acme", "admin", "the API key", exchange)
         await self.assert_trusts(lambda: self.fault(connection.call("GET", "/whoami")))
 
     async def test_workload(self) -> None:
@@ -219,8 +220,8 @@ class PrinterTests(CommandTestCase):
             "SVC_API_KEY": "the API key",
         }
         for name, told, heard in (
-            ("no name, and an old printer's", "its certificate is not to be trusted (the certificate is for no host", b""),
-            ("the host's name as common name alone", "the certificate is for no host", b""),
+            ("no name, and an old printer's", "its certificate is not to be trusted (IP address mismatch", b""),
+            ("the host's name as common name alone", "its certificate is not to be trusted", b""),
             (
                 "the IP address that the name stands for",
                 "the server refused the API key",

@@ -29,10 +29,12 @@ from tests.integration.unit import ELSEWHERE, HERE, ROOT, SAMPLE, UNIT, Unit, se
 
 ROTATION: Final = ROOT / "etc" / "logrotate.d" / "svc"
 
-#: Clients at the same time, requests of each one after the other, and values that a request reads, each with a record.
+#: Clients at the same time, requests of each one after the other, and values that a request reads. Each value has a record,
+#: and each request one more for its batch (SEC-42).
 CLIENTS: Final = 10
 REQUESTS: Final = 44
 VALUES: Final = 50
+RECORDS: Final = VALUES + 1
 
 #: How often the files are rotated meanwhile.
 ROTATIONS: Final = 4
@@ -99,8 +101,8 @@ class UnitCase(TestCase):
             if record.msgid == "fetch":
                 client, _, number = record.procid.partition(".")
                 requests.setdefault(client, []).append(int(number))
-        expected = [number for number in range(REQUESTS) for _ in range(VALUES)]
-        self.assertEqual(sum(map(len, requests.values())), CLIENTS * REQUESTS * VALUES)
+        expected = [number for number in range(REQUESTS) for _ in range(RECORDS)]
+        self.assertEqual(sum(map(len, requests.values())), CLIENTS * REQUESTS * RECORDS)
         self.assertEqual(list(requests.values()), [expected] * CLIENTS)
 
     def _lines(self, files: tuple[Path, ...]) -> Iterator[bytes]:
@@ -122,6 +124,23 @@ class UnitTests(UnitCase):
         self.assertNotRegex(unit.journal, rb"(?m)^<\d+>1 ")
         self.assertIn(b"Audit records are appended to /var/log/svc/audit.log", unit.journal)
         self.assertEqual((unit.logs / "audit.log").stat().st_mode & 0o777, 0o600)
+
+    async def test_systemd_is_told(self) -> None:
+        """Systemd hears that the unit is ready and lives, that it reloads and has done so, and that it stops (CFG-40)."""
+        unit = await self.begin()
+        while "WATCHDOG=1" not in unit.told:
+            await beat()
+        self.assertIn("READY=1", unit.told)
+        self.assertTrue(unit.told[0].startswith("EXTEND_TIMEOUT_USEC="), unit.told)
+        self.assertIn(f"STATUS=Serving at {unit.url()}", unit.told)
+        del unit.told[:]
+        await getProcessOutputAndValue("/bin/sh", ["-c", unit.reload], os.environ)
+        while "READY=1" not in unit.told:
+            await beat()
+        self.assertLess(unit.told.index("RELOADING=1"), unit.told.index("READY=1"))
+        self.assertEqual(unit.stop(), 0)
+        while unit.told[-1] != "STOPPING=1":
+            await beat()
 
     async def test_rotation(self) -> None:
         """With the file that the sample configuration shows, which the unit may write to, and the shipped rotation at work

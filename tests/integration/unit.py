@@ -15,6 +15,7 @@ import os
 import pwd
 import re
 import shlex
+import socket
 import subprocess
 import threading
 from collections.abc import Mapping
@@ -22,7 +23,7 @@ from pathlib import Path
 from typing import Final
 
 import svc
-from tests.integration.process import DATA_KEY
+from tests.integration.process import DATA_KEY, PATIENCE
 
 ROOT: Final = Path(__file__).resolve().parent.parent.parent
 UNIT: Final = ROOT / "etc" / "systemd" / "svc.service"
@@ -31,6 +32,8 @@ SAMPLE: Final = ROOT / "etc" / "svc.toml"
 #: The settings of the unit's section ``Service`` that are done here.
 HERE: Final = frozenset(
     {
+        "Type",
+        "WatchdogSec",
         "User",
         "Group",
         "EnvironmentFile",
@@ -53,7 +56,6 @@ HERE: Final = frozenset(
 #: Those that are systemd's own business, or that take its filters and namespaces.
 ELSEWHERE: Final = frozenset(
     {
-        "Type",
         "Restart",
         "RestartSec",
         "TimeoutStopSec",
@@ -98,6 +100,7 @@ cd /
 umask "$2"
 ulimit -n "$3" 2>/dev/null || ulimit -n "$(ulimit -H -n)"  # as many as the machine allows
 ulimit -c "$4"
+export WATCHDOG_PID=$$
 shift 4
 exec setpriv --bounding-set=-all --inh-caps=-all --no-new-privs --clear-groups "$@"
 """
@@ -130,7 +133,7 @@ def unavailable() -> str | None:
 class Unit:
     """One run. ``logs`` is what the unit sees as ``/var/log/svc``; ``journal`` collects its standard output.
 
-    ``folder`` and ``python`` are such as the account can reach.
+    ``told`` are the messages to systemd. ``folder`` and ``python`` are such as the account can reach.
     """
 
     def __init__(self, folder: Path, account: pwd.struct_passwd, python: str) -> None:
@@ -146,6 +149,7 @@ class Unit:
             place.chmod(int(self.settings[mode], 8))
             os.chown(place, account.pw_uid, account.pw_gid)
         self.journal = b""
+        self.told: list[str] = []
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self, config: str, environ: Mapping[str, str]) -> None:
@@ -169,6 +173,8 @@ class Unit:
             "LOGS_DIRECTORY": f"/var/log/{self.settings['LogsDirectory']}",
             "PYTHONPATH": str(Path(svc.__file__).resolve().parent.parent),
             "SERVICE_DATA_KEY": DATA_KEY,
+            "NOTIFY_SOCKET": self._listen(),
+            "WATCHDOG_USEC": str(int(self.settings["WatchdogSec"]) * 1_000_000),
             **environ,
         }
         limits = [self.settings["UMask"], self.settings["LimitNOFILE"], self.settings["LimitCORE"]]
@@ -182,6 +188,21 @@ class Unit:
         )
         os.close(writer)
         threading.Thread(target=self._read, args=(reader,), daemon=True).start()
+
+    def _listen(self) -> str:
+        """Hear what systemd would be told, and return the socket's path."""
+        assert self.settings["Type"] == "notify"
+        path, hearing = self.folder / "notify", socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        hearing.bind(str(path))
+        path.chmod(0o777)
+
+        def hear() -> None:
+            with hearing:
+                while (text := hearing.recv(4096)) != b"over":
+                    self.told += text.decode().splitlines()
+
+        threading.Thread(target=hear, daemon=True).start()
+        return str(path)
 
     def _read(self, reader: int) -> None:
         with os.fdopen(reader, "rb") as stream:
@@ -210,5 +231,9 @@ class Unit:
         """Ask it to stop, as systemd does, and wait for its end; its exit code."""
         if self._process is None:
             return None
-        self._process.terminate()
-        return self._process.wait()
+        process, self._process = self._process, None
+        process.terminate()
+        code = process.wait(PATIENCE)  # systemd would kill it
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as last:
+            last.sendto(b"over", str(self.folder / "notify"))
+        return code

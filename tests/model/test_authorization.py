@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import attrs
 from hypothesis import given
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
@@ -33,6 +34,7 @@ OWNER = AccessFacts(caller_exists=True, exists=True, owns=True)
 READER = AccessFacts(caller_exists=True, exists=True, privileges=frozenset({"read"}))
 STRANGER = AccessFacts(caller_exists=True, exists=True)
 HOLDER = AccessFacts(caller_exists=True, exists=True, holds=True)
+INSPECTOR = AccessFacts(caller_exists=True, exists=True, inspects=True)
 NOTHING = AccessFacts(caller_exists=True, exists=False)
 BARE = AccessFacts(caller_exists=True, exists=False, holds=True)
 
@@ -43,6 +45,7 @@ STANDINGS = st.builds(
     owns=st.booleans(),
     privileges=st.frozensets(st.sampled_from(["read", "update", "execute", "x"])),
     holds=st.booleans(),
+    inspects=st.booleans(),
 )
 
 
@@ -62,6 +65,22 @@ class DecisionTests(SynchronousTestCase):
     def test_any_privilege_shows_the_resource(self) -> None:
         """A resource is visible to who has any privilege on it, also one that the service doesn't know (ROLE-4)."""
         self.assertEqual(sight(AccessFacts(caller_exists=True, exists=True, privileges=frozenset({"juggle"}))), Allowed())
+
+    def test_who_inspects_sees(self) -> None:
+        """Who inspects a resource sees it, and has no privilege on it; so too a role without a resource (INS-1, INS-4)."""
+        self.assertEqual([sight(INSPECTOR), role_sight(INSPECTOR)], [Allowed(), Allowed()])
+        for privilege in ("read", "inspect", "update"):
+            self.assertEqual(use(INSPECTOR, privilege), Denied(Denial.PRIVILEGE_MISSING))
+        self.assertRaises(Forbidden, require_value, INSPECTOR, "execute", VARIABLE)
+        self.assertRaises(Forbidden, require_ownership, INSPECTOR, VARIABLE)
+        bare = attrs.evolve(NOTHING, inspects=True)
+        self.assertEqual([sight(bare), role_sight(bare)], [Denied(Denial.MISSING), Allowed()])
+
+    @given(STANDINGS, st.sampled_from(["read", "update", "execute", "inspect"]))
+    def test_inspection_is_no_privilege(self, access_facts: AccessFacts, privilege: str) -> None:
+        """Whatever else a caller has, what it may do is the same whether it inspects the thing or not (INS-4)."""
+        given_, not_ = (use(attrs.evolve(access_facts, inspects=value), privilege) == Allowed() for value in (True, False))
+        self.assertEqual(given_, not_)
 
     def test_to_others_it_is_invisible(self) -> None:
         """A resource is invisible to who has nothing on it, and to a mere member of the role of its name (ROLE-4)."""

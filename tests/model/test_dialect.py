@@ -46,6 +46,6 @@ class DialectTests(SynchronousTestCase):
         (CFG-26).
         """
         self.assertEqual(CONJUR.cloud, "authn-azure")
-        self.assertEqual((CONJUR.prefix, CONJUR.replication_prefix, CONJUR.reported_version), ("conjur", "pg_", "1.22.3"))
+        self.assertEqual((CONJUR.prefix, CONJUR.replication_prefix, CONJUR.reported_version), ("conjur", "pg_", "1.23.0"))
         self.assertEqual((CONJUR.hides_roles, CONJUR.tells_missing_privilege), (True, True))
         self.assertEqual(CONJUR.authenticators_environment, ("SERVICE_AUTHENTICATORS", "CONJUR_AUTHENTICATORS"))

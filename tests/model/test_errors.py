@@ -37,9 +37,13 @@ class ReasonTests(SynchronousTestCase):
             self.assertEqual(reason.value, reason.name.lower().replace("_", "-"))
 
     def test_each_is_documented(self) -> None:
-        """``docs/reference/reasons.md`` has every reason once, in order, with its cause and its remedy."""
+        """``docs/reference/reasons.md`` has every reason once, in order, then those of other requests, each with its cause
+        and its remedy.
+        """
         _, *sections = DOCUMENT.read_text(encoding="utf-8").split("\n### ")
-        self.assertEqual([section.partition("\n")[0] for section in sections], [reason.value for reason in Reason])
+        codes = [section.partition("\n")[0] for section in sections]
+        self.assertEqual(codes[: len(Reason)], [reason.value for reason in Reason])
+        self.assertEqual(len(codes), len({*codes}))
         for section in sections:
             self.assertRegex(section, r"^[a-z-]+\n\n\*\*Cause\.\*\* [^\n]+[.)]\n\n\*\*Remedy\.\*\* [^\n]+\.\n")
 

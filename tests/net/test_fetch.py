@@ -22,7 +22,7 @@ from zope.interface.verify import verifyObject
 
 from svc.model.errors import KeysUnavailable
 from svc.model.query_results import Network
-from svc.net.fetch import GuardedClient
+from svc.net.fetch import GuardedClient, origin_of
 from svc.net.trust import client_tls
 from tests.authn.providers.names import Names
 
@@ -237,6 +237,29 @@ class ExchangeTests(Case):
         protocol.dataReceived(b"HTTP/1.1 302 Found\r\nLocation: http://169.254.169.254/\r\nContent-Length: 0\r\n\r\n")
         self.assert_refused(asked, "http://idp.example/keys: the answer has status 302, and redirects are not followed")
         self.assertEqual(len(self.reactor.tcpClients), 1)
+
+    def test_a_token_is_asked_for(self) -> None:
+        """Where a token is wanted, the refusal says the status, and that none was shown (AUTH-70)."""
+        for status in (401, 403):
+            asked = self.fetch()
+            protocol, transport = self.connect()
+            self.assertNotIn(b"Authorization", transport.value())
+            protocol.dataReceived(b"HTTP/1.1 %d No\r\nContent-Length: 0\r\n\r\n" % status)
+            self.assert_refused(asked, f"http://idp.example/keys: the answer has status {status}: no token was shown")
+
+    def test_no_token_in_the_clear(self) -> None:
+        """A token is shown over https alone, even where http is allowed (AUTH-67)."""
+        asked = Deferred.fromCoroutine(self.client().fetch("http://idp.example/keys", token="secret"))
+        self.assert_refused(asked, "it is not https, and a token is shown over https alone")
+        self.assertEqual(self.reactor.tcpClients, [])
+
+    def test_origins(self) -> None:
+        """An origin is scheme, host and port of an https address in one form; nothing else has one (AUTH-67)."""
+        for uri in ("https://a.example", "https://A.example/x?y", "https://a.example:443/"):
+            self.assertEqual(origin_of(uri), "https://a.example:443")
+        self.assertEqual(origin_of("https://[::1]:8443/x"), "https://::1:8443")
+        for uri in ("http://a.example", "https://a@b.example", "https://a.example:0", "a.example", "", "https://a\\@b"):
+            self.assertIsNone(origin_of(uri))
 
     def test_compressed_answers_are_refused(self) -> None:
         """An answer that would have to be unpacked isn't (NET-14)."""

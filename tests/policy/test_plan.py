@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import attrs
 from hypothesis import example, given
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
-from svc.model.errors import PolicyInvalid
+from svc.model.errors import InvalidParameter, PolicyInvalid
 from svc.model.names import ROLE_KINDS
 from svc.model.policy_loads import LoadMode
 from svc.model.policy_rows import AnnotationRow, Changes, MembershipRow, PermissionRow, Present, Removals, ResourceRow, Rows
+from svc.policy.authority import disposed, left_alone
 from svc.policy.meaning import Resolved
 from svc.policy.plan import keys_due, new_actors, plan
-from svc.policy.references import dropped
+from svc.policy.references import lost, refuse_deletions
 from tests.policy.world import ADMIN, ROOT, WIDTHS, World, policy_named, resolved, row_sets
 from tests.sshkeys import ONE, THREE, TWO
 from tests.strategies import EDITS, LOAD_MODES, POLICIES
@@ -145,8 +147,21 @@ class PlanTests(SynchronousTestCase):
         changes = self.world.load(
             "- !user u\n- !host h\n- !group g\n- !policy p\n- !layer l\n- !variable v\n- !webservice w", "dev"
         )
-        self.assertEqual(new_actors(changes), ["acct:user:u@dev", "acct:host:dev/h"])
-        self.assertEqual(new_actors(self.world.load("- !user u\n- !host {id: h, owner: !group /ops}", "dev", UPDATE)), [])
+        self.assertEqual(new_actors(changes), {"acct:user:u@dev": True, "acct:host:dev/h": True})
+        self.assertEqual(new_actors(self.world.load("- !user u\n- !host {id: h, owner: !group /ops}", "dev", UPDATE)), {})
+
+    def test_new_actors_without_keys(self) -> None:
+        """Of those that come to be, an annotation says which have no API key (TOK-53)."""
+        changes = self.world.load(
+            "".join(
+                f"- !host {{id: h{n}, annotations: {{{a}}}}}\n"
+                for n, a in enumerate(
+                    ("authn/api-key: false", "authn/api-key: 'FALSE '", "authn/api-key: true", "authn/api-key/x: false")
+                )
+            ),
+            "dev",
+        )
+        self.assertEqual([has_key for _, has_key in new_actors(changes).items()], [False, False, True, True])
 
 
 class RestrictionTests(SynchronousTestCase):
@@ -261,7 +276,7 @@ class RemovalTests(SynchronousTestCase):
         for mode in (UPDATE, REPLACE):
             self.setUp()
             changes = self.world.load(text, "dev", mode)
-            self.assertEqual(new_actors(changes), [])
+            self.assertEqual(new_actors(changes), {})
             self.assertEqual([row for row in self.resources() if "late" in row or "new" in row], [])
             grants = {row for row in self.world.recorded("memberships", DEV) if not row.ownership}
             self.assertEqual(grants, set())
@@ -343,7 +358,7 @@ class ForeignTests(SynchronousTestCase):
             self.assertEqual(changes.create, Rows())
             self.assertEqual(changes.update, Rows())
         self.assertIn(ResourceRow(str(ROOT), ADMIN), self.world.all("resources"))
-        self.assertEqual(new_actors(changes), [])
+        self.assertEqual(new_actors(changes), {})
 
 
 LOADS = st.lists(st.tuples(st.sampled_from(["root", "a", "a-b", "a/b"]), LOAD_MODES, POLICIES), min_size=1, max_size=4)
@@ -353,7 +368,7 @@ class PropertyTests(SynchronousTestCase):
     """What holds for all documents, whatever was loaded before."""
 
     def loaded(self, loads: list[tuple[str, LoadMode, str]]) -> tuple[World, Resolved, LoadMode, str]:
-        """A world after these loads, without those that are refused, and the last of them."""
+        """A world after these loads, without those refused or that take away what they refer to, and the last of them."""
         world, wanted, last = World(), resolved("[]", "root"), (APPEND, "root")
         for into, mode, text in loads:
             try:
@@ -361,11 +376,23 @@ class PropertyTests(SynchronousTestCase):
             except PolicyInvalid:
                 continue
             policy = policy_named(into)
+            before = {sort: dict(rows) for sort, rows in world.rows.items()}
             world.apply(policy, plan(mode, meaning.rows, world.present(policy, meaning.rows)))
+            if any((full,) in before["resources"] and (full,) not in world.rows["resources"] for full in meaning.references):
+                world.rows = before
+                continue
             wanted, last = meaning, (mode, into)
         return world, wanted, *last
 
     @given(LOADS)
+    @example([("root", APPEND, "- !user a"), ("root", REPLACE, "- !grant {role: !user a, member: !user a}")])
+    @example(
+        [
+            ("root", APPEND, "- !policy a"),
+            ("a", APPEND, "- !user u"),
+            ("root", REPLACE, "- !permit {role: !user u@a, privilege: read, resource: !user u@a}"),
+        ]
+    )
     def test_loading_again_changes_nothing(self, loads: list[tuple[str, LoadMode, str]]) -> None:
         """Once a document is loaded, loading it again in the same mode or a lesser one changes nothing (POL-49)."""
         world, meaning, mode, into = self.loaded(loads)
@@ -382,9 +409,9 @@ class PropertyTests(SynchronousTestCase):
         world, meaning, _, into = self.loaded(loads)
         policy, wanted = policy_named(into), meaning.rows
         present = world.present(policy, wanted)
-        if any(dropped(REPLACE, meaning, present)):
-            return
         world.apply(policy, plan(REPLACE, wanted, present))
+        if any(lost(meaning, present, {key[0] for key in world.rows["resources"]})):
+            return
         foreign = {sort: {row[:width] for row in getattr(present.foreign, sort)} for sort, width in WIDTHS.items()}
         for sort, rows in row_sets(wanted).items():
             due = {row for row in rows if row[: WIDTHS[sort]] not in foreign[sort]}
@@ -431,6 +458,33 @@ class PropertyTests(SynchronousTestCase):
             # Nothing that the document needs or names went along with what it deletes.
             present = world.present(policy, meaning.rows, removals.resources)
             self.assertEqual(plan(mode, meaning.rows, present, removals), Changes())
+
+    @given(LOADS, st.one_of(POLICIES, EDITS), st.sampled_from([APPEND, UPDATE]), st.sampled_from(["root", "a", "a/b"]))
+    def test_what_is_named_is_enough(
+        self, loads: list[tuple[str, LoadMode, str]], text: str, mode: LoadMode, into: str
+    ) -> None:
+        """Unless it replaces a policy, a load changes and disposes of the same, whether all was read that the policy has
+        recorded or only what its document names.
+        """
+        world, *_ = self.loaded(loads)
+        try:
+            meaning = resolved(text, into)
+            refuse_deletions(mode, meaning)
+        except (PolicyInvalid, InvalidParameter):
+            return
+        policy = policy_named(into)
+        whole = world.present(policy, meaning.rows, meaning.removals.resources)
+        named = world.present_named(policy, meaning.named)
+        expected, changes = (plan(mode, meaning.rows, present, meaning.removals) for present in (whole, named))
+        self.assertEqual(row_sets(changes.create), row_sets(expected.create))
+        self.assertEqual(row_sets(changes.update), row_sets(expected.update))
+        self.assertEqual(row_sets(changes.delete), row_sets(expected.delete))
+        of_whole, of_named = (disposed(meaning, present, expected) for present in (whole, named))
+        self.assertEqual(attrs.evolve(of_named, own=frozenset()), attrs.evolve(of_whole, own=frozenset()))
+        judged = {*of_whole.granted, *of_whole.changed, *of_whole.deleted, *of_whole.declared}
+        self.assertEqual(of_named.own & judged, of_whole.own & judged)
+        self.assertEqual(left_alone(meaning, named), left_alone(meaning, whole))
+        self.assertEqual(keys_due(meaning.public_keys, named, expected), keys_due(meaning.public_keys, whole, expected))
 
     @given(LOADS, EDITS, st.sampled_from([UPDATE, REPLACE]))
     def test_only_records_are_deleted_from_others(

@@ -71,6 +71,40 @@ class MissingTests(SynchronousTestCase):
         self.assertEqual(self.told(world, text, "dev", REPLACE)[0], "Group 'dev/g' not found in account 'acct'")
         world.load(text, "dev", LoadMode.UPDATE)
 
+    def test_what_goes_along_is_missing(self) -> None:
+        """Nor can it refer to what goes along with what it leaves out: what that owns, or recorded, and so on (POL-35)."""
+        world = World()
+        world.load("- !group g\n- !policy {id: dev, owner: !group g}\n- !policy sub\n- !user bob")
+        world.load("- !host h\n- !variable v", "dev")
+        world.load("- !user eve\n- !variable {id: theirs, owner: !user /bob}", "sub")
+        before = {sort: dict(rows) for sort, rows in world.rows.items()}
+        rest = "- !user bob\n- !group g\n"
+        for text, message in (
+            ("- !policy dev\n- !policy sub\n- !grant {role: !group g, member: !user bob}", "Group 'g'"),
+            (
+                f"{rest}- !policy sub\n- !permit {{role: !user bob, privilege: read, resource: !variable dev/v}}",
+                "Variable 'dev/v'",
+            ),
+            (f"{rest}- !policy dev\n- !grant {{role: !group g, member: !user eve@sub}}", "User 'eve@sub'"),
+            (f"{rest}- !policy dev\n- !host {{id: h, owner: !user eve@sub}}", "User 'eve@sub'"),
+        ):
+            self.assertEqual(self.told(world, text, "root", REPLACE)[0], f"{message} not found in account 'acct'")
+            self.assertEqual(world.rows, before)
+        kept = "- !policy {id: dev, owner: !group g}\n- !grant {role: !group g, member: !host dev/h}"
+        world.load(f"{rest}{kept}", "root", REPLACE)
+
+    def test_what_is_declared_is_kept(self) -> None:
+        """A record of another policy's that a replacement declares can't go along with its owner or policy (POL-35)."""
+        for text in ("- !variable sub/v\n", "- !policy {id: sub, body: [!variable v]}\n- !delete {record: !group g}"):
+            world = World()
+            world.load("- !group g\n- !policy sub")
+            world.load("- !variable {id: v, owner: !group /g}", "sub")
+            refusal = self.assertRaises(PolicyInvalid, world.load, text, "root", REPLACE)
+            self.assertEqual(
+                refusal.message, "Variable 'sub/v' would be deleted with its owner or its policy, which the document drops"
+            )
+            world.load("- !policy {id: sub, body: [!variable v]}\n- !delete {record: !variable sub/v}", "root", REPLACE)
+
     def test_automatic_roles(self) -> None:
         """An automatic role is never there (POL-20)."""
         world = World()

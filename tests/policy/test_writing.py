@@ -91,7 +91,9 @@ class YamlTests(SynchronousTestCase):
         self.assertNotIn("\n", quoted(text))
 
     def test_form(self) -> None:
-        """A thing that has but an id has the short form; privileges are in one line, members below each other (POL-78)."""
+        """A document begins with its mark; a thing that has but an id has the short form; privileges are in one line,
+        members below each other (POL-75, POL-78).
+        """
         document = [
             Tagged("user", {"id": "alice"}),
             Tagged(
@@ -113,6 +115,7 @@ class YamlTests(SynchronousTestCase):
             ),
         ]
         expected = """\
+---
 - !user alice
 - !policy
   id: dev
@@ -134,13 +137,13 @@ class YamlTests(SynchronousTestCase):
 
     def test_nothing(self) -> None:
         """A document of nothing is an empty list."""
-        self.assertEqual("".join(as_yaml([])), "[]\n")
+        self.assertEqual("".join(as_yaml([])), "---\n[]\n")
         self.assertEqual("".join(as_json([])), "[]")
 
     def test_pauses(self) -> None:
         """A pause among the statements is an empty piece, and leaves no trace in the text."""
         things: list[Tagged | None] = [None, Tagged("user", {"id": "a"}), None]
-        for write, text in ((as_yaml, "- !user a\n"), (as_json, '[{"user":{"id":"a"}}]')):
+        for write, text in ((as_yaml, "---\n- !user a\n"), (as_json, '[{"user":{"id":"a"}}]')):
             pieces = list(write(things))
             self.assertEqual(pieces.count(""), 2)
             self.assertEqual("".join(pieces), text)

@@ -12,12 +12,12 @@ from svc.model.errors import Forbidden
 from svc.model.names import RoleName, admin_of, root_policy
 from svc.model.ownership import Ownership
 from svc.model.policy_loads import LoadMode
-from svc.model.policy_rows import Changes, MembershipRow, Present, ResourceRow, Rows, Seen
+from svc.model.policy_rows import Changes, MembershipRow, Present, ResourceRow, RowKeys, Rows, Seen
 from svc.policy.authority import claims, disposed
 from svc.policy.grammar import parse
 from svc.policy.meaning import Resolved
 from svc.policy.plan import plan
-from svc.policy.references import dropped, missing, refuse_deletions
+from svc.policy.references import kept, lost, missing, refuse_deletions
 from svc.policy.resolve import resolve
 
 ACCOUNT = "acct"
@@ -70,6 +70,24 @@ class World:
             foreign[sort] = tuple(row for key, (row, by) in rows.items() if by != into and key in keys)
         return Present(Rows(**own), Rows(**foreign))
 
+    def present_named(self, into: RoleName, keys: RowKeys) -> Present:
+        """What has these keys."""
+        wanted = {
+            "resources": {(resource,) for resource in keys.resources},
+            **{sort: set(getattr(keys, sort)) for sort in ("memberships", "permissions", "annotations")},
+        }
+        own, foreign = (
+            {
+                sort: tuple(row for key, (row, by) in self.rows[sort].items() if (by == into) is is_own and key in asked)
+                for sort, asked in wanted.items()
+            }
+            for is_own in (True, False)
+        )
+        own["restrictions"] = tuple(
+            row for row, by in self.rows["restrictions"].values() if by == into and row.role in keys.restricted
+        )
+        return Present(Rows(**own), Rows(**foreign))
+
     def ownership(self, placed: Iterable[str]) -> Ownership:
         """Whose all records are, and around which policies the ids ``placed`` are."""
         records = {
@@ -119,15 +137,18 @@ class World:
         for refusal in missing(wanted, {key[0] for key in self.rows["resources"]}):
             raise refusal
         present = self.present(policy, wanted.rows, wanted.removals.resources)
-        for refusal in dropped(mode, wanted, present):
-            raise refusal
         changes = plan(mode, wanted.rows, present, wanted.removals)
         load = disposed(wanted, present, changes)
         claim = claims(load, self.ownership(load.placed))
         existing = {key[0] for key in self.rows["resources"]}.intersection((*claim.roles, *claim.resources))
         if powers is not None and (lacking := existing.difference(powers)):
             raise Forbidden(f"may not dispose of {sorted(lacking)}")
+        before = {sort: dict(rows) for sort, rows in self.rows.items()}
         self.apply(policy, changes)
+        left = {key[0] for key in self.rows["resources"]}
+        for refusal in lost(wanted, present, left) if kept(mode, wanted, present) else ():
+            self.rows = before
+            raise refusal
         return changes
 
     def recorded(self, sort: str, by: RoleName) -> set[Any]:

@@ -136,3 +136,14 @@ class ServerTests(SynchronousTestCase):
         self.successResultOf(self.server.stopService())
         self.reactor.run()
         self.assertEqual(self.log, [])
+
+    def test_gives_up(self) -> None:
+        """A server that gives up tells the reason once, whenever it is asked (CFG-30)."""
+        server = ServerService(MemoryReactor(), _nothing)
+        server.give_up("its processes die")
+        server.give_up("again")
+        self.assertEqual(self.successResultOf(Deferred.fromCoroutine(server.given_up())), "its processes die")
+
+
+async def _nothing(_: MultiService) -> Sequence[str]:
+    return []

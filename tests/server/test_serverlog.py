@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import io
+import json
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from twisted.internet.task import Clock
-from twisted.logger import ILogObserver, LogEvent, Logger, textFileLogObserver
+from twisted.logger import ILogObserver, LogEvent, Logger, globalLogPublisher, textFileLogObserver
+from twisted.python import threadable
 from twisted.trial.unittest import SynchronousTestCase
 from zope.interface import implementer
 
-from svc.server.serverlog import ADDRESSES, AT_ONCE, KINDS, PERIOD, Repeats, ServerLog, Telling
+from svc.server.logformat import as_json
+from svc.server.serverlog import ADDRESSES, AT_ONCE, KINDS, PERIOD, Forwarding, Repeats, Said, ServerLog, Telling
 
 #: How long a thread is waited for that has nothing to wait for itself, in seconds.
 _LONGEST = 5.0
@@ -140,9 +144,9 @@ class RepeatsTests(SynchronousTestCase):
 class ServerLogTests(SynchronousTestCase):
     """The log that the options of ``twistd`` ask for."""
 
-    def log_of(self, **twistd: Any) -> ServerLog:
+    def log_of(self, log_format: str = "text", level: str = "info", **twistd: Any) -> ServerLog:
         """The log."""
-        return ServerLog.of_process(twistd, Clock())
+        return ServerLog.of_process(twistd, Clock(), log_format, level)
 
     def test_file(self) -> None:
         """A file is appended to, and after it was moved away and opened again a new one takes the lines."""
@@ -160,6 +164,29 @@ class ServerLogTests(SynchronousTestCase):
             [line.rpartition(" ")[2] for line in path.with_suffix(".1").read_text().splitlines()], ["earlier", "one", "two"]
         )
         self.assertEqual(path.read_text().rpartition(" ")[2], "three\n")
+
+    def test_level(self) -> None:
+        """Lines below the level are not written, and count for nothing (CFG-41)."""
+        for level, expected in (
+            ("debug", ["a", "b", "c", "d"]),
+            ("info", ["b", "c", "d"]),
+            ("warn", ["c", "d"]),
+            ("error", ["d"]),
+        ):
+            path = Path(self.mktemp())
+            log = self.log_of(logfile=str(path), level=level)
+            say = Logger("program", observer=log.observer)
+            for line, write in zip("abcd", (say.debug, say.info, say.warn, say.error), strict=True):
+                write(line)
+            log.repeats.tell()
+            self.assertEqual([line[-1] for line in path.read_text().splitlines()], expected)
+
+    def test_json(self) -> None:
+        """With ``json`` each line of a file is an object (CFG-41)."""
+        path = Path(self.mktemp())
+        Logger("program", observer=self.log_of("json", logfile=str(path)).observer).warn("{what}", what="it is\ngone")
+        (line,) = path.read_text().splitlines()
+        self.assertEqual((json.loads(line)["message"], json.loads(line)["level"]), ("it is\ngone", "warn"))
 
     def test_no_new_file(self) -> None:
         """Where it can't be opened again it goes on where it was."""
@@ -186,3 +213,69 @@ class ServerLogTests(SynchronousTestCase):
         """A log that can't be written stops the start, with its name."""
         refusal = self.assertRaises(SystemExit, self.log_of, logfile="/no/such/place")
         self.assertIn("/no/such/place can't be written", str(refusal.code))
+
+
+class OtherProcessTests(SynchronousTestCase):
+    """Events of other processes."""
+
+    def setUp(self) -> None:
+        """Log here, and have it logged elsewhere."""
+        self.said: list[Said] = []
+        self.later: list[Callable[[], object]] = []
+        self.log = Logger("program", observer=Forwarding(self, self.said.append))
+
+    def callFromThread(self, call: Callable[..., object], *arguments: object) -> None:
+        """Be the reactor."""
+        self.later.append(lambda: call(*arguments))
+
+    def test_said(self) -> None:
+        """A line of another process has its text, level and time, and its process's name before it (CFG-31)."""
+        self.patch(threadable, "ioThread", threadable.getThreadID())
+        self.log.warn("{what} {{is}} gone", what="{it}")
+        (said,) = self.said
+        kept = Kept()
+        globalLogPublisher.addObserver(kept)
+        self.addCleanup(globalLogPublisher.removeObserver, kept)
+        said.log("worker 2")
+        self.assertEqual(kept.lines, ["- [program#warn] [worker 2] {it} {is} gone"])
+        line = json.loads(as_json(kept.events[0]))
+        self.assertEqual(
+            (line["message"], line["process"], line["what"], "name" in line), ("{it} {is} gone", "worker 2", "{it}", False)
+        )
+        self.assertEqual(kept.events[0]["log_time"], said.time)
+
+    def test_repeats(self) -> None:
+        """Lines of another process repeat as its own would, each kind by itself (CFG-31)."""
+        self.patch(threadable, "ioThread", threadable.getThreadID())
+        self.log.info("one {number}", number=1)
+        self.log.info("two {number}", number=1)
+        kinds = {said.kind for said in self.said}
+        self.assertEqual(len(kinds), 2)
+        self.log.info("one {number}", number=2)
+        self.assertEqual({said.kind for said in self.said}, kinds)
+
+    def test_faults(self) -> None:
+        """A fault brings its traceback along."""
+        self.patch(threadable, "ioThread", threadable.getThreadID())
+        try:
+            raise KeyError("a fault")
+        except KeyError:
+            self.log.failure("it failed")
+        self.assertIn("Traceback", self.said[0].text)
+        self.assertEqual(self.said[0].level, "critical")
+        kept = Kept()
+        globalLogPublisher.addObserver(kept)
+        self.addCleanup(globalLogPublisher.removeObserver, kept)
+        self.said[0].log("worker 1")
+        line = json.loads(as_json(kept.events[0]))
+        self.assertEqual(line["message"], "it failed")
+        self.assertRegex(line["traceback"], r"\ATraceback (?s:.*)KeyError: 'a fault'\Z")
+
+    def test_threads(self) -> None:
+        """What a thread logs is told in the reactor's."""
+        self.patch(threadable, "ioThread", None)
+        self.log.info("from a thread")
+        self.assertEqual(self.said, [])
+        for call in self.later:
+            call()
+        self.assertEqual([said.text for said in self.said], ["from a thread"])

@@ -18,7 +18,9 @@ from zope.interface import implementer
 
 from svc.model.errors import ConfigurationInvalid, Conflict, OutcomeUnknown, StartRefused, StoreUnavailable
 from svc.server.lifecycle import ServerService
+from svc.server.notifying import Notifying
 from svc.server.startup import STOP_SIGNALS, Console, IProcessReactor, Launch, reason_of
+from svc.settings.systemd import SystemdUnit
 
 
 class Broken(io.StringIO):
@@ -167,9 +169,10 @@ class LaunchTests(SynchronousTestCase):
         self.out, self.err = io.StringIO(), io.StringIO()
         self.console = Console(self.out, self.err)
         self.handlers: dict[int, Callable[[int, object], object]] = {}
+        self.server = ServerService(self.reactor, self.compose)
         self.launch = Launch(
             self.reactor,
-            ServerService(self.reactor, self.compose),
+            self.server,
             self.console,
             self.handlers.__setitem__,
         )
@@ -237,6 +240,37 @@ class LaunchTests(SynchronousTestCase):
     def test_handlers_follow_those_of_the_reactor(self) -> None:
         """The signal handlers are put up when the reactor runs, after its own."""
         self.assertEqual(self.handlers, {})
+
+    def test_systemd_is_told(self) -> None:
+        """Systemd is told when the server is ready, that it lives while the server answers, why it ends, and that it stops
+        (CFG-40).
+        """
+        self.addCleanup(signal.signal, signal.SIGHUP, signal.getsignal(signal.SIGHUP))
+        told: list[str] = []
+        unit = SystemdUnit(notify="/n", watchdog=4.0)
+        reactor = FakeReactor()
+        notifying = Notifying(reactor, unit, 7, lambda _, text: told.extend(text.splitlines()))
+        server = ServerService(reactor, self.compose)
+        launch = Launch(reactor, server, self.console, self.handlers.__setitem__, notifying=notifying)
+        launch.startService()
+        reactor.run()
+        server.answers = lambda: False
+        self.composed.callback(["http://a"])
+        self.assertIn("READY=1", told)
+        self.assertIn("STATUS=Serving at http://a", told)
+        self.assertNotIn("WATCHDOG=1", told)
+        server.give_up("its processes die")
+        self.assertEqual(told[-1], "STATUS=svc ends: its processes die")
+        launch.stopService()
+        self.assertEqual(told[-1], "STOPPING=1")
+
+    def test_gives_up(self) -> None:
+        """A server that gives up says why on standard error, stops, and has the exit code 1 (CFG-30)."""
+        self.reactor.run()
+        self.composed.callback([])
+        self.server.give_up("its processes die")
+        self.assertEqual(self.err.getvalue(), "svc ends: its processes die\n")
+        self.assertEqual((self.reactor.stops, self.console.failed), (1, True))
 
     def test_leave(self) -> None:
         """At the end of a process whose start didn't fail, its exit code is left alone."""

@@ -21,13 +21,8 @@ from tests.web.world import ADMIN, WorldCase, user
 METHODS = {LoadMode.APPEND: "POST", LoadMode.UPDATE: "PATCH", LoadMode.REPLACE: "PUT"}
 
 
-class DryRunTests(WorldCase):
-    """``?dryRun=true`` (POL-68 to POL-74)."""
-
-    def setUp(self) -> None:
-        """Load a policy with a team's own inside."""
-        super().setUp()
-        self.load(TEAM)
+class DryRunCase(WorldCase):
+    """Where dry runs are made."""
 
     def dry_run(
         self,
@@ -47,6 +42,15 @@ class DryRunTests(WorldCase):
         self.assertEqual(self.memory, before)
         return answer.json() if answer.body else None
 
+
+class DryRunTests(DryRunCase):
+    """``?dryRun=true`` (POL-68 to POL-74)."""
+
+    def setUp(self) -> None:
+        """Load a policy with a team's own inside."""
+        super().setUp()
+        self.load(TEAM)
+
     def said(self, *more: Any, **asked: Any) -> list[str]:
         """What the command line says of a dry run."""
         return [sentence.text for sentence in sentences(self.dry_run(*more, **asked))]
@@ -59,6 +63,13 @@ class DryRunTests(WorldCase):
             "created": nothing,
             "updated": {"before": nothing, "after": nothing},
             "deleted": nothing,
+            "access": {
+                "gains": [],
+                "losses": [],
+                "untold": {"gains": False, "new_gains": False, "losses": False},
+                "complete": True,
+                "advice": None,
+            },
         }
         for method in ("POST", "PATCH", "PUT"):
             self.assertEqual(self.dry_run(TEAM, method=method), expected)
@@ -259,7 +270,7 @@ class DryRunTests(WorldCase):
 
     def test_faults_without_a_place(self) -> None:
         """A fault that has no place in the document is told without one (POL-73)."""
-        self.load("- !group keepers\n- !grant { role: !group keepers, member: !user /lead }\n", policy="team", role=LEAD)
+        self.load("- !group { id: keepers, owner: !user /lead }\n", policy="team", role=LEAD)
         self.load("- !policy { id: team, owner: !group team/keepers, body: [ !variable db, !group ops ] }\n", method="PATCH")
         [error] = self.dry_run("- !group ops\n", policy="team", role=LEAD, method="PUT", status=422)["errors"]
         self.assertIn("deleted with its owner", error["message"])

@@ -9,7 +9,9 @@ import attrs
 from twisted.internet.defer import Deferred
 
 from svc.authn.apikey import ApiKeyAuthenticator
-from svc.model.authentication import LoginRequest
+from svc.crypto.keyring import AccessTokens, AccountKeys
+from svc.crypto.vault import Vault
+from svc.model.authentication import Admitted, LoginRequest
 from svc.model.errors import (
     AuthenticationRefused,
     CredentialImpossible,
@@ -28,7 +30,7 @@ from svc.services.credentials import CredentialService, Named
 from svc.services.host_factories import HostFactoryService, TokensWanted
 from svc.services.invocation import Invocation, Unrecorded
 from svc.services.login import AccessTokenService, ApiKeyService, LoginService
-from tests.memory import MemoryAuthenticators, MemoryCredentials, MemoryRoles
+from tests.memory import MemoryAccounts, MemoryAuthenticators, MemoryCredentials, MemoryRoles
 from tests.memory_factories import MemoryHostFactories
 from tests.memory_resources import MemoryResources
 from tests.threads import passwords_in
@@ -83,7 +85,8 @@ class LoginsTests(WorldCase):
         memory, roles = self.memory, MemoryRoles(self.memory)
         passwords, store = passwords_in(self.threads), MemoryCredentials(memory)
         by_api_key = ApiKeyAuthenticator(store, self.vault, passwords, self.clock)
-        self.login, self.api_keys = LoginService(by_api_key, self.tokens), ApiKeyService(by_api_key)
+        self.noted: list[Admitted] = []
+        self.login, self.api_keys = LoginService(by_api_key, self.tokens, self.noted.append), ApiKeyService(by_api_key)
         self.access_tokens = AccessTokenService(roles, self.keys)
         self.credentials = CredentialService(self.api_keys, store, roles, self.vault, passwords)
         self.factories = HostFactoryService(
@@ -125,6 +128,20 @@ class LoginsTests(WorldCase):
         self.refused(self.access_tokens.check_caller(Caller(user("nobody"), NOW)), Forbidden)
         for account in ("nowhere", "no such name"):
             self.refused(self.access_tokens.public_keys(account), RecordNotFound)
+
+    def test_last_logins(self) -> None:
+        """A login is noted when its token is issued; not one that is refused, nor a token that can't be issued, nor an API
+        key that is told (END-20).
+        """
+        self.refused(self.login.authenticate(self.request(b"wrong"), UNRECORDED), AuthenticationRefused)
+        self.result_of(self.api_keys.api_key(self.request(self.api_key), UNRECORDED))
+        self.assertEqual(self.noted, [])
+        self.result_of(self.login.authenticate(self.request(self.api_key), UNRECORDED))
+        self.assertEqual([admitted.role for admitted in self.noted], [ALICE])
+        keys = AccountKeys(MemoryAccounts(self.memory), Vault(b"x" * 32), self.clock)
+        broken = attrs.evolve(self.login, tokens=AccessTokens(keys, self.clock, 480, 480))
+        self.refused(broken.authenticate(self.request(self.api_key), UNRECORDED), AuthenticationRefused)
+        self.assertEqual(len(self.noted), 1)
 
     def test_credentials(self) -> None:
         """One's own API key is rotated by itself, another's by a token and ``update``."""

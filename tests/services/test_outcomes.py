@@ -87,7 +87,7 @@ class OutcomeTests(WorldCase):
         """What was loaded is returned as statements, within the limit."""
         self.successResultOf(self.begin("- !group g\n- !variable v\n"))
         told = self.successResultOf(Deferred.fromCoroutine(self.effective.statements(invocation(ADMIN), ROOT)))
-        self.assertEqual("".join(as_yaml(told)), "- !user admin\n- !variable v\n- !group g\n")
+        self.assertEqual("".join(as_yaml(told)), "---\n- !user admin\n- !variable v\n- !group g\n")
         asked = self.effective.statements(invocation(ADMIN), ROOT, limit=1)
         refusal = self.failureResultOf(Deferred.fromCoroutine(asked), InvalidParameter).value
         self.assertIn("CONJ00164E", refusal.message)

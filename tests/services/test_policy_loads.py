@@ -9,6 +9,7 @@ from zope.interface.verify import verifyObject
 from svc.model.policy_loads import Load, LoadOutcome
 from svc.model.ports import ILoads
 from svc.policy.document import Bounds
+from svc.services import policy_loads
 from svc.services.policy_loads import NEAR_BYTES, Loads, NearAndFar, PolicyLoadService
 from svc.web.routes.policies import Policies
 from tests.chronicle import Chronicle
@@ -82,10 +83,19 @@ class NearAndFarTests(WorldCase):
         self.assertEqual(list(self.memory.versions["acme:policy:root"]), [1])
 
     def test_large_policy(self) -> None:
-        """So is a document for a policy that holds many rows already."""
-        self.assertFalse(self.went_far("".join(f"- !variable v{number}\n" for number in range(MOST))))
-        self.assertFalse(self.went_far("- !variable w\n"))
-        self.assertTrue(self.went_far("- !variable x\n"))
+        """So is one that replaces a policy which holds many rows already; others read only what they name."""
+        text = "".join(f"- !variable v{number}\n" for number in range(MOST))
+        self.assertFalse(self.went_far(text))
+        self.assertFalse(self.went_far(f"{text}- !variable w\n", "PUT"))
+        self.assertTrue(self.went_far(text, "PUT"))
+        for number, method in enumerate(("POST", "PATCH") * MOST):
+            self.assertFalse(self.went_far(f"- !variable w{number}\n", method))
+
+    def test_many_named(self) -> None:
+        """A document that names very much is compared with all that its policy has recorded."""
+        self.patch(policy_loads, "NAMED_ROWS", 1)
+        self.assertFalse(self.went_far("".join(f"- !variable v{number}\n" for number in range(MOST + 1))))
+        self.assertTrue(self.went_far("- !variable w\n- !variable x\n"))
 
     def test_deletions(self) -> None:
         """So is a document that deletes things, since others may go with them; to revoke a grant goes no further."""

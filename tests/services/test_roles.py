@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Sequence
+from functools import partial
 from typing import Any, TypeVar
 
 import attrs
 
+from svc.model.dialect import NATIVE
 from svc.model.errors import Forbidden, InvalidParameter, RecordNotFound, Refusal
 from svc.model.events import EventBatch
 from svc.model.names import ResourceName, RoleName
-from svc.model.query_results import Caller, MembersQuery, ResourcesQuery
+from svc.model.query_results import Caller, MembersQuery, ResourcesQuery, Search
+from svc.services import pages
 from svc.services.invocation import Invocation, Recorder, Unrecorded
-from svc.services.pages import BATCH, SEARCH_BATCH, first_of, not_empty
+from svc.services.pages import BATCH, SEARCH_BATCH, USUAL, first_of, not_empty
 from svc.services.resources import ResourceService
 from svc.services.roles import RoleService
 from tests.memory import MemoryRoles
+from tests.memory_endings import MemoryLastLogins
 from tests.memory_resources import MemoryResources
 from tests.web.support import NOW, PEER
 from tests.web.world import ADMIN, WorldCase, user
@@ -51,9 +55,37 @@ class Facts:
         return None
 
 
+@attrs.frozen
+class Asked:
+    """The store in memory, with the names of what it was asked for, and the named arguments of each."""
+
+    store: MemoryRoles | MemoryResources
+    names: list[str] = attrs.field(factory=list)
+    named: list[dict[str, object]] = attrs.field(factory=list)
+
+    def __getattr__(self, name: str) -> Any:
+        """What asks, and notes it."""
+
+        def ask(*arguments: object, **named: object) -> Any:
+            self.names.append(name)
+            self.named.append(named)
+            return getattr(self.store, name)(*arguments, **named)
+
+        return ask
+
+
+def _no_owner() -> None:
+    """No owner is asked for."""
+
+
 async def listed(batches: AsyncIterator[Sequence[T]]) -> list[T]:
     """Everything in batches."""
     return [row async for batch in batches for row in batch]
+
+
+async def batched(batches: AsyncIterator[Sequence[T]]) -> list[Sequence[T]]:
+    """All batches."""
+    return [batch async for batch in batches]
 
 
 class ServiceCase(WorldCase):
@@ -64,8 +96,8 @@ class ServiceCase(WorldCase):
         super().setUp()
         self.load(POLICY)
         roles = MemoryRoles(self.memory)
-        self.roles = RoleService(roles, self.dialect)
-        self.resources = ResourceService(MemoryResources(self.memory), roles)
+        self.roles = RoleService(roles, self.dialect, MemoryLastLogins(self.memory))
+        self.resources = ResourceService(MemoryResources(self.memory), roles, NATIVE)
 
     def invoked(self, role: RoleName = ADMIN, recorder: Recorder | None = None) -> Invocation:
         """The role as the one who asks."""
@@ -105,6 +137,41 @@ class RoleServiceTests(ServiceCase):
                 else:
                     self.assert_refused(refusal, asked)
 
+    def test_questions(self) -> None:
+        """A list within a batch, or a page, takes one question of the store; a role with its members takes two."""
+        for limit in (None, 1, BATCH):
+            asked = Asked(MemoryRoles(self.memory))
+            roles = RoleService(asked, self.dialect, MemoryLastLogins(self.memory))  # type: ignore[arg-type]
+            page = self.result_of(roles.members(self.invoked(), MembersQuery(OPS, limit=limit)))
+            self.assertEqual(len(self.result_of(listed(page.batches))), 1 if limit == 1 else 2)
+            self.assertEqual(asked.names, ["judged_members"])
+        asked = Asked(MemoryRoles(self.memory))
+        roles = RoleService(asked, self.dialect, MemoryLastLogins(self.memory))  # type: ignore[arg-type]
+        shown = self.result_of(roles.show(self.invoked(), OPS))
+        self.assertEqual([len(batch) for batch in self.result_of(batched(shown.members)) if batch], [2])
+        self.assertEqual(asked.names, ["judged_members", "role"])
+
+    def test_remembered(self) -> None:
+        """A short first page and a whole list may come from memory; a list in several batches doesn't (CLU-34)."""
+        for batch, query, ways in (
+            (BATCH, MembersQuery(OPS, limit=1), [True]),
+            (BATCH, MembersQuery(OPS, limit=101), [False]),
+            (BATCH, MembersQuery(OPS, limit=1, offset=1), [False]),
+            (BATCH, MembersQuery(OPS), [True]),
+            (3, MembersQuery(OPS), [True]),
+            (2, MembersQuery(OPS), [True, False]),
+        ):
+            self.patch(pages, "BATCH", batch)
+            asked = Asked(MemoryRoles(self.memory))
+            roles = RoleService(asked, self.dialect, MemoryLastLogins(self.memory))  # type: ignore[arg-type]
+            self.result_of(listed(self.result_of(roles.members(self.invoked(), query)).batches))
+            judged = [
+                named.get("whole", False)
+                for name, named in zip(asked.names, asked.named, strict=True)
+                if name == "judged_members"
+            ]
+            self.assertEqual(judged, ways, (batch, query))
+
     def test_changes(self) -> None:
         """A grant that was there already is told to the recorder; what is taken back twice isn't found."""
         for unchanged in (False, True):
@@ -136,6 +203,48 @@ class ResourceServiceTests(ServiceCase):
         for other in ("acme:user:bob", "acme:user:none", "no role"):
             self.assert_refused(Forbidden, self.resources.list(alice, query, other, lambda: None))
             self.assert_refused(Forbidden, self.resources.check(alice, V, "read", other))
+
+    def test_questions(self) -> None:
+        """The first page of an account, of few, is one question of the store; any other list takes several."""
+        plain = ResourcesQuery(user("alice"), "acme", limit=USUAL)
+        several = ["holds", "visible", "described"]
+        for query, acting_as, owner, expected in (
+            (plain, None, None, ["first_page"]),
+            (attrs.evolve(plain, kinds=("variable",), limit=1), None, None, ["first_page"]),
+            (plain, str(OPS), None, several),
+            (plain, None, str(OPS), ["holds", "access_facts", *several[1:]]),
+            (attrs.evolve(plain, limit=USUAL + 1), None, None, several),
+            (attrs.evolve(plain, offset=1), None, None, several),
+            (attrs.evolve(plain, account=None), None, None, several),
+            (attrs.evolve(plain, search=Search("v", split=True, by_class=True)), None, None, several),
+        ):
+            names: list[str] = []
+            store, roles = Asked(MemoryResources(self.memory), names), Asked(MemoryRoles(self.memory), names)
+            resources = ResourceService(store, roles, NATIVE)  # type: ignore[arg-type]
+            asked = resources.list(
+                self.invoked(user("alice")), query, acting_as, partial(str, owner) if owner else _no_owner
+            )
+            self.result_of(listed(self.result_of(asked)))
+            self.assertEqual(names, expected, query)
+
+    def test_gone(self) -> None:
+        """Who is no more lists nothing, and doesn't learn what is wrong with the rest of the request."""
+
+        def no_owner() -> str:
+            raise InvalidParameter("owner", "none")
+
+        query, nobody = ResourcesQuery(user("nobody"), "acme", limit=10), self.invoked(user("nobody"))
+        self.assert_refused(Forbidden, self.resources.list(nobody, query, None, lambda: None))
+        self.assert_refused(Forbidden, self.resources.list(nobody, query, None, no_owner))
+        self.assert_refused(InvalidParameter, self.resources.list(self.invoked(user("alice")), query, None, no_owner))
+
+    def test_portions(self) -> None:
+        """A first page that is longer than a portion is read to its end."""
+        query = ResourcesQuery(ADMIN, "acme", limit=USUAL)
+        found = self.result_of(batched(self.result_of(self.resources.list(self.invoked(), query, None, lambda: None))))
+        self.assertGreater(len(found), 1)
+        ids = [resource.id for portion in found for resource in portion]
+        self.assertEqual(ids, self.result_of(MemoryResources(self.memory).visible(query)))
 
     def test_privileges(self) -> None:
         """A check says whether a privilege is there; who doesn't see the resource is told that there is none."""

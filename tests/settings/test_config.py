@@ -10,10 +10,10 @@ from pathlib import Path
 import attrs
 from twisted.trial.unittest import SynchronousTestCase
 
+from svc.model.databases import ClusterMember
 from svc.model.dialect import CONJUR, NATIVE
 from svc.model.errors import ConfigurationInvalid
 from svc.model.limits import Limits
-from svc.model.query_results import ClusterMember
 from svc.settings.config import OPTIONS, Settings
 from svc.settings.reading import read_settings, unknown_variables
 from svc.settings.systemd import SystemdUnit
@@ -52,7 +52,9 @@ class ConfigTests(SynchronousTestCase):
             {
                 "config": None,
                 "dialect": NATIVE,
+                "conjur_version": "1.23.0",
                 "account": None,
+                "processes": 1,
                 "listen": ("tcp:8080:interface=127.0.0.1",),
                 "trusted_proxies": (),
                 "request_body_limit": 1 << 20,
@@ -63,11 +65,22 @@ class ConfigTests(SynchronousTestCase):
                 "request_timeout": 30.0,
                 "connection_limit": settings.connection_limit,
                 "connection_limit_per_address": settings.connection_limit // 4,
+                "console": False,
+                "console_session": 1800,
                 "database_url": None,
+                "read_from": "primary",
                 "data_dir": settings.data_dir,
                 "data_key": None,
+                "data_key_file": None,
+                "data_key_command": None,
+                "data_key_pace": 500,
                 "statement_timeout": 5.0,
                 "database_wait": 10.0,
+                "memory_lag": 0.2,
+                "memory_limit": 64 << 20,
+                "serve_stale": 0.0,
+                "deleted_retention": 604800.0,
+                "deleted_limit": 256 << 20,
                 "nesting_limit": 64,
                 "alias_limit": 10_000,
                 "annotations_limit": 1000,
@@ -83,9 +96,14 @@ class ConfigTests(SynchronousTestCase):
                 "jwks_max_age": None,
                 "jwks_stale_if_error": 0.0,
                 "jwks_refetch_interval": 10.0,
+                "jwks_token_files": (),
+                "google_issuer": "https://accounts.google.com",
+                "aws_sts_regions": (),
+                "aws_sts_url": None,
                 "login_throttle": True,
                 "user_token_ttl": 480,
                 "host_token_ttl": 480,
+                "user_session_max": 43_200,
                 "health_interval": 5.0,
                 "cluster": (),
                 "cluster_ca": None,
@@ -94,6 +112,8 @@ class ConfigTests(SynchronousTestCase):
                 "audit_file": None,
                 "audit_syslog": None,
                 "audit_failure": "refuse",
+                "log_format": "text",
+                "log_level": "info",
                 "written": {},
                 "unit": SystemdUnit(),
             },
@@ -122,7 +142,7 @@ class ConfigTests(SynchronousTestCase):
         (CFG-1).
         """
         for option in OPTIONS:
-            if option.field in {"config", "data_key", "ignore_missing_issuer"}:
+            if option.field in {"config", "data_key", "ignore_missing_issuer", "conjur_version"}:
                 continue
             text, toml = _examples(option.field)
             expected = option.parser.from_text(text)
@@ -132,6 +152,21 @@ class ConfigTests(SynchronousTestCase):
                 (self.read(f"{option.field} = {toml}"), option.field),
             ):
                 self.assertEqual((getattr(settings, option.field), settings.key(option.field)), (expected, key))
+
+    def test_one_source_of_the_data_key(self) -> None:
+        """Two places that give the data key are refused, by their names (CFG-2)."""
+        for environ, written in (
+            ({"SERVICE_DATA_KEY": "x", "SERVICE_DATA_KEY_FILE": "/k"}, "SERVICE_DATA_KEY"),
+            ({"SERVICE_DATA_KEY_FILE": "/k", "SERVICE_DATA_KEY_COMMAND": "print"}, "SERVICE_DATA_KEY_FILE"),
+        ):
+            refusal = self.assertRaises(ConfigurationInvalid, read_settings, {}, environ)
+            self.assertIn(f"so is {written}", refusal.message)
+
+    def test_processes(self) -> None:
+        """One process is the whole server unless there are to be more; auto is one for each core (CFG-28)."""
+        self.assertEqual(self.read().serving_processes, 1)
+        self.assertEqual(self.read(processes="3").serving_processes, 3)
+        self.assertGreaterEqual(self.read(processes="auto").serving_processes, 1)
 
     def test_key_of_a_default(self) -> None:
         """A setting that wasn't given goes by the name of its option."""
@@ -257,6 +292,15 @@ class ConfigTests(SynchronousTestCase):
         self.assertEqual(self.refusal(ignore_missing_issuer=True).key, "--ignore-missing-issuer")
         self.assertFalse(self.read("ignore_missing_issuer = false").ignore_missing_issuer)
 
+    def test_conjur_version(self) -> None:
+        """The version that clients are told is that of the dialect, or another one, which is refused in native (CFG-47)."""
+        self.assertEqual(self.read(dialect="conjur").dialect.reported_version, "1.23.0")
+        told = self.read(dialect="conjur", conjur_version="1.29.0")
+        self.assertEqual((told.dialect.reported_version, told.dialect.name), ("1.29.0", "conjur"))
+        self.assertEqual(self.refusal(conjur_version="1.29.0").key, "--conjur-version")
+        for text in ("1.29", "v1.29.0", "1.29.0-11", "01.2.3", "1.2.3<"):
+            self.assertEqual(self.refusal(dialect="conjur", conjur_version=text).key, "--conjur-version")
+
     def test_cluster(self) -> None:
         """Other servers are listed by name and address; in a file they are tables, which may name an authority for each."""
         member = ClusterMember("b.example", "https://b.example:8443")
@@ -373,24 +417,36 @@ def _examples(field: str) -> tuple[str, str]:
     special = {
         "dialect": "conjur",
         "account": "acme",
+        "processes": "auto",
         "listen": "tcp:1",
         "trusted_proxies": "10.0.0.0/8",
         "database_url": "dbname=svc",
+        "read_from": "standby",
         "data_dir": "/d",
         "authenticators": "authn-jwt/ci",
         "allow_private_providers": "10.0.0.0/8",
+        "google_issuer": "https://issuer.example",
+        "aws_sts_regions": "xx-north-1",
+        "aws_sts_url": "https://sts.example",
         "login_throttle": "off",
         "metrics_listen": "tcp:1",
         "audit_file": "/a",
         "audit_syslog": "tcp:h:1",
         "audit_failure": "continue",
+        "log_format": "json",
+        "log_level": "debug",
         "cluster_ca": "/ca.pem",
+        "data_key_file": "/k",
+        "data_key_command": "print-key",
     }
+    if field == "jwks_token_files":
+        return "https://k8s.example=/token", '["https://k8s.example=/token"]'
     if field == "cluster":
         return "b.example=https://b.example", '[{ name = "b.example", url = "https://b.example" }]'
-    if field in {"allow_http_providers", "allow_plain_ldap"}:
+    if field in {"allow_http_providers", "allow_plain_ldap", "console"}:
         return "true", "true"
     if field not in special:
-        return "256", "256"
-    listed = field in {"listen", "trusted_proxies", "authenticators", "allow_private_providers"}
+        number = {"memory_lag": "1", "memory_limit": "2097152"}.get(field, "256")
+        return number, number
+    listed = field in {"listen", "trusted_proxies", "authenticators", "allow_private_providers", "aws_sts_regions"}
     return special[field], f'["{special[field]}"]' if listed else f'"{special[field]}"'

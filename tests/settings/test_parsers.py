@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
+from svc.model.databases import ClusterMember
 from svc.model.dialect import CONJUR
-from svc.model.query_results import ClusterMember
 from svc.settings import parsers
 from svc.settings.parsers import Parser
 
@@ -80,6 +80,17 @@ class FormsTests(SynchronousTestCase):
         for value in bad:
             self.assertRaises(ValueError, parser.from_toml, value)
 
+    def test_whole_or_auto(self) -> None:
+        """A number that the server may find by itself is given as the word auto, in every place (CFG-28)."""
+        parser = parsers.whole_or_auto(1, 64, "NUMBER")
+        for text in ("auto", "Auto"):
+            self.assertIsNone(parser.from_text(text))
+            self.assertIsNone(parser.from_toml(text))
+        self.assertEqual((parser.from_text("2"), parser.from_toml(2)), (2, 2))
+        for text in ("0", "65", "2.5", "all", ""):
+            self.assertIn("must be auto, or a whole number from 1 to 64", self.refused(parser, text))
+        self.assertRaises(ValueError, parser.from_toml, True)
+
     def test_texts(self) -> None:
         """A text isn't empty and holds no NUL; a refusal doesn't repeat it, since it may hold a password."""
         self.assertEqual(parsers.TEXT.from_text("host=/run dbname=svc"), "host=/run dbname=svc")
@@ -145,6 +156,32 @@ class FormsTests(SynchronousTestCase):
     def test_long_values_are_cut(self) -> None:
         """A refusal repeats no more than the beginning of a long value."""
         self.assertLess(len(self.refused(parsers.FLAG, "x" * 10000)), 120)
+
+
+class TokenFilesTests(SynchronousTestCase):
+    """Files of tokens, each for one origin (AUTH-69)."""
+
+    def test_files(self) -> None:
+        """An origin is brought into one form, and a path is made absolute; TOML has a list of the same texts."""
+        text = "https://K8s.example=/run/a, https://10.0.0.1:6443/=/run/b=c, https://[::1]=~"
+        found = dict(parsers.TOKEN_FILES.from_text(text))
+        self.assertEqual(list(found), ["https://k8s.example:443", "https://10.0.0.1:6443", "https://::1:443"])
+        self.assertEqual(found["https://10.0.0.1:6443"], Path("/run/b=c"))
+        self.assertTrue(all(path.is_absolute() for path in found.values()))
+        self.assertEqual(parsers.TOKEN_FILES.from_toml(["https://a.example=/x"]), (("https://a.example:443", Path("/x")),))
+        self.assertEqual(parsers.TOKEN_FILES.from_text(""), ())
+
+    def test_refused(self) -> None:
+        """What is no origin of https with a file is refused, and so are two files for one origin."""
+        for text in ("/run/a", "=/run/a", "http://a.example=/x", "https://a.example/p=/x", "https://u@a.example=/x", "a=/x"):
+            with self.assertRaisesRegex(ValueError, "must list files as https://"):
+                parsers.TOKEN_FILES.from_text(text)
+        with self.assertRaisesRegex(ValueError, "impossible port"):
+            parsers.TOKEN_FILES.from_text("https://a.example:0=/x")
+        with self.assertRaisesRegex(ValueError, "may not be empty"):
+            parsers.TOKEN_FILES.from_text("https://a.example=")
+        with self.assertRaisesRegex(ValueError, "two files for one address"):
+            parsers.TOKEN_FILES.from_text("https://a.example=/x,https://A.example:443=/y")
 
 
 class ClusterTests(SynchronousTestCase):

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import resource
+from pathlib import Path
+
 import attrs
 from hypothesis import given
 from hypothesis import strategies as st
@@ -18,10 +22,13 @@ from zope.interface.verify import verifyObject
 
 from svc.model.authentication import Admitted, IAuthenticator, LoginRequest, Refused
 from svc.model.counts import Census, ConnectionCounts
+from svc.model.databases import Ages, ReplicationPosition
 from svc.model.names import RoleName
 from svc.model.query_results import Finding
 from svc.model.reasons import Reason, RefusalKind
-from svc.telemetry.metrics import BEAT, SCRAPES, CountedAuthenticator, Metrics, ReactorLag
+from svc.telemetry.exposition import SCRAPES, metrics_site
+from svc.telemetry.metrics import BEAT, CountedAuthenticator, Metrics, ReactorLag
+from svc.telemetry.process import ProcessUsage
 
 ADMITTED = Admitted(RoleName("acct", "host", "web"), "key")
 
@@ -94,7 +101,7 @@ class MetricsTests(SynchronousTestCase):
 
     def test_few_connections(self) -> None:
         """Counters are read on a few connections: more are turned away until one of these closes."""
-        site = self.metrics.site()
+        site = metrics_site(self.metrics.registry)
         taken = []
         for _ in range(SCRAPES):
             protocol = site.buildProtocol(IPv4Address("TCP", "127.0.0.1", 1))
@@ -159,6 +166,54 @@ class MetricsTests(SynchronousTestCase):
         census.append(Census(0, 0, 9, 16, 2.0))
         self.assertEqual((sample("svc_probe_ok", {"service": "core"}), sample("svc_key_set_oldest_seconds")), (0.0, 0.0))
         self.assertIn(b"svc_database_waits_total 16.0", generate_latest(self.metrics.registry))
+
+    def test_the_process(self) -> None:
+        """The program, and what its process uses, are told; without ``/proc`` what is known else (HEALTH-28)."""
+        self.metrics.watch_process("1.2", "3.11.7", 1000.5)
+        sample = self.metrics.registry.get_sample_value
+        self.assertEqual(sample("svc_build_info", {"version": "1.2", "python": "3.11.7"}), 1.0)
+        self.assertEqual(sample("process_start_time_seconds"), 1000.5)
+        before = sample("process_cpu_seconds_total") or 0.0
+        self.assertEqual(sample("process_max_fds"), resource.getrlimit(resource.RLIMIT_NOFILE)[0])
+        if Path("/proc/self/statm").exists():
+            open_files = sample("process_open_fds") or 0.0
+            with open(os.devnull, "rb"):
+                self.assertEqual(sample("process_open_fds"), open_files + 1)
+            self.assertGreater(sample("process_resident_memory_bytes") or 0.0, 5e6)
+        self.assertGreaterEqual(sample("process_cpu_seconds_total") or 0.0, before)
+        nothing = ProcessUsage(Path(self.mktemp()))
+        self.assertEqual((nothing.open_files, nothing.memory), (None, None))
+
+    def test_replication(self) -> None:
+        """A standby has a lag, a primary has none, and what isn't known isn't told (HEALTH-28)."""
+        known: list[ReplicationPosition | None] = [None]
+        self.metrics.watch_replication(lambda: known[-1])
+        sample = self.metrics.registry.get_sample_value
+        names = [f"svc_{name}" for name in ("database_standby", "replication_position_bytes")]
+        names += [f"svc_replication_lag_{unit}" for unit in ("bytes", "seconds")]
+        for position, expected in (
+            (None, [None] * 4),
+            (ReplicationPosition("0/A", 10, False), [0.0, 10.0, None, None]),
+            (ReplicationPosition("0/A", 10, True, 7, 0.5), [1.0, 10.0, 7.0, 0.5]),
+            (ReplicationPosition("0/A", 10, True), [1.0, 10.0, None, None]),
+        ):
+            known.append(position)
+            self.assertEqual([sample(name) for name in names], expected)
+
+    def test_ages(self) -> None:
+        """Keys and the last backup have an age where it is known, never a negative one (HEALTH-28)."""
+        known: list[Ages | None] = [None]
+        self.metrics.watch_ages(lambda: known[-1], lambda: 1000.0)
+        names = ("svc_signing_key_oldest_seconds", "svc_backup_age_seconds")
+        for ages, expected in ((None, [None] * 2), (Ages(400.0, 990.0), [600.0, 10.0]), (Ages(2000.0, 990.0), [0.0, 10.0])):
+            known.append(ages)
+            self.assertEqual([self.metrics.registry.get_sample_value(name) for name in names], expected)
+
+    def test_passwords(self) -> None:
+        """How many passwords wait is read when somebody asks (HEALTH-28)."""
+        self.metrics.watch_passwords(lambda: 3, 36)
+        sample = self.metrics.registry.get_sample_value
+        self.assertEqual((sample("svc_passwords_pending"), sample("svc_passwords_places")), (3, 36))
 
 
 class ReactorLagTests(SynchronousTestCase):

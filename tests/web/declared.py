@@ -1,4 +1,6 @@
-"""Every route that any module of ``svc.web.routes`` declares, for tests of what holds for all of them."""
+"""Every route that any module of ``svc.web.routes`` and ``svc.web.openapi`` declares, and every page of ``svc.web.console``,
+for tests of what holds for all of them.
+"""
 
 from __future__ import annotations
 
@@ -7,13 +9,18 @@ import re
 from collections.abc import Iterator, Mapping
 from importlib import import_module
 from pkgutil import iter_modules
+from types import ModuleType
 from typing import Any, Final
 
+import svc.web.console
+import svc.web.openapi
 import svc.web.routes
 from svc.model.errors import Refusal
 from svc.web.http.declarations import Answer
+from svc.web.http.faults import V2
 from svc.web.http.routing import Route, Routes
 from svc.web.http.shapes import ANY, Shape
+from svc.web.openapi.refusals import TOLD, newer
 
 #: The name that nouns which are served under several have here.
 NAME: Final = "authn-jwt"
@@ -21,8 +28,18 @@ NAME: Final = "authn-jwt"
 
 def declared() -> Iterator[tuple[Routes, Route]]:
     """Every route, each with all of its noun."""
-    for info in iter_modules(svc.web.routes.__path__):
-        module = import_module(f"svc.web.routes.{info.name}")
+    yield from _declared_in(svc.web.routes)
+    yield from _declared_in(svc.web.openapi)
+
+
+def declared_pages() -> Iterator[tuple[Routes, Route]]:
+    """Every route of the console, likewise."""
+    return _declared_in(svc.web.console)
+
+
+def _declared_in(room: ModuleType) -> Iterator[tuple[Routes, Route]]:
+    for info in iter_modules(room.__path__):
+        module = import_module(f"{room.__name__}.{info.name}")
         for noun in vars(module).values():
             if isinstance(noun, type) and noun.__module__ == module.__name__:
                 for attribute, routes in vars(noun).items():
@@ -41,13 +58,32 @@ def undeclared(
 ) -> str | None:
     """What a route does not declare of an answer, ``None`` when it declares all; the ``body`` is ``None`` for a ``HEAD``."""
     if refusal is not None:
-        return None if type(refusal) in route.refusals else f"the refusal {refusal!r} is not among its errors"
+        if type(refusal) not in route.refusals:
+            return f"the refusal {refusal!r} is not among its errors"
+        return None if route.admission.is_of_console else _untold(route, refusal, status, headers, body)
     if status == 500:
         return None
     faults = [_fault(answer, headers, body) for answer in route.answers if answer.status == status]
     if None in faults:
         return None
     return f"the answer {status} is not declared so: {faults or 'the status is not'}; {(body or b'')[:300]!r}"
+
+
+def _untold(route: Route, refusal: Refusal, status: int, headers: Mapping[str, str], body: bytes | None) -> str | None:
+    """What the OpenAPI document does not tell of the answer to a refusal."""
+    told = [form for each in TOLD[type(refusal)] for form in (newer(each) if route.reshape is not None else (each,))]
+    given = headers.get("content-type", "").partition(";")[0]
+    code = str(json.loads(body)["error"]["code"]) if given == "application/json" and body else None
+    for each in told:
+        types = list(each.content) or [""]
+        if (
+            each.status == status
+            and given in types
+            and code in {each.code, None}
+            and each.later == ("retry-after" in headers)
+        ):
+            return None
+    return f"svc/web/openapi/refusals.py does not tell of {status} {given} {code} for {refusal!r}"
 
 
 def _fault(answer: Answer, headers: Mapping[str, str], body: bytes | None) -> str | None:
@@ -57,7 +93,8 @@ def _fault(answer: Answer, headers: Mapping[str, str], body: bytes | None) -> st
     if answer.shape is None:
         return "it has a body" if body or "content-type" in headers else None
     given, wanted = headers.get("content-type", ""), answer.shape.media_type
-    if wanted not in {given, "*/*"}:
+    # The newer interface returns what the client accepts, which has its media type somewhere.
+    if wanted not in {given, "*/*"} and not (wanted == V2 and V2 in given):
         return f"it is {given}"
     return None if body is None or answer.shape.kind == "raw" else misfit(answer.shape, json.loads(body))
 

@@ -8,7 +8,7 @@ something is asked with ``client.begin(…)``, which returns the connection: lat
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 import attrs
@@ -25,7 +25,9 @@ from svc.model.errors import BearerRefused, Refusal
 from svc.model.limits import Limits
 from svc.model.names import RoleName
 from svc.model.query_results import Caller
+from svc.model.versions import StateVersion
 from svc.web.http.connection import Channel
+from svc.web.http.console import IConsole
 from svc.web.http.incoming import Incoming
 from svc.web.http.origin import TrustedProxies
 from svc.web.http.request import HttpConfig
@@ -249,23 +251,28 @@ class Connection:
 
 
 async def caller(authorization: bytes | None) -> Caller:
-    """Verify a token of :func:`token`: a role that is named, and its creation, are believed."""
+    """Verify a token of :func:`token`: a role that is named, and its numbers, are believed."""
     if authorization is None:
         raise BearerRefused("Authorization missing")
     text = authorization.decode("ascii")
     if not text.startswith('Token token="') or not text.endswith('"'):
         raise BearerRefused("Unauthorized: Invalid token")
-    role, bar, creation = text[13:-1].rpartition("|")
-    return Caller(RoleName.parse(role if bar else creation), NOW, int(creation) if bar else 0)
+    role, bar, numbers = text[13:-1].rpartition("|")
+    creation, epoch = map(int, numbers.split(",")) if bar else (0, 0)
+    return Caller(RoleName.parse(role if bar else numbers), NOW, creation, epoch)
 
 
 async def primary() -> None:
     """Say that the server may write."""
 
 
-def token(role: RoleName, creation: int = 0) -> str:
-    """The ``Authorization`` header of a role; ``creation`` is as in ``Caller``."""
-    return f'Token token="{role}|{creation}"' if creation else f'Token token="{role}"'
+async def reached(versions: Sequence[StateVersion], role: RoleName) -> None:
+    """Say that what is read is as new as wanted."""
+
+
+def token(role: RoleName, creation: int = 0, epoch: int = 0) -> str:
+    """The ``Authorization`` header of a role; ``creation`` and ``epoch`` are as in ``Caller``."""
+    return f'Token token="{role}|{creation},{epoch}"' if creation or epoch else f'Token token="{role}"'
 
 
 class DeclaredRouter(Router):
@@ -312,22 +319,29 @@ class Client:
         limits: Limits | None = None,
         proxies: TrustedProxies | None = None,
         demand_primary: Callable[[], Awaitable[None]] = primary,
+        reached: Callable[[Sequence[StateVersion], RoleName], Awaitable[None]] = reached,
         journal: Chronicle | None = None,
         dialect: Dialect = NATIVE,
+        console: IConsole | None = None,
+        refused: Callable[[Incoming, Mapping[str, str], Refusal], object] = lambda *_: None,
+        clock: Clock | None = None,
     ) -> None:
         limits = limits or Limits()
-        self.clock = Clock()
-        self.clock.advance(NOW)
+        self.clock = clock or Clock()
+        self.clock.advance(NOW - self.clock.seconds())
         self._ids = 0
         self.journal = journal or Chronicle()
         self.router = DeclaredRouter(
             nouns,
             caller=caller,
             demand_primary=demand_primary,
+            reached=reached,
             limits=limits,
             new_id=self._new_id,
             journal=self.journal,
             dialect=dialect,
+            console=console,
+            refused=refused,
         )
         self.site = Site(
             HttpConfig(

@@ -17,7 +17,7 @@ from svc.web.http.faults import ANSWERED
 from svc.web.http.response import Response
 from svc.web.http.routing import PUBLIC, REQUIRED, Call, Route, Routes
 from svc.web.http.shapes import ANY, BOOLEAN, INTEGER, NUMBER, TEXT, array, integer, keyed, obj, text
-from tests.web.declared import declared, misfit
+from tests.web.declared import declared, declared_pages, misfit
 from tests.web.support import Client
 
 LATE = Parameter.text("late", "what is read by the route itself", late=True)
@@ -48,20 +48,20 @@ class DeclarationsTests(SynchronousTestCase):
         """A route declares its answers, privileges, body and audit, or why there is none, each in words."""
         missing = {
             f"{route.handler.__module__}: {route}, {route.when}": gaps
-            for _, route in declared()
+            for _, route in (*declared(), *declared_pages())
             if (gaps := _missing(route))
         }
         self.assertEqual(missing, {})
 
     def test_refusals_have_answers(self) -> None:
         """Every refusal that a route declares, or that follows from its declaration, is one that is answered."""
-        refused = {refusal for _, route in declared() for refusal in route.refusals}
+        refused = {refusal for _, route in (*declared(), *declared_pages()) for refusal in route.refusals}
         self.assertEqual(refused - ANSWERED, set())
 
     def test_nothing_else_is_read(self) -> None:
         """A route reads of a request what it declares: no header or parameter by hand, and no body without ``Body``."""
         by_hand = re.compile(r"call\.(query\.\w+|header|form|parameters)\b")
-        for _, route in declared():
+        for _, route in (*declared(), *declared_pages()):
             module = inspect.getmodule(route.handler)
             assert module is not None
             self.assertIsNone(by_hand.search(inspect.getsource(module)), module.__name__)
@@ -70,7 +70,7 @@ class DeclarationsTests(SynchronousTestCase):
 
     def test_names(self) -> None:
         """No route declares two parameters, nor two answers of the same status and description, alike."""
-        for _, route in declared():
+        for _, route in (*declared(), *declared_pages()):
             names = [parameter.name.lower() for parameter in _described(route)]
             self.assertEqual(sorted(set(names)), sorted(names), str(route))
             answers = [(answer.status, answer.description) for answer in route.answers]

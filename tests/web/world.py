@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 from twisted.internet.defer import Deferred
@@ -9,18 +10,28 @@ from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 from zope.interface import implementer
 
+from svc.audit.recent_refusals import RecentRefusals
 from svc.authn.apikey import ApiKeyAuthenticator
 from svc.authn.cloud import cloud
 from svc.authn.federated import FederatedAuthenticator
+from svc.authn.gcp import NAME as GCP
+from svc.authn.gcp import gcp
+from svc.authn.iam import NAME as IAM
+from svc.authn.iam import iam
 from svc.authn.jwt import JWT
 from svc.authn.ldap.authenticator import LdapAuthenticator
 from svc.authn.ldap.directory_settings import NAME as LDAP
 from svc.authn.ldap.directory_settings import LdapServers
-from svc.authn.throttling import Throttle, ThrottledAuthenticator, ThrottledLogin
+from svc.authn.login_notes import LoginNotes
+from svc.authn.sessions import SessionAuthenticator
+from svc.authn.throttling import Failures, Throttle, ThrottledAuthenticator, ThrottledExplainer, ThrottledLogin
+from svc.authn.used_signatures import UsedSignatures
 from svc.crypto.key_sets import parse_key_set
 from svc.crypto.keyring import AccessTokens, AccountKeys, new_signing_key
+from svc.crypto.refresh_tokens import RefreshTokens
 from svc.crypto.vault import Vault, api_key_name
 from svc.model.authentication import IProviderKeys, KeySource, KeysState, LoginRequest
+from svc.model.changes import IChanges, TouchedRecords
 from svc.model.dialect import NATIVE, Dialect
 from svc.model.errors import KeysUnavailable
 from svc.model.events import EventBatch
@@ -30,31 +41,61 @@ from svc.model.limits import RECORD_LIMITS, RecordLimits
 from svc.model.names import RoleName, admin_of
 from svc.model.reasons import Reason
 from svc.policy.document import Bounds
+from svc.services.access import AccessService
 from svc.services.accounts import AccountService
 from svc.services.audit_reading import AuditService
 from svc.services.authenticators import AuthenticatorService
+from svc.services.batches import BatchService
+from svc.services.branches import branches, groups
+from svc.services.configured_authenticators import ConfiguredAuthenticatorService
 from svc.services.credentials import CredentialService
+from svc.services.deleted import DeletedService
 from svc.services.effective_policy import EffectivePolicyService
+from svc.services.expiring import ExpiringService, KeyEndings
+from svc.services.explanations import KeyExplanations
+from svc.services.group_members import GroupMemberService
 from svc.services.host_factories import HostFactoryService
 from svc.services.login import AccessTokenService, ApiKeyService, LoginService
+from svc.services.policy_edits import PolicyEdits
 from svc.services.policy_loads import Loads, PolicyLoadService
 from svc.services.public_keys import PublicKeyService
+from svc.services.refusals import RefusalService
 from svc.services.resources import ResourceService
+from svc.services.revocation import RevocationService
 from svc.services.roles import RoleService
 from svc.services.secrets import SecretService
+from svc.services.sessions import SessionService
+from svc.services.unused import UnusedService
+from svc.services.watches import Watches
+from svc.web.http.refused import RefusalWatch
+from svc.web.http.routing import ResourceRoutes
+from svc.web.openapi.routes import Documentation
 from svc.web.routes.accounts import Accounts
 from svc.web.routes.audit import Audit
 from svc.web.routes.authenticators import Authenticators
 from svc.web.routes.authn import Authn, FederatedAuthn, LdapAuthn
+from svc.web.routes.batches import SecretBatches
+from svc.web.routes.branches import Branches
+from svc.web.routes.configured_authenticators import ConfiguredAuthenticators
 from svc.web.routes.credentials import Credentials
+from svc.web.routes.deleted import DeletedRecords
 from svc.web.routes.effective_policy import EffectivePolicies
+from svc.web.routes.expiring import Endings
+from svc.web.routes.explanations import KeyLogins
+from svc.web.routes.groups import GroupMembers, Groups
 from svc.web.routes.host_factories import HostFactories
 from svc.web.routes.policies import Policies
 from svc.web.routes.public_keys import PublicKeys
+from svc.web.routes.refusals import Refusals
 from svc.web.routes.resources import Resources
+from svc.web.routes.revocation import Revocation
 from svc.web.routes.roles import Roles
 from svc.web.routes.secrets import Secrets
+from svc.web.routes.sessions import Sessions
+from svc.web.routes.signed_authn import SignedAuthn
 from svc.web.routes.status import Status
+from svc.web.routes.watches import SecretWatches
+from tests.aws import Sts
 from tests.chronicle import Chronicle
 from tests.memory import (
     Memory,
@@ -66,14 +107,20 @@ from tests.memory import (
     MemorySecrets,
     MemoryState,
 )
+from tests.memory_access import MemoryAccess
+from tests.memory_deleted import MemoryDeleted
 from tests.memory_effective import MemoryEffectivePolicies
+from tests.memory_endings import MemoryEndings, MemoryLastLogins
 from tests.memory_events import MemoryEvents
 from tests.memory_expirations import MemoryExpirations
 from tests.memory_factories import MemoryHostFactories, MemoryPublicKeys
 from tests.memory_policies import MemoryPolicies
+from tests.memory_policy_edits import MemoryPolicyEdits
 from tests.memory_resources import MemoryResources
+from tests.memory_sessions import MemorySessions
 from tests.signing import jwks
 from tests.threads import Threads, passwords_in
+from tests.web.oidc_world import OidcProvider, oidc_routes
 from tests.web.support import NOW, Answer, Client
 
 ACCOUNT: Final = "acme"
@@ -81,23 +128,29 @@ ADMIN: Final = admin_of(ACCOUNT)
 ADMIN_KEY: Final = "1admin"
 
 #: The authenticators in the configuration.
-LISTED: Final = frozenset({"authn", "authn-jwt/ci"})
+LISTED: Final = frozenset({"authn", "authn-jwt/ci", GCP, f"{IAM}/prod"})
+
+#: Who issues Google's tokens.
+GOOGLE: Final = "https://accounts.google.com"
 
 _POLICY = "/policies/acme/policy/"
 
 
 @implementer(IProviderKeys)
 class Provider:
-    """A JWT provider's keys, at hand; ``down`` makes them unavailable."""
+    """A JWT provider's keys, at hand, those of ``document``; ``down`` makes them unavailable."""
 
     def __init__(self) -> None:
         self.down = False
+        self.document = jwks()
+        self.asked: list[KeySource] = []
 
     async def current(self, source: KeySource, refreshes: int = 0, request: LoginRequest | None = None) -> KeySet:
         """Return the only set."""
+        self.asked.append(source)
         if self.down:
             raise KeysUnavailable(f"{source.uri} is down", 3)
-        return parse_key_set(jwks())
+        return parse_key_set(self.document, source.algorithms)
 
     async def newer(self, source: KeySource, seen: KeySet, request: LoginRequest | None = None) -> KeySet:
         """There is never a newer one."""
@@ -106,6 +159,24 @@ class Provider:
     def state(self, source: KeySource) -> KeysState:
         """Nothing is told of it."""
         return KeysState()
+
+
+@implementer(IChanges)
+class Changes:
+    """Changes that a test tells of."""
+
+    def __init__(self) -> None:
+        self.followers: list[Callable[[TouchedRecords], None]] = []
+
+    def follow(self, told: Callable[[TouchedRecords], None]) -> Callable[[], None]:
+        """See ``IChanges``."""
+        self.followers.append(told)
+        return lambda: self.followers.remove(told)
+
+    def tell(self, *ids: str, accounts: Iterable[str] = (), everything: bool = False) -> None:
+        """Tell of a change."""
+        for told in tuple(self.followers):
+            told(TouchedRecords(frozenset(ids), frozenset(accounts), everything))
 
 
 @implementer(IDirectories)
@@ -137,6 +208,9 @@ class WorldCase(SynchronousTestCase):
 
     dialect: Dialect = NATIVE
     records: RecordLimits = RECORD_LIMITS
+    session_max: int = 43_200
+    keys_dropped: float | None = None
+    authenticators_listed: frozenset[str] = LISTED
 
     def setUp(self) -> None:
         """Make the account, and a server of all nouns."""
@@ -145,6 +219,8 @@ class WorldCase(SynchronousTestCase):
         self.clock = clock = Clock()
         clock.advance(NOW)
         self.provider = Provider()
+        self.sts = Sts()
+        self.oidc_provider = OidcProvider(clock)
         accounts = MemoryAccounts(memory)
         self.keys = AccountKeys(accounts, vault, clock)
         self.tokens = AccessTokens(self.keys, clock, 480, 480)
@@ -152,8 +228,8 @@ class WorldCase(SynchronousTestCase):
         self.threads = Threads()
         passwords = passwords_in(self.threads)
         credentials = MemoryCredentials(memory)
-        by_api_key = ApiKeyAuthenticator(credentials, vault, passwords, clock)
-        self.throttle = Throttle(clock)
+        self.by_api_key = by_api_key = ApiKeyAuthenticator(credentials, vault, passwords, clock)
+        self.throttle = Throttle(clock, Failures(clock))
         api_keys = ApiKeyService(ThrottledLogin(by_api_key, self.throttle))
         cloud_kind = cloud(self.dialect)
         federated = [
@@ -164,16 +240,17 @@ class WorldCase(SynchronousTestCase):
                 vault,
                 clock,
                 self.dialect,
-                LISTED | {f"{cloud_kind.name}/prod", f"{cloud_kind.name}/test"},
+                self.authenticators_listed | {f"{cloud_kind.name}/prod", f"{cloud_kind.name}/test"},
                 clock_skew=0.0,
                 token_limit=16384,
                 ignore_missing_issuer=False,
             )
-            for kind in (JWT, cloud_kind)
+            for kind in (JWT, cloud_kind, gcp(GOOGLE), iam(self.sts, UsedSignatures(clock)))
         ]
+        self.explainers = {"authn-jwt": federated[0], cloud_kind.name: federated[1]}
         readings, store = MemoryAuthenticatorReadings(memory), MemoryAuthenticators(memory)
         self.directory = Directory()
-        corp = LISTED | {f"{LDAP}/corp"}
+        corp = self.authenticators_listed | {f"{LDAP}/corp"}
         self.ldap_servers = LdapServers(readings, store, vault, self.dialect, corp)
         self.ldap = LdapAuthenticator(
             readings, credentials, self.ldap_servers, lambda: self.directory, vault, self.dialect, corp, clock
@@ -182,53 +259,136 @@ class WorldCase(SynchronousTestCase):
         authenticators = AuthenticatorService(
             store=MemoryAuthenticators(memory),
             roles=roles,
-            installed=(JWT.name, cloud_kind.name, LDAP),
-            listed=LISTED,
+            installed=(JWT.name, cloud_kind.name, GCP, IAM, "authn-oidc", LDAP),
+            listed=self.authenticators_listed,
             dialect=self.dialect,
         )
         access_tokens = AccessTokenService(roles, self.keys)
+        self.api_key_service = api_keys
+        self.authenticator_service = authenticators
+        self.federated_authenticators = dict(zip((JWT.name, cloud_kind.name, GCP, IAM), federated, strict=True))
+        access = AccessService(MemoryAccess(memory), roles, resources, self.dialect)
+        last_logins = MemoryLastLogins(memory)
+        self.notes = notes = LoginNotes(clock, clock, last_logins, memory.demand_primary)
+        slowed = ThrottledAuthenticator(by_api_key, self.throttle)
+        self.login_service = login = LoginService(slowed, self.tokens, notes.note)
+        self.refresh_tokens = RefreshTokens(Vault(b"k" * 32))
+        sessions = MemorySessions(memory)
+        renewals = SessionAuthenticator(sessions, self.refresh_tokens, clock, self.session_max)
+        renewed = LoginService(ThrottledAuthenticator(renewals, self.throttle), self.tokens, notes.note)
         self.journal = Chronicle()
         self.events = MemoryEvents(memory)
-        self.client = Client(
-            Authn(
-                LoginService(ThrottledAuthenticator(by_api_key, self.throttle), self.tokens),
-                api_keys,
-                access_tokens,
+        self.policy_load_service = PolicyLoadService(
+            Loads(MemoryPolicies(memory), vault, self.dialect, Bounds(records=self.records)),
+            roles,
+            self.events,
+            self.journal,
+        )
+        self.authenticator_types = list(authenticators.installed)
+        self.edits = PolicyEdits(MemoryPolicyEdits(memory), self.records)
+        of_groups = groups(self.edits, roles, resources)
+        self.refusals = RecentRefusals(clock)
+        self.expiring = ExpiringService(
+            MemoryEndings(memory),
+            roles,
+            KeyEndings(
+                accounts,
+                resources,
+                self.federated_authenticators,
+                self.dialect,
+                clock,
+                clock,
+                self.keys_dropped,
+            ),
+            self.certificates,
+            clock,
+        )
+        self.at_followers = list[str]()
+        self.explanations = KeyExplanations("authn", ThrottledExplainer(by_api_key, self.throttle), roles, self.dialect)
+        self.unused = UnusedService(last_logins, roles, self.followers, clock)
+        self.refusal_service = RefusalService(self.refusals, roles)
+        turns = Clock()
+        batches = BatchService(secrets, vault, turns)
+        self.oidc_routes = oidc_routes(
+            memory, vault, clock, self.dialect, self.provider, self.oidc_provider, login, self.throttle, batches
+        )
+        self.changes = Changes()
+        self.watches = Watches(turns, turns, self.changes, secrets, 3)
+        self.watches.startService()
+        self.addCleanup(self.watches.stopService)
+        nouns: list[ResourceRoutes] = [
+            Authn(login, api_keys, access_tokens, batches),
+            Sessions(
+                SessionService(login, renewed, sessions, roles, self.refresh_tokens, clock, self.session_max),
             ),
             Credentials(CredentialService(api_keys, credentials, roles, vault, passwords)),
-            FederatedAuthn(JWT.name, LoginService(federated[0], self.tokens)),
-            FederatedAuthn(cloud_kind.name, LoginService(federated[1], self.tokens)),
+            Revocation(RevocationService(roles, credentials, accounts)),
+            FederatedAuthn(JWT.name, LoginService(federated[0], self.tokens, notes.note, by_token=True), batches),
+            FederatedAuthn(cloud_kind.name, LoginService(federated[1], self.tokens, notes.note, by_token=True), batches),
+            FederatedAuthn(GCP, LoginService(federated[2], self.tokens, notes.note, by_token=True), batches),
+            SignedAuthn(
+                IAM,
+                LoginService(ThrottledAuthenticator(federated[3], self.throttle), self.tokens, notes.note, by_token=True),
+                batches,
+            ),
+            self.oidc_routes,
             LdapAuthn(
-                LoginService(ThrottledAuthenticator(self.ldap, self.throttle), self.tokens),
+                LoginService(ThrottledAuthenticator(self.ldap, self.throttle), self.tokens, notes.note),
                 ApiKeyService(ThrottledLogin(self.ldap, self.throttle)),
+                batches,
             ),
             Authenticators(authenticators),
-            Resources(ResourceService(resources, roles)),
-            Roles(RoleService(roles, self.dialect)),
-            Policies(
-                PolicyLoadService(
-                    Loads(MemoryPolicies(memory), vault, self.dialect, Bounds(records=self.records)),
-                    roles,
-                    self.events,
-                    self.journal,
-                )
+            KeyLogins(
+                self.explanations,
+                KeyExplanations(LDAP, ThrottledExplainer(self.ldap, self.throttle), roles, self.dialect),
             ),
+            Resources(ResourceService(resources, roles, self.dialect), access),
+            Roles(RoleService(roles, self.dialect, last_logins), access),
+            Policies(self.policy_load_service),
             Audit(AuditService(self.events, roles)),
+            Refusals(self.refusal_service),
+            Endings(self.expiring, self.unused),
             EffectivePolicies(EffectivePolicyService(MemoryEffectivePolicies(memory), roles, vault, clock), clock),
             Secrets(SecretService(secrets, MemoryExpirations(memory), vault)),
+            SecretBatches(batches, turns),
+            SecretWatches(self.watches),
+            DeletedRecords(DeletedService(MemoryDeleted(memory), self.records)),
             HostFactories(HostFactoryService(MemoryHostFactories(memory), roles, resources, vault, self.dialect, clock)),
             PublicKeys(PublicKeyService(MemoryPublicKeys(memory), secrets, vault)),
+            Branches(branches(self.edits, roles, resources), access_tokens),
+            Groups(of_groups, access_tokens),
+            GroupMembers(GroupMemberService(self.edits, of_groups, roles), access_tokens),
+            ConfiguredAuthenticators(
+                ConfiguredAuthenticatorService(
+                    self.edits, roles, resources, secrets, vault, self.dialect, self.authenticator_types
+                ),
+                access_tokens,
+            ),
             Accounts(AccountService(accounts, roles, self.keys, self.create_account)),
             Status(MemoryState(memory), access_tokens, authenticators, self.dialect),
+        ]
+        self.client = Client(
+            *nouns,
+            Documentation(nouns, self.dialect),
             demand_primary=memory.demand_primary,
             journal=self.journal,
             dialect=self.dialect,
+            refused=RefusalWatch(self.refusals, clock),
+            clock=turns,
         )
 
     async def create_account(self, account: str, api_key: str, trail: EventBatch | None = None) -> None:
         """Make an account, as the server does."""
         admin_key = self.vault.seal(api_key_name(admin_of(account)), api_key.encode())
         await MemoryAccounts(self.memory).create(account, admin_key, new_signing_key(self.vault, account, NOW), trail)
+
+    async def certificates(self) -> list[tuple[str, str, float]]:
+        """The certificates of the server."""
+        return []
+
+    async def followers(self) -> list[str]:
+        """The other servers that are followers."""
+        return self.at_followers
 
     def result_of(self, coroutine: Any) -> Any:
         """The result of a coroutine that waits for nothing."""

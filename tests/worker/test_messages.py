@@ -12,9 +12,10 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from svc.model import errors
 from svc.model.dialect import CONJUR, NATIVE
+from svc.model.pickled_messages import Message, Reading, written
 from svc.model.reasons import Reason
 from svc.policy.document import Bounds
-from svc.worker.messages import Message, Reading, Task, written
+from svc.worker.messages import Task
 
 VALUES = st.one_of(st.integers(), st.text(), st.just(errors.Forbidden("why")), st.just(errors.PolicyInvalid("no", 1, 2)))
 
@@ -47,7 +48,7 @@ class MessagesTests(SynchronousTestCase):
     def test_task(self) -> None:
         """So does a task; and it doesn't show its secrets."""
         for dialect in (NATIVE, CONJUR):
-            task = Task("dbname=x password=concealed", 5.0, b"concealed".ljust(32), dialect, Bounds(nesting=3))
+            task = Task("dbname=x password=concealed", 5.0, (b"concealed".ljust(32),), dialect, Bounds(nesting=3))
             self.assertEqual(pickle.loads(pickle.dumps(task)), task)
             self.assertNotIn("concealed", repr(task))
 

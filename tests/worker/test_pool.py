@@ -16,13 +16,15 @@ from twisted.trial.unittest import SynchronousTestCase
 from svc.model.dialect import NATIVE
 from svc.model.errors import Forbidden, LoadsUnavailable, OutcomeUnknown
 from svc.model.names import RoleName
+from svc.model.pickled_messages import Message, Reading, written
 from svc.model.policy_loads import Load, Loaded, LoadMode, LoadOutcome
 from svc.model.query_results import Caller
+from svc.model.request_notes import begin_notes
 from svc.policy.document import Bounds
-from svc.worker.messages import Batch, Bug, Message, Reading, Task, written
+from svc.worker.messages import Batch, Bug, Committed, Task
 from svc.worker.pool import DEADLINE, EACH, IDLE, PATIENCE, WAITING, WORKERS, Workers
 
-TASK = Task("dbname=x", 5.0, b"k" * 32, NATIVE, Bounds())
+TASK = Task("dbname=x", 5.0, (b"k" * 32,), NATIVE, Bounds())
 
 #: What a worker answers when a load was done, but for the API keys.
 DONE = Loaded(1, audited=(3, 5))
@@ -116,6 +118,27 @@ class PoolTests(SynchronousTestCase):
     def refused(self, begun: Deferred[LoadOutcome]) -> str:
         """Why a load is refused."""
         return str(self.failureResultOf(begun, LoadsUnavailable, OutcomeUnknown).value)
+
+    def test_version(self) -> None:
+        """The version that a worker tells before its outcome is noted for the request of that load alone (CLU-27)."""
+
+        async def request(document: bytes) -> str | None:
+            notes = begin_notes()
+            await self.load(document)
+            return notes.version
+
+        for version in ("a.1.7", None, "a.1.8"):
+            begun = Deferred.fromCoroutine(request(b"- !user eve\n"))
+            [process] = self.processes
+            if version is not None:
+                process.answer(Committed(version))
+            process.answer(DONE)
+            self.assertEqual(self.successResultOf(begun), version)
+        # Work that no request began notes nothing.
+        begun_alone = self.load()
+        process.answer(Committed("a.1.9"))
+        process.answer(DONE)
+        self.successResultOf(begun_alone)
 
     def test_started_when_needed(self) -> None:
         """The first load starts a worker, which is told its task, then the load, its document beside it."""

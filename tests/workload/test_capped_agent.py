@@ -11,8 +11,9 @@ from twisted.python.failure import Failure
 from twisted.trial.unittest import SynchronousTestCase
 
 from svc.workload.capped_agent import HEADERS_LIMIT
-from svc.workload.exchange import Exchange, Reply, http_client
+from svc.workload.exchange import Exchange, http_client
 from svc.workload.faults import TooLong, Unreachable
+from svc.workload.replies import Reply
 
 
 class Transport(StringTransport):

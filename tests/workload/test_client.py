@@ -16,7 +16,8 @@ from twisted.trial.unittest import SynchronousTestCase
 from twisted.web.client import RequestTransmissionFailed, ResponseNeverReceived
 from twisted.web.server import Request
 
-from svc.workload.client import ANSWER_LIMIT, DEADLINE, TRIES, Client
+from svc.workload.calls import ANSWER_LIMIT, DEADLINE, TRIES
+from svc.workload.client import Client
 from svc.workload.evidence import TOKEN_LIMIT, ApiKey, CloudIdentity, Evidence, GetToken, Jwt
 from svc.workload.exchange import Exchange
 from svc.workload.faults import (
@@ -97,26 +98,28 @@ class ReadTests(ClientCase):
         """Several values come with one request, by the ids that were asked for; each is asked for once."""
         got = self.result(self.client().secrets(["apps/password", "apps/key", "apps/password"]))
         self.assertEqual(got, {"apps/password": b"s3cret", "apps/key": bytes(range(256))})
-        self.assertEqual(
-            self.service.reads,
-            ["/secrets?variable_ids=acme%3Avariable%3Aapps%2Fpassword%2Cacme%3Avariable%3Aapps%2Fkey"],
-        )
+        self.assertEqual(self.service.reads, ["/secrets/batch"])
+        self.assertEqual(self.service.asked, [["acme:variable:apps/password", "acme:variable:apps/key"]])
         self.assertEqual(self.result(self.client().secrets([])), {})
 
     def test_commas(self) -> None:
-        """An id with a comma, which no list can hold, is asked for by itself."""
+        """An id with a comma is asked for like any other."""
         self.assertEqual(
             self.result(self.client().secrets(["a,b", "apps/password"])), {"a,b": b"comma", "apps/password": b"s3cret"}
         )
+        self.assertEqual(len(self.service.reads), 1)
 
     def test_very_many(self) -> None:
-        """More than a request line can hold come with several requests."""
-        names = [f"apps/{'x' * 200}{number}" for number in range(100)]
-        self.service.values.update({f"acme:variable:{name}": name.encode() for name in names})
-        got = self.result(self.client().secrets(names))
-        self.assertEqual(got, {name: name.encode() for name in names})
-        self.assertGreater(len(self.service.reads), 2)
-        self.assertLess(max(map(len, self.service.reads)), 8 * 1024)
+        """More than one request can ask for come with several requests (LIB-2)."""
+        for names, requests in (
+            ([f"apps/{number}" for number in range(10_001)], [10_000, 1]),
+            ([f"apps/{'x' * 200_000}{number}" for number in range(3)], [2, 1]),
+        ):
+            self.service.asked.clear()
+            self.service.values.update({f"acme:variable:{name}": name.encode() for name in names})
+            got = self.result(self.client().secrets(names))
+            self.assertEqual(got, {name: name.encode() for name in names})
+            self.assertEqual([len(asked) for asked in self.service.asked], requests)
 
     def test_too_long_together(self) -> None:
         """What the service finds too long for one answer is read in parts, in the end each by itself."""
@@ -127,7 +130,7 @@ class ReadTests(ClientCase):
         self.assertEqual(self.result(client.secrets(names)), {"apps/password": b"s3cret", "apps/key": bytes(range(256))})
         self.assertEqual(
             [read.partition("?")[0] for read in self.service.reads],
-            ["/secrets", "/secrets", "/secrets/acme/variable/apps%2Fpassword", "/secrets"],
+            ["/secrets/batch", "/secrets/batch", "/secrets/acme/variable/apps%2Fpassword", "/secrets/batch"],
         )
 
     def test_refusals(self) -> None:
@@ -147,7 +150,11 @@ class ReadTests(ClientCase):
 
     def test_bad_batches(self) -> None:
         """A list of values that isn't what was asked for is a fault."""
-        for value in (b"[]", b"{}", b"no", b'{"acme:variable:a": 5}', b'{"acme:variable:a": "YWJj!"}', b"[" * 100_000):
+        for value in (
+            *(b"[]", b"{}", b"no", b'{"values": 5}', b'{"values": {}, "errors": 5}', b"[" * 100_000),
+            *(b'{"values": {"acme:variable:a": %b}}' % told for told in (b"5", b'"YWJj!"', b"null")),
+            b'{"values": {}, "errors": {"acme:variable:a": {"code": 5, "message": ""}}}',
+        ):
             self.patch(self.service, "_read", partial(in_base64, value))
             self.assertIn("is this the address", self.fault(self.client().secrets(["a"]), BadAnswer))
 
@@ -156,7 +163,10 @@ class ReadTests(ClientCase):
 
         So a proxy that drops what was asked for never makes rubbish of a secret.
         """
-        for answer in (b'{"acme:variable:a": "hunter2hunter2aa"}', b'{"acme:variable:a": "aHVudGVyMg=="}'):
+        for answer in (
+            b'{"values": {"acme:variable:a": "hunter2hunter2aa"}}',
+            b'{"values": {"acme:variable:a": "aHVudGVyMg=="}}',
+        ):
             self.patch(self.service, "_read", lambda request, answer=answer: answer)
             self.assertIn("does a proxy on the way drop", self.fault(self.client().secrets(["a"]), BadAnswer))
         self.patch(self.service, "_log_in", lambda request: b'{"protected": "", "payload": "", "signature": ""}')
@@ -165,7 +175,7 @@ class ReadTests(ClientCase):
     def test_line_ends(self) -> None:
         """Lines of base64 may end in any way."""
         for text in ("aHVu\ndGVy\n", "aHVu\r\ndGVy\r\n", "aHVudGVy"):
-            answer = json.dumps({"acme:variable:a": text}).encode()
+            answer = json.dumps({"values": {"acme:variable:a": text}}).encode()
             self.patch(self.service, "_read", partial(in_base64, answer))
             self.assertEqual(self.result(self.client().secrets(["a"])), {"a": b"hunter"})
 

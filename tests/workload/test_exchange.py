@@ -23,8 +23,9 @@ from twisted.web.http_headers import Headers
 from twisted.web.iweb import IAgent
 from zope.interface import implementer
 
-from svc.workload.exchange import Exchange, Reply, UncompressedAgent, http_client
+from svc.workload.exchange import Exchange, UncompressedAgent, http_client
 from svc.workload.faults import NoEvidence, TooLong, Unreachable, Untrusted
+from svc.workload.replies import Reply
 from tests.authn.providers.authority import Authority
 
 

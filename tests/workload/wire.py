@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import hashlib
 import json
 from typing import Any, Final
 from urllib.parse import unquote
@@ -16,6 +17,8 @@ from twisted.web.resource import IResource
 from twisted.web.server import Request
 
 from svc.cli.platform import Answered
+from svc.workload.calls import ANSWER_LIMIT
+from svc.workload.exchange import Exchange
 
 #: What clocks show when a test begins.
 NOW: Final = 1_700_000_000.0
@@ -47,7 +50,8 @@ class Service:
     """The service as a workload sees it: logins, whose tokens live for ``life`` seconds, and ``values`` by full id.
 
     It answers with ``troubles`` first, each a status and what ``Retry-After`` says. ``logins`` and ``reads`` are what was
-    asked. ``valid`` are the tokens that it takes; a test may take some away. ``held`` is awaited by each login.
+    asked, ``asked`` the ids of batches. ``valid`` are the tokens that it takes; a test may take some away. ``held`` is
+    awaited by each login.
     """
 
     def __init__(self, clock: IReactorTime, values: dict[str, bytes], life: int = 480) -> None:
@@ -57,6 +61,7 @@ class Service:
         self.troubles: list[tuple[int, str | None]] = []
         self.logins: list[tuple[str, bytes]] = []
         self.reads: list[str] = []
+        self.asked: list[list[str]] = []
         self.valid: dict[str, float] = {}
         self.refused = False
         self.held: Deferred[None] | None = None
@@ -67,7 +72,7 @@ class Service:
 
         @app.route("/<path:where>", methods=["POST"], branch=True)
         def login(request: Request, where: str) -> Answered:
-            return self._log_in(request)
+            return self._read(request) if request.path == b"/secrets/batch" else self._log_in(request)
 
         @app.route("/<path:where>", methods=["GET"], branch=True)
         def read(request: Request, where: str) -> Answered:
@@ -107,17 +112,39 @@ class Service:
         if self.valid.get(token, 0) <= self.clock.seconds():
             request.setResponseCode(401)
             return b"Unauthorized: Invalid token"
-        if b"variable_ids" in request.args:
-            asked = request.args[b"variable_ids"][0].decode().split(",")
-            if "base64" not in request.requestHeaders.getRawHeaders("accept-encoding", []):
-                return json.dumps({name: self.values[name].decode() for name in asked}).encode()
-            request.setHeader(b"content-encoding", b"base64")
-            return json.dumps({name: base64.encodebytes(self.values[name]).decode() for name in asked}).encode()
+        if request.content is not None and request.path == b"/secrets/batch":
+            return self._batch(request, json.loads(request.content.read()))
         value = self.values.get("acme:variable:" + unquote(request.path.decode("ascii").rpartition("/")[2]))
         if value is None:
             request.setResponseCode(404)
             return b'{"error": {"message": "it is empty or not found"}}'
         return value
+
+    def _batch(self, request: Request, asked: dict[str, Any]) -> bytes:
+        """Answer as SEC-37 to SEC-40; the tag is made of the values, which is good enough here."""
+        self.asked.append(asked["variable_ids"])
+        there = {name: self.values[name] for name in asked["variable_ids"] if name in self.values}
+        missing = [name for name in asked["variable_ids"] if name not in there]
+        if missing and not asked.get("partial"):
+            request.setResponseCode(404)
+            return b'{"error": {"message": "it is empty or not found"}}'
+        if not missing:
+            tag = f'W/"{hashlib.sha256(repr(there).encode()).hexdigest()}"'
+            request.setHeader(b"etag", tag.encode())
+            if request.getHeader("if-none-match") == tag:
+                request.setResponseCode(304)
+                return b""
+        document: dict[str, Any] = {"values": {name: base64.encodebytes(value).decode() for name, value in there.items()}}
+        if asked.get("partial"):
+            document["errors"] = {name: {"code": "not_found", "message": "it is empty or not found"} for name in missing}
+        if "base64" in request.requestHeaders.getRawHeaders("accept-encoding", []):
+            request.setHeader(b"content-encoding", b"base64")
+        return json.dumps(document).encode()
+
+
+def exchange_of(wire: Any, clock: Clock | None = None, limit: int = ANSWER_LIMIT) -> Exchange:
+    """What asks by a wire."""
+    return Exchange(wire, clock or Clock(), limit)
 
 
 def clock() -> Clock:

@@ -6,6 +6,8 @@ hand out the keys of another (4.3 there; AUTH-50).
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Final
 
 import attrs
@@ -13,10 +15,10 @@ import attrs
 from svc.crypto.key_sets import parse_key_set
 from svc.model.authentication import KeySource
 from svc.model.errors import KeysUnavailable
-from svc.model.key_sets import KeySet
+from svc.model.key_sets import TOKEN, TOKEN_LIMIT, KeySet
 from svc.model.strict_json import Malformed, json_object
 from svc.model.text import shown
-from svc.net.fetch import GuardedClient
+from svc.net.fetch import GuardedClient, origin_of
 
 _WELL_KNOWN: Final = "/.well-known/openid-configuration"
 
@@ -31,17 +33,23 @@ def document_uri(provider: str) -> str:
     return provider.removesuffix("/") + _WELL_KNOWN
 
 
-def jwks_uri(document: bytes, provider: str) -> str:
-    """Return the address, unchecked, of the JWK set that a discovery document names.
+def members_of(document: bytes, provider: str) -> Mapping[str, object]:
+    """Return the members of a provider's discovery document.
 
     :raises Malformed: it is no discovery document, or that of another provider; a final slash makes no other.
     """
     members = json_object(document)
-    issuer, uri = members.get("issuer"), members.get("jwks_uri")
+    issuer = members.get("issuer")
     if not isinstance(issuer, str):
         raise Malformed("it names no issuer")
     if issuer.removesuffix("/") != provider.removesuffix("/"):
         raise Malformed(f"its issuer is {shown(issuer)}, not {shown(provider)}")
+    return members
+
+
+def jwks_uri(document: bytes, provider: str) -> str:
+    """Return the address, unchecked, of the JWK set that a discovery document names; raises as ``members_of``."""
+    uri = members_of(document, provider).get("jwks_uri")
     if not isinstance(uri, str):
         raise Malformed("it names no jwks_uri")
     return uri
@@ -49,9 +57,13 @@ def jwks_uri(document: bytes, provider: str) -> str:
 
 @attrs.frozen
 class Publications:
-    """The key sets that providers publish, read through the guarded client."""
+    """The key sets that providers publish, read through the guarded client.
+
+    ``token_files``: files of bearer tokens, by the origin (``fetch.origin_of``) where each is shown.
+    """
 
     _client: GuardedClient
+    _token_files: Mapping[str, Path] = attrs.Factory(dict)
 
     async def key_set(self, source: KeySource) -> KeySet:
         """Fetch the key set of a source. Discovery and all look-ups of names share one deadline (NET-15).
@@ -62,16 +74,52 @@ class Publications:
         uri = source.uri
         if source.discovered:
             about = document_uri(source.uri)
-            document = await self._client.fetch(about, source.ca_cert, deadline)
+            document = await self._fetch(about, source, deadline)
             try:
                 uri = jwks_uri(document, source.uri)
             except Malformed as error:
                 raise KeysUnavailable(f"{about}: the discovery document is not usable: {error}") from None
-        document = await self._client.fetch(uri, source.ca_cert, deadline)
+        document = await self._fetch(uri, source, deadline)
         try:
             keys = parse_key_set(document, source.algorithms)
         except Malformed as error:
             raise KeysUnavailable(f"{uri}: the answer is not usable: {error}") from None
         if not keys.keys:
             raise KeysUnavailable(f"{uri}: the answer is not usable: {keys.why_unusable}")
-        return keys
+        return attrs.evolve(keys, document=document)
+
+    async def _fetch(self, uri: str, source: KeySource, deadline: float) -> bytes:
+        """Fetch a document of the source, with the token that is for the address, if there is one (AUTH-68)."""
+        token, withheld = self._token(uri, source)
+        try:
+            return await self._client.fetch(uri, source.ca_cert, deadline, token)
+        except KeysUnavailable as error:
+            if not withheld:
+                raise
+            raise KeysUnavailable(f"{error.why}; jwks-token was not shown there, but only where provider-uri is") from None
+
+    def _token(self, uri: str, source: KeySource) -> tuple[str | None, bool]:
+        """Return the token to show at an address, and whether the source has one that isn't for that.
+
+        :raises KeysUnavailable: the file that holds it can't be used.
+        """
+        origin = origin_of(uri)
+        if source.token is not None and origin is not None and origin == origin_of(source.uri):
+            return source.token, False
+        file = None if origin is None else self._token_files.get(origin)
+        return None if file is None else read_token(file, uri), source.token is not None and file is None
+
+
+def read_token(file: Path, uri: str) -> str:
+    """Return the bearer token that a file holds now, for what is fetched at ``uri``; it isn't told where the file is.
+
+    :raises KeysUnavailable: it holds none, or can't be read.
+    """
+    try:
+        with file.open("rb") as opened:
+            text = opened.read(TOKEN_LIMIT + 2).decode("ascii", "replace").strip()
+    except OSError as error:
+        raise KeysUnavailable(f"{uri}: the file of jwks-token-files for it cannot be read: {error.strerror}") from None
+    if len(text) > TOKEN_LIMIT or not TOKEN.fullmatch(text):
+        raise KeysUnavailable(f"{uri}: the file of jwks-token-files for it holds no bearer token")
+    return text

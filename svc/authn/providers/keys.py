@@ -99,7 +99,7 @@ class ProviderKeys:
 
     ``refetch_interval`` is that of Note [Budget]. ``max_age`` is the age that a set may reach, ``None`` for any, and
     ``stale_if_error`` how much more while the provider can't be asked (Note [Ages]). ``chance`` returns numbers from 0 to 1
-    (``authentication.moment``).
+    (``authentication.moment``). ``changed`` is called with a source when a fetch of it has ended.
     """
 
     _fetch: Fetch
@@ -109,6 +109,7 @@ class ProviderKeys:
     _stale_if_error: float = attrs.field(default=0.0, kw_only=True)
     _limit: int = attrs.field(default=SOURCES_LIMIT, kw_only=True)
     _chance: Callable[[], float] = attrs.field(default=random.random, kw_only=True)
+    _changed: Callable[[KeySource], object] = attrs.field(default=lambda _: None, kw_only=True)
     _max_age: float = attrs.field(init=False)
     _room: WaitingRoom = attrs.field(init=False)
     _sources: OrderedDict[KeySource, _KnownKeys] = attrs.field(factory=OrderedDict, init=False)
@@ -164,6 +165,21 @@ class ProviderKeys:
             failure=known.failure,
             unused=keys.unused,
         )
+
+    def touch(self, source: KeySource) -> None:
+        """Note that the keys of a source are in use elsewhere, if it is known."""
+        if source in self._sources:
+            self._known(source)
+
+    def at_hand(self, source: KeySource) -> KeySet | None:
+        """Return the usable set of a source; asks nobody."""
+        known = self._sources.get(source)
+        return None if known is None else self._at_hand(known)
+
+    def fulfilled(self, source: KeySource) -> int:
+        """Return the newest wish that a fetch was made for; less than any before the first (Note [Wishes])."""
+        known = self._sources.get(source)
+        return -1 if known is None else known.fulfilled
 
     def ages(self) -> list[float]:
         """Return the age of each usable key set, in seconds; may be called from another thread, and changes nothing."""
@@ -277,6 +293,7 @@ class ProviderKeys:
             known.set_at, known.failure, known.lacked_at = began, None, None
             _log.info("{count} keys came from {uri}", count=len(keys.keys), uri=uri, problems=keys.problems)
             self._plan(known, self._max_age * _EARLY)
+            self._changed(known.source)
             crowd.let_go(lambda waiter: waiter.callback(keys))
             return
         if not isinstance(result.value, KeysUnavailable):
@@ -288,6 +305,7 @@ class ProviderKeys:
             _log.warn("the keys of a provider could not be fetched: {why}", why=why, at_hand=at_hand)
         known.failure = why
         self._plan(known, self._again())
+        self._changed(known.source)
         crowd.let_go(lambda waiter: waiter.errback(KeysUnavailable(why, self._later(known))))
 
     # -- fetches in the background (Notes [Ages] and [Retries]) -------------------------------------------------------

@@ -6,10 +6,10 @@ The driver would write a list as ``ARRAY['…', '…']``, which takes the server
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Final
+from typing import Any, Final
 
 from svc.storage.driver.connection import Fetched
-from svc.storage.driver.database import Statement, Transaction
+from svc.storage.driver.statements import Statement, Transaction
 
 #: How many rows go into one statement: as many as the reactor can write down in about 5 ms.
 BATCH: Final = 5000
@@ -19,7 +19,14 @@ TEXT: Final = 2_000_000
 
 def column(values: Iterable[str | bytes | bool]) -> str:
     """Return the array of these values, for a parameter of type ``text[]``, ``bytea[]`` or ``boolean[]``."""
-    return "{" + ",".join([_element(value) for value in values]) + "}"
+    given: tuple[Any, ...] = tuple(values)
+    if not given or not isinstance(given[0], str):
+        return "{" + ",".join(map(_element, given)) + "}"
+    # The quotation marks between texts are known: only where there are more, or a backslash, is each text looked at.
+    joined = '","'.join(given)
+    if "\\" in joined or joined.count('"') > 2 * (len(given) - 1):
+        joined = '","'.join([text.replace("\\", "\\\\").replace('"', '\\"') for text in given])
+    return '{"' + joined + '"}'
 
 
 def rows_of(*types: str) -> str:
@@ -49,17 +56,16 @@ async def for_each(
 
 def _parts(rows: Sequence[tuple[str | bytes | bool, ...]]) -> Iterator[list[str]]:
     """Return the columns of rows in halves, and these in halves, until each is within ``TEXT``."""
-    if len(rows) > 1 and sum(len(value) for row in rows for value in row if not isinstance(value, bool)) > TEXT:
+    columns: list[tuple[Any, ...]] = list(zip(*rows, strict=True))
+    if len(rows) > 1 and sum(sum(map(len, values)) for values in columns if not isinstance(values[0], bool)) > TEXT:
         half = len(rows) // 2
         yield from _parts(rows[:half])
         yield from _parts(rows[half:])
     else:
-        yield [column(values) for values in zip(*rows, strict=True)]
+        yield list(map(column, columns))
 
 
-def _element(value: str | bytes | bool) -> str:
-    if isinstance(value, str):
-        return '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'
+def _element(value: bytes | bool) -> str:
     if isinstance(value, bytes):
         return '"\\\\x' + value.hex() + '"'
     return "t" if value else "f"

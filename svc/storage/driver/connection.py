@@ -33,8 +33,25 @@ from svc.model.errors import StoreUnavailable
 from svc.storage.driver.failures import ends_session, summary, translated
 from svc.storage.driver.shield import shielded
 
+
+class SharedText(str):
+    """A parameter that many statements have as one and the same object, so that those who remember them keep it once."""
+
+    __slots__ = ()
+
+
 #: What a parameter may be. Anything else, psycopg2's own SQL fragments above all, is refused.
-_PARAMETER_TYPES: Final = frozenset({str, bytes, int, float, bool, type(None), list})
+_PARAMETER_TYPES: Final = frozenset({str, bytes, int, float, bool, type(None), list, SharedText})
+#: Which PostgreSQL it is, of ``pg_control_system()``: no two that ever ran have the same. A restart after a crash ends every
+#: session.
+IDENTITY: Final = "system_identifier || ' ' || extract(epoch FROM pg_postmaster_start_time())"
+#: The timeline of a primary, which it keeps as long as it runs.
+TIMELINE: Final = "('x' || left(pg_walfile_name(pg_current_wal_lsn()), 8))::bit(32)::bigint"
+#: Asks for both; a standby says 0 for its timeline.
+SERVER: Final = f"""
+    SELECT {IDENTITY}, CASE WHEN standby THEN 0 ELSE {TIMELINE} END
+    FROM (SELECT pg_is_in_recovery() AS standby OFFSET 0) AS mode CROSS JOIN pg_control_system()
+"""
 #: What a statement returns.
 Fetched = list[tuple[Any, ...]]
 
@@ -63,6 +80,10 @@ class Session(txpostgres.Connection):  # type: ignore[misc]  # txpostgres is unt
         #: Statements that this session has prepared, by name.
         self.prepared: dict[str, object] = {}
         self.patience = patience
+        #: Which PostgreSQL is at the other end, as ``SERVER`` says; empty where nobody asked.
+        self.server = ""
+        #: The timeline of the primary that it was opened with; 0 with a standby.
+        self.timeline = 0
         #: Whether it was lost during a statement, with which the server may go on.
         self.interrupted = False
         self._descriptor = -1

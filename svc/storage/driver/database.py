@@ -10,6 +10,9 @@ Note [Ended, not cancelled]. A session that waits for a COMMIT is given up after
 another session has it terminated, and only when it is gone a new one takes its place, so that there never are more of them
 than sessions for writing. It isn't cancelled: PostgreSQL would call that a success.
 
+Note [Left behind]. Where the DSN leads to whichever host is the primary, sessions with a former one may live on. A commit of
+this server on a newer timeline says that they are left behind: nothing is read or written there any more.
+
 Note [Unknown outcomes]. A COMMIT that isn't answered may have happened. So may one that is answered with a warning: that is
 how PostgreSQL says that its wait was cancelled, and that what was committed has not reached the standby. Warnings come in
 the language of the server, so each one counts. And a transaction that changes nothing may rest on a COMMIT of unknown
@@ -18,12 +21,11 @@ outcome: it writes a record that says nothing, for which its own COMMIT waits li
 
 from __future__ import annotations
 
-import re
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
 from functools import partial
 from random import random
-from typing import Any, Final, Self, TypeVar
+from typing import Any, Final, TypeVar
 
 import attrs
 from twisted.application.service import Service
@@ -33,12 +35,15 @@ from twisted.internet.task import deferLater
 from twisted.logger import Logger
 
 from svc.model.counts import Census
-from svc.model.errors import OutcomeUnknown, StoreUnavailable
-from svc.storage.driver.connection import Fetched, Session
-from svc.storage.driver.failures import Contention, StatementFailed, TransactionAborted
-from svc.storage.driver.location import Location, milliseconds
+from svc.model.errors import StoreReadOnly, StoreUnavailable
+from svc.storage.driver.commits import Written, attempted, commit
+from svc.storage.driver.connection import SERVER, Fetched, Session
+from svc.storage.driver.failures import Contention
+from svc.storage.driver.hosts import Hosts
+from svc.storage.driver.location import Location
 from svc.storage.driver.pool import Pool
 from svc.storage.driver.shield import shielded
+from svc.storage.driver.statements import NamedAnswer, RememberedReading, Statement, Transaction, run_prepared
 
 T = TypeVar("T")
 #: How much longer than the statement time-out the server's word that it struck may take to arrive, in seconds.
@@ -47,17 +52,12 @@ GRACE: Final = 1.0
 ATTEMPTS: Final = 3
 #: How long to wait before a transaction is run again, so that the one it met can end; in seconds, times the attempts made.
 CONFLICT_PAUSE: Final = 0.05
-#: How much longer than usual a COMMIT may take at most, in seconds: no longer than what it commits took.
-LONGEST_COMMIT: Final = 60.0
 #: How long the end of processes that were given up is waited for: the time between two looks, in seconds, and their number.
 GLANCE: Final = 0.05
 GLANCES: Final = 40
-#: Says nothing, and has the COMMIT wait for its record, where a transaction has written nothing (Note [Unknown outcomes]).
-_COMMIT: Final = """
-    SELECT pg_logical_emit_message(true, 'svc', '')
-    WHERE pg_current_xact_id_if_assigned() IS NULL AND NOT pg_is_in_recovery(); COMMIT
-"""
-
+_BEGIN: Final = "BEGIN"
+#: A transaction whose statements all see what the first one saw.
+_BEGIN_SNAPSHOT: Final = "BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY"
 _STARTED: Final = "SELECT backend_start::text FROM pg_stat_activity WHERE pid = pg_backend_pid()"
 _TERMINATE: Final = """
     SELECT pid, pg_terminate_backend(pid) FROM pg_stat_activity
@@ -65,65 +65,6 @@ _TERMINATE: Final = """
 """
 
 _log = Logger()
-
-_NAME = re.compile(r"[a-z][a-z0-9_]{0,62}")
-_PARAMETER = re.compile(r"\$([1-9][0-9]*)")
-
-
-@attrs.frozen
-class Statement:
-    """A statement that each session prepares once, when it first needs it; a module-level constant.
-
-    ``name`` is unique in the program. ``sql`` names its parameters ``$1``, ``$2`` …
-    """
-
-    name: str = attrs.field(validator=attrs.validators.matches_re(_NAME))
-    sql: str
-    preparation: str = attrs.field(init=False, repr=False, eq=False)
-    execution: str = attrs.field(init=False, repr=False, eq=False)
-
-    @classmethod
-    def named(cls, name: str) -> Callable[[str], Self]:
-        """Return the constructor for a statement with this name, which takes its SQL alone."""
-        return partial(cls, name)
-
-    @preparation.default
-    def _preparation(self) -> str:
-        return f"PREPARE {self.name} AS {self.sql}"
-
-    @execution.default
-    def _execution(self) -> str:
-        count = max(map(int, _PARAMETER.findall(self.sql)), default=0)
-        return f"EXECUTE {self.name}" + (f" ({', '.join(['%s'] * count)})" if count else "")
-
-
-class Transaction:
-    """Run the statements of one transaction, one at a time, until its work returns."""
-
-    def __init__(self, session: Session) -> None:
-        self._session: Session | None = session
-
-    async def fetch(self, statement: Statement, *parameters: object) -> Fetched:
-        """Run a prepared statement and return its rows."""
-        return await _fetch(self._current(), statement, parameters)
-
-    async def execute(self, sql: str, parameters: Sequence[object] = ()) -> int:
-        """Run a statement that is not prepared, with ``%s`` where parameters go; return the number of rows it touched.
-
-        Without parameters a ``%`` is only that, and ``sql`` may have several statements, parted by semicolons.
-        """
-        session = self._current()
-        await session.run(sql, parameters)
-        return session.row_count
-
-    def end(self) -> None:
-        """Refuse further statements."""
-        self._session = None
-
-    def _current(self) -> Session:
-        if self._session is None:
-            raise RuntimeError("this transaction has ended")
-        return self._session
 
 
 class Database(Service):
@@ -137,6 +78,9 @@ class Database(Service):
     :raises ConfigurationInvalid: the DSN cannot be read.
     """
 
+    #: Readings and writes are of one DSN.
+    splits = False
+
     def __init__(
         self,
         reactor: Any,
@@ -149,27 +93,47 @@ class Database(Service):
         chance: Callable[[], float] = random,
     ) -> None:
         self._reactor = reactor
-        self._location = Location(reactor, dsn, statement_timeout)
+        self._pool_size, self._statement_timeout = pool_size, statement_timeout
+        self._written: Written = lambda *_: None
+        self._newest: Callable[[], int] = lambda: 0
+        self._hosts: Hosts[Session] = Hosts(reactor, Location(reactor, dsn, statement_timeout))
         self._first_wait = first_wait
         self._chance = chance
         self._patience = statement_timeout + GRACE
         #: The server processes that sessions left behind in the middle of a statement, with the start of each.
         self._left: set[tuple[int, str]] = set()
+        #: The one PostgreSQL that readings may be of, as ``Session.server``; empty for whichever the DSN leads to.
+        self.only = ""
 
         def pool(connect: Callable[[Callable[[Exception], None]], Coroutine[Any, Any, Session]], size: int) -> Pool[Session]:
             return Pool(reactor, connect, size=size, patience=self._patience, chance=chance)
 
         self._readings = pool(self._connect, pool_size)
-        self._writes = pool(self._connect_to_write, pool_size if writers is None else writers)
+        self._writers = pool_size if writers is None else writers
+        self._writes = pool(self._connect_to_write, self._writers)
+
+    def tell_commits(self, written: Written, newest: Callable[[], int] = lambda: 0) -> None:
+        """Have ``written`` told of commits; ``newest`` returns the newest timeline of any (Note [Left behind])."""
+        self._written, self._newest = written, newest
 
     def census(self) -> Census:
         """Count the sessions of both pools, and the callers that wait for one. Thread-safe."""
-        counts = zip(*(attrs.astuple(pool.census()) for pool in (self._readings, self._writes)), strict=True)
-        return Census(*map(sum, counts))
+        return Census.summed((self._readings.census(), self._writes.census()))
 
     def readings(self) -> Census:
         """Count the sessions for readings; without any, no request can be served."""
         return self._readings.census()
+
+    def writing(self) -> Census:
+        """Count the sessions for readings, but no more than there are for writes; without any, nothing can be changed."""
+        readings = self._readings.census()
+        return attrs.evolve(readings, sessions=min(readings.sessions, self._writes.census().sessions))
+
+    @property
+    def server(self) -> str:
+        """The one PostgreSQL that all sessions for readings are with, as ``Session.server``; empty where it isn't one."""
+        servers = {session.server for session in self._readings.sessions()}
+        return servers.pop() if len(servers) == 1 else ""
 
     def startService(self) -> None:
         """Begin to connect."""
@@ -197,7 +161,12 @@ class Database(Service):
         """
         deadline = self._reactor.seconds() + self._first_wait
         await self._readings.connected(self._first_wait)
-        await self._writes.connected(max(0.0, deadline - self._reactor.seconds()))
+        if self._writers:
+            await self._writes.connected(max(0.0, deadline - self._reactor.seconds()))
+
+    async def pause(self, seconds: float) -> None:
+        """Return after so many seconds, for work that is to be tried again."""
+        await deferLater(self._reactor, seconds)
 
     async def fetch(self, statement: Statement, *parameters: object) -> Fetched:
         """Run a prepared statement that reads on its own, in one round trip, and return its rows.
@@ -208,14 +177,31 @@ class Database(Service):
         :raises StoreReadOnly: it is a write.
         :raises TypeError: a parameter is none of ``str bytes int float bool None`` and no list.
         """
-        session = await self._readings.borrow()
+        rows, _ = await self.fetch_told(statement, *parameters)
+        return rows
+
+    async def fetch_afresh(self, statement: Statement, *parameters: object) -> Fetched:
+        """Do as ``fetch``: every answer is PostgreSQL's own."""
+        return await self.fetch(statement, *parameters)
+
+    async def fetch_told(self, statement: Statement, *parameters: object) -> tuple[Fetched, str]:
+        """Do as ``fetch``, and return which PostgreSQL answered, as ``Session.server``; empty where that isn't known."""
+        session = await self._borrow(self._readings)
+        server = session.server
         try:
             if session.prepared.get(statement.name) is statement:
-                return await session.run(statement.execution, parameters, self._readings.release)
-            return await shielded(self._fetch_first(session, statement, parameters))
+                return await session.run(statement.execution, parameters, self._readings.release), server
+            return await shielded(self._fetch_first(session, statement, parameters)), server
         except Contention:
             # It was rolled back, whole: on a standby, where replay takes precedence, that may befall any reading.
-            return await self.look(lambda transaction: transaction.fetch(statement, *parameters))
+            return await self.look(lambda transaction: transaction.fetch(statement, *parameters)), ""
+
+    async def open_session(self, lost: Callable[[Exception], None]) -> Session:
+        """Open a session for readings beside those of the pools, which its caller closes; ``lost`` is as in ``Session``.
+
+        :raises StoreUnavailable: PostgreSQL can't be reached, or refuses.
+        """
+        return await self._connect(lost)
 
     async def change(self, statement: Statement, *parameters: object) -> Fetched:
         """Run a prepared statement that writes, in a transaction of its own, and return its rows; see :meth:`transact`."""
@@ -227,7 +213,19 @@ class Database(Service):
         :raises StoreUnavailable: PostgreSQL cannot be asked now.
         :raises StoreReadOnly: it writes.
         """
-        return await shielded(self._transaction(self._readings, await self._readings.borrow(), work, None, _look))
+        return await shielded(self._transaction(self._readings, await self._borrow(self._readings), work, None, _look))
+
+    async def read(self, reading: RememberedReading[T]) -> T:
+        """Run a reading, whose statements all see one state of the database, and return its answer; raises as ``look``."""
+        answer, _ = await self.read_told(reading)
+        return answer.value
+
+    async def read_told(self, reading: RememberedReading[T]) -> tuple[NamedAnswer[T], str]:
+        """Do as ``read``, and return with the answer which PostgreSQL answered, as ``Session.server``."""
+        session = await self._borrow(self._readings)
+        server = session.server
+        running = self._transaction(self._readings, session, reading.work, None, _look, begin=_BEGIN_SNAPSHOT)
+        return await shielded(running), server
 
     async def transact(self, work: Callable[[Transaction], Awaitable[T]], *, statement_timeout: float | None = None) -> T:
         """Run ``work`` in one transaction and return its result: all of it happens, or, when it raises, nothing.
@@ -238,14 +236,69 @@ class Database(Service):
         :param statement_timeout: seconds that each statement of this transaction may take, instead of the usual ones.
         :raises StoreUnavailable: PostgreSQL cannot be asked now; nothing has happened.
         :raises OutcomeUnknown: nobody knows whether the transaction happened, or will last (Note [Unknown outcomes]).
-        :raises StoreReadOnly: it writes, and PostgreSQL is a standby.
+        :raises StoreReadOnly: it writes, and PostgreSQL is a standby, or there are no sessions for writing.
         """
-        session = await self._writes.borrow()
-        return await shielded(self._transaction(self._writes, session, work, statement_timeout, self._commit))
+        if not self._writers:
+            raise StoreReadOnly
+        ended = partial(commit, self._patience, self._written)
+        session = await self._borrow(self._writes)
+        return await shielded(self._transaction(self._writes, session, work, statement_timeout, ended))
+
+    async def beat(self, statement: Statement, *parameters: object) -> None:
+        """Run a statement that writes what is never remembered: nobody is told of its COMMIT, else it is as ``change``."""
+        ended = partial(commit, self._patience, lambda *_: None)
+        session = await self._borrow(self._writes)
+
+        async def work(transaction: Transaction) -> None:
+            await transaction.fetch(statement, *parameters)
+
+        await shielded(self._transaction(self._writes, session, work, None, ended))
+
+    def beside(self, dsn: str, first_wait: float) -> Database:
+        """Return a database at another place, with as many sessions for readings as this one, and none for writing."""
+        return Database(
+            self._reactor,
+            dsn,
+            pool_size=self._pool_size,
+            writers=0,
+            statement_timeout=self._statement_timeout,
+            first_wait=first_wait,
+            chance=self._chance,
+        )
+
+    def hasten(self) -> None:
+        """Try to connect now: there may be a primary again."""
+        self._readings.hasten()
+        self._writes.hasten()
+
+    def abandon(self, why: str) -> None:
+        """Lose every session for readings, with what is under way there: it goes unanswered."""
+        self._readings.abandon(why)
+
+    async def _borrow(self, pool: Pool[Session]) -> Session:
+        """Return a session of a pool that isn't left behind (Note [Left behind])."""
+        session, newest = await pool.borrow(), self._newest()
+        if not 0 < session.timeline < newest:
+            return session
+        why = StoreUnavailable("it was opened with a former primary")
+        for each in [each for each in pool.sessions() if 0 < each.timeline < newest]:
+            each.drop(why)
+        session = await pool.borrow()
+        if 0 < session.timeline < newest:
+            session.drop(why)
+            raise StoreUnavailable("this PostgreSQL is no longer the primary that this server has written to")
+        return session
 
     async def _connect(self, lost: Callable[[Exception], None]) -> Session:
-        session = Session(self._reactor, lost, self._patience)
-        await session.open(await self._location.parameters(read_only=True))
+        session = await self._hosts.open(lambda: Session(self._reactor, lost, self._patience), read_only=True)
+        try:
+            ((session.server, session.timeline),) = await session.run(SERVER)
+            if self.only not in {"", session.server}:
+                raise StoreUnavailable("another PostgreSQL has taken its place, or it was restarted")
+        except BaseException:
+            session.close()
+            raise
+        self._writes.hasten()
         return session
 
     async def _connect_to_write(self, lost: Callable[[Exception], None]) -> Session:
@@ -257,15 +310,16 @@ class Database(Service):
             lost(reason)
 
         process, started = 0, None
-        session = Session(self._reactor, left, self._patience)
-        await session.open(await self._location.parameters(read_only=False))
+        session = await self._hosts.open(lambda: Session(self._reactor, left, self._patience), read_only=False)
         try:
             process = session.process
+            ((session.server, session.timeline),) = await session.run(SERVER)
             ((started,),) = await session.run(_STARTED)
             await self._end_left(session)
         except BaseException:
             session.close()
             raise
+        self._readings.hasten()
         return session
 
     async def _end_left(self, session: Session) -> None:
@@ -288,7 +342,7 @@ class Database(Service):
 
     async def _fetch_first(self, session: Session, statement: Statement, parameters: tuple[object, ...]) -> Fetched:
         try:
-            return await _fetch(session, statement, parameters)
+            return await run_prepared(session, statement, parameters)
         finally:
             _give_back(self._readings, session)
 
@@ -299,6 +353,8 @@ class Database(Service):
         work: Callable[[Transaction], Awaitable[T]],
         statement_timeout: float | None,
         end: Callable[[Session, float], Awaitable[None]],
+        *,
+        begin: str = _BEGIN,
     ) -> T:
         try:
             for attempt in range(ATTEMPTS):
@@ -308,7 +364,7 @@ class Database(Service):
                 if statement_timeout is not None:
                     session.patience = statement_timeout + GRACE
                 try:
-                    result = await _attempt(session, work, statement_timeout)
+                    result = await attempted(session, begin, work, statement_timeout)
                     await end(session, self._reactor.seconds() - began)
                 except Contention as contention:
                     conflict = str(contention)
@@ -319,29 +375,6 @@ class Database(Service):
             session.patience = self._patience
             _give_back(pool, session)
 
-    async def _commit(self, session: Session, lasted: float) -> None:
-        """Commit a transaction that has lasted so many seconds (Note [Unknown outcomes]).
-
-        :raises OutcomeUnknown: it may have been committed.
-        :raises StoreUnavailable: it wasn't.
-        """
-        session.patience = max(self._patience, min(lasted, LONGEST_COMMIT))
-        session.take_notices()
-        try:
-            await session.run(_COMMIT)
-        except StoreUnavailable as refusal:
-            if session.lost:
-                raise OutcomeUnknown(f"a COMMIT was not answered: {refusal.why}") from None
-            await _roll_back(session)
-            raise
-        except Exception as error:
-            await _roll_back(session)
-            if isinstance(error, TransactionAborted):
-                raise RuntimeError("a statement failed, its transaction went on, and PostgreSQL rolled it back") from None
-            raise
-        if notices := session.take_notices():
-            raise OutcomeUnknown(f"PostgreSQL answered a COMMIT with a warning: {notices[0]}")
-
 
 def _give_back(pool: Pool[Session], session: Session) -> None:
     if session.clean:
@@ -350,41 +383,6 @@ def _give_back(pool: Pool[Session], session: Session) -> None:
         session.drop(StoreUnavailable("a transaction was left unfinished"))
 
 
-async def _fetch(session: Session, statement: Statement, parameters: tuple[object, ...]) -> Fetched:
-    known = session.prepared.get(statement.name)
-    if known is None:
-        await session.run(statement.preparation)
-        session.prepared[statement.name] = statement
-    elif known != statement:
-        raise RuntimeError(f"two statements are named {statement.name}")
-    return await session.run(statement.execution, parameters)
-
-
-async def _attempt(session: Session, work: Callable[[Transaction], Awaitable[T]], statement_timeout: float | None) -> T:
-    """Run ``work`` once after BEGIN; what it did is yet to be committed.
-
-    :raises Contention: PostgreSQL rolled it back for a conflict with another transaction.
-    """
-    await session.run("BEGIN")
-    transaction = Transaction(session)
-    try:
-        if statement_timeout is not None:
-            await session.run(f"SET LOCAL statement_timeout = {milliseconds(statement_timeout)}")
-        return await work(transaction)
-    except Exception:
-        await _roll_back(session)
-        raise
-    finally:
-        transaction.end()
-
-
 async def _look(session: Session, _: float) -> None:
     """End a transaction that only reads: whether it is committed makes no difference."""
     await session.run("COMMIT")
-
-
-async def _roll_back(session: Session) -> None:
-    """Roll back, as far as that works: otherwise the session is dropped by its owner, and the server rolls back."""
-    if not session.lost and not session.clean:
-        with suppress(StoreUnavailable, StatementFailed):
-            await session.run("ROLLBACK")

@@ -4,13 +4,19 @@ Note [Names before connecting]
 
 libpq would block the reactor while it looks a name up. So the reactor resolves names first, and hands them over as
 ``hostaddr`` beside ``host``, which the check of a TLS certificate still needs.
+
+Note [Several hosts]
+
+Of several hosts that one is taken which is as ``target_session_attrs`` says. A session for readings is read-only by its
+own settings, and libpq would find no host for it that is ``read-write``: there that is read as ``primary``. Where readings
+may go to standbys (``storage/readings``), each host, and each address of a name, is tried on its own.
 """
 
 from __future__ import annotations
 
 import ipaddress
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import psycopg2
 import psycopg2.extensions
@@ -20,6 +26,8 @@ from svc.net.lookup import resolved
 
 #: How long a transaction may hold its locks while this side says nothing, in seconds: it hangs, or its machine sleeps.
 IDLE_IN_TRANSACTION: Final = 30.0
+#: What one of several hosts alone can be.
+_SUITS_ONE: Final = frozenset({"primary", "read-write"})
 #: What libpq is told unless the DSN says otherwise: to notice a peer that vanished within a minute.
 _DEFAULTS: Final = {"application_name": "svc", "keepalives_idle": "30", "keepalives_interval": "10", "keepalives_count": "3"}
 
@@ -27,6 +35,21 @@ _DEFAULTS: Final = {"application_name": "svc", "keepalives_idle": "30", "keepali
 def milliseconds(seconds: float) -> int:
     """Return seconds as milliseconds, for PostgreSQL's settings; at least 1, since 0 means no limit."""
     return max(1, round(seconds * 1000))
+
+
+def with_attributes(dsn: str, attributes: Literal["primary", "standby"], **place: str) -> str:
+    """Return a DSN for sessions with a primary, or a standby, alone; with other hosts where ``place`` names them.
+
+    :raises ConfigurationInvalid: it cannot be read.
+    """
+    try:
+        return str(psycopg2.extensions.make_dsn(dsn, **place, target_session_attrs=attributes))
+    except psycopg2.Error:
+        raise _unreadable() from None
+
+
+def _unreadable() -> ConfigurationInvalid:
+    return ConfigurationInvalid("database_url", "is neither a PostgreSQL URL nor key=value pairs")
 
 
 class Location:
@@ -39,10 +62,7 @@ class Location:
 
     def __init__(self, reactor: Any, dsn: str, statement_timeout: float) -> None:
         self._reactor = reactor
-        try:
-            given: dict[str, str] = psycopg2.extensions.parse_dsn(dsn)
-        except psycopg2.Error:
-            raise ConfigurationInvalid("database_url", "is neither a PostgreSQL URL nor key=value pairs") from None
+        given = parts_of(dsn)
         settings = {
             "statement_timeout": milliseconds(statement_timeout),
             "idle_in_transaction_session_timeout": milliseconds(IDLE_IN_TRANSACTION),
@@ -52,6 +72,8 @@ class Location:
             # What is remarked on a COMMIT is a warning, or worse (Note [Unknown outcomes] in ``database``).
             "client_min_messages": "warning",
             "standard_conforming_strings": "on",
+            # Each statement sees what had been replayed when it began (Note [Known before] in ``memory/looks``).
+            "default_transaction_isolation": r"read\ committed",
             # See Note [Plans that last] in svc/storage/sql/access_facts.py.
             "plan_cache_mode": "force_generic_plan",
             "enable_seqscan": "off",
@@ -70,6 +92,8 @@ class Location:
         parameters = self._parameters
         if read_only:
             parameters = {**parameters, "options": f"{parameters['options']} -c default_transaction_read_only=on"}
+            if parameters.get("target_session_attrs") == "read-write":  # Note [Several hosts]
+                parameters["target_session_attrs"] = "primary"
         hosts = parameters.get("host", "").split(",")
         if "hostaddr" in parameters or not any(map(_is_name, hosts)):
             return parameters
@@ -83,6 +107,44 @@ class Location:
             raise StoreUnavailable(f"the database's host name has no address: {', '.join(filter(_is_name, hosts))}")
         columns = (",".join(column) for column in zip(*found, strict=True))
         return {**parameters, **dict(zip(("host", "hostaddr", "port"), columns, strict=True))}
+
+    async def alternatives(self, *, read_only: bool) -> list[Mapping[str, str]]:
+        """Return parameters as ``parameters`` does: of each host, and each address of one, where one alone can suit, else of
+        all of them (Note [Side by side] in ``hosts``).
+        """
+        parameters = await self.parameters(read_only=read_only)
+        if parameters.get("target_session_attrs") not in _SUITS_ONE:
+            return [parameters]
+        return [{**parameters, **place} for place in _places(parameters)]
+
+    async def places(self) -> list[Mapping[str, str]]:
+        """Return where each of the hosts is, and each address of one: ``host``, ``hostaddr``, ``port``, as far as given.
+
+        :raises StoreUnavailable: a host name has no address now.
+        """
+        return _places(await self.parameters(read_only=True))
+
+
+def _places(parameters: Mapping[str, str]) -> list[Mapping[str, str]]:
+    columns = {name: parameters[name].split(",") for name in ("host", "hostaddr", "port") if parameters.get(name)}
+    count = max((len(values) for name, values in columns.items() if name != "port"), default=1)
+    # One port is that of all hosts.
+    return [
+        {name: values[number] if len(values) > 1 else values[0] for name, values in columns.items()}
+        for number in range(count)
+    ]
+
+
+def parts_of(dsn: str) -> dict[str, str]:
+    """Return the parameters that a DSN gives, by the names of libpq.
+
+    :raises ConfigurationInvalid: it cannot be read. It holds a password, perhaps, and is not repeated.
+    """
+    try:
+        given: dict[str, str] = psycopg2.extensions.parse_dsn(dsn)
+    except psycopg2.Error:
+        raise _unreadable() from None
+    return given
 
 
 def _is_name(host: str) -> bool:

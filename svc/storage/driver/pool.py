@@ -108,6 +108,7 @@ class Pool(Generic[S]):
         self._keepers: list[Deferred[None]] = []
         self._trying: object | None = None  # Note [One tries]
         self._followers: list[Deferred[None]] = []
+        self._pauses: list[Deferred[None]] = []
         self._lending = False
         self._drained: Deferred[None] | None = None
         self._beat = LoopingCall(self._grow_older)
@@ -119,6 +120,10 @@ class Pool(Generic[S]):
         waiting = sum(not waiter.session.called for waiter in list(self._waiters))
         sessions, idle = len(self._sessions), len(self._idle)
         return Census(sessions, max(0, sessions - idle), waiting, self._waits, self._waited, self._returned)
+
+    def sessions(self) -> Iterator[S]:
+        """Return the sessions that are open, lent or not."""
+        return iter(self._sessions)
 
     def start(self) -> None:
         """Begin to connect."""
@@ -214,11 +219,35 @@ class Pool(Generic[S]):
     def _lent(self) -> bool:
         return len(self._sessions) > len(self._idle)
 
+    def abandon(self, why: str) -> None:
+        """Lose every session, lent or not, and refuse who waits for one; attempts to connect go on."""
+        self._unreachable = why
+        for session in tuple(self._sessions):
+            session.drop(StoreUnavailable(why))
+        self._turn_away(why)
+
+    def hasten(self) -> None:
+        """End the pauses between attempts to connect: there is hope."""
+        for pause in tuple(self._pauses):
+            if not pause.called:
+                pause.callback(None)
+
+    async def _pause(self, seconds: float) -> None:
+        pause: Deferred[None] = Deferred()
+        end = self._reactor.callLater(seconds, pause.callback, None)
+        self._pauses.append(pause)
+        try:
+            await pause
+        finally:
+            self._pauses.remove(pause)
+            if end.active():
+                end.cancel()
+
     async def _keep(self) -> None:
         """Keep one session open: connect, and connect again when it is lost."""
         attempts, place = pauses(self._chance), object()
         while True:
-            await deferLater(self._reactor, next(attempts))
+            await self._pause(next(attempts))
             if self._trying not in {None, place}:
                 follower: Deferred[None] = Deferred()
                 self._followers.append(follower)

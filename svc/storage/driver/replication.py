@@ -1,13 +1,15 @@
 """The database's role in replication, primary or standby, and the beat by which a standby's lag is known.
 
 Note [Who is a standby]. PostgreSQL is asked once a second, since it may be promoted, restarted as a standby, or replaced by
-another at any moment. That it was a primary lets a write begin, which PostgreSQL refuses if that has changed; that it was a
-standby refuses nothing before it has been asked again. So a promoted standby takes the very next write, a write on a standby
-costs one question, and one on a primary none.
+another at any moment; a standby four times, since a proxy that looks for the primary waits for what is known here. That it
+was a primary lets a write begin, which PostgreSQL refuses if that has changed; that it was a standby refuses nothing before
+it has been asked again. So a promoted standby takes the very next write, a write on a standby costs one question, and one on
+a primary none. A primary that can't be asked is none any more until it has been: it may come back as a standby, and a proxy
+that was told otherwise would send it writes meanwhile.
 
 Note [Beats]. An idle primary writes nothing, so a standby's position says nothing of its lag. So a primary writes down the
 time once a second, however many servers stand on it, and a standby compares what it has of that with its own clock. Where
-the clocks of the two machines differ (NTP), the lag is wrong by as much.
+the clocks of the two machines differ (NTP), the lag is wrong by as much. A beat tells its timeline, too.
 """
 
 from __future__ import annotations
@@ -20,48 +22,62 @@ from twisted.internet.task import LoopingCall
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
+from svc.model.databases import DatabaseIdentity
 from svc.model.errors import StoreReadOnly, StoreUnavailable
-from svc.model.query_results import DatabaseIdentity
-from svc.storage.driver.database import Database, Statement
+from svc.storage.driver.connection import TIMELINE
+from svc.storage.driver.database import Database
+from svc.storage.driver.statements import Statement
 
 #: Time between two beats, in seconds.
 BEAT: Final = 1.0
+#: How many questions a standby is asked in that time.
+LOOKS: Final = 4
 _STANDBY: Final = Statement("replication_standby", "SELECT pg_is_in_recovery()")
 
 # A primary's control file has its timeline after the first checkpoint only. A standby has its primary's.
-_IDENTITY: Final = Statement.named("replication_identity")("""
+_IDENTITY: Final = Statement.named("replication_identity")(f"""
     SELECT system_identifier,
         CASE WHEN standby THEN (SELECT timeline_id FROM pg_control_checkpoint())
-            ELSE ('x' || left(pg_walfile_name(pg_current_wal_lsn()), 8))::bit(32)::bigint END,
+            ELSE {TIMELINE} END,
         (extract(epoch FROM pg_postmaster_start_time()) * 1000000)::bigint, standby
     FROM (SELECT pg_is_in_recovery() AS standby OFFSET 0) AS mode CROSS JOIN pg_control_system()
 """)
 
 # A little less than a beat: of several servers one beats, and none that is early by a hair leaves its beat out.
-_BEAT: Final = Statement.named("replication_beat")("""
-    UPDATE heartbeat SET beaten_at = clock_timestamp()
-    WHERE single AND beaten_at NOT BETWEEN clock_timestamp() - interval '0.8 s' AND clock_timestamp()
+_BEAT: Final = Statement.named("replication_beat")(f"""
+    UPDATE heartbeat SET beaten_at = clock_timestamp(), timeline = log.timeline,
+        since = CASE WHEN heartbeat.timeline = log.timeline THEN since ELSE clock_timestamp() END
+    FROM (SELECT {TIMELINE} AS timeline OFFSET 0) AS log
+    WHERE single AND (
+        beaten_at NOT BETWEEN clock_timestamp() - interval '0.8 s' AND clock_timestamp()
+        OR heartbeat.timeline <> log.timeline
+    )
 """)
 
 _log = Logger()
 
 
 class Replication(Service):
-    """Ask whether the database is a standby (Note [Who is a standby]), and beat when it is not (Note [Beats])."""
+    """Ask whether the database is a standby (Note [Who is a standby]), and beat when it is not (Note [Beats]).
+
+    ``beats``: whether this process does that; where a server has several one of them does.
+    """
 
     name = "replication"
 
-    def __init__(self, database: Database, clock: Any) -> None:
+    def __init__(self, database: Database, clock: Any, *, beats: bool = True) -> None:
         self._database = database
+        self._beats = beats
         self._standby: bool | None = None
         self._beating = False
+        self._turns = 0
         self._loop = LoopingCall(lambda: Deferred.fromCoroutine(self._look()))
         self._loop.clock = clock
 
     def startService(self) -> None:
         """Begin with a beat."""
         super().startService()  # type: ignore[no-untyped-call] # Twisted's
-        self._loop.start(BEAT).addErrback(_log_bug)
+        self._loop.start(BEAT / LOOKS).addErrback(_log_bug)
 
     def stopService(self) -> None:
         """Stop the loop; the answer to a question under way is dropped."""
@@ -107,21 +123,24 @@ class Replication(Service):
         return DatabaseIdentity(system % (1 << 64), timeline, started, standby)
 
     async def _look(self) -> None:
+        self._turns += 1
+        if self._standby is False and self._turns % LOOKS:
+            return
         try:
             standby = await self.standby()
-        except StoreUnavailable:
-            """The pool says so in the log."""
+        except StoreUnavailable:  # the pool says so in the log
+            self._standby = self._standby or None  # A primary may come back as a standby.
         except Exception:  # the loop must go on
             _log.failure("It could not be found out whether the database is a standby")
         else:
             # Nobody waits for it: a write may hang, as for a synchronous standby, where questions are answered.
-            if not standby and not self._beating:
+            if self._beats and not standby and not self._beating:
                 Deferred.fromCoroutine(self._beat()).addErrback(_log_bug)
 
     async def _beat(self) -> None:
         self._beating = True
         try:
-            await self._database.change(_BEAT)
+            await self._database.beat(_BEAT)
         except StoreReadOnly:
             self._standby = None  # It was about to change, or takes no writes for another reason.
         except StoreUnavailable:

@@ -49,7 +49,8 @@ SETTINGS: Final = {
     "wal_level": "replica",
     "recovery_init_sync_method": sync_method(sys.platform, os.uname().release),
     # A small server beside its only client. Without parallel workers it needs nothing of /dev/shm, tiny in containers.
-    "max_connections": "40",
+    # It has room for the sessions of as many processes as a server may have (CFG-28).
+    "max_connections": "300",
     "shared_buffers": "64MB",
     "max_wal_size": "256MB",
     "io_method": "sync",

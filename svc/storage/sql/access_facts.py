@@ -7,6 +7,20 @@ with ``caller_current``: whether that is the creation of the role that exists no
 row of that kind goes, raises ``CallerReplaced`` where it is not, so none can be forgotten, and none costs a round trip more.
 A role that is judged by its name alone, since the caller was found to hold it, is handed over as a ``RoleName``.
 
+Note [Epochs]
+
+A token also carries the epoch that its role had at the login, a number that is compared with the creation, in the same
+place. It is the role's own, combined with its account's by exclusive or; each is replaced by a random number to revoke the
+tokens of the role, or of the account. So it changes whenever one of them does. No clock is compared: ``iat`` counts whole
+seconds of several machines.
+
+A login reads the epoch in the statement that judges its evidence (``svc/storage/credentials.py``,
+``svc/storage/authenticators.py``), thus at one snapshot. Of what was revoked first, say a key, and then the tokens, a login
+that was admitted by the key saw neither, and its token has the old epoch, whenever it is handed out. The order matters to
+what judges by several readings, or by what isn't in the database: the epoch is read no later than anything is judged. So a
+directory is asked after the reading (``svc/authn/ldap/authenticator.py``). Keys of providers are older than it, but what
+operators told about them is in the statement (``svc/authn/federated.py``, Note [Optimistic settings]).
+
 Note [Standing in one statement]
 
 ``held`` are all roles that the caller holds, computed breadth first and only as far as the statement asks: an ``EXISTS``
@@ -40,8 +54,21 @@ HELD: Final = """
     )
 """
 
-#: Whether a role is of the creation ``number``, any if that is NULL; NULL when there is no such role.
-CURRENT: Final = "(SELECT {number}::bigint IS NULL OR creation = {number} FROM roles WHERE role_id = {caller})"
+#: What tokens name of a row of ``roles``: its creation, and its epoch (Note [Epochs]).
+NUMBERS: Final = """
+    ARRAY[
+        roles.creation,
+        roles.epoch # (SELECT accounts.epoch FROM accounts WHERE accounts.account = split_part(roles.role_id, ':', 1))
+    ]
+"""
+
+#: An epoch that nothing had before: of 53 bits, as creations (``schema/0009_creations.sql``).
+NEW_EPOCH: Final = "hashtextextended(gen_random_uuid()::text, 0) & 9007199254740991"
+
+#: Whether a role has these ``numbers``, any if that is NULL; NULL when there is no such role.
+CURRENT: Final = (
+    f"(SELECT {{numbers}}::bigint[] IS NULL OR {{numbers}} = {NUMBERS} FROM roles WHERE roles.role_id = {{caller}})"
+)
 
 
 def administrators(roles: str, *carried: str) -> str:
@@ -65,7 +92,7 @@ def administrators_of(role: str) -> str:
 
 
 #: Common table expressions after ``held`` of role ``$1``, the last of them with one row, ``access_facts``, about resource
-#: ``$2``, of the role whose creation is ``$3``. Where there is no such resource nothing is looked for in ``held``.
+#: ``$2``, of the role whose numbers are ``$3``. Where there is no such resource nothing is looked for in ``held``.
 JUDGED: Final = f"""
     {administrators("SELECT owner_id FROM resources WHERE resource_id = $2::text")},
     ownership (owns) AS MATERIALIZED (
@@ -74,7 +101,7 @@ JUDGED: Final = f"""
     ),
     access_facts (caller_current, resource_exists, owns, privileges, holds, policy_id) AS (
         SELECT
-            {CURRENT.format(number="$3", caller="$1")}, resource_id IS NOT NULL, owns,
+            {CURRENT.format(numbers="$3", caller="$1")}, resource_id IS NOT NULL, owns,
             CASE WHEN owns THEN '{{}}' ELSE ARRAY(
                 SELECT privilege
                 FROM (SELECT privilege, role_id FROM permissions WHERE resource_id = $2 OFFSET 0) AS given
@@ -87,19 +114,31 @@ JUDGED: Final = f"""
     )
 """
 
-#: The beginning of a statement with one row ``access_facts``: of role ``$1``, its creation ``$3``, about resource ``$2``.
+#: The beginning of a statement with one row ``access_facts``: of role ``$1``, its numbers ``$3``, about resource ``$2``.
 WITH_ACCESS_FACTS: Final = f"WITH RECURSIVE {HELD.format(caller='$1')}, {JUDGED}"
 
 
-def identity(caller: Asker) -> tuple[str, int | None]:
-    """Return a caller as the parameters of a statement: the role's full id, and its creation, ``None`` for any."""
-    return (str(caller.role), caller.creation) if isinstance(caller, Caller) else (str(caller), None)
+#: How many columns that row has.
+FACTS: Final = 6
+
+
+def identity(caller: Asker) -> tuple[str, str | None]:
+    """Return a caller as the parameters of a statement: the role's full id, and its numbers, ``None`` for any."""
+    if isinstance(caller, Caller):
+        return str(caller.role), f"{{{caller.creation},{caller.epoch}}}"
+    return str(caller), None
+
+
+def numbers_of(read: list[int | None] | None) -> tuple[int, int]:
+    """Return a role's creation and epoch as ``NUMBERS`` were read; of no role, or in no account, nothing is admitted."""
+    creation, epoch = (0, 0) if read is None else read
+    return creation or 0, epoch or 0
 
 
 def access_facts_of(row: tuple[Any, ...]) -> AccessFacts:
     """Make an ``AccessFacts`` of a row of ``access_facts``.
 
-    :raises CallerReplaced: there is a role of the caller's name, and of another creation.
+    :raises CallerReplaced: there is a role of the caller's name, and of another creation or epoch.
     """
     current, exists, owns, privileges, holds, recorded_by = row
     if current is False:

@@ -18,6 +18,7 @@ from typing import Any, Final
 import attrs
 
 from svc.model.expiration import is_about_expiration
+from svc.model.host_factories import called
 from svc.model.limits import RECORD_LIMITS
 from svc.model.query_results import (
     Expiration,
@@ -27,9 +28,10 @@ from svc.model.query_results import (
     Resource,
     ResourceAnnotation,
     SecretVersion,
+    texts_of,
 )
 from svc.storage.driver.columns import column
-from svc.storage.driver.database import Database, Statement
+from svc.storage.driver.statements import Fetching, Statement
 
 #: How many tokens of a host factory are shown.
 TOKENS_TOLD: Final = 100
@@ -65,6 +67,10 @@ _DESCRIBED: Final = Statement.named("resources_described")(f"""
         ARRAY(SELECT version FROM secrets WHERE secrets.resource_id = resource.resource_id ORDER BY version),
         ARRAY(
             SELECT extract(epoch FROM expires_at)::double precision
+            FROM secrets WHERE secrets.resource_id = resource.resource_id ORDER BY version
+        ),
+        ARRAY(
+            SELECT extract(epoch FROM secrets.created_at)::double precision
             FROM secrets WHERE secrets.resource_id = resource.resource_id ORDER BY version
         ),
         (
@@ -135,47 +141,57 @@ _ANNOTATIONS_AFTER: Final = Statement.named("resource_annotations_after")(f"""
     WHERE before < $4::bigint ORDER BY name
 """)
 
-#: The versions of policies, with texts from the newest on while they have at most ``$2`` bytes.
+#: The versions of policies, with texts of each from the newest on, while all have at most ``$2`` bytes together.
 _HISTORY: Final = Statement.named("resources_history")("""
     SELECT
         policy_id, version, extract(epoch FROM created_at)::double precision, sha256, loaded_by, client_ip,
-        CASE WHEN sum(octet_length(text)) OVER (PARTITION BY policy_id ORDER BY version DESC) <= $2::bigint THEN text END
-    FROM unnest($1::text[]) AS asked (id)
+        CASE WHEN sum(octet_length(text)) OVER (ORDER BY place, version DESC) <= $2::bigint THEN text END
+    FROM unnest($1::text[]) WITH ORDINALITY AS asked (id, place)
     CROSS JOIN LATERAL (SELECT * FROM policy_versions WHERE policy_id = asked.id OFFSET 0) AS history
     ORDER BY policy_id, version
 """)
 
 #: The tokens of host factories that expire first.
 _TOKENS: Final = Statement.named("resources_tokens")(f"""
-    SELECT asked.id, expires_at, networks FROM unnest($1::text[]) AS asked (id) CROSS JOIN LATERAL (
-        SELECT expires_at, networks FROM host_factory_tokens WHERE factory_id = asked.id
-        ORDER BY expires_at LIMIT {TOKENS_TOLD}
+    SELECT asked.id, digest, expires_at, networks FROM unnest($1::text[]) AS asked (id) CROSS JOIN LATERAL (
+        SELECT digest, expires_at, networks FROM host_factory_tokens WHERE factory_id = asked.id
+        ORDER BY expires_at, digest LIMIT {TOKENS_TOLD}
     ) AS token
+    ORDER BY expires_at, digest
 """)
 
 
-async def described(database: Database, ids: Sequence[str], text_limit: int) -> AsyncIterator[Sequence[Resource]]:
+async def described(database: Fetching, ids: Sequence[str], text_limit: int) -> AsyncIterator[Sequence[Resource]]:
     """See ``IResources``."""
-    start, number = 0, BATCH
+    start, number, room = 0, BATCH, text_limit
     while start < len(ids):
         asked = ids[start : start + number]
         rows = await database.fetch(_DESCRIBED, column(asked), PORTION)
         fitting = [row for row in rows if row[1]]
         if not fitting and rows:
-            (resource,) = await _resources(database, rows[:1], text_limit)
+            (resource,) = await _resources(database, rows[:1], room)
+            room -= texts_of([resource])
             async for part in _parts(database, resource, rows[0]):
                 yield part
             start, number = start + rows[0][0], max(number // 2, 1)
             continue
         if fitting:
-            yield await _resources(database, fitting, text_limit)
+            resources = await _resources(database, fitting, room)
+            room -= texts_of(resources)
+            yield resources
         if len(fitting) == len(rows):
             start, number = start + len(asked), min(2 * number, BATCH)
         else:
             start, number = start + rows[len(fitting)][0] - 1, 2 * len(fitting)
 
 
-async def _resources(database: Database, rows: Sequence[tuple[Any, ...]], text_limit: int) -> list[Resource]:
+async def first_portion(database: Fetching, ids: Sequence[str], text_limit: int) -> list[Resource]:
+    """Return those of some resources that exist, in the order of ``ids``, as long as they fit into a portion together."""
+    rows = await database.fetch(_DESCRIBED, column(ids), PORTION) if ids else []
+    return await _resources(database, [row for row in rows if row[1]], text_limit)
+
+
+async def _resources(database: Fetching, rows: Sequence[tuple[Any, ...]], text_limit: int) -> list[Resource]:
     """Return the resources of rows, as far as these have them."""
     policies = [row[2] for row in rows if row[2].split(":", 2)[1] == "policy"]
     history = await _history(database, policies, text_limit) if policies else {}
@@ -189,7 +205,7 @@ async def _resources(database: Database, rows: Sequence[tuple[Any, ...]], text_l
             created_at,
             tuple(Permission(*permission) for permission in permissions),
             tuple(ResourceAnnotation(*annotation) for annotation in annotations),
-            tuple(map(SecretVersion, versions, ends)),
+            tuple(map(SecretVersion, versions, ends, set_at)),
             tuple(history.get(name, ())),
             tuple(layers),
             tuple(restrictions),
@@ -198,11 +214,11 @@ async def _resources(database: Database, rows: Sequence[tuple[Any, ...]], text_l
         )
         for row in rows
         for _, _, name, owner, policy, created_at, permissions, annotations, versions, ends, *others in (row,)
-        for expiration, layers, restrictions in (others,)
+        for set_at, expiration, layers, restrictions in (others,)
     ]
 
 
-async def _parts(database: Database, resource: Resource, row: tuple[Any, ...]) -> AsyncIterator[Sequence[Resource]]:
+async def _parts(database: Fetching, resource: Resource, row: tuple[Any, ...]) -> AsyncIterator[Sequence[Resource]]:
     """Return a resource in parts, of which it is the last; ``row`` is that of :data:`_DESCRIBED`."""
     last = ("", "")
     while permissions := await database.fetch(_PERMISSIONS_AFTER, resource.id, *last, _PERMISSIONS_READ):
@@ -220,17 +236,17 @@ async def _parts(database: Database, resource: Resource, row: tuple[Any, ...]) -
     yield [attrs.evolve(resource, expiration=_expiration(row[10]) if about_expiration else None)]
 
 
-async def _history(database: Database, policies: Sequence[str], text_limit: int) -> Mapping[str, list[RecordedVersion]]:
+async def _history(database: Fetching, policies: Sequence[str], text_limit: int) -> Mapping[str, list[RecordedVersion]]:
     history = defaultdict[str, list[RecordedVersion]](list)
     for policy, *version in await database.fetch(_HISTORY, column(policies), text_limit):
         history[policy].append(RecordedVersion(*version))
     return history
 
 
-async def _tokens(database: Database, factories: Sequence[str]) -> Mapping[str, list[OutstandingToken]]:
+async def _tokens(database: Fetching, factories: Sequence[str]) -> Mapping[str, list[OutstandingToken]]:
     tokens = defaultdict[str, list[OutstandingToken]](list)
-    for factory, expires_at, networks in await database.fetch(_TOKENS, column(factories)):
-        tokens[factory].append(OutstandingToken(expires_at, tuple(networks)))
+    for factory, digest, expires_at, networks in await database.fetch(_TOKENS, column(factories)):
+        tokens[factory].append(OutstandingToken(called(digest), expires_at, tuple(networks)))
     return tokens
 
 

@@ -6,12 +6,24 @@ The statements take ids first. They are lateral, with ``OFFSET 0``, for Note [Pl
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import starmap
 from typing import Any, Final
 
+from svc.model.authorization import INSPECT
 from svc.model.names import RoleName
-from svc.model.policy_rows import AnnotationRow, MembershipRow, PermissionRow, ResourceRow, Rows, Seen, Surroundings
-from svc.storage.driver.columns import batches, for_each, rows_of
-from svc.storage.driver.database import Statement, Transaction
+from svc.model.policy_rows import (
+    AnnotationRow,
+    MembershipRow,
+    PermissionRow,
+    ResourceRow,
+    Rows,
+    Seen,
+    Side,
+    Surroundings,
+)
+from svc.storage.driver.columns import batches, column, for_each, rows_of
+from svc.storage.driver.statements import Statement, Transaction
+from svc.storage.sql.inspection import inspected
 from svc.storage.sql.role_closure import CALLER, held_among
 
 # -- the rows that go with resources -----------------------------------------------------------------------------------
@@ -60,13 +72,21 @@ _TOUCHED: Final[Sequence[tuple[Any, Statement]]] = (
 )
 
 
-async def deleted_with(transaction: Transaction, resources: Sequence[str], most: int) -> Rows | None:
-    """See ``IPolicyTransaction``."""
+async def going(transaction: Transaction, resources: Sequence[str], most: int | None = None) -> dict[str, None] | None:
+    """Return the ids of all that may go with resources, these among them; ``None`` for more than ``most``."""
     gone: dict[str, None] = {}
     for (ids,) in batches([(resource,) for resource in resources]):
-        gone.update((full, None) for (full,) in await transaction.fetch(_GONE, ids, most + 1))
-        if len(gone) > most:
+        gone.update((full, None) for (full,) in await transaction.fetch(_GONE, ids, None if most is None else most + 1))
+        if most is not None and len(gone) > most:
             return None
+    return gone
+
+
+async def deleted_with(transaction: Transaction, resources: Sequence[str], most: int) -> Rows | None:
+    """See ``IPolicyTransaction``."""
+    gone = await going(transaction, resources, most)
+    if gone is None:
+        return None
     sorts, count = [], 0
     for row, statement in _TOUCHED:
         found: dict[Any, None] = {}
@@ -87,11 +107,11 @@ _SEEN: Final = Statement.named("impact_seen")(f"""
 
 
 def _sample(name: str, table: str, columns: str, end: str) -> Statement:
-    """Return some of the rows of a table that name an id in this column: ``$2`` for each id."""
+    """Return some of the rows of a table that name an id in this column: ``$2`` for each id, ``$3`` in all."""
     return Statement.named(name)(f"""
         SELECT {columns} FROM unnest($1::text[]) AS asked (id), LATERAL (
             SELECT {columns} FROM {table} WHERE {end} = asked.id LIMIT $2::bigint
-        ) AS found
+        ) AS found LIMIT $3::bigint
     """)
 
 
@@ -100,6 +120,8 @@ _HELD: Final = _sample("impact_held", "memberships", _MEMBERSHIP, "member_id")
 _GIVEN: Final = _sample("impact_permitted", "permissions", _PERMISSION, "resource_id")
 _PERMITS: Final = _sample("impact_permits", "permissions", _PERMISSION, "role_id")
 _ANNOTATED: Final = _sample("impact_annotated", "annotations", _ANNOTATION, "resource_id")
+_OWNED: Final = _sample("impact_owned", "resources", "resource_id, owner_id", "owner_id")
+_OWNER: Final = _sample("impact_owner", "resources", "resource_id, owner_id", "resource_id")
 _SAMPLES: Final[Sequence[tuple[Any, Sequence[Statement]]]] = (
     (MembershipRow, [_MEMBERS, _HELD]),
     (PermissionRow, [_GIVEN, _PERMITS]),
@@ -115,9 +137,28 @@ async def surroundings(transaction: Transaction, resources: Sequence[str], each:
     for row, statements in _SAMPLES:
         found: dict[Any, None] = {}
         for statement in statements:
-            found.update((row(*values), None) for values in await for_each(transaction, statement, ids, each))
+            found.update((row(*values), None) for values in await for_each(transaction, statement, ids, each, None))
         sorts.append(tuple(found))
     return Surroundings(seen, Rows((), *sorts))
+
+
+# -- what leads on from roles and resources ----------------------------------------------------------------------------
+
+_SIDES: Final[dict[Side, tuple[Statement | None, Statement | None, Statement | None]]] = {
+    Side.MEMBERS: (None, _MEMBERS, None),
+    Side.HELD: (None, _HELD, None),
+    Side.GRANTED: (_OWNED, None, _PERMITS),
+    Side.GIVEN: (_OWNER, None, _GIVEN),
+}
+
+
+async def leading(transaction: Transaction, side: Side, names: Sequence[str], each: int, most: int) -> Rows:
+    """See ``IPolicyTransaction``."""
+    ids, sorts = column(names), []
+    for row, statement in zip((ResourceRow, MembershipRow, PermissionRow), _SIDES[side], strict=True):
+        found = [] if statement is None else await transaction.fetch(statement, ids, each, most)
+        sorts.append(tuple(starmap(row, found)))
+    return Rows(*sorts)
 
 
 # -- the resources that a caller sees ----------------------------------------------------------------------------------
@@ -130,7 +171,15 @@ _PERMITTED: Final = """
     WHERE (owner_id IN (SELECT role_id FROM owning)) IS NOT TRUE
 """
 
-_VISIBLE: Final = Statement.named("impact_visible")(f"""
+#: The owners of what the caller doesn't own; and the roles that may inspect a policy which may own these.
+_UNOWNED: Final = "SELECT DISTINCT owner_id FROM thing WHERE (owner_id IN (SELECT role_id FROM owning)) IS NOT TRUE"
+_INSPECTORS: Final = f"""
+    SELECT given.role_id FROM inspectable, LATERAL (
+        SELECT role_id FROM permissions WHERE resource_id = inspectable.id AND privilege = '{INSPECT}' OFFSET 0
+    ) AS given
+"""
+
+VISIBLE: Final = Statement.named("impact_visible")(f"""
     WITH RECURSIVE {CALLER.format(caller="$2")},
     thing (resource_id, owner_id) AS MATERIALIZED (
         SELECT found.resource_id, found.owner_id FROM unnest($1::text[]) AS asked (id), LATERAL (
@@ -138,15 +187,17 @@ _VISIBLE: Final = Statement.named("impact_visible")(f"""
         ) AS found
     ),
     {held_among("owning", "$2", "SELECT owner_id FROM thing")},
-    {held_among("permitted", "$2", _PERMITTED)}
+    {held_among("permitted", "$2", _PERMITTED)},
+    {held_among("inspecting", "$2", _INSPECTORS)},
+    {inspected(_UNOWNED, "SELECT role_id FROM inspecting")}
     SELECT resource_id FROM thing WHERE (owner_id IN (SELECT role_id FROM owning)) IS TRUE OR EXISTS (
         SELECT FROM permissions
         WHERE permissions.resource_id = thing.resource_id AND (role_id IN (SELECT role_id FROM permitted)) IS TRUE OFFSET 0
-    )
+    ) OR (owner_id IN (SELECT id FROM inspected)) IS TRUE
 """)
 
 
 async def visible(transaction: Transaction, caller: RoleName, resources: Sequence[str]) -> frozenset[str]:
     """See ``IPolicyTransaction``."""
-    rows = await for_each(transaction, _VISIBLE, [(resource,) for resource in resources], str(caller))
+    rows = await for_each(transaction, VISIBLE, [(resource,) for resource in resources], str(caller))
     return frozenset(full for (full,) in rows)

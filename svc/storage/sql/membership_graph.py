@@ -16,8 +16,9 @@ from svc.model.errors import TooManyRoles
 from svc.model.names import RoleName
 from svc.model.query_results import EffectiveMembers, MembersQuery, Place
 from svc.storage.driver.columns import column
-from svc.storage.driver.database import Database, Statement
+from svc.storage.driver.statements import Statement, Statements
 from svc.storage.sql.access_facts import HELD, administrators
+from svc.storage.sql.inspection import inspected
 from svc.storage.sql.search import ranks
 
 #: How many roles are followed for one request.
@@ -61,15 +62,16 @@ _VISIBLE: Final = Statement.named("membership_graph_visible")(f"""
         SELECT owner_id FROM (SELECT DISTINCT owner_id FROM thing) AS asked WHERE EXISTS (SELECT FROM held WHERE role_id IN (
             SELECT role_id FROM administrators WHERE administrators.owner_id = asked.owner_id
         ))
-    )
+    ),
+    {inspected("SELECT DISTINCT owner_id FROM thing WHERE owner_id NOT IN (SELECT owner_id FROM owner)")}
     SELECT resource_id FROM thing WHERE owner_id IN (SELECT owner_id FROM owner) OR EXISTS (
         SELECT FROM (SELECT role_id FROM permissions WHERE permissions.resource_id = thing.resource_id OFFSET 0) AS given
         WHERE role_id IN (SELECT role_id FROM held)
-    )
+    ) OR owner_id IN (SELECT id FROM inspected)
 """)
 
 
-async def effective_members(database: Database, query: MembersQuery) -> EffectiveMembers:
+async def effective_members(database: Statements, query: MembersQuery) -> EffectiveMembers:
     """See ``IRoles``."""
     search, after = query.search, query.after
     led_from = await _followed(database, _DOWN, query.role)
@@ -87,12 +89,12 @@ async def effective_members(database: Database, query: MembersQuery) -> Effectiv
     return EffectiveMembers(str(query.role), members[query.offset : beyond], classes, led_from)
 
 
-async def held(database: Database, role: RoleName) -> list[str]:
+async def held(database: Statements, role: RoleName) -> list[str]:
     """See ``IRoles``."""
     return sorted({str(role), *await _followed(database, _UP, role)})
 
 
-async def graph(database: Database, caller: RoleName, role: RoleName) -> AsyncIterator[Sequence[Edge]]:
+async def graph(database: Statements, caller: RoleName, role: RoleName) -> AsyncIterator[Sequence[Edge]]:
     """See ``IRoles``."""
     around = sorted({str(role), *await _followed(database, _UP, role), *await _followed(database, _DOWN, role)})
     seen: list[str] = []
@@ -103,7 +105,7 @@ async def graph(database: Database, caller: RoleName, role: RoleName) -> AsyncIt
         yield edges
 
 
-async def _followed(database: Database, step: Statement, role: RoleName) -> dict[str, str]:
+async def _followed(database: Statements, step: Statement, role: RoleName) -> dict[str, str]:
     """Return every role that steps from ``role`` lead to, with the role from which it was reached first: by a shortest way.
 
     :raises TooManyRoles: one of the limits is exceeded.
@@ -127,7 +129,7 @@ async def _followed(database: Database, step: Statement, role: RoleName) -> dict
     return reached
 
 
-async def _edges(database: Database, step: Statement, account: str, roles: Sequence[str]) -> AsyncIterator[Sequence[Edge]]:
+async def _edges(database: Statements, step: Statement, account: str, roles: Sequence[str]) -> AsyncIterator[Sequence[Edge]]:
     """Return all memberships of ``roles`` in the direction of ``step``, role by role, each pair once."""
     position, after = 0, ""
     while position < len(roles):

@@ -17,7 +17,7 @@ from svc.model.names import root_policy
 from svc.model.ownership import Ownership
 from svc.model.policy_rows import Seen
 from svc.storage.driver.columns import for_each
-from svc.storage.driver.database import Statement, Transaction
+from svc.storage.driver.statements import Statement, Transaction
 
 # A batch leads upwards as one: what it has in common is followed once, and a circle ends.
 _OWNERS: Final = Statement.named("owners_of")("""

@@ -7,7 +7,7 @@ from typing import Final
 
 from svc.model.policy_rows import RecordLimit
 from svc.storage.driver.columns import for_each
-from svc.storage.driver.database import Statement, Transaction
+from svc.storage.driver.statements import Statement, Transaction
 
 
 def _counting(limit: RecordLimit, number: str, rows: str) -> Statement:

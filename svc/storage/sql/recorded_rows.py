@@ -8,6 +8,7 @@ from typing import Any, Final, Generic, TypeVar
 
 import attrs
 
+from svc.model.deleted_records import Keeping
 from svc.model.names import ACTOR_KINDS, ROLE_KINDS
 from svc.model.policy_rows import (
     AnnotationRow,
@@ -17,12 +18,13 @@ from svc.model.policy_rows import (
     Present,
     ResourceRow,
     RestrictionRow,
+    RowKeys,
     Rows,
 )
 from svc.model.query_results import Sealed
 from svc.storage.driver.columns import for_each, rows_of
-from svc.storage.driver.database import Statement, Transaction
-from svc.storage.sql import search
+from svc.storage.driver.statements import Statement, Transaction
+from svc.storage.sql import deletions, impact, search
 
 Row = TypeVar("Row", bound=tuple[Any, ...])
 
@@ -41,6 +43,8 @@ class _Table(Generic[Row]):
     own: Statement = attrs.field(init=False)
     #: Takes columns of keys, then a policy, and returns the rows with one of those keys that it did not record.
     foreign: Statement = attrs.field(init=False)
+    #: Takes the same, and returns all rows with one of those keys, each with whether the policy recorded it.
+    named: Statement = attrs.field(init=False)
 
     @property
     def columns(self) -> str:
@@ -61,6 +65,14 @@ class _Table(Generic[Row]):
         return Statement.named(f"{self.name}_foreign")(f"""
             SELECT {self.columns} FROM {self._rows(self.key)} AS wanted ({keys}) JOIN {self.name} USING ({keys})
             WHERE policy_id IS DISTINCT FROM ${self.key + 1}::text
+        """)
+
+    @named.default
+    def _named(self) -> Statement:
+        keys = ", ".join(list(self.types)[: self.key])
+        return Statement.named(f"{self.name}_named")(f"""
+            SELECT {self.columns}, policy_id IS NOT DISTINCT FROM ${self.key + 1}::text
+            FROM {self._rows(self.key)} AS wanted ({keys}) JOIN {self.name} USING ({keys})
         """)
 
     def create(self) -> Statement:
@@ -95,6 +107,13 @@ class _Table(Generic[Row]):
         own = await transaction.fetch(self.own, policy)
         foreign = await for_each(transaction, self.foreign, keys, policy)
         return tuple(self.row(*row) for row in own), tuple(self.row(*row) for row in foreign)
+
+    async def read_named(
+        self, transaction: Transaction, policy: str, keys: Sequence[tuple[Any, ...]]
+    ) -> tuple[tuple[Row, ...], ...]:
+        """Return the rows with these keys: the policy's own, and the foreign ones."""
+        found = dict.fromkeys(tuple(row) for row in await for_each(transaction, self.named, keys, policy))
+        return tuple(tuple(self.row(*row) for *row, is_own in found if is_own is own) for own in (True, False))
 
     def _rows(self, width: int) -> str:
         return rows_of(*list(self.types.values())[:width])
@@ -148,6 +167,19 @@ async def read(transaction: Transaction, policy: str, wanted: Rows, deleted: Seq
     ]
     own, foreign = (Rows(*rows) for rows in zip(*tables, strict=True))
     restricted = await for_each(transaction, _RESTRICTIONS, _restrictable(wanted.resources), policy)
+    return Present(attrs.evolve(own, restrictions=tuple(RestrictionRow(*row) for row in restricted)), foreign)
+
+
+async def read_named(transaction: Transaction, policy: str, keys: RowKeys) -> Present:
+    """Read the rows that have these keys, and the restrictions that the policy recorded of the roles."""
+    tables = [
+        await _RESOURCES.read_named(transaction, policy, [(resource,) for resource in keys.resources]),
+        await _MEMBERSHIPS.read_named(transaction, policy, keys.memberships),
+        await _PERMISSIONS.read_named(transaction, policy, keys.permissions),
+        await _ANNOTATIONS.read_named(transaction, policy, keys.annotations),
+    ]
+    own, foreign = (Rows(*rows) for rows in zip(*tables, strict=True))
+    restricted = await for_each(transaction, _RESTRICTIONS, [(role,) for role in keys.restricted], policy)
     return Present(attrs.evolve(own, restrictions=tuple(RestrictionRow(*row) for row in restricted)), foreign)
 
 
@@ -236,14 +268,22 @@ _ANNOTATED_BY_GONE: Final = Statement.named("annotated_by_gone")(f"""
 _DELETE_RESOURCES: Final = Statement("resources_delete", "DELETE FROM resources WHERE resource_id = ANY ($1::text[])")
 
 
-async def change(transaction: Transaction, policy: str, changes: Changes, api_keys: Mapping[str, Sealed]) -> None:
-    """Make the changes, in an order in which nothing refers to what is not there yet, or to what is gone already."""
+async def change(
+    transaction: Transaction, policy: str, changes: Changes, api_keys: Mapping[str, Sealed], keeping: Keeping
+) -> int:
+    """Make the changes, in an order in which nothing refers to what is not there yet, or to what is gone already.
+
+    Return as ``IPolicyTransaction.apply``.
+    """
     await _create(transaction, policy, changes.create, api_keys)
     await _update(transaction, policy, changes.update)
     # A policy that goes takes its annotations along, also from resources that stay.
     bared = await for_each(transaction, _ANNOTATED_BY_GONE, _roles_of(changes.delete.resources))
+    deleted = [row.resource for row in changes.delete.resources] if keeping.keeps else []
+    copies = await deletions.keep(transaction, await impact.going(transaction, deleted) or ())
     await _delete(transaction, policy, changes.delete)
     await search.index(transaction, {*chain.from_iterable(bared), *_redescribed(changes)})
+    return await deletions.settle(transaction, policy.partition(":")[0], copies, keeping)
 
 
 async def _create(transaction: Transaction, policy: str, rows: Rows, api_keys: Mapping[str, Sealed]) -> None:

@@ -15,7 +15,7 @@ from typing import Final
 
 from svc.model.query_results import Search
 from svc.storage.driver.columns import BATCH, column, for_each
-from svc.storage.driver.database import Database, Statement, Transaction
+from svc.storage.driver.statements import Statement, Statements, Transaction
 
 #: A list of as many rows is looked through itself (Note [Searches from both ends]).
 SHORT: Final = 2000
@@ -79,7 +79,7 @@ async def index(transaction: Transaction, resource_ids: Iterable[str]) -> None:
     await for_each(transaction, _INDEX, asked)
 
 
-async def ranks(database: Database, search: Search, resource_ids: Sequence[str]) -> dict[str, int]:
+async def ranks(database: Statements, search: Search, resource_ids: Sequence[str]) -> dict[str, int]:
     """Return the class of each of the resources that match; 0 for all where ``search.by_class`` is false."""
     batches = [resource_ids[start : start + BATCH] for start in range(0, len(resource_ids), BATCH)]
     rows = [await database.fetch(_RANKS, column(batch), search.text, search.split, search.by_class) for batch in batches]

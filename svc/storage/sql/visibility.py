@@ -1,6 +1,7 @@
 """Lists of the resources that a role sees, found from the side where there is less to read.
 
-A resource is seen by its owner, through whatever roles, and by those who have any privilege on it (ROLE-4).
+A resource is seen by its owner, through whatever roles, by those who have any privilege on it (ROLE-4), and by those who
+inspect it (INS-1).
 
 Note [Starting points and walks]
 
@@ -9,7 +10,8 @@ first ten. So a list is made in one of these ways, the first that will do:
 
 * From starting points, in one statement: what the viewer's roles own, and what is permitted to them, when that is less than
   ``POINTS_MOST`` for fewer than ``ROLES_MOST`` roles. This costs what the viewer sees, wherever it lies; where that is more,
-  so many rows are read in vain. Where an owner was asked for, what that owner's roles own is tried before.
+  so many rows are read in vain. Where an owner was asked for, what that owner's roles own is tried before. Where there is a
+  policy to inspect among the points, another statement is made, with what lies beneath it, when that is as little.
 * From the documents that match a search, in one statement, when they are less than ``MATCHES_MOST``, seen or not.
 * By a walk through the ids in order, a window of them with each statement, until the list is full. Its viewer sees much, and
   its search finds much, so that this is soon; a count, and an offset, cost what they pass over. No window takes long. Where
@@ -18,6 +20,7 @@ first ten. So a list is made in one of these ways, the first that will do:
 Each way has candidates, and judges them alike. Whether the viewer owns one is asked from both ends, once for each different
 owner among them, as in ``access_facts``, Note [Standing in one statement]. What the viewer doesn't own may be permitted to
 any of the roles that it holds; they are all read as soon as the first candidate has a permission and isn't the viewer's.
+Only where the viewer neither owns nor may do anything with one are owners followed (``inspection``, Note [From below]).
 Each window does that again: a viewer that holds many roles, and doesn't own what it passes, walks slowly.
 
 The statements take: the viewer; two texts that the ids lie between; kinds; the owner asked for, or NULL; offset and limit.
@@ -33,11 +36,13 @@ from typing import Final
 
 import attrs
 
-from svc.model.names import ACCOUNT_LIMIT, RESOURCE_KINDS
+from svc.model.authorization import INSPECT
+from svc.model.names import ACCOUNT_LIMIT, RESOURCE_KINDS, ROLE_KINDS
 from svc.model.query_results import ResourcesQuery
 from svc.storage.driver.columns import column
-from svc.storage.driver.database import Database, Statement
+from svc.storage.driver.statements import Fetching, Statement
 from svc.storage.sql.access_facts import administrators_of
+from svc.storage.sql.inspection import inspected
 from svc.storage.sql.search import ASKED, CLASS, FOUND, MATCHING
 
 #: With so many roles, or so many starting points, a list is not made from starting points.
@@ -75,8 +80,11 @@ _ASKED: Final = ASKED.format(text="$8::text")
 _CLASS: Final = CLASS.format(by_class="$10::boolean", document="found.document")
 _HELD_BY_ALL: Final = f"{_held('held', '$1')}, {_held('held_by_owner', '$5')}"
 
-#: What follows ``candidates (resource_id, owner_id, class)``, each of them once.
-_SEEN: Final = f"""
+
+def _seen(*, inspecting: bool) -> str:
+    """Return what follows ``candidates (resource_id, owner_id, class)``, each of them once; ``inspecting``: a viewer may."""
+    opened = inspected("SELECT owner_id FROM owners WHERE wanted AND NOT owned")
+    return f"""
     owners (owner_id, owned, wanted) AS MATERIALIZED (
         SELECT
             owner_id,
@@ -88,6 +96,7 @@ _SEEN: Final = f"""
             OFFSET 0
         ) AS administered
     ),
+    {f"{opened}," if inspecting else ""}
     seen (resource_id, class) AS MATERIALIZED (
         SELECT resource_id, class FROM candidates
         WHERE (owner_id IN (SELECT owner_id FROM owners WHERE wanted)) IS TRUE AND (
@@ -97,9 +106,11 @@ _SEEN: Final = f"""
                 WHERE permissions.resource_id = candidates.resource_id AND (role_id IN (SELECT role_id FROM held)) IS TRUE
                 OFFSET 0
             )
+            {"OR (owner_id IN (SELECT id FROM inspected)) IS TRUE" if inspecting else ""}
         )
     )
-"""
+    """
+
 
 _ANSWER: Final = """
     (SELECT count(*) FROM seen),
@@ -108,38 +119,83 @@ _ANSWER: Final = """
 
 
 def _from_points(name: str, start: str, *, searching: bool) -> Statement:
-    """Return the statement for a list from the points of ``held`` or ``held_by_owner``; first, whether it is complete."""
+    """Return the statement for a list from the points of ``held`` or ``held_by_owner``; first, whether it is complete.
+
+    From ``held`` it is NULL where the viewer inspects something. With this it is made from ``inspected``, which are the
+    points of ``held`` and what lies beneath.
+    """
     roles, points = ("$11::bigint", "$12::bigint") if searching else ("$8::bigint", "$9::bigint")
-    held = _held("held", "$1", f"LIMIT 2 * {roles}" * (start == "held"))
-    held_by_owner = _held("held_by_owner", "$5", f"LIMIT 2 * {roles}" * (start == "held_by_owner"))
-    permitted = f"UNION ALL (SELECT resource_id FROM permissions WHERE role_id = few.role_id LIMIT {points})"
+    seeing, inspecting = start != "held_by_owner", start == "inspected"
+    held = _held("held", "$1", f"LIMIT 2 * {roles}" * seeing)
+    held_by_owner = _held("held_by_owner", "$5", f"LIMIT 2 * {roles}" * (not seeing))
+    permitted = f"UNION ALL (SELECT resource_id, privilege FROM permissions WHERE role_id = few.role_id LIMIT {points})"
+    more = {
+        "held": f"AND NULLIF(NOT EXISTS (SELECT FROM points WHERE privilege = '{INSPECT}'), false)",
+        "inspected": f"AND (SELECT count(*) FROM beneath) < {points}",
+    }.get(start, "")
     matching = f"CROSS JOIN LATERAL {MATCHING.format(split='$9::boolean', resource_id='point.resource_id')}"
     return Statement.named(name)(f"""
         WITH RECURSIVE {held}, {held_by_owner}, {f"{_ASKED}," if searching else ""}
-        few (role_id) AS MATERIALIZED (SELECT role_id FROM {start} LIMIT {roles}),
-        points (resource_id) AS MATERIALIZED (
-            SELECT point.resource_id FROM few CROSS JOIN LATERAL (
-                (SELECT resource_id FROM resources WHERE owner_id = few.role_id LIMIT {points})
-                {permitted if start == "held" else ""}
+        few (role_id) AS MATERIALIZED (SELECT role_id FROM {"held" if seeing else start} LIMIT {roles}),
+        points (resource_id, privilege) AS MATERIALIZED (
+            SELECT point.* FROM few CROSS JOIN LATERAL (
+                (SELECT resource_id, NULL::text FROM resources WHERE owner_id = few.role_id LIMIT {points})
+                {permitted if seeing else ""}
             ) AS point
             LIMIT {points}
         ),
+        {_beneath(points) if inspecting else ""}
         extent (complete) AS MATERIALIZED (
-            SELECT (SELECT count(*) FROM points) < {points} AND (SELECT count(*) FROM few) < {roles}
+            SELECT (SELECT count(*) FROM points) < {points} AND (SELECT count(*) FROM few) < {roles} {more}
         ),
         candidates (resource_id, owner_id, class) AS MATERIALIZED (
             SELECT point.resource_id, resource.owner_id, {_CLASS if searching else "0"}
             FROM (
-                SELECT DISTINCT resource_id FROM points WHERE (SELECT complete FROM extent) AND {_WITHIN} OFFSET 0
+                SELECT DISTINCT resource_id FROM (
+                    SELECT resource_id FROM points {"UNION ALL SELECT resource_id FROM beneath" if inspecting else ""}
+                ) AS found
+                WHERE (SELECT complete FROM extent) AND {_WITHIN} OFFSET 0
             ) AS point
             CROSS JOIN LATERAL (
                 SELECT owner_id FROM resources WHERE resources.resource_id = point.resource_id OFFSET 0
             ) AS resource
             {matching if searching else ""}
         ),
-        {_SEEN}
+        {_seen(inspecting=start != "held")}
         SELECT (SELECT complete FROM extent), {_ANSWER}
     """)
+
+
+def _beneath(most: str) -> str:
+    """Return the common table expressions of what the viewer inspects by its ``points``: of one, up to so many.
+
+    Beneath the root lies all of its account. Only what is a role can own anything.
+    """
+    kinds = ", ".join(f"'{kind}'" for kind in sorted(ROLE_KINDS))
+    return f"""
+        inspecting (inspected_id) AS MATERIALIZED (
+            SELECT DISTINCT resource_id FROM points
+            WHERE privilege = '{INSPECT}' AND split_part(resource_id, ':', 2) = 'policy'
+        ),
+        owned_by_inspected (resource_id) AS (
+            SELECT inspected_id FROM inspecting WHERE inspected_id <> split_part(inspected_id, ':', 1) || ':policy:root'
+            UNION
+            SELECT unnest(CASE WHEN split_part(resource_id, ':', 2) IN ({kinds}) THEN ARRAY(
+                SELECT resource_id FROM resources WHERE owner_id = owned_by_inspected.resource_id LIMIT {most}
+            ) END) FROM owned_by_inspected
+        ),
+        beneath (resource_id) AS MATERIALIZED (
+            (SELECT resource_id FROM owned_by_inspected LIMIT {most})
+            UNION ALL
+            SELECT of_account.resource_id FROM inspecting CROSS JOIN LATERAL (
+                SELECT resource_id FROM resources
+                WHERE resource_id > split_part(inspected_id, ':', 1) || ':'
+                    AND resource_id < split_part(inspected_id, ':', 1) || ';'
+                LIMIT {most}
+            ) AS of_account
+            WHERE inspected_id = split_part(inspected_id, ':', 1) || ':policy:root'
+        ),
+    """
 
 
 #: The list from the documents that match a search; whether they are fewer than ``$11``, and it is complete, comes first.
@@ -157,7 +213,7 @@ _FOUND: Final = Statement.named("resources_found")(f"""
             WHERE resources.resource_id = found.resource_id AND {_WITHIN} OFFSET 0
         ) AS resource
     ),
-    {_SEEN}
+    {_seen(inspecting=True)}
     SELECT (SELECT complete FROM extent), {_ANSWER}
 """)
 
@@ -182,7 +238,7 @@ def _walked(name: str, *, searching: bool) -> Statement:
             SELECT resource_id, owner_id, 0 FROM passed {found if searching else "WHERE"}
             split_part(resource_id, ':', 2) = ANY ($4::text[])
         ),
-        {_SEEN}
+        {_seen(inspecting=True)}
         SELECT (SELECT max(resource_id) FROM passed HAVING count(*) = {window}), {_ANSWER}
     """)
 
@@ -190,7 +246,7 @@ def _walked(name: str, *, searching: bool) -> Statement:
 #: By the roles to start from, and whether there is a search.
 _POINTS: Final[Mapping[tuple[str, bool], Statement]] = {
     (start, searching): _from_points(f"resources_of_{start}{'_found' * searching}", start, searching=searching)
-    for start in ("held", "held_by_owner")
+    for start in ("held", "inspected", "held_by_owner")
     for searching in (False, True)
 }
 #: By whether there is a search.
@@ -207,7 +263,7 @@ class Listing:
     ids: list[str]
 
 
-async def listing(database: Database, query: ResourcesQuery, *, counting: bool) -> Listing:
+async def listing(database: Fetching, query: ResourcesQuery, *, counting: bool) -> Listing:
     """Return what a query matches. ``number`` is that of all only when it counts, whatever its ``limit`` and ``offset``."""
     kinds = sorted(RESOURCE_KINDS.intersection(query.kinds) if query.kinds else RESOURCE_KINDS)
     if not kinds:
@@ -216,7 +272,7 @@ async def listing(database: Database, query: ResourcesQuery, *, counting: bool) 
     by_class = query.search is not None and query.search.by_class and not counting
     asked = _Asked(
         str(query.viewer),
-        *_range(query.account, kinds),
+        *_range(query, kinds),
         column(kinds),
         None if query.owner is None else str(query.owner),
         () if query.search is None else (query.search.text, query.search.split, by_class),
@@ -225,12 +281,15 @@ async def listing(database: Database, query: ResourcesQuery, *, counting: bool) 
     return await _at_once(database, asked, offset, limit) or await _walk_all(database, asked, offset, limit, by_class)
 
 
-async def _at_once(database: Database, asked: _Asked, offset: int, limit: int) -> Listing | None:
+async def _at_once(database: Fetching, asked: _Asked, offset: int, limit: int) -> Listing | None:
     """Return a list that one statement can make: from starting points, or from what matches a search."""
     parameters = asked.parameters(asked.after, offset, limit)
     for start in ("held",) if asked.owner is None else ("held_by_owner", "held"):
-        statement = _POINTS[start, bool(asked.search)]
-        ((complete, number, ids),) = await database.fetch(statement, *parameters, ROLES_MOST, POINTS_MOST)
+        for way in (start, "inspected"):
+            statement = _POINTS[way, bool(asked.search)]
+            ((complete, number, ids),) = await database.fetch(statement, *parameters, ROLES_MOST, POINTS_MOST)
+            if complete is not None:
+                break
         if complete:
             return Listing(number, ids)
     if asked.search:
@@ -240,7 +299,7 @@ async def _at_once(database: Database, asked: _Asked, offset: int, limit: int) -
     return None
 
 
-async def _walk_all(database: Database, asked: _Asked, offset: int, limit: int, by_class: bool) -> Listing:
+async def _walk_all(database: Fetching, asked: _Asked, offset: int, limit: int, by_class: bool) -> Listing:
     """Return a list that is made by walks: one for each class of a search that goes by class."""
     whole = Listing(0, [])
     for rank in range(3) if by_class else range(1):
@@ -267,7 +326,7 @@ class _Asked:
         return self.viewer, after, self.beyond, self.kinds, self.owner, offset, limit, *self.search
 
 
-async def _walk(database: Database, asked: _Asked, rank: int, offset: int, limit: int) -> Listing:
+async def _walk(database: Fetching, asked: _Asked, rank: int, offset: int, limit: int) -> Listing:
     number, found, after = 0, list[str](), asked.after
     window = min(max(offset + limit, WINDOW_LEAST), WINDOW_MOST)
     while True:
@@ -281,6 +340,14 @@ async def _walk(database: Database, asked: _Asked, rank: int, offset: int, limit
         after, window = last, min(16 * window, WINDOW_MOST)
 
 
-def _range(account: str | None, kinds: list[str]) -> tuple[str, str]:
-    """Return what all ids lie between. A semicolon follows the colon in byte order."""
-    return ("", _LAST) if account is None else (f"{account}:{kinds[0]}:", f"{account}:{kinds[-1]};")
+def _range(query: ResourcesQuery, kinds: list[str]) -> tuple[str, str]:
+    """Return what all ids lie between. A semicolon follows the colon in byte order, and a zero the slash."""
+    account, below = query.account, query.below
+    if account is None:
+        after, beyond = "", _LAST
+    elif below is None:
+        after, beyond = f"{account}:{kinds[0]}:", f"{account}:{kinds[-1]};"
+    else:
+        (kind,) = kinds
+        after, beyond = f"{account}:{kind}:{below}/", f"{account}:{kind}:{below}0"
+    return after if query.after is None else max(after, query.after, key=str.encode), beyond

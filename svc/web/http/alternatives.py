@@ -47,7 +47,17 @@ class Alternatives:
 
 def _before_query(route: Route) -> tuple[object, ...]:
     known = route.query is not None
-    return route.admission, route.pattern, route.kinds, route.name, route.size, route.writes, route.vital, known
+    return (
+        route.admission,
+        route.pattern,
+        route.kinds,
+        route.name,
+        route.size,
+        route.writes,
+        route.vital,
+        route.outlives,
+        known,
+    )
 
 
 async def _none(_: object, call: Call, **__: object) -> Response:

@@ -26,4 +26,9 @@ def basic(source: Source) -> tuple[str, bytes]:
 
 
 #: Late, since who shows an access token shows no credentials, and the audit is to know what was asked.
-BASIC: Final = Parameter("Authorization", basic, TEXT, "HTTP Basic: a login, and its password or API key", late=True)
+BASIC: Final = Parameter(
+    *("Authorization", basic, TEXT, "HTTP Basic: a login, and its password or API key"),
+    late=True,
+    required=True,
+    scheme="basic",
+)

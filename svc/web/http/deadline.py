@@ -16,14 +16,17 @@ class Deadline:
         self._passed = passed
         self._moment = inf
         self._timer: IDelayedCall | None = None
+        #: When the timer fires.
+        self._due = inf
 
     def set(self, seconds: float) -> None:
         """Move the moment to so many seconds from now."""
-        self._moment = self._clock.seconds() + seconds
+        self._moment = moment = self._clock.seconds() + seconds
         if self._timer is None:
-            self._timer = self._clock.callLater(seconds, self._check)
-        elif self._timer.getTime() > self._moment:
+            self._timer, self._due = self._clock.callLater(seconds, self._check), moment
+        elif self._due > moment:
             self._timer.reset(seconds)
+            self._due = moment
 
     def lift(self) -> None:
         """Remove the moment."""
@@ -43,4 +46,4 @@ class Deadline:
         if remaining <= 0.001:  # clocks and sums of floats differ by less
             self._passed()
         elif remaining < inf:
-            self._timer = self._clock.callLater(remaining, self._check)
+            self._timer, self._due = self._clock.callLater(remaining, self._check), self._moment

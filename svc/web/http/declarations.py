@@ -74,7 +74,8 @@ class Parameter(Generic[T]):
     """One parameter of a query, one header, or one field of a body, by where it is declared.
 
     ``name`` stands in the request, ``field`` in the coroutine's signature. ``read`` returns the value, or raises a refusal.
-    ``parts`` are the parameters that a value is read from where these are several, as with :meth:`together`.
+    ``parts`` are the parameters that a value is read from where these are several, as with :meth:`together`. ``scheme`` is
+    the security scheme of a header by which callers prove who they are, as the interface's document calls it.
     """
 
     name: str
@@ -85,6 +86,7 @@ class Parameter(Generic[T]):
     required: bool = attrs.field(default=False, kw_only=True)
     late: bool = attrs.field(default=False, kw_only=True)
     parts: tuple[Parameter[Any], ...] = attrs.field(default=(), kw_only=True)
+    scheme: str | None = attrs.field(default=None, kw_only=True)
 
     @staticmethod
     def together(field: str, read: Callable[[Source], T], *parts: Parameter[Any], late: bool = False) -> Parameter[T]:
@@ -156,6 +158,9 @@ class Body:
 
 #: A body is taken, within the usual size, and not looked at.
 NO_BODY: Final = Body("none", (), required=False)
+
+#: The name of a parameter that is the whole body, a JSON object.
+WHOLE: Final = "body"
 
 #: The media types of parameters that a client may send as it finds handy, ``Parameter.body_text`` and its likes.
 PARAMETERS: Final = ("application/x-www-form-urlencoded", "application/json")

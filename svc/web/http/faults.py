@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from svc.crypto.tokens import INVALID
 from svc.model import errors
 from svc.model.clocks import iso_milliseconds
+from svc.model.credentials import API_KEY_ANNOTATION
 from svc.model.events import OUTCOME_UNKNOWN
 from svc.model.reasons import RefusalKind
+from svc.model.unserved import UNSERVED
+from svc.web.http.json_bytes import Json, written
 from svc.web.http.response import Response
 
+#: The media type of the newer interface.
+V2: Final = "application/x.secretsmgr.v2beta+json"
 
-def _fault(status: int, code: str | int, message: str, **more: object) -> Response:
+#: Paths of authenticators that are not served (AUTH-66); a published client encodes the slash (WIRE-15).
+_UNSERVED: Final = re.compile(f"/({'|'.join(UNSERVED)})(?:/|%2[Ff])")
+
+
+def _fault(status: int, code: str | int, message: str, **more: Json) -> Response:
     return Response.json({"error": {"code": code, "message": message, **more}}, status)
 
 
@@ -62,9 +72,14 @@ def _precondition_failed(refusal: errors.PreconditionFailed) -> Response:
 def _policy_invalid(refusal: errors.PolicyInvalid) -> Response:
     if refusal.line is None:
         return _fault(422, "policy_invalid", refusal.message)
-    place = {"code": "policy_invalid", "filename": "policy", "line": refusal.line, "column": refusal.column}
+    place: Json = {"code": "policy_invalid", "filename": "policy", "line": refusal.line, "column": refusal.column}
     message = f"Error at line {refusal.line}, column {refusal.column} in policy : {refusal.message}"
     return _fault(422, "policy_invalid", refusal.message if refusal.bare else message, innererror=place)
+
+
+def _unversioned() -> Response:
+    message = f'CONJ00194W The api belongs to v2 APIs but it missing the version "{V2}" in the Accept header'
+    return Response.content(written({"code": "400", "message": message}), V2, 400)
 
 
 def _unavailable(message: str, seconds: int) -> Response:
@@ -83,7 +98,8 @@ _LOGIN_STATUSES: Final[Mapping[RefusalKind, int]] = {
 
 
 def _authentication_refused(refusal: errors.AuthenticationRefused) -> Response:
-    response = Response.empty(_LOGIN_STATUSES[refusal.kind])
+    status = _LOGIN_STATUSES[refusal.kind]
+    response = Response.empty(status) if refusal.told is None else _fault(status, "unauthorized", refusal.told)
     return response if refusal.retry_after is None else _later(response, refusal.retry_after)
 
 
@@ -93,13 +109,17 @@ def _later(response: Response, seconds: int) -> Response:
 
 def no_route(path: str) -> Response:
     """Return the answer where no route has the method and path, with a token or without (WIRE-16)."""
-    return _fault(404, "not_found", f"there is no route for this method and {path}"[:200])
+    unserved = _UNSERVED.match(path)
+    message = f"there is no route for this method and {path}" if unserved is None else UNSERVED[unserved[1]]
+    return _fault(404, "not_found", message[:200])
 
 
 _FAULTS: Final[Mapping[type[errors.Refusal], Callable[[Any], Response]]] = {
     errors.InvalidName: lambda r: _fault(422, "argument_error", _named(r.parameter, r.message)),
     errors.InvalidParameter: _invalid_parameter,
     errors.BadRequest: lambda r: _fault(400, "bad_request", r.message),
+    errors.Unprocessable: lambda r: _fault(422, "unprocessable_entity", r.message),
+    errors.MediaTypeMissing: lambda _: _unversioned(),
     errors.TooLarge: lambda r: _fault(413, "too_large", f"{r.what} may have at most {r.limit} bytes"),
     errors.BearerRefused: lambda r: Response.text(r.message, 401),
     errors.CallerReplaced: lambda _: Response.text(INVALID, 401),
@@ -107,19 +127,31 @@ _FAULTS: Final[Mapping[type[errors.Refusal], Callable[[Any], Response]]] = {
     errors.CredentialInsufficient: lambda _: _fault(401, "unauthorized", "Credential strength is insufficient"),
     errors.CredentialUnknown: lambda r: _fault(404, "not_found", f"CONJ00123E Role {r.name} is not found"),
     errors.CredentialImpossible: lambda r: _fault(
-        405, "method_not_allowed", f"CONJ00126E {r.name} has no API key: users and hosts have one"
+        405,
+        "method_not_allowed",
+        f"CONJ00126E {r.name} has no API key: its annotation {API_KEY_ANNOTATION} is false"
+        if r.by_policy
+        else f"CONJ00126E {r.name} has no API key and no access tokens: users and hosts have them",
     ),
     errors.PasswordsBusy: lambda r: _unavailable("too many passwords wait", r.retry_after),
     errors.Forbidden: lambda r: Response.empty(403) if r.told is None else _fault(403, "forbidden", r.told),
+    errors.FormRefused: lambda _: _fault(403, "form_refused", "the form was not sent from a page of this server's console"),
     errors.RecordNotFound: _not_found,
+    errors.AuthenticatorNotFound: lambda r: _fault(
+        404, "not_found", f"Authenticator: {r.name} not found in account '{r.account}'"
+    ),
     errors.TooManyRoles: lambda r: _fault(
         422,
         "unprocessable_entity",
         f"more than {r.limit} roles, or too many memberships between them, would have to be followed",
     ),
     errors.NoValue: _no_value,
+    # Published clients look for the first sentence (SEC-15).
     errors.NotText: lambda r: _fault(
-        406, "not_acceptable", f"CONJ00074E {r.name} is no text in UTF-8: ask with 'Accept-Encoding: base64'"
+        406,
+        "not_acceptable",
+        "CONJ00074E Issue encoding secret into JSON format, try including 'Accept-Encoding: base64' header in request."
+        f" The value of {r.name} is no text in UTF-8.",
     ),
     errors.RouteNotFound: lambda r: no_route(r.path),
     errors.Conflict: _conflict,
@@ -137,11 +169,15 @@ _FAULTS: Final[Mapping[type[errors.Refusal], Callable[[Any], Response]]] = {
         " Once /health is 200 again, read what there is before you repeat it",
     ),
     errors.PrimaryContested: lambda r: _unavailable(r.why, r.retry_after),
+    errors.StoreBehind: lambda r: _unavailable(r.why, r.retry_after),
     errors.AuditUnavailable: lambda r: _unavailable("what is asked for can't be recorded in the audit now", r.retry_after),
     errors.LoadsUnavailable: lambda r: _unavailable(r.why, r.retry_after),
     errors.TooManyConnections: lambda r: _unavailable("there are too many connections now", r.retry_after),
     errors.TooOften: lambda r: _later(_fault(429, "too_many_requests", r.message), r.retry_after),
     errors.StoreReadOnly: lambda _: _fault(405, 405, "Write operations are not allowed"),
+    errors.RenewalElsewhere: lambda r: _unavailable(
+        "this server is a follower, and a session is renewed by a write: ask the primary", r.retry_after
+    ),
     errors.WrongDataKey: lambda _: _fault(422, "data_key_invalid", "a value does not open under the server's data key"),
 }
 
@@ -151,7 +187,9 @@ ANSWERED: Final = frozenset(_FAULTS)
 #: What the audit calls each; what isn't here is ``invalid``.
 _REASONS: Final[Mapping[type[errors.Refusal], str]] = {
     errors.Forbidden: "forbidden",
+    errors.FormRefused: "form-refused",
     errors.RecordNotFound: "not-found",
+    errors.AuthenticatorNotFound: "not-found",
     errors.NoValue: "not-found",
     errors.RouteNotFound: "not-found",
     errors.CredentialUnknown: "not-found",
@@ -163,10 +201,12 @@ _REASONS: Final[Mapping[type[errors.Refusal], str]] = {
     errors.StoreUnavailable: "unavailable",
     errors.OutcomeUnknown: OUTCOME_UNKNOWN,
     errors.PrimaryContested: "unavailable",
+    errors.StoreBehind: "unavailable",
     errors.LoadsUnavailable: "unavailable",
     errors.PasswordsBusy: "unavailable",
     errors.TooManyConnections: "unavailable",
     errors.StoreReadOnly: "read-only",
+    errors.RenewalElsewhere: "read-only",
     errors.TooOften: "too-often",
     errors.TooManyRoles: "too-many",
     errors.TooLarge: "too-large",
@@ -191,7 +231,8 @@ def reason_of(refusal: errors.Refusal) -> str:
     """Return the code of a refusal in the audit; there what is hidden from the caller is forbidden (AUD-4)."""
     if isinstance(refusal, errors.AuthenticationRefused):
         return refusal.reason.value
-    if isinstance(refusal, errors.RecordNotFound | errors.NoValue | errors.CredentialUnknown) and refusal.hidden:
+    hideable = errors.RecordNotFound | errors.AuthenticatorNotFound | errors.NoValue | errors.CredentialUnknown
+    if isinstance(refusal, hideable) and refusal.hidden:
         return "forbidden"
     return _REASONS.get(type(refusal), "invalid")
 

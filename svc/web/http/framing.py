@@ -1,7 +1,10 @@
-"""The heads of requests that leave in doubt where the body ends, or which host is asked (RFC 9112 3.2 and 6).
+"""Where the body of a request ends, and heads that leave a doubt about it (RFC 9112 3.2, 6 and 7.1).
 
 A proxy and this server that read one differently would see different requests in the same bytes: so the answer is 400, and
 the connection closes.
+
+Note [Chunks]: llhttp takes chunks apart, in a parser that has been given a head of ours. It doesn't tell where in a piece a
+body ended. But a body can end nowhere except after an empty line: so it gets what came in by parts that end there.
 """
 
 from __future__ import annotations
@@ -10,32 +13,119 @@ import functools
 import re
 from typing import Final
 
-from twisted.web.http_headers import Headers
+from httptools import HttpParserError, HttpRequestParser
 
-_CURRENT: Final = b"HTTP/1.1"
+#: Headers by their names in lower case; each line of a name is a value, without the blanks around it.
+Fields = dict[bytes, list[bytes]]
+
+#: Bytes that may come without one of the body among them: extensions of chunks, and trailers, which nobody reads.
+TRAILERS: Final = 4096
 
 #: A host and perhaps a port (RFC 9110 7.2, RFC 3986 3.2.2); nobody's name is longer.
 _HOST: Final = re.compile(rb"(?:\[[0-9A-Za-z:.~_%-]+\]|(?:[0-9A-Za-z._~!$&'()*+,;=-]|%[0-9A-Fa-f]{2})*)(?::[0-9]{0,5})?")
 _HOST_LIMIT: Final = 300
 
+#: As many digits as the largest number that the parser counts to; more of them begin with zeros.
+_LENGTH_DIGITS: Final = 20
 
-def is_sound(headers: Headers, version: bytes) -> bool:
+_CHUNKED_HEAD: Final = b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n"
+_EMPTY_LINE: Final = b"\r\n\r\n"
+
+
+class MalformedRequest(Exception):
+    """What came in is no request, or one that could be read in two ways."""
+
+
+def is_sound(fields: Fields, *, current: bool) -> bool:
     """Return whether a head says once, and plainly, how long its body is and which host is asked.
 
-    ``Transfer-Encoding`` may be there once, as ``chunked`` alone, without ``Content-Length``, in HTTP/1.1. ``Host`` must be
-    there once in HTTP/1.1, and at most once in HTTP/1.0, with a value that is a host.
+    ``Transfer-Encoding`` may be there once, as ``chunked`` alone, without ``Content-Length``, in HTTP/1.1, which is what
+    ``current`` means. ``Host`` must be there once in HTTP/1.1, and at most once in HTTP/1.0, with a value that is a host.
     """
-    encodings = headers.getRawHeaders(b"Transfer-Encoding")
-    if encodings is not None:
-        alone = len(encodings) == 1 and encodings[0].lower() == b"chunked"
-        if not alone or version != _CURRENT or headers.hasHeader(b"Content-Length"):
-            return False
-    hosts = headers.getRawHeaders(b"Host")
+    encodings, lengths = fields.get(b"transfer-encoding"), fields.get(b"content-length")
+    if encodings is not None and (
+        lengths is not None or not current or len(encodings) > 1 or encodings[0].lower() != b"chunked"
+    ):
+        return False
+    if lengths is not None and (len(lengths) > 1 or len(lengths[0]) > _LENGTH_DIGITS or not lengths[0].isdigit()):
+        return False
+    hosts = fields.get(b"host")
     if hosts is None:
-        return version != _CURRENT
+        return not current
     return len(hosts) == 1 and len(hosts[0]) <= _HOST_LIMIT and _is_host(hosts[0])
+
+
+def body_length(fields: Fields) -> int | None:
+    """Return the length of the body that a sound head announces, ``None`` for a chunked one."""
+    if b"transfer-encoding" in fields:
+        return None
+    lengths = fields.get(b"content-length")
+    return 0 if lengths is None else int(lengths[0])
 
 
 @functools.lru_cache(256)  # clients call a server by the same few
 def _is_host(value: bytes) -> bool:
     return _HOST.fullmatch(value) is not None
+
+
+class _Decoded:
+    """What the parser of a chunked body tells: the pieces of the body since they were taken, and whether it has ended."""
+
+    __slots__ = ("ended", "on_body", "pieces")
+
+    def __init__(self) -> None:
+        self.pieces: list[bytes] = []
+        self.ended = False
+        self.on_body = self.pieces.append
+
+    def on_message_begin(self) -> None:
+        """Stop the parser, if it takes what follows the body for another request."""
+        if self.ended:
+            raise MalformedRequest
+
+    def on_message_complete(self) -> None:
+        """Note the end of the body."""
+        self.ended = True
+
+
+class Chunks:
+    """A chunked body on its way in (Note [Chunks])."""
+
+    __slots__ = ("_bare", "_decoded", "_last", "_parser")
+
+    def __init__(self) -> None:
+        self._decoded = _Decoded()
+        self._parser = HttpRequestParser(self._decoded)
+        self._parser.feed_data(_CHUNKED_HEAD)
+        #: The last bytes of the piece before, in which an empty line may have begun.
+        self._last = b""
+        #: How many bytes have come since one of the body did.
+        self._bare = 0
+
+    @property
+    def ended(self) -> bool:
+        """Whether the body has ended."""
+        return self._decoded.ended
+
+    def decode(self, piece: bytes) -> tuple[bytes, int]:
+        """Return what a piece has of the body, and how many of its bytes come after the body's end.
+
+        :raises MalformedRequest: it is no chunked body, or has too much beside the body.
+        """
+        decoded, seen, start = self._decoded, self._last + piece, len(self._last)
+        while start < len(seen) and not decoded.ended:
+            found = seen.find(_EMPTY_LINE, max(0, start - len(_EMPTY_LINE) + 1))
+            end = len(seen) if found < 0 else found + len(_EMPTY_LINE)
+            before = len(decoded.pieces)
+            try:
+                self._parser.feed_data(seen[start:end])
+            except HttpParserError:
+                raise MalformedRequest from None
+            self._bare = self._bare + end - start if len(decoded.pieces) == before else 0
+            if self._bare > TRAILERS:
+                raise MalformedRequest
+            start = end
+        self._last = seen[1 - len(_EMPTY_LINE) :]
+        body = b"".join(decoded.pieces)
+        decoded.pieces.clear()
+        return body, len(seen) - start

@@ -4,23 +4,25 @@ from __future__ import annotations
 
 import attrs
 from twisted.internet.defer import Deferred
-from twisted.web.http_headers import Headers
 
 from svc.model.errors import TooLarge
+from svc.web.http.framing import Fields
 
 
 @attrs.define(eq=False)
 class Incoming:
     """One request on its way in: no more of its body than ``limit`` is kept, in memory.
 
-    ``target`` is as it arrived, in ASCII. ``declared`` is the value of ``Content-Length``, ``None`` for a chunked body.
-    ``overflow`` says that it came on a connection beyond the limit, ``abandoned`` that the client is gone, or has had an
-    answer already. ``route`` is the one that answers, once that is known.
+    ``target`` is as it arrived, in ASCII; ``headers`` have their names in lower case. ``declared`` is the value of
+    ``Content-Length``, ``None`` for a chunked body. ``overflow`` says that it came on a connection beyond the limit,
+    ``abandoned`` that the client is gone, or has had an answer already. ``route`` is the one that answers, once that is
+    known, ``visit`` the visit to the console that it is a part of, if it is one, and ``call`` the request as the route saw
+    it, while its refusal is told.
     """
 
     method: str
     target: str
-    headers: Headers
+    headers: Fields
     client_ip: str
     request_id: str
     declared: int | None
@@ -28,6 +30,8 @@ class Incoming:
     overflow: bool = False
     abandoned: bool = False
     route: object | None = None
+    call: object | None = None
+    visit: object | None = None
     _received: int = 0
     _complete: bool = False
     _kept: bytearray | None = attrs.field(factory=bytearray, repr=False)
@@ -45,7 +49,7 @@ class Incoming:
 
     def header(self, name: bytes) -> str | None:
         """Return the value of a header; several lines of one name are joined with commas (RFC 9110 5.3)."""
-        values = self.headers.getRawHeaders(name)
+        values = self.headers.get(name.lower())
         return None if values is None else b", ".join(values).decode("latin-1")
 
     def append(self, chunk: bytes) -> None:
@@ -66,6 +70,11 @@ class Incoming:
     def discard(self) -> None:
         """Let go of the body: what was kept, and what is to come."""
         self._kept = None
+
+    def release(self) -> None:
+        """Let go of all that was sent: an answer in pieces may take long, and needs none of it."""
+        self.discard()
+        self.headers, self.target = {}, ""
 
     async def body(self) -> bytes:
         """Wait for the body and return it.

@@ -17,11 +17,8 @@ from twisted.internet.interfaces import IDelayedCall, IReactorTime
 #: Unread bytes beyond which no more is read; beside these there may be what one reading brings.
 HELD: Final = 16 * 1024
 
-#: Bytes that the parser is given at a time; in chunks of one byte they take half a millisecond.
+#: Bytes of a chunked body that are read at a time; when they are empty lines alone they take a quarter of a millisecond.
 PIECE: Final = 1024
-
-#: Bytes of the trailers of a chunked body, which nobody reads; more is 400.
-TRAILERS: Final = 4096
 
 #: How many steps are made in one turn of the reactor, and for how many seconds another one is begun.
 TURN_STEPS: Final = 32
@@ -84,6 +81,19 @@ class Unread:
         """Put the last bytes of what was just taken back."""
         self._taken -= size
         self.size += size
+
+    def find(self, mark: bytes, after: int = 0) -> int:
+        """Return how many bytes, ``after`` or more, come before the first of these, -1 when they aren't there."""
+        found = self._received.find(mark, self._taken + after)
+        return found if found < 0 else found - self._taken
+
+    def starts_with(self, mark: bytes) -> bool:
+        """Return whether these bytes come next."""
+        return self._received.startswith(mark, self._taken)
+
+    def all(self) -> bytes:
+        """Return everything, and take nothing."""
+        return self._received[self._taken :]
 
     def clear(self) -> None:
         """Forget it."""

@@ -7,7 +7,7 @@ it was cut out, strictly (``query``, Note [Strict decoding]); ``/%68ealth`` is n
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Final
 
 import attrs
@@ -19,6 +19,7 @@ from svc.web.http.query import percent_decoded
 _ORIGIN: Final = re.compile("[A-Za-z][A-Za-z0-9+.-]*://[^/?]*")
 _VARIABLE: Final = re.compile("<(?:([a-z]+):)?([a-z_]+)>")
 _OPTIONAL: Final = re.compile("/<optional:([a-z_]+)>")
+_ABSENT: Final = re.compile("/<absent:([a-z_]+)>")
 
 #: A slash that may be encoded, in a pattern, and how it may be written in a path.
 _EITHER_SLASH: Final = "{/}"
@@ -54,9 +55,12 @@ class _Optional(BaseConverter):
     weight = 200
 
 
+_CONVERTERS: Final = {"flat": _Flat, "tail": _Tail, "raw": _Raw, "optional": _Optional}
+
+
 def prepare(routes: Map) -> None:
     """Teach a map the converters of :class:`Pattern`, and keep it from rewriting paths."""
-    routes.converters.update(flat=_Flat, tail=_Tail, raw=_Raw, optional=_Optional)
+    routes.converters.update(_CONVERTERS)
     routes.merge_slashes = False
     routes.redirect_defaults = False
 
@@ -66,12 +70,21 @@ def split_target(target: str) -> tuple[str, str]:
 
     An absolute target (``http://host/path``), which servers must take (RFC 9112 3.2.2), is read without its origin.
     """
-    origin = _ORIGIN.match(target)
-    if origin is not None:
+    if not target.startswith("/") and (origin := _ORIGIN.match(target)) is not None:
         rest = target[origin.end() :]
         target = rest if rest.startswith("/") else f"/{rest}"
     path, _, query = target.partition("?")
     return path if path == "/" else path.removesuffix("/"), query
+
+
+def rule_expression(rule: str) -> re.Pattern[str]:
+    """Return the regular expression of the paths without empty segments that fit a rule, with its values by their names."""
+    pieces, end = [], 0
+    for variable in _VARIABLE.finditer(rule):
+        regex = _CONVERTERS[variable[1]].regex if variable[1] else BaseConverter.regex
+        pieces += [re.escape(rule[end : variable.start()]), f"(?P<{variable[2]}>{regex})"]
+        end = variable.end()
+    return re.compile("".join([*pieces, re.escape(rule[end:])]))
 
 
 @attrs.frozen
@@ -80,19 +93,29 @@ class Pattern:
 
     ``<name>`` is one segment, ``%2F`` allowed; ``<flat:name>`` one without a slash, encoded or not; ``<tail:name>`` one or
     more, where ``/`` and ``%2F`` are one; ``<optional:name>`` may be absent too, with its slash or without (WIRE-14),
-    and is then ``None``. ``<raw:name>``, which has no other beside it, is one segment that isn't decoded, of any length.
-    ``{/}`` is a slash, encoded or not.
+    and is then ``None``; ``<absent:name>`` always is, with its slash. ``<raw:name>``, which has no other beside it, is one
+    segment that isn't decoded, of any length. ``{/}`` is a slash, encoded or not.
     """
 
     text: str
+    _undecoded: bool = attrs.field(init=False, repr=False, eq=False)
+
+    @_undecoded.default
+    def _has_raw(self) -> bool:
+        return "<raw:" in self.text
 
     def __str__(self) -> str:
-        return self.text.replace(_EITHER_SLASH, "/")
+        return _ABSENT.sub("", self.text).replace(_EITHER_SLASH, "/")
 
     @property
     def names(self) -> tuple[str, ...]:
         """The names of the values, in order."""
         return tuple(name for _, name in _VARIABLE.findall(self.text))
+
+    def under(self, name: str, absent: Collection[str]) -> Pattern:
+        """Return the pattern with the segment ``name`` before it, in which the values of the names ``absent`` are absent."""
+        text = _VARIABLE.sub(lambda found: f"<absent:{found[2]}>" if found[2] in absent else found[0], self.text)
+        return Pattern(f"/{name}{text}")
 
     def filled(self, values: Mapping[str, str | None]) -> str:
         """Return the path that has these values, decoded, for messages."""
@@ -101,11 +124,12 @@ class Pattern:
     def rules(self) -> Iterator[tuple[str, dict[str, str]]]:
         """Return the rules that make it up, each with the values that it presupposes."""
         for slash in _SLASHES if _EITHER_SLASH in self.text else ("/",):
-            text = self.text.replace(_EITHER_SLASH, slash)
-            yield text, {}
+            text = _ABSENT.sub("", self.text.replace(_EITHER_SLASH, slash))
+            absent = dict.fromkeys(_ABSENT.findall(self.text), "")
+            yield text, absent
             shorter, found = _OPTIONAL.subn("", text)
             if found:
-                yield shorter, dict.fromkeys(_OPTIONAL.findall(text), "")
+                yield shorter, absent | dict.fromkeys(_OPTIONAL.findall(text), "")
 
     def shapes(self) -> set[str]:
         """Return the rules without the names of their values: what makes two patterns match the same paths."""
@@ -116,7 +140,7 @@ class Pattern:
 
         :raises InvalidName: one doesn't decode, or is too long.
         """
-        if "<raw:" in self.text:
+        if self._undecoded:
             return dict(raw)
         return {name: _value(name, text, limit) if text else None for name, text in raw.items()}
 

@@ -2,13 +2,16 @@
 
 Note [Strict decoding]: two parties that decode differently disagree about which record a name means. So a text that has a
 stray ``%``, or is no UTF-8, is refused. A NUL is refused everywhere: PostgreSQL takes none.
+
+Note [Decoded in C]. ``urllib.parse`` decodes escape by escape, a fifth of the cost of a batch of secrets. Where each
+``%`` has its two digits, the text is quoted-printable (RFC 2045 6.7) but for the sign, and ``binascii`` decodes that.
 """
 
 from __future__ import annotations
 
+import binascii
 import re
 from typing import Final
-from urllib.parse import unquote_to_bytes
 
 import attrs
 
@@ -30,15 +33,16 @@ Pairs = tuple[tuple[str, str | None], ...]
 
 
 def percent_decoded(text: str) -> str:
-    """Decode ``text``; ``+`` is left as it is. See Note [Strict decoding].
+    """Decode ``text``; ``+`` is left as it is. See Notes [Strict decoding] and [Decoded in C].
 
     :raises ValueError: the text has a broken escape, or is no UTF-8, or holds NUL; the message says which.
     """
-    if "%" in text:
+    # Most escapes are slashes; to decode these first makes no other escape, and breaks none.
+    if "%" in (text := text.replace("%2F", "/")):
         if _BROKEN_ESCAPE.search(text):
             raise ValueError("has a '%' that two hexadecimal digits do not follow")
         try:
-            text = unquote_to_bytes(text).decode("utf-8")
+            text = binascii.a2b_qp(text.encode().replace(b"=", b"=3D").replace(b"%", b"=")).decode("utf-8")
         except UnicodeDecodeError:
             raise ValueError("is not valid UTF-8") from None
     if "\x00" in text:

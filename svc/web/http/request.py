@@ -1,13 +1,10 @@
-"""One request between the connection it came on and the router that answers it.
-
-``twisted.web`` has a ``Request`` of its own, which isn't used: it spills bodies to files in plain text, and parses forms
-before anyone asks (WIRE-42). ``HTTPChannel`` calls no more than the methods here whose names are in its style.
-"""
+"""One request between the connection it came on and the router that answers it."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import AsyncGenerator, Callable
+from email.utils import formatdate
 from typing import Final, Protocol
 
 import attrs
@@ -15,13 +12,13 @@ from twisted.internet.defer import CancelledError, Deferred, maybeDeferred
 from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 from twisted.python.failure import Failure
-from twisted.web.http import datetimeToString
-from twisted.web.http_headers import Headers
 
 from svc.model.clocks import WallClock
 from svc.model.errors import StoreUnavailable
 from svc.model.limits import Limits
-from svc.web.http.faults import MALFORMED, internal_error
+from svc.web.http.faults import internal_error
+from svc.web.http.framing import Fields
+from svc.web.http.head import Head
 from svc.web.http.incoming import Incoming
 from svc.web.http.origin import TrustedProxies
 from svc.web.http.response import Response
@@ -52,7 +49,7 @@ class HttpConfig:
         """Return the header lines that every answer has, with the date to the second."""
         now = int(self.wall.seconds())
         if now != self._made_at or not self._common_headers:
-            date = datetimeToString(now).decode("ascii")
+            date = formatdate(now, usegmt=True)
             self._common_headers = f"Server: svc\r\nDate: {date}\r\nX-Content-Type-Options: nosniff\r\n"
             self._made_at = now
         return self._common_headers
@@ -72,7 +69,7 @@ class Connection(Protocol):
     def open(self, request: Request, response: Response) -> Stream:
         """Write the head of an answer in pieces to a request that is complete, and return what writes them."""
 
-    def finish(self, request: Request) -> None:
+    def finish(self) -> None:
         """Go on to the next request, now that the last piece was written."""
 
     def refuse(self, response: Response, request: Request | None = None) -> None:
@@ -88,44 +85,35 @@ class Connection(Protocol):
 class Request:
     """One request: it collects what arrives, has it answered, and hands the answer back when its body is complete."""
 
-    def __init__(self, connection: Connection, config: HttpConfig) -> None:
-        self.requestHeaders = Headers()
-        #: The id that the answer carries; ``None`` until the head was read.
-        self.request_id: str | None = None
+    __slots__ = ("_answer", "_config", "_connection", "_incoming", "_response", "_sending", "head", "request_id")
+
+    def __init__(self, connection: Connection, config: HttpConfig, head: Head) -> None:
+        fields = head.fields
+        #: The id that the answer carries.
+        self.request_id = _named_by_client(fields) or config.new_id()
         #: Whether this is a ``HEAD``, whose answer has no body.
-        self.head = False
+        self.head = head.method == "HEAD"
         self._connection = connection
         self._config = config
-        self._incoming: Incoming | None = None
+        self._incoming = Incoming(
+            method=head.method,
+            target=head.target,
+            headers=fields,
+            client_ip=config.proxies.client_ip(connection.peer, fields.get(b"x-forwarded-for", ())),
+            request_id=self.request_id,
+            declared=head.length,
+            limit=config.limits.body,
+            overflow=connection.overflow,
+        )
         self._answer: Deferred[None] | None = None
         self._sending: Deferred[None] | None = None
         self._response: Response | None = None
 
-    def begin(self, method: bytes, target: bytes, length: int | None) -> None:
-        """Start to answer, now that the head is read; ``length`` is that of the body, ``None`` for a chunked one."""
-        config = self._config
-        header = self.requestHeaders.getRawHeaders
-        self.head = method == b"HEAD"
-        self.request_id = self._named_by_client() or config.new_id()
-        try:
-            text = target.decode("ascii")
-        except UnicodeDecodeError:
-            self._connection.refuse(MALFORMED, self)
-            return
-        client_ip = config.proxies.client_ip(self._connection.peer, header(b"X-Forwarded-For", ()))
-        self._incoming = incoming = Incoming(
-            method=method.decode("ascii"),
-            target=text,
-            headers=self.requestHeaders,
-            client_ip=client_ip,
-            request_id=self.request_id,
-            declared=length,
-            limit=config.limits.body,
-            overflow=self._connection.overflow,
-        )
-        if length == 0:
-            incoming.finish()
-        self._answer = maybeDeferred(config.respond, incoming).addCallbacks(self._answered, self._unanswered)
+    def begin(self, *, complete: bool) -> None:
+        """Start to answer, now that the head is read, and perhaps all there is."""
+        if complete:
+            self._incoming.finish()
+        self._answer = maybeDeferred(self._config.respond, self._incoming).addCallbacks(self._answered, self._unanswered)
         self._answer.addErrback(self._broken)
 
     def invite(self) -> None:
@@ -137,42 +125,28 @@ class Request:
 
     def abandon(self) -> None:
         """Stop, since the client is gone or has had an answer: cancel what was begun, drop what arrives."""
-        if self._incoming is not None and not self._incoming.abandoned:
+        if not self._incoming.abandoned:
             self._incoming.abandoned = True
             self._incoming.discard()
         for begun in (self._answer, self._sending):
             if begun is not None:
                 begun.cancel()
 
-    def handleContentChunk(self, data: bytes) -> None:
-        """Take a piece of the body, as ``HTTPChannel`` calls it."""
-        assert self._incoming is not None
+    def append(self, data: bytes) -> None:
+        """Take a piece of the body."""
         self._incoming.append(data)
         if self._response is not None and self._incoming.too_large:
             self._connection.refuse(self._response, self)
 
-    def requestReceived(self, command: bytes, path: bytes, _version: bytes) -> None:
-        """Note that the request is complete, as ``HTTPChannel`` calls it."""
-        if self._incoming is None:
-            self.begin(command, path, 0)
-            return
+    def complete(self) -> None:
+        """Note that the body has ended."""
         self._incoming.finish()
         # The end of a body can come in one piece with what was too much of it.
         if self._response is not None and not self._incoming.abandoned:
             self._deliver(self._response)
 
-    def connectionLost(self, _reason: Failure) -> None:
-        """Note that the client is gone, as ``HTTPChannel`` calls it."""
-        self.abandon()
-
-    def _named_by_client(self) -> str | None:
-        values = self.requestHeaders.getRawHeaders(b"X-Request-Id", ())
-        named = values[-1].decode("latin-1") if values else ""
-        return named if _REQUEST_ID.fullmatch(named) else None
-
     def _answered(self, response: Response) -> None:
         incoming = self._incoming
-        assert incoming is not None
         if incoming.abandoned:
             return
         if incoming.complete:
@@ -188,15 +162,15 @@ class Request:
         if response.pieces is None or self.head:
             self._connection.answer(self, response)
         else:
+            self._incoming.release()
             self._sending = Deferred.fromCoroutine(self._send(response, response.pieces)).addErrback(self._cut_off)
 
     async def _send(self, response: Response, pieces: AsyncGenerator[bytes, None]) -> None:
         await self._connection.open(self, response).send(pieces)
-        self._connection.finish(self)
+        self._connection.finish()
 
     def _cut_off(self, failure: Failure) -> None:
         """End an answer whose next piece can't be had, without what would make it look whole."""
-        assert self._incoming is not None
         if self._incoming.abandoned and failure.check(CancelledError):
             return
         if isinstance(failure.value, StoreUnavailable):
@@ -206,7 +180,6 @@ class Request:
         self._connection.abort()
 
     def _unanswered(self, failure: Failure) -> None:
-        assert self._incoming is not None
         if self._incoming.abandoned and failure.check(CancelledError):
             return
         incident = self._config.new_id()
@@ -216,3 +189,11 @@ class Request:
     def _broken(self, failure: Failure) -> None:
         _log.failure("An answer could not be written", failure)
         self._connection.abort()
+
+
+def _named_by_client(fields: Fields) -> str | None:
+    values = fields.get(b"x-request-id")
+    if values is None:
+        return None
+    named = values[-1].decode("latin-1")
+    return named if _REQUEST_ID.fullmatch(named) else None

@@ -2,28 +2,19 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from http import HTTPStatus
 from typing import Final
 
 import attrs
 
 from svc.model.text import blanked
-
-#: The bytes that the installed base escapes in JSON, so that a body is harmless in a page (WIRE-35).
-_ESCAPES: Final = str.maketrans({"<": "\\u003c", ">": "\\u003e", "&": "\\u0026"})
+from svc.web.http.json_bytes import Json, elements_of, gathered, harmless, written, written_any
 
 _STATUS_LINES: Final = {status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n" for status in HTTPStatus}
 
 #: Statuses whose answers have neither a body nor a length (RFC 9110 8.6).
 _WITHOUT_CONTENT: Final = frozenset({204, 304})
-
-#: How many bytes of JSON go out as one piece: as much as is written within a millisecond or so.
-PIECE: Final = 64 * 1024
-
-#: How many elements of an array are written down at once; a short one by itself would cost twice as much.
-_GROUP: Final = 16
 
 #: Pairs of name and value, in the order in which they are written.
 HeaderPairs = tuple[tuple[str, str], ...]
@@ -46,14 +37,19 @@ class Response:
     pieces: AsyncGenerator[bytes, None] | None = attrs.field(default=None, repr=False, eq=False)
 
     @classmethod
-    def json(cls, document: object, status: int = 200, headers: HeaderPairs = ()) -> Response:
-        """Return an answer in JSON, pure ASCII; ``<``, ``>`` and ``&`` are escaped as the installed base does."""
-        return cls(status, _json(document), "application/json", headers)
+    def json(cls, document: Json, status: int = 200, headers: HeaderPairs = ()) -> Response:
+        """Return an answer in JSON (WIRE-35) that has no fractions."""
+        return cls(status, written(document), "application/json", headers)
+
+    @classmethod
+    def json_any(cls, document: object, status: int = 200, headers: HeaderPairs = ()) -> Response:
+        """Return an answer in JSON (WIRE-35) that may have fractions, at ten times the cost."""
+        return cls(status, written_any(document), "application/json", headers)
 
     @classmethod
     def json_text(cls, text: str, status: int = 200, headers: HeaderPairs = ()) -> Response:
         """Return an answer in JSON that has been written already, in ASCII."""
-        return cls(status, _escaped(text), "application/json", headers)
+        return cls(status, harmless(text.encode("ascii")), "application/json", headers)
 
     @classmethod
     async def json_pieces(
@@ -78,7 +74,7 @@ class Response:
     @classmethod
     async def json_array(
         cls,
-        batches: AsyncIterator[Sequence[object]],
+        batches: AsyncIterator[Sequence[Json]],
         headers: HeaderPairs = (),
         *,
         head: bytes = b"[",
@@ -103,9 +99,7 @@ class Response:
         """Return an answer without a body."""
         return cls(status, headers=headers)
 
-    def wire(
-        self, common: str, *, request_id: str | None, close: bool, head: bool, chunked: bool = True
-    ) -> tuple[bytes, bytes]:
+    def wire(self, common: str, *, request_id: str | None, close: bool, head: bool, chunked: bool = True) -> bytes:
         """Return the status line with the headers, and the body, ready to be written.
 
         :param common: header lines that every answer has at the moment, each with its line end.
@@ -114,52 +108,30 @@ class Response:
         :param head: whether the request was a ``HEAD``, whose answer tells the length of a body that doesn't follow.
         :param chunked: whether pieces come as chunks; otherwise the end of the connection ends them.
         """
-        # Values may come from policy (a variable's MIME type): a line end inside would forge a header or a whole answer.
-        lines = [_STATUS_LINES[self.status], common, f"Cache-Control: {blanked(self.cache_control)}\r\n"]
+        lines = f"{_STATUS_LINES[self.status]}{common}{_line('Cache-Control', self.cache_control)}"
         if request_id is not None:
-            lines.append(f"X-Request-Id: {request_id}\r\n")
+            lines += f"X-Request-Id: {request_id}\r\n"
         if self.content_type is not None:
-            lines.append(f"Content-Type: {blanked(self.content_type)}\r\n")
-        lines.extend(f"{name}: {blanked(value)}\r\n" for name, value in self.headers)
+            lines += _line("Content-Type", self.content_type)
+        for name, value in self.headers:
+            lines += _line(name, value)
         if self.pieces is not None:
-            lines.append("Transfer-Encoding: chunked\r\n" if chunked else "")
+            lines += "Transfer-Encoding: chunked\r\n" if chunked else ""
         elif self.status not in _WITHOUT_CONTENT:
-            lines.append(f"Content-Length: {len(self.body)}\r\n")
-        lines.append("Connection: close\r\n\r\n" if close else "\r\n")
-        return "".join(lines).encode("ascii", "replace"), b"" if head or self.status in _WITHOUT_CONTENT else self.body
+            lines += f"Content-Length: {len(self.body)}\r\n"
+        lines += "Connection: close\r\n\r\n" if close else "\r\n"
+        return lines.encode("ascii", "replace") + (b"" if head or self.status in _WITHOUT_CONTENT else self.body)
 
 
-def json_elements(elements: Sequence[object]) -> Iterator[bytes]:
-    """Return the inside of an array's brackets, in chunks of a few elements, with the commas between."""
-    for start in range(0, len(elements), _GROUP):
-        chunk = _json(elements[start : start + _GROUP])[1:-1]
-        yield chunk if start == 0 else b"," + chunk
+def _line(name: str, value: str) -> str:
+    # Values may come from policy (a variable's MIME type): a line end inside would forge a header or a whole answer.
+    return f"{name}: {value if value.isprintable() else blanked(value)}\r\n"
 
 
-def json_members(members: Mapping[str, object]) -> bytes:
-    """Return the beginning of an object that has these members, up to where others may follow."""
-    return _json(members)[:-1]
-
-
-def gathered(chunks: Iterable[bytes]) -> Iterator[bytes]:
-    """Return the chunks, put together to pieces of ``PIECE`` bytes, or a chunk more."""
-    some: list[bytes] = []
-    size = 0
-    for chunk in chunks:
-        some.append(chunk)
-        size += len(chunk)
-        if size >= PIECE:
-            yield b"".join(some)
-            some.clear()
-            size = 0
-    if some:
-        yield b"".join(some)
-
-
-async def _array(batches: AsyncIterator[Sequence[object]]) -> AsyncGenerator[bytes, None]:
+async def _array(batches: AsyncIterator[Sequence[Json]]) -> AsyncGenerator[bytes, None]:
     comma = b""
     async for batch in batches:
-        for piece in gathered(json_elements(batch)):
+        for piece in gathered(elements_of(batch)):
             yield comma + piece
             comma = b""
         comma = b"," if batch else comma
@@ -169,16 +141,8 @@ async def _resumed(
     first: bytes, second: bytes, rest: AsyncGenerator[bytes, None], tail: bytes
 ) -> AsyncGenerator[bytes, None]:
     yield first
-    yield second
+    last = second
     async for piece in rest:
-        yield piece
-    if tail:
-        yield tail
-
-
-def _json(document: object) -> bytes:
-    return _escaped(json.dumps(document, allow_nan=False, separators=(",", ":")))
-
-
-def _escaped(text: str) -> bytes:
-    return text.translate(_ESCAPES).encode("ascii")
+        yield last
+        last = piece
+    yield last + tail

@@ -1,9 +1,11 @@
 """The router: it finds a request's route, and checks and records what the route declares.
 
 Note [Order of checks]: unknown route or method (404); a connection beyond the limit (503); access token (401); names in the
-path and the query (422); on a follower, whether the route writes (405); size of the body (413); then the route, its
-parameters first. All but the last two happen before the body has arrived: none of it is kept for strangers. A public route
-that writes proves its caller by itself, and then asks ``call.demand_primary()`` before it goes to any expense.
+path, the query, and ``Svc-At-Least`` (422); on a follower, whether the route writes (405); whether what is read is as new as
+the request wants (503); size of the body (413); then the route, its parameters first. All but the last two happen before the
+body has arrived: none of it is kept for strangers. A public route that writes proves its caller by itself, and then asks
+``call.demand_primary()`` before it goes to any expense. Nobody waits for a state who hasn't shown an access token:
+``Svc-At-Least`` is ignored then, at logins too.
 
 Note [Recorded before it is answered]: a route that has ``audit`` begins only while the journal takes records, and its answer
 is written when the journal has taken the request's events, be it a refusal: no secret leaves, and no change is confirmed,
@@ -16,18 +18,21 @@ runs on without a caller.
 from __future__ import annotations
 
 import functools
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+import math
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
+from typing import Any, Final
 
+import attrs
 from klein import Klein
 from twisted.internet.defer import CancelledError, Deferred, succeed
 from twisted.logger import Logger
-from werkzeug.exceptions import HTTPException
 
 from svc.model.dialect import Dialect
 from svc.model.errors import (
     AuditUnavailable,
     BearerRefused,
     Forbidden,
+    FormRefused,
     Refusal,
     StoreUnavailable,
     TooManyConnections,
@@ -35,17 +40,24 @@ from svc.model.errors import (
 )
 from svc.model.events import IJournal, Outcome
 from svc.model.limits import Limits
+from svc.model.names import RoleName
 from svc.model.query_results import Caller
+from svc.model.request_notes import STALE, begin_notes, is_stale
 from svc.model.text import printable
+from svc.model.versions import TOLD, WANTED, StateVersion, wanted
 from svc.web.http.alternatives import Alternatives
+from svc.web.http.console import IConsole
 from svc.web.http.faults import answer_to, internal_error, no_route, reason_of
 from svc.web.http.incoming import Incoming
 from svc.web.http.paths import prepare, split_target
 from svc.web.http.query import Query
 from svc.web.http.response import Response
-from svc.web.http.routing import OPTIONAL, PUBLIC, Call, ResourceRoutes, Route, Routes
+from svc.web.http.route_map import RouteMap
+from svc.web.http.routing import OPTIONAL, PUBLIC, SESSION, Call, ResourceRoutes, Route, Routes
 
 _log = Logger()
+
+_WANTED: Final = WANTED.encode("ascii")
 
 
 class Router:
@@ -57,53 +69,79 @@ class Router:
         *,
         caller: Callable[[bytes | None], Awaitable[Caller]],
         demand_primary: Callable[[], Awaitable[None]],
+        reached: Callable[[Sequence[StateVersion], RoleName], Awaitable[None]],
         limits: Limits,
         new_id: Callable[[], str],
         journal: IJournal,
         dialect: Dialect,
+        console: IConsole | None = None,
+        refused: Callable[[Incoming, Mapping[str, str], Refusal], object] = lambda *_: None,
     ) -> None:
         """Compose the routes of ``nouns``.
 
         :param caller: verifies the value of an ``Authorization`` header; raises ``BearerRefused``.
         :param demand_primary: returns when this server may write; raises ``StoreReadOnly``.
+        :param reached: returns when what is read is at least as new as these versions, for a role; raises ``StoreBehind``.
         :param journal: takes the events of a request before it is answered.
         :param new_id: makes the ids under which bugs are logged.
         :param dialect: in which parameters are read.
+        :param console: what pages of the console have in common; needed where one of the routes is a page.
+        :param refused: is called with each request that is refused, what its path says, and the refusal.
         :raises ValueError: two routes match the same requests.
-        :raises TypeError: routes of one method and path differ in what is looked at before the query.
+        :raises TypeError: routes of one method and path differ in what is looked at before the query, or there is a page
+            of the console, and no console.
         """
         self._nouns = tuple(nouns)
         self._caller = caller
         self._demand_primary = demand_primary
+        self._reached = reached
         self._limits = limits
         self._new_id = new_id
         self._journal = journal
         self._dialect = dialect
-        self._klein = _composed(tuple(noun.routes for noun in self._nouns))
-        self._map = self._klein.url_map.bind("svc")
+        self._console = console
+        pages = [route for noun in self._nouns for route in noun.routes if route.admission.is_of_console]
+        if pages and console is None:
+            raise TypeError(f"{pages[0]} is a page of the console, and there is no console")
+        self._tell_refused = refused
+        self._klein, self._map = _composed(tuple(noun.routes for noun in self._nouns))
 
     def respond(self, incoming: Incoming) -> Deferred[Response]:
         """Answer a request. The result fails only by cancellation, once ``incoming.abandoned`` is set."""
         path, query = split_target(incoming.target)
-        # werkzeug would read "get" as "GET", and "//x" or "x" as "/x".
-        if incoming.method.isupper() and path.startswith("/") and not path.startswith("//"):
-            try:
-                endpoint, raw = self._map.match(path, incoming.method)
-            except HTTPException:
-                pass
-            else:
-                # Klein calls the first a request, and hands them all on to the endpoint untouched.
-                return self._klein.execute_endpoint(endpoint, self, incoming, raw, query)  # type: ignore[arg-type, return-value]
-        return succeed(no_route(path))
+        found = self._map.find(incoming.method, path)
+        if found is None:
+            return succeed(no_route(path) if self._console is None else self._console.missing(path) or no_route(path))
+        # Klein calls the first a request, and hands them all on to the endpoint untouched.
+        endpoint, raw = found
+        return self._klein.execute_endpoint(endpoint, self, incoming, raw, query)  # type: ignore[arg-type, return-value]
 
     async def answer(
         self, number: int, alternatives: Alternatives, incoming: Incoming, raw: Mapping[str, str], query: str
     ) -> Response:
         """Return the answer of one of these routes, of the noun of this number; nothing but a cancellation is raised."""
+        # The context of this coroutine is the request's own.
+        notes = begin_notes()
+        # Alternatives of a path and method are alike in these.
+        notes.writes, notes.may_outlive = alternatives.rest.writes, alternatives.rest.outlives
+        response = await self._decided(number, alternatives, incoming, raw, query)
+        if self._console is not None and alternatives.rest.admission.is_of_console:
+            response = self._console.finished(incoming, response)
+        if notes.version is None and notes.stale is None:
+            return response
+        version = () if notes.version is None else ((TOLD, notes.version),)
+        stale = () if notes.stale is None else ((STALE, str(math.ceil(notes.stale))),)
+        return attrs.evolve(response, headers=(*response.headers, *version, *stale))
+
+    async def _decided(
+        self, number: int, alternatives: Alternatives, incoming: Incoming, raw: Mapping[str, str], query: str
+    ) -> Response:
         route = incoming.route = alternatives.rest
         try:
             return await self._perform(self._nouns[number], alternatives, incoming, raw, query)
         except Refusal as refusal:
+            self._tell_refused(incoming, raw, refusal)
+            incoming.call = None  # which refers to it
             return self._refused(route, incoming, refusal)
         except CancelledError:
             if incoming.abandoned:
@@ -120,19 +158,34 @@ class Router:
         if incoming.overflow and not route.vital:
             raise TooManyConnections
         incoming.limit = route.size.limit(self._limits)
-        caller = await self._admitted(route, incoming)
+        visit = None
+        if self._console is not None and route.admission.is_of_console:
+            visit = incoming.visit = await self._console.admitted(incoming, signed_in=route.admission is SESSION)
+            caller = visit.caller
+        else:
+            caller = None if route.admission is PUBLIC else await self._admitted(route, incoming)
         values = route.pattern.read(raw, self._limits.identifier)
         parameters = Query.parse("" if route.query is None else query)
+        header = None if caller is None else incoming.header(_WANTED)
+        versions = None if header is None else wanted(header)
         if alternatives.flagged:
             route = incoming.route = alternatives.chosen(parameters)
         if route.writes and route.admission is not PUBLIC:
             await self._demand_primary()
+        if caller is not None and versions is not None:
+            await self._reached(versions, caller.role)
         body = await incoming.body()
+        if self._console is not None and visit is not None and incoming.method not in {"GET", "HEAD"}:
+            self._console.check_form(visit, incoming, body)
         origin = self._journal.origin(None if caller is None else caller.role, incoming.client_ip, incoming.request_id)
-        call = Call(incoming, caller, parameters, body, values, origin, self._dialect, self._demand_primary, route)
-        if route.audit is None:
-            return _response(await route.handler(noun, call, **route.arguments(call)))
-        return await self._audited(noun, route, call)
+        call = Call(incoming, caller, parameters, body, values, origin, self._dialect, self._demand_primary, route, visit)
+        try:
+            if route.audit is None:
+                return _response(await route.handler(noun, call, **route.arguments(call)))
+            return await self._audited(noun, route, call)
+        except Refusal:
+            incoming.call = call
+            raise
 
     async def _audited(self, noun: ResourceRoutes, route: Route, call: Call) -> Response:
         """Return the answer of a route, once its events are recorded (Note [Recorded before it is answered])."""
@@ -140,7 +193,7 @@ class Router:
         try:
             response = _response(await route.handler(noun, call, **route.arguments(call)))
         except Refusal as refusal:
-            await self._journal.take(call.origin, call.events, Outcome(reason_of(refusal)))
+            await self._journal.take(call.origin, call.events, Outcome(reason_of(refusal), stale=is_stale()))
             raise
         except Exception as error:
             # The client doesn't stay for the answer, or it is a bug's: nobody waits.
@@ -148,14 +201,12 @@ class Router:
             taking = Deferred.fromCoroutine(self._journal.take(call.origin, call.events, Outcome(why)))
             taking.addErrback(lambda failure: failure.trap(AuditUnavailable))
             raise
-        reason = f"http-{response.status}" if response.status >= 400 else None
-        await self._journal.take(call.origin, call.events, Outcome(reason))
+        outcome = Outcome(f"http-{response.status}" if response.status >= 400 else None, stale=is_stale())
+        await self._journal.take(call.origin, call.events, outcome)
         return response
 
     async def _admitted(self, route: Route, incoming: Incoming) -> Caller | None:
-        if route.admission is PUBLIC:
-            return None
-        values = incoming.headers.getRawHeaders(b"Authorization", ())
+        values = incoming.headers.get(b"authorization", ())
         if len(values) > 1:
             raise BearerRefused("Malformed authorization token")
         authorization = values[0] if values else None
@@ -170,8 +221,12 @@ class Router:
         response = answer_to(refusal)
         if response is None:
             return self._failed(route, incoming)
+        if self._console is not None and route.admission.is_of_console:
+            response = self._console.refused(incoming, refusal, response)
+        if route.reshape is not None:
+            response = route.reshape(incoming, response)
         where = {"route": str(route), "id": incoming.request_id}
-        if isinstance(refusal, Forbidden):
+        if isinstance(refusal, Forbidden | FormRefused):
             _log.info("{route} is forbidden: {why} ({id})", why=printable(refusal.why), **where)
         elif isinstance(refusal, StoreUnavailable):
             _log.warn("{route} lacks its store: {why} ({id})", why=refusal.why, **where)
@@ -183,6 +238,8 @@ class Router:
         incident = self._new_id()
         message = "{route} failed, incident {incident} ({id})"
         _log.failure(message, route=str(route), incident=incident, id=incoming.request_id)
+        if self._console is not None and route.admission.is_of_console:
+            return self._console.failed(incoming, incident)
         return internal_error(incident)
 
 
@@ -193,8 +250,8 @@ def _response(answer: object) -> Response:
 
 
 @functools.cache
-def _composed(declared: tuple[Routes, ...]) -> Klein:
-    """Return the map of all routes, each with the number of its noun; it depends on nothing but the declarations."""
+def _composed(declared: tuple[Routes, ...]) -> tuple[Klein, RouteMap]:
+    """Return all routes, each with the number of its noun, and the search in them; they depend on the declarations alone."""
     klein = Klein()
     prepare(klein.url_map)
     taken: set[tuple[str, str]] = set()
@@ -209,12 +266,12 @@ def _composed(declared: tuple[Routes, ...]) -> Klein:
                 raise ValueError(f"{first} is declared twice")
             taken |= shapes
             _add(klein, number, first, Alternatives.of(same))
-    return klein
+    return klein, RouteMap(klein.url_map)
 
 
 def _add(klein: Klein, number: int, first: Route, alternatives: Alternatives) -> None:
-    async def endpoint(router: Router, incoming: Incoming, raw: Mapping[str, str], query: str) -> Response:
-        return await router.answer(number, alternatives, incoming, raw, query)
+    def endpoint(router: Router, incoming: Incoming, raw: Mapping[str, str], query: str) -> Coroutine[Any, Any, Response]:
+        return router.answer(number, alternatives, incoming, raw, query)
 
     for rule, values in first.pattern.rules():
         name = f"{first.method} {rule}"

@@ -38,14 +38,17 @@ import attrs
 from svc.model.dialect import Dialect
 from svc.model.errors import (
     AuditUnavailable,
+    BadRequest,
     BearerRefused,
     CallerReplaced,
+    FormRefused,
     InvalidName,
     InvalidParameter,
     OutcomeUnknown,
     PrimaryContested,
     Refusal,
     RouteNotFound,
+    StoreBehind,
     StoreReadOnly,
     StoreUnavailable,
     TooLarge,
@@ -54,6 +57,7 @@ from svc.model.errors import (
 from svc.model.events import AuditContext, Event, EventBatch
 from svc.model.query_results import Caller
 from svc.services.invocation import Invocation
+from svc.web.http.console import Visit
 from svc.web.http.declarations import Answer, Body, BodySize, Parameter, PathName, Unaudited
 from svc.web.http.incoming import Incoming
 from svc.web.http.parameters import Parameters
@@ -75,11 +79,22 @@ class Admission(enum.Enum):
     OPTIONAL = "optional"
     #: Anyone; the ``Authorization`` header is the route's own business.
     PUBLIC = "public"
+    #: A browser with a session of the console, whose cookie proves the caller; the ``Authorization`` header proves nothing.
+    SESSION = "session"
+    #: Any browser; the route is a page of the console all the same, whose forms and refusals are those of its pages.
+    VISITOR = "visitor"
+
+    @property
+    def is_of_console(self) -> bool:
+        """Whether the route is a page of the console (``svc.web.http.console``)."""
+        return self in {Admission.SESSION, Admission.VISITOR}
 
 
 REQUIRED: Final = Admission.REQUIRED
 OPTIONAL: Final = Admission.OPTIONAL
 PUBLIC: Final = Admission.PUBLIC
+SESSION: Final = Admission.SESSION
+VISITOR: Final = Admission.VISITOR
 
 
 @attrs.frozen
@@ -99,6 +114,7 @@ class Call:
     dialect: Dialect
     _demand_primary: Callable[[], Awaitable[None]] = attrs.field(repr=False)
     _route: Route = attrs.field(repr=False)
+    _visit: Visit | None = attrs.field(default=None, repr=False)
     #: What the route has found out, for the audit; see :meth:`tell`.
     facts: dict[str, Any] = attrs.field(factory=dict, repr=False, init=False)
 
@@ -115,6 +131,16 @@ class Call:
         if self.caller_if_any is None:
             raise BearerRefused("Authorization missing")
         return self.caller_if_any
+
+    @property
+    def visit(self) -> Visit:
+        """The visit to the console that the request is a part of.
+
+        :raises LookupError: the route is no page of the console.
+        """
+        if self._visit is None:
+            raise LookupError(f"{self._route} is no page of the console")
+        return self._visit
 
     @property
     def invocation(self) -> Invocation:
@@ -173,6 +199,9 @@ class Call:
 #: Returns the events of a request, for the audit; none for one that changed nothing after all.
 Recount = Callable[[Call], Sequence[Event]]
 
+#: Returns the answer to a refusal, from the request and the answer that other routes would give.
+Reshape = Callable[[Incoming, Response], Response]
+
 Handler = Callable[..., Coroutine[Any, Any, Response]]
 _H = TypeVar("_H", bound=Handler)
 
@@ -195,12 +224,16 @@ class Route:
     privileges: str
     writes: bool
     vital: bool
+    outlives: bool
     audit: Recount | None
     unaudited: Unaudited | None
+    reshape: Reshape | None
     handler: Handler
     #: The parameters that are read before the coroutine is called, and those that it reads itself.
     early: tuple[Parameter[Any], ...] = attrs.field(init=False)
     late: tuple[Parameter[Any], ...] = attrs.field(init=False)
+    #: The size of the bodies that it takes.
+    size: BodySize = attrs.field(init=False)
 
     @early.default
     def _early(self) -> tuple[Parameter[Any], ...]:
@@ -210,6 +243,10 @@ class Route:
     def _late(self) -> tuple[Parameter[Any], ...]:
         return tuple(parameter for parameter in self.parameters if parameter.late)
 
+    @size.default
+    def _size(self) -> BodySize:
+        return BodySize.USUAL if self.body is None else self.body.size
+
     def __str__(self) -> str:
         return f"{self.method} {self.pattern}"
 
@@ -217,11 +254,6 @@ class Route:
     def parameters(self) -> tuple[Parameter[Any], ...]:
         """The parameters, in the order in which they are read."""
         return (*(self.query or ()), *self.headers, *(() if self.body is None else self.body.fields))
-
-    @property
-    def size(self) -> BodySize:
-        """The size of the bodies that it takes."""
-        return BodySize.USUAL if self.body is None else self.body.size
 
     @property
     def refusals(self) -> frozenset[type[Refusal]]:
@@ -233,8 +265,10 @@ class Route:
             implied.add(InvalidParameter)
         if self.kinds is not None or self.when is not None:
             implied.add(RouteNotFound)
-        if self.admission is not PUBLIC:
-            implied |= {BearerRefused, CallerReplaced}
+        if self.admission not in {PUBLIC, VISITOR}:
+            implied |= {BearerRefused, CallerReplaced, StoreBehind, InvalidParameter}
+        if self.admission.is_of_console and self.method != "GET":
+            implied |= {FormRefused, BadRequest}
         if self.writes:
             implied |= {StoreReadOnly, PrimaryContested, OutcomeUnknown}
         if self.audit is not None:
@@ -296,7 +330,9 @@ class Routes:
         privileges: str = "",
         writes: bool | None = None,
         vital: bool = False,
+        outlives: bool = False,
         audit: Recount | Unaudited | None = None,
+        reshape: Reshape | None = None,
     ) -> Callable[[_H], _H]:
         """Declare the decorated coroutine to be a route.
 
@@ -313,7 +349,9 @@ class Routes:
         :param privileges: what the caller needs, in words.
         :param writes: whether it changes anything, which a follower refuses; unless said, all but ``GET`` do.
         :param vital: whether it answers on connections beyond the limit, too.
+        :param outlives: whether it may be answered from memory that outlived the database (CLU-36).
         :param audit: the function that returns the events of a request, or why there are none.
+        :param reshape: gives the answer to a refusal the form that its clients expect.
         :raises TypeError: it is no coroutine, its parameters are not those that are declared, or ``caller`` is none.
         :raises ValueError: there is no such method.
         """
@@ -334,8 +372,10 @@ class Routes:
                 privileges=privileges,
                 writes=method != "GET" if writes is None else writes,
                 vital=vital,
+                outlives=outlives,
                 audit=None if isinstance(audit, Unaudited) else audit,
                 unaudited=audit if isinstance(audit, Unaudited) else None,
+                reshape=reshape,
                 handler=handler,
             )
             route.check()
@@ -344,11 +384,11 @@ class Routes:
 
         return declare
 
-    def under(self, name: str) -> Routes:
-        """Return the same routes with the segment ``name`` before each path; of one name always the same object."""
+    def under(self, name: str, *absent: str) -> Routes:
+        """Return the same routes as ``Pattern.under`` has their paths; of one name always the same object."""
         if name not in self._under:
             routes = self._under[name] = Routes()
-            routes._routes = [attrs.evolve(route, pattern=Pattern(f"/{name}{route.pattern.text}")) for route in self]
+            routes._routes = [attrs.evolve(route, pattern=route.pattern.under(name, absent)) for route in self]
         return self._under[name]
 
 

@@ -9,12 +9,13 @@ from typing import Any, Final
 
 import attrs
 
-from svc.model.clocks import iso_milliseconds
+from svc.model.clocks import iso_milliseconds, rfc3339
 from svc.model.errors import Forbidden, InvalidName, InvalidParameter, RecordNotFound
 from svc.model.events import PARAMETERS, EventsQuery, StoredEvent
 from svc.model.names import ResourceName
 from svc.services.audit_reading import AuditService
 from svc.web.http.declarations import Answer, Parameter, Source
+from svc.web.http.json_bytes import Json
 from svc.web.http.response import Response
 from svc.web.http.routing import REQUIRED, Call, Routes
 from svc.web.http.shapes import INTEGER, TEXT, array, integer, keyed, obj
@@ -52,6 +53,18 @@ def _number(name: str, most: int, description: str) -> Parameter[int | None]:
     return Parameter(name, read, integer(0, most), description)
 
 
+def _moment(name: str, description: str) -> Parameter[float | None]:
+    def read(source: Source) -> float | None:
+        text = source.query.text(name)
+        try:
+            return None if text is None else rfc3339(text)
+        except ValueError:
+            message = f"'{name}' is a moment with its zone, as 2026-11-22T09:30:00Z"
+            raise InvalidParameter(name, message) from None
+
+    return Parameter(name, read, TEXT, description)
+
+
 def _data(source: Source) -> tuple[tuple[str, str, str], ...]:
     """Read the parameters of structured data, each as ``subject@43868/role=…``."""
     found = []
@@ -75,6 +88,9 @@ _FILTERS: Final[tuple[Parameter[Any], ...]] = (
     Parameter.text("appname", "the program that told them"),
     Parameter.text("procid", "the id of the request"),
     Parameter.text("msgid", "their sort"),
+    Parameter.text("what", "their sort, or what was done"),
+    _moment("since", "from which moment on they are, as RFC 3339 has it"),
+    _moment("until", "before which moment they are, as RFC 3339 has it"),
 )
 
 
@@ -114,12 +130,12 @@ class Audit:
         ),
         audit=audit_events.audit_read,
         errors=(Forbidden, RecordNotFound),
-        privileges="owns it, or the root policy",
+        privileges="owns or inspects it, or the root policy",
     )
 
     audit: AuditService
 
-    @_listing("/audit", errors=(Forbidden,), privileges="owns the root policy")
+    @_listing("/audit", errors=(Forbidden,), privileges="owns or inspects the root policy")
     async def everything(self, call: Call, *, query: EventsQuery) -> Response:
         """List the events of the caller's account."""
         return await _listed(await self.audit.all_events(call.invocation, query))
@@ -150,14 +166,14 @@ def _named(text: str) -> ResourceName:
 async def _listed(events: list[StoredEvent]) -> Response:
     """Return the answer to a list; one of nothing is 404 (AUD-27)."""
 
-    async def shown() -> AsyncIterator[Sequence[object]]:
+    async def shown() -> AsyncIterator[Sequence[Json]]:
         for start in range(0, len(events), BATCH):
             yield [_shown(event) for event in events[start : start + BATCH]]
 
     return await Response.json_array(shown(), status=200 if events else 404)
 
 
-def _shown(event: StoredEvent) -> dict[str, object]:
+def _shown(event: StoredEvent) -> dict[str, Json]:
     return {
         "timestamp": iso_milliseconds(event.at),
         "facility": event.facility,

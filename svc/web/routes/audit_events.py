@@ -10,20 +10,18 @@ from typing import Final
 
 from svc.model.events import AUTH, NOTICE, Event, Subject
 from svc.web.http.routing import Call, Recount
+from svc.web.routes import access
 
 #: Who logs in where no login was given, and where there is no such role (AUD-11).
 _MISSING: Final = "USERNAME_MISSING"
 _NOT_FOUND: Final = "not-found"
 
-#: The authenticator whose status isn't audited (AUD-3).
-_UNAUDITED_STATUS: Final = "authn-jwt"
-
 
 def _authentication(operation: str, did: str, does: str) -> Recount:
     def events(call: Call) -> list[Event]:
-        facts, account = call.facts, call.values["account"]
+        facts, account = call.facts, call.values.get("account") or call.facts.get("account", "-")
         name = facts.get("authenticator", "authn")
-        role = facts.get("role") or _would_be(account, facts.get("login") or call.values.get("login"))
+        role = facts.get("role") or would_be(account, facts.get("login") or call.values.get("login"))
         service_id = call.values.get("service_id")
         service = None if service_id is None else f"{name}/{service_id}"
         where = f" with authenticator {name}" + ("" if service is None else f" service {service}")
@@ -38,7 +36,7 @@ logged_in = _authentication("login", "successfully logged in", "log in")
 authenticated = _authentication("authenticate", "successfully authenticated", "authenticate")
 
 
-def _would_be(account: str, login: str | None) -> str:
+def would_be(account: str, login: str | None) -> str:
     """Return the full id of the role that a login means, whether there is one or not."""
     kind, slash, rest = (login or _MISSING).partition("/")
     return f"{account}:{kind}:{rest}" if slash and kind in {"user", "host"} else f"{account}:user:{login or _MISSING}"
@@ -61,11 +59,49 @@ api_key_rotated = _credential("api-key", "rotate", "rotated", "rotate", "its API
 rotation_asked = _credential("api-key", "show", "read", "read", *["when the API key of {} was rotated"] * 2)
 
 
+def _session(operation: str, did: str, does: str) -> Recount:
+    """Return the function for a session that its user opens or renews."""
+
+    def events(call: Call) -> list[Event]:
+        facts = call.facts
+        role = facts.get("role") or would_be(call.values["account"], call.values["login"])
+        user, tried = (_NOT_FOUND, f"be {role}, to {does}") if facts.get("unknown") else (role, does)
+        more = (("session", facts["session"]),) if "session" in facts else ()
+        return [Event("session", operation, (("role", role), *more), did, tried, user)]
+
+    return events
+
+
+session_opened = _session("open", "opened a session", "open a session")
+session_renewed = _session("renew", "renewed a session", "renew a session")
+
+
+def sessions_listed(call: Call) -> list[Event]:
+    """The sessions of a role were listed."""
+    target = call.facts.get("target", "-")
+    words = f"the sessions of {target}"
+    return [Event("session", "list", (("role", target),), f"listed {words}", f"list {words}")]
+
+
+def sessions_revoked(call: Call) -> list[Event]:
+    """A session of a role was ended, or all."""
+    target, session = call.facts.get("target", "-"), call.values.get("session_id", "all")
+    words = f"all sessions of {target}" if session == "all" else f"the session {session} of {target}"
+    return [Event("session", "revoke", (("role", target), ("session", session)), f"revoked {words}", f"revoke {words}")]
+
+
+def tokens_revoked(call: Call) -> list[Event]:
+    """The access tokens of a role were revoked."""
+    target = call.facts.get("target", "-")
+    words = f"the access tokens of {target}"
+    return [Event("token", "revoke", (("role", target),), f"revoked {words}", f"revoke {words}")]
+
+
 def _proven(call: Call) -> tuple[str, str]:
     """Return who acts, by an access token or by HTTP Basic, and the role that the request claims."""
     if call.caller_if_any is not None:
         return str(call.caller.role), str(call.caller.role)
-    role = call.facts.get("role") or _would_be(call.values["account"], call.facts.get("login"))
+    role = call.facts.get("role") or would_be(call.values["account"], call.facts.get("login"))
     return _NOT_FOUND if call.facts.get("unknown") else role, role
 
 
@@ -75,61 +111,16 @@ def identity_checked(call: Call) -> list[Event]:
     return [Event("identity-check", "check", subject, "checked its identity", "check its identity", facility=AUTH)]
 
 
-def status_validated(call: Call) -> list[Event]:
-    """The status of an authenticator was asked for."""
-    name = call.facts.get("authenticator")
-    service = f"{name}/{call.values['service_id']}"
-    words = f"status of authenticator {service}"
-    event = _on_authenticator(call, "validate-status", service, f"validated the {words}", f"validate the {words}")
-    return [] if name == _UNAUDITED_STATUS else [event]
-
-
-def switched(call: Call) -> list[Event]:
-    """An authenticator was switched on or off."""
-    kind, service_id = call.values.get("kind"), call.values.get("service_id")
-    service = "authn" if kind is None else f"authn-{kind}" + ("" if service_id is None else f"/{service_id}")
-    words = f"the authenticator {service}" + {None: "", True: " on", False: " off"}[call.facts.get("enabled")]
-    operation = "update-authenticator-configuration"
-    return [_on_authenticator(call, operation, service, f"switched {words}", f"switch {words}")]
-
-
-def _operated(operation: str, did: str, does: str) -> Recount:
-    def events(call: Call) -> list[Event]:
-        service = f"{call.facts.get('authenticator')}/{call.values['service_id']}"
-        key = call.values.get("key")
-        words = f"{'' if key is None else f'the key {key} for '}the authenticator {service}"
-        more = () if key is None else (("key", key),)
-        return [_on_authenticator(call, operation, service, f"{did} {words}", f"{does} {words}", *more)]
-
-    return events
-
-
-explained = _operated("explain", "had a login explained of", "have a login explained of")
-keys_refreshed = _operated("refresh-keys", "had the keys fetched again of", "have the keys fetched again of")
-key_distrusted = _operated("distrust-key", "distrusts", "distrust")
-key_trusted = _operated("trust-key", "trusts again", "trust again")
-
-
-def _on_authenticator(call: Call, operation: str, service: str, did: str, does: str, *more: tuple[str, str]) -> Event:
-    # The webservice is that of the path's account, or would be.
-    resource = f"{call.values['account']}:webservice:{call.origin.server.appname}/{service}"
-    subject = (("resource", resource), ("role", str(call.caller.role)), *more)
-    return Event("authn", operation, subject, did, does, authenticator=service.partition("/")[0], service=service)
-
-
 def fetched(call: Call) -> list[Event]:
     """The value of a variable was read."""
-    return [_fetched(_name(call, "variable"), _said(call, "version"))]
+    return [value_fetched(_name(call, "variable"), said(call, "version"))]
 
 
-def fetched_several(call: Call) -> list[Event]:
-    """Values of several resources were read: an event for each."""
-    return [_fetched(name, None) for name in call.facts.get("resources", ())] or [_fetched("-", None)]
-
-
-def _fetched(name: str, version: str | None) -> Event:
+def value_fetched(name: str, version: str | None, user: str | None = None, reason: str | None = None) -> Event:
+    """A value of a resource was read; of many at once one may have failed for a ``reason``."""
     if version is None:
-        return Event("fetch", "fetch", (("resource", name),), f"fetched {name}", f"fetch {name}")
+        did, does = f"fetched {name}", f"fetch {name}"
+        return Event("fetch", "fetch", (("resource", name),), did, does, user, reason=reason)
     words = f"version {version} of {name}"
     return Event("fetch", "fetch", (("resource", name), ("version", version)), f"fetched {words}", f"fetch {words}")
 
@@ -157,16 +148,21 @@ def expirations_cleared(call: Call) -> list[Event]:
 def resources_listed(call: Call) -> list[Event]:
     """Resources were listed or counted."""
     asked = _asked(call, "account", "kind", "owner", "search", "limit", "offset", "count", "role", "acting_as")
-    return [Event("list", "list", asked, "listed resources", "list resources")]
+    return [listed(asked)]
+
+
+def listed(asked: Subject) -> Event:
+    """Resources were listed; what was asked for is the subject."""
+    return Event("list", "list", asked, "listed resources", "list resources")
 
 
 def resource_asked(call: Call) -> list[Event]:
     """A resource was shown, or who has a privilege on it."""
     name = _name(call)
     subject: Subject = (("resource", name),)
-    privilege = _said(call, "privilege") or _said(call, "permission") or "-"
+    privilege = said(call, "privilege") or said(call, "permission") or "-"
     if call.query.flag("check"):
-        role = _said(call, "role") or str(call.caller.role)
+        role = said(call, "role") or str(call.caller.role)
         words = f"if {role} can {privilege} {name}"
         subject = (*subject, ("role", role), ("privilege", privilege))
         return [Event("check", "check", subject, f"checked {words}", f"check {words}")]
@@ -174,25 +170,54 @@ def resource_asked(call: Call) -> list[Event]:
         words = f"the roles that can {privilege} {name}"
         subject = (*subject, ("privilege", privilege))
         return [Event("resource", "permitted-roles", subject, f"listed {words}", f"list {words}")]
-    return [Event("resource", "show", subject, f"read {name}", f"read {name}")]
+    if call.query.flag("who_can"):
+        return [access.holders_listed(name, privilege, _asked(call, "direct", "limit", "count"))]
+    if call.query.flag("can"):
+        role = said(call, "role") or "-"
+        words = f"why {role} can {privilege} {name}"
+        subject = (*subject, ("role", role), ("privilege", privilege))
+        return [Event("resource", "can", subject, f"asked {words}", f"ask {words}")]
+    return [resource_shown(name)]
+
+
+def resource_shown(name: str) -> Event:
+    """A resource was shown."""
+    return Event("resource", "show", (("resource", name),), f"read {name}", f"read {name}")
+
+
+_OF_ROLE: Final = {
+    "graph": "the graph of ",
+    "all": "all roles of ",
+    "memberships": "the memberships of ",
+    "reach": "what is reached by ",
+}
 
 
 def role_asked(call: Call) -> list[Event]:
-    """A role was shown, or whom it has for members, or what it holds."""
+    """A role was shown, or whom it has for members, or what it holds or reaches."""
     name = _name(call)
-    operation = next((flag for flag in ("graph", "all", "memberships", "members") if call.query.flag(flag)), "show")
+    flags = ("graph", "all", "memberships", "members", "reach")
+    operation = next((flag for flag in flags if call.query.flag(flag)), "show")
     if operation != "members":
-        words = {"graph": "the graph of ", "all": "all roles of ", "memberships": "the memberships of "}.get(operation, "")
-        return [Event("role", operation, (("role", name),), f"read {words}{name}", f"read {words}{name}")]
-    subject = (*_asked(call, "account", "count", "kind", "search", "limit", "offset"), ("role", name))
-    return [Event("members", "list", subject, f"listed members of {name}", f"list members of {name}")]
+        return [role_read(name, operation)]
+    return [members_listed(name, _asked(call, "account", "count", "kind", "search", "limit", "offset"))]
+
+
+def role_read(name: str, operation: str) -> Event:
+    """A role was read: by itself (``show``), or its ``graph``, its ``memberships``, ``all`` that it holds, its ``reach``."""
+    words = _OF_ROLE.get(operation, "")
+    return Event("role", operation, (("role", name),), f"read {words}{name}", f"read {words}{name}")
+
+
+def members_listed(name: str, asked: Subject) -> Event:
+    """Members of a role were listed; ``asked`` are the parameters."""
+    return Event("members", "list", (*asked, ("role", name)), f"listed members of {name}", f"list members of {name}")
 
 
 def _membership(operation: str, did: str, does: str, preposition: str) -> Recount:
     def events(call: Call) -> list[Event]:
-        role, member = _name(call), _said(call, "member") or "-"
-        subject = (("role", role), ("member", member))
-        words = f"{member} {preposition} {role}"
+        role, member = _name(call), said(call, "member") or "-"
+        subject, words = (("role", role), ("member", member)), f"{member} {preposition} {role}"
         event = Event("membership", operation, subject, f"{did} {words}", f"{does} {words}")
         return [] if call.facts.get("unchanged") else [event]
 
@@ -205,11 +230,46 @@ member_removed = _membership("remove", "removed", "remove", "from")
 
 def policy_loaded(call: Call) -> list[Event]:
     """A policy document was loaded, or tried; the rows that changed have events of their own."""
-    name = _name(call, "policy")
+    name = call.facts.get("policy") or _name(call, "policy")
     if call.facts.get("dry_run"):
         words = f"a dry run of a load of {name}"
         return [Event("policy", "dry-run", (("policy", name),), f"made {words}", f"make {words}", severity=NOTICE)]
     return [Event("policy", "load", (("policy", name),), f"loaded {name}", f"load {name}", severity=NOTICE)]
+
+
+def deleted_listed(call: Call) -> list[Event]:
+    """What a policy had deleted was listed."""
+    name = _name(call, "policy")
+    return [Event("deleted", "list", (("policy", name),), f"listed what {name} deleted", f"list what {name} deleted")]
+
+
+def deleted_restored(call: Call) -> list[Event]:
+    """Deleted records and values were had back: an event for each, and for each row that came with them."""
+    policy = _name(call, "policy")
+    if "restored" not in call.facts:
+        words = f"what {policy} deleted"
+        return [Event("deleted", "restore", (("policy", policy),), f"restored {words}", f"restore {words}", severity=NOTICE)]
+    events = []
+    for name, versions in call.facts["restored"]:
+        words = name + (f" with its versions {', '.join(map(str, versions))}" if versions else "")
+        subject = (("resource", name), ("policy", policy))
+        events.append(Event("deleted", "restore", subject, f"restored {words}", f"restore {words}", severity=NOTICE))
+    return [*events, *call.facts["rows"]]
+
+
+def deleted_purged(call: Call) -> list[Event]:
+    """Deleted records were purged: an event for each that was named, or one for all."""
+    policy, purged = _name(call, "policy"), call.facts.get("purged")
+    if purged is None or (purged and not call.query.texts("number")):
+        count, words = "-" if purged is None else str(len(purged)), f"what {policy} deleted"
+        subject: Subject = (("policy", policy), ("count", count))
+        return [Event("deleted", "purge", subject, f"purged {words}", f"purge {words}", severity=NOTICE)]
+    return [
+        Event(
+            "deleted", "purge", (("resource", name), ("policy", policy)), f"purged {name}", f"purge {name}", severity=NOTICE
+        )
+        for name in dict.fromkeys(purged)
+    ]
 
 
 def policy_read(call: Call) -> list[Event]:
@@ -223,6 +283,13 @@ def factory_tokens_made(call: Call) -> list[Event]:
     factory, count = call.facts.get("factory", "-"), call.facts.get("count", "-")
     subject = (("resource", factory), ("count", str(count)))
     return [Event("host-factory", "create-tokens", subject, f"made tokens of {factory}", f"make tokens of {factory}")]
+
+
+def factory_tokens_listed(call: Call) -> list[Event]:
+    """Tokens of a host factory were listed."""
+    factory = call.facts.get("factory", "-")
+    subject = (("resource", factory),)
+    return [Event("host-factory", "list-tokens", subject, f"listed tokens of {factory}", f"list tokens of {factory}")]
 
 
 def factory_token_revoked(call: Call) -> list[Event]:
@@ -251,19 +318,35 @@ def _account(operation: str, did: str, does: str) -> Recount:
 
 account_made = _account("create", "made", "make")
 account_deleted = _account("delete", "deleted", "delete")
+account_tokens_revoked = _account("revoke-tokens", "revoked all access tokens of", "revoke all access tokens of")
 
 
-def accounts_listed(_: Call) -> list[Event]:
-    """The accounts were listed."""
-    return [Event("account", "list", (), "listed accounts", "list accounts")]
+def _list_of(msgid: str, operation: str, words: str) -> Recount:
+    def events(_: Call) -> list[Event]:
+        return [Event(msgid, operation, (), f"listed {words}", f"list {words}")]
+
+    return events
+
+
+accounts_listed = _list_of("account", "list", "accounts")
+endings_listed = _list_of("endings", "expiring", "what ends")
+unused_listed = _list_of("endings", "unused", "roles that are not used")
 
 
 def audit_read(call: Call) -> list[Event]:
     """The audit was read."""
     about = call.values.get("identifier")
-    subject = () if about is None else (("resource", about),)
-    words = "the audit" if about is None else f"the audit of {about}"
-    return [Event("audit", "list", subject, f"read {words}", f"read {words}")]
+    return [Event("audit", "list", (), "read the audit", "read the audit") if about is None else audit_read_of(about)]
+
+
+def audit_read_of(name: str) -> Event:
+    """The audit of one thing was read."""
+    return Event("audit", "list", (("resource", name),), f"read the audit of {name}", f"read the audit of {name}")
+
+
+def refusals_read(call: Call) -> list[Event]:
+    """Recent refusals were read."""
+    return [Event("refusals", "list", _asked(call, "request", "limit"), "read recent refusals", "read recent refusals")]
 
 
 def _name(call: Call, kind: str | None = None) -> str:
@@ -273,11 +356,11 @@ def _name(call: Call, kind: str | None = None) -> str:
 
 def _asked(call: Call, *names: str) -> Subject:
     """Return what the path or the query says under these names; the first of what is said more than once."""
-    said = ((name, call.values.get(name) or _said(call, name)) for name in names)
-    return tuple((name, text) for name, text in said if text is not None)
+    pairs = ((name, call.values.get(name) or said(call, name)) for name in names)
+    return tuple((name, text) for name, text in pairs if text is not None)
 
 
-def _said(call: Call, name: str) -> str | None:
+def said(call: Call, name: str) -> str | None:
     """Return what the query says first under a name, right or wrong, empty where bare; ``None`` where the name is absent."""
     pairs = call.query.pairs
     return next((value or "" for key, value in pairs if key in {name, f"{name}[]"}), None) if pairs else None

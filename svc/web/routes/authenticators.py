@@ -10,14 +10,16 @@ import attrs
 
 from svc.model.authentication import Problem, Step
 from svc.model.clocks import iso_milliseconds
+from svc.model.dialect import SINGLE_TYPES
 from svc.model.errors import AuthenticationRefused, BadRequest, Forbidden, InvalidParameter, RecordNotFound, TooOften
 from svc.model.strict_json import Malformed, json_object
 from svc.services.authenticators import DEFAULT, AuthenticatorReport, AuthenticatorService, FederatedService
 from svc.web.http.declarations import NO_BODY, PARAMETERS, Answer, Body, Parameter, Source, Unaudited
+from svc.web.http.json_bytes import Json
 from svc.web.http.response import Response
 from svc.web.http.routing import PUBLIC, REQUIRED, Call, Routes
 from svc.web.http.shapes import BOOLEAN, INTEGER, NUMBER, TEXT, array, obj, text
-from svc.web.routes import audit_events
+from svc.web.routes import authenticator_events
 
 _ONE: Final = "/<service_id>/<flat:account>"
 
@@ -92,7 +94,7 @@ class Authenticators:
         answers=(Answer(204, "it is switched"),),
         errors=(AuthenticationRefused, BadRequest, Forbidden),
         privileges=_UPDATE,
-        audit=audit_events.switched,
+        audit=authenticator_events.switched,
     )
 
     authenticators: AuthenticatorService
@@ -143,7 +145,7 @@ class Authenticators:
 
 @attrs.frozen
 class FederatedAuthenticators:
-    """The routes by which operators see and change the authenticators ``<name>/<service id>``, which trust third parties."""
+    """The routes by which operators see and change the authenticators ``<name>[/<service id>]`` that trust third parties."""
 
     declared = Routes()
     _key_trust = partial(
@@ -159,7 +161,8 @@ class FederatedAuthenticators:
     @property
     def routes(self) -> Routes:
         """The declared routes, under the authenticators' name."""
-        return self.declared.under(self.authenticators.name)
+        name = self.authenticators.name
+        return self.declared.under(name, *(("service_id", "login") if name in SINGLE_TYPES else ()))
 
     @declared.add(
         "GET",
@@ -172,9 +175,9 @@ class FederatedAuthenticators:
             Answer(404, "there is no such account or webservice", _FAULT),
         ),
         privileges=_READ_STATUS,
-        audit=audit_events.status_validated,
+        audit=authenticator_events.status_validated,
     )
-    async def status(self, call: Call, service_id: str, account: str) -> Response:
+    async def status(self, call: Call, service_id: str | None, account: str) -> Response:
         """Return the faults of an authenticator, and its keys; a fault is 500, as installed clients expect (AUTH-60)."""
         try:
             report = await self.authenticators.status(call.invocation, account, service_id)
@@ -198,9 +201,9 @@ class FederatedAuthenticators:
             "recent_tokens": status.tokens,
         }
         if not status.problems:
-            return Response.json({"status": "ok", **document})
+            return Response.json_any({"status": "ok", **document})
         error = " ".join(problem.what for problem in status.problems)
-        return Response.json({"status": "error", "error": error, **document}, 500)
+        return Response.json_any({"status": "error", "error": error, **document}, 500)
 
     @declared.add(
         "POST",
@@ -213,9 +216,9 @@ class FederatedAuthenticators:
         errors=(BadRequest, RecordNotFound, Forbidden),
         privileges=_READ_STATUS,
         writes=False,
-        audit=audit_events.explained,
+        audit=authenticator_events.explained,
     )
-    async def explain(self, call: Call, service_id: str, account: str, login: str | None) -> Response:
+    async def explain(self, call: Call, service_id: str | None, account: str, login: str | None) -> Response:
         """Return how a token would be judged, check by check; nothing is issued."""
         found = await self.authenticators.explain(call.invocation, account, service_id, login, lambda: call.late(JWT))
         return Response.json(
@@ -230,21 +233,23 @@ class FederatedAuthenticators:
         answers=(Answer(200, "the keys, and what is wrong", obj({"keys": _KEYS, "problems": _PROBLEMS})),),
         errors=(RecordNotFound, Forbidden, TooOften),
         privileges=_READ_STATUS,
-        audit=audit_events.keys_refreshed,
+        audit=authenticator_events.keys_refreshed,
     )
-    async def refresh_keys(self, call: Call, service_id: str, account: str) -> Response:
+    async def refresh_keys(self, call: Call, service_id: str | None, account: str) -> Response:
         """Have the provider's keys fetched again, here at once, elsewhere by the next login (AUTH-63)."""
         report = await self.authenticators.refresh_keys(call.invocation, account, service_id)
-        return Response.json({"keys": _keys(report), **_problems(report.status.problems)})
+        return Response.json_any({"keys": _keys(report), **_problems(report.status.problems)})
 
-    @_key_trust("PUT", body=NO_BODY, answers=(Answer(204, "the key is distrusted"),), audit=audit_events.key_distrusted)
-    async def distrust(self, call: Call, service_id: str, account: str, key: str) -> Response:
+    @_key_trust(
+        "PUT", body=NO_BODY, answers=(Answer(204, "the key is distrusted"),), audit=authenticator_events.key_distrusted
+    )
+    async def distrust(self, call: Call, service_id: str | None, account: str, key: str) -> Response:
         """Let a key, by its id or its thumbprint, verify nothing any more (AUTH-51)."""
         await self.authenticators.distrust(call.invocation, account, service_id, key)
         return Response.empty()
 
-    @_key_trust("DELETE", answers=(Answer(204, "the key is trusted again"),), audit=audit_events.key_trusted)
-    async def trust(self, call: Call, service_id: str, account: str, key: str) -> Response:
+    @_key_trust("DELETE", answers=(Answer(204, "the key is trusted again"),), audit=authenticator_events.key_trusted)
+    async def trust(self, call: Call, service_id: str | None, account: str, key: str) -> Response:
         """Let a key verify again."""
         await self.authenticators.trust(call.invocation, account, service_id, key)
         return Response.empty()
@@ -265,10 +270,10 @@ def _keys(report: AuthenticatorReport) -> dict[str, object]:
     }
 
 
-def _problems(problems: Sequence[Problem]) -> dict[str, object]:
+def _problems(problems: Sequence[Problem]) -> dict[str, Json]:
     return {"problems": [{"what": problem.what, "remedy": problem.remedy} for problem in problems]}
 
 
-def _step(step: Step) -> dict[str, object]:
+def _step(step: Step) -> dict[str, Json]:
     reason = None if step.reason is None else step.reason.value
     return {"check": step.check, "outcome": step.outcome, "detail": step.detail, "reason": reason}

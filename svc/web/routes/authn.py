@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import base64
 from typing import Final
 
 import attrs
 
 from svc.model.authentication import LoginRequest
 from svc.model.clocks import iso_milliseconds
+from svc.model.dialect import SINGLE_TYPES
 from svc.model.errors import (
     AuthenticationRefused,
     BadRequest,
@@ -19,24 +19,21 @@ from svc.model.errors import (
     WrongDataKey,
 )
 from svc.model.reasons import Reason
+from svc.services.batches import BatchService
 from svc.services.login import AccessTokenService, ApiKeyService, LoginService
 from svc.web.http.basic import BASIC
 from svc.web.http.declarations import Answer, Body, Parameter, Source, Unaudited
 from svc.web.http.response import Response
 from svc.web.http.routing import OPTIONAL, PUBLIC, REQUIRED, Call, Routes
 from svc.web.http.shapes import TEXT, array, obj, raw, text
-from svc.web.routes import audit_events
+from svc.web.routes import audit_events, authenticator_events, secret_events
+from svc.web.routes.issued_tokens import ENCODING, ISSUED, issued
+from svc.web.routes.secret_values import VALUES_REFUSED, WANTED, WITH_VALUES, with_values
 
 _TEXT: Final = raw("text/plain; charset=utf-8")
-_ISSUED: Final = (
-    Answer(200, "an access token", obj({"protected": TEXT, "payload": TEXT, "signature": TEXT})),
-    Answer(200, "an access token in base64, where Accept-Encoding asks for that", _TEXT, ("Content-Encoding",)),
-)
 _API_KEY: Final = (Answer(200, "the role's API key", _TEXT),)
 _KEY: Final = obj(dict.fromkeys(("kty", "crv", "x", "y", "kid", "alg", "use"), TEXT))
 _CALLER: Final = obj(dict.fromkeys(("client_ip", "account", "username", "token_issued_at"), TEXT), {"user_agent": TEXT})
-
-ENCODING: Final = Parameter.header("Accept-Encoding", "base64, for an access token that can stand in a header")
 
 
 def _evidence(source: Source) -> tuple[str, tuple[Reason, str] | None]:
@@ -51,6 +48,10 @@ def _evidence(source: Source) -> tuple[str, tuple[Reason, str] | None]:
 
 JWT: Final = Parameter("jwt", _evidence, TEXT, "a token that the provider signed", field="evidence", required=True)
 
+KEY_BODY: Final = Body("an API key, as it is", ("text/plain",))
+TOKEN_BODY: Final = Body("a form with a token", ("application/x-www-form-urlencoded",), fields=(JWT,))
+PASSWORD_BODY: Final = Body("an API key or a password, as it is", ("text/plain",))
+
 
 @attrs.frozen
 class Authn:
@@ -61,6 +62,7 @@ class Authn:
     login: LoginService
     api_keys: ApiKeyService
     tokens: AccessTokenService
+    batches: BatchService
 
     @routes.add(
         "GET",
@@ -83,19 +85,46 @@ class Authn:
         "/authn/<flat:account>/<tail:login>/authenticate",
         caller=PUBLIC,
         headers=(ENCODING,),
-        body=Body("an API key, as it is", ("text/plain",)),
-        answers=_ISSUED,
+        body=KEY_BODY,
+        answers=ISSUED,
         errors=(AuthenticationRefused,),
         privileges="none: the role's API key proves it",
         writes=False,
+        outlives=True,
         audit=audit_events.authenticated,
     )
     async def authenticate_by_api_key(
         self, call: Call, account: str, login: str, *, accept_encoding: str | None
     ) -> Response:
         """Exchange an API key for an access token (TOK-4)."""
-        request = LoginRequest(account, login, call.body, call.client_ip)
-        return _issued(await self.login.authenticate(request, call), accept_encoding)
+        return issued(await self.login.authenticate(_by_key(call, account, login), call), accept_encoding)
+
+    @routes.add(
+        "POST",
+        "/authn/<flat:account>/<tail:login>/authenticate",
+        when="secrets",
+        caller=PUBLIC,
+        query=(WANTED,),
+        headers=(ENCODING,),
+        body=KEY_BODY,
+        answers=WITH_VALUES,
+        errors=(AuthenticationRefused, *VALUES_REFUSED),
+        privileges="the role's API key proves it, and execute on each secret",
+        writes=False,
+        outlives=True,
+        audit=secret_events.authenticated_and_fetched,
+    )
+    async def authenticate_and_read(
+        self,
+        call: Call,
+        account: str,
+        login: str,
+        *,
+        accept_encoding: str | None,
+        wanted: tuple[list[str], bool],
+    ) -> Response:
+        """Exchange an API key for an access token and the values of secrets (SEC-43)."""
+        return await with_values(call, self.login, self.batches, _by_key(call, account, login), wanted, accept_encoding)
 
     @routes.add(
         "GET",
@@ -137,34 +166,39 @@ class Authn:
 
 @attrs.frozen
 class FederatedAuthn:
-    """The route of logging in with a third party's token, at the authenticators ``<name>/<service id>``."""
+    """The route of logging in with a third party's token, at the authenticators ``<name>/<service id>``.
+
+    Where ``name`` is of a type that has one for each account, the path has no service id, and the token names the role.
+    """
 
     declared = Routes()
 
     name: str
     login: LoginService
+    batches: BatchService
 
     @property
     def routes(self) -> Routes:
         """The declared routes, under the name."""
-        return self.declared.under(self.name)
+        return self.declared.under(self.name, *(("service_id", "login") if self.name in SINGLE_TYPES else ()))
 
     @declared.add(
         "POST",
         "/<service_id>/<flat:account>/<optional:login>/authenticate",
         caller=PUBLIC,
         headers=(ENCODING,),
-        body=Body("a form with a token", ("application/x-www-form-urlencoded",), fields=(JWT,)),
-        answers=_ISSUED,
+        body=TOKEN_BODY,
+        answers=ISSUED,
         errors=(AuthenticationRefused,),
         privileges="the role that the token proves has authenticate on the authenticator",
         writes=False,
+        outlives=True,
         audit=audit_events.authenticated,
     )
     async def authenticate(
         self,
         call: Call,
-        service_id: str,
+        service_id: str | None,
         account: str,
         login: str | None,
         *,
@@ -172,10 +206,50 @@ class FederatedAuthn:
         evidence: tuple[str, tuple[Reason, str] | None],
     ) -> Response:
         """Exchange a token for an access token (AUTH-7)."""
+        request = self._request(call, service_id, account, login, evidence)
+        return issued(await self.login.authenticate(request, call), accept_encoding)
+
+    @declared.add(
+        "POST",
+        "/<service_id>/<flat:account>/<optional:login>/authenticate",
+        when="secrets",
+        caller=PUBLIC,
+        query=(WANTED,),
+        headers=(ENCODING,),
+        body=TOKEN_BODY,
+        answers=WITH_VALUES,
+        errors=(AuthenticationRefused, *VALUES_REFUSED),
+        privileges="the role that the token proves has authenticate on the authenticator, and execute on each secret",
+        writes=False,
+        outlives=True,
+        audit=secret_events.authenticated_and_fetched,
+    )
+    async def authenticate_and_read(
+        self,
+        call: Call,
+        service_id: str | None,
+        account: str,
+        login: str | None,
+        *,
+        accept_encoding: str | None,
+        evidence: tuple[str, tuple[Reason, str] | None],
+        wanted: tuple[list[str], bool],
+    ) -> Response:
+        """Exchange a token for an access token and the values of secrets (SEC-43)."""
+        request = self._request(call, service_id, account, login, evidence)
+        return await with_values(call, self.login, self.batches, request, wanted, accept_encoding)
+
+    def _request(
+        self,
+        call: Call,
+        service_id: str | None,
+        account: str,
+        login: str | None,
+        evidence: tuple[str, tuple[Reason, str] | None],
+    ) -> LoginRequest:
         call.tell(authenticator=self.name)
         token, fault = evidence
-        request = LoginRequest(account, login, token.encode("utf-8"), call.client_ip, service_id, fault)
-        return _issued(await self.login.authenticate(request, call), accept_encoding)
+        return LoginRequest(account, login, token.encode("utf-8"), call.client_ip, service_id, fault)
 
 
 @attrs.frozen
@@ -186,6 +260,7 @@ class LdapAuthn:
 
     login: LoginService
     api_keys: ApiKeyService
+    batches: BatchService
 
     @routes.add(
         "GET",
@@ -209,8 +284,8 @@ class LdapAuthn:
         "/authn-ldap/<service_id>/<flat:account>/<tail:login>/authenticate",
         caller=PUBLIC,
         headers=(ENCODING,),
-        body=Body("an API key or a password, as it is", ("text/plain",)),
-        answers=_ISSUED,
+        body=PASSWORD_BODY,
+        answers=ISSUED,
         errors=(AuthenticationRefused,),
         privileges="the role that the password proves has authenticate on the authenticator",
         writes=False,
@@ -220,9 +295,37 @@ class LdapAuthn:
         self, call: Call, service_id: str, account: str, login: str, *, accept_encoding: str | None
     ) -> Response:
         """Exchange an API key or a password for an access token (AUTH-52)."""
-        call.tell(authenticator="authn-ldap")
-        request = LoginRequest(account, login, call.body, call.client_ip, service_id)
-        return _issued(await self.login.authenticate(request, call), accept_encoding)
+        request = _by_password(call, service_id, account, login)
+        return issued(await self.login.authenticate(request, call), accept_encoding)
+
+    @routes.add(
+        "POST",
+        "/authn-ldap/<service_id>/<flat:account>/<tail:login>/authenticate",
+        when="secrets",
+        caller=PUBLIC,
+        query=(WANTED,),
+        headers=(ENCODING,),
+        body=PASSWORD_BODY,
+        answers=WITH_VALUES,
+        errors=(AuthenticationRefused, *VALUES_REFUSED),
+        privileges="the role that the password proves has authenticate on the authenticator, and execute on each secret",
+        writes=False,
+        audit=secret_events.authenticated_and_fetched,
+    )
+    async def authenticate_and_read(
+        self,
+        call: Call,
+        service_id: str,
+        account: str,
+        login: str,
+        *,
+        accept_encoding: str | None,
+        wanted: tuple[list[str], bool],
+    ) -> Response:
+        """Exchange an API key or a password for an access token and the values of secrets (SEC-43)."""
+        return await with_values(
+            call, self.login, self.batches, _by_password(call, service_id, account, login), wanted, accept_encoding
+        )
 
     @routes.add(
         "GET",
@@ -230,7 +333,7 @@ class LdapAuthn:
         caller=REQUIRED,
         answers=(Answer(501, "there is no status of these", obj({"status": text("error"), "error": TEXT})),),
         privileges="none",
-        audit=audit_events.status_validated,
+        audit=authenticator_events.status_validated,
     )
     async def no_status(self, call: Call, service_id: str, account: str) -> Response:  # noqa: ARG002
         """Answer that the type has no status (AUTH-58)."""
@@ -238,7 +341,10 @@ class LdapAuthn:
         return Response.json({"status": "error", "error": "CONJ00056E Status check is not supported for authn-ldap"}, 501)
 
 
-def _issued(token: bytes, accept_encoding: str | None) -> Response:
-    if any(item.strip().lower() == "base64" for item in (accept_encoding or "").split(",")):
-        return Response.content(base64.b64encode(token), _TEXT.media_type, headers=(("Content-Encoding", "base64"),))
-    return Response.content(token, "application/json")
+def _by_key(call: Call, account: str, login: str) -> LoginRequest:
+    return LoginRequest(account, login, call.body, call.client_ip)
+
+
+def _by_password(call: Call, service_id: str, account: str, login: str) -> LoginRequest:
+    call.tell(authenticator="authn-ldap")
+    return LoginRequest(account, login, call.body, call.client_ip, service_id)

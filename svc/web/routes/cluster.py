@@ -7,13 +7,13 @@ from typing import Final
 
 import attrs
 
-from svc.cluster.members import Members
+from svc.cluster.overview import Overview
 from svc.cluster.peer_claims import PeerClaims
-from svc.cluster.reports import MemberHealth, ProbeReply, member_health
-from svc.health.checks_loop import ChecksLoop, HealthReport
-from svc.model.dialect import Dialect
+from svc.cluster.reports import ProbeReply
+from svc.cluster.succession import successor, versions
+from svc.health.checks_loop import HealthReport
+from svc.model.databases import DatabaseIdentity
 from svc.model.errors import RouteNotFound
-from svc.model.query_results import DatabaseIdentity
 from svc.web.http.declarations import Answer, Parameter, Unaudited
 from svc.web.http.response import Response
 from svc.web.http.routing import PUBLIC, Call, Routes
@@ -28,14 +28,40 @@ CODE: Final = Parameter.text("code", "what proves that a server of the cluster a
 ACCEPT: Final = Parameter.header("Accept", "JSON for the same in JSON", field="accept")
 
 _PAGE: Final = "text/html; charset=utf-8"
-_DATABASE: Final = obj({"system": INTEGER, "timeline": INTEGER, "started": INTEGER, "standby": BOOLEAN, "code": TEXT})
+_DATABASE: Final = obj(
+    {
+        **dict.fromkeys(("system", "timeline", "started"), INTEGER),
+        "standby": BOOLEAN,
+        "code": TEXT,
+        "data_keys": array(TEXT),
+        "data_keys_code": TEXT,
+    }
+)
+_STANDBY: Final = obj(
+    {
+        **dict.fromkeys(("name", "state", "sync"), TEXT),
+        **dict.fromkeys(("lag_bytes", "lag_seconds"), NUMBER.or_null()),
+        "since": NUMBER,
+    }
+)
 _MEMBER: Final = obj(
     {
-        **dict.fromkeys(("name", "word", "database", "role", "primaries"), TEXT),
+        **dict.fromkeys(("name", "word", "database", "role", "primaries", "version", "release"), TEXT),
         **dict.fromkeys(("here", "ok", "reachable"), BOOLEAN),
-        **dict.fromkeys(("lag_seconds", "lag_bytes", "changed"), NUMBER.or_null()),
+        **dict.fromkeys(
+            ("lag_seconds", "lag_bytes", "changed", "since", "timeline", "schema", "position"), NUMBER.or_null()
+        ),
+        "standbys": array(_STANDBY).or_null(),
         "services": keyed(TEXT),
         "age": NUMBER,
+    }
+)
+_CLUSTER: Final = obj(
+    {
+        "ok": BOOLEAN,
+        "servers": array(_MEMBER),
+        "successor": obj({"name": TEXT, "complete": BOOLEAN}).or_null(),
+        "versions": keyed(array(TEXT)),
     }
 )
 _FAULT: Final = obj({"error": obj({"code": TEXT, "message": TEXT})})
@@ -48,14 +74,10 @@ class Cluster:
 
     routes = Routes()
 
-    checks: ChecksLoop
-    dialect: Dialect
-    members: Members
-    #: The members that have two primaries between them, by name.
-    contenders: Callable[[], frozenset[str]]
+    overview: Overview
     claims: PeerClaims
-    #: Asks the database for its identity.
-    identity: Callable[[], Awaitable[DatabaseIdentity]]
+    #: Asks the database for its identity, for the answer to a challenge; ``None`` where this server has asked it itself.
+    identity: Callable[[str], Awaitable[DatabaseIdentity | None]]
 
     @routes.add(
         "GET",
@@ -73,7 +95,10 @@ class Cluster:
         """
         if challenge is None or not self.claims.is_asked(challenge, code):
             raise call.no_route()
-        return Response.json(self.claims.answer(challenge, await self.identity()))
+        identity = await self.identity(challenge)
+        if identity is None:
+            raise call.no_route()
+        return Response.json(self.claims.answer(challenge, code, identity))
 
     @routes.add(
         "GET",
@@ -91,12 +116,12 @@ class Cluster:
     )
     async def show(self, call: Call, server: str) -> Response:  # noqa: ARG002 (every route takes its call)
         """Return the health of a member as it reports it, or 502 when it gives no report (HEALTH-18, HEALTH-20)."""
-        reply = await self.members.answer(server)
+        reply = await self.overview.members.answer(server)
         if reply is None:
             message = "This server's configuration lists no server of that name under cluster"
             return Response.json({"error": {"code": "not_found", "message": message}}, 404)
         if reply.fault:
-            return Response.json(self._without(reply).document(), 502)
+            return Response.json_any(self._without(reply).document(), 502)
         return Response.content(reply.body, "application/json", 200 if reply.ok else 502)
 
     @routes.add(
@@ -107,33 +132,27 @@ class Cluster:
         headers=(ACCEPT,),
         answers=(
             Answer(200, "a page that renews itself", raw(_PAGE), ("Vary", "Content-Security-Policy")),
-            Answer(200, "the same in JSON", obj({"ok": BOOLEAN, "servers": array(_MEMBER)}), ("Vary",)),
+            Answer(200, "the same in JSON", _CLUSTER, ("Vary",)),
         ),
         privileges="none",
         audit=_UNAUDITED,
     )
     async def view(self, call: Call, *, accept: str | None) -> Response:  # noqa: ARG002 (every route takes its call)
         """Return this server and all members, as they are at a look."""
-        contenders = self.contenders()
-        members = [_contended(each) if each.name in contenders else each for each in await self.members.overview()]
-        servers = [self._own(), *members]
+        servers = await self.overview.servers()
         if "json" in (accept or "").lower():
-            ok = all(each.ok for each in servers)
-            return Response.json({"ok": ok, "servers": [each.document() for each in servers]}, headers=_VARIES)
-        return Response.content(page(servers, self.checks.now()).encode("utf-8"), _PAGE, headers=PAGE_HEADERS)
-
-    def _own(self) -> MemberHealth:
-        report = self.checks.report(self.dialect)
-        age = 0.0 if report.moment is None else max(0.0, self.checks.now() - report.moment)
-        # It isn't told its own name.
-        return member_health("this server", report.document(), here=True, changed=max(report.changed.values()), age=age)
+            first = successor(servers)
+            document = {
+                "ok": all(each.ok for each in servers),
+                "servers": [each.document() for each in servers],
+                "successor": None if first is None else first.document(),
+                "versions": versions(servers),
+            }
+            return Response.json_any(document, headers=_VARIES)
+        return Response.content(page(servers, self.overview.checks.now()).encode("utf-8"), _PAGE, headers=PAGE_HEADERS)
 
     def _without(self, reply: ProbeReply) -> HealthReport:
         """Return the report on a server that gave none: of the same shape, with one word for everything."""
-        own, fault = self.checks.report(self.dialect), reply.fault
+        own, fault = self.overview.checks.report(self.overview.dialect), reply.fault
         primaries = None if own.primaries is None else fault
-        return HealthReport(self.dialect, dict.fromkeys(own.services, fault), fault, None, primaries=primaries)
-
-
-def _contended(each: MemberHealth) -> MemberHealth:
-    return attrs.evolve(each, word="failed" if each.reachable else each.word, primaries="two")
+        return HealthReport(self.overview.dialect, dict.fromkeys(own.services, fault), fault, None, primaries=primaries)

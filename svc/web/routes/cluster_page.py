@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from html import escape
 from typing import Final
 
 from svc.cluster.reports import INVALID, UNREACHABLE, MemberHealth
+from svc.cluster.succession import succession, successor, versions
 from svc.model.clocks import iso_seconds
 
 #: Seconds after which a browser asks again.
@@ -100,7 +101,7 @@ def page(servers: Sequence[MemberHealth], now: float) -> str:
 <header>
 <h1>Health of the cluster</h1>
 <p role="status">{escape(summary)}</p>
-</header>
+{"".join(f"<p>{escape(each)}</p>" for each in _remarks(servers))}</header>
 <main>
 <table role="table">
 <caption>State of each server at {_time(now, iso_seconds(now).replace("T", " ").replace("Z", " UTC"))}</caption>
@@ -125,17 +126,40 @@ def _summary(servers: Sequence[MemberHealth]) -> tuple[str, str]:
     return f"{len(ill)} not ok: cluster", f"{len(ill)} of {len(servers)} servers not well: {names}."
 
 
+def _remarks(servers: Sequence[MemberHealth]) -> Iterator[str]:
+    """Yield sentences about the cluster as a whole, where there is one."""
+    if len(servers) > 1:
+        yield succession(successor(servers))
+    for kind, found in versions(servers).items():
+        yield f"Versions of {kind} differ: {', '.join(found)}."
+
+
 def _row(each: MemberHealth, now: float) -> str:
     cells = (
         _cell("State", _state(each), "well" if each.ok else "ill"),
-        _cell("Role", escape(each.role or _UNKNOWN)),
-        _cell("Database", escape(each.database or _UNKNOWN)),
+        _cell("Role", _role(each, now)),
+        _cell("Database", _noted(each.database or _UNKNOWN, _versions(each))),
         _cell("Lag", _lag(each), "number"),
         _cell("Last change", _changed(each, now), "number"),
         _cell("Services", _services(each)),
     )
     name = escape(each.name)
     return f'<tr role="row"><th role="rowheader" scope="row">{name}</th>{"".join(cells)}</tr>'
+
+
+def _noted(text: str, note: str) -> str:
+    return escape(text) + (f"<small>{escape(note)}</small>" if note else "")
+
+
+def _role(each: MemberHealth, now: float) -> str:
+    since = "" if each.since is None else f"since {_time(each.since, f'{_duration(max(0.0, now - each.since))} ago')}"
+    notes = [note for note in (since, "" if each.timeline is None else f"timeline {each.timeline:.0f}") if note]
+    return escape(each.role or _UNKNOWN) + (f"<small>{', '.join(notes)}</small>" if notes else "")
+
+
+def _versions(each: MemberHealth) -> str:
+    release, program = f"PostgreSQL {each.release}" if each.release else "", f"svc {each.version}" if each.version else ""
+    return ", ".join(filter(None, (release, "" if each.schema is None else f"schema {each.schema:.0f}", program)))
 
 
 def _cell(label: str, content: str, style: str = "") -> str:

@@ -17,21 +17,17 @@ from svc.model.errors import (
     CredentialInsufficient,
     CredentialUnknown,
     Forbidden,
-    InvalidName,
-    InvalidParameter,
     PasswordsBusy,
 )
-from svc.model.names import ROLE_KINDS, RoleName
 from svc.model.query_results import Caller
-from svc.services.credentials import CredentialService, Named
+from svc.services.credentials import CredentialService
 from svc.web.http.basic import BASIC
-from svc.web.http.declarations import NO_BODY, Answer, Body, Parameter
+from svc.web.http.declarations import NO_BODY, Answer, Body
 from svc.web.http.response import Response
 from svc.web.http.routing import OPTIONAL, Call, Routes
 from svc.web.http.shapes import TEXT, obj, raw
 from svc.web.routes import audit_events
-
-ROLE: Final = Parameter.text("role", "the role, kind:id or account:kind:id; without it, the caller", late=True)
+from svc.web.routes.named_role import ROLE, named_role
 
 _REFUSALS: Final = (AuthenticationRefused, CredentialInsufficient, CredentialUnknown, Forbidden, PasswordsBusy)
 _OWN_OR_UPDATE: Final = "none for one's own, by password or API key; update on another role, by an access token"
@@ -59,7 +55,7 @@ class Credentials:
     )
     async def change_password(self, call: Call, account: str) -> Response:
         """Make the raw body the caller's password. Access tokens, and the API key, stay as they are."""
-        caller, named = _caller(call, account), _named(call, account)
+        caller, named = _caller(call, account), named_role(call, account)
         await self.credentials.change_password(caller, named, call.body, call.client_ip, call)
         return Response.empty()
 
@@ -77,7 +73,9 @@ class Credentials:
     )
     async def rotate_api_key(self, call: Call, account: str) -> Response:
         """Give the caller, or the role ``role``, another API key, and return it; the old one proves nothing any more."""
-        api_key = await self.credentials.rotate_api_key(_caller(call, account), _named(call, account), call.client_ip, call)
+        api_key = await self.credentials.rotate_api_key(
+            _caller(call, account), named_role(call, account), call.client_ip, call
+        )
         return Response.content(api_key.encode("ascii"), "text/plain; charset=utf-8")
 
     @routes.add(
@@ -93,7 +91,7 @@ class Credentials:
     )
     async def tell_rotation(self, call: Call, account: str) -> Response:
         """Return when an API key was rotated, to those who may do that."""
-        rotation = await self.credentials.rotation(_caller(call, account), _named(call, account), call)
+        rotation = await self.credentials.rotation(_caller(call, account), named_role(call, account), call)
         timestamp = "" if rotation.at is None else iso_seconds(rotation.at)
         return Response.json({"role": str(rotation.role), "timestamp": timestamp})
 
@@ -101,26 +99,3 @@ class Credentials:
 def _caller(call: Call, account: str) -> Caller | LoginRequest:
     """Return the caller by the access token, or else what HTTP Basic says."""
     return call.caller_if_any or LoginRequest(account, *call.late(BASIC), call.client_ip)
-
-
-def _named(call: Call, account: str) -> Named:
-    """Return what reads the role that the query names, ``kind:id`` or ``account:kind:id``."""
-
-    def named() -> RoleName | None:
-        text = call.late(ROLE)
-        if not text:
-            return None
-        first, colon, rest = text.partition(":")
-        if not colon:
-            raise InvalidParameter("role", "'role' has the form kind:id or account:kind:id")
-        kind, inner, identifier = rest.partition(":")
-        with_account = inner and (kind in ROLE_KINDS or first not in ROLE_KINDS)
-        full = (first, kind, identifier) if with_account else (account, first, rest)
-        if full[1] not in ROLE_KINDS:
-            raise CredentialUnknown(":".join(full))
-        try:
-            return RoleName.of(*full)
-        except InvalidName as refusal:
-            raise InvalidParameter("role", f"'role': {refusal.message}") from None
-
-    return named

@@ -1,26 +1,36 @@
 """Cursors: the end of a listing's page, as text that a client hands back and needn't understand.
 
-A cursor is base64url without padding of a version, the class of the row (255 for none), whether the row is of ownership, and
-the full id by which the listing is ordered. A change of this form changes the version, so that an old cursor is refused and
-not misread.
+Most are keys of rows: base64url without padding of a version, the class of the row (255 for none), whether
+the row is of ownership, and the full id by which the listing is ordered. A change of this form changes the version, so that
+an old cursor is refused and not misread. That of a list of holders (``svc/services/holders.py``, Note [Places]) is base64url
+of a version, then JSON; that of a list of resources has a version and an id.
 """
 
 from __future__ import annotations
 
 import base64
+import json
 import re
 from typing import Final
 
+from svc.model.access import Position
 from svc.model.errors import InvalidName, InvalidParameter
-from svc.model.names import RoleName
+from svc.model.names import ResourceName, RoleName
 from svc.model.query_results import Place
 
 _VERSION: Final = 1
+_VERSION_OF_HOLDERS: Final = b"\x02"
+_VERSION_OF_RESOURCES: Final = b"\x03"
 _NO_RANK: Final = 255
 _RANKS: Final = range(3)
 
-#: Longer than the cursor of the longest id.
+#: Longer than the cursor of the longest id, and than that of the longest position.
 _FORM: Final = re.compile("[A-Za-z0-9_-]{1,2048}")
+_LONG_FORM: Final = re.compile("[A-Za-z0-9_-]{1,60000}")
+
+#: The most levels, and ids, that a position has.
+_LEVELS_MOST: Final = 1_000_000
+_IDS_MOST: Final = 100
 
 
 def cursor_of(place: Place) -> str:
@@ -35,15 +45,70 @@ def place_of(cursor: str, *, ranked: bool) -> Place:
     :raises InvalidParameter: it is not exactly what :func:`cursor_of` makes for a listing of this kind.
     """
     try:
-        raw = base64.b64decode(cursor + "=" * (-len(cursor) % 4), b"-_", validate=True) if _FORM.fullmatch(cursor) else b""
+        raw = _decoded(cursor) if _FORM.fullmatch(cursor) else b""
         version, rank, ownership, *_ = raw
         name = str(RoleName.parse(raw[3:].decode("utf-8")))
         whole = version == _VERSION and ownership in {0, 1} and cursor == _encoded(raw)
         if not whole or (rank not in _RANKS if ranked else rank != _NO_RANK):
             raise ValueError("another form")
     except (ValueError, InvalidName):
-        raise InvalidParameter("cursor", "'cursor' is none that this listing gave out") from None
+        raise _none_given("cursor") from None
     return Place(name, bool(ownership), rank if ranked else None)
+
+
+def position_cursor(position: Position) -> str:
+    """Return the cursor of a place in a list of holders."""
+    fields = [position.length, int(position.found), *position.start]
+    return _encoded(_VERSION_OF_HOLDERS + json.dumps(fields, ensure_ascii=False, separators=(",", ":")).encode("utf-8"))
+
+
+def position_of(cursor: str) -> Position:
+    """Read a cursor of a list of holders.
+
+    :raises InvalidParameter: it is none of that form.
+    """
+    try:
+        raw = _decoded(cursor) if _LONG_FORM.fullmatch(cursor) else b""
+        if raw[:1] != _VERSION_OF_HOLDERS:
+            raise ValueError("another form")
+        length, found, *start = json.loads(raw[1:].decode("utf-8"))
+        if type(length) is not int or length not in range(1, _LEVELS_MOST) or found not in {0, 1} or len(start) > _IDS_MOST:
+            raise ValueError("another form")
+        if not all(isinstance(name, str) and "\0" not in name for name in start):
+            raise ValueError("no ids")
+        position = Position(length, bool(found), tuple(start))
+        if position_cursor(position) != cursor:
+            raise ValueError("written otherwise")
+    except (ValueError, TypeError, RecursionError):
+        raise _none_given("after") from None
+    return position
+
+
+def resource_cursor(name: str) -> str:
+    """Return the cursor behind the resource with this full id."""
+    return _encoded(_VERSION_OF_RESOURCES + name.encode("utf-8"))
+
+
+def resource_of(cursor: str) -> str:
+    """Read a cursor of a list of resources.
+
+    :raises InvalidParameter: it is none of that form.
+    """
+    try:
+        raw = _decoded(cursor) if _FORM.fullmatch(cursor) else b""
+        if raw[:1] != _VERSION_OF_RESOURCES or cursor != _encoded(raw):
+            raise ValueError("another form")
+        return str(ResourceName.parse(raw[1:].decode("utf-8")))
+    except (ValueError, InvalidName):
+        raise _none_given("after") from None
+
+
+def _none_given(parameter: str) -> InvalidParameter:
+    return InvalidParameter(parameter, f"'{parameter}' is none that this listing gave out")
+
+
+def _decoded(cursor: str) -> bytes:
+    return base64.b64decode(cursor + "=" * (-len(cursor) % 4), b"-_", validate=True)
 
 
 def _encoded(raw: bytes) -> str:

@@ -8,8 +8,8 @@ from typing import Final
 import attrs
 
 from svc.model.clocks import iso_milliseconds, iso_seconds
-from svc.model.query_results import Permission, RecordedVersion, Resource, ResourceAnnotation
-from svc.web.http.response import gathered, json_elements, json_members
+from svc.model.query_results import OutstandingToken, Permission, RecordedVersion, Resource, ResourceAnnotation
+from svc.web.http.json_bytes import Json, elements_of, gathered, members_of
 from svc.web.http.shapes import INTEGER, TEXT, array, obj
 
 _RECORDED: Final = {"policy": TEXT}
@@ -19,6 +19,9 @@ _VERSION: Final = obj(
     {"version": INTEGER, **dict.fromkeys(("created_at", "policy_sha256", "finished_at", "client_ip", "id", "role"), TEXT)},
     {"policy_text": TEXT},
 )
+
+#: A token of a host factory: its text is shown once, when it is made (HF-8).
+TOKEN_SHAPE: Final = obj({"id": TEXT, "expiration": TEXT, "cidr": array(TEXT)})
 
 #: What every resource has, and what those of some kinds have besides.
 RESOURCE_SHAPE: Final = obj(
@@ -35,14 +38,19 @@ RESOURCE_SHAPE: Final = obj(
         "expiration": _EXPIRATION,
         "policy_versions": array(_VERSION),
         "restricted_to": array(TEXT),
-        "tokens": array(obj({"expiration": TEXT, "cidr": array(TEXT)})),
+        "tokens": array(TOKEN_SHAPE),
         "layers": array(TEXT),
     },
 )
 
 
+def token_json(token: OutstandingToken) -> dict[str, Json]:
+    """Return a token of a host factory, without its text."""
+    return {"id": token.name, "expiration": iso_seconds(token.expires_at), "cidr": list(token.networks)}
+
+
 async def described(
-    portions: AsyncIterator[Sequence[Resource]], more: Mapping[str, object] | None = None
+    portions: AsyncIterator[Sequence[Resource]], more: Mapping[str, Json] | None = None
 ) -> AsyncGenerator[bytes, None]:
     """Return resources in JSON, each with ``more`` members, with commas between, in pieces that aren't empty."""
     writing = _Writing(more or {})
@@ -55,7 +63,7 @@ async def described(
 class _Writing:
     """Resources being written down. ``_section``: in what of the last one, when that was ``continued``."""
 
-    _more: Mapping[str, object]
+    _more: Mapping[str, Json]
     _comma: bytes = b""
     _section: str | None = None
     _inner: bytes = b""
@@ -67,12 +75,12 @@ class _Writing:
             yield from self._part(resource)
         if whole and portion:
             yield self._comma
-            yield from json_elements([{**_whole(resource), **self._more} for resource in portion])
+            yield from elements_of([{**_whole(resource), **self._more} for resource in portion])
             self._comma = b","
 
     def _part(self, resource: Resource) -> Iterator[bytes]:
         if self._section is None:
-            yield self._comma + json_members(_head(resource)) + b',"permissions":['
+            yield self._comma + members_of(_head(resource)) + b',"permissions":['
             self._section, self._inner, self._comma = "permissions", b"", b","
         yield from self._listed(list(map(_permission, resource.permissions)))
         if self._section == "permissions" and (resource.annotations or not resource.continued):
@@ -82,37 +90,37 @@ class _Writing:
         if not resource.continued:
             yield b"]"
             for name, value in {**_special(resource), **self._more}.items():
-                yield b"," + json_members({name: value}).removeprefix(b"{")
+                yield b"," + members_of({name: value}).removeprefix(b"{")
             yield b"}"
             self._section = None
 
-    def _listed(self, rows: Sequence[object]) -> Iterator[bytes]:
-        for chunk in json_elements(rows):
+    def _listed(self, rows: Sequence[Json]) -> Iterator[bytes]:
+        for chunk in elements_of(rows):
             yield self._inner + chunk
             self._inner = b""
         self._inner = b"," if rows else self._inner
 
 
-def _whole(resource: Resource) -> dict[str, object]:
+def _whole(resource: Resource) -> dict[str, Json]:
     permissions = list(map(_permission, resource.permissions))
     annotations = list(map(_annotation, resource.annotations))
     return {**_head(resource), "permissions": permissions, "annotations": annotations, **_special(resource)}
 
 
-def _head(resource: Resource) -> dict[str, object]:
+def _head(resource: Resource) -> dict[str, Json]:
     created_at = iso_milliseconds(resource.created_at)
     return {"created_at": created_at, "id": resource.id, "owner": resource.owner, **_recorded(resource.policy)}
 
 
-def _permission(permission: Permission) -> dict[str, object]:
+def _permission(permission: Permission) -> dict[str, Json]:
     return {"privilege": permission.privilege, "role": permission.role, **_recorded(permission.policy)}
 
 
-def _annotation(annotation: ResourceAnnotation) -> dict[str, object]:
+def _annotation(annotation: ResourceAnnotation) -> dict[str, Json]:
     return {"name": annotation.name, "value": annotation.value, **_recorded(annotation.policy)}
 
 
-def _special(resource: Resource) -> dict[str, object]:
+def _special(resource: Resource) -> dict[str, Json]:
     special = _SPECIAL.get(resource.id.split(":", 2)[1])
     return special(resource) if special else {}
 
@@ -121,7 +129,7 @@ def _recorded(policy: str | None) -> dict[str, str]:
     return {} if policy is None else {"policy": policy}
 
 
-def _secrets(variable: Resource) -> dict[str, object]:
+def _secrets(variable: Resource) -> dict[str, Json]:
     versions = [{"version": each.number, "expires_at": _perhaps(each.expires_at)} for each in variable.secret_versions]
     if (due := variable.expiration) is None:
         return {"secrets": versions}
@@ -133,11 +141,11 @@ def _perhaps(seconds: float | None) -> str | None:
     return None if seconds is None else iso_milliseconds(seconds)
 
 
-def _policy_versions(policy: Resource) -> dict[str, object]:
+def _policy_versions(policy: Resource) -> dict[str, Json]:
     return {"policy_versions": [_policy_version(policy.id, version) for version in policy.history]}
 
 
-def _policy_version(policy: str, version: RecordedVersion) -> dict[str, object]:
+def _policy_version(policy: str, version: RecordedVersion) -> dict[str, Json]:
     # A load happens all at once: it is finished when it begins to be there.
     moment = iso_milliseconds(version.created_at)
     return {
@@ -152,13 +160,11 @@ def _policy_version(policy: str, version: RecordedVersion) -> dict[str, object]:
     }
 
 
-def _factory(host_factory: Resource) -> dict[str, object]:
-    # A token's text is shown once, when it is made.
-    tokens = [{"expiration": iso_seconds(token.expires_at), "cidr": list(token.networks)} for token in host_factory.tokens]
-    return {"tokens": tokens, "layers": list(host_factory.layers)}
+def _factory(host_factory: Resource) -> dict[str, Json]:
+    return {"tokens": list(map(token_json, host_factory.tokens)), "layers": list(host_factory.layers)}
 
 
-_SPECIAL: Final[Mapping[str, Callable[[Resource], dict[str, object]]]] = {
+_SPECIAL: Final[Mapping[str, Callable[[Resource], dict[str, Json]]]] = {
     "variable": _secrets,
     "policy": _policy_versions,
     "host_factory": _factory,

@@ -5,13 +5,15 @@ Readiness counts what is known now, too: a proxy that asks every second is to he
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 import attrs
 
-from svc.health.checks_loop import ChecksLoop
+from svc.health.checks_loop import OK, HealthReport, IHealth
+from svc.health.probes import AuditProbe
 from svc.model.dialect import Dialect
 from svc.web.http.declarations import Answer, Parameter, Unaudited
 from svc.web.http.response import Response
@@ -25,6 +27,10 @@ ACCEPT: Final = Parameter.header("Accept", f"{MEDIA_TYPE} for the form of that d
 WRITE: Final = Parameter.boolean("write", "whether it is asked if the server can write, too")
 
 _OK: Final = obj({"ok": BOOLEAN})
+_READY: Final = obj({"ok": BOOLEAN}, {"degraded": BOOLEAN})
+_YES: Final = Response.json({"ok": True})
+_NO: Final = Response.json({"ok": False}, 503)
+_DEGRADED: Final = Response.json({"ok": True, "degraded": True})
 
 
 @attrs.frozen
@@ -41,11 +47,15 @@ class Health:
         audit=Unaudited("anybody may ask, and nothing is secret"),
     )
 
-    checks: ChecksLoop
+    checks: IHealth
     dialect: Dialect
     #: Whether the database can be asked now, and whether it may be written to, as far as is known without asking it.
     answers: Callable[[], bool]
     writable: Callable[[], bool]
+    #: Whether memory stands in for the database while that can't be asked (``--serve-stale``).
+    stands_in: Callable[[], bool] = lambda: False
+    #: The last report that was told, with its answer: reports are alike for as long as nothing changes.
+    _told: deque[tuple[HealthReport, bool, Response]] = attrs.field(factory=lambda: deque(maxlen=1), init=False, eq=False)
 
     @_public(
         "/health",
@@ -61,19 +71,28 @@ class Health:
     async def show(self, call: Call, *, accept: str | None) -> Response:  # noqa: ARG002 (every route takes its call)
         """Return the health of this server (HEALTH-1)."""
         report = self.checks.report(self.dialect)
-        status = 200 if report.ok else 502
         if MEDIA_TYPE in (accept or "").lower():
+            status = 200 if report.ok else 502
             return attrs.evolve(Response.json(health_json(report), status, headers=_VARIES), content_type=MEDIA_TYPE)
-        return Response.json(report.document(), status, headers=_VARIES)
+        degraded = report.database != OK and self.stands_in()
+        for known, was_degraded, response in self._told:
+            if known == report and degraded == was_degraded:
+                return response
+        document: dict[str, Any] = {**report.document(), "degraded": True} if degraded else report.document()
+        response = Response.json(document, 200 if report.ok else 502, headers=_VARIES)
+        self._told.append((report, degraded, response))
+        return response
 
     @_public("/livez", query=None, answers=(Answer(200, "the process answers", _OK),))
     async def live(self, call: Call) -> Response:  # noqa: ARG002 (every route takes its call)
         """Answer, which proves that the reactor turns (HEALTH-9)."""
-        return Response.json({"ok": True})
+        return _YES
 
-    @_public("/readyz", query=(WRITE,), answers=(Answer(200, "it can", _OK), Answer(503, "it can't now", _OK)))
+    @_public("/readyz", query=(WRITE,), answers=(Answer(200, "it can", _READY), Answer(503, "it can't now", _OK)))
     async def ready(self, call: Call, *, write: bool) -> Response:  # noqa: ARG002 (every route takes its call)
         """Return whether this server can take logins and reads, with ``write`` also changes (HEALTH-10, HEALTH-12)."""
         report, ready = self.checks.report(self.dialect), self.answers()
         ready = ready and (report.ready_to_write and self.writable() if write else report.ready)
-        return Response.json({"ok": ready}, 200 if ready else 503)
+        if not ready and not write and AuditProbe.service not in report.unready and self.stands_in():
+            return _DEGRADED
+        return _YES if ready else _NO

@@ -29,7 +29,7 @@ REPORT: Final = obj(
         "database": obj({"ok": BOOLEAN, "connect": keyed(TEXT), "replication_status": keyed(ANY)}),
         "ok": BOOLEAN,
     },
-    {"cluster": obj({"ok": BOOLEAN, "primaries": TEXT})},
+    {"cluster": obj({"ok": BOOLEAN, "primaries": TEXT}), "degraded": BOOLEAN},
 )
 
 _UNITS: Final = {"_bytes": "bytes", "_seconds": "s"}

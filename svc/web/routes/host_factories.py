@@ -16,10 +16,14 @@ from svc.web.http.response import Response
 from svc.web.http.routing import PUBLIC, REQUIRED, Call, Routes
 from svc.web.http.shapes import TEXT, array, integer, obj
 from svc.web.routes import audit_events
-from svc.web.routes.description import RESOURCE_SHAPE, described
+from svc.web.routes.description import RESOURCE_SHAPE, TOKEN_SHAPE, described, token_json
+from svc.web.routes.listing import OFFSET
 
 #: How a token stands in the ``Authorization`` header, as it is (HF-11).
 _AUTHORIZATION: Final = re.compile(r'Token token=("?)([^"\s]+)\1')
+
+#: The most tokens that one list has, and how many it has without ``limit`` (HF-28).
+PAGE_MOST: Final = 1000
 
 _COUNT: Final = re.compile("[1-9][0-9]{0,3}", re.ASCII)
 
@@ -39,6 +43,17 @@ def _needed(name: str, code: str, description: str) -> Parameter[str]:
     return Parameter(name, read, TEXT, description, required=True, late=True)
 
 
+def _listed(source: Source) -> ResourceName:
+    return _factory(source.query.text("host_factory"))
+
+
+def _limit(source: Source) -> int:
+    limit = source.query.positive_integer("limit")
+    if limit is not None and limit > PAGE_MOST:
+        raise InvalidParameter("limit", f"'limit' must not exceed {PAGE_MOST}", code="unprocessable_entity")
+    return limit or PAGE_MOST
+
+
 def _count(source: Source) -> int:
     """Read how many tokens to make: one, unless the request says otherwise."""
     text = source.parameters.text("count")
@@ -50,7 +65,12 @@ def _count(source: Source) -> int:
     return int(text)
 
 
-TOKEN: Final = Parameter("Authorization", _token, TEXT, "a token of a factory: Token token=…", field="token")
+TOKEN: Final = Parameter(
+    *("Authorization", _token, TEXT, "a token of a factory: Token token=…"),
+    field="token",
+    required=True,
+    scheme="factory",
+)
 FACTORY: Final = Parameter.body_text("host_factory", "the full id of a factory", required=True)
 EXPIRATION: Final = _needed("expiration", "argument_error", "until when tokens are good, in ISO 8601")
 COUNT: Final = Parameter("count", _count, integer(1, COUNT_MOST), "how many tokens to make; 1 without it", late=True)
@@ -58,7 +78,10 @@ NETWORKS: Final = Parameter.body_texts("cidr", "networks from which tokens are g
 HOST_ID: Final = _needed("id", "parameter_missing", "the id of the host")
 ANNOTATIONS: Final = Parameter.body_keyed("annotations", "annotations of a new host", late=True)
 
-_NEW_HOST: Final = attrs.evolve(RESOURCE_SHAPE, members={**RESOURCE_SHAPE.members, "api_key": TEXT})
+LISTED: Final = Parameter("host_factory", _listed, TEXT, "the full id of a factory", required=True)
+PAGE_LIMIT: Final = Parameter("limit", _limit, integer(1, PAGE_MOST), "the most tokens that are listed")
+
+_NEW_HOST: Final = attrs.evolve(RESOURCE_SHAPE, members={**RESOURCE_SHAPE.members, "api_key": TEXT.or_null()})
 _NEW_TOKEN: Final = obj({"expiration": TEXT, "cidr": array(TEXT), "token": TEXT})
 
 
@@ -92,6 +115,22 @@ class HostFactories:
         return Response.json([{**told, "token": text} for text in made.texts])
 
     @routes.add(
+        "GET",
+        "/host_factory_tokens",
+        caller=REQUIRED,
+        query=(LISTED, PAGE_LIMIT, OFFSET),
+        answers=(Answer(200, "its tokens without their texts, those that expire first before others", array(TOKEN_SHAPE)),),
+        errors=(RecordNotFound, Forbidden),
+        privileges="sees the factory",
+        audit=audit_events.factory_tokens_listed,
+    )
+    async def list_tokens(self, call: Call, *, host_factory: ResourceName, limit: int, offset: int | None) -> Response:
+        """Return the tokens of a factory, by the ids by which they can be revoked."""
+        call.tell(factory=str(host_factory))
+        found = await self.factories.tokens(call.invocation, host_factory, limit, offset or 0)
+        return Response.json(list(map(token_json, found)))
+
+    @routes.add(
         "DELETE",
         "/host_factory_tokens/<token>",
         caller=REQUIRED,
@@ -101,7 +140,7 @@ class HostFactories:
         audit=audit_events.factory_token_revoked,
     )
     async def revoke_token(self, call: Call, token: str) -> Response:
-        """Remove a token."""
+        """Remove a token, given by its text or its id."""
         await self.factories.revoke_token(call.invocation, token)
         return Response.empty()
 
@@ -118,6 +157,7 @@ class HostFactories:
     )
     async def create_host(self, call: Call, *, token: str | None) -> Response:
         """Make the host ``id`` of the token's factory, with ``annotations``, or give it another API key."""
+        call.tell(authenticator="host-factory")
         made = await self.factories.create_host(
             token, call.demand_primary, lambda: call.late(HOST_ID), lambda: call.late(ANNOTATIONS), call.client_ip, call
         )

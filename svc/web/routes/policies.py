@@ -22,10 +22,12 @@ from svc.model.names import RoleName
 from svc.model.policy_loads import Batches, DocumentFault, DocumentFaults, DryRun, Item, Loaded, LoadMode
 from svc.services.policy_loads import PolicyLoadService
 from svc.web.http.declarations import Answer, Body, BodySize, Parameter, PathName, Source
-from svc.web.http.response import Response, gathered, json_elements, json_members
+from svc.web.http.json_bytes import Json, elements_of, gathered, members_of
+from svc.web.http.response import Response
 from svc.web.http.routing import REQUIRED, Call, Routes
 from svc.web.http.shapes import BOOLEAN, INTEGER, TEXT, array, keyed, obj, text
 from svc.web.routes import audit_events
+from svc.web.routes.access_json import ACCESS_SHAPE, access_json
 
 
 def _dry_run(source: Source) -> bool:
@@ -42,7 +44,7 @@ DRY_RUN: Final = Parameter("dryRun", _dry_run, BOOLEAN, "whether to tell what a 
 
 _BY_PRIVILEGE: Final = keyed(array(TEXT))
 _WARNINGS: Final = {"warnings": array(TEXT)}
-_LOADED: Final = obj({"created_roles": keyed(obj({"id": TEXT, "api_key": TEXT})), "version": INTEGER}, _WARNINGS)
+_LOADED: Final = obj({"created_roles": keyed(obj({"id": TEXT, "api_key": TEXT.or_null()})), "version": INTEGER}, _WARNINGS)
 _ITEM: Final = obj(
     {"identifier": TEXT, "type": TEXT},
     {
@@ -55,7 +57,8 @@ _ITEM: Final = obj(
 _ITEMS: Final = obj({"items": array(_ITEM)})
 _UPDATED: Final = obj({"before": _ITEMS, "after": _ITEMS})
 _DIFFERENCES: Final = obj(
-    {"status": text("Valid YAML"), "created": _ITEMS, "updated": _UPDATED, "deleted": _ITEMS}, _WARNINGS
+    {"status": text("Valid YAML"), "created": _ITEMS, "updated": _UPDATED, "deleted": _ITEMS, "access": ACCESS_SHAPE},
+    _WARNINGS,
 )
 _CONTEXT: Final = obj({"policy_id": TEXT, "offending_lines": array(INTEGER)})
 _FAULT: Final = obj({"message": TEXT, "context": _CONTEXT}, {"line": INTEGER, "column": INTEGER})
@@ -138,8 +141,10 @@ def _differences(told: DryRun) -> Iterator[bytes]:
     yield from _items(told.after)
     yield b']}},"deleted":{"items":['
     yield from _items(told.deleted)
+    yield b"]},"
+    yield from access_json(told)
     warnings = _members(_warnings(told.warnings))
-    yield b"]}" + (b"," + warnings if warnings else b"") + b"}"
+    yield (b"," + warnings if warnings else b"") + b"}"
 
 
 def _faults(policy: RoleName, found: DocumentFaults) -> Iterator[bytes]:
@@ -147,18 +152,18 @@ def _faults(policy: RoleName, found: DocumentFaults) -> Iterator[bytes]:
     comma = b""
     for batch in found.faults:
         yield comma
-        yield from json_elements([_fault(policy, fault) for fault in batch])
+        yield from elements_of([_fault(policy, fault) for fault in batch])
         comma = b","
     yield b"]}"
 
 
-def _fault(policy: RoleName, fault: DocumentFault) -> dict[str, object]:
+def _fault(policy: RoleName, fault: DocumentFault) -> dict[str, Json]:
     place = {} if fault.line is None else {"line": fault.line, "column": fault.column}
-    context = {"policy_id": policy.identifier, "offending_lines": [] if fault.line is None else [fault.line]}
+    context: Json = {"policy_id": policy.identifier, "offending_lines": [] if fault.line is None else [fault.line]}
     return {**place, "message": f"{fault.message}\n{fault.advice}", "context": context}
 
 
-def _warnings(warnings: tuple[str, ...]) -> dict[str, object]:
+def _warnings(warnings: tuple[str, ...]) -> dict[str, Json]:
     return {"warnings": warnings} if warnings else {}
 
 
@@ -169,7 +174,7 @@ def _items(batches: Batches[Item]) -> Iterator[bytes]:
         for is_part, run in groupby(batch, lambda item: len(item) == 1):
             if not is_part:
                 yield closing + comma
-                yield from json_elements(list(run))
+                yield from elements_of(list(run))
                 comma, opened, closing = b",", [], b""
                 continue
             for part in run:
@@ -194,6 +199,6 @@ def _opening(part: Item) -> list[bytes]:
     return opening
 
 
-def _members(members: Mapping[str, object]) -> bytes:
+def _members(members: Mapping[str, Json]) -> bytes:
     """Return the inside of an object."""
-    return json_members(members)[1:]
+    return members_of(members)[1:]

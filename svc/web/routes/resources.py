@@ -8,9 +8,11 @@ from typing import Final
 
 import attrs
 
+from svc.model.access import Position
 from svc.model.errors import Forbidden, InvalidName, InvalidParameter, RecordNotFound, TooManyRoles
-from svc.model.names import RESOURCE_KINDS, ResourceName, account_name
+from svc.model.names import RESOURCE_KINDS, ResourceName, RoleName, account_name
 from svc.model.query_results import ResourcesQuery, Search
+from svc.services.access import AccessService
 from svc.services.pages import in_batches
 from svc.services.resources import ResourceService
 from svc.web.http.declarations import Answer, Parameter, PathName, Source
@@ -18,6 +20,16 @@ from svc.web.http.response import Response
 from svc.web.http.routing import REQUIRED, Call, Routes
 from svc.web.http.shapes import TEXT, array
 from svc.web.routes import audit_events
+from svc.web.routes.access import (
+    AFTER_HOLDER,
+    ASKED_ROLE,
+    DIRECT,
+    HOLDERS_SHAPE,
+    PAGE_LIMIT,
+    VERDICT_SHAPE,
+    holders_json,
+    verdict_json,
+)
 from svc.web.routes.description import RESOURCE_SHAPE, described
 from svc.web.routes.listing import COUNT_SHAPE, KIND, LIMIT, OFFSET, SEARCH, count_of
 
@@ -33,22 +45,28 @@ LIST_PAGE: Final = 10
 
 @attrs.frozen
 class Part:
-    """The part of a list that is asked for, or with ``count`` its length."""
+    """The part of a list that is asked for, or with ``count`` its length; ``whole``: that of the whole list."""
 
     limit: int
     offset: int
     count: bool
     search: Search | None
+    whole: bool
+
+    def counted(self, number: int) -> int:
+        """Return the count to answer where the whole list has ``number`` resources (RES-6)."""
+        return number if self.whole else max(min(number - self.offset, self.limit), 0)
 
 
 def _part(source: Source) -> Part:
     limit, offset, count, search = LIMIT.read(source), OFFSET.read(source), COUNT.read(source), SEARCH.read(source)
+    whole = limit is offset is None or not source.dialect.count_of_page
     if limit is None:
         limit = LIST_MOST if offset is None else LIST_PAGE
     elif limit > LIST_MOST and limit != LIST_EXCEPTION and not count:
         message = f"'Limit' parameter must not exceed {LIST_MOST}"
         raise InvalidParameter("limit", message, code="unprocessable_entity")
-    return Part(limit, offset or 0, count, search)
+    return Part(limit, offset or 0, count, search, whole)
 
 
 def _acting_as(source: Source) -> str | None:
@@ -116,6 +134,7 @@ class Resources:
     )
 
     resources: ResourceService
+    access: AccessService
 
     @_listing("/resources", query=(ACCOUNT, KIND, PART, ACTING_AS, OWNER), errors=(Forbidden, InvalidName, RecordNotFound))
     async def everywhere(self, call: Call, *, account: str | None, kinds: tuple[str, ...], part: Part) -> Response:
@@ -153,6 +172,44 @@ class Resources:
         """Return the roles that have a privilege (RES-23)."""
         return await Response.json_array(in_batches(await self.resources.permitted_roles(call.invocation, name, privilege)))
 
+    @_reading(
+        when="who_can",
+        query=(PRIVILEGE, DIRECT, COUNT, PAGE_LIMIT, AFTER_HOLDER),
+        answers=(
+            Answer(200, "roles with a shortest way each, those with the shortest first", HOLDERS_SHAPE),
+            Answer(200, "how many they are, with count", COUNT_SHAPE),
+        ),
+        errors=(Forbidden, RecordNotFound, TooManyRoles),
+        privileges="sees the resource; on ways, the roles that it sees are named",
+    )
+    async def who_can(
+        self,
+        call: Call,
+        name: ResourceName,
+        *,
+        privilege: str,
+        direct: bool,
+        count: bool,
+        limit: int,
+        after: Position | None,
+    ) -> Response:
+        """Return the roles that have a privilege, each with a way; or how many they are (ACC-1)."""
+        if count:
+            return count_of(await self.access.count(call.invocation, name, privilege, direct=direct))
+        page = await self.access.who_can(call.invocation, name, privilege, direct=direct, limit=limit, after=after)
+        return Response.json(holders_json(page))
+
+    @_reading(
+        when="can",
+        query=(PRIVILEGE, ASKED_ROLE),
+        answers=(Answer(200, "whether the role has the privilege, and why or what is missing", VERDICT_SHAPE),),
+        errors=(Forbidden, RecordNotFound),
+        privileges="sees the resource; sees the role, or holds it",
+    )
+    async def can(self, call: Call, name: ResourceName, *, privilege: str, role: RoleName) -> Response:
+        """Return whether a role has a privilege, and why or what is missing (ACC-8)."""
+        return Response.json(verdict_json(await self.access.can(call.invocation, name, privilege, role)))
+
     @_reading(answers=(Answer(200, "the resource", RESOURCE_SHAPE),))
     async def show(self, call: Call, name: ResourceName) -> Response:
         """Return the resource with its permissions and annotations (RES-15)."""
@@ -164,6 +221,6 @@ class Resources:
         acting_as, owner = call.late(ACTING_AS), partial(call.late, OWNER)
         query = ResourcesQuery(call.caller.role, account, kinds, None, part.search, part.limit, part.offset)
         if part.count:
-            return count_of(await self.resources.count(call.invocation, query, acting_as, owner))
+            return count_of(part.counted(await self.resources.count(call.invocation, query, acting_as, owner)))
         found = await self.resources.list(call.invocation, query, acting_as, owner)
         return await Response.json_pieces(described(found), head=b"[", tail=b"]")

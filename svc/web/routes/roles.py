@@ -11,15 +11,19 @@ import attrs
 
 from svc.model.clocks import iso_milliseconds
 from svc.model.errors import Forbidden, InvalidName, InvalidParameter, RecordNotFound, TooManyRoles
+from svc.model.last_logins import iso_day
 from svc.model.names import ROLE_KINDS, RoleName
 from svc.model.query_results import EffectiveMembers, Membership, MembersQuery, Place, Search
+from svc.services.access import REACHED, AccessService
 from svc.services.pages import BATCH, in_batches
 from svc.services.roles import RoleService
 from svc.web.http.declarations import NO_BODY, Answer, Parameter, PathName, Source
+from svc.web.http.json_bytes import Json
 from svc.web.http.response import Response
 from svc.web.http.routing import REQUIRED, Call, Routes
 from svc.web.http.shapes import BOOLEAN, TEXT, array, obj
 from svc.web.routes import audit_events
+from svc.web.routes.access import AFTER_RESOURCE, PAGE_LIMIT, PRIVILEGES, REACH_SHAPE, reach_json
 from svc.web.routes.listing import COUNT, COUNT_SHAPE, CURSOR, KIND, LIMIT, OFFSET, SEARCH, count_of, link
 
 #: How many members a page has when ``offset`` is given without ``limit`` (ROLE-19).
@@ -43,7 +47,8 @@ MEMBER: Final = Parameter("member", _member, TEXT, "the full id of a role of the
 _RECORD: Final = obj({"admin_option": BOOLEAN, "ownership": BOOLEAN, "role": TEXT, "member": TEXT}, {"policy": TEXT})
 _WAY: Final = obj({"role": TEXT, "member": TEXT, "path": array(TEXT)})
 _EDGE: Final = obj({"parent": TEXT, "child": TEXT})
-_SHOWN: Final = obj({"created_at": TEXT, "id": TEXT, "members": array(_RECORD)}, {"policy": TEXT})
+_LAST_LOGIN: Final = obj({"day": TEXT.or_null(), "kept_since": TEXT})
+_SHOWN: Final = obj({"created_at": TEXT, "id": TEXT, "members": array(_RECORD)}, {"policy": TEXT, "last_login": _LAST_LOGIN})
 _COUNTED: Final = Answer(200, "how many they are, with count", COUNT_SHAPE)
 
 
@@ -64,6 +69,7 @@ class Roles:
     _changing = partial(_of_role, when="members", query=(MEMBER,), body=NO_BODY)
 
     roles: RoleService
+    access: AccessService
 
     @_reading(
         when="graph",
@@ -148,14 +154,30 @@ class Roles:
         page = await self.roles.members(call.invocation, query)
         return await Response.json_array(_records(page.batches), link(_path_to(role), page.last, limit, call.query))
 
+    @_reading(
+        when="reach",
+        query=(PRIVILEGES, PAGE_LIMIT, AFTER_RESOURCE),
+        answers=(Answer(200, "resources, ordered by id, each with privileges and a way", REACH_SHAPE),),
+        privileges="sees the role, or holds it; resources are those that it sees",
+    )
+    async def reach(
+        self, call: Call, role: RoleName, *, privileges: tuple[str, ...], limit: int, after: str | None
+    ) -> Response:
+        """Return what a role can do with which resources (ACC-12)."""
+        page = await self.access.reach(call.invocation, role, privileges or REACHED, limit=limit, after=after)
+        return Response.json(reach_json(page))
+
     @_reading(answers=(Answer(200, "the role with its direct members, owners first", _SHOWN),))
     async def show(self, call: Call, role: RoleName) -> Response:
         """Return the role with its direct members."""
         shown = await self.roles.show(call.invocation, role)
         reading = shown.reading
-        about = {"created_at": iso_milliseconds(reading.created_at), "id": str(role)} | (
-            {"policy": reading.policy} if reading.policy else {}
-        )
+        about: dict[str, Json] = {"created_at": iso_milliseconds(reading.created_at), "id": str(role)}
+        if reading.policy:
+            about["policy"] = reading.policy
+        if (last := shown.last_login) is not None:
+            day = None if last.day is None else iso_day(last.day)
+            about["last_login"] = {"day": day, "kept_since": iso_milliseconds(last.kept_since)}
         head = Response.json(about).body[:-1] + b',"members":['
         return await Response.json_array(_records(shown.members), head=head, tail=b"]}")
 
@@ -194,9 +216,9 @@ def _path_to(role: RoleName) -> str:
     return "/roles/" + "/".join(quote(part, safe="") for part in (role.account, role.kind, role.identifier))
 
 
-async def _ways(found: EffectiveMembers, members: Sequence[str]) -> AsyncIterator[Sequence[object]]:
+async def _ways(found: EffectiveMembers, members: Sequence[str]) -> AsyncIterator[Sequence[Json]]:
     """Return effective members, each with its path, in batches of about ``BATCH`` ids."""
-    batch, ids = list[object](), 0
+    batch, ids = list[Json](), 0
     for member in members:
         path = found.path(member)
         batch.append({"role": found.role, "member": member, "path": path})
@@ -207,12 +229,13 @@ async def _ways(found: EffectiveMembers, members: Sequence[str]) -> AsyncIterato
     yield batch
 
 
-async def _records(batches: AsyncIterator[Sequence[Membership]]) -> AsyncIterator[Sequence[object]]:
+async def _records(batches: AsyncIterator[Sequence[Membership]]) -> AsyncIterator[Sequence[Json]]:
     """Return memberships in JSON; a row that no policy made has no ``policy`` (ROLE-15)."""
     async for batch in batches:
-        yield [_record(row) for row in batch]
-
-
-def _record(row: Membership) -> dict[str, object]:
-    policy = {} if row.policy is None else {"policy": row.policy}
-    return {"admin_option": row.admin_option, "ownership": row.ownership, "role": row.role, "member": row.member, **policy}
+        records = list[Json]()
+        for role, member, admin_option, ownership, policy, _ in batch:
+            record: dict[str, Json] = {"admin_option": admin_option, "ownership": ownership, "role": role, "member": member}
+            if policy is not None:
+                record["policy"] = policy
+            records.append(record)
+        yield records

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import binascii
 import functools
 import re
 from typing import Final
 
 import attrs
 
-from svc.model.errors import Forbidden, InvalidParameter, NotText, NoValue, PreconditionFailed, RecordNotFound, WrongDataKey
+from svc.model.errors import Forbidden, InvalidParameter, NoValue, PreconditionFailed, RecordNotFound, WrongDataKey
 from svc.model.names import ResourceName
 from svc.services.secrets import SecretService
-from svc.web.http.declarations import NO_BODY, Answer, Body, Parameter, PathName, Source
+from svc.web.http.declarations import NO_BODY, Answer, Body, Parameter, PathName
 from svc.web.http.preconditions import IF_MATCH, IF_NONE_MATCH, Tags, preconditions, tagged
 from svc.web.http.response import Response
 from svc.web.http.routing import REQUIRED, Call, Routes
-from svc.web.http.shapes import TEXT, keyed, raw
+from svc.web.http.shapes import raw
 from svc.web.routes import audit_events
 
 #: What a content type may be (RFC 9110 8.3.1): policy may say anything, and browsers make something of anything.
@@ -24,22 +23,12 @@ _TOKEN: Final = r"[A-Za-z0-9!#$%&'*+.^_`|~-]+"
 _TYPE: Final = re.compile(rf'{_TOKEN}/{_TOKEN}(?:[ \t]*;[ \t]*{_TOKEN}=(?:{_TOKEN}|"[ !\x23-\x5b\x5d-\x7e]*"))*')
 _TYPE_LIMIT: Final = 255
 
-
-def _ids(source: Source) -> list[str]:
-    ids = (source.query.text("variable_ids") or "").rstrip(",").split(",")
-    if not all(text.strip() for text in ids):
-        raise InvalidParameter("variable_ids", "variable_ids")
-    return list(dict.fromkeys(ids))
-
-
 _VARIABLE: Final = "/secrets/<flat:account>/variable/<tail:identifier>"
 
 #: Names are remembered, as many as here: the same variables are read again and again.
 _NAME: Final = PathName("variable", functools.lru_cache(1024)(ResourceName.of), "variable")
 
 VERSION: Final = Parameter.integer("version", "the number of the version that is read, instead of the newest")
-IDS: Final = Parameter("variable_ids", _ids, TEXT, "full ids, separated by commas; a repeated one counts once", field="ids")
-ENCODING: Final = Parameter.header("Accept-Encoding", "'base64' for values in base64", field="encoding")
 
 
 @attrs.frozen
@@ -63,6 +52,7 @@ class Secrets:
         ),
         errors=(Forbidden, NoValue, PreconditionFailed, WrongDataKey),
         privileges="execute on the variable",
+        outlives=True,
         audit=audit_events.fetched,
     )
     async def read(
@@ -75,28 +65,6 @@ class Secrets:
             return Response.empty(304, tagged(secret.tag))
         headers = (("Content-Disposition", "attachment"), *tagged(secret.tag))
         return Response.content(secret.value, _content_type(secret.mime_type), headers=headers)
-
-    @routes.add(
-        "GET",
-        "/secrets",
-        caller=REQUIRED,
-        query=(IDS,),
-        headers=(ENCODING,),
-        answers=(
-            Answer(200, "the newest values by the ids that were asked for", keyed(TEXT)),
-            Answer(200, "the same in base64, in lines of 60 characters", keyed(TEXT), ("Content-Encoding",)),
-        ),
-        errors=(Forbidden, NoValue, NotText, WrongDataKey),
-        privileges="execute on each",
-        audit=audit_events.fetched_several,
-    )
-    async def read_several(self, call: Call, *, ids: list[str], encoding: str | None) -> Response:
-        """Return the newest values of several resources."""
-        values = await self.secrets.read_several(call.invocation, ids)
-        if (encoding or "").strip().lower() == "base64":
-            encoded = {text: _in_lines(value) for text, value in values.items()}
-            return Response.json(encoded, headers=(("Content-Encoding", "base64"),))
-        return Response.json({text: _text(text, value) for text, value in values.items()})
 
     @routes.add(
         "POST",
@@ -152,16 +120,3 @@ def _content_type(annotated: str | None) -> str:
     if annotated is not None and len(annotated) <= _TYPE_LIMIT and _TYPE.fullmatch(annotated):
         return annotated
     return "application/octet-stream"
-
-
-def _in_lines(value: bytes) -> str:
-    # 45 bytes make 60 characters (SEC-15).
-    pieces = (value[start : start + 45] for start in range(0, len(value), 45))
-    return b"".join(map(binascii.b2a_base64, pieces)).decode("ascii")
-
-
-def _text(name: str, value: bytes) -> str:
-    try:
-        return value.decode("utf-8")
-    except UnicodeDecodeError:
-        raise NotText(name) from None

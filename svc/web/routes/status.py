@@ -32,7 +32,7 @@ _PAGE: Final = """<!DOCTYPE html>
 <body>
 <main>
 <h1>svc is running!</h1>
-<p>This server keeps secrets. It is spoken to over HTTP, by programs and by the <code>svc</code> command.</p>
+<p>This server keeps secrets. It is spoken to over HTTP, by programs and by the <code>svc</code> command.</p>{console}
 <dl>
 <dt>Service</dt>
 <dd>Version {version}</dd>
@@ -41,6 +41,8 @@ _PAGE: Final = """<!DOCTYPE html>
 </body>
 </html>
 """
+
+_CONSOLE: Final = '\n<p>People sign in at <a href="/ui">the console</a>.</p>'
 
 _PAGE_HEADERS: Final = (
     ("Vary", "Accept"),
@@ -73,6 +75,7 @@ class Status:
     tokens: AccessTokenService
     authenticators: AuthenticatorService
     dialect: Dialect
+    has_console: bool = False
 
     @routes.add(
         "GET",
@@ -90,7 +93,8 @@ class Status:
         """Return a page that says that the server runs, and its version."""
         if "json" in (accept or "").lower():
             return Response.json({"version": self._version}, headers=(("Vary", "Accept"),))
-        page = _PAGE.format(version=html.escape(self._version))
+        console = _CONSOLE if self.has_console else ""
+        page = _PAGE.format(version=html.escape(self._version), console=console)
         return Response.content(page.encode("utf-8"), _HTML, headers=_PAGE_HEADERS)
 
     @routes.add(

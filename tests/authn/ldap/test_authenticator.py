@@ -8,8 +8,8 @@ import attrs
 from twisted.internet.defer import Deferred
 from zope.interface.verify import verifyObject
 
-from svc.authn.ldap.authenticator import PASSWORD_LIMIT
 from svc.authn.ldap.directory_settings import LdapMisconfiguration, LdapServers
+from svc.authn.ldap.login_checks import PASSWORD_LIMIT
 from svc.crypto.vault import Vault
 from svc.model.authentication import Admitted, IAuthenticator, ILogin, LoginRequest, Refused
 from svc.model.dialect import CONJUR
@@ -17,6 +17,7 @@ from svc.model.errors import StoreUnavailable
 from svc.model.ldap_directories import DirectoryRefused, IDirectories, LdapServer, Security
 from svc.model.names import ResourceName
 from svc.model.reasons import Reason
+from tests.memory import MemoryCredentials
 from tests.statuses import refusal_status
 from tests.web.world import ACCOUNT, WorldCase, user
 
@@ -106,6 +107,19 @@ class LdapCase(WorldCase):
 
 class LdapTests(LdapCase):
     """Logins, in the native dialect."""
+
+    def test_revoked_meanwhile(self) -> None:
+        """A login that the directory admits just before the user's tokens are revoked has a token of before (TOK-39)."""
+        prove = self.directory.prove
+
+        async def proven_then_revoked(server: LdapServer, login: str, password: bytes) -> None:
+            await prove(server, login, password)
+            await MemoryCredentials(self.memory).revoke_tokens(user("alice"))
+
+        self.patch(self.directory, "prove", proven_then_revoked)
+        decision = self.decide(self.trying("alice"))
+        assert isinstance(decision, Admitted)
+        self.assertEqual((decision.epoch, self.memory.numbers(str(user("alice")))), (0, (0, 1)))
 
     def test_interfaces(self) -> None:
         """It is an authenticator, and tells API keys; the directory of these tests is one."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
+from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -175,3 +177,124 @@ class PublicationsTests(FetchCase):
             asked = self.begin(KeySource(KEYS))
             self.answer(body)
             self.assert_told(asked, f"{KEYS}: the answer is not usable: {why}")
+
+
+class Shown:
+    """A guarded client that answers from ``documents`` and notes the token that each address is shown."""
+
+    def __init__(self, **documents: bytes | KeysUnavailable) -> None:
+        self.documents = {f"https://{host.replace('_', '.')}": answer for host, answer in documents.items()}
+        self.shown: list[tuple[str, str | None]] = []
+
+    def deadline(self) -> float:
+        """The moment of the end."""
+        return 5.0
+
+    async def fetch(self, uri: str, ca_cert: str | None, deadline: float, token: str | None) -> bytes:
+        """The document of the host, whatever its path and port."""
+        self.shown.append((uri, token))
+        answer = next(answer for start, answer in self.documents.items() if uri.lower().startswith(start))
+        if isinstance(answer, KeysUnavailable):
+            raise answer
+        return answer
+
+
+class TokenTests(SynchronousTestCase):
+    """Tokens that are shown where keys are fetched."""
+
+    K8S = "https://k8s.example"
+
+    def shown(self) -> Any:
+        """A client, which passes for a guarded one."""
+        return Shown()
+
+    def fetched(self, source: KeySource, files: dict[str, Path] | None = None, **documents: Any) -> Any:
+        """What was shown where while the keys of a source came."""
+        client: Any = Shown(**{"k8s_example": jwks(), "other_example": jwks(), **documents})
+        self.successResultOf(Deferred.fromCoroutine(Publications(client, files or {}).key_set(source)))
+        return client
+
+    def refused(self, source: KeySource, files: dict[str, Path] | None = None, **documents: Any) -> tuple[str, Shown]:
+        """Why the keys of a source can't be had, and what was shown."""
+        client: Any = Shown(**{"k8s_example": jwks(), **documents})
+        failure = self.failureResultOf(
+            Deferred.fromCoroutine(Publications(client, files or {}).key_set(source)), KeysUnavailable
+        )
+        return failure.value.why, client
+
+    def file(self, text: bytes) -> Path:
+        """A file that holds a token."""
+        path = Path(self.mktemp()).resolve()
+        path.write_bytes(text)
+        return path
+
+    def test_same_origin(self) -> None:
+        """The variable's token is shown with both requests at the provider's own origin, however it is written (AUTH-67)."""
+        for uri in ("https://k8s.example/keys", "https://K8S.example:443/keys", "https://k8s.example?x"):
+            client = self.fetched(KeySource(uri, token="secret"))
+            self.assertEqual(client.shown, [(uri, "secret")])
+        about = document(self.K8S, "https://K8s.example:443/openid/v1/jwks")
+        client = self.shown()
+        client.documents = {"https://k8s.example/.well": about, "https://k8s.example:443": jwks()}
+        source = KeySource(self.K8S, discovered=True, token="secret")
+        self.successResultOf(Deferred.fromCoroutine(Publications(client).key_set(source)))
+        self.assertEqual([token for _, token in client.shown], ["secret", "secret"])
+
+    def test_elsewhere(self) -> None:
+        """A discovery document leads the token nowhere: not to another host, port or scheme, or to a name that looks alike
+        (AUTH-67).
+        """
+        source = KeySource(self.K8S, discovered=True, token="secret")
+        for place in (
+            "https://other.example/keys",
+            "https://k8s.example:8443/keys",
+            "http://k8s.example/keys",
+            "http://k8s.example:443/keys",
+            "https://k8s.example.evil.example/keys",
+            "https://evil.example/k8s.example",
+            "https://k8s.example@evil.example/keys",
+            "https://evil.example\\@k8s.example/keys",
+            "https://k8s.example\t.evil.example/",
+            "https://k8s.example./keys",
+        ):
+            client = self.shown()
+            refusal = KeysUnavailable("refused")
+            client.documents = {"https://k8s.example/.well": document(self.K8S, place), "": refusal}
+            self.failureResultOf(Deferred.fromCoroutine(Publications(client).key_set(source)), KeysUnavailable)
+            self.assertEqual([token for _, token in client.shown], ["secret", None], place)
+
+    def test_told_that_it_was_not_shown(self) -> None:
+        """Who declares provider-uri for keys that are elsewhere, and take a token, is told why there are none (AUTH-70)."""
+        source = KeySource(self.K8S, discovered=True, token="secret")
+        why, client = self.refused(
+            source,
+            k8s_example=document(self.K8S, "https://other.example/keys"),
+            other_example=KeysUnavailable("https://other.example/keys: the answer has status 401: no token was shown"),
+        )
+        self.assertIn("status 401", why)
+        self.assertIn("jwks-token was not shown there, but only where provider-uri is", why)
+        self.assertNotIn("secret", why)
+        self.assertEqual(len(client.shown), 2)
+
+    def test_file(self) -> None:
+        """A file's token is read for each fetch, shown at its origin alone, and gives way to the variable's (AUTH-68)."""
+        path = self.file(b"first\n")
+        files = {"https://k8s.example:443": path}
+        for text in (b"first\n", b" second "):
+            path.write_bytes(text)
+            self.assertEqual(self.fetched(KeySource(f"{self.K8S}/keys"), files).shown[0][1], text.strip().decode())
+        path.write_bytes(b"a" * (16 * 1024) + b"\n")
+        self.assertEqual(self.fetched(KeySource(f"{self.K8S}/keys"), files).shown[0][1], "a" * (16 * 1024))
+        for uri in ("https://other.example/keys", "https://k8s.example:8443/keys"):
+            self.assertIsNone(self.fetched(KeySource(uri), files).shown[0][1])
+        self.assertEqual(self.fetched(KeySource(self.K8S, token="own"), files).shown[0][1], "own")
+
+    def test_file_without_a_token(self) -> None:
+        """Without a readable file that holds one token nothing is asked, and no path and no content is told (AUTH-68)."""
+        texts = (b"", b"\n", b"two words", b"a\r\nX: y", b"\xff", b"s" * (16 * 1024 + 1), b"s" * 100_000)
+        for path in (*map(self.file, texts), Path(self.mktemp()), Path("/")):
+            why, client = self.refused(KeySource(f"{self.K8S}/keys"), {"https://k8s.example:443": path})
+            self.assertIn("https://k8s.example/keys: the file of jwks-token-files for it", why)
+            if path.name:
+                self.assertNotIn(path.name, why)
+            self.assertEqual(client.shown, [])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from hypothesis import given
+from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
 from svc.storage.driver.columns import BATCH, TEXT, batches, column
@@ -14,6 +16,14 @@ class ColumnTests(SynchronousTestCase):
         """Texts are quoted, each by itself, so that none is taken for more than text."""
         texts = ["a", "", "NULL", "a,b", "{}", 'say "so"', "back\\slash", "it's"]
         self.assertEqual(column(texts), '{"a","","NULL","a,b","{}","say \\"so\\"","back\\\\slash","it\'s"}')
+
+    @given(st.lists(st.text('a",\\é{}')))
+    def test_any_texts(self, texts: list[str]) -> None:
+        """Whatever other texts stand beside it, a text is quoted as by itself."""
+        self.assertEqual(column(texts), "{" + ",".join(column([text])[1:-1] for text in texts) + "}")
+        for text in texts:
+            quoted = column([text])
+            self.assertEqual(quoted, '{"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"}')
 
     def test_bytes(self) -> None:
         """Bytes are written in hexadecimal, behind a backslash that is itself quoted."""

@@ -6,7 +6,8 @@ from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
 from svc.model.errors import ConfigurationInvalid
-from svc.storage.driver.database import Database, Statement
+from svc.storage.driver.database import Database
+from svc.storage.driver.statements import Statement
 
 
 class StatementTests(SynchronousTestCase):

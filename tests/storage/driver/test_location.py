@@ -19,7 +19,7 @@ from zope.interface import implementer
 from zope.interface.verify import verifyObject
 
 from svc.model.errors import ConfigurationInvalid, StoreUnavailable
-from svc.storage.driver.location import Location, milliseconds
+from svc.storage.driver.location import Location, milliseconds, with_attributes
 
 
 @implementer(IHostResolution)
@@ -85,6 +85,54 @@ class LocationTests(SynchronousTestCase):
         """Where a DSN leads."""
         located = self.located(dsn)
         return located.get("host"), located.get("hostaddr"), located.get("port")
+
+    def test_places(self) -> None:
+        """Each host is a place, and each address of a name; one port is that of all (CLU-39)."""
+        for dsn, places in (
+            ("dbname=x", [{}]),
+            ("host=/run/a,192.0.2.9 port=1", [{"host": "/run/a", "port": "1"}, {"host": "192.0.2.9", "port": "1"}]),
+            (
+                "postgresql://db.example:1,other.example:2/x",
+                [
+                    {"host": "db.example", "hostaddr": "192.0.2.1", "port": "1"},
+                    {"host": "db.example", "hostaddr": "2001:db8::1", "port": "1"},
+                    {"host": "other.example", "hostaddr": "192.0.2.7", "port": "2"},
+                ],
+            ),
+        ):
+            location = Location(Reactor(KNOWN), dsn, 2.5)
+            self.assertEqual(self.successResultOf(Deferred.fromCoroutine(location.places())), places, dsn)
+
+    def test_alternatives(self) -> None:
+        """Of several hosts each is tried on its own where one alone suits; else they are left to libpq (CLU-42)."""
+        for attributes, hosts in (
+            ("primary", ["192.0.2.1", "192.0.2.2"]),
+            ("read-write", ["192.0.2.1", "192.0.2.2"]),
+            ("any", ["192.0.2.1,192.0.2.2"]),
+            ("prefer-standby", ["192.0.2.1,192.0.2.2"]),
+        ):
+            location = Location(Reactor(KNOWN), f"host=192.0.2.1,192.0.2.2 port=7 target_session_attrs={attributes}", 2.5)
+            found = self.successResultOf(Deferred.fromCoroutine(location.alternatives(read_only=False)))
+            self.assertEqual([(each["host"], each["port"]) for each in found], [(host, "7") for host in hosts])
+            self.assertEqual({each["target_session_attrs"] for each in found}, {attributes})
+
+    def test_attributes(self) -> None:
+        """A DSN is made one for a primary, or for a standby at one place; one that can't be read is refused (CLU-39)."""
+        primary = self.located(
+            with_attributes("postgresql://u:p%20w@192.0.2.1,192.0.2.2/x?target_session_attrs=any", "primary")
+        )
+        self.assertEqual((primary["target_session_attrs"], primary["password"]), ("primary", "p w"))
+        self.assertEqual(primary["host"], "192.0.2.1,192.0.2.2")
+        standby = self.located(with_attributes("host=192.0.2.1,192.0.2.2 port=1,2", "standby", host="192.0.2.2", port="2"))
+        self.assertEqual((standby["target_session_attrs"], standby["host"], standby["port"]), ("standby", "192.0.2.2", "2"))
+        self.assertRaises(ConfigurationInvalid, with_attributes, "hidden", "primary")
+
+    def test_read_write(self) -> None:
+        """For readings, whose sessions are read-only, a host that is read-write is a primary."""
+        location = Location(Reactor(KNOWN), "host=192.0.2.1 target_session_attrs=read-write", 2.5)
+        for read_only, attributes in ((True, "primary"), (False, "read-write")):
+            parameters = self.successResultOf(Deferred.fromCoroutine(location.parameters(read_only=read_only)))
+            self.assertEqual(parameters["target_session_attrs"], attributes)
 
     def test_fakes(self) -> None:
         """The imagined reactor and resolver are what Twisted expects."""

@@ -7,7 +7,7 @@ import re
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from svc.storage.driver.migrations import Migration, numbered, packaged
+from svc.storage.driver.migrations import FIRST_RELEASE, Migration, numbered, packaged
 
 
 class NumberedTests(SynchronousTestCase):
@@ -44,6 +44,12 @@ class PackagedTests(SynchronousTestCase):
         """The program brings its schema along, numbered from 1."""
         self.assertEqual([migration.version for migration in packaged()], list(range(1, len(packaged()) + 1)))
         self.assertTrue(packaged())
+
+    def test_heads(self) -> None:
+        """Each migration since the first release says whether older programs bear it (OPS-2)."""
+        for migration in packaged()[FIRST_RELEASE:]:
+            first = migration.sql.partition("\n")[0]
+            self.assertRegex(first, "^-- (expand|contract since [0-9]+)$", f"{migration.name}: begin it with `-- expand`")
 
     def test_no_transactions_of_their_own(self) -> None:
         """No migration ends the transaction that records it."""

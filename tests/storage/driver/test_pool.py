@@ -103,6 +103,23 @@ class PoolTests(SynchronousTestCase):
         """Stop the pool."""
         return Deferred.fromCoroutine(self.pool.stop())
 
+    def test_hastened(self) -> None:
+        """The pause before the next attempt ends when there is hope (CLU-42)."""
+        self.clock.advance(0)
+        self.refusal = "refused"
+        for session in self.sessions:
+            session.drop(StoreUnavailable("gone"))
+        self.clock.pump([0.1] * 20)
+        before = len(self.attempts)
+        self.clock.advance(0.01)
+        self.pool.hasten()
+        self.assertEqual(len(self.attempts), before + 1)
+        self.refusal = None
+        self.pool.hasten()
+        self.clock.advance(0)
+        self.assertEqual(self.pool.census().sessions, 2)
+        self.pool.hasten()
+
     def test_lends_each_once(self) -> None:
         """A session has one borrower at a time."""
         self.clock.advance(0)
@@ -387,3 +404,14 @@ class PoolTests(SynchronousTestCase):
         self.clock.advance(0)
         self.assertFalse(self.successResultOf(self.borrow()).lost)
         self.assertEqual(len(self.sessions), 4)
+
+    def test_abandoned(self) -> None:
+        """Abandoned, it loses every session, refuses who waits, and who comes before there is a session again."""
+        self.clock.advance(0)
+        sessions = [self.successResultOf(self.borrow()) for _ in range(2)]
+        waiting = self.borrow()
+        self.silent = True
+        self.pool.abandon("it hangs")
+        self.assertTrue(all(session.lost for session in sessions))
+        for refused in (waiting, self.borrow()):
+            self.assertEqual(self.failureResultOf(refused, StoreUnavailable).value.why, "it hangs")

@@ -9,7 +9,7 @@ import attrs
 from twisted.internet.defer import Deferred
 from twisted.trial.unittest import SynchronousTestCase
 
-from svc.storage.driver.database import Statement, Transaction
+from svc.storage.driver.statements import Statement, Transaction
 from svc.storage.sql.owners import ownership
 
 

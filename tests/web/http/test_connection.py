@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from socket import SO_SNDBUF, SOL_SOCKET, socket, socketpair
+
 import attrs
 from hypothesis import given
 from hypothesis import strategies as st
 from twisted.internet.defer import Deferred
+from twisted.internet.interfaces import ISystemHandle
 from twisted.trial.unittest import SynchronousTestCase
+from zope.interface import implementer
 
 from svc.model.limits import Limits
 from svc.model.names import RoleName
@@ -14,7 +18,7 @@ from svc.web.http.connection import LINGER
 from svc.web.http.declarations import Body, BodySize
 from svc.web.http.response import Response
 from svc.web.http.routing import PUBLIC, REQUIRED, Call, Routes
-from tests.web.support import Client, Connection, read_answers, token
+from tests.web.support import Client, Connection, Wire, read_answers, token
 
 LIMITS = Limits(
     body=100,
@@ -195,6 +199,8 @@ class LimitTests(ConnectionCase):
         self.assertEqual(self.connection.send(request + b"\r\n").answer().status, 200)
         self.connection.send(request + b"X: x\r\n\r\n")
         self.refused(431)
+        self.refused(431, self.client.connect().send(request + b" x\r\n\r\n"))
+        self.refused(431, self.client.connect().send(request, b"X: x\r\n"))
 
     def test_limits_count_per_request(self) -> None:
         """What one request weighed isn't laid to the next one's charge."""
@@ -339,6 +345,14 @@ class TimeTests(ConnectionCase):
             self.assertFalse(connection.open)
             self.assertEqual(connection.received(), b"")
 
+    def test_idle_after_blank_lines(self) -> None:
+        """Blank lines after a request are no beginning of another one (WIRE-4)."""
+        self.connection.send(GET + b"\r\n\r\n").received()
+        self.client.clock.advance(59)
+        self.assertTrue(self.connection.open)
+        self.client.clock.advance(1)
+        self.assertEqual((self.connection.open, self.connection.received()), (False, b""))
+
     def test_requests_keep_a_connection(self) -> None:
         """Idleness counts from the last request."""
         for _ in range(5):
@@ -378,6 +392,70 @@ class TimeTests(ConnectionCase):
         self.connection.send(b"POST /echo HTTP/1.1\r\nHost: h\r\nContent-Length: 9\r\n\r\nabc")
         self.connection.leave()
         self.assertEqual(self.echo.bodies, [])
+
+
+@implementer(ISystemHandle)
+class SocketWire(Wire):
+    """The server's end of a connection in memory that has a socket."""
+
+    def __init__(self, handle: socket) -> None:
+        super().__init__("127.0.0.1")
+        self._handle = handle
+
+    def getHandle(self) -> socket:
+        """Return the socket."""
+        return self._handle
+
+
+class SocketTests(ConnectionCase):
+    """Answers go to the socket itself: see ``connection``, Note [At once]."""
+
+    def setUp(self) -> None:
+        """Serve one noun on a socket that holds little."""
+        super().setUp()
+        ours, self.theirs = socketpair()
+        for end in (ours, self.theirs):
+            end.setblocking(False)
+            self.addCleanup(end.close)
+        ours.setsockopt(SOL_SOCKET, SO_SNDBUF, 4096)
+        self.wire = SocketWire(ours)
+        channel = self.client.site.buildProtocol(None)
+        assert channel is not None
+        self.channel = channel
+        self.wire.protocol = self.channel
+        self.channel.makeConnection(self.wire)
+        self.addCleanup(self.wire.abortConnection)
+
+    def ask(self, body: bytes) -> None:
+        """Send a request, to which the answer is its body."""
+        self.channel.dataReceived(b"POST /echo HTTP/1.1\r\nHost: h\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body))
+
+    def test_whole(self) -> None:
+        """What the socket takes never comes to the transport."""
+        for body in (b"one", b"two"):
+            self.ask(body)
+            [answer] = read_answers(self.theirs.recv(65_536))
+            self.assertEqual((answer.body, self.wire.written), (body, b""))
+
+    def test_partly(self) -> None:
+        """What a full socket doesn't take is the transport's, and so is what follows, so that nothing overtakes."""
+        bodies = [b"%d" % number * 90 for number in range(10)]
+        while not self.wire.written:
+            for body in bodies:
+                self.ask(body)
+        direct = self.theirs.recv(1_000_000)
+        self.ask(b"last")
+        answers = read_answers(direct + self.wire.written)
+        self.assertEqual([answer.body for answer in answers[:-1]], bodies * (len(answers) // 10))
+        self.assertEqual(answers[-1].body, b"last")
+        self.assertRaises(BlockingIOError, self.theirs.recv, 1)
+
+    def test_broken(self) -> None:
+        """A socket that takes nothing any more leaves the answer to the transport, which knows how connections end."""
+        self.theirs.close()
+        self.ask(b"body")
+        [answer] = read_answers(self.wire.written)
+        self.assertEqual(answer.body, b"body")
 
 
 class HeaderTests(ConnectionCase):

@@ -7,7 +7,6 @@ from hypothesis import strategies as st
 from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
-from twisted.web.http_headers import Headers
 
 from svc.model.dialect import NATIVE
 from svc.model.limits import Limits
@@ -17,7 +16,7 @@ from svc.web.http.response import Response
 from svc.web.http.router import Router
 from svc.web.http.routing import PUBLIC, REQUIRED, Call, Routes
 from tests.chronicle import Chronicle
-from tests.web.support import caller, primary
+from tests.web.support import caller, primary, reached
 
 
 class Noun:
@@ -56,6 +55,7 @@ class MeasuredTests(SynchronousTestCase):
             [self.noun],
             caller=caller,
             demand_primary=primary,
+            reached=reached,
             limits=Limits(),
             new_id=lambda: "id",
             journal=Chronicle(),
@@ -65,7 +65,7 @@ class MeasuredTests(SynchronousTestCase):
 
     def ask(self, target: str, method: str = "GET") -> Deferred[Response]:
         """Ask."""
-        incoming = Incoming(method, target, Headers(), "192.0.2.1", "id", 0, 1000)
+        incoming = Incoming(method, target, {}, "192.0.2.1", "id", 0, 1000)
         incoming.finish()
         self.incoming = incoming
         return self.measured(incoming)

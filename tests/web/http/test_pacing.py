@@ -16,7 +16,8 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from svc.model.limits import Limits
 from svc.web.http.connection import LINGER
-from svc.web.http.pacing import HELD, PIECE, TRAILERS, TURN_SECONDS, TURN_STEPS, Turns, Unread
+from svc.web.http.framing import TRAILERS
+from svc.web.http.pacing import HELD, PIECE, TURN_SECONDS, TURN_STEPS, Turns, Unread
 from svc.web.http.response import Response
 from svc.web.http.routing import PUBLIC, Call, Routes
 from tests.web.support import Client, Connection
@@ -110,7 +111,11 @@ class UnreadTests(SynchronousTestCase):
             piece = unread.take(size)
             unread.give_back(min(back, len(piece)))
             taken += piece[: max(0, len(piece) - back)]
-            self.assertEqual(unread.size, len(received) - len(taken))
+            waiting = received[len(taken) :]
+            self.assertEqual((unread.size, unread.all()), (len(waiting), waiting))
+            for mark in (b"\0", waiting[:2], waiting[-2:]):
+                self.assertEqual(unread.find(mark, back), waiting.find(mark, back))
+                self.assertEqual(unread.starts_with(mark), waiting.startswith(mark))
         self.assertEqual(taken + unread.take(1 << 20), received)
 
 
@@ -208,6 +213,15 @@ class ConnectionTests(SynchronousTestCase):
             connection = self.client.connect()
             connection.send_at_once(request)
             self.assertEqual(self.written(connection), 1)
+
+    def test_long_head(self) -> None:
+        """A head that comes in pieces is read on, also if all of it is more than what is held back of other requests."""
+        connection = self.client.connect()
+        lines = b"X: " + b"x" * 15_000 + b"\r\n"
+        for piece in (b"GET /count?" + b"x" * 40_000, b" HTTP/1.1\r\nHost: h\r\n", lines, lines, b"\r\n"):
+            self.assertEqual((self.written(connection), connection.read_from), (0, True))
+            connection.send_at_once(piece)
+        self.assertEqual(connection.answer().json(), 0)
 
     def test_tiny_chunks(self) -> None:
         """A body in chunks of a byte is taken apart piece by piece."""

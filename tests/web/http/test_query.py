@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from urllib.parse import quote, quote_plus
+from urllib.parse import quote, quote_plus, unquote
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -30,6 +30,12 @@ class PercentDecodingTests(SynchronousTestCase):
             self.assertNotIn("\x00", percent_decoded(text))
         except ValueError as error:
             self.assertNotIsInstance(error, UnicodeError)
+
+    @given(st.lists(st.sampled_from(["%41", "%3D", "%3d", "%0A", "%0d%0a", "=", "=41", "=\r\n", "\n", " ", "\t", "_", "é"])))
+    def test_as_the_standard_library(self, pieces: list[str]) -> None:
+        """What is well written is decoded as ``urllib.parse`` decodes it, and not as quoted-printable."""
+        text = "".join(pieces)
+        self.assertEqual(percent_decoded(text), unquote(text))
 
     def test_plus_stays(self) -> None:
         """A plus sign is no blank."""

@@ -75,6 +75,15 @@ class AuditTests(WorldCase):
         self.assertEqual(len(self.list("/audit?severity=6&facility=10")), 1)
         self.assertEqual(len(self.list(f"/audit?subject@43868/resource={DB}&action@43868/operation=update")), 1)
         self.assertEqual(len(self.list("/audit?subject%4043868%2Fresource=acme:user:bob")), 1)
+        self.assertEqual(len(self.list("/audit?what=update")), 1)
+        self.assertEqual({event["msgid"] for event in self.list("/audit?what=add")}, {"policy"})
+        every = len(self.list())
+        at = "2023-11-14T22:13:20"
+        self.assertEqual(len(self.list(f"/audit?since={at}.250Z&until={at}.251%2B00:00")), every)
+        self.assertEqual(self.list(f"/audit?since={at}.251Z", status=404), [])
+        self.assertEqual(self.list(f"/audit?until={at}.250Z", status=404), [])
+        for bad in ("since=yesterday", "until=2023-11-14T22:13:20", "since=2023-11-14"):
+            self.list(f"/audit?{bad}", status=422)
         self.assertEqual(self.list("/audit?msgid=absent", status=404), [])
         self.assertEqual(self.list("/audit?hostname=other", status=404), [])
 

@@ -42,9 +42,12 @@ UNAUDITED = {
     "GET /authenticators",
     "GET /authn/<flat:account>/.well-known/jwks.json",
     "GET /authn/<flat:account>/status",
+    "GET /authn-oidc/<flat:account>/providers",
+    "GET /docs",
     "GET /health",
     "GET /info",
     "GET /livez",
+    "GET /openapi.json",
     "GET /public_keys/<flat:account>/user/<tail:identifier>",
     "GET /readyz",
 }
@@ -302,6 +305,9 @@ class RecordedTests(AuditedCase):
         get("/resources/acme/variable/db?check=true&privilege=update", role=ALICE)
         get("/resources/acme/variable/db?check=true&privilege=update", role=BOB)
         get("/resources/acme/variable/db?permitted_roles=true&privilege=update", role=ALICE)
+        get("/resources/acme/variable/db?who_can&privilege=update&direct&limit=3", role=ALICE)
+        get(f"/resources/acme/variable/db?can&privilege=update&role={BOB}", role=ADMIN)
+        get("/roles/acme/group/ops?reach", role=ADMIN)
         get("/roles/acme/group/ops?members&search=x", role=ADMIN)
         get("/roles/acme/group/ops?all", role=ADMIN)
         get("/roles/acme/group/ops", role=ADMIN)
@@ -315,6 +321,9 @@ class RecordedTests(AuditedCase):
                 ("check", "check", {"resource": DB, "role": str(ALICE), "privilege": "update"}, None),
                 ("check", "check", {"resource": DB, "role": str(BOB), "privilege": "update"}, "http-404"),
                 ("resource", "permitted-roles", {"resource": DB, "privilege": "update"}, None),
+                ("resource", "who-can", {"resource": DB, "privilege": "update", "direct": "", "limit": "3"}, None),
+                ("resource", "can", {"resource": DB, "role": str(BOB), "privilege": "update"}, None),
+                ("role", "reach", {"role": "acme:group:ops"}, None),
                 (
                     "members",
                     "list",
@@ -392,14 +401,23 @@ class RecordedTests(AuditedCase):
         [made] = self.client.post("/host_factory_tokens", body, role=ADMIN).json()
         authorization = [("Authorization", f'Token token="{made["token"]}"')]
         self.client.post("/host_factories/hosts?id=h", headers=authorization)
-        self.client.delete(f"/host_factory_tokens/{made['token']}", role=ADMIN)
+        [listed] = self.client.get("/host_factory_tokens?host_factory=acme:host_factory:f", role=ADMIN).json()
+        self.client.delete(f"/host_factory_tokens/{listed['id']}", role=ADMIN)
         self.client.post("/host_factories/hosts?id=h", headers=authorization)
         self.assertNotIn(made["token"], repr(self.journal.taken))
         told = self.journal.told()
         self.assertEqual(
             [(operation, reason) for _, operation, _, reason in told],
-            [("create-tokens", None), ("create-host", None), ("revoke-token", None), ("create-host", "credentials-wrong")],
+            [
+                ("create-tokens", None),
+                ("create-host", None),
+                ("list-tokens", None),
+                ("revoke-token", None),
+                ("create-host", "credentials-wrong"),
+            ],
         )
+        self.assertEqual(told[2][2], {"resource": "acme:host_factory:f"})
+        self.assertEqual(told[3][2], {"resource": "acme:host_factory:f", "token": listed["id"]})
         self.assertEqual((told[1][2]["role"], told[1][2]["resource"]), ("acme:host:h", "acme:host_factory:f"))
         self.assertEqual([event[1] for event in self.stored()[:3]], ["revoke-token", "create-host", "create-tokens"])
 

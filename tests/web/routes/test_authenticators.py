@@ -81,7 +81,7 @@ class Explainer:
         self.asked.append(request)
         return self.explanation
 
-    async def status(self, account: str, service_id: str) -> AuthenticatorStatus:
+    async def status(self, account: str, service_id: str | None, *, ask: bool = True) -> AuthenticatorStatus:
         """The state."""
         self.asked.append((account, service_id))
         return self.state
@@ -127,6 +127,12 @@ class AuthenticatorsCase(WorldCase):
                 for name, explainer in (("authn-jwt", self.explainer), (self.dialect.cloud, self.cloud))
             ),
         )
+
+    def declare(self, text: str) -> Any:
+        """Load policy at the server of all nouns, and return the answer's document."""
+        answer = self.others.post("/policies/acme/policy/root", text.encode(), role=ADMIN)
+        self.assertEqual(answer.status, 201, answer.body)
+        return answer.json()
 
     @property
     def webservice(self) -> str:
@@ -250,20 +256,35 @@ class SwitchTests(AuthenticatorsCase):
         self.assertEqual(self.client.patch(PATH, b"enabled=true", role=EVE).body, b"")
 
     def test_missing(self) -> None:
-        """An unknown webservice, a nested one, an unknown account and a foreign one are 401 alike, without a body
-        (AUTH-6).
+        """An unknown webservice, a nested one, an unknown account and a foreign one are 401; with a sentence where a role
+        asks for the first that may look at the account or at the policy of that id (AUTH-6).
         """
+        prefix = self.dialect.prefix
+        self.declare(
+            "- !user ann\n- !user ina\n- !permit { role: !user ina, privilege: inspect, resource: !policy root }\n"
+            f"- !policy {{ id: {prefix}/authn-jwt/none, owner: !user ann }}\n",
+        )
         foreign = attrs.evolve(ADMIN, account="other")
         for path, role in (
-            ("/authn-jwt/none/acme", ADMIN),
-            ("/authn-jwt/acme", ADMIN),
+            ("/authn-jwt/none/acme", MAX),
+            ("/authn-jwt/none/acme", OLIVIA),
+            ("/authn-jwt/other/acme", user("ann")),
             ("/authn-jwt/ci%2Fstatus/acme", ADMIN),
-            ("/authn/acme", ADMIN),
             ("/authn-jwt/ci/nobody", ADMIN),
             (PATH, foreign),
         ):
             answer = self.client.patch(path, b"enabled=true", role=role)
-            self.assertEqual((answer.status, answer.body), (401, b""), path)
+            self.assertEqual((answer.status, answer.body), (401, b""), (path, role))
+        for path, role, identifier in (
+            ("/authn-jwt/none/acme", ADMIN, "authn-jwt/none"),
+            ("/authn-jwt%2Fnone/acme", user("ina"), "authn-jwt/none"),
+            ("/authn-jwt/none/acme", user("ann"), "authn-jwt/none"),
+            ("/authn-jwt/acme", ADMIN, "authn-jwt"),
+            ("/authn/acme", ADMIN, "authn"),
+        ):
+            message = self.error(self.client.patch(path, b"enabled=true", role=role), 401, "unauthorized")
+            missing = f"CONJ00005E Webservice '{prefix}/{identifier}' not found in account 'acme'"
+            self.assertEqual(message, f"{missing}: policy declares it before it can be switched")
         self.assertEqual(self.memory.switches, {})
 
     def test_unlisted(self) -> None:
@@ -289,6 +310,31 @@ class SwitchTests(AuthenticatorsCase):
         with capturedLogs() as events:
             self.switch(b"enabled=false")
         self.assertEqual([formatEvent(event) for event in events], [f"acme:user:max switched {self.webservice} off"])
+
+    def test_unserved(self) -> None:
+        """What asks for an authenticator of a type of the installed base that is not served, is 404 and led to another one;
+        a load that declares one warns (AUTH-66).
+        """
+        for kind, hint in (("authn-k8s", "service account token"), ("authn-cert", "token of their platform")):
+            for method, path in (
+                ("POST", f"/{kind}/prod/acme/host%2Fapp/authenticate"),
+                ("POST", f"/{kind}/prod/acme/authenticate"),
+                ("POST", f"/{kind}/prod/inject_client_cert"),
+                ("POST", f"/{kind}%2Fprod/acme/authenticate"),
+                ("GET", f"/{kind}/prod/acme/status"),
+            ):
+                for role in (None, ADMIN):
+                    message = self.error(self.others.request(method, path, role=role), 404, "not_found")
+                    self.assertTrue(message.startswith(f"{kind} is not served: "), message)
+                    self.assertIn("authn-jwt", message)
+                    self.assertIn(hint, message)
+            prefix = self.dialect.prefix
+            body = f"- !policy {{ id: {prefix}/{kind}/prod, body: [ !webservice , !webservice status ] }}"
+            (warning,) = self.declare(body)["warnings"]
+            self.assertTrue(warning.startswith(f"{kind} is not served: "), warning)
+            self.assertNotIn("warnings", self.declare(f"- !webservice {kind}/prod\n- !group {prefix}/{kind}/ops"))
+        for path in ("/authn-k8sx/prod/acme/authenticate", "/authn-k8s", "/x/authn-k8s/prod"):
+            self.assertIn("no route", self.error(self.others.post(path), 404, "not_found"))
 
 
 class ConjurSwitchTests(SwitchTests):

@@ -1,4 +1,4 @@
-"""Access tokens are of one creation of their role (ROLE-8): every route that takes one refuses those of another."""
+"""Access tokens are of one creation and one epoch of their role (ROLE-8): every route that takes one refuses others."""
 
 from __future__ import annotations
 
@@ -30,7 +30,10 @@ VALUES: Final = {
     "service_id": "ci",
     "token": "text",
     "key": "k1",
+    "session_id": "0" * 32,
     "login": "host%2Fh",
+    "member": "ops",
+    "name": "ci",
 }
 
 #: Of what is asked of each route: more of the target, values in the path, the body.
@@ -60,7 +63,14 @@ REQUESTS: Final[dict[str, tuple[Request, ...]]] = {
     "PUT /authn/<flat:account>/password": (("", {}, b"SUperSecret!!1"),),
     "PUT /authn/<flat:account>/api_key": (_PLAIN, ("?role=user:bob", {}, b"")),
     "GET /authn/<flat:account>/api_key": (_PLAIN, ("?role=user:bob", {}, b"")),
+    "DELETE /authn/<flat:account>/tokens": (_PLAIN, ("?role=user:bob", {}, b"")),
+    "GET /authn/<flat:account>/sessions": (_PLAIN, ("?role=user:bob", {}, b"")),
+    "DELETE /authn/<flat:account>/sessions": (_PLAIN, ("?role=user:bob", {}, b"")),
+    "GET /host_factory_tokens": (("?host_factory=acme:host_factory:f", {}, b""),),
     "POST /host_factory_tokens": (("", {}, b"host_factory=acme:host_factory:f&expiration=2999-01-01"),),
+    "GET /deleted/<flat:account>/policy/<tail:identifier>": (("", _POLICY, b""),),
+    "POST /deleted/<flat:account>/policy/<tail:identifier>": (("?number=1", _POLICY, b""),),
+    "DELETE /deleted/<flat:account>/policy/<tail:identifier>": (("", _POLICY, b""),),
     "GET /policies/<flat:account>/policy/<tail:identifier>": (("", _POLICY, b""),),
     "POST /policies/<flat:account>/policy/<tail:identifier>": _LOADED,
     "PATCH /policies/<flat:account>/policy/<tail:identifier>": _LOADED,
@@ -74,15 +84,23 @@ REQUESTS: Final[dict[str, tuple[Request, ...]]] = {
         ("?check&privilege=read", {}, b""),
         ("?check&privilege=read&role=acme:group:ops", {}, b""),
         ("?permitted_roles&privilege=read", {}, b""),
+        ("?who_can&privilege=read", {}, b""),
+        ("?who_can&privilege=read&count", {}, b""),
+        ("?can&privilege=read&role=acme:group:ops", {}, b""),
     ),
     "GET /roles/<flat:account>/<kind>/<tail:identifier>": (
         _PLAIN,
-        *((f"?{flag}", dict[str, str](), b"") for flag in ("members", "memberships", "all", "graph", "members&count")),
+        *(
+            (f"?{flag}", dict[str, str](), b"")
+            for flag in ("members", "memberships", "all", "graph", "members&count", "reach")
+        ),
     ),
     "POST /roles/<flat:account>/<kind>/<tail:identifier>": (("?members&member=acme:user:bob", {}, b""),),
     "DELETE /roles/<flat:account>/<kind>/<tail:identifier>": (("?members&member=acme:user:bob", {}, b""),),
     "GET /secrets/<flat:account>/variable/<tail:identifier>": (("", _VARIABLE, b""), ("?version=1", _VARIABLE, b"")),
     "GET /secrets": (("?variable_ids=acme:variable:v", {}, b""),),
+    "GET /secrets/watch": (("?variable_ids=acme:variable:v", {}, b""),),
+    "POST /secrets/batch": (("", {}, b'{"variable_ids":["acme:variable:v"]}'),),
     "POST /secrets/<flat:account>/variable/<tail:identifier>": (
         ("", _VARIABLE, b"new"),
         ("?expirations", _VARIABLE, b""),
@@ -123,6 +141,8 @@ class CallersTests(WorldCase):
         self.load("- !delete { record: !user alice }\n", method="PATCH")
         self.load(POLICY, method="PATCH")
         self.set_value("v", b"kept")
+        # Who may watch is told that there is no more of it, instead of a stream that doesn't end.
+        self.watches.stopService()
         factory = FactoryToken(RoleName("acme", "host_factory", "f"), NOW + 60.0, ())
         self.result_of(MemoryHostFactories(self.memory).add_tokens([digest_of("text")], factory))
         self.federated = Client(
@@ -141,30 +161,35 @@ class CallersTests(WorldCase):
             )
         )
 
-    def ask(self, route: Any, request: Request, creation: int) -> Answer:
-        """Send a request of a route with Alice's token of a creation."""
+    def ask(self, route: Any, request: Request, creation: int, epoch: int = 0) -> Answer:
+        """Send a request of a route with Alice's token of a creation and an epoch."""
         more, values, body = request
         path = re.sub(r"<(?:\w+:)?(\w+)>", lambda name: {**VALUES, **values}[name[1]], route.pattern.text)
         client = self.federated if route.handler.__module__.endswith("authenticators") and NAME in path else self.client
         client = self.client if route.method == "PATCH" else client
-        headers = [("Authorization", token(ALICE, creation)), ("Content-Type", "application/x-www-form-urlencoded")]
+        headers = [("Authorization", token(ALICE, creation, epoch)), ("Content-Type", "application/x-www-form-urlencoded")]
         return client.request(route.method, path + more, body=body, headers=headers)
 
     def test_every_route(self) -> None:
-        """A token of the role that was deleted is 401 on every route that takes one, and changes nothing; another is not
-        (TOK-31).
+        """A token of the role that was deleted, or that was revoked, is 401 on every route that takes one, and changes
+        nothing; another is not (TOK-31, TOK-36, TOK-38).
         """
-        before = self.memory.copied()
         routes = [route for _, route in declared() if route.admission is not PUBLIC and str(route) not in ALIKE]
-        for route in routes:
-            for request in REQUESTS.get(str(route), (_PLAIN,)):
-                answer = self.ask(route, request, 0)
-                told = (answer.status, answer.headers.get("content-type"), answer.body.decode())
-                self.assertEqual(told, (401, "text/plain; charset=utf-8", INVALID), (str(route), request))
-        self.assertEqual(self.memory.copied(), before)
-        for route in sorted(routes, key=lambda route: route.method != "GET"):
-            for request in REQUESTS.get(str(route), (_PLAIN,)):
-                self.assertNotEqual(self.ask(route, request, 1).body.decode(), INVALID, (str(route), request))
+        for epochs in ({}, {str(ALICE): 1}, {"acme": 1}, {str(ALICE): 2, "acme": 3}):
+            self.memory.epochs = epochs
+            before = self.memory.copied()
+            now = sum(epochs.values())
+            for creation, epoch in ((0, now), *(((1, 0), (1, now + 1)) if epochs else ())):
+                for route in routes:
+                    for request in REQUESTS.get(str(route), (_PLAIN,)):
+                        answer = self.ask(route, request, creation, epoch)
+                        told = (answer.status, answer.headers.get("content-type"), answer.body.decode())
+                        self.assertEqual(told, (401, "text/plain; charset=utf-8", INVALID), (str(route), request))
+            self.assertEqual(self.memory.copied(), before)
+            for route in routes:
+                for request in REQUESTS.get(str(route), (_PLAIN,)):
+                    self.assertNotEqual(self.ask(route, request, 1, now).body.decode(), INVALID, (str(route), request))
+                    self.memory.restore(before)
 
     def test_alike(self) -> None:
         """Where nothing depends on the caller, it doesn't depend on the caller's creation either."""

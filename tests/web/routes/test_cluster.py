@@ -16,12 +16,14 @@ from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
 from svc.cluster.members import Members
+from svc.cluster.overview import Overview
 from svc.cluster.peer_claims import PeerClaims
 from svc.cluster.reports import INVALID, UNREACHABLE, MemberHealth, ProbeReply, read_reply
+from svc.crypto.vault import Vault
 from svc.health.checks_loop import ChecksLoop
 from svc.health.probes import AuthzProbe, DatabaseProbe
+from svc.model.databases import DatabaseIdentity
 from svc.model.dialect import CONJUR, NATIVE, Dialect
-from svc.model.query_results import DatabaseIdentity
 from svc.web.routes.cluster import Cluster
 from svc.web.routes.cluster_page import page
 from svc.web.routes.health import Health
@@ -68,11 +70,12 @@ class Case(SynchronousTestCase):
     def noun(self, members: Members, dialect: Dialect = NATIVE) -> Cluster:
         """The routes of the cluster."""
 
-        async def identity() -> DatabaseIdentity:
+        async def identity(_: str) -> DatabaseIdentity:
             self.memory.ask()
             return IDENTITY
 
-        return Cluster(self.rounds, dialect, members, lambda: self.contenders, PeerClaims(bytes(32)), identity)
+        overview = Overview(self.rounds, dialect, members, lambda: self.contenders)
+        return Cluster(overview, PeerClaims(Vault(bytes(32))), identity)
 
 
 class RemoteHealthTests(Case):
@@ -164,7 +167,7 @@ class ClaimTests(Case):
         """Who knows the data key is told what the database is, under his challenge; so he is asked by no stranger
         (CLU-20).
         """
-        client, claims = self.client(), PeerClaims(bytes(32))
+        client, claims = self.client(), PeerClaims(Vault(bytes(32)))
         challenge, code = claims.question()
         answer = client.get(f"/cluster/database?challenge={challenge}&code={code}")
         self.assertEqual((answer.status, claims.read(challenge, answer.body)), (200, IDENTITY))
@@ -174,8 +177,8 @@ class ClaimTests(Case):
     def test_strangers(self) -> None:
         """To anybody else the route isn't there, and the database isn't asked (CLU-20)."""
         client, self.memory.down = self.client(), True
-        challenge, code = PeerClaims(bytes(32)).question()
-        foreign, theirs = PeerClaims(bytes([1] * 32)).question()
+        challenge, code = PeerClaims(Vault(bytes(32))).question()
+        foreign, theirs = PeerClaims(Vault(bytes([1] * 32))).question()
         for query in (
             "",
             "?challenge",

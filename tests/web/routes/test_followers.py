@@ -23,14 +23,32 @@ REFUSAL: Final = {"error": {"code": 405, "message": "Write operations are not al
 
 #: Requests of another method than GET that change nothing: logins, and what would become of one.
 READING: Final = {
+    "POST /secrets/batch",
     "POST /authn/<flat:account>/<tail:login>/authenticate",
     "POST /authn-ldap/<service_id>/<flat:account>/<tail:login>/authenticate",
+    "POST /authn-oidc/<service_id>/<flat:account>/authenticate",
     f"POST /{NAME}/<service_id>/<flat:account>/<optional:login>/authenticate",
     f"POST /{NAME}/<service_id>/<flat:account>/<optional:login>/explain",
+    "POST /authn/<flat:account>/<tail:login>/explain",
+    "POST /authn-ldap/<service_id>/<flat:account>/<tail:login>/explain",
 }
 
 #: Routes that write and prove by themselves who calls, and so refuse by themselves, too; each has a test below.
-SELF_PROVING: Final = {"POST /host_factories/hosts"}
+SELF_PROVING: Final = {
+    "POST /host_factories/hosts",
+    "POST /authn/<flat:account>/<tail:login>/sessions",
+    "POST /authn/<flat:account>/<tail:login>/renew",
+}
+
+#: Routes that memory may answer when the database can't be asked. None waits for anything else before it reads: that would
+#: take longer for what is remembered, as a directory does that is asked about a password.
+OUTLIVING: Final = {
+    "POST /secrets/batch",
+    "GET /secrets",
+    "GET /secrets/<flat:account>/variable/<tail:identifier>",
+    "POST /authn/<flat:account>/<tail:login>/authenticate",
+    "POST /authn-jwt/<service_id>/<flat:account>/<optional:login>/authenticate",
+}
 
 
 @attrs.frozen
@@ -75,6 +93,10 @@ class EveryRouteTests(SynchronousTestCase):
         self.assertEqual({name for name, route in routes.items() if route.method != "GET" and not route.writes}, READING)
         public = {name for name, route in routes.items() if route.writes and route.admission is PUBLIC}
         self.assertEqual(public, SELF_PROVING)
+
+    def test_what_outlives(self) -> None:
+        """Logins by JWT and API key, and readings of secrets, go on without the database, and nothing else (CLU-36)."""
+        self.assertEqual({str(route) for _, route in declared() if route.outlives}, OUTLIVING)
 
     def test_when_nobody_knows(self) -> None:
         """Where the database can't be asked whether it is a standby, a write is 503 (CLU-4)."""

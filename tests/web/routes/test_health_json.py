@@ -10,8 +10,8 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from svc.health.checks_loop import HealthReport
 from svc.model.clocks import iso_seconds
+from svc.model.databases import ReplicationPosition
 from svc.model.dialect import CONJUR, NATIVE
-from svc.model.query_results import ReplicationPosition
 from svc.web.routes.health_json import health_json
 
 POSITION = ReplicationPosition("0/16B3748", 23803720, False)

@@ -12,8 +12,10 @@ from hypothesis import strategies as st
 from twisted.logger import capturedLogs
 
 from svc.model.dialect import CONJUR
-from svc.model.host_factories import digest_of
-from svc.model.names import RoleName
+from svc.model.host_factories import called, digest_of
+from svc.model.names import ResourceName, RoleName
+from svc.model.query_results import AccessFacts, Asker
+from tests.memory import MemoryRoles
 from tests.web.support import NOW, PEER, Answer, Client
 from tests.web.world import ACCOUNT, ADMIN, WorldCase, user
 
@@ -83,7 +85,8 @@ class TokenTests(FactoryCase):
         self.assertEqual(list(self.memory.factory_tokens), [digest_of(made["token"])])
         self.assertNotIn(made["token"], repr(self.memory))
         [told] = self.client.get("/resources/acme/host_factory/fleet", role=ADMIN).json()["tokens"]
-        self.assertEqual(told, {"expiration": EXPIRATION, "cidr": made["cidr"]})
+        name = called(digest_of(made["token"]))
+        self.assertEqual(told, {"id": name, "expiration": EXPIRATION, "cidr": made["cidr"]})
 
     def test_count(self) -> None:
         """So many tokens are made as ``count`` says, each another; without it one (HF-3)."""
@@ -203,6 +206,77 @@ class TokenTests(FactoryCase):
         self.assertEqual(self.client.delete(f"{TOKENS}/{token}", role=REMOVER).status, 204)
         self.assertEqual(self.make(token).status, 401)
         self.assertEqual(self.client.delete(f"{TOKENS}/{token}", role=REMOVER).status, 404)
+
+    def listed(self, query: str = "", role: RoleName | None = READER, factory: str = FLEET) -> Answer:
+        """List tokens."""
+        return self.client.get(f"{TOKENS}?host_factory={factory}{query}", role=role)
+
+    def test_listed(self) -> None:
+        """The tokens of a factory are listed for who sees it, without their texts, by ids; those that expire first come
+        first, up to 1,000 of them (HF-28).
+        """
+        later = self.token(expiration="2023-11-15T00:00:00Z", **{"cidr[]": "10.0.0.0/8"})
+        soon = {self.token() for _ in range(3)}
+        names = sorted(called(digest_of(text)) for text in soon)
+        answer = self.listed()
+        expected = [{"id": name, "expiration": EXPIRATION, "cidr": []} for name in names]
+        last = {"id": called(digest_of(later)), "expiration": "2023-11-15T00:00:00Z", "cidr": ["10.0.0.0/8"]}
+        self.assertEqual((answer.status, answer.json()), (200, [*expected, last]))
+        for text in (later, *soon):
+            self.assertNotIn(text, answer.body.decode())
+        self.assertEqual(self.listed("&limit=2&offset=1").json(), expected[1:3])
+        self.assertEqual(self.listed("&offset=4").json(), [])
+        self.ask(ADMIN, count=1000)
+        self.assertEqual(len(self.listed().json()), 1000)
+        self.assertEqual(len(self.listed("&offset=1000").json()), 4)
+        self.assertEqual(self.listed(factory="acme:host_factory:other", role=ADMIN).json(), [])
+
+    def test_not_listed(self) -> None:
+        """A factory that isn't seen is 404 like a missing one; what is no factory, or no page, is 422 (HF-28)."""
+        self.token()
+        self.assertEqual(self.listed(role=None).status, 401)
+        self.assertEqual(self.listed(role=user("gone")).status, 403)
+        hidden = self.error(self.listed(role=EVE), 404, "not_found")
+        missing = self.error(self.listed(factory="acme:host_factory:none"), 404, "not_found")
+        self.assertEqual(hidden.replace("fleet", "none"), missing)
+        self.assertIn("group", self.error(self.listed(factory="acme:group:ops", role=MAKER), 422, "argument_error"))
+        for factory in ("", "fleet", "acme:dragon:x"):
+            self.assertIn("host_factory", self.error(self.listed(factory=factory), 422, "argument_error"))
+        for query in ("&limit=0", "&limit=1001", "&limit=x", "&offset=-1"):
+            self.error(self.listed(query), 422, "unprocessable_entity")
+
+    def test_revoked_by_id(self) -> None:
+        """A token is revoked by its id, too, by who has ``update`` on its factory; others get what they get for a token, and
+        an id makes no host (HF-29).
+        """
+        token, kept = self.token(), self.token()
+        name = called(digest_of(token))
+        self.assertEqual(self.make(name).status, 401)
+        for role, asked in ((EVE, name), (REMOVER, "sha256:0123456789ab"), (REMOVER, name.upper()), (REMOVER, name[:-1])):
+            self.assertEqual(self.client.delete(f"{TOKENS}/{asked}", role=role).status, 404, asked)
+        message = self.error(self.client.delete(f"{TOKENS}/{name}", role=EVE), 404, "not_found")
+        self.assertEqual(message, f"Host_factory_token '{name}' not found in account 'acme'")
+        self.assertEqual(self.client.delete(f"{TOKENS}/{name}", role=READER).status, 403)
+        self.assertEqual(self.client.delete(f"{TOKENS}/{name}", role=user("gone")).status, 403)
+        self.assertEqual(self.client.delete(f"{TOKENS}/{name}", role=REMOVER).status, 204)
+        self.assertEqual(self.client.delete(f"{TOKENS}/{name}", role=REMOVER).status, 404)
+        self.assertEqual((self.make(token).status, self.make(kept).status), (401, 201))
+
+    def test_questions(self) -> None:
+        """Of a token that isn't there the same is asked as of one that the caller doesn't see (FAIL-18, HF-29)."""
+        asked: list[str] = []
+
+        async def counted(roles: MemoryRoles, caller: Asker, resource: ResourceName) -> AccessFacts:
+            asked.append(str(resource))
+            return await original(roles, caller, resource)
+
+        original = MemoryRoles.access_facts
+        token = self.token()
+        self.patch(MemoryRoles, "access_facts", counted)
+        for text in (token, called(digest_of(token)), "unknown", "sha256:0123456789ab"):
+            asked.clear()
+            self.assertEqual(self.client.delete(f"{TOKENS}/{text}", role=EVE).status, 404)
+            self.assertEqual(len(asked), 1, text)
 
     def test_not_revoked(self) -> None:
         """An unknown token, and one whose factory isn't seen, are 404 in the same words, which don't tell it; else 403
@@ -369,7 +443,7 @@ class HostTests(FactoryCase):
     def test_other_methods(self) -> None:
         """What has no route is 404."""
         self.assertEqual(self.client.get(HOSTS).status, 404)
-        self.assertEqual(self.client.get(TOKENS, role=ADMIN).status, 404)
+        self.assertEqual(self.client.put(TOKENS, role=ADMIN).status, 404)
         self.assertEqual(self.client.delete(TOKENS, role=ADMIN).status, 404)
 
     def test_in_no_other_account(self) -> None:

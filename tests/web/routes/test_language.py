@@ -5,6 +5,8 @@ from __future__ import annotations
 import copy
 from typing import Any
 
+from twisted.logger import capturedLogs, formatEvent
+
 from svc.model.dialect import CONJUR
 from svc.policy import resolve
 from tests.sshkeys import ONE, THREE, TWO
@@ -272,9 +274,12 @@ class AttributeTests(LanguageCase):
                 self.assertEqual(self.at(f"- !user {{ id: u, public_key: {key} }}")[2], "Invalid public key format")
                 continue
             for method in ("POST", "PATCH", "PUT"):
-                answer = self.load(f"- !user {{ id: u, public_keys: [ {key}, {TWO} desk ] }}", method=method)
+                with capturedLogs() as events:
+                    answer = self.load(f"- !user {{ id: u, public_keys: [ {key}, {TWO} desk ] }}", method=method)
                 warning = "Public key 'laptop' of User 'u' is none that SSH takes."
                 self.assertEqual(answer.json()["warnings"], [warning])
+                told = f"acme:user:admin loaded acme:policy:root, and was warned: {warning}"
+                self.assertEqual([formatEvent(event) for event in events], [told])
             self.assertEqual(self.value("public_key:user/u/laptop")[1], key.encode())
             self.assertEqual(self.client.get("/public_keys/acme/user/u").body.decode(), f"{TWO} desk\n{key}\n")
         for key in ("laptop", "ssh-rsa laptop", '"a b c\\td"', '"a b c\\e[2Jd"', '"a b c\\nd"', "a b " + "c" * 9000):
@@ -431,6 +436,30 @@ class OwnershipTests(LanguageCase):
             self.invalid("- !group { id: a, owner: !group b }\n- !group { id: b, owner: !group a }\n"),
             "Dependency cycle encountered between Group 'b' and Group 'a'",
         )
+
+    def test_owners_across_documents(self) -> None:
+        """So is a load that gives a role to an owner which belongs to it by an earlier one; memberships may lead in circles
+        (POL-33, ROLE-1).
+        """
+        self.load("- !policy p\n- !group b\n")
+        self.load("- !group a\n", "p")
+        self.load("- !group { id: c, owner: !group b }\n")
+        owners = dict(self.memory.resources)
+        for first, second, document in (
+            ("Group 'p/a'", "Policy 'p'", "- !policy { id: p, owner: !group p/a }\n"),
+            ("Group 'c'", "Group 'b'", "- !group { id: b, owner: !group c }\n"),
+            ("Group 'new'", "Group 'b'", "- !group { id: new, owner: !group c }\n- !group { id: b, owner: !group new }\n"),
+        ):
+            expected = f"Dependency cycle encountered between {first} and {second}"
+            self.assertEqual(self.error(self.load(document, method="PATCH", status=422), 422, "policy_invalid"), expected)
+            tried = self.client.request("PATCH", "/policies/acme/policy/root?dryRun", body=document.encode(), role=ADMIN)
+            self.assertIn(expected, tried.body.decode())
+        self.load(
+            "- !group { id: a, owner: !policy p }\n- !policy { id: p, owner: !group p/a }\n", method="PATCH", status=422
+        )
+        self.assertEqual(self.memory.resources, owners)
+        self.load("- !grant { role: !group b, member: !group c }\n- !grant { role: !group c, member: !group b }\n")
+        self.load("- !group { id: c, owner: !policy p }\n- !group { id: b, owner: !group c }\n", method="PATCH")
 
     def test_duplicates(self) -> None:
         """A thing is declared once, in whatever spelling (POL-22)."""
@@ -792,6 +821,25 @@ class ResultTests(LanguageCase):
             self.invalid("- !host h\n- !grant { role: !group g, member: !host h }", method="PUT"),
             "Group 'g' not found in account 'acme'",
         )
+
+    def test_references_to_what_goes_along(self) -> None:
+        """A PUT that refers to what goes along with what it leaves out is refused, and a dry run lists all that (POL-35,
+        POL-53).
+        """
+        self.load("- !group g\n- !policy p\n")
+        self.load("- !host h\n- !host i\n", policy="p")
+        text = "- !group g\n- !grant { role: !group g, members: [ !host p/h, !host p/i ] }\n"
+        before = copy.deepcopy(self.memory)
+        self.assertEqual(self.invalid(text, method="PUT"), "Host 'p/h' not found in account 'acme'")
+        answer = self.client.request("PUT", "/policies/acme/policy/root?dryRun=true", body=text.encode(), role=ADMIN)
+        self.assertEqual(answer.status, 422)
+        self.assertEqual(
+            [(error["line"], error["message"].partition("\n")[0]) for error in answer.json()["errors"]],
+            [(2, f"Host 'p/{name}' not found in account 'acme'") for name in "hi"],
+        )
+        self.assertEqual(self.memory, before)
+        self.load(f"{text}- !policy p\n", method="PUT")
+        self.assertIn(("acme:group:g", "acme:host:p/h", False), self.memory.memberships)
 
     def test_references_come_before_products(self) -> None:
         """A short text that would mean half a million rows is refused for what it names before the rows are made."""

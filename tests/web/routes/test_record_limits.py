@@ -6,7 +6,7 @@ import json
 from typing import Final
 
 from svc.model.limits import RECORD_LIMITS, RecordLimits
-from svc.web.http.response import PIECE, gathered, json_elements
+from svc.web.http.json_bytes import PIECE, elements_of, gathered
 from tests.memory_resources import PART
 from tests.web.world import ADMIN, WorldCase
 
@@ -142,7 +142,7 @@ class PiecesTests(WorldCase):
         """A piece has some bytes, whatever its rows: at least so many but for the last, at most those of a few rows more."""
         for size in (1, 100, 5000, 70_000):
             rows = [{"value": "x" * size}] * (4 * PIECE // size // 3 + 40)
-            pieces = list(gathered(json_elements(rows)))
+            pieces = list(gathered(elements_of(rows)))
             self.assertEqual(json.loads(b"[" + b"".join(pieces) + b"]"), rows)
             self.assertTrue(all(len(piece) >= PIECE for piece in pieces[:-1]), size)
             self.assertTrue(all(len(piece) <= PIECE + 16 * (size + 20) for piece in pieces), size)

@@ -141,9 +141,8 @@ class ListTests(ResourcesCase):
         for limit in (1001, 9999, 10001, 2**63 - 1):
             error = self.refused(f"/resources/acme/variable?limit={limit}", 422)
             self.assertEqual(error, {"code": "unprocessable_entity", "message": "'Limit' parameter must not exceed 1000"})
-            self.assertEqual(
-                self.client.get(f"/resources/acme/variable?limit={limit}&count=true", role=ADMIN).json(), {"count": 1003}
-            )
+            counted = self.client.get(f"/resources/acme/variable?limit={limit}&count=true", role=ADMIN).json()
+            self.assertEqual(counted, {"count": min(limit, 1003) if self.dialect.count_of_page else 1003})
 
     def test_batches(self) -> None:
         """A list that is written in several pieces is one list."""
@@ -152,12 +151,9 @@ class ListTests(ResourcesCase):
             self.assertEqual(len(self.ids(f"/resources/acme/variable?limit={limit}")), limit)
 
     def test_counts(self) -> None:
-        """``count`` tells how many there are, after ``kind`` and ``search``, whatever a valid ``limit`` and ``offset``
-        (RES-6).
-        """
+        """``count`` tells how many there are, after ``kind`` and ``search`` (RES-6)."""
         for query, expected in (
             ("count=true", 11),
-            ("count=true&limit=1&offset=3", 11),
             ("count=true&kind=variable", 2),
             ("count=true&search=prod", 2),
         ):
@@ -165,6 +161,26 @@ class ListTests(ResourcesCase):
         self.assertEqual(len(self.ids("/resources/acme?count=false")), 11)
         self.refused("/resources/acme?count=maybe", 422)
         self.refused("/resources/acme?count=true&count=true", 422)
+
+    def test_counts_of_pages(self) -> None:
+        """In ``conjur`` a count beside ``limit`` or ``offset`` is that of the page, in ``native`` that of all (RES-6)."""
+        for query, of_page, of_all in (
+            ("limit=1", 1, 11),
+            ("limit=1&offset=3", 1, 11),
+            ("limit=10001", 11, 11),
+            ("limit=5&offset=9", 2, 11),
+            ("limit=5&offset=11", 0, 11),
+            (f"limit=5&offset={2**63 - 1}", 0, 11),
+            ("offset=0", 10, 11),
+            ("offset=2", 9, 11),
+            ("kind=variable&limit=1", 1, 2),
+            ("search=prod&offset=1", 1, 2),
+            ("", 11, 11),
+        ):
+            answer = self.client.get(f"/resources/acme?count=true&{query}", role=ADMIN)
+            expected = of_page if self.dialect is CONJUR else of_all
+            self.assertEqual(answer.json(), {"count": expected}, query)
+        self.refused("/resources/acme?count=true&limit=0", 422)
 
     def test_bad_numbers(self) -> None:
         """A ``limit`` that isn't positive, an ``offset`` that is negative, and either repeated or no number, is 422
@@ -430,7 +446,7 @@ class ShowTests(ResourcesCase):
         self.assertNotIn("policy", shown)
 
     def test_policy(self) -> None:
-        """A policy is told with its versions; in a list these are without their texts (RES-18, RES-19)."""
+        """A policy is told with its versions; in a list these have their texts in ``conjur`` alone (RES-18, RES-19)."""
         self.load("- !user carol\n", method="PATCH")
         first, second = self.show("policy/root")["policy_versions"]
         self.assertEqual((first["version"], first["policy_text"]), (1, POLICY))
@@ -449,7 +465,11 @@ class ShowTests(ResourcesCase):
         [app, root] = self.client.get("/resources/acme/policy", role=ADMIN).json()
         self.assertEqual(app["policy_versions"], [])
         self.assertEqual([version["version"] for version in root["policy_versions"]], [1, 2])
-        self.assertFalse(any("policy_text" in version for version in root["policy_versions"]))
+        texts = [version.get("policy_text") for version in root["policy_versions"]]
+        self.assertEqual(texts, [POLICY, "- !user carol\n"] if self.dialect is CONJUR else [None, None])
+        for page in ("limit=1000", "search=root", "limit=1&offset=1"):
+            found = self.client.get(f"/resources/acme/policy?{page}", role=ADMIN).json()[-1]
+            self.assertEqual(found["policy_versions"], root["policy_versions"])
 
     def test_long_texts(self) -> None:
         """Of long texts a policy is told with the newest that together are not too long; it has all versions still
@@ -460,6 +480,11 @@ class ShowTests(ResourcesCase):
             self.load(text)
         versions = self.show("policy/root")["policy_versions"]
         self.assertEqual([version.get("policy_text") for version in versions], [None, None, None, text])
+        # In a list those of all policies count together, in its order.
+        self.load("- !variable v\n", policy="app")
+        [app, root] = self.client.get("/resources/acme/policy", role=ADMIN).json()
+        told = [version.get("policy_text") for policy in (app, root) for version in policy["policy_versions"]]
+        self.assertEqual(told, ["- !variable v\n", None, None, None, text] if self.dialect is CONJUR else [None] * 5)
 
     def test_other_kinds(self) -> None:
         """What is told of one kind only isn't told of another (RES-18, HF-2)."""

@@ -6,7 +6,7 @@ import base64
 
 from svc.model.dialect import CONJUR
 from svc.model.names import RoleName
-from svc.services.secrets import BATCH_BYTES, BATCH_MOST
+from svc.services.batches import SHORT
 from tests.web.support import Answer
 from tests.web.world import ADMIN, WorldCase, user
 
@@ -161,7 +161,9 @@ class SecretsTests(WorldCase):
             self.assertEqual({len(line) for line in values["acme:variable:password"].split("\n")[:-2]}, {60})
         for header in ("gzip", "base64, gzip"):
             answer = self.client.get(asked, role=ADMIN, headers=[("Accept-Encoding", header)])
-            self.assertIn("acme:variable:password", self.error(answer, 406, "not_acceptable"))
+            message = self.error(answer, 406, "not_acceptable")
+            told = "CONJ00074E Issue encoding secret into JSON format, try including 'Accept-Encoding: base64' header in"
+            self.assertEqual(message, f"{told} request. The value of acme:variable:password is no text in UTF-8.")
 
     def test_several_refused(self) -> None:
         """What is seen without ``execute`` is refused first, then what isn't seen, then what has no value (SEC-14)."""
@@ -189,32 +191,36 @@ class SecretsTests(WorldCase):
         """Only so many are read at once, and of so many bytes; who may not read them learns nothing of their sizes (SEC-14,
         LIM-16).
         """
-        listed = ",".join(f"acme:variable:v{number}" for number in range(BATCH_MOST + 1))
+        listed = ",".join(f"acme:variable:v{number}" for number in range(SHORT.ids + 1))
         answer = self.client.get(f"/secrets?variable_ids={listed}", role=ADMIN)
         self.assertEqual((answer.status, answer.json()["error"]["code"]), (422, "argument_error"))
         names = ("ci/one", "ci/two")
         self.load("".join(f"- !variable {name}\n" for name in names))
         for name in names:
-            self.set_value(name, b"<" * (BATCH_BYTES // 2))
+            self.set_value(name, b"<" * (SHORT.bytes // 2))
         path = "/secrets?variable_ids=" + ",".join(f"acme:variable:{name}" for name in names)
         answer = self.client.get(path, role=ADMIN)
         self.assertEqual((answer.status, answer.json()["error"]["code"]), (413, "too_large"))
-        self.assertIn(str(BATCH_BYTES), answer.json()["error"]["message"])
+        self.assertIn(str(SHORT.bytes), answer.json()["error"]["message"])
         self.assertEqual(self.client.get(f"{path},acme:variable:none", role=ADMIN).status, 404)
         self.assertEqual(self.client.get(path.partition(",")[0], role=ADMIN).status, 200)
 
     def test_several_of_nothing(self) -> None:
-        """A list that is missing or has a blank in it is 422 and named (SEC-14)."""
-        for query in (
-            "",
-            "?variable_ids",
-            "?variable_ids=",
-            "?variable_ids=,",
-            "?variable_ids=,a:variable:b",
-            "?variable_ids=a,%20,b",
+        """A list that is missing, empty or has a blank in it is 422, named and explained (SEC-14)."""
+        none = "variable_ids must name at least one variable: full ids, such as acme:variable:db/password, between commas"
+        blank = "variable_ids has an empty id among the full ids that commas separate"
+        for query, told in (
+            ("", none),
+            ("?variable_ids", none),
+            ("?variable_ids=", none),
+            ("?variable_ids=,", none),
+            ("?variable_ids=%20", none),
+            ("?variable_ids=%20,,", none),
+            ("?variable_ids=,a:variable:b", blank),
+            ("?variable_ids=a,%20,b", blank),
         ):
             message = self.error(self.client.get(f"/secrets{query}", role=ALICE), 422, "argument_error")
-            self.assertEqual(message, "variable_ids")
+            self.assertEqual(message, told, query)
 
     def tag(self, name: str = "password") -> str:
         """The entity tag of a value, as a reader is told it."""

@@ -115,5 +115,5 @@ class ConjurStatusTests(StatusTests):
 
     def test_gates(self) -> None:
         """The version is one that clients of the installed base know, and not the program's own (WIRE-49)."""
-        self.assertEqual(self.version, "1.22.3")
+        self.assertEqual(self.version, "1.23.0")
         self.assertNotEqual(self.version, NATIVE.reported_version)

@@ -1,0 +1,350 @@
+"""What a request costs inside of one process, without a parser and a database: from its head to its answer, in µs of CPU.
+
+The routes, use cases, stores and authenticators are the service's own, with its audit in a file. Their database answers at
+once with the rows that PostgreSQL would return. So this is what our own Python costs, with the cryptography.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import statistics
+import time
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import attrs
+from twisted.internet.defer import Deferred
+from twisted.internet.task import Clock
+from twisted.python.failure import Failure
+from zope.interface import implementer
+
+from bench import settings
+from bench.report import Figure, Part
+from bench.server import ACCOUNT, SERVICE, say
+from bench.world import AUDIENCE, ISSUER, SUBSCRIPTION, Provider
+from bench.world import GROUP as RESOURCE_GROUP
+from svc.audit.files import FileSink
+from svc.audit.journal import Journal
+from svc.audit.refusals import LoggedAuthenticator
+from svc.authn.apikey import ApiKeyAuthenticator
+from svc.authn.cloud import cloud
+from svc.authn.federated import FederatedAuthenticator
+from svc.authn.jwt import JWT
+from svc.authn.login_notes import LoginNotes
+from svc.authn.providers.keys import ProviderKeys
+from svc.authn.throttling import Failures, Throttle, ThrottledAuthenticator
+from svc.crypto.key_sets import parse_key_set
+from svc.crypto.keyring import AccessTokens, AccountKeys, new_signing_key
+from svc.crypto.passwords import ModestPool, Passwords
+from svc.crypto.vault import Vault, api_key_name
+from svc.health.checks_loop import ChecksLoop
+from svc.model.authentication import Admitted, KeySource
+from svc.model.clocks import MachineClock
+from svc.model.databases import ReplicationPosition
+from svc.model.dialect import NATIVE
+from svc.model.events import Server
+from svc.model.key_sets import KeySet
+from svc.model.limits import Limits
+from svc.model.names import RoleName
+from svc.model.ports import IProbe
+from svc.model.versions import StateVersion
+from svc.services.access import AccessService
+from svc.services.batches import BatchService
+from svc.services.login import AccessTokenService, ApiKeyService, LoginService
+from svc.services.resources import ResourceService
+from svc.services.roles import RoleService
+from svc.services.secrets import SecretService
+from svc.storage.access import AccessStore
+from svc.storage.accounts import AccountStore
+from svc.storage.authenticators import AuthenticatorStore
+from svc.storage.credentials import CredentialStore
+from svc.storage.driver.statements import Statement
+from svc.storage.expirations import ExpirationStore
+from svc.storage.last_logins import LastLoginStore
+from svc.storage.resources import ResourceStore
+from svc.storage.roles import RoleStore
+from svc.storage.secrets import SecretStore
+from svc.web.http.framing import Fields
+from svc.web.http.incoming import Incoming
+from svc.web.http.response import Response
+from svc.web.http.router import Router
+from svc.web.routes.authn import Authn, FederatedAuthn
+from svc.web.routes.health import Health
+from svc.web.routes.resources import Resources
+from svc.web.routes.roles import Roles
+from svc.web.routes.secrets import Secrets
+
+#: Hosts that ask in turn, seconds of each run of a route, and runs, of which the median counts.
+HOSTS: Final = 150
+SECONDS: Final = 0.3
+RUNS: Final = 5
+
+KEY: Final = b"0123456789abcdefghjkmnpqrstvwxyz0123456789abcdefghjk"
+
+_SERVICES: Final = ("core", "authz", "host-factory", "pubkeys", "authn", "audit", "ldap", "expiration")
+
+
+#: What a caller may do with all that there is, as a row has it.
+_FACTS: Final = (True, True, False, ["read", "execute"], False, f"{ACCOUNT}:policy:root")
+
+Rows = list[tuple[Any, ...]]
+
+
+@attrs.frozen
+class Prepared:
+    """A request that can be asked again and again, and the status of its answer."""
+
+    method: str
+    target: str
+    headers: Fields
+    body: bytes = b""
+    status: int = 200
+
+
+class Answering:
+    """A database that has every row at hand."""
+
+    def __init__(self, vault: Vault, provider: Provider, wall: MachineClock) -> None:
+        self._signing = new_signing_key(vault, ACCOUNT, wall.seconds())
+        variables = {
+            "authn-jwt": {
+                "jwks-uri": provider.uri,
+                "issuer": ISSUER,
+                "audience": AUDIENCE,
+                "token-app-property": "sub",
+                "identity-path": "apps",
+            },
+            "authn-cloud": {"provider-uri": provider.tenant, "audience": AUDIENCE},
+        }
+        self._sealed = {
+            f"{ACCOUNT}:variable:svc/{kind}/{SERVICE}/{name}": vault.seal(
+                f"{ACCOUNT}:variable:svc/{kind}/{SERVICE}/{name}", value.encode()
+            )
+            for kind, values in variables.items()
+            for name, value in values.items()
+        }
+        roles = [RoleName(ACCOUNT, "host", f"apps/app-{number}") for number in range(HOSTS)]
+        self._keys = {str(role): vault.seal(api_key_name(role), KEY) for role in roles}
+        names = [f"{ACCOUNT}:variable:apps/secret-{number}" for number in range(HOSTS)]
+        self._secrets = {name: vault.seal(name, b"s" * 32) for name in names}
+        member = f"{ACCOUNT}:group:apps/ten", f"{ACCOUNT}:host:apps/app-1", False, False, f"{ACCOUNT}:policy:apps"
+        listed = [(*member, None)] * settings.MEMBERS_PAGE
+        self._members: Rows = [(json.dumps(_FACTS), *(None,) * len(member)), *listed]
+        self._readings: dict[str, Callable[..., Rows]] = {
+            "signing_keys_named": lambda *_: [tuple(attrs.astuple(self._signing))],
+            "authenticator_settings": self._settings,
+            "login_candidate": self._candidate,
+            "credential": lambda role, _: [(True, [7, 0], self._keys.get(role), self.signing_key_id, None, None, [], 0)],
+            "role_present": lambda *_: [(True,)],
+            "standing": lambda *_: [_FACTS],
+            "secret_read_newest": lambda _, name, *__: [(*_FACTS, self._secrets[name], 1, None, None)],
+            "members_first_judged": lambda *_: self._members,
+        }
+
+    @property
+    def signing_key_id(self) -> str:
+        """The id of the account's signing key."""
+        return self._signing.key_id
+
+    async def fetch(self, statement: Statement, *parameters: object) -> Rows:
+        """Answer, in the manner of ``Database.fetch``."""
+        return self._readings[statement.name](*parameters)
+
+    async def fetch_afresh(self, statement: Statement, *parameters: object) -> Rows:
+        """Do the same."""
+        return await self.fetch(statement, *parameters)
+
+    def _settings(self, variables: str, _: str) -> Rows:
+        names = [name.strip('"') for name in variables.strip("{}").split(",")]
+        found = [(position, self._sealed[name]) for position, name in enumerate(names, 1) if name in self._sealed]
+        return [("1", *map(list, zip(*found, strict=True)), None, [], 0)]
+
+    def _candidate(self, role: str, _: str, __: str, begin: str, *___: object) -> Rows:
+        host, known = role.rpartition("/")[2], role in self._keys
+        if begin.startswith("authn-jwt"):
+            pairs = [[f"{begin}claim{n}", f"value {n} of {host}"] for n in range(settings.ANNOTATIONS)]
+        else:
+            identity = f"oid-{host.rpartition('-')[2]}"
+            pairs = [
+                ["authn-cloud/subscription-id", SUBSCRIPTION],
+                ["authn-cloud/resource-group", RESOURCE_GROUP],
+                [f"authn-cloud/{SERVICE}/system-assigned-identity", identity],
+            ]
+        return [("1", True, [7, 0] if known else None, True, known, pairs if known else [], self.signing_key_id, [])]
+
+
+@implementer(IProbe)
+@attrs.frozen
+class _Well:
+    """A probe that finds all well."""
+
+    service: str
+
+    async def check(self) -> None:
+        """Return."""
+
+
+class _WellDatabase:
+    """The same of the database."""
+
+    async def check(self) -> ReplicationPosition:
+        """Return where its log is."""
+        return ReplicationPosition("0/1", 1, False)
+
+    async def write(self) -> None:
+        """Return."""
+
+
+class Inside:
+    """A server's parts in this process, and requests to it."""
+
+    def __init__(self, folder: Path) -> None:
+        wall, clock, vault, provider = MachineClock(), Clock(), Vault(bytes(32)), Provider()
+        database: Any = Answering(vault, provider, wall)
+        database_probe: Any = _WellDatabase()
+        roles = RoleStore(database)
+        keys = AccountKeys(AccountStore(database), vault, wall)
+        tokens = AccessTokens(keys, wall, 18_000, 18_000)
+        journal = Journal(Server("bench", "svc"), clock, wall, [FileSink(clock, folder / "audit")], refuses=True)
+        finished(journal.open())
+        journal.startService()
+
+        async def fetched(source: KeySource) -> KeySet:
+            return parse_key_set(provider.key_set, source.algorithms)
+
+        provided = ProviderKeys(fetched, clock, 10.0)
+        listed = frozenset({f"authn-jwt/{SERVICE}", f"authn-cloud/{SERVICE}"})
+        common = AuthenticatorStore(database), provided, vault, wall, NATIVE, listed
+        federated = {
+            kind.name: FederatedAuthenticator(kind, *common, clock_skew=0.0, token_limit=16384, ignore_missing_issuer=False)
+            for kind in (JWT, cloud(NATIVE))
+        }
+        by_key = ApiKeyAuthenticator(CredentialStore(database), vault, Passwords(clock, ModestPool(0, 1, "passwords")), wall)
+        throttled = LoggedAuthenticator(ThrottledAuthenticator(by_key, Throttle(clock, Failures(clock))), "authn")
+        probes: list[IProbe] = [_Well(name) for name in _SERVICES]
+        checks = ChecksLoop(clock, wall, probes, database_probe, 5.0)
+        checks.startService()
+
+        async def primary() -> None:
+            """Return: this is one."""
+
+        async def reached(versions: Sequence[StateVersion], role: RoleName) -> None:
+            """Return: nobody asks for a version."""
+
+        access = AccessService(AccessStore(database), roles, ResourceStore(database), NATIVE)
+        last_logins = LastLoginStore(database)
+        notes = LoginNotes(clock, wall, last_logins, primary)
+        batches = BatchService(SecretStore(database, NATIVE), vault, clock)
+        self.router = Router(
+            [
+                Authn(
+                    LoginService(throttled, tokens, notes.note),
+                    ApiKeyService(by_key),
+                    AccessTokenService(roles, keys),
+                    batches,
+                ),
+                *(
+                    FederatedAuthn(name, LoginService(LoggedAuthenticator(each, name), tokens, notes.note), batches)
+                    for name, each in federated.items()
+                ),
+                Resources(ResourceService(ResourceStore(database), roles, NATIVE), access),
+                Roles(RoleService(roles, NATIVE, last_logins), access),
+                Secrets(SecretService(SecretStore(database, NATIVE), ExpirationStore(database), vault)),
+                Health(checks, NATIVE, lambda: True, lambda: True),
+            ],
+            caller=tokens.caller,
+            demand_primary=primary,
+            reached=reached,
+            limits=Limits(),
+            new_id=lambda: "0123456789abcdef",
+            journal=journal,
+            dialect=NATIVE,
+        )
+        bearers = []
+        for number in range(HOSTS):
+            admitted = Admitted(RoleName(ACCOUNT, "host", f"apps/app-{number}"), database.signing_key_id, 7)
+            token = base64.b64encode(finished(tokens.issue(admitted)))
+            bearers.append((b"Authorization", b'Token token="' + token + b'"'))
+        self.requests = dict(_requests(provider, bearers))
+
+    def ask(self, prepared: Prepared) -> Response:
+        """Ask one request, whose body has arrived with its head, and return the answer."""
+        body = prepared.body
+        incoming = Incoming(
+            prepared.method, prepared.target, prepared.headers, "127.0.0.1", "0123456789abcdef", len(body), 1024 * 1024
+        )
+        if body:
+            incoming.append(body)
+        incoming.finish()
+        response: Response = finished(self.router.respond(incoming))
+        return response
+
+    def microseconds(self, requests: Sequence[Prepared]) -> float:
+        """Ask requests in turn, and return how many microseconds of the processor one takes."""
+        count, began = 0, time.process_time()
+        while (taken := time.process_time() - began) < SECONDS:
+            for prepared in requests:
+                response = self.ask(prepared)
+                assert response.status == prepared.status, response
+            count += len(requests)
+        return taken / count * 1e6
+
+
+def finished(work: Deferred[Any] | Coroutine[Any, Any, Any]) -> Any:
+    """Return the result of what waits for nothing."""
+    results: list[Any] = []
+    (work if isinstance(work, Deferred) else Deferred.fromCoroutine(work)).addBoth(results.append)
+    (result,) = results
+    if isinstance(result, Failure):
+        result.raiseException()
+    return result
+
+
+def _requests(provider: Provider, bearers: Sequence[tuple[bytes, bytes]]) -> Iterator[tuple[str, list[Prepared]]]:
+    hosts, form = range(HOSTS), (b"Content-Type", b"application/x-www-form-urlencoded")
+    by_jwt = f"/authn-jwt/{SERVICE}/{ACCOUNT}/authenticate"
+
+    def login(target: str, token: str, status: int = 200) -> Prepared:
+        return Prepared("POST", target, _headers(form), f"jwt={token}".encode(), status)
+
+    yield "JWT login", [login(by_jwt, token) for token in provider.tokens(HOSTS)]
+    for why, refused in provider.refused_tokens(HOSTS).items():
+        yield f"JWT login refused, {why}", [login(by_jwt, token, 401) for token in refused]
+    yield (
+        "cloud login",
+        [
+            login(f"/authn-cloud/{SERVICE}/{ACCOUNT}/host%2Fapps%2Fapp-{number}/authenticate", token)
+            for number, token in enumerate(provider.cloud_tokens(HOSTS))
+        ],
+    )
+    by_key = f"/authn/{ACCOUNT}/host%2Fapps%2Fapp-{{}}/authenticate"
+    yield "API key login", [Prepared("POST", by_key.format(number), _headers(form), KEY) for number in hosts]
+    secret = f"/secrets/{ACCOUNT}/variable/apps%2Fsecret-{{}}"
+    for name, target in (
+        ("secret read", secret),
+        ("whoami", "/whoami"),
+        ("privilege check", f"/resources/{ACCOUNT}/variable/apps%2Fsecret-{{}}?check&privilege=execute"),
+        ("role members (10)", f"/roles/{ACCOUNT}/group/apps%2Ften?members"),
+    ):
+        status = 204 if "check" in name else 200
+        yield name, [Prepared("GET", target.format(n), _headers(bearers[n]), b"", status) for n in hosts]
+    for name in ("health", "livez"):
+        yield name, [Prepared("GET", f"/{name}", _headers())]
+
+
+def _headers(*more: tuple[bytes, bytes]) -> Fields:
+    return {name.lower(): [value] for name, value in ((b"Host", b"127.0.0.1:8080"), *more)}
+
+
+def measure(folder: Path) -> Part:
+    """Measure every route."""
+    say("inside: a server without a parser and a database …")
+    inside = Inside(folder)
+    runs: dict[str, list[float]] = {name: [] for name in inside.requests}
+    for _ in range(RUNS):
+        for name, requests in inside.requests.items():
+            runs[name].append(inside.microseconds(requests))
+    figures = [Figure(f"processor time of {name}", statistics.median(taken), "µs") for name, taken in runs.items()]
+    return Part.of(figures, {"inside": runs})

@@ -1,0 +1,116 @@
+"""The program that the agent runs, with values in its environment (AGT-29 to AGT-31).
+
+Note [Whose signals]. The program leads a session of its own, so that a key pressed in a terminal reaches it once: by the
+agent, which passes signals on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+from asyncio.subprocess import Process
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from svc.agent.configuration import ProcessSettings
+
+#: The exit codes for a program that doesn't exist, and for one that can't be started, as shells have them.
+NO_PROGRAM: Final = 127
+NOT_STARTED: Final = 126
+
+
+class AgentProgram:
+    """A program.
+
+    :param ended: called with its exit code when it ends by itself.
+    """
+
+    def __init__(
+        self,
+        arguments: tuple[str, ...],
+        surroundings: Mapping[str, str],
+        say: Callable[[str, str], None],
+        ended: Callable[[int], None],
+    ) -> None:
+        self._arguments, self._surroundings, self._say, self._ended = arguments, surroundings, say, ended
+        self._process: Process | None = None
+        self._environment: Mapping[str, bytes] | None = None
+        self._watcher: asyncio.Future[None] | None = None
+        self._turn = asyncio.Lock()
+        self._stopping = False
+
+    async def provide(self, environment: Mapping[str, bytes], settings: ProcessSettings, *, changed: bool) -> None:
+        """Have the program run with this environment: start it, or do what ``settings`` say of a change.
+
+        :param changed: whether its files have changed.
+        """
+        async with self._turn:
+            if self._process is None:
+                await self._start(environment)
+            elif changed or environment != self._environment:
+                if settings.restarts:
+                    self._say("info", f"restarting {self._arguments[0]}, since its secrets have changed")
+                    await self._stop(settings.stop_timeout)
+                    await self._start(environment)
+                elif settings.signal is not None:
+                    self._say(
+                        "info", f"sending {settings.signal.name} to {self._arguments[0]}, since its secrets have changed"
+                    )
+                    self.pass_on(settings.signal)
+                self._environment = environment
+
+    def pass_on(self, number: signal.Signals) -> None:
+        """Pass a signal on, if the program runs."""
+        if self._process is not None and self._process.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                self._process.send_signal(number)
+
+    async def stop(self, timeout: float, number: signal.Signals = signal.SIGTERM) -> int | None:
+        """End it with a signal, and return its exit code; ``None`` where it was never started."""
+        async with self._turn:
+            return await self._stop(timeout, number)
+
+    async def _start(self, environment: Mapping[str, bytes]) -> None:
+        surroundings = {os.fsencode(name): os.fsencode(value) for name, value in self._surroundings.items()}
+        surroundings |= {os.fsencode(name): value for name, value in environment.items()}
+        try:
+            process = await asyncio.create_subprocess_exec(*self._arguments, env=surroundings, start_new_session=True)
+        except (OSError, ValueError) as error:
+            self._say(
+                "error", f"{self._arguments[0]} can't be started: {getattr(error, 'strerror', None) or 'bad arguments'}"
+            )
+            self._ended(NO_PROGRAM if isinstance(error, FileNotFoundError) else NOT_STARTED)
+            return
+        self._say("info", f"started {self._arguments[0]}, process {process.pid}")
+        self._process, self._environment = process, environment
+        self._watcher = asyncio.ensure_future(self._attend(process))
+
+    async def _attend(self, process: Process) -> None:
+        code = exit_code(await process.wait())
+        if not self._stopping:
+            self._say("info", f"{self._arguments[0]} ended with exit code {code}")
+            self._ended(code)
+
+    async def _stop(self, timeout: float, number: signal.Signals = signal.SIGTERM) -> int | None:
+        process = self._process
+        if process is None:
+            return None
+        self._stopping = True
+        if process.returncode is None:
+            self.pass_on(number)
+            try:
+                await asyncio.wait_for(asyncio.shield(process.wait()), timeout)
+            except TimeoutError:
+                self._say("warning", f"{self._arguments[0]} did not end within {timeout:g} s, and is killed")
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)
+        code = exit_code(await process.wait())
+        self._process, self._stopping = None, False
+        return code
+
+
+def exit_code(code: int) -> int:
+    """Return an exit code as shells have it: 128 more than the signal, of what a signal ended."""
+    return code if code >= 0 else 128 - code

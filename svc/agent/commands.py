@@ -1,0 +1,126 @@
+"""Commands that run after a change (AGT-27, AGT-28).
+
+Note [Their words]. What a command says goes to the log, where it may have printed a value. So each value, and each line of
+one, is blotted out: those of now and those from before the change.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+from asyncio.subprocess import DEVNULL, Process
+from collections.abc import Callable, Iterable, Mapping
+from typing import Final
+
+from svc.agent.configuration import Command
+
+#: The longest output that is logged, in bytes.
+OUTPUT_LIMIT: Final = 16 * 1024
+
+#: Seconds between a request to end and the end.
+GRACE: Final = 0.5
+
+BLOT: Final = "***"
+
+
+class Blotting:
+    """Takes values out of text."""
+
+    def __init__(self) -> None:
+        self._now: frozenset[str] = frozenset()
+        self._before: frozenset[str] = frozenset()
+
+    def learn(self, values: Iterable[bytes]) -> None:
+        """Know the values of now; those known until now are the ones from before, if they are others."""
+        texts = {value.decode(errors="replace") for value in values}
+        found = frozenset(part for text in texts for part in (text, *(line.strip() for line in text.splitlines())) if part)
+        if found != self._now:
+            self._before, self._now = self._now, found
+
+    def blotted(self, text: str) -> str:
+        """Return a text without the values; of one that lies within another, the longer one goes first."""
+        for part in sorted(self._now | self._before, key=len, reverse=True):
+            text = text.replace(part, BLOT)
+        return text
+
+
+async def run(
+    command: Command, surroundings: Mapping[str, str], say: Callable[[str, str], None], blotting: Blotting
+) -> str | None:
+    """Run a command without input, log what it says, and return how it failed, ``None`` where it didn't.
+
+    It leads a process group of its own, which is ended when the time is up, or when this is cancelled.
+    """
+    name = command.arguments[0]
+    reading, writing = os.pipe()
+    lines, collected = await _collect(reading)
+    try:
+        process = await asyncio.create_subprocess_exec(
+            *command.arguments,
+            stdin=DEVNULL,
+            stdout=writing,
+            stderr=writing,
+            env=surroundings,
+            start_new_session=True,
+            cwd="/",
+        )
+    except (OSError, ValueError) as error:
+        lines.close()
+        return f"it can't be started: {getattr(error, 'strerror', None) or 'its arguments can not be passed on'}"
+    finally:
+        os.close(writing)
+    try:
+        async with asyncio.timeout(command.timeout):
+            code: int | None = await process.wait()
+    except TimeoutError:
+        code = None
+    finally:
+        if process.returncode is None:
+            await end(process)
+        # What it started may hold its output open for ever.
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(asyncio.shield(collected.ended), GRACE)
+        lines.close()
+        for line in blotting.blotted(collected.output.decode(errors="replace")).splitlines():
+            say("info", f"{name}: {line}")
+    if code is None:
+        return f"it took longer than {command.timeout:g} s"
+    return None if code == 0 else _ended(code)
+
+
+async def end(process: Process, grace: float = GRACE) -> None:
+    """End a process, and all of its group: with SIGTERM, and after ``grace`` seconds with SIGKILL."""
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(process.pid, number)
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(asyncio.shield(process.wait()), grace)
+            return
+
+
+class _Output(asyncio.Protocol):
+    """Collects what a command says."""
+
+    def __init__(self) -> None:
+        self.output = bytearray()
+        self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def data_received(self, data: bytes) -> None:
+        """Keep it, up to the limit."""
+        self.output += data[: max(OUTPUT_LIMIT - len(self.output), 0)]
+
+    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 (asyncio's)
+        """Note that there is no more."""
+        if not self.ended.done():
+            self.ended.set_result(None)
+
+
+async def _collect(reading: int) -> tuple[asyncio.ReadTransport, _Output]:
+    pipe = os.fdopen(reading, "rb", 0)
+    return await asyncio.get_running_loop().connect_read_pipe(_Output, pipe)
+
+
+def _ended(code: int) -> str:
+    return f"exit code {code}" if code > 0 else f"ended by {signal.Signals(-code).name}"

@@ -1,0 +1,318 @@
+"""The configuration of the agent: a file of TOML (AGT-1 to AGT-6).
+
+Note [Who could write it]. The agent mostly runs as root, and its configuration names commands that it runs and files that it
+writes. So the configuration, and the templates that it names, are refused where others than root and the agent's own user
+could write them; a group may, unless the agent is root.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import stat
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+import attrs
+
+from svc.agent.destinations import destination_of
+from svc.agent.faults import BadConfiguration, TemplateFault
+from svc.agent.files import Destination
+from svc.agent.tables import Table
+from svc.agent.templates import SecretTemplate
+from svc.workload.address import demand_address
+from svc.workload.faults import BadAddress
+
+#: The longest configuration or template that is read, in bytes.
+LIMIT: Final = 1024 * 1024
+
+#: The most variables of one agent: as many as one batch may have (SEC-37).
+MOST_VARIABLES: Final = 10_000
+
+#: How an agent logs in.
+API_KEY: Final = "api-key"
+JWT: Final = "jwt"
+CLOUDS: Final = ("azure", "google", "aws")
+
+#: What an entry of the environment may be called (CLI-18).
+_NAME: Final = re.compile("[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
+
+#: Signals that a child may be sent after a change.
+_SIGNALS: Final = ("SIGHUP", "SIGUSR1", "SIGUSR2", "SIGTERM", "SIGINT", "SIGQUIT")
+
+
+@attrs.frozen
+class LoginSettings:
+    """How the agent proves who it is. ``kind`` is one of those above; what a kind doesn't need is ``None``."""
+
+    kind: str
+    host: str | None = None
+    file: Path | None = None
+    service_id: str | None = None
+    client_id: str | None = None
+    resource: str | None = None
+    server_id: str | None = None
+    region: str | None = None
+    audience_prefix: str = "svc"
+    metadata_url: str | None = None
+
+
+@attrs.frozen
+class Command:
+    """A command that runs after a change: its arguments, and how many seconds it may take."""
+
+    arguments: tuple[str, ...]
+    timeout: float = 30.0
+
+
+@attrs.frozen
+class FileTarget:
+    """A file that is kept: either a template or the value of one variable, as it is."""
+
+    destination: Destination
+    template: SecretTemplate | None
+    variable: str | None
+    command: Command | None
+    removed_when_refused: bool = False
+
+    @property
+    def name(self) -> str:
+        """What messages call it."""
+        return str(self.destination.path)
+
+    @property
+    def variables(self) -> frozenset[str]:
+        """The ids that are known before anything is rendered."""
+        return _variables(self.template, self.variable)
+
+
+@attrs.frozen
+class EnvironmentEntry:
+    """An entry of the environment of a program that the agent runs."""
+
+    name: str
+    template: SecretTemplate | None
+    variable: str | None
+
+    @property
+    def variables(self) -> frozenset[str]:
+        """The ids that are known before anything is rendered."""
+        return _variables(self.template, self.variable)
+
+
+@attrs.frozen
+class ProcessSettings:
+    """What happens to the program after a change: a restart, or a signal; ``None`` for neither.
+
+    ``stop_timeout`` is how many seconds it has to end before it is killed.
+    """
+
+    restarts: bool = True
+    signal: signal.Signals | None = None
+    stop_timeout: float = 10.0
+
+
+@attrs.frozen
+class AgentConfiguration:
+    """All of it. ``interval`` is in seconds; ``warnings`` are sentences about what is risky."""
+
+    url: str
+    account: str
+    login: LoginSettings
+    ca_file: Path | None
+    interval: float
+    watch: bool
+    files: tuple[FileTarget, ...]
+    environment: tuple[EnvironmentEntry, ...]
+    process: ProcessSettings
+    declared: frozenset[str]
+    warnings: tuple[str, ...]
+
+    @property
+    def variables(self) -> frozenset[str]:
+        """The ids that are known before anything is rendered."""
+        return self.declared.union(
+            *(file.variables for file in self.files), *(entry.variables for entry in self.environment)
+        )
+
+
+def _variables(template: SecretTemplate | None, variable: str | None) -> frozenset[str]:
+    return template.variables if template is not None else frozenset(filter(None, (variable,)))
+
+
+def read_configuration(path: Path, surroundings: Mapping[str, str]) -> AgentConfiguration:
+    """Read a configuration, with the templates that it names. ``surroundings`` are the variables of the environment.
+
+    :raises BadConfiguration: it can't be used.
+    """
+    try:
+        text = _contents(path).decode("utf-8")
+        document = tomllib.loads(text)
+    except UnicodeDecodeError:
+        raise BadConfiguration(f"{path} is not UTF-8") from None
+    except tomllib.TOMLDecodeError as error:
+        raise BadConfiguration(f"{path}: {error}") from None
+    try:
+        return _configuration(Table(document, ""), path.resolve().parent, surroundings)
+    except (BadConfiguration, TemplateFault) as fault:
+        raise BadConfiguration(f"{path}: {fault}") from None
+
+
+def _configuration(table: Table, folder: Path, surroundings: Mapping[str, str]) -> AgentConfiguration:
+    warnings: list[str] = []
+    url, account = table.required("url"), table.required("account")
+    try:
+        demand_address(url, "url")
+    except BadAddress as fault:
+        raise BadConfiguration(str(fault)) from None
+    ca_file = table.text("ca_file")
+    interval = table.number("interval", 60, least=1)
+    watch = table.flag("watch", default=True)
+    declared = frozenset(table.texts("variables") or ())
+    login = _login(table.table("login"), folder, surroundings, warnings)
+    files = tuple(_file(each, folder, warnings) for each in table.tables("file"))
+    environment = _entries(table.table("environment"), folder)
+    process = _process(table.table("process"))
+    table.close()
+    if not files and not environment:
+        raise BadConfiguration("there is nothing to keep: add a [[file]], or an [environment] for a program")
+    for index, file in enumerate(files):
+        if any(file.destination.path == other.destination.path for other in files[:index]):
+            raise BadConfiguration(f"{file.name} is the destination of two files")
+    found = AgentConfiguration(
+        url.rstrip("/"),
+        account,
+        login,
+        folder / ca_file if ca_file else None,
+        interval,
+        watch,
+        files,
+        environment,
+        process,
+        declared,
+        tuple(warnings),
+    )
+    if len(found.variables) > MOST_VARIABLES:
+        raise BadConfiguration(
+            f"{len(found.variables)} variables are more than one agent can keep: {MOST_VARIABLES} at most"
+        )
+    return found
+
+
+def _login(table: Table, folder: Path, surroundings: Mapping[str, str], warnings: list[str]) -> LoginSettings:
+    kind = table.choice("kind", (API_KEY, JWT, *CLOUDS))
+    host, service_id = table.text("host"), table.text("service_id")
+    key = {API_KEY: "api_key_file", JWT: "jwt_file"}.get(kind)
+    given = table.required(key) if key is not None else None
+    more = {name: table.text(name) for name in ("client_id", "resource", "server_id", "region", "metadata_url")}
+    prefix = table.text("audience_prefix")
+    table.close()
+    if kind in {JWT, "azure", "aws"} and not service_id:
+        raise BadConfiguration(f"login.service_id is missing: which authenticator to log in at, for kind = {kind!r}")
+    if kind != JWT and not host:
+        raise BadConfiguration('login.host is missing: who to be, such as "host/apps/shop"')
+    file = None
+    if given is not None:
+        credentials = surroundings.get("CREDENTIALS_DIRECTORY")
+        if "${CREDENTIALS_DIRECTORY}" in given and credentials is None:
+            raise BadConfiguration(
+                f"login.{key} is in ${{CREDENTIALS_DIRECTORY}}, which systemd sets for LoadCredential= alone"
+            )
+        file = folder / given.replace("${CREDENTIALS_DIRECTORY}", credentials or "")
+        if kind == API_KEY and _others(file, stat.S_IROTH):
+            warnings.append(f"everybody on this machine can read the API key in {file}: chmod o-r {file}")
+    return LoginSettings(kind, host, file, service_id, **more, audience_prefix=prefix or "svc")
+
+
+def _file(table: Table, folder: Path, warnings: list[str]) -> FileTarget:
+    path = table.required("destination")
+    template, variable = _content(table, path, folder)
+    arguments = table.texts("command")
+    timeout = table.number("command_timeout", 30, least=0.1)
+    command = None
+    if arguments is not None:
+        if not arguments:
+            raise BadConfiguration(f'{table.place}command is empty: write its arguments, ["systemctl", "reload", "app"]')
+        command = Command(arguments, timeout)
+    removed = table.choice("on_forbidden", ("keep", "remove"), default="keep") == "remove"
+    destination = destination_of(table, Path(path), owes=command is not None)
+    table.close()
+    if destination.mode & stat.S_IROTH:
+        warnings.append(f"everybody on this machine can read {path}, by its mode {destination.mode:04o}")
+    return FileTarget(destination, template, variable, command, removed)
+
+
+def _content(table: Table, name: str, folder: Path) -> tuple[SecretTemplate | None, str | None]:
+    """Return what a file or an entry holds: a template, or the id of the variable whose value it is."""
+    given = {key: table.text(key) for key in ("template", "template_file", "variable")}
+    named = [key for key, value in given.items() if value is not None]
+    if len(named) != 1:
+        raise BadConfiguration(f"{table.place or name}: give one of template, template_file and variable")
+    if given["variable"] is not None:
+        return None, given["variable"]
+    if given["template"] is not None:
+        return SecretTemplate.of(f"the template of {name}", given["template"]), None
+    path = folder / str(given["template_file"])
+    try:
+        return SecretTemplate.of(str(path), _contents(path).decode("utf-8")), None
+    except UnicodeDecodeError:
+        raise BadConfiguration(f"{path} is not UTF-8") from None
+
+
+def _entries(table: Table, folder: Path) -> tuple[EnvironmentEntry, ...]:
+    found = []
+    for name in table.names():
+        if not _NAME.fullmatch(name):
+            raise BadConfiguration(
+                f"environment.{name}: a name has letters, digits and underscores, and begins with no digit"
+            )
+        if table.is_text(name):
+            found.append(EnvironmentEntry(name, None, table.required(name)))
+        else:
+            inner = table.table(name)
+            found.append(EnvironmentEntry(name, *_content(inner, name, folder)))
+            inner.close()
+    return tuple(found)
+
+
+def _process(table: Table) -> ProcessSettings:
+    action = table.choice("on_change", ("restart", "nothing", *_SIGNALS), default="restart")
+    timeout = table.number("stop_timeout", 10, least=0)
+    table.close()
+    sent = signal.Signals[action] if action in _SIGNALS else None
+    return ProcessSettings(action == "restart", sent, timeout)
+
+
+def _contents(path: Path) -> bytes:
+    """Read a configuration or a template (Note [Who could write it]).
+
+    :raises BadConfiguration: it can't be read, or others could write it.
+    """
+    try:
+        with path.open("rb") as file:
+            _demand_ours(path, os.fstat(file.fileno()))
+            contents = file.read(LIMIT + 1)
+    except OSError as error:
+        raise BadConfiguration(f"{path} can't be read: {error.strerror}") from None
+    if len(contents) > LIMIT:
+        raise BadConfiguration(f"{path} is longer than {LIMIT} bytes")
+    return contents
+
+
+def _demand_ours(path: Path, found: os.stat_result) -> None:
+    if found.st_mode & stat.S_IWOTH:
+        raise BadConfiguration(f"everybody can write {path}: chmod o-w {path}")
+    if os.geteuid() == 0 and found.st_mode & stat.S_IWGRP and found.st_gid != 0:
+        raise BadConfiguration(f"the group {found.st_gid} can write {path}, and the agent is root: chmod g-w {path}")
+    if found.st_uid not in {0, os.geteuid()}:
+        raise BadConfiguration(f"{path} belongs to user {found.st_uid}, who could change it: chown root {path}")
+
+
+def _others(path: Path, bit: int) -> bool:
+    try:
+        return bool(path.stat().st_mode & bit)
+    except OSError:
+        return False

@@ -1,0 +1,142 @@
+"""What operators see of the agent: lines of a log, a file that says how it stands, and systemd (AGT-34 to AGT-36)."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Final, TextIO
+
+import attrs
+
+from svc.agent.core import Core
+from svc.agent.faults import FileFault
+from svc.agent.files import Destination, clean, place
+from svc.model.clocks import WallClock, iso_seconds
+from svc.model.text import printable
+
+#: How journald reads a line's level (sd-daemon(3)).
+_LEVELS: Final = {"info": 6, "warning": 4, "error": 3}
+
+#: The longest line, in characters.
+_LINE_LIMIT: Final = 2000
+
+
+@attrs.frozen
+class Log:
+    """Lines on standard error, with their time; for the journal, which has the time, with their level instead."""
+
+    stream: TextIO
+    wall: WallClock
+    journal: bool
+
+    @classmethod
+    def of(cls, stream: TextIO, wall: WallClock, surroundings: Mapping[str, str]) -> Log:
+        """Return the log of a process; ``JOURNAL_STREAM`` names the stream that the journal reads (systemd.exec(5))."""
+        try:
+            found = os.fstat(stream.fileno())
+        except (OSError, ValueError):
+            return cls(stream, wall, journal=False)
+        return cls(stream, wall, journal=surroundings.get("JOURNAL_STREAM") == f"{found.st_dev}:{found.st_ino}")
+
+    def say(self, level: str, text: str) -> None:
+        """Write a line."""
+        line = printable(text, _LINE_LIMIT)
+        head = f"<{_LEVELS[level]}>" if self.journal else f"{iso_seconds(self.wall.seconds())} {level:<7} "
+        try:
+            self.stream.write(f"{head}{line}\n")
+            self.stream.flush()
+        except OSError:
+            """Nobody reads it any more; files are kept all the same."""
+
+
+def status_of(core: Core, url: str, now: float, wall: float) -> dict[str, Any]:
+    """Return how the agent stands, as its status file says it; ``now`` is of the core's clock, ``wall`` of the day's."""
+
+    def day(moment: float | None) -> str | None:
+        return None if moment is None else iso_seconds(wall - (now - moment))
+
+    waiting = core.read_at is None
+    state = "waiting" if waiting else "stale" if core.away is not None else "current" if core.well else "degraded"
+    return {
+        "state": state,
+        "server": url,
+        "checked_at": iso_seconds(wall),
+        "read_at": day(core.read_at),
+        "problems": core.problems,
+        "files": [
+            {"destination": name, "there": file.there, "problem": file.problem, "changed_at": day(file.changed_at)}
+            for name, file in core.files.items()
+        ],
+    }
+
+
+@attrs.define
+class StatusFile:
+    """The file that says how the agent stands, in JSON; everybody may read it, as it holds no value."""
+
+    path: Path
+    say: Callable[[str, str], None]
+    _last: Mapping[str, Any] | None = None
+    _fault: str | None = None
+
+    def write(self, status: Mapping[str, Any]) -> None:
+        """Replace the file, if more than the time has changed; that it can't be written is said once, and stops nothing."""
+        news = {name: value for name, value in status.items() if name != "checked_at"}
+        if news == self._last and self._fault is None:
+            return
+        content = json.dumps(status, indent=2, ensure_ascii=False).encode(errors="replace") + b"\n"
+        destination = Destination(self.path, os.geteuid(), os.getegid(), 0o644)
+        fault = None
+        try:
+            if self._last is None:
+                clean(destination)
+            place(destination, content)
+            self._last = news
+        except FileFault as found:
+            fault = str(found)
+        if fault is not None and fault != self._fault:
+            self.say("warning", f"the status file: {fault}")
+        self._fault = fault
+
+
+class Systemd:
+    """The service manager, if the agent is a unit of ``Type=notify`` (sd_notify(3)); otherwise it does nothing.
+
+    :param pid: the id of this process, whose life the watchdog means.
+    """
+
+    def __init__(self, surroundings: Mapping[str, str], pid: int) -> None:
+        self._address = surroundings.get("NOTIFY_SOCKET") or None
+        microseconds = surroundings.get("WATCHDOG_USEC", "")
+        meant = surroundings.get("WATCHDOG_PID", str(pid)) == str(pid)
+        watched = self._address is not None and meant and microseconds.isascii() and microseconds.isdecimal()
+        #: Seconds between two signs of life; ``None`` where nobody waits for them.
+        self.interval = max(int(microseconds) / 4e6, 0.05) if watched else None
+        self._ready = False
+        self._last = ""
+
+    def tell(self, text: str) -> None:
+        """Send a text; that nobody hears it stops nothing."""
+        if self._address is None:
+            return
+        address = f"\0{self._address[1:]}" if self._address.startswith("@") else self._address
+        try:
+            with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as sender:
+                sender.setblocking(False)
+                sender.sendto(text.encode(errors="replace"), address)
+        except OSError:
+            """It is busy or away; the next word tells more."""
+
+    def stand(self, status: str, *, ready: bool) -> None:
+        """Tell how the agent stands, and once that it is ready; before that, ask for more time."""
+        if ready and not self._ready:
+            self._ready = True
+            self.tell("READY=1")
+        elif not self._ready:
+            self.tell("EXTEND_TIMEOUT_USEC=600000000")
+        if status != self._last:
+            self._last = status
+            self.tell(f"STATUS={printable(status, 200)}")

@@ -1,0 +1,247 @@
+"""The chain of a server's records: each has a number and a keyed digest, which depends on all before it (AUD-33).
+
+::
+
+    <86>1 2026-… host svc r-42 fetch [chain@43868 id="5f…" number="17" length="210" digest="…"][subject@43868 …]… message
+
+The digest is BLAKE2b under the audit key (RFC 7693), of 24 bytes, over the digest of the record before and the bytes of
+this one without its own; an HMAC would take three times as long. ``length`` counts the bytes after the element: so a line
+that was cut is known for one.
+
+Note [In the turn]. Number and digest are taken in the turn at writing, by the sink that writes first. What was not written
+whole has taken no number: so the lines of files are numbered without gaps, whichever process dies, and whatever a disk has
+no room for. The end of the chain is moved on after the write. A process that dies in between leaves the mark of the turn,
+and then the last line of the file decides (:meth:`Chain.recover`).
+
+Note [The end]. The end outlives a restart: it is saved when the server stops. After a crash it is found in the audit file:
+the last record whose digest fits. Where there is none, another chain begins, whose first record says after which, and the
+number up to which that one is known to have come: nobody can tell what else it had.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+import struct
+from binascii import a2b_base64, b2a_base64
+from collections.abc import Sequence
+from contextlib import suppress
+from hashlib import blake2b
+from pathlib import Path
+from typing import Final
+
+import attrs
+from twisted.logger import Logger
+
+from svc.audit.record import ENTERPRISE, RECORD_LIMIT
+
+KEY_BYTES: Final = 32
+DIGEST_BYTES: Final = 24
+_ID_BYTES: Final = 8
+
+#: Bytes at the end of a file among which the last records are looked for.
+TAIL: Final = 16 * RECORD_LIMIT
+
+#: A record with its element: what the digest is of before it, id, number, predecessor, length, digest, and what follows.
+CHAINED: Final = re.compile(
+    rb'((?:[^ ]+ ){6}\[chain@%b id="([0-9a-f]{16})" number="([1-9][0-9]{0,18})"'
+    rb'(?: after="(none|[0-9a-f]{16} [0-9]{1,19})")? length="([0-9]{1,6})") digest="([A-Za-z0-9+/]{32})"\](.*)'
+    % ENTERPRISE.encode(),
+    re.DOTALL,
+)
+
+#: In shared memory: id, number and digest of the last record; id and number of the end after which this chain began.
+_STATE: Final = struct.Struct(f"<{_ID_BYTES}sQ{DIGEST_BYTES}s{_ID_BYTES}sQ")
+_LAST: Final = struct.Struct(f"<Q{DIGEST_BYTES}s")
+STATE_BYTES: Final = _STATE.size
+
+_NO_CHAIN: Final = bytes(_ID_BYTES)
+_NO_DIGEST: Final = bytes(DIGEST_BYTES)
+
+_log = Logger()
+
+
+@attrs.frozen
+class ChainEnd:
+    """The last record of a chain: its number, 0 before the first, and its digest."""
+
+    chain: str
+    number: int
+    digest: bytes = _NO_DIGEST
+
+
+def digest_of(key: bytes, before: bytes, head: bytes, rest: bytes) -> bytes:
+    """Return the digest of a record, after that of the one before."""
+    return blake2b(before + head + rest, key=key, digest_size=DIGEST_BYTES).digest()
+
+
+class Chain:
+    """The chain of one server, whose processes share ``state``, of ``STATE_BYTES``; one that has none begins with it.
+
+    ``saved`` is the file that has its end while the server doesn't run, for the process that begins and ends it.
+    """
+
+    def __init__(self, key: bytes, state: bytearray | memoryview | None = None, saved: Path | None = None) -> None:
+        if len(key) != KEY_BYTES:
+            raise ValueError(f"the key of a chain has {KEY_BYTES} bytes")
+        self._key, self._saved = key, saved
+        self._state = bytearray(STATE_BYTES) if state is None else state
+        self._next: list[tuple[int, bytes]] = []
+        #: How elements begin in the chain of this id.
+        self._named = self._element = b""
+
+    @property
+    def end(self) -> ChainEnd:
+        """The last record."""
+        chain, number, digest, _, _ = _STATE.unpack_from(self._state)
+        return ChainEnd(chain.hex(), number, digest)
+
+    def stamped(self, records: Sequence[bytes]) -> list[bytes]:
+        """Return records as they are written if all of them are; the end stays where it is (:meth:`advance`)."""
+        chain, number, digest, after_chain, known = _STATE.unpack_from(self._state)
+        key, after = self._key, b"" if number else _after(after_chain, known)
+        following: list[tuple[int, bytes]] = []
+        lines: list[bytes] = []
+        if chain != self._named:
+            self._named, self._element = chain, b'[chain@43868 id="%b" number="' % chain.hex().encode()
+        element = self._element
+        for record in records:
+            rest = record.split(b" ", 6)[6]
+            number += 1
+            head = b'%b%b%d"%b length="%d"' % (record[: -len(rest)], element, number, after, len(rest))
+            digest = blake2b(digest + head + rest, key=key, digest_size=DIGEST_BYTES).digest()
+            lines.append(b'%b digest="%b"]%b' % (head, b2a_base64(digest, newline=False), rest))
+            following.append((number, digest))
+            after = b""
+        self._next = following
+        return lines
+
+    def advance(self, count: int) -> None:
+        """Move the end to the last of the first ``count`` that were stamped."""
+        if count:
+            _LAST.pack_into(self._state, _ID_BYTES, *self._next[count - 1])
+
+    def begin(self, path: Path | None) -> None:
+        """Go on where the chain ended; ``path`` is the file to which records are appended, if that can be read."""
+        saved, stopped = self._read()
+        found = last_of(self._key, _tail_of(path), saved)
+        if found is not None:
+            self._go_on(found)
+        elif saved is not None and stopped:
+            self._go_on(saved)
+        else:
+            self._begin_anew(saved)
+            if saved is not None:
+                _log.warn(
+                    "The end of the audit's chain {chain} was not found, so another one begins, which `svc audit verify`"
+                    " tells of",
+                    chain=saved.chain,
+                )
+        self._save(stopped=False)
+
+    def recover(self, descriptor: int) -> None:
+        """Find the end where a process died that may have written to this file (Note [In the turn])."""
+        end = self.end
+        try:
+            readable = stat.S_ISREG(os.fstat(descriptor).st_mode)
+            tail = _tail(descriptor) if readable else None
+        except OSError:
+            tail = None
+        if tail is None:
+            self._begin_anew(end)
+        else:
+            self._go_on(last_of(self._key, tail, end) or end)
+
+    def close(self) -> None:
+        """Save the end, for the next start."""
+        self._save(stopped=True)
+
+    def _go_on(self, end: ChainEnd) -> None:
+        # Of a chain without any record, the predecessor stays known.
+        after = _STATE.unpack_from(self._state)[3:]
+        _STATE.pack_into(self._state, 0, bytes.fromhex(end.chain), end.number, end.digest, *after)
+
+    def _begin_anew(self, after: ChainEnd | None) -> None:
+        before = (_NO_CHAIN, 0) if after is None else (bytes.fromhex(after.chain), after.number)
+        _STATE.pack_into(self._state, 0, os.urandom(_ID_BYTES), 0, _NO_DIGEST, *before)
+
+    def _read(self) -> tuple[ChainEnd | None, bool]:
+        """Return the end that was saved, and whether the server had stopped then."""
+        if self._saved is None:
+            return None, False
+        with suppress(OSError, ValueError):
+            chain, number, digest, state = self._saved.read_text("ascii").split()
+            if len(bytes.fromhex(chain)) == _ID_BYTES and len(a2b_base64(digest)) == DIGEST_BYTES:
+                return ChainEnd(chain, int(number), a2b_base64(digest)), state == "stopped"
+        return None, False
+
+    def _save(self, *, stopped: bool) -> None:
+        if self._saved is None:
+            return
+        end = self.end
+        digest = b2a_base64(end.digest, newline=False).decode("ascii")
+        text = f"{end.chain} {end.number} {digest} {'stopped' if stopped else 'running'}\n"
+        new = self._saved.with_name(f"{self._saved.name}.new")
+        try:
+            self._saved.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            with suppress(FileNotFoundError):
+                new.unlink()
+            descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+            with open(descriptor, "w", encoding="ascii") as file:
+                file.write(text)
+            new.replace(self._saved)
+        except OSError as error:
+            warning = "The end of the audit's chain can't be saved in {path}: {why}"
+            _log.warn(warning, path=str(self._saved), why=error.strerror)
+
+
+def last_of(key: bytes, tail: bytes, known: ChainEnd | None) -> ChainEnd | None:
+    """Return the last record at the end of a file that follows from the one before it, or from ``known``.
+
+    ``None`` where there is none of the chain that is known, or only older ones; if none is known, of the last one's.
+    """
+    found = [matched for line in tail.split(b"\n") if (matched := CHAINED.fullmatch(line)) is not None]
+    if known is None:
+        if not found:
+            return None
+        known = ChainEnd(found[-1][2].decode(), 0)
+    last: ChainEnd | None = None
+    before = {known.number: known.digest}
+    if known.number == 0:
+        before[0] = _NO_DIGEST
+    for matched in found:
+        number, digest = int(matched[3]), a2b_base64(matched[6])
+        if matched[2].decode() != known.chain:
+            continue
+        previous = before.get(number - 1)
+        genuine = previous is not None and digest_of(key, previous, matched[1], matched[7]) == digest
+        if (genuine and number >= known.number) or (number, digest) == (known.number, known.digest):
+            last = ChainEnd(known.chain, number, digest)
+        before[number] = digest
+    return last
+
+
+def _after(chain: bytes, number: int) -> bytes:
+    return b' after="none"' if chain == _NO_CHAIN else b' after="%b %d"' % (chain.hex().encode(), number)
+
+
+def _tail_of(path: Path | None) -> bytes:
+    if path is None:
+        return b""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    except OSError:
+        return b""
+    try:
+        return _tail(descriptor)
+    except OSError:
+        return b""
+    finally:
+        os.close(descriptor)
+
+
+def _tail(descriptor: int) -> bytes:
+    """Return the last bytes of a file; raises ``OSError`` where it can't be read."""
+    size = os.fstat(descriptor).st_size
+    return os.pread(descriptor, TAIL, max(0, size - TAIL))

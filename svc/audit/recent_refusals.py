@@ -1,0 +1,213 @@
+"""The refusals of the last hour, in the memory of the server; the audit has them for good.
+
+Note [Shares of a room]. A refusal costs a stranger nothing, so memory is shared out. While there is room all are kept. When
+there is none left, the address that takes most gives up its oldest: a flood from one address, however long, pushes out
+its own. An IPv6 client has 2**64 addresses, so its network of 64 bits counts. Sums are those of what is kept, and it is
+told when something was pushed out.
+
+Note [In batches]. Where several processes serve, one keeps for all. The others collect theirs, in rooms of the same rule,
+and hand them over a moment after the first: a refusal asks nobody, and a flood is one message in that time. What the other
+process can't take now stays, and is handed over later; if there is no room for all until then, that is told, as it is when
+a process ends with what it hasn't handed over.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter, OrderedDict, deque
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Final, NamedTuple
+
+import attrs
+from twisted.internet.interfaces import IReactorTime
+from zope.interface import implementer
+
+from svc.model.clocks import WallClock
+from svc.model.query_results import counted_as
+from svc.model.refusals import IRefusals, RefusalsFound, RefusalSort, RefusalsQuery, RefusalSum, RefusedRequest
+
+#: The seconds for which refusals are kept.
+HOUR: Final = 3600.0
+
+#: The parts of the room, each for a refusal whose texts have so many bytes or begin as many more; measured, one takes a KB.
+ROOM: Final = 10_000
+PART: Final = 512
+
+#: The same of a process that collects them, and the seconds until it hands them over.
+BATCH: Final = 1000
+PAUSE: Final = 0.25
+
+
+_NEVER: Final = float("-inf")
+
+
+class _KeptRefusal(NamedTuple):
+    """A refusal in the room: what its address is counted as, and the parts that it takes."""
+
+    refused: RefusedRequest
+    address: str
+    parts: int
+
+
+@attrs.define
+class _AddressShare:
+    """What an address has in the room: numbers, the oldest first, and the parts that they take together."""
+
+    numbers: deque[int] = attrs.field(factory=deque)
+    parts: int = 0
+
+
+@implementer(IRefusals)
+class RecentRefusals:
+    """Keeps refusals (Note [Shares of a room])."""
+
+    def __init__(self, wall: WallClock, room: int = ROOM) -> None:
+        self._wall = wall
+        self._room = room
+        self._began = wall.seconds()
+        self._pushed_out = _NEVER
+        self._number = 0
+        self._taken = 0
+        self._kept: OrderedDict[int, _KeptRefusal] = OrderedDict()
+        self._shares: dict[str, _AddressShare] = {}
+        #: The addresses by the parts that they take, in the order in which they came to take as many; and the most.
+        self._sizes: dict[int, OrderedDict[str, None]] = {}
+        self._most = 0
+
+    def keep(self, refused: RefusedRequest) -> None:
+        """See ``IRefusals``."""
+        self._forget()
+        self._number += 1
+        kept = _KeptRefusal(refused, counted_as(refused.client_ip), 1 + _size(refused) // PART)
+        self._kept[self._number] = kept
+        self._resize(kept.address, kept.parts).numbers.append(self._number)
+        while self._taken > self._room:
+            largest = next(iter(self._sizes[self._most]))
+            self._pushed_out = self._wall.seconds()
+            self._drop(self._shares[largest].numbers[0])
+
+    async def recent(self, query: RefusalsQuery) -> RefusalsFound:
+        """See ``IRefusals``."""
+        self._forget()
+        counts: Counter[RefusalSort] = Counter()
+        found: list[tuple[int, RefusedRequest]] = []
+        for number, (refused, _, _) in reversed(self._kept.items()):
+            if refused.account != query.account:
+                continue
+            sort = RefusalSort(refused.reason, refused.authenticator, refused.service_id)
+            counts[sort] += 1
+            fits = query.request_id in {None, refused.request_id} and query.sort in {None, sort}
+            if fits and len(found) <= query.limit and (query.before is None or number < query.before):
+                found.append((number, refused))
+        more = len(found) > query.limit
+        found = found[: query.limit]
+        since = max(self._began, self._wall.seconds() - HOUR)
+        return RefusalsFound(
+            since,
+            self._pushed_out < since,
+            tuple(itertools.starmap(RefusalSum, counts.most_common())),
+            tuple(refused for _, refused in found),
+            found[-1][0] if more else None,
+        )
+
+    def batch(self) -> tuple[tuple[RefusedRequest, ...], bool]:
+        """Return all refusals, the oldest first, and whether none was pushed out."""
+        return tuple([kept.refused for kept in self._kept.values()]), self._pushed_out == _NEVER
+
+    def clear(self) -> None:
+        """Begin again, with none."""
+        self._pushed_out, self._taken, self._most = _NEVER, 0, 0
+        for room in (self._kept, self._shares, self._sizes):
+            room.clear()
+
+    def hear(self, refused: Sequence[RefusedRequest], *, complete: bool) -> None:
+        """Keep what another process has collected; ``complete``: it had room for all."""
+        for each in refused:
+            self.keep(each)
+        if not complete:
+            self._pushed_out = self._wall.seconds()
+
+    def _forget(self) -> None:
+        """Drop what is older than an hour, by a clock that may have been set."""
+        now = self._wall.seconds()
+        while self._kept:
+            number, kept = next(iter(self._kept.items()))
+            if abs(now - kept.refused.at) < HOUR:
+                return
+            self._drop(number)
+
+    def _drop(self, number: int) -> None:
+        kept = self._kept.pop(number)
+        share = self._resize(kept.address, -kept.parts)
+        share.numbers.popleft()  # what is dropped is the oldest of its address
+
+    def _resize(self, address: str, parts: int) -> _AddressShare:
+        """Let an address take more or fewer parts."""
+        share, sizes = self._shares.get(address), self._sizes
+        if share is None:
+            share = self._shares[address] = _AddressShare()
+        else:
+            same = sizes[share.parts]
+            del same[address]
+            if not same:
+                del sizes[share.parts]
+        share.parts = size = share.parts + parts
+        self._taken += parts
+        if not size:
+            del self._shares[address]
+        elif size in sizes:
+            sizes[size][address] = None
+        else:
+            sizes[size] = OrderedDict([(address, None)])
+        self._most = max(self._most, size)
+        while self._most and self._most not in sizes:
+            self._most -= 1
+        return share
+
+
+@implementer(IRefusals)
+class ReportedRefusals:
+    """Refusals that another process of the server keeps (Note [In batches]).
+
+    ``report`` hands over a batch and whether it is complete, and returns whether it was taken; ``ask`` puts a query.
+    """
+
+    def __init__(
+        self,
+        clock: IReactorTime,
+        wall: WallClock,
+        report: Callable[[tuple[RefusedRequest, ...], bool], bool],
+        ask: Callable[[RefusalsQuery], Awaitable[RefusalsFound]],
+    ) -> None:
+        self._clock = clock
+        self._batch = RecentRefusals(wall, BATCH)
+        self._report = report
+        self._ask = ask
+        self._waiting = False
+
+    def keep(self, refused: RefusedRequest) -> None:
+        """See ``IRefusals``."""
+        self._batch.keep(refused)
+        self._wait()
+
+    async def recent(self, query: RefusalsQuery) -> RefusalsFound:
+        """See ``IRefusals``."""
+        return await self._ask(query)
+
+    def _wait(self) -> None:
+        if not self._waiting:
+            self._waiting = True
+            self._clock.callLater(PAUSE, self._hand_over)
+
+    def _hand_over(self) -> None:
+        self._waiting = False
+        if self._report(*self._batch.batch()):
+            self._batch.clear()
+        else:
+            self._wait()
+
+
+def _size(refused: RefusedRequest) -> int:
+    """Return the bytes that the texts of a refusal take at most."""
+    texts = f"{refused.request_id}{refused.account}{refused.detail}{refused.service_id}{refused.role}"
+    return len(texts) if texts.isascii() else 4 * len(texts)

@@ -1,0 +1,66 @@
+"""Recoveries of accounts on a server's machine, told by every server in its log and its audit.
+
+Note [Told by servers]. The command that gives an admin another key works beside the servers, and has neither their log nor
+their sinks. So it leaves a row, and each server looks for rows once in ``INTERVAL`` seconds. It tells of those of the last
+hour: a server that was down meanwhile does so at its start, and one that is started again repeats it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Final
+
+from twisted.internet.interfaces import IReactorTime
+from twisted.logger import Logger
+
+from svc.model.clocks import iso_seconds
+from svc.model.errors import AuditUnavailable, StoreUnavailable
+from svc.model.events import WARNING, Event, IJournal, Outcome
+from svc.model.names import admin_of
+from svc.model.rounds import RoundsService
+from svc.model.text import printable
+
+#: Seconds between two looks, and for which a recovery is told.
+INTERVAL: Final = 5.0
+TOLD: Final = 3600.0
+
+_log = Logger()
+
+
+def recovery(account: str, by: str) -> Event:
+    """Return the event of a recovery: ``by`` is who made it, as far as is known, in words."""
+    admin = str(admin_of(account))
+    words = f"the admin of the account {account} another API key{by}"
+    subject = (("account", account), ("role", admin), ("resource", admin))
+    return Event("account", "recover", subject, f"gave {words}", f"give {words}", user="svc", severity=WARNING)
+
+
+class Recoveries(RoundsService):
+    """Tells of accounts that were recovered. ``recovered`` returns those of the last seconds, with the moments."""
+
+    name = "recoveries"
+
+    def __init__(
+        self,
+        clock: IReactorTime,
+        recovered: Callable[[float], Awaitable[Sequence[tuple[str, float]]]],
+        journal: IJournal,
+    ) -> None:
+        super().__init__(clock, INTERVAL, self._look, _log, "Recoveries are not told any more")
+        self._recovered, self._journal = recovered, journal
+        self._told: frozenset[tuple[str, float]] = frozenset()
+
+    async def _look(self) -> None:
+        try:
+            found = frozenset(await self._recovered(TOLD))
+        except StoreUnavailable:
+            return
+        news, self._told = sorted(found - self._told), found
+        for account, at in news:
+            sentence = "The admin of the account {account} was given another API key on a server's machine, at {at}"
+            _log.warn(sentence, account=printable(account), at=iso_seconds(at))
+            origin = self._journal.origin(None, "-", "-")
+            try:
+                await self._journal.take(origin, [recovery(account, f", at {iso_seconds(at)}")], Outcome())
+            except AuditUnavailable:
+                self._told -= {(account, at)}

@@ -1,0 +1,98 @@
+"""The turn at writing to a place that several processes append to, one at a time.
+
+Note [One writes]. A write of a whole line may be done in two parts: where the disk is full, or a pipe. So only one process
+writes at a time, and one that has written a part keeps the turn until the rest of the line is written. The turn is a lock of
+the operating system's (fcntl), on a file without a name that all of them have inherited: it is given back when its process
+ends, however it does. Who holds it does so for some microseconds, so another tries again soon, a few times; nobody waits in
+the lock itself, or a process that is stopped there would stop all others. The lock ends when its process closes the file, by
+whichever descriptor: so what has been made of the file stays for as long as the process.
+
+Note [Marked]. A process may be killed in the middle of a line. So before it writes it leaves a mark in the page of memory
+that is the file, and takes that away when the line is whole. Who finds the mark ends the torn line first.
+
+Note [One file]. Processes that append to a file which is moved away go over to the new one together: the one that opens
+it again counts that on the page, and the others open theirs before they write. So lines are in the order of turns, across
+files.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import mmap
+import struct
+import time
+from typing import Final
+
+from svc.audit.chain import STATE_BYTES
+
+#: How often a turn that another has is tried, and the pause after each time, in seconds: the shortest that lets others run.
+#: The system makes some 60 µs of it.
+TRIES: Final = 50
+PAUSE: Final = 1e-6
+
+#: The byte that is locked, and that has the mark.
+_AT: Final = 0
+_LENGTH: Final = 1
+
+#: The place of the count of openings, and of the end of the chain.
+_OPENINGS: Final = struct.Struct("<Q")
+_OPENINGS_AT: Final = 8
+_CHAIN_AT: Final = 64
+
+
+class SharedTurn:
+    """The turn on a file of which ``descriptor`` is open, with room for a mark at its beginning, and for ``chain``."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+        self._page = mmap.mmap(descriptor, mmap.PAGESIZE)
+        self.chain = memoryview(self._page)[_CHAIN_AT : _CHAIN_AT + STATE_BYTES]
+        self._held = False
+
+    @property
+    def chained(self) -> bool:
+        """Whether a chain has begun here."""
+        return any(self.chain)
+
+    @property
+    def openings(self) -> int:
+        """How often the place was opened again (Note [One file])."""
+        count: int = _OPENINGS.unpack_from(self._page, _OPENINGS_AT)[0]
+        return count
+
+    def count_opening(self) -> None:
+        """Count another one, in the turn."""
+        _OPENINGS.pack_into(self._page, _OPENINGS_AT, self.openings + 1)
+
+    @property
+    def marked(self) -> bool:
+        """Whether the last one that wrote left a torn line (Note [Marked])."""
+        return self._page[_AT] != 0
+
+    def take(self) -> bool:
+        """Take the turn, unless this process has it, and return whether it has."""
+        for _ in range(0 if self._held else TRIES):
+            try:
+                fcntl.lockf(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB, _LENGTH, _AT)
+            except BlockingIOError:
+                time.sleep(PAUSE)
+            else:
+                self._held = True
+                break
+        return self._held
+
+    def mark(self) -> None:
+        """Note that a line is about to be written."""
+        self._page[_AT] = 1
+
+    def unmark(self) -> None:
+        """Note that no line is torn any more."""
+        self._page[_AT] = 0
+
+    def give(self, *, whole: bool) -> None:
+        """Give the turn to others; ``whole``: no line is torn."""
+        if self._held:
+            if whole:
+                self.unmark()
+            self._held = False
+            fcntl.lockf(self._descriptor, fcntl.LOCK_UN, _LENGTH, _AT)

@@ -1,0 +1,58 @@
+"""Checks of a login by key or password, in decisions and in explanations (``evaluation``, Note [One table]).
+
+All facts are collected before the first check, by the same work for every role; then one table decides and explains.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Generic, TypeVar
+
+import attrs
+
+from svc.model.authentication import Step
+from svc.model.reasons import Reason
+
+F = TypeVar("F")
+
+Objection = tuple[Reason, str]
+
+
+@attrs.frozen(eq=False)
+class FactCheck(Generic[F]):
+    """A check by its name: ``objection`` says why the facts refuse the login, ``tell`` what passed.
+
+    ``of_evidence``: it means nothing while no key or password is tried.
+    """
+
+    name: str
+    objection: Callable[[F], Objection | None]
+    tell: Callable[[F], str]
+    of_evidence: bool = False
+
+
+def objection_of(checks: Sequence[FactCheck[F]], facts: F, *, tried: bool = True) -> Objection | None:
+    """Return the failure that counts; ``None`` where there is none."""
+    for check in checks:
+        if tried or not check.of_evidence:
+            objection = check.objection(facts)
+            if objection is not None:
+                return objection
+    return None
+
+
+def steps_of(checks: Sequence[FactCheck[F]], facts: F, *, tried: bool = True) -> tuple[Step, ...]:
+    """Return the outcome of every check, of which the first that fails is the one that counts."""
+    steps: list[Step] = []
+    failed = False
+    for check in checks:
+        if failed:
+            steps.append(Step(check.name, "not reached"))
+        elif not tried and check.of_evidence:
+            steps.append(Step(check.name, "not tried"))
+        elif (objection := check.objection(facts)) is not None:
+            failed = True
+            steps.append(Step(check.name, "failed", objection[1], objection[0]))
+        else:
+            steps.append(Step(check.name, "passed", check.tell(facts)))
+    return tuple(steps)

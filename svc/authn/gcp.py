@@ -1,0 +1,128 @@
+"""The Google authenticator: an identity token of a workload on Google Cloud, and the role that its audience names.
+
+Note [Order of checks]. ``gcp`` has its checks in the order in which failures count (GCP-3), which is that of the cloud
+authenticator.
+
+Note [Anybody's audience]. Google signs the tokens of all its customers with the same keys, and puts into ``aud`` whatever a
+workload asks for. So the audience says which role a workload wants to be, of which account of which service; whether it may
+is said by annotations alone. Each of those that bind names what nobody else has: a project, or a service account.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from svc.authn.checks import BEFORE_ISSUER, CANDIDATE, ISSUED_AT, ISSUER
+from svc.authn.claims import check_issuer, kind_of, role_of
+from svc.authn.cloud_annotations import identity_claim
+from svc.authn.evaluation import Check, Evaluation, Kind
+from svc.authn.jwt_annotations import check_claims
+from svc.authn.settings import Configuration, Misconfiguration, Values
+from svc.model.authentication import KeySource
+from svc.model.dialect import Dialect
+from svc.model.reasons import Reason
+from svc.model.signed_claims import EvidenceRefused, SignedClaims
+from svc.model.text import shown
+
+NAME: Final = "authn-gcp"
+
+_INSTANCE: Final = "instance-name"
+_EMAIL: Final = "service-account-email"
+
+#: The claims that annotations are compared with, by their names.
+_CLAIMS: Final[Mapping[str, str]] = {
+    "project-id": "google/compute_engine/project_id",
+    _INSTANCE: "google/compute_engine/instance_name",
+    "service-account-id": "sub",
+    _EMAIL: "email",
+}
+
+#: Annotations one of which must be there: names of machines are anybody's.
+_BINDING: Final = tuple(name for name in _CLAIMS if name != _INSTANCE)
+
+
+def _own(annotations: Mapping[str, str], service: str) -> Mapping[str, str]:
+    """Return the annotations by the rest of their names; an empty value says nothing."""
+    return {name.removeprefix(f"{service}/"): value for name, value in annotations.items() if value}
+
+
+def check_required(annotations: Mapping[str, str]) -> None:
+    """Check that the role is bound to a project or a service account (Note [Anybody's audience])."""
+    if not any(name in annotations for name in _BINDING):
+        detail = f"the role has none of the annotations {', '.join(_BINDING)}"
+        raise EvidenceRefused(Reason.ANNOTATION_REQUIRED, detail)
+
+
+def check_permitted(annotations: Mapping[str, str]) -> None:
+    """Check that every annotation has a name that means something: it might have been meant to keep somebody out."""
+    unknown = [name for name in annotations if name not in _CLAIMS]
+    if unknown:
+        detail = f"there is no annotation {shown(unknown[0])}; there are {', '.join(_CLAIMS)}"
+        raise EvidenceRefused(Reason.ANNOTATION_UNSUPPORTED, detail)
+
+
+def _check_values(annotations: Mapping[str, str], claims: SignedClaims) -> None:
+    """Check that every annotation has the exact text of its claim, and that Google has verified an address (GCP-7)."""
+    check_claims(annotations, claims, _CLAIMS, nested=True)
+    verified = claims.get("email_verified", True)
+    if _EMAIL in annotations and verified is not True:
+        detail = f"the token has the e-mail address, but 'email_verified' is {shown(str(verified))}"
+        raise EvidenceRefused(Reason.CLAIM_MISMATCH, detail)
+
+
+def _check_audience(evaluation: Evaluation) -> None:
+    """Take the login from the audience, which must be a text for this service and this account (GCP-4)."""
+    expected = f"{evaluation.context.dialect.prefix}/{evaluation.request.account}/"
+    audience = evaluation.claims.get("aud")
+    if audience is None or audience == "":
+        raise EvidenceRefused(Reason.AUDIENCE_MISSING, f"the token has no 'aud'; it must be {shown(expected)} and a login")
+    if not isinstance(audience, str):
+        detail = f"'aud' is {kind_of(audience)}; it must be text, {shown(expected)} and a login"
+        raise EvidenceRefused(Reason.AUDIENCE_WRONG, detail)
+    login = audience.removeprefix(expected)
+    if login == audience or not login:
+        raise EvidenceRefused(Reason.AUDIENCE_WRONG, f"'aud' is {shown(audience)}; it must be {shown(expected)} and a login")
+    evaluation.role = role_of(login, evaluation.request.account)
+
+
+def _check_subject(evaluation: Evaluation) -> None:
+    identity_claim(evaluation.claims, "sub")
+
+
+_CHECKS: Final = (
+    *BEFORE_ISSUER,
+    Check("issuer", lambda e: check_issuer(e.claims, e.configuration.issuer, mandatory=True), ISSUER.tell),
+    ISSUED_AT,
+    Check("subject", _check_subject, lambda e: f"'sub' is {shown(identity_claim(e.claims, 'sub'))}"),
+    Check("audience", _check_audience, lambda e: f"'aud' names {shown(str(e.role))}"),
+    *CANDIDATE,
+    Check(
+        "required-annotations",
+        lambda e: check_required(e.annotations),
+        lambda e: "; ".join(f"{shown(name)} is {shown(value)}" for name, value in e.annotations.items()),
+        stored=True,
+    ),
+    Check(
+        "permitted-annotations",
+        lambda e: check_permitted(e.annotations),
+        lambda _: "each has a name that means something",
+        stored=True,
+    ),
+    Check(
+        "claims",
+        lambda e: _check_values(e.annotations, e.claims),
+        lambda _: "the token says what the annotations say",
+        stored=True,
+    ),
+)
+
+
+def gcp(issuer: str) -> Kind:
+    """Return the Google authenticator, whose tokens are of ``issuer``; it has no variables."""
+    configuration = Configuration(KeySource(issuer, discovered=True), issuer)
+
+    def understand(_values: Values, _dialect: Dialect) -> Configuration | Misconfiguration:
+        return configuration
+
+    return Kind(NAME, (), _CHECKS, understand, _own)

@@ -1,0 +1,211 @@
+"""The AWS authenticator: a signed request by which AWS tells which of its roles a workload has.
+
+A workload signs ``GetCallerIdentity`` for the Security Token Service (STS) and hands the signed headers over; this service
+sends them there, and AWS says who has signed.
+
+Note [Order of checks]. ``iam`` has its checks in the order in which failures count (AWS-3). STS is asked about every request
+that could be good, whatever role its path names, so that it takes as long for one that doesn't exist (FAIL-18). The role is
+looked for after AWS has named the caller.
+
+Note [Whose request]. Nothing in the signature of a plain request says for whom it is: each service that gets one could log
+in with it elsewhere. So a signed header names this server and the account, unless the dialect's clients have none.
+
+Note [Used once]. Whether a signature was used is asked before AWS is, so that a replay costs little. It is claimed when all
+else has passed, at one moment: of two that come together, one is admitted.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection
+from typing import Final
+
+import attrs
+
+from svc.authn.checks import ACCOUNT, CANDIDATE, CONFIGURATION, ENABLED, WEBSERVICE
+from svc.authn.claims import role_of
+from svc.authn.evaluation import Check, Evaluation, Kind
+from svc.authn.settings import Configuration, Misconfiguration, Values, texts_of
+from svc.authn.signed_requests import SERVER_HEADER, hosts, read_header_names, read_signed_request
+from svc.model.authentication import Problem, moment
+from svc.model.aws import ISecurityTokenService, IUsedSignatures, StsRefused, StsUnavailable
+from svc.model.dialect import Dialect
+from svc.model.reasons import Reason
+from svc.model.signed_claims import EvidenceRefused
+from svc.model.text import shown
+
+NAME: Final = "authn-iam"
+
+#: Seconds for which AWS takes a signature.
+LIFETIME: Final = 15 * 60.0
+
+#: Seconds for which equal requests of one address are one, where clients sign nothing that would make them differ (AWS-10).
+_AGAIN: Final = 5.0
+
+_ALGORITHMS: Final = ("AWS4-HMAC-SHA256",)
+_SERVER_ID: Final = "server-id"
+_OPTIONAL: Final = "optional-signed-headers"
+_VARIABLES: Final = (_SERVER_ID, _OPTIONAL)
+
+_NONCE: Final = re.compile("/[A-Za-z0-9_-]{1,64}", re.ASCII)
+_LOGIN: Final = re.compile("(?:.*/)?(?P<account>[0-9]{12})/(?P<role>[A-Za-z0-9+=,.@_-]{1,64})", re.ASCII)
+
+
+@attrs.frozen
+class _IamConfiguration(Configuration):
+    """``server_id``: what a signed header must name, if anything; ``more``: further headers that may be signed."""
+
+    server_id: str | None = None
+    more: frozenset[str] = frozenset()
+
+
+def _understand(values: Values, dialect: Dialect) -> Configuration | Misconfiguration:
+    problems: list[Problem] = []
+    texts = texts_of(values, _VARIABLES, (_SERVER_ID,), problems)
+    if dialect.signed_server and _SERVER_ID not in values:
+        what = "It is not said which name of this server the requests of workloads must be signed for."
+        problems.append(Problem(what, f"Declare and set the variable {_SERVER_ID}, such as svc.example.org."))
+    server_id = texts.get(_SERVER_ID)
+    if server_id is not None and not re.fullmatch("[!-~]{1,255}", server_id, re.ASCII):
+        what = f"The variable {_SERVER_ID} can't stand in a header."
+        problems.append(Problem(what, "Set it to at most 255 characters of ASCII without blanks, such as svc.example.org."))
+    more, faults = read_header_names(texts.get(_OPTIONAL, ""))
+    remedy = "Set it to names of headers, with semicolons between."
+    problems += (Problem(f"The variable {_OPTIONAL} is not usable: {fault}.", remedy) for fault in faults[:10])
+    if problems:
+        return Misconfiguration(tuple(problems), algorithms=_ALGORITHMS)
+    return _IamConfiguration(None, algorithms=_ALGORITHMS, server_id=server_id, more=more)
+
+
+def _configuration(evaluation: Evaluation) -> _IamConfiguration:
+    configuration = evaluation.configuration
+    assert isinstance(configuration, _IamConfiguration)
+    return configuration
+
+
+def _again(evaluation: Evaluation) -> float:
+    return _AGAIN if _configuration(evaluation).server_id is None else 0.0
+
+
+def _check_key(evaluation: Evaluation) -> None:
+    """Check that no operator distrusts the access key (AWS-11)."""
+    key = evaluation.signed_request.key_id
+    if key in evaluation.cached.settings.distrusted:
+        raise EvidenceRefused(Reason.KEY_DISTRUSTED, f"the access key {shown(key)} is distrusted")
+
+
+def _check_age(evaluation: Evaluation) -> None:
+    """Check that the request was signed within the time for which AWS takes it, and not later than now (AWS-7)."""
+    evaluation.now = evaluation.context.wall.seconds()
+    age, skew = evaluation.now - evaluation.signed_request.signed_at, evaluation.context.clock_skew
+    if age >= LIFETIME + skew:
+        detail = f"it was signed {age:.0f} s ago; {LIFETIME:.0f} s are allowed"
+        raise EvidenceRefused(Reason.SIGNATURE_AGE_REFUSED, detail)
+    if age < -skew:
+        raise EvidenceRefused(Reason.SIGNATURE_AGE_REFUSED, f"it was signed {-age:.0f} s ahead of the time here")
+
+
+def _check_server(evaluation: Evaluation) -> None:
+    """Check that a signed header names this server and the account (Note [Whose request])."""
+    server_id = _configuration(evaluation).server_id
+    if server_id is None:
+        return
+    named = evaluation.signed_request.headers.get(SERVER_HEADER)
+    expected = f"{server_id}/{evaluation.request.account}"
+    if named is None:
+        raise EvidenceRefused(Reason.SERVER_NOT_NAMED, f"no header {SERVER_HEADER} is signed; it must be {shown(expected)}")
+    if named != expected and not (named.startswith(expected) and _NONCE.fullmatch(named, len(expected))):
+        detail = f"the signed header {SERVER_HEADER} is {shown(named)}; it must be {shown(expected)}"
+        raise EvidenceRefused(Reason.SERVER_NOT_NAMED, detail)
+
+
+def _tell_server(evaluation: Evaluation) -> str:
+    server_id = _configuration(evaluation).server_id
+    return f"the signed header {SERVER_HEADER} names {shown(server_id)}" if server_id else "none needs to be named"
+
+
+def _check_identity(evaluation: Evaluation) -> None:
+    """Take the role from the path: its last two parts are the account of AWS and the role there (AWS-8)."""
+    login = evaluation.request.login
+    if login is None:
+        raise EvidenceRefused(Reason.IDENTITY_AMBIGUOUS, "the path names no role")
+    above, _, _ = login.rpartition("/")
+    if "/" not in above or _LOGIN.fullmatch(login) is None:
+        detail = f"{shown(login)} doesn't end in an account of AWS and the name of a role there: /123456789012/web"
+        raise EvidenceRefused(Reason.AWS_LOGIN_INVALID, detail)
+    evaluation.role = role_of(login, evaluation.request.account)
+
+
+def _check_caller(evaluation: Evaluation) -> None:
+    """Check that the caller has assumed the role that the login ends in (AWS-9)."""
+    caller, match = evaluation.caller, _LOGIN.fullmatch(evaluation.request.login or "")
+    assert match is not None
+    role = caller.role
+    if role is None:
+        detail = f"the caller is {shown(caller.arn)}; only a role that was assumed can log in"
+        raise EvidenceRefused(Reason.IDENTITY_KIND_MISMATCH, detail)
+    if (caller.account, role) != (match["account"], match["role"]):
+        detail = f"the caller is {shown(caller.arn)}; the login ends in {shown(match['account'] + '/' + match['role'])}"
+        alike = caller.account == match["account"] and role.casefold() == match["role"].casefold()
+        raise EvidenceRefused(Reason.CLAIM_CASE_MISMATCH if alike else Reason.CLAIM_MISMATCH, detail)
+
+
+def iam(service: ISecurityTokenService, signatures: IUsedSignatures, regions: Collection[str] = ()) -> Kind:
+    """Return the AWS authenticator. ``regions`` may be asked beside those that are known."""
+    known_hosts = hosts(regions)
+
+    def check_request(evaluation: Evaluation) -> None:
+        evidence, more = evaluation.request.evidence, _configuration(evaluation).more
+        limit = evaluation.context.token_limit
+        evaluation.signed_request = read_signed_request(evidence, limit, known_hosts, more)
+
+    async def check_use(evaluation: Evaluation) -> None:
+        signed, address = evaluation.signed_request, evaluation.request.client_ip
+        if await signatures.used(signed.signature, address, _again(evaluation)):
+            raise _reused()
+
+    async def check_signature(evaluation: Evaluation) -> None:
+        try:
+            evaluation.caller = await service.caller(evaluation.signed_request)
+        except StsRefused as refusal:
+            raise EvidenceRefused(Reason.STS_REFUSED, f"AWS doesn't take the signature: {refusal.code}") from None
+        except StsUnavailable as error:
+            reason = Reason.STS_ANSWER_MALFORMED if error.answered else Reason.STS_UNAVAILABLE
+            raise EvidenceRefused(reason, f"{evaluation.signed_request.host}: {error.why}", moment()) from None
+        evaluation.cached.delays.append(evaluation.now - evaluation.signed_request.signed_at)
+
+    async def claim(evaluation: Evaluation) -> None:
+        signed, address = evaluation.signed_request, evaluation.request.client_ip
+        lasting = signed.signed_at + LIFETIME + evaluation.context.clock_skew - evaluation.now
+        if not await signatures.claim(signed.signature, address, _again(evaluation), lasting):
+            raise _reused()
+
+    async def examine(_: Configuration) -> list[Problem]:
+        try:
+            await service.reach()
+        except StsUnavailable as error:
+            remedy = "Mend what lies between this server and AWS."
+            return [Problem(f"The Security Token Service can't be asked: {error.why}.", remedy)]
+        return []
+
+    checks = (
+        ENABLED,
+        ACCOUNT,
+        WEBSERVICE,
+        CONFIGURATION,
+        Check("request", check_request, lambda e: f"it is a signed GetCallerIdentity for {e.signed_request.host}"),
+        Check("key", _check_key, lambda e: f"the access key is {shown(e.signed_request.key_id)}"),
+        Check("age", _check_age, lambda e: f"it was signed {e.now - e.signed_request.signed_at:.0f} s ago"),
+        Check("server", _check_server, _tell_server),
+        Check("identity", _check_identity, lambda e: f"the path names {shown(str(e.role))}"),
+        Check("first-use", check_use, lambda _: "nobody has logged in with this signature"),
+        Check("signature", check_signature, lambda e: f"AWS says that it is by {shown(e.caller.arn)}"),
+        Check("caller", _check_caller, lambda e: f"the login ends in its account and role: {shown(e.request.login or '')}"),
+        *(check for check in CANDIDATE if check.name != "annotations-extent"),
+    )
+
+    return Kind(NAME, _VARIABLES, checks, _understand, lambda _annotations, _service: {}, claim=claim, examine=examine)
+
+
+def _reused() -> EvidenceRefused:
+    return EvidenceRefused(Reason.SIGNATURE_REUSED, "somebody has logged in with this signature before")

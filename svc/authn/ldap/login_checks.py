@@ -1,0 +1,202 @@
+"""The checks of a login by LDAP, in the order in which failures count, and the facts that they are made on.
+
+Note [Who can't be judged]. When the directory couldn't be asked (``reasons.PUT_OFF``), that counts before all else, so that
+known and unknown roles are alike told to come again (AUTH-57). What the directory says of a single entry is unproven. So is
+what comes before it is asked: a login that can't be one, an authenticator that isn't enabled or defined, settings that don't
+fit.
+
+Note [Who may]. Entries of a directory are people, so hosts don't log in here. Neither does ``admin``, whom a directory's
+administrators would otherwise be (AUTH-53).
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import attrs
+
+from svc.authn.apikey import API_KEY_OFF
+from svc.authn.fact_checks import FactCheck, Objection
+from svc.model.authentication import AuthenticatorSettings, LoginCandidate
+from svc.model.credentials import Credential
+from svc.model.names import ResourceName, RoleName, admin_of
+from svc.model.query_results import is_within
+from svc.model.reasons import Reason
+from svc.model.text import shown
+
+#: The longest password, in bytes.
+PASSWORD_LIMIT: Final = 1024
+
+
+@attrs.frozen(kw_only=True)
+class LdapLogin:
+    """What a request asks for: ``role`` at ``webservice``, whose name in the configuration is ``service``.
+
+    ``usable``: it may be, as far as the configuration goes; ``disabled`` says why it is not, once its ``settings`` are read.
+    """
+
+    role: RoleName
+    webservice: ResourceName
+    service: str
+    evidence: bytes = attrs.field(repr=False)
+    listed: bool
+    usable: bool
+    disabled: str | None = None
+    settings: AuthenticatorSettings | None = attrs.field(default=None, repr=False)
+
+
+@attrs.frozen(kw_only=True)
+class LdapFacts(LdapLogin):
+    """The findings about a request that the directory could be asked about; ``unproven`` says why it proves nobody."""
+
+    candidate: LoginCandidate
+    credential: Credential
+    api_key: bytes | None = attrs.field(repr=False)
+    is_key: bool
+    unproven: Objection | None
+    address: str
+
+
+#: Why the directory proves nobody, by the check that says it.
+_DIRECTORY: Final = frozenset({Reason.LDAP_UNAVAILABLE, Reason.LDAP_TLS_FAILED, Reason.LDAP_ANSWER_MALFORMED})
+_BIND: Final = frozenset({Reason.LDAP_BIND_REFUSED})
+_SEARCH: Final = frozenset({Reason.LDAP_SEARCH_REFUSED})
+_ENTRY: Final = frozenset({Reason.LDAP_ENTRY_UNKNOWN, Reason.LDAP_ENTRY_AMBIGUOUS, Reason.LDAP_ENTRY_REFUSED})
+_CONFIGURATION: Final = frozenset({Reason.CONFIGURATION_INVALID})
+
+
+def _unproven(name: str, reasons: frozenset[Reason], passed: str, *, of_evidence: bool = False) -> FactCheck[LdapFacts]:
+    """Return the check of what the directory, or its configuration, may object to; it isn't asked about an API key."""
+
+    def objection(facts: LdapFacts) -> Objection | None:
+        return facts.unproven if facts.unproven is not None and facts.unproven[0] in reasons else None
+
+    def tell(facts: LdapFacts) -> str:
+        if facts.is_key:
+            return "not asked: the evidence is the role's API key"
+        misconfigured = facts.unproven is not None and facts.unproven[0] in _CONFIGURATION
+        return "not asked: its configuration is faulty" if misconfigured else passed
+
+    return FactCheck(name, objection, tell, of_evidence)
+
+
+def _unfit(asked: LdapLogin) -> Objection | None:
+    """Return why a role is refused before the directory is asked (Note [Who may]); ``None`` when it isn't."""
+    if asked.role.kind != "user" or asked.role == admin_of(asked.role.account):
+        return Reason.LDAP_ROLE_REFUSED, "neither hosts nor admin log in by a directory"
+    return None
+
+
+def _malformed(asked: LdapLogin) -> Objection | None:
+    if not asked.evidence:
+        return Reason.CREDENTIALS_MISSING, "there is no password"
+    if len(asked.evidence) > PASSWORD_LIMIT or b"\0" in asked.evidence:
+        return Reason.REQUEST_MALFORMED, f"a password has at most {PASSWORD_LIMIT} bytes, and none of them is NUL"
+    return None
+
+
+def _origin_problem(facts: LdapFacts) -> Objection | None:
+    networks = facts.candidate.restrictions
+    if not networks or is_within(facts.address, networks):
+        return None
+    return Reason.ORIGIN_REFUSED, f"the request comes from {shown(facts.address)}, where the role may not log in from"
+
+
+#: The checks in the order in which failures count: those before the directory is asked, and those after.
+BEFORE: Final = (
+    FactCheck[LdapLogin](
+        "listed",
+        lambda a: (
+            None
+            if a.usable
+            else (Reason.AUTHENTICATOR_NOT_ENABLED, f"{shown(a.service)} is not listed in the configuration")
+        ),
+        lambda a: f"{shown(a.service)} is {'listed in the configuration' if a.listed else 'one that can be switched on'}",
+    ),
+    FactCheck[LdapLogin]("user", _unfit, lambda _: "a user may log in by a directory"),
+    FactCheck[LdapLogin]("evidence", _malformed, lambda _: "there is a password or an API key", of_evidence=True),
+    FactCheck[LdapLogin](
+        "enabled",
+        lambda a: None if a.disabled is None else (Reason.AUTHENTICATOR_NOT_ENABLED, a.disabled),
+        lambda a: f"{shown(a.service)} may be used",
+    ),
+)
+_AFTER: Final = (
+    # Note [Who can't be judged]
+    _unproven("directory", _DIRECTORY, "the directory answers"),
+    _unproven("bind", _BIND, "the directory takes the account that searches"),
+    _unproven("search", _SEARCH, "the directory has the account search", of_evidence=True),
+    FactCheck[LdapFacts](
+        "account",
+        lambda f: (
+            None if f.candidate.account_exists else (Reason.ACCOUNT_UNKNOWN, f"there is no account {shown(f.role.account)}")
+        ),
+        lambda f: f"the account {shown(f.role.account)} exists",
+    ),
+    FactCheck[LdapFacts](
+        "webservice",
+        lambda f: (
+            None
+            if f.candidate.webservice_exists
+            else (Reason.WEBSERVICE_UNKNOWN, "no policy defines the authenticator's webservice")
+        ),
+        lambda f: f"a policy defines the webservice {shown(f.webservice.identifier)}",
+    ),
+    FactCheck[LdapFacts](
+        "role",
+        lambda f: None if f.candidate.role_exists else (Reason.ROLE_UNKNOWN, f"there is no role {shown(str(f.role))}"),
+        lambda f: f"there is the role {shown(str(f.role))}",
+    ),
+    FactCheck[LdapFacts](
+        "privilege",
+        lambda f: (
+            None
+            if f.candidate.may_authenticate
+            else (
+                Reason.PRIVILEGE_MISSING,
+                f"{shown(str(f.role))} has no privilege authenticate on the authenticator",
+            )
+        ),
+        lambda f: f"it has the privilege authenticate on {shown(f.service)}",
+    ),
+)
+_ORIGIN: Final = FactCheck[LdapFacts](
+    "origin",
+    _origin_problem,
+    lambda f: (
+        f"{shown(f.address)} is in a network that the role is restricted to"
+        if f.candidate.restrictions
+        else "the role is not restricted to networks"
+    ),
+)
+_PROOF: Final = (
+    _unproven("configuration", _CONFIGURATION, "the settings of the directory can be used"),
+    _unproven("entry", _ENTRY, "the directory has one entry for the login", of_evidence=True),
+    FactCheck[LdapFacts](
+        "credentials",
+        lambda f: f.unproven,
+        lambda f: "the evidence is the role's API key" if f.is_key else "the directory takes the password",
+        of_evidence=True,
+    ),
+)
+_SIGNING_KEY: Final = FactCheck[LdapFacts](
+    "signing-key",
+    lambda f: (Reason.SIGNING_KEY_UNUSABLE, "the account has no signing key") if f.candidate.signing_key is None else None,
+    lambda _: "the account has a key to sign access tokens with",
+)
+AUTHENTICATE: Final = (*_AFTER, _ORIGIN, *_PROOF, _SIGNING_KEY)
+#: To be told one's API key, from any address.
+LOGIN: Final = (
+    *_AFTER,
+    *_PROOF,
+    FactCheck[LdapFacts](
+        "annotation",
+        lambda f: (Reason.API_KEY_OFF, API_KEY_OFF) if f.credential.api_key_off else None,
+        lambda _: "no annotation says that the role has no API key",
+    ),
+    FactCheck[LdapFacts](
+        "api-key",
+        lambda f: (Reason.CREDENTIALS_MISSING, "the role has no API key") if f.api_key is None else None,
+        lambda _: "the role has an API key",
+    ),
+)

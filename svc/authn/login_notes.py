@@ -1,0 +1,125 @@
+"""Logins, noted in memory and written down later: which day a role logged in last.
+
+Note [No write of its own]. A login notes its role here, and that is all it costs. Every minute, and when many are noted, the
+notes are written in batches; what was written is remembered until the day is over, so that a role is written once a day by
+each process. When the server stops, the rest is written. What is lost with a process that is killed are the notes since the
+last round: one login in a minute.
+
+Note [Bounded]. So many roles are remembered. When there are more, those that have been written are forgotten, and written
+once more if they come again; while nothing can be written, further roles aren't noted, and the log says how many logins that
+were. A follower can't write at all: it notes until it is full, and writes when it has become a primary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+from twisted.internet.defer import CancelledError, Deferred, DeferredLock
+from twisted.internet.defer import TimeoutError as DeferredTimeout
+from twisted.internet.interfaces import IReactorTime
+from twisted.logger import Logger
+
+from svc.model.authentication import Admitted
+from svc.model.clocks import WallClock
+from svc.model.errors import OutcomeUnknown, StoreReadOnly, StoreUnavailable
+from svc.model.last_logins import DAY, ILastLogins, NotedLogin
+from svc.model.names import RoleName
+from svc.model.rounds import RoundsService
+
+#: Seconds between two rounds, and for which the last one may take.
+INTERVAL: Final = 60.0
+LAST_ROUND: Final = 5.0
+
+#: Roles that are remembered, and of those that are yet to be written, so many that it is done at once.
+MOST: Final = 50_000
+MANY: Final = 10_000
+
+#: How many are written by one statement.
+BATCH: Final = 1000
+
+_log = Logger()
+
+
+class LoginNotes(RoundsService):
+    """The notes of one process; nothing is written while ``demand_primary`` raises ``StoreReadOnly``."""
+
+    name = "login notes"
+
+    def __init__(
+        self,
+        clock: IReactorTime,
+        wall: WallClock,
+        store: ILastLogins,
+        demand_primary: Callable[[], Awaitable[None]],
+        *,
+        most: int = MOST,
+        many: int = MANY,
+    ) -> None:
+        super().__init__(clock, INTERVAL, self.write, _log, "Last logins are not written any more")
+        self._clock, self._wall = clock, wall
+        self._store, self._demand_primary = store, demand_primary
+        self._most, self._many = most, many
+        self._day = 0
+        #: Creations of the roles that logged in on this day.
+        self._known: dict[RoleName, int] = {}
+        self._unwritten: dict[RoleName, NotedLogin] = {}
+        self._lost = 0
+        self._follows = False
+        self._writing = DeferredLock()
+
+    def note(self, admitted: Admitted) -> None:
+        """Note a role that has logged in (Note [No write of its own])."""
+        day = int(self._wall.seconds()) // DAY
+        if day != self._day:
+            self._day = day
+            self._known = {}
+        role = admitted.role
+        if self._known.get(role) == admitted.creation:
+            return
+        if len(self._known) >= self._most:
+            self._known = {role: noted.creation for role, noted in self._unwritten.items() if noted.day == day}
+        if len(self._unwritten) >= self._most and role not in self._unwritten:
+            self._lost += 1
+            return
+        self._known[role] = admitted.creation
+        self._unwritten[role] = NotedLogin(role, admitted.creation, day)
+        if len(self._unwritten) >= self._many and not self._writing.locked and not self._follows:
+            Deferred.fromCoroutine(self.write()).addErrback(
+                lambda failure: _log.failure("Last logins could not be written", failure)
+            )
+
+    async def write(self) -> None:
+        """Write what is noted, as far as that can be done now."""
+        await self._writing.run(lambda: Deferred.fromCoroutine(self._write()))
+
+    def stopService(self) -> Deferred[None]:  # type: ignore[override] # Twisted's may return a Deferred
+        """Write the rest, as far as that can be done soon."""
+        super().stopService()
+        written = Deferred.fromCoroutine(self.write()).addTimeout(LAST_ROUND, self._clock)
+        written.addErrback(lambda failure: failure.trap(DeferredTimeout, CancelledError) and None)
+        return written.addCallback(lambda _: self._tell_rest())
+
+    async def _write(self) -> None:
+        noted = list(self._unwritten.values())
+        try:
+            for start in range(0, len(noted), BATCH):
+                await self._demand_primary()
+                some = noted[start : start + BATCH]
+                locked = set(await self._store.record(some))
+                for each in some:
+                    if each not in locked and self._unwritten.get(each.role) is each:
+                        del self._unwritten[each.role]
+                self._follows = False
+        except StoreReadOnly:
+            self._follows = True
+        except (StoreUnavailable, OutcomeUnknown):
+            """The pool says so in the log, and the next round tries again."""
+        lost, self._lost = self._lost, 0
+        if lost and not self._follows:
+            _log.warn("{count} logins aren't kept as last logins: there are too many to be written", count=lost)
+
+    def _tell_rest(self) -> None:
+        if self._unwritten and not self._follows:
+            warning = "The last logins of {count} roles aren't kept: they could not be written before the end"
+            _log.warn(warning, count=len(self._unwritten))

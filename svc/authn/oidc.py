@@ -1,0 +1,262 @@
+"""The authenticator of people who sign in at a provider of OpenID Connect, and the user whom its id token names.
+
+Note [Two forms]. A client brings an authorization code, which is exchanged at the provider for an id token, or an id token
+that it has been given. Each has a table of checks, and they share most. ``explained`` is for operators: it takes an id
+token, and judges it as the form that is set up would, nonce aside.
+
+Note [Settings first]. A code is sent to the provider with the client's secret, so the settings are read before, at each
+login (``Kind.sends``): an outdated provider is sent neither.
+
+Note [Exchanged once]. A code can be exchanged once. If the settings change while a login is decided, and still name the same
+client of the same provider, the id token that is there is judged again (``CodeLogin.exchanged``).
+"""
+
+from __future__ import annotations
+
+import hmac
+from collections.abc import Mapping
+from typing import Final
+
+import attrs
+
+from svc.authn.checks import AUDIENCE, BEFORE_ISSUER, CANDIDATE, ISSUED_AT, ISSUER
+from svc.authn.claims import check_audience, check_issuer, find, kind_of
+from svc.authn.evaluation import Check, Evaluation, Kind
+from svc.authn.oidc_settings import NAME, VARIABLES, OidcConfiguration, configuration_of
+from svc.authn.settings import Configuration
+from svc.crypto.compact import base64url, parse_compact
+from svc.model.authentication import Problem, moment
+from svc.model.dialect import Dialect
+from svc.model.errors import InvalidName
+from svc.model.names import RoleName
+from svc.model.oidc import ClientRefused, CodeLogin, CodeRefused, IOidcProviders, ProviderUnavailable
+from svc.model.reasons import Reason, RefusalKind
+from svc.model.signed_claims import EvidenceRefused
+from svc.model.strict_json import json_object
+from svc.model.text import shown
+
+#: The user whom no provider speaks for.
+_ADMIN: Final = "admin"
+
+#: What header and claims of a token say that is something else than an id token (RFC 9068 2.1, and what providers do).
+_TYPES: Final = frozenset({"jwt"})
+_ID_TOKENS: Final = {"typ": "id", "token_use": "id"}
+_OF_ACCESS_TOKENS: Final = ("scope", "scp")
+
+#: The refusals of codes that are 401 in the installed base; all others are 400 there.
+_UNPROVEN: Final = frozenset(
+    {
+        Reason.WEBSERVICE_UNKNOWN,
+        Reason.CONFIGURATION_INVALID,
+        Reason.IDENTITY_CLAIM_MISSING,
+        Reason.IDENTITY_CLAIM_INVALID,
+        Reason.OIDC_ROLE_REFUSED,
+        Reason.EMAIL_UNVERIFIED,
+        Reason.ORIGIN_REFUSED,
+    }
+)
+
+#: Those of either form that concern the request alone.
+_OF_REQUEST: Final[Mapping[Reason, RefusalKind]] = {
+    Reason.CODE_MISSING: RefusalKind.MALFORMED,
+    Reason.REQUEST_MALFORMED: RefusalKind.MALFORMED,
+    Reason.TOKEN_MISSING: RefusalKind.MALFORMED,
+    Reason.TOKEN_TOO_LARGE: RefusalKind.TOO_LARGE,
+}
+
+
+@attrs.frozen
+class OidcKinds:
+    """The authenticator for codes, for id tokens, and for operators (Note [Two forms])."""
+
+    code: Kind
+    token: Kind
+    explained: Kind
+
+
+def _configuration(evaluation: Evaluation) -> OidcConfiguration:
+    assert isinstance(evaluation.configuration, OidcConfiguration)
+    return evaluation.configuration
+
+
+def _check_code(evaluation: Evaluation) -> None:
+    """Check that there is a code with its nonce; nothing else of them is known yet."""
+    request = evaluation.request
+    assert isinstance(request, CodeLogin)
+    if request.fault is not None:
+        raise EvidenceRefused(*request.fault)
+    for name, value in (("code", request.evidence), ("nonce", request.nonce)):
+        if not value.strip():
+            raise EvidenceRefused(Reason.CODE_MISSING, f"the request has no {name}")
+        if len(value) > evaluation.context.token_limit:
+            raise EvidenceRefused(Reason.TOKEN_TOO_LARGE, f"the {name} is longer than any that is looked at")
+
+
+def _check_takes_codes(evaluation: Evaluation) -> None:
+    if _configuration(evaluation).client is None:
+        why = "codes are not taken: the variables client-secret and claim-mapping are not declared"
+        raise EvidenceRefused(Reason.CONFIGURATION_INVALID, why)
+
+
+def _check_takes_tokens(evaluation: Evaluation) -> None:
+    if _configuration(evaluation).token_claim is None:
+        why = "id tokens are not taken: the variable id-token-user-property is not declared"
+        raise EvidenceRefused(Reason.CONFIGURATION_INVALID, why)
+
+
+async def _exchange(evaluation: Evaluation, providers: IOidcProviders) -> None:
+    """Take the id token that the provider gives for the code (Note [Exchanged once])."""
+    login, client = evaluation.request, _configuration(evaluation).client
+    assert isinstance(login, CodeLogin)
+    assert client is not None
+    if login.redirect_uri is not None:
+        client = attrs.evolve(client, redirect_uri=login.redirect_uri)
+    if client not in login.exchanged:
+        try:
+            login.exchanged[client] = await providers.exchange(client, login)
+        except ProviderUnavailable as error:
+            raise EvidenceRefused(Reason.OIDC_UNAVAILABLE, error.why, error.retry_after) from None
+        except ClientRefused as error:
+            raise EvidenceRefused(Reason.OIDC_CLIENT_REFUSED, error.why, moment()) from None
+        except CodeRefused as error:
+            raise EvidenceRefused(Reason.CODE_REPLAYED if error.replayed else Reason.CODE_REFUSED, error.why) from None
+    token = login.exchanged[client].strip()
+    if not token:
+        raise EvidenceRefused(Reason.ID_TOKEN_MISSING, "the provider's answer to the code has no id token")
+    evaluation.token = parse_compact(token, evaluation.context.token_limit, evaluation.cached.meaning.algorithms)
+
+
+def _check_audience(evaluation: Evaluation) -> None:
+    """Check that the token is for this client, and was given to it (OpenID Connect Core 1.0, 3.1.3.7)."""
+    claims, expected = evaluation.claims, evaluation.configuration.audience
+    check_audience(claims, expected)
+    party, audience = claims.get("azp"), claims["aud"]
+    if party is None and isinstance(audience, list) and len(audience) > 1:
+        raise EvidenceRefused(Reason.AUDIENCE_WRONG, f"'aud' has {len(audience)} audiences, and there is no 'azp'")
+    if party is not None and party != expected:
+        told = shown(party) if isinstance(party, str) else kind_of(party)
+        raise EvidenceRefused(Reason.AUDIENCE_WRONG, f"'azp' is {told}; it must be {shown(expected or '')}")
+
+
+def _check_id_token(evaluation: Evaluation) -> None:
+    """Refuse what says that it is another token than an id token, such as an access token for the same client."""
+    header, claims = json_object(base64url(evaluation.token.signing_input.partition(b".")[0])), evaluation.claims
+    kind = header.get("typ", "JWT")
+    if not isinstance(kind, str) or kind.lower() not in _TYPES:
+        raise EvidenceRefused(Reason.NOT_AN_ID_TOKEN, f"the header's 'typ' is {shown(str(kind))}")
+    for name, expected in _ID_TOKENS.items():
+        said = claims.get(name, expected)
+        if not isinstance(said, str) or said.lower() != expected:
+            raise EvidenceRefused(Reason.NOT_AN_ID_TOKEN, f"{name!r} is {shown(str(said))}, not {expected!r}")
+    for name in _OF_ACCESS_TOKENS:
+        if name in claims:
+            raise EvidenceRefused(Reason.NOT_AN_ID_TOKEN, f"the token has {name!r}, as access tokens have")
+
+
+def _check_nonce(evaluation: Evaluation) -> None:
+    login, nonce = evaluation.request, evaluation.claims.get("nonce")
+    assert isinstance(login, CodeLogin)
+    if not isinstance(nonce, str):
+        said = "no 'nonce'" if nonce is None else f"a 'nonce' that is {kind_of(nonce)}"
+        raise EvidenceRefused(Reason.NONCE_WRONG, f"the token has {said}")
+    if not hmac.compare_digest(nonce.encode("utf-8", "replace"), login.nonce.encode("utf-8", "replace")):
+        raise EvidenceRefused(Reason.NONCE_WRONG, "'nonce' is not that of the request: the code belongs to another login")
+
+
+def _claim_of(evaluation: Evaluation) -> str:
+    configuration = _configuration(evaluation)
+    by_code = isinstance(evaluation.request, CodeLogin) or configuration.token_claim is None
+    claim = configuration.code_claim if by_code else configuration.token_claim
+    assert claim is not None
+    return claim
+
+
+def _check_identity(evaluation: Evaluation) -> None:
+    """Take the user from the claim: always a user, and never ``admin`` (OIDC-26, OIDC-27)."""
+    request, claims, name = evaluation.request, evaluation.claims, _claim_of(evaluation)
+    if request.login is not None:
+        raise EvidenceRefused(Reason.IDENTITY_AMBIGUOUS, "the path names a user, and the token does")
+    value = find(claims, name, nested=False)
+    if value is None or value == "":
+        raise EvidenceRefused(Reason.IDENTITY_CLAIM_MISSING, f"the token has no claim {shown(name)}, which names the user")
+    if not isinstance(value, str):
+        raise EvidenceRefused(Reason.IDENTITY_CLAIM_INVALID, f"the claim {shown(name)} is {kind_of(value)}, not text")
+    if value == _ADMIN:
+        raise EvidenceRefused(Reason.OIDC_ROLE_REFUSED, f"the claim {shown(name)} is 'admin', which no provider speaks for")
+    if name == "email" and claims.get("email_verified", True) not in (True, "true"):
+        raise EvidenceRefused(Reason.EMAIL_UNVERIFIED, "the provider says that it has not verified the address in 'email'")
+    try:
+        evaluation.role = RoleName.of(request.account, "user", value)
+    except InvalidName as error:
+        why = f"{shown(value)} can't name a user: {error.message}"
+        raise EvidenceRefused(Reason.ROLE_UNKNOWN, why) from None
+    if isinstance(request, CodeLogin):
+        evaluation.lifetime = _configuration(evaluation).lifetime
+
+
+def _nothing_own(_: Mapping[str, str], __: str) -> Mapping[str, str]:
+    return {}
+
+
+_ENABLED, _ACCOUNT, _TOKEN, _WEBSERVICE, _CONFIGURATION, *_SIGNED = BEFORE_ISSUER
+
+_CODE: Final = Check("code", _check_code, lambda _: "there is a code, and a nonce")
+_TAKES_CODES: Final = Check("form", _check_takes_codes, lambda _: "codes are taken")
+_TAKES_TOKENS: Final = Check("form", _check_takes_tokens, lambda _: "id tokens are taken")
+_NONCE: Final = Check("nonce", _check_nonce, lambda _: "'nonce' is that of the request")
+
+_CLAIMS: Final = (
+    Check("issuer", lambda e: check_issuer(e.claims, e.configuration.issuer, mandatory=True), ISSUER.tell),
+    ISSUED_AT,
+    Check("audience", _check_audience, AUDIENCE.tell),
+    Check("id-token", _check_id_token, lambda _: "nothing in it says that it is another kind of token"),
+)
+_IDENTITY: Final = (
+    Check("identity", _check_identity, lambda e: f"the claim {shown(_claim_of(e))} names {shown(str(e.role))}"),
+    # No annotations bear on people.
+    *CANDIDATE[:3],
+)
+
+
+def oidc(providers: IOidcProviders, dialect: Dialect) -> OidcKinds:
+    """Return the kinds of a server that reaches these providers."""
+
+    async def exchange(evaluation: Evaluation) -> None:
+        await _exchange(evaluation, providers)
+
+    async def examined(configuration: Configuration) -> list[Problem]:
+        """Return what is wrong with a provider's endpoints."""
+        assert isinstance(configuration, OidcConfiguration)
+        client = configuration.client
+        if client is None:
+            return []
+        try:
+            await providers.metadata(client.issuer)
+        except ProviderUnavailable as error:
+            remedy = "Mend the address, ca-cert, or what lies between the provider and this server."
+            return [Problem(f"The provider's endpoints are not known: {error.why}.", remedy)]
+        return []
+
+    traded = Check("exchange", exchange, lambda e: f"the provider gave an id token for it: {_TOKEN.tell(e)}")
+    first = _ENABLED, _ACCOUNT
+    declared = _WEBSERVICE, _CONFIGURATION
+    refused_codes = dict(_OF_REQUEST)
+    if dialect.malformed_codes:
+        refused_codes = {reason: RefusalKind.MALFORMED for reason in Reason if reason not in _UNPROVEN} | refused_codes
+    token = Kind(
+        NAME,
+        VARIABLES,
+        (*first, _TOKEN, *declared, _TAKES_TOKENS, *_SIGNED, *_CLAIMS, *_IDENTITY),
+        configuration_of,
+        _nothing_own,
+        refusals=_OF_REQUEST,
+        examine=examined,
+    )
+    code = attrs.evolve(
+        token,
+        checks=(*first, _CODE, *declared, _TAKES_CODES, traded, *_SIGNED, *_CLAIMS, _NONCE, *_IDENTITY),
+        refusals=refused_codes,
+        sends=True,
+    )
+    explained = attrs.evolve(token, checks=tuple(check for check in token.checks if check is not _TAKES_TOKENS))
+    return OidcKinds(code, token, explained)

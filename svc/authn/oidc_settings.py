@@ -1,0 +1,153 @@
+"""The meaning of the variables of an authenticator of OpenID Connect, and their problems (OIDC-2 to OIDC-6)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Final
+
+import attrs
+
+from svc.authn.settings import Configuration, Misconfiguration, Values, algorithms_of, texts_of
+from svc.model.authentication import KeySource, Problem
+from svc.model.dialect import Dialect
+from svc.model.oidc import OidcClient, OidcIssuer
+from svc.model.text import shown
+
+NAME: Final = "authn-oidc"
+
+_CODE: Final = ("client-secret", "claim-mapping")
+_TOKEN: Final = "id-token-user-property"
+_OPTIONAL: Final = ("redirect-uri", "response-type", "provider-scope", "token-ttl", "name")
+_NAMES: Final = ("provider-uri", "ca-cert", "algorithms", "client-id", *_CODE, _TOKEN, *_OPTIONAL)
+
+#: A dash and an underscore are the same in the names (OIDC-2).
+VARIABLES: Final = (*_NAMES, *(name.replace("-", "_") for name in _NAMES if "-" in name))
+
+#: Variables whose values are used as they are, to the last character.
+_EXACT: Final = frozenset({"provider-uri", "client-id", "client-secret", "claim-mapping", _TOKEN, "redirect-uri"})
+
+#: What every login asks the provider for.
+_SCOPE: Final = ("openid", "email", "profile")
+_SCOPE_TOKEN: Final = re.compile(r"[!#-\[\]-~]+")  # RFC 6749 3.3
+
+#: Seconds that an access token lives, unless the variable says otherwise, and at most.
+LIFETIME: Final = 3600
+LONGEST: Final = 5 * 3600
+
+_DURATION: Final = re.compile(
+    r"P(?=[0-9T])(?:([0-9]{1,6})Y)?(?:([0-9]{1,6})M)?(?:([0-9]{1,6})W)?(?:([0-9]{1,6})D)?"
+    r"(?:T(?=[0-9])(?:([0-9]{1,6})H)?(?:([0-9]{1,6})M)?(?:([0-9]{1,6})S)?)?",
+    re.ASCII,
+)
+_SECONDS: Final = (365 * 86_400, 30 * 86_400, 7 * 86_400, 86_400, 3600, 60, 1)
+
+_URI: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:[!-~]+")
+
+
+@attrs.frozen
+class OidcConfiguration(Configuration):
+    """The meaning of one authenticator's settings; the ``audience`` is ``client_id``.
+
+    ``client`` and ``code_claim``, which names the user, are ``None`` where no code is taken; ``token_claim`` where no id
+    token is. Access tokens for codes live for ``lifetime`` seconds. ``name`` is for people, where it is set.
+    """
+
+    provider: OidcIssuer = attrs.field(kw_only=True)
+    client_id: str = attrs.field(kw_only=True)
+    scope: str = attrs.field(kw_only=True)
+    client: OidcClient | None = attrs.field(default=None, kw_only=True)
+    code_claim: str | None = attrs.field(default=None, kw_only=True)
+    token_claim: str | None = attrs.field(default=None, kw_only=True)
+    lifetime: int = attrs.field(default=LIFETIME, kw_only=True)
+    name: str | None = attrs.field(default=None, kw_only=True)
+
+
+def configuration_of(values: Values, _: Dialect) -> OidcConfiguration | Misconfiguration:
+    """Return the meaning of the variables' values (``settings.opened``)."""
+    problems: list[Problem] = []
+    values = _spelled_once(values, problems)
+    takes_tokens = _TOKEN in values
+    takes_codes = not takes_tokens or any(name in values for name in _CODE)
+    for name in ("provider-uri", "client-id", *(_CODE if takes_codes else ())):
+        if name not in values:
+            problems.append(Problem(f"The variable {name} is not declared.", "Declare it in policy, and set it."))
+    texts = texts_of(values, _NAMES, _EXACT, problems)
+    _check_authority(values, texts, problems)
+    algorithms = algorithms_of(values, texts, problems)
+    lifetime = _lifetime(texts, problems)
+    scope = _scope(texts, problems)
+    if texts.get("response-type", "code").strip() != "code":
+        problems.append(Problem("The variable response-type is not code.", "Set it to code, or remove its declaration."))
+    if "redirect-uri" in texts and not _URI.fullmatch(texts["redirect-uri"]):
+        what = f"The variable redirect-uri is {shown(texts['redirect-uri'])}, which is no address."
+        problems.append(
+            Problem(what, "Set it to the address that the provider sends browsers to, as it is registered there.")
+        )
+    issuer, keys = texts.get("provider-uri"), None
+    if issuer is not None and ("ca-cert" not in values or "ca-cert" in texts):
+        keys = KeySource(issuer, discovered=True, ca_cert=texts.get("ca-cert"), algorithms=algorithms)
+    if keys is None or problems:
+        return Misconfiguration(tuple(problems), keys, algorithms)
+    provider, client_id, client = OidcIssuer(keys.uri, keys.ca_cert), texts["client-id"], None
+    if takes_codes:
+        client = OidcClient(provider, client_id, texts["client-secret"], scope, texts.get("redirect-uri"))
+    return OidcConfiguration(
+        keys,
+        issuer,
+        client_id,
+        algorithms=algorithms,
+        provider=provider,
+        client_id=client_id,
+        scope=scope,
+        client=client,
+        code_claim=texts["claim-mapping"] if takes_codes else None,
+        token_claim=texts.get(_TOKEN),
+        lifetime=lifetime,
+        name=texts.get("name"),
+    )
+
+
+def _spelled_once(values: Values, problems: list[Problem]) -> Values:
+    """Return the values under names with dashes, without optional ones that were never set."""
+    spelled: dict[str, str | Problem | None] = {}
+    for name, value in values.items():
+        dashed = name.replace("_", "-")
+        if dashed in spelled:
+            what = f"The variables {dashed} and {dashed.replace('-', '_')} are declared beside each other."
+            problems.append(Problem(what, "Remove one of them from the policy."))
+        elif value is not None or dashed not in _OPTIONAL:
+            spelled[dashed] = value
+    return spelled
+
+
+def _check_authority(values: Values, texts: Mapping[str, str], problems: list[Problem]) -> None:
+    if "ca-cert" not in values:
+        return
+    if texts.get("provider-uri", "").lower().startswith("http:"):
+        what = "The variable ca-cert is declared, and provider-uri begins with http: where no certificate is shown."
+        problems.append(Problem(what, "Set an address that begins with https:."))
+    if "ca-cert" in texts and "-----BEGIN CERTIFICATE-----" not in texts["ca-cert"]:
+        what = "The variable ca-cert can't be used: it holds no certificate in PEM."
+        problems.append(Problem(what, "Set it to the certificates of the authorities."))
+
+
+def _lifetime(texts: Mapping[str, str], problems: list[Problem]) -> int:
+    text = texts.get("token-ttl", "").strip()
+    if not text:
+        return LIFETIME
+    match = _DURATION.fullmatch(text)
+    seconds = 0 if match is None else sum(int(n or 0) * each for n, each in zip(match.groups(), _SECONDS, strict=True))
+    if not seconds:
+        what = f"The variable token-ttl is {shown(text)}, which is no duration in the form of ISO 8601."
+        problems.append(Problem(what, "Set it to a duration such as PT60M, or remove its declaration."))
+    return min(seconds, LONGEST)
+
+
+def _scope(texts: Mapping[str, str], problems: list[Problem]) -> str:
+    more = texts.get("provider-scope", "").split()
+    bad = [word for word in more if not _SCOPE_TOKEN.fullmatch(word)]
+    if bad:
+        what = f"The variable provider-scope has {shown(bad[0])}, which is no scope."
+        problems.append(Problem(what, "Set it to scopes with blanks between."))
+    return " ".join(dict.fromkeys((*_SCOPE, *more)))

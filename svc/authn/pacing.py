@@ -1,0 +1,118 @@
+"""Refused logins are answered at a steady pace, so that a stopwatch learns nothing from what is remembered.
+
+Note [Steps]. Whether a role is remembered decides how soon a login is refused, and a role that logs in often is. So a
+refusal is answered at the end of a step of ``STEP`` seconds since it was asked for: the first, unless the database is slow,
+whether the role is known, remembered or neither (FAIL-18). A slow database, or one that readings wait for, takes longer:
+then a refusal from memory asks it for nothing (``turn``), which takes as long as a reading, and fails as one. Admissions
+aren't held: who is admitted knows that the role exists.
+
+Note [No refusal from stale memory]. While the database can't be asked, memory that outlived it may admit
+(``--serve-stale``). It refuses nobody: a key that fails may be a new one, and roles that aren't remembered can't be judged
+(FAIL-12). So both get the same answer, at the same pace. Where the turn shows that the database can be asked again, it
+decides, as about roles that aren't remembered: at that moment, too, both get the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Final, TypeVar
+
+import attrs
+from twisted.internet.interfaces import IReactorTime
+from zope.interface import implementer
+
+from svc.model.authentication import (
+    Admitted,
+    Explanation,
+    ExplanationRequest,
+    IAuthenticator,
+    IKeyExplainer,
+    ILogin,
+    LoginRequest,
+    Refused,
+)
+from svc.model.errors import StoreUnavailable
+from svc.model.request_notes import request_notes
+
+R = TypeVar("R", bound=LoginRequest)
+T = TypeVar("T")
+
+#: Seconds of a step: many times what a reading of the database takes.
+STEP: Final = 0.02
+
+
+@attrs.frozen(eq=False)
+class Pace:
+    """The pace of refusals.
+
+    ``turn`` returns when a reading that the database is asked for now would have its answer, ``after`` when so many seconds
+    have passed, and not even a fraction of a millisecond later (``svc/server/fine_timer.py``).
+    """
+
+    _clock: IReactorTime
+    _turn: Callable[[], Awaitable[None]]
+    _after: Callable[[float], Awaitable[None]]
+
+    async def kept(self, decide: Callable[[R], Awaitable[T | Refused]], request: R) -> T | Refused:
+        """Return a decision, a refusal at the end of a step (Note [Steps]); raises as ``decide``, at the same pace."""
+        began, unavailable, notes = self._clock.seconds(), None, request_notes()
+        try:
+            decision = await decide(request)
+            if not isinstance(decision, Refused):
+                return decision
+            await self._turn()
+            if notes is not None and notes.stale is not None:
+                # It can be asked again.
+                notes.stale, notes.may_outlive = None, False
+                decision = await decide(request)
+                if not isinstance(decision, Refused):
+                    return decision
+        except StoreUnavailable as error:
+            unavailable = error
+        if notes is not None and notes.stale is not None:
+            # The answer tells nobody that the role is remembered.
+            notes.stale = None
+            unavailable = StoreUnavailable("what is remembered admits nobody with this evidence, and may be out of date")
+        await self._after(STEP - (self._clock.seconds() - began) % STEP)
+        if unavailable is not None:
+            raise unavailable
+        return decision
+
+
+@implementer(IAuthenticator)
+@attrs.frozen(eq=False)
+class PacedAuthenticator:
+    """Answers the refusals of ``inner`` at the end of a step (Note [Steps])."""
+
+    _inner: IAuthenticator
+    _pace: Pace
+
+    async def authenticate(self, request: LoginRequest) -> Admitted | Refused:
+        """See ``IAuthenticator``."""
+        return await self._pace.kept(self._inner.authenticate, request)
+
+
+@implementer(ILogin)
+@attrs.frozen(eq=False)
+class PacedLogin:
+    """Answers the refusals of ``inner`` at the end of a step (Note [Steps])."""
+
+    _inner: ILogin
+    _pace: Pace
+
+    async def api_key(self, request: LoginRequest) -> bytes | Refused:
+        """See ``ILogin``."""
+        return await self._pace.kept(self._inner.api_key, request)
+
+
+@implementer(IKeyExplainer)
+@attrs.frozen(eq=False)
+class PacedExplainer:
+    """Answers the refusals of ``inner`` at the end of a step (Note [Steps]): not all who ask may know who exists."""
+
+    _inner: IKeyExplainer
+    _pace: Pace
+
+    async def explain(self, request: ExplanationRequest) -> Explanation | Refused:
+        """See ``IKeyExplainer``."""
+        return await self._pace.kept(self._inner.explain, request)

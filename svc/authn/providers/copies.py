@@ -1,0 +1,295 @@
+"""Keys of identity providers that one process of a server fetches for all.
+
+:class:`SharedKeys` is in the process that fetches, and :class:`CopiedKeys` in each that serves.
+
+Note [One budget]. Budgets, wishes, ages and retries are those of the one :class:`ProviderKeys` behind. A copy answers
+logins by itself while its keys do; it learns of every fetch as soon as that has ended, so that all copies are the same. What
+it lacks it asks for: one question for each source at a time, for which logins wait as they wait for a fetch.
+
+Note [A moment's answer]. Forged tokens may not make the copies ask without end either. An answer that there is nothing newer
+is good for ``MOMENT``, or until a fetch has ended.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import OrderedDict
+from collections.abc import Callable, Coroutine
+from typing import Any, Final
+
+import attrs
+from twisted.internet.defer import Deferred
+from twisted.internet.interfaces import IReactorTime
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+from zope.interface import implementer
+
+from svc.authn.providers.keys import SOURCES_LIMIT, ProviderKeys
+from svc.authn.providers.waiting import Crowd, Waiter, WaitingRoom
+from svc.crypto.key_sets import parse_key_set
+from svc.model.authentication import IProviderKeys, KeySource, KeysState, LoginRequest, moment
+from svc.model.errors import KeysUnavailable, StoreUnavailable
+from svc.model.key_sets import KeySet
+from svc.model.query_results import counted_as
+
+#: Seconds for which an answer is good that there is nothing newer, or too old a set to be had (Note [A moment's answer]);
+#: and between two words that a source is in use.
+MOMENT: Final = 1.0
+USES: Final = 60.0
+
+_NOTHING: Final = KeySet(())
+
+_log = Logger()
+
+
+@attrs.frozen
+class KeysQuestion:
+    """A question for keys: ``newer`` than the set of the number ``seen`` (0 for none), or those at hand.
+
+    ``refreshes`` is as in ``IProviderKeys.current``.
+    """
+
+    source: KeySource
+    seen: int
+    newer: bool
+    refreshes: int = 0
+
+
+@attrs.frozen
+class KeysAnswer:
+    """The keys of a source, the set of this ``number``; ``document`` is ``None`` for one that has it already.
+
+    ``age`` is that of the set and ``asked`` the time since the last fetch began, both in seconds; ``failure`` is why that
+    failed. ``fulfilled`` is the newest wish that it was made for. Number 0 stands for none.
+    """
+
+    source: KeySource
+    number: int
+    document: bytes | None = attrs.field(repr=False)
+    age: float
+    asked: float | None
+    failure: str | None
+    fulfilled: int
+
+
+class SharedKeys:
+    """Answers the questions of copies; ``tell`` gives all of them an answer that none of them has asked for."""
+
+    def __init__(
+        self,
+        clock: IReactorTime,
+        make: Callable[[Callable[[KeySource], object]], ProviderKeys],
+        tell: Callable[[KeysAnswer], object],
+    ) -> None:
+        self._clock = clock
+        self._tell = tell
+        self._last = 0
+        #: The number of the newest set of each source that was told.
+        self._numbered: OrderedDict[KeySource, tuple[int, KeySet]] = OrderedDict()
+        self.keys = make(self._changed)
+
+    async def answer(self, question: KeysQuestion) -> KeysAnswer:
+        """Return what there is.
+
+        :raises KeysUnavailable: there is nothing, or nothing newer, to be had now.
+        """
+        number, seen = self._numbered.get(question.source, (0, _NOTHING))
+        if question.newer:
+            found = await self.keys.newer(question.source, seen if number == question.seen else _NOTHING)
+        else:
+            found = await self.keys.current(question.source, question.refreshes)
+        return self._answer(question.source, found, question.seen)
+
+    def touch(self, source: KeySource) -> None:
+        """Note that a copy uses a source."""
+        self.keys.touch(source)
+
+    def _changed(self, source: KeySource) -> None:
+        if (found := self.keys.at_hand(source)) is not None:
+            self._tell(self._answer(source, found, self._numbered.get(source, (0, None))[0]))
+
+    def _answer(self, source: KeySource, found: KeySet, seen: int) -> KeysAnswer:
+        number, known = self._numbered.pop(source, (0, _NOTHING))
+        if known is not found:
+            self._last += 1
+            number = self._last
+        self._numbered[source] = (number, found)
+        if len(self._numbered) > SOURCES_LIMIT:
+            self._numbered.popitem(last=False)
+        state, now = self.keys.state(source), self._clock.seconds()
+        return KeysAnswer(
+            source,
+            number,
+            None if number == seen else found.document,
+            0.0 if state.fetched_at is None else now - state.fetched_at,
+            None if state.asked_at is None else now - state.asked_at,
+            state.failure,
+            self.keys.fulfilled(source),
+        )
+
+
+@attrs.frozen
+class _Refusal:
+    """Why a question came to nothing: one for ``newer`` keys or not, and which wish it brought; until when that is good."""
+
+    newer: bool
+    refreshes: int
+    until: float
+    why: str | None
+    wait: int
+
+
+@attrs.define(eq=False)
+class _Copy:
+    """The state of one source; moments are in seconds. ``good_until``: when its keys are to be asked for again."""
+
+    keys: KeySet | None = None
+    number: int = 0
+    set_at: float = 0.0
+    asked_at: float | None = None
+    failure: str | None = None
+    fulfilled: int = -1
+    good_until: float = 0.0
+    used_at: float = -math.inf
+    crowd: Crowd | None = None
+    refusal: _Refusal | None = None
+
+
+@implementer(IProviderKeys)
+class CopiedKeys:
+    """Key sets by their source, as the process that fetches has them (Note [One budget]).
+
+    ``ask`` puts a question to it, and ``use`` tells it that a source is in use. ``max_age`` is that of ``ProviderKeys``;
+    ``room`` has the bytes that waiting logins may take.
+    """
+
+    def __init__(
+        self,
+        clock: IReactorTime,
+        ask: Callable[[KeysQuestion], Coroutine[Any, Any, KeysAnswer]],
+        use: Callable[[KeySource], object],
+        max_age: float | None,
+        room: int,
+    ) -> None:
+        self._clock, self._ask, self._use = clock, ask, use
+        self._max_age = math.inf if max_age is None else max_age
+        self._room = WaitingRoom(clock, _put_out, room)
+        self._copies: OrderedDict[KeySource, _Copy] = OrderedDict()
+
+    async def current(self, source: KeySource, refreshes: int = 0, request: LoginRequest | None = None) -> KeySet:
+        """See ``IProviderKeys``."""
+        copy = self._copy(source)
+        while copy.keys is None or copy.fulfilled < refreshes or self._clock.seconds() >= copy.good_until:
+            self._demand(copy, newer=False, refreshes=refreshes)
+            await self._informed(copy, KeysQuestion(source, copy.number, newer=False, refreshes=refreshes), request)
+        return copy.keys
+
+    async def newer(self, source: KeySource, seen: KeySet, request: LoginRequest | None = None) -> KeySet:
+        """See ``IProviderKeys``."""
+        copy = self._copy(source)
+        while copy.keys is None or copy.keys is seen:
+            if self._demand(copy, newer=True) and copy.keys is not None:
+                return copy.keys
+            await self._informed(copy, KeysQuestion(source, copy.number, newer=True), request)
+        return copy.keys
+
+    def state(self, source: KeySource) -> KeysState:
+        """See ``IProviderKeys``."""
+        copy = self._copies.get(source)
+        if copy is None:
+            return KeysState()
+        if copy.keys is None:
+            return KeysState(asked_at=copy.asked_at, failure=copy.failure)
+        return KeysState(
+            keys=tuple((key.key_id, key.thumbprint) for key in copy.keys.keys),
+            problems=copy.keys.problems,
+            fetched_at=copy.set_at,
+            asked_at=copy.asked_at,
+            failure=copy.failure,
+            unused=copy.keys.unused,
+        )
+
+    def hear(self, answer: KeysAnswer) -> None:
+        """Take the answer that nobody here has asked for: a fetch has ended."""
+        if (copy := self._copies.get(answer.source)) is not None:
+            self._take(copy, answer)
+
+    def _copy(self, source: KeySource) -> _Copy:
+        now, copy = self._clock.seconds(), self._copies.pop(source, None) or _Copy()
+        self._copies[source] = copy
+        if len(self._copies) > SOURCES_LIMIT:
+            self._copies.popitem(last=False)
+        if copy.keys is not None and now - copy.used_at >= USES:
+            copy.used_at = now
+            self._use(source)
+        return copy
+
+    def _demand(self, copy: _Copy, *, newer: bool, refreshes: int = 0) -> bool:
+        """Return whether it is known that there is nothing newer (Note [A moment's answer]).
+
+        :raises KeysUnavailable: it is known that there is nothing.
+        """
+        refusal = copy.refusal
+        if refusal is None or refusal.newer is not newer or refusal.refreshes < refreshes:
+            return False
+        if self._clock.seconds() >= refusal.until:
+            copy.refusal = None
+            return False
+        if refusal.why is not None:
+            raise KeysUnavailable(refusal.why, moment(max(0, refusal.wait - 1)))
+        return True
+
+    async def _informed(self, copy: _Copy, question: KeysQuestion, request: LoginRequest | None) -> None:
+        """Wait for the answer to the question that is under way, or put this one."""
+        address, size = ("", 0) if request is None else (counted_as(request.client_ip), len(request.evidence))
+        asked = copy.crowd is not None
+        crowd = copy.crowd = copy.crowd or Crowd(self._room)
+        waiter = crowd.enter(address, size)
+        if not asked:
+            Deferred.fromCoroutine(self._ask(question)).addBoth(self._answered, copy, question)
+        if waiter is None:
+            raise _crowded()
+        await waiter
+
+    def _answered(self, result: KeysAnswer | Failure, copy: _Copy, question: KeysQuestion) -> None:
+        crowd, copy.crowd = copy.crowd, None
+        assert crowd is not None
+        until = self._clock.seconds() + MOMENT
+        if isinstance(result, KeysAnswer):
+            same = result.number == copy.number
+            self._take(copy, result)
+            if question.newer and same:
+                copy.refusal = _Refusal(newer=True, refreshes=0, until=until, why=None, wait=0)
+        else:
+            match result.value:
+                case KeysUnavailable(why=why, retry_after=wait) | StoreUnavailable(why=why, retry_after=wait):
+                    pass
+                case error:
+                    _log.failure("The question for keys ended in an unexpected error", result)
+                    why, wait = f"an error of this program, which its log tells: {type(error).__name__}", 1
+            copy.refusal = _Refusal(question.newer, question.refreshes, until, why, wait)
+            if copy.keys is None:
+                copy.failure, copy.asked_at = why, self._clock.seconds()
+        crowd.let_go(lambda waiter: waiter.callback(_NOTHING))
+
+    def _take(self, copy: _Copy, answer: KeysAnswer) -> None:
+        now = self._clock.seconds()
+        if answer.document is not None:
+            copy.keys = parse_key_set(answer.document, answer.source.algorithms)
+            copy.refusal = None
+        elif answer.number != copy.number:
+            return  # The copy began between two answers: what it lacks it asks for.
+        copy.number, copy.set_at, copy.failure = answer.number, now - answer.age, answer.failure
+        copy.asked_at = None if answer.asked is None else now - answer.asked
+        copy.fulfilled = answer.fulfilled
+        # A set that has reached the age, and is given all the same, is good for a moment.
+        copy.good_until = max(copy.set_at + self._max_age, now + MOMENT)
+
+
+def _put_out(waiter: Waiter) -> None:
+    if not waiter.called:  # its client may have left meanwhile
+        waiter.errback(_crowded())
+
+
+def _crowded() -> KeysUnavailable:
+    return KeysUnavailable("more logins wait for keys than there is room for", moment())

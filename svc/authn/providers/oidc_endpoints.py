@@ -1,0 +1,235 @@
+"""Providers of OpenID Connect: what they say of their endpoints, and codes exchanged for id tokens (OIDC-12 to OIDC-20).
+
+Note [What strangers can cause]. Anyone can send a code, and ask which providers there are. So what a provider says of itself
+is cached, and read by one fetch for all who wait; a code or nonce that was sent to a provider isn't sent there again; and
+exchanges have places, of which one address gets a few. Each process of a server counts for itself.
+
+Note [Sent once]. A code and its nonce count as spent before anything is sent, so that of two requests with the same one is
+refused. They are forgotten only where no answer came: the client may try again then, and the provider decides.
+"""
+
+from __future__ import annotations
+
+import math
+from base64 import b64encode
+from collections import Counter, OrderedDict
+from collections.abc import Iterator
+from contextlib import contextmanager
+from hashlib import sha256
+from typing import Final
+from urllib.parse import quote, urlencode
+
+import attrs
+from twisted.internet.interfaces import IReactorTime
+from twisted.logger import Logger
+from zope.interface import implementer
+
+from svc.authn.providers.discovery import document_uri, members_of
+from svc.authn.providers.shared_work import SharedWork
+from svc.model.authentication import moment
+from svc.model.errors import KeysUnavailable
+from svc.model.oidc import (
+    ClientRefused,
+    CodeLogin,
+    CodeRefused,
+    IOidcProviders,
+    OidcClient,
+    OidcIssuer,
+    OidcMetadata,
+    ProviderUnavailable,
+)
+from svc.model.query_results import counted_as
+from svc.model.strict_json import Malformed, json_object
+from svc.model.text import shown
+from svc.net.fetch import GuardedClient
+from svc.net.outgoing import HttpAnswer, PostedForm
+
+#: Seconds after which a provider's document is read again.
+FRESH: Final = 300.0
+
+#: The providers whose documents are remembered; of each no more is kept than a few addresses.
+KEPT: Final = 1000
+
+#: The exchanges that may be under way: in all, with one provider, and for one address there.
+EXCHANGES: Final = 128
+EACH_PROVIDER: Final = 32
+EACH_ADDRESS: Final = 8
+
+#: The codes and nonces that are known as spent, and for how many seconds: providers let codes live for less.
+SPENT: Final = 16_384
+SPENT_FOR: Final = 900.0
+
+#: The errors of a token endpoint that are about this service, and not about the code (RFC 6749 5.2).
+_OF_CLIENT: Final = frozenset({"invalid_client", "unauthorized_client", "unsupported_grant_type"})
+
+_log = Logger()
+
+
+@attrs.define(eq=False)
+class _KnownProvider:
+    """The state of one provider: its newest document, why the last attempt failed, and when it began."""
+
+    metadata: OidcMetadata | None = None
+    failure: str | None = None
+    asked_at: float = -math.inf
+
+
+@implementer(IOidcProviders)
+class OidcEndpoints:
+    """Provides ``IOidcProviders``; a provider that failed is asked again after ``interval`` seconds."""
+
+    def __init__(self, client: GuardedClient, clock: IReactorTime, interval: float) -> None:
+        self._client = client
+        self._clock = clock
+        self._interval = interval
+        self._readings: SharedWork[OidcIssuer, None] = SharedWork()
+        self._known: OrderedDict[OidcIssuer, _KnownProvider] = OrderedDict()
+        self._spent: OrderedDict[bytes, float] = OrderedDict()
+        self._exchanges: Counter[object] = Counter()
+
+    async def metadata(self, issuer: OidcIssuer) -> OidcMetadata:
+        """See ``IOidcProviders``."""
+        known = self._known.setdefault(issuer, _KnownProvider())
+        self._known.move_to_end(issuer)
+        if len(self._known) > KEPT:
+            self._known.popitem(last=False)
+        since = self._clock.seconds() - known.asked_at
+        if self._readings.is_under_way(issuer) or since >= (FRESH if known.failure is None else self._interval):
+            await self._readings.done(issuer, lambda: self._renew(issuer, known))
+        if known.metadata is None:
+            raise ProviderUnavailable(known.failure or f"{issuer.uri} was not asked yet", moment())
+        return known.metadata
+
+    async def exchange(self, client: OidcClient, login: CodeLogin) -> bytes:
+        """See ``IOidcProviders`` (Note [Sent once])."""
+        spent = [
+            sha256("\0".join((client.issuer.uri, client.id, what, text)).encode("utf-8")).digest()
+            for what, text in (("code", login.evidence.decode("utf-8")), ("nonce", login.nonce))
+        ]
+        with self._place(client.issuer, counted_as(login.client_ip)):
+            self._spend(spent)
+            try:
+                metadata = await self.metadata(client.issuer)
+                answer = await self._client.post(
+                    metadata.token_endpoint, _form(client, metadata, login), client.issuer.ca_cert
+                )
+            except KeysUnavailable as error:
+                self._forget(spent)
+                raise ProviderUnavailable(error.why, moment()) from None
+            except ProviderUnavailable:
+                self._forget(spent)
+                raise
+        return _id_token(metadata.token_endpoint, answer)
+
+    def _spend(self, spent: list[bytes]) -> None:
+        now = self._clock.seconds()
+        while self._spent and now - next(iter(self._spent.values())) >= SPENT_FOR:
+            self._spent.popitem(last=False)
+        if any(digest in self._spent for digest in spent):
+            raise CodeRefused("the code, or its nonce, was sent to the provider before", replayed=True)
+        self._spent.update(dict.fromkeys(spent, now))
+        while len(self._spent) > SPENT:
+            self._spent.popitem(last=False)
+
+    def _forget(self, spent: list[bytes]) -> None:
+        for digest in spent:
+            self._spent.pop(digest, None)
+
+    @contextmanager
+    def _place(self, issuer: OidcIssuer, address: str) -> Iterator[None]:
+        """Take a place for an exchange, and give it back."""
+        counted: tuple[tuple[object, int], ...] = (
+            (None, EXCHANGES),
+            (issuer, EACH_PROVIDER),
+            ((issuer, address), EACH_ADDRESS),
+        )
+        if any(self._exchanges[name] >= most for name, most in counted):
+            raise ProviderUnavailable(f"{shown(issuer.uri)}: more logins are under way than there is room for", moment())
+        for name, _ in counted:
+            self._exchanges[name] += 1
+        try:
+            yield
+        finally:
+            for name, _ in counted:
+                self._exchanges[name] -= 1
+            self._exchanges += Counter()  # what has come down to none is forgotten
+
+    async def _renew(self, issuer: OidcIssuer, known: _KnownProvider) -> None:
+        """Read a provider's document; the one at hand outlives an attempt that fails."""
+        known.asked_at = self._clock.seconds()
+        try:
+            known.metadata = await self._read(issuer)
+        except KeysUnavailable as error:
+            if known.failure is None:
+                _log.warn("what a provider says of itself could not be read: {why}", why=error.why)
+            known.failure = error.why
+        else:
+            known.failure = None
+
+    async def _read(self, issuer: OidcIssuer) -> OidcMetadata:
+        """Read a provider's document.
+
+        :raises KeysUnavailable: it can't be had, or names no endpoint that can be used.
+        """
+        about = document_uri(issuer.uri)
+        document = await self._client.fetch(about, issuer.ca_cert)
+        try:
+            return self._understood(document, issuer.uri)
+        except Malformed as error:
+            raise KeysUnavailable(f"{about}: the discovery document is not usable: {error}") from None
+
+    def _understood(self, document: bytes, provider: str) -> OidcMetadata:
+        members = members_of(document, provider)
+
+        def address(name: str) -> str:
+            uri = members.get(name)
+            if not isinstance(uri, str):
+                raise Malformed(f"it names no {name}")
+            return self._client.demand_address(uri, provider)
+
+        # By default HTTP Basic (OpenID Connect Discovery 1.0, 3).
+        methods = members.get("token_endpoint_auth_methods_supported", ["client_secret_basic"])
+        named = methods if isinstance(methods, list) else []
+        return OidcMetadata(
+            address("authorization_endpoint"),
+            address("token_endpoint"),
+            posts_secret="client_secret_basic" not in named and "client_secret_post" in named,
+            names_issuer=members.get("authorization_response_iss_parameter_supported") is True,
+            device_endpoint=address("device_authorization_endpoint") if "device_authorization_endpoint" in members else None,
+        )
+
+
+def _form(client: OidcClient, metadata: OidcMetadata, login: CodeLogin) -> PostedForm:
+    """Return the request for the tokens of a code (RFC 6749 4.1.3, RFC 7636 4.5)."""
+    fields = {
+        "grant_type": "authorization_code",
+        "code": login.evidence.decode("utf-8"),
+        "redirect_uri": client.redirect_uri,
+        "code_verifier": login.verifier,
+    }
+    given = {name: value for name, value in fields.items() if value is not None}
+    if metadata.posts_secret:
+        return PostedForm(urlencode({**given, "client_id": client.id, "client_secret": client.secret}))
+    # Both are encoded as in a form before they are joined (RFC 6749 2.3.1).
+    pair = f"{quote(client.id, safe='')}:{quote(client.secret, safe='')}".encode("ascii")
+    return PostedForm(urlencode(given), {"Authorization": f"Basic {b64encode(pair).decode('ascii')}"})
+
+
+def _id_token(endpoint: str, answer: HttpAnswer) -> bytes:
+    """Return the id token in the answer of a token endpoint (RFC 6749 5); the access token in it is never looked at."""
+    if not (200 <= answer.status < 300 or 400 <= answer.status < 500) or answer.status in {404, 408, 429}:
+        raise ProviderUnavailable(f"{endpoint}: the answer has status {answer.status}", moment())
+    try:
+        members = json_object(answer.body)
+    except Malformed as error:
+        raise ProviderUnavailable(f"{endpoint}: the answer is not usable: {error}", moment()) from None
+    if answer.status < 300:
+        token = members.get("id_token", "")
+        if not isinstance(token, str):
+            raise ProviderUnavailable(f"{endpoint}: the id token in the answer is no text", moment())
+        return token.encode("utf-8", "surrogatepass")
+    named = members.get("error")
+    if not isinstance(named, str):
+        raise ProviderUnavailable(f"{endpoint}: the answer has status {answer.status}, and no error", moment())
+    why = f"{endpoint}: the answer is {shown(named)}"
+    raise ClientRefused(why) if named in _OF_CLIENT else CodeRefused(why)

@@ -1,0 +1,155 @@
+"""The Security Token Service of AWS, asked with a request that a workload has signed.
+
+The question is always the same, ``GetCallerIdentity``, and goes to the host that the workload has signed for, which is one
+of a list (``svc/authn/signed_requests.py``). So its address isn't looked at: in a private network an operator may have the
+name lead to a private address, and TLS proves the host.
+
+Note [What AWS says]. Only an error of the service itself, with status 400 or 403, says that a signature is bad. All else,
+also a page of a proxy with that status, and being asked too often, says nothing of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from ipaddress import ip_network
+from typing import Any, Final, TypeVar
+
+import attrs
+from twisted.internet.defer import Deferred, DeferredSemaphore
+from twisted.internet.endpoints import wrapClientTLS
+from twisted.internet.error import ConnectError
+from twisted.internet.interfaces import IHostnameResolver
+from zope.interface import implementer
+
+from svc.model.aws import ISecurityTokenService, SignedRequest, StsRefused, StsUnavailable
+from svc.model.caller_identity import CallerIdentity, read_caller, read_error
+from svc.model.errors import AddressRefused
+from svc.model.strict_json import Malformed
+from svc.net.fetch import ClientTLS
+from svc.net.lookup import LookUps, endpoints
+from svc.net.outgoing import HttpAnswer, Unanswered, ask
+
+T = TypeVar("T")
+
+#: Seconds for a question, the wait for its turn included; the most bytes of an answer; questions at the same time (AWS-12).
+DEADLINE: Final = 5.0
+ANSWER_LIMIT: Final = 64 * 1024
+AT_ONCE: Final = 64
+
+_QUESTION: Final = "/?Action=GetCallerIdentity&Version=2011-06-15"
+_EVERYWHERE: Final = (ip_network("0.0.0.0/0"), ip_network("::/0"))
+
+#: Where it is asked whether the service can be reached, until a workload has chosen a host.
+_GLOBAL: Final = "sts.amazonaws.com"
+
+#: Errors that say nothing of the signature.
+_BUSY: Final = frozenset(
+    {
+        *("Throttling", "ThrottlingException", "ThrottledException", "RequestThrottled", "RequestThrottledException"),
+        *("RequestLimitExceeded", "TooManyRequestsException", "ServiceUnavailable", "InternalFailure", "InternalError"),
+    }
+)
+
+
+@attrs.frozen
+class StsAddress:
+    """An address where all hosts of the service are asked, instead of their own."""
+
+    secure: bool
+    host: str
+    port: int
+
+
+@implementer(ISecurityTokenService)
+class SecurityTokenService:
+    """Provides ``ISecurityTokenService`` over TLS; ``deadline`` is in seconds.
+
+    ``reactor`` provides ``IReactorTCP`` and ``IReactorTime``. ``instead``: where the hosts are asked, if not by name.
+    """
+
+    def __init__(
+        self,
+        reactor: Any,
+        resolver: IHostnameResolver,
+        tls: ClientTLS,
+        instead: StsAddress | None = None,
+        *,
+        deadline: float = DEADLINE,
+        at_once: int = AT_ONCE,
+    ) -> None:
+        self._reactor = reactor
+        self._look_ups = LookUps(reactor, resolver, _EVERYWHERE)
+        self._tls, self._instead, self._seconds = tls, instead, deadline
+        self._turns = DeferredSemaphore(at_once)
+        self._last = _GLOBAL
+
+    async def caller(self, request: SignedRequest) -> CallerIdentity:
+        """See ``ISecurityTokenService`` (Note [What AWS says])."""
+        self._last = request.host
+        answer = await self._in_turn(request.host, request.headers)
+        try:
+            if answer.status == 200:
+                return read_caller(answer.body)
+            code = read_error(answer.body)
+        except Malformed as error:
+            raise StsUnavailable(f"the answer, with status {answer.status}, is not usable: {error}", answered=True) from None
+        if answer.status not in {400, 403} or code in _BUSY:
+            raise StsUnavailable(f"the answer is {code}, with status {answer.status}")
+        raise StsRefused(code)
+
+    async def reach(self) -> None:
+        """See ``ISecurityTokenService``."""
+        answer = await self._in_turn(self._last, {})
+        try:
+            read_error(answer.body)
+        except Malformed as error:
+            raise StsUnavailable(f"the answer, with status {answer.status}, is not usable: {error}", answered=True) from None
+
+    async def _in_turn(self, host: str, headers: Mapping[str, str]) -> HttpAnswer:
+        deadline = self._reactor.seconds() + self._seconds
+        await self._until(deadline, self._turns.acquire())
+        try:
+            return await self._ask(host, headers, deadline)
+        finally:
+            self._turns.release()
+
+    async def _ask(self, host: str, headers: Mapping[str, str], deadline: float) -> HttpAnswer:
+        """Ask the addresses of the host in turn until one is connected; each gets its share of the time."""
+        where = self._instead or StsAddress(True, host, 443)
+        try:
+            addresses = await self._look_ups.addresses(where.host, where.port, self._left(deadline))
+        except AddressRefused as refusal:
+            raise StsUnavailable(refusal.why) from None
+        except TimeoutError:
+            raise self._late() from None
+        refused = []
+        for address, plain in endpoints(self._reactor, addresses, where.port, partial(self._left, deadline)):
+            endpoint = wrapClientTLS(self._tls(where.host, None), plain) if where.secure else plain
+            asked = ask(
+                endpoint,
+                self._reactor,
+                f"https://{host}{_QUESTION}",
+                ANSWER_LIMIT,
+                headers={"accept": "text/xml", **headers},
+            )
+            try:
+                return await self._until(deadline, Deferred.fromCoroutine(asked))
+            except ConnectError as error:
+                refused.append(f"no connection to {address} port {where.port}: {error}")
+            except Unanswered as error:
+                raise StsUnavailable(error.why) from None
+        raise StsUnavailable("; ".join(refused))
+
+    def _until(self, deadline: float, result: Deferred[T]) -> Deferred[T]:
+
+        def late(*_: object) -> T:
+            raise self._late()
+
+        return result.addTimeout(self._left(deadline), self._reactor, late)
+
+    def _late(self) -> StsUnavailable:
+        return StsUnavailable(f"there was no complete answer within {self._seconds:g} seconds")
+
+    def _left(self, deadline: float) -> float:
+        return float(min(self._seconds, max(0.0, deadline - self._reactor.seconds())))  # the clock may be put back meanwhile

@@ -1,0 +1,135 @@
+"""Renewals of sessions: a refresh token is the evidence, and is replaced by the next one.
+
+Note [Used once]. A refresh token is used once (RFC 9700 4.14.2). One that was used before is known to somebody besides the
+user, or to a thief alone: nobody can tell which, so its session ends for both. There is one exception. The answer to a
+renewal may be lost, and two commands may renew at the same moment. So the token that was used last is answered again, with
+the same next token, for ``GRACE`` seconds and to the address that used it. A thief who comes in that time from the user's
+own address gets a token that the user has too; the first of the two that either uses late gives both away. Where a
+failover lost the last renewal, the token that it gave out looks like one that was used: the user logs in again.
+
+Note [Judged again]. Each renewal is a login: the address is compared with the role's networks, and what the session was
+opened with must still be so: the role, its epoch, its credential, the account's signing key. All is read in one statement,
+with the epoch that the access token gets (``svc/storage/sql/access_facts.py``, Note [Epochs]).
+"""
+
+from __future__ import annotations
+
+import hmac
+import os
+from typing import Final
+
+import attrs
+from twisted.logger import Logger
+from zope.interface import implementer
+
+from svc.crypto.refresh_tokens import SEED_BYTES, RefreshTokens
+from svc.model.authentication import IAuthenticator, LoginRequest, Refused
+from svc.model.clocks import WallClock
+from svc.model.errors import InvalidName, StoreUnavailable
+from svc.model.names import RoleName
+from svc.model.query_results import is_within
+from svc.model.reasons import Reason
+from svc.model.sessions import ISessions, Renewed, SessionReading, UserSession
+from svc.model.text import printable, shown
+
+#: Seconds for which a token that was used is answered again (Note [Used once]).
+GRACE: Final = 10.0
+
+#: How often a renewal is decided afresh because another one came first.
+_DECISIONS: Final = 3
+
+_log = Logger()
+
+
+@implementer(IAuthenticator)
+@attrs.frozen(eq=False, repr=False)
+class SessionAuthenticator:
+    """Admits a user whose refresh token is the evidence, as ``Renewed``; sessions last ``longest`` seconds, 0 for none."""
+
+    _sessions: ISessions
+    _tokens: RefreshTokens
+    _wall: WallClock
+    _longest: float
+
+    async def authenticate(self, request: LoginRequest) -> Renewed | Refused:
+        """Decide on one renewal, and make it.
+
+        :raises StoreReadOnly: the store is a standby's.
+        :raises StoreUnavailable: the store can't be asked, or others kept renewing the session.
+        """
+        try:
+            role = RoleName.from_login(request.account, request.login or "")
+        except InvalidName as refusal:
+            return Refused(Reason.REQUEST_MALFORMED, str(refusal))
+        session_id = self._tokens.session_of(role, request.evidence)
+        if session_id is None:
+            return Refused(Reason.CREDENTIALS_WRONG, "the evidence is no refresh token of the role", str(role))
+        for _ in range(_DECISIONS):
+            now = self._wall.seconds()
+            reading = await self._sessions.session(role, session_id, now)
+            if reading is None:
+                return Refused(Reason.SESSION_ENDED, f"there is no session {session_id} any more", str(role))
+            seed, again = self._seed(reading, request, now)
+            if seed is None:
+                return await self._reused(role, session_id, request)
+            problem = self._problem(reading, request.client_ip, now)
+            if problem is not None:
+                return Refused.of(*problem, str(role), known=True)
+            following = self._tokens.following(role, session_id, request.evidence, seed)
+            turned = again or await self._sessions.turn(
+                role,
+                attrs.evolve(reading.session, used_at=now, used_from=request.client_ip),
+                self._tokens.digest(request.evidence),
+                seed,
+                self._tokens.digest(following.encode("ascii")),
+            )
+            if turned:
+                return self._renewed(role, reading, following)
+        raise StoreUnavailable(f"the session {session_id} of {role} kept being renewed by others")
+
+    def _seed(self, reading: SessionReading, request: LoginRequest, now: float) -> tuple[bytes | None, bool]:
+        """Return the seed of the next token, and whether it was given out before; ``None`` for a token that was used."""
+        digest = self._tokens.digest(request.evidence)
+        if hmac.compare_digest(digest, reading.token):
+            return os.urandom(SEED_BYTES), False
+        last = reading.session
+        late = abs(now - last.used_at) > GRACE or request.client_ip != last.used_from
+        if reading.used is None or late or not hmac.compare_digest(digest, reading.used):
+            return None, False
+        return reading.seed, True
+
+    async def _reused(self, role: RoleName, session_id: str, request: LoginRequest) -> Refused:
+        await self._sessions.end(role, session_id)
+        facts = {"role": printable(str(role)), "client_ip": printable(request.client_ip), "session": session_id}
+        _log.warn("A used refresh token of {role} came from {client_ip}: session {session} has ended for everybody", **facts)
+        detail = f"the refresh token was used before: somebody else may have it, and session {session_id} is ended"
+        return Refused(Reason.REFRESH_TOKEN_REUSED, detail, str(role), known=True)
+
+    def _problem(self, reading: SessionReading, client_ip: str, now: float) -> tuple[Reason, str] | None:
+        """Return why the session doesn't go on, or not from here; ``None`` where it does (Note [Judged again])."""
+        session, networks = reading.session, reading.restrictions
+        if self._end(session) - now < 1.0:  # an access token lives for whole seconds
+            return Reason.SESSION_ENDED, f"the time of session {session.id} is over"
+        if reading.outdated is not None:
+            return Reason.SESSION_ENDED, f"since session {session.id} began {reading.outdated}"
+        if networks and not is_within(client_ip, networks):
+            among = ", ".join(map(str, networks[:10]))
+            return Reason.ORIGIN_REFUSED, f"the request comes from {shown(client_ip)}; the role is restricted to {among}"
+        if reading.signing_key is None:
+            return Reason.SIGNING_KEY_UNUSABLE, "the account has no signing key"
+        return None
+
+    def _end(self, session: UserSession) -> float:
+        return min(session.ends_at, session.created_at + self._longest)
+
+    def _renewed(self, role: RoleName, reading: SessionReading, token: str) -> Renewed:
+        assert reading.signing_key is not None
+        return Renewed(
+            role,
+            reading.signing_key,
+            reading.creation,
+            reading.epoch,
+            session=reading.session.id,
+            ends_at=self._end(reading.session),
+            refresh_token=token,
+        )

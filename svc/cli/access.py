@@ -1,0 +1,177 @@
+"""Commands that ask who can do what, and why."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import click
+
+from svc.cli.connection import ApiConnection, over_http, query
+from svc.cli.options import AS_JSON
+from svc.cli.table import plain, print_found, print_json
+from svc.model.access import By, WayStep, in_words
+
+_LIMIT = click.option("--limit", type=click.IntRange(1, 1000), help="At most so many; 100 unless told.")
+_AFTER = click.option("--after", help="Go on where the last page ended, as that said.")
+_ALL_PAGES = click.option("--all-pages", is_flag=True, help="Fetch one page after another, to the end.")
+
+
+@click.command("who-can")
+@click.argument("privilege")
+@click.argument("resource_id", metavar="KIND:ID")
+@click.option("--direct", is_flag=True, help="Only the owner, and the roles that are permitted it themselves.")
+@click.option("--count", is_flag=True, help="Print how many there are instead.")
+@_LIMIT
+@_AFTER
+@_ALL_PAGES
+@AS_JSON
+@over_http
+async def who_can(
+    connection: ApiConnection,
+    privilege: str,
+    resource_id: str,
+    direct: bool,
+    count: bool,
+    limit: int | None,
+    after: str | None,
+    all_pages: bool,
+    as_json: bool,
+) -> None:
+    """List the roles that have PRIVILEGE on a resource, and how each comes to it: the nearest first, by a shortest way.
+
+    Example: svc who-can execute variable:db/password
+    """
+    path = _path(connection, "resources", resource_id)
+    asked: dict[str, Any] = {"who_can": True, "privilege": privilege, "direct": direct}
+    if count:
+        number = (await connection.call("GET", path + query(**asked, count=True))).expect(200).json()
+        if as_json:
+            print_json(number)
+        else:
+            click.echo(number["count"])
+        return
+    answer = await _pages(connection, path, asked, "holders", limit, after, all_pages)
+    rows = ((_short(holder["role"]), in_words(_way(holder["way"]))) for holder in answer["holders"])
+    print_found(as_json, answer, ("ROLE", "WHY"), rows)
+    _tell_more(answer, as_json)
+
+
+@click.command()
+@click.argument("role_id", metavar="ROLE")
+@click.argument("privilege")
+@click.argument("resource_id", metavar="KIND:ID")
+@AS_JSON
+@over_http
+async def can(connection: ApiConnection, role_id: str, privilege: str, resource_id: str, as_json: bool) -> None:
+    """Print whether a role, such as host:ci/runner, has PRIVILEGE on a resource, and why; "no" comes with exit code 1, and
+    with what is missing.
+
+    Example: svc can host:ci/runner execute variable:db/password
+    """
+    path = _path(connection, "resources", resource_id)
+    asked = query(can=True, privilege=privilege, role=_full(connection, role_id))
+    answer = (await connection.call("GET", path + asked)).expect(200).json()
+    if as_json:
+        print_json(answer)
+    else:
+        for line in _reasons(answer, plain(_short(_full(connection, role_id))), plain(privilege), plain(resource_id)):
+            click.echo(line)
+    if not answer["can"]:
+        raise click.exceptions.Exit(1)
+
+
+@click.command()
+@click.argument("role_id", metavar="ROLE")
+@click.option(
+    "--privilege", multiple=True, help="Only this privilege; read, execute and update unless told. Can be repeated."
+)
+@_LIMIT
+@_AFTER
+@_ALL_PAGES
+@AS_JSON
+@over_http
+async def reach(
+    connection: ApiConnection,
+    role_id: str,
+    privilege: Sequence[str],
+    limit: int | None,
+    after: str | None,
+    all_pages: bool,
+    as_json: bool,
+) -> None:
+    """List the resources that a role, such as user:alice, can read, execute or update, and how it comes to that.
+
+    Example: svc reach user:alice --privilege execute
+    """
+    path = _path(connection, "roles", role_id)
+    answer = await _pages(connection, path, {"reach": True, "privilege": privilege}, "resources", limit, after, all_pages)
+    rows = ((_short(found["resource"]), ", ".join(found["privileges"]), _why(found["way"])) for found in answer["resources"])
+    print_found(as_json, answer, ("RESOURCE", "PRIVILEGES", "WHY"), rows)
+    _tell_more(answer, as_json)
+
+
+async def _pages(
+    connection: ApiConnection,
+    path: str,
+    asked: dict[str, Any],
+    field: str,
+    limit: int | None,
+    after: str | None,
+    all_pages: bool,
+) -> dict[str, Any]:
+    """Return a page, or all from there on as one. One that has nothing, and goes on, is followed by the next in any case."""
+    found: list[Any] = []
+    while True:
+        part = {"limit": 1000 if all_pages and limit is None else limit, "after": after}
+        answer: dict[str, Any] = (await connection.call("GET", path + query(**asked, **part))).expect(200).json()
+        found += answer[field]
+        after = answer["after"]
+        if after is None or (found and not all_pages):
+            return {field: found, "after": after}
+
+
+def _reasons(answer: dict[str, Any], role: str, privilege: str, resource: str) -> list[str]:
+    """Return the lines that say whether a role can, and why or what is missing."""
+    if answer["can"]:
+        return [f"yes: {role} {plain(_why(answer['way']))}"]
+    lines = [f"no: {role} has no {privilege} on {resource}, and neither has a role that it holds"]
+    if answer["privileges"]:
+        lines.append(f"it has: {', '.join(map(plain, answer['privileges']))}")
+    for step in answer["missing"]:
+        has = "owns it" if step["by"] == By.OWNER else f"is permitted {privilege}"
+        lines.append(f"as a member of {plain(_short(step['role']))}, which {has}, it could")
+    if not answer["missing"]:
+        lines.append(f"you see no role that has {privilege} on it")
+    return lines
+
+
+def _why(way: list[dict[str, Any]] | None) -> str:
+    return "has it by a way that is too long to be found" if way is None else in_words(_way(way))
+
+
+def _way(steps: list[dict[str, Any]]) -> tuple[WayStep, ...]:
+    return tuple(WayStep(step["role"], By(step["by"])) for step in steps)
+
+
+def _tell_more(answer: dict[str, Any], as_json: bool) -> None:
+    if answer["after"] is not None and not as_json:
+        click.echo(f"There may be more: --all-pages has all, --after {answer['after']} goes on", err=True)
+
+
+def _path(connection: ApiConnection, collection: str, name: str) -> str:
+    kind, colon, identifier = name.partition(":")
+    if not colon:
+        what, example = ("role", "group:ops") if collection == "roles" else ("resource", "variable:db/password")
+        raise click.UsageError(f"a {what} is written KIND:ID, such as {example}")
+    return connection.path(collection, connection.account, kind, identifier)
+
+
+def _full(connection: ApiConnection, role: str) -> str:
+    """Return the full id of a role that may lack its account; what is neither is left for the server to judge."""
+    return role if role.count(":") != 1 else f"{connection.account}:{role}"
+
+
+def _short(name: str) -> str:
+    """Return a full id without the account, which is known."""
+    return name.partition(":")[2]

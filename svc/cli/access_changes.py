@@ -1,0 +1,90 @@
+"""Who would gain and who would lose access by a load, in words."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from svc.cli.changes import Effect, Sentence, listed, named
+from svc.cli.table import plain
+from svc.model.access import By, WayStep, in_number, in_words
+
+
+def access_sentences(answer: Mapping[str, Any]) -> list[Sentence]:
+    """Return who gains and who loses access by the answer to a valid dry run, losses first; nothing of an older server's.
+
+    :raises KeyError, TypeError, ValueError: it is another answer.
+    """
+    if "access" not in answer:
+        return []
+    access = answer["access"]
+    untold = access["untold"]
+    told = [Sentence(Effect.LOSS, _change(change, "lose", "deleted")) for change in access["losses"]]
+    if untold["losses"]:
+        told.append(Sentence(Effect.LOSS, "there are losses that you may not see"))
+    told += [Sentence(Effect.GAIN, _change(change, "gain", "new")) for change in access["gains"]]
+    if untold["gains"] or untold["new_gains"]:
+        told.append(Sentence(Effect.GAIN, "there are gains that you may not see"))
+    if not access["complete"]:
+        text = "the load reaches too far for all of that to be found: this is gained and lost, and there may be more"
+        told.append(Sentence(Effect.GAIN, f"{text}. {plain(access['advice'])}"))
+    return told
+
+
+def gain_sentence(answer: Mapping[str, Any], *, new_too: bool) -> str | None:
+    """Return a sentence if somebody gains access, or if that can't be excluded; ``None`` if nobody does.
+
+    Unless ``new_too``, only what an existing role gains on an existing resource counts.
+
+    :raises KeyError, TypeError: the answer doesn't tell.
+    """
+    access = answer["access"]
+    untold = access["untold"]
+    told = any(new_too or not (change["roles"]["new"] or change["resources"]["new"]) for change in access["gains"])
+    if told or untold["gains"] or (new_too and untold["new_gains"]):
+        return "Access would be gained."
+    if access["complete"] is not True:
+        return "The server can't exclude that access would be gained, which counts as a gain."
+    return None
+
+
+def _change(change: Mapping[str, Any], verb: str, differs: str) -> str:
+    roles, resources = change["roles"], change["resources"]
+    through = "" if change["through"] is None else _through(change["through"])
+    verb = verb if roles["count"] > 1 else f"{verb}s"
+    told = f"{_names(roles, differs, through)} {verb} {_privileges(change)} on {_names(resources, differs)}"
+    if change["pairs"] < roles["count"] * resources["count"]:
+        told += f", not each on each: {change['pairs']} times in all"
+    return told + _way(change)
+
+
+def _names(names: Mapping[str, Any], differs: str, more: str = "") -> str:
+    """Return what several are called: ``412 new hosts of layer web (a, b and 410 more)``."""
+    adjective = f"{differs} " if names[differs] else ""
+    kind = in_number(plain(names["kind"]), names["count"])
+    first = [plain(full.split(":", 2)[2]) for full in names["first"]]
+    if names["count"] == 1:
+        return f"{adjective}{kind} {first[0]}{more}"
+    rest = names["count"] - len(first)
+    return f"{names['count']} {adjective}{kind}{more} ({listed([*first, f'{rest} more'] if rest else first, ' and ')})"
+
+
+def _through(role: str) -> str:
+    _, kind, _ = role.split(":", 2)
+    return f" {'of' if kind in ('group', 'layer') else 'through'} {named(role)}"
+
+
+def _privileges(change: Mapping[str, Any]) -> str:
+    if not change["owner"]:
+        return listed(change["privileges"], " and ")
+    excepted = listed(change["except"], " and ") if change["except"] else ""
+    return "all privileges" + (f" but {excepted}" if excepted else "")
+
+
+def _way(change: Mapping[str, Any]) -> str:
+    """Return the way, unless all of it has been said."""
+    way = change["way"]
+    if way is None or len(way) < (3 if change["through"] is not None else 2):
+        return ""
+    told = in_words(tuple(WayStep(step["role"], By(step["by"])) for step in way))
+    return f" [{named(change['roles']['first'][0])} {plain(told)}]"

@@ -1,0 +1,100 @@
+"""The audit read from the servers' own files: searched, and followed."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+
+from svc.audit.record_files import Follower, RecordQuery, event_of, newest, search
+from svc.cli.audit import HEADER, row_of, show, tell_more
+from svc.cli.table import print_found
+from svc.model.clocks import iso_milliseconds
+
+Show = Callable[[Sequence[dict[str, Any]]], object]
+
+
+def work(
+    as_json: bool,
+    lines: int = 0,
+    limit: int = 0,
+    offset: int = 0,
+    files: Sequence[Path] = (),
+    file: Path | None = None,
+    **filters: Any,
+) -> None:
+    """Follow a file, or search files; arguments are the options of ``svc audit tail`` and ``search``."""
+    query = _query(**filters)
+    if file is not None:
+        follow(file, query, lines, lambda events: show(events, as_json))
+        return
+    events, count = found_in(files, query, limit, offset)
+    print_found(as_json, events, HEADER, map(row_of, events))
+    tell_more(count > offset + len(events), offset + limit)
+
+
+def _query(since: float | None, until: float | None, **filters: str | None) -> RecordQuery:
+    return RecordQuery(
+        since="" if since is None else _as_recorded(since),
+        until="~" if until is None else _as_recorded(until),
+        user=filters["auth_user"],
+        request=filters["procid"],
+        operation=filters["action_operation"],
+        **{name: filters[name] for name in ("what", "outcome", "msgid", "client_ip", "role", "resource", "about")},
+    )
+
+
+def _as_recorded(seconds: float) -> str:
+    return iso_milliseconds(seconds).replace("+00:00", "Z")
+
+
+def found_in(files: Sequence[Path], query: RecordQuery, limit: int, offset: int) -> tuple[list[dict[str, Any]], int]:
+    """Return the events that are found in files, newest first, and how many there are altogether.
+
+    :raises click.ClickException: a file can't be read.
+    """
+    try:
+        found = search(files, query, limit, offset)
+    except OSError as error:
+        raise _unreadable(files[0] if error.filename is None else error.filename, error) from None
+    return [event_of(line) for line in found.lines], found.count
+
+
+def of_request(files: Sequence[Path], request_id: str, limit: int) -> list[dict[str, Any]]:
+    """Return the events of one request in files, newest first.
+
+    :raises click.ClickException: a file can't be read.
+    """
+    return found_in(files, RecordQuery(request=request_id), limit, 0)[0]
+
+
+def follow(
+    path: Path, query: RecordQuery, lines: int, tell: Show, pause: Callable[[], object] = lambda: time.sleep(1.0)
+) -> None:
+    """Show the last events of a file, newest first, then each that comes, until Ctrl-C; it goes on in a file that takes its
+    place.
+    """
+    fits, follower = query.test(), Follower(path)
+
+    def events(found: Iterable[bytes]) -> list[dict[str, Any]]:
+        """Return those that are looked for."""
+        return [event_of(line) for line in found][::-1]
+
+    try:
+        tell(events(newest(filter(fits, follower.lines()), lines)))
+        while True:
+            pause()
+            tell(events(filter(fits, follower.lines())))
+    except OSError as error:
+        raise _unreadable(path, error) from None
+    except KeyboardInterrupt:
+        return
+    finally:
+        follower.close()
+
+
+def _unreadable(path: Path | str, error: OSError) -> click.ClickException:
+    return click.ClickException(f"{path} can't be read: {error.strerror or error}")

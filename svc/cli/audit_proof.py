@@ -1,0 +1,184 @@
+"""Commands that prove records: verified by their digests, up to an anchor that was kept elsewhere."""
+
+from __future__ import annotations
+
+import json
+import os
+from base64 import b64decode, b64encode
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+import attrs
+import click
+
+from svc.audit.chain import KEY_BYTES, ChainEnd
+from svc.audit.record_files import latest
+from svc.audit.verification import TOLD, AuditVerdict, RecordFinding, anchors_in
+from svc.audit.verification import verify as verified
+from svc.cli.admin import of_the_server, with_server_options
+from svc.cli.coroutines import Then
+from svc.cli.options import FILE
+from svc.cli.reactor import react
+from svc.cli.table import plain, print_json
+from svc.model.errors import Refusal
+from svc.server.bootstrap import Installation
+from svc.server.startup import reason_of
+from svc.settings.config import Settings
+from svc.settings.reading import read_settings
+from svc.tap import administer
+
+_FILES: Final = click.argument("files", type=FILE, nargs=-1, required=True, metavar="FILE…")
+
+
+@click.command("verify")
+@_FILES
+@click.option("--anchor", "anchors", type=FILE, multiple=True, help="File with an anchor that was kept elsewhere; several.")
+@click.option("--key-file", type=FILE, help="File with the audit key, where the database can't be reached.")
+@click.option("--unordered", is_flag=True, help="Records may stand in another order: for what a syslog receiver wrote.")
+@click.option("--json", "as_json", is_flag=True, help="Print an object: whole, chains, findings, notes and counts.")
+@with_server_options
+def verify_command(given: dict[str, Any], files: tuple[Path, ...], key_file: Path | None, **options: Any) -> None:
+    """Verify that no record in audit files was changed, left out, put in or moved. The exit code is 1 if one was.
+
+    Give all files of a server together, rotated and compressed ones too; those of several servers may be among them. A cut
+    end shows only against an anchor: see `svc audit anchor`. A line that a server couldn't end is told apart.
+
+    The audit key is read from the database of --data-dir or --database-url, or from --key-file (`svc audit export-key`).
+
+    Example: svc audit verify --config /etc/svc/svc.toml --anchor /mnt/safe/anchors /var/log/svc/audit.log*
+    """
+    if key_file is not None:
+        _verify(_key_in(key_file), files, **options)
+        return
+
+    async def work(reactor: Any) -> Then:
+        try:
+            settings = read_settings(given)
+            key = await administer(reactor, settings, _key_of)
+        except Refusal as refusal:
+            raise click.ClickException(reason_of(refusal)) from None
+        return partial(_verify, key, files, **options)
+
+    react(work)
+
+
+@click.command("anchor")
+@_FILES
+@click.option("--json", "as_json", is_flag=True, help="Print a list of objects: chain, number and digest.")
+def anchor_command(files: tuple[Path, ...], as_json: bool) -> None:
+    """Print the present end of each chain in audit files: an anchor, to be kept where no server can write.
+
+    `svc audit verify --anchor` finds by it that later the end was cut off, or that anything before it was written again,
+    even by somebody who has the key. A record that a syslog receiver has is an anchor too.
+
+    Example: svc audit anchor /var/log/svc/audit.log | ssh safe 'cat >> anchors'
+    """
+    try:
+        ends = latest(files)
+    except OSError as error:
+        raise click.ClickException(f"{error.filename or files[0]} can't be read: {error.strerror or error}") from None
+    if not ends:
+        raise click.ClickException("there is no record with a digest")
+    rows = [(end.chain, end.number, b64encode(end.digest).decode("ascii")) for end in ends]
+    if as_json:
+        print_json([dict(zip(("chain", "number", "digest"), row, strict=True)) for row in rows])
+    else:
+        for row in rows:
+            click.echo(" ".join(map(str, row)))
+
+
+@click.command("export-key")
+@click.argument("file", type=FILE)
+@of_the_server
+async def export_key_command(installation: Installation, settings: Settings, file: Path) -> None:  # noqa: ARG001 (of all)
+    """Write the audit key to FILE, which must not exist, to verify records where the database can't be reached.
+
+    Keep it as you keep the data key: with it records can be verified, and also forged.
+
+    Example: svc audit export-key --config /etc/svc/svc.toml /root/audit.key
+    """
+    try:
+        descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        with open(descriptor, "wb") as written:
+            written.write(b64encode(installation.audit_key) + b"\n")
+    except OSError as error:
+        raise click.ClickException(f"{file} can't be written: {error.strerror}") from None
+
+
+async def _key_of(installation: Installation) -> bytes:
+    return installation.audit_key
+
+
+def _key_in(path: Path) -> bytes:
+    try:
+        key = b64decode(path.read_bytes().strip(), validate=True)
+    except OSError as error:
+        raise click.ClickException(f"{path} can't be read: {error.strerror}") from None
+    except ValueError:
+        key = b""
+    if len(key) != KEY_BYTES:
+        raise click.ClickException(f"{path} holds no audit key: `svc audit export-key` writes one")
+    return key
+
+
+def _verify(
+    key: bytes, files: tuple[Path, ...], anchors: tuple[Path, ...], *, unordered: bool = False, as_json: bool = False
+) -> None:
+    try:
+        verdict = verified(files, key, _anchors(anchors), unordered=unordered)
+    except OSError as error:
+        raise click.ClickException(f"{error.filename or 'a file'} can't be read: {error.strerror or error}") from None
+    if as_json:
+        print_json({"whole": verdict.whole, **json.loads(json.dumps(attrs.asdict(verdict)))})
+    else:
+        _tell(verdict, anchored=bool(anchors))
+    if not verdict.whole:
+        raise click.exceptions.Exit(1)
+
+
+def _anchors(paths: tuple[Path, ...]) -> list[ChainEnd]:
+    found: list[ChainEnd] = []
+    for path in paths:
+        try:
+            found += anchors_in(path.read_bytes())
+        except OSError as error:
+            raise click.ClickException(f"{path} can't be read: {error.strerror}") from None
+        except ValueError as error:
+            raise click.ClickException(f"{path}: {error}") from None
+    return found
+
+
+def _tell(verdict: AuditVerdict, *, anchored: bool) -> None:
+    for chain in verdict.chains:
+        click.echo(
+            f"Chain {chain.chain} of {chain.hostname}: {chain.count} records, {chain.first} to {chain.last},"
+            f" {chain.since} to {chain.until}"
+        )
+        if not chain.verified:
+            click.echo(f"  record {chain.first} can't be verified itself: the one before it is not in these files")
+        if chain.anchored is not None:
+            click.echo(f"  anchored up to record {chain.anchored}")
+        elif not anchored:
+            click.echo("  without an anchor: that its end was not cut off is not shown")
+    for count, what in (
+        (verdict.unproven, "records without a digest"),
+        (verdict.others, "lines that are no records"),
+    ):
+        if count:
+            click.echo(f"{count} {what}")
+    for note in verdict.notes:
+        click.echo(f"Note: {_shown(note)}")
+    for finding in verdict.findings:
+        click.echo(f"WRONG: {_shown(finding)}")
+    if verdict.count > TOLD:
+        click.echo(f"… and {verdict.count - TOLD} more")
+    if not verdict.chains:
+        click.echo("There is no record with a digest.")
+    click.echo("All is well." if verdict.whole else f"{verdict.count} findings: records are not as they were written.")
+
+
+def _shown(finding: RecordFinding) -> str:
+    chain = "" if finding.chain is None else f" (chain {finding.chain})"
+    place = "" if finding.place is None else f"{finding.place}: "
+    return plain(f"{place}{finding.what}{chain}")

@@ -1,0 +1,81 @@
+"""The command that shows the cluster of a server: who is what, since when, and who would take over."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from svc.cli.connection import ApiConnection, anonymously
+from svc.cli.health import lag_of, servers_of
+from svc.cli.table import plain, print_json, print_table
+from svc.model.clocks import iso_seconds
+
+_SERVERS = ("SERVER", "STATE", "CHANGED", "ROLE", "SINCE", "TIMELINE", "LAG", "SVC", "SCHEMA", "POSTGRESQL")
+_STANDBYS = ("STANDBY", "STATE", "SYNC", "CONNECTED", "LAG")
+
+
+@click.group()
+def cluster() -> None:
+    """See the servers of a cluster."""
+
+
+@cluster.command()
+@click.option("--json", "as_json", is_flag=True, help="Print JSON instead of tables.")
+@anonymously
+async def status(connection: ApiConnection, as_json: bool) -> None:
+    """Print the servers of a cluster: roles, timelines, lag and versions, and since when each is as it is.
+
+    A second table has the standbys as the primary sees them, and sentences say who would take over if the primary were lost,
+    and which versions differ. Times are UTC. The exit code is 0 when all is well, and 1 when it is not.
+
+    Example: svc cluster status --url https://a.example:8443
+    """
+    answer = (await connection.request("GET", "/ui/health", Accept="application/json")).expect(200)
+    servers, document = servers_of(answer), answer.json()
+    if as_json:
+        print_json(document)
+    else:
+        _print(servers, document)
+    ill = [plain(str(server["name"])) for server in servers if server["ok"] is not True]
+    if ill:
+        raise click.ClickException(f"not healthy: {', '.join(ill)}")
+
+
+def _print(servers: list[dict[str, Any]], document: dict[str, Any]) -> None:
+    print_table(_SERVERS, map(_server, servers))
+    told = (server.get("standbys") for server in servers)
+    standbys = [each for found in told if isinstance(found, list) for each in found if isinstance(each, dict)]
+    if standbys:
+        click.echo()
+        print_table(_STANDBYS, map(_standby, standbys))
+    click.echo()
+    first, versions = document.get("successor"), document.get("versions")
+    if not isinstance(first, dict):
+        click.echo("If the primary were lost, nobody could take over.")
+    else:
+        has = "has every confirmed change" if first.get("complete") is True else "may lack the last changes"
+        click.echo(f"If the primary were lost, {plain(str(first.get('name')))} would take over, which {has}.")
+    for kind, found in (versions if isinstance(versions, dict) else {}).items():
+        click.echo(plain(f"Versions of {kind} differ: {', '.join(map(str, found))}"))
+
+
+def _server(server: dict[str, Any]) -> tuple[str, ...]:
+    told = (_text(server.get(name)) for name in ("version", "schema", "release"))
+    return (
+        *(str(server["name"]), _text(server.get("word")), _moment(server.get("changed"))),
+        *(_text(server.get("role")), _moment(server.get("since")), _text(server.get("timeline")), lag_of(server), *told),
+    )
+
+
+def _standby(each: dict[str, Any]) -> tuple[str, ...]:
+    return (*(_text(each.get(name)) for name in ("name", "state", "sync")), _moment(each.get("since")), lag_of(each))
+
+
+def _text(value: object) -> str:
+    return str(value) if isinstance(value, str | int | float) and value != "" else "unknown"
+
+
+def _moment(value: object) -> str:
+    known = isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < 1 << 36
+    return iso_seconds(value) if known else "unknown"  # type: ignore[arg-type] # a number, then

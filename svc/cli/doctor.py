@@ -1,0 +1,146 @@
+"""The command that says what is risky about a running installation, and what to do."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import attrs
+import click
+
+from svc.cli.admin import with_server_options
+from svc.cli.kept_login import token_file
+from svc.cli.reactor import react
+from svc.cli.table import plain, print_json
+from svc.health.risks import Risk, ServerFacts, risks
+from svc.model.dialect import NATIVE
+from svc.model.errors import Refusal
+from svc.server.endpoints import place_of
+from svc.server.examining import examine
+from svc.server.startup import reason_of
+from svc.settings.config import Settings
+from svc.settings.reading import read_settings
+from svc.telemetry.exposition import samples_of
+from svc.workload.exchange import Exchange, http_client
+from svc.workload.faults import Fault
+from svc.workload.replies import Reply
+
+#: Seconds that an answer of the server may take, and its bytes.
+_PATIENCE: Final = 10.0
+_LIMIT: Final = 8 * 1024 * 1024
+
+
+@click.command()
+@click.option("--url", envvar="SVC_URL", metavar="URL", help="Where the server is. [env var: SVC_URL]")
+@click.option(
+    "--ca-file",
+    "--ca",
+    "ca",
+    envvar="SVC_CA_FILE",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="The authorities of its certificate, in PEM. [env var: SVC_CA_FILE]",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print a list of objects: name, severe, found, action.")
+@with_server_options
+def doctor(given: dict[str, Any], url: str | None, ca: Path | None, as_json: bool) -> None:
+    """Say what is risky about the server of this machine, and what to do about each finding.
+
+    It looks at the settings, files, certificates and database of the server, and asks the running server for its health and
+    its counters. Nothing is changed. Give it the options or the environment that the server has, as its user or as root; all
+    options of `twistd svc` are taken, also those that aren't listed here.
+
+    The exit code is 0 when nothing is risky, and 1 otherwise; notes, which are worth a thought, don't count.
+
+    Example: svc doctor --config /etc/svc/svc.toml
+    """
+
+    async def work(reactor: Any) -> None:
+        try:
+            settings = read_settings(given)
+            server = await ServerQuestions(Exchange(http_client(reactor, ca), reactor, _LIMIT), settings, url).asked()
+            found = risks(await examine(reactor, settings, server, tokens=token_file()))
+        except Refusal as refusal:
+            raise click.ClickException(reason_of(refusal)) from None
+        _tell(found, as_json)
+        if any(risk.severe for risk in found):
+            raise click.exceptions.Exit(1)
+
+    react(work)
+
+
+def _tell(found: Sequence[Risk], as_json: bool) -> None:
+    if as_json:
+        print_json([attrs.asdict(risk) for risk in found])
+        return
+    for risk in found:
+        click.echo(f"{'RISK' if risk.severe else 'note'} {risk.name}: {plain(risk.found)}")
+        click.echo(f"     {plain(risk.action)}")
+    severe = sum(risk.severe for risk in found)
+    click.echo(f"{severe} risk{'s' * (severe != 1)}, {len(found) - severe} note{'s' * (len(found) - severe != 1)}")
+
+
+@attrs.frozen
+class ServerQuestions:
+    """Questions to the running server, at ``url`` or else at a port without TLS of its settings."""
+
+    exchange: Exchange
+    settings: Settings
+    url: str | None
+
+    async def asked(self) -> ServerFacts | None:
+        """Return what it says; ``None`` where no address is known."""
+        url = self.url or next(filter(None, map(address_of, self.settings.listen)), None)
+        if url is None:
+            return None
+        try:
+            servers = _json(await self._get(f"{url.rstrip('/')}/ui/health"))["servers"]
+            version = _json(await self._get(f"{url.rstrip('/')}/")).get("version")
+            here = next(each for each in servers if each["here"])
+            lags = [
+                (str(each["name"]), float(each["lag_seconds"])) for each in servers if each.get("lag_seconds") is not None
+            ]
+        except Fault as fault:
+            return ServerFacts(fault=str(fault))
+        except (ValueError, KeyError, TypeError, AttributeError, StopIteration):
+            return ServerFacts(fault=f"what answers at {url} isn't svc")
+        failing = [f"{name} {word}" for name, word in (here.get("services") or {}).items() if word != "ok"]
+        if here.get("database") != "ok":
+            failing.append(f"database {here.get('database')}")
+        counters = await self._counters()
+        return ServerFacts(
+            version=str(version) if self.settings.dialect == NATIVE else None,
+            failing=failing,
+            lags=[(name, lag) for name, lag in lags if name != here["name"]],
+            evicted=counters.get("svc_memory_evicted_total", 0.0),
+            misses=counters.get("svc_memory_misses_total", 0.0),
+            counted=self.settings.metrics_listen is not None,
+        )
+
+    async def _counters(self) -> dict[str, float]:
+        """Return the counters, none where they can't be read."""
+        url = None if self.settings.metrics_listen is None else address_of(self.settings.metrics_listen)
+        if url is None:
+            return {}
+        try:
+            return samples_of((await self._get(f"{url}/metrics", "text/plain")).body.decode("utf-8", "replace"))
+        except (Fault, ValueError):
+            return {}
+
+    async def _get(self, url: str, accepted: str = "application/json") -> Reply:
+        return await self.exchange.ask("GET", url, headers={"Accept": accepted}, within=_PATIENCE)
+
+
+def _json(reply: Reply) -> Any:
+    return json.loads(reply.body)
+
+
+def address_of(text: str) -> str | None:
+    """Return the URL of a port without TLS on this machine; ``None`` for any other endpoint."""
+    place = place_of(text)
+    if place is None or place.tls or not place.port:
+        return None
+    host = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}.get(place.host, place.host)  # noqa: S104 - it is compared
+    return f"http://[{host}]:{place.port}" if ":" in host else f"http://{host}:{place.port}"

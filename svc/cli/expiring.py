@@ -1,0 +1,123 @@
+"""Commands that ask what ends soon, and who doesn't log in any more."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import click
+
+from svc.cli.connection import ApiConnection, over_http, query
+from svc.cli.options import AS_JSON, lifetime
+from svc.cli.table import plain, print_found
+
+#: How many things a page has.
+PAGE: Final = 1000
+
+_LIMIT = click.option("--limit", type=click.IntRange(min=1), default=PAGE, show_default=True, help="At most so many.")
+_ALL = click.option("--all", "everything", is_flag=True, help="All, however many there are.")
+
+#: The kinds, and what each ends with.
+_WORDS: Final = {
+    "certificate": "expires",
+    "signing-key": "retires",
+    "provider-keys": "are dropped",
+    "api-key": "expires",
+    "host-factory-token": "expires",
+    "rotation": "is rotated",
+    "value": "expires",
+}
+
+
+@click.command()
+@click.option("--within", callback=lifetime, default="30d", show_default=True, help="How far ahead: 12h, 30d.")
+@click.option(
+    "--age",
+    callback=lifetime,
+    default="365d",
+    show_default=True,
+    help="Keys that have no end are listed when they become so old.",
+)
+@click.option("--kind", type=click.Choice(list(_WORDS)), multiple=True, help="Can be repeated.")
+@_LIMIT
+@_ALL
+@AS_JSON
+@over_http
+async def expiring(
+    connection: ApiConnection, within: int, age: int, kind: Sequence[str], limit: int, everything: bool, as_json: bool
+) -> None:
+    """List what ends soon: values and their rotations, tokens of host factories, API keys, signing keys, certificates.
+
+    Example: svc expiring --within 30d --kind value --kind rotation
+    """
+    asked = {"within": within, "age": age, "kind": kind}
+    answer = await _pages(connection, "/expiring", asked, "expiring", None if everything else limit)
+    rows = ((found["at"][:19] + "Z", found["kind"], _what(found), _why(found)) for found in answer["expiring"])
+    print_found(as_json, answer, ("WHEN", "KIND", "WHAT", "WHY"), rows)
+    _tell_more(answer)
+
+
+@click.command()
+@click.option("--since", callback=lifetime, default="90d", show_default=True, help="For how long there was no login.")
+@_LIMIT
+@_ALL
+@AS_JSON
+@over_http
+async def unused(connection: ApiConnection, since: int, limit: int, everything: bool, as_json: bool) -> None:
+    """List the users and hosts that have not logged in for long, those first that never have.
+
+    Logins at followers aren't counted.
+
+    Example: svc unused --since 90d
+    """
+    answer = await _pages(connection, "/unused", {"since": since}, "unused", None if everything else limit)
+    rows = (
+        (
+            found["role"].partition(":")[2],
+            found["last_login"] or "none",
+            found["created_at"][:10],
+            "" if found["certain"] else f"not known before {found['idle_since']}",
+        )
+        for found in answer["unused"]
+    )
+    print_found(as_json, answer, ("ROLE", "LAST LOGIN", "MADE", "NOTE"), rows)
+    if not all(found["certain"] for found in answer["unused"]):
+        click.echo(f"Last logins are kept since {answer['kept_since'][:10]}: older ones aren't known.", err=True)
+    if answer["followers"]:
+        click.echo(f"Logins at followers aren't counted: {', '.join(map(plain, answer['followers']))}.", err=True)
+    _tell_more(answer)
+
+
+async def _pages(
+    connection: ApiConnection, path: str, asked: dict[str, Any], field: str, most: int | None
+) -> dict[str, Any]:
+    """Return a list of at most so many, in one answer."""
+    found: list[Any] = []
+    after: str | None = None
+    while True:
+        limit = PAGE if most is None else min(PAGE, most - len(found))
+        answer = await connection.call("GET", path + query(**asked, limit=limit, after=after))
+        page: dict[str, Any] = answer.expect(200).json()
+        found += page[field]
+        after = page["after"]
+        if after is None or len(found) == most:
+            return {**page, field: found}
+
+
+def _what(found: dict[str, Any]) -> str:
+    name = found["id"].partition(":")[2] or found["id"]
+    return f"{name} ({found['part']})" if "part" in found else name
+
+
+def _why(found: dict[str, Any]) -> str:
+    if found["by_age"]:
+        return f"old: since {found['since'][:10]}"
+    why = _WORDS.get(found["kind"], "ends")
+    if "failures" in found:
+        why += f", after {found['failures']} failures"
+    return f"{why}: {found['fault']}" if "fault" in found else why
+
+
+def _tell_more(answer: dict[str, Any]) -> None:
+    if answer["after"] is not None:
+        click.echo("There are more: ask for them with a larger --limit, or --all.", err=True)

@@ -1,0 +1,85 @@
+"""What ``svc login`` keeps for later commands, by server and account: an access token, and of a session the refresh token.
+
+All of it is in one file of mode 0600, which is replaced as a whole: an access token and the refresh token that came with it
+are kept together, or neither is.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from pathlib import Path
+
+import attrs
+import click
+import platformdirs
+
+
+@attrs.frozen
+class KeptSession:
+    """The session of a login, with the refresh token for its next renewal."""
+
+    login: str
+    refresh_token: str = attrs.field(repr=False)
+
+
+def token_file() -> Path:
+    """Return the file in which ``svc login`` keeps tokens."""
+    return Path(platformdirs.user_state_dir("svc")) / "tokens.json"
+
+
+def keep_login(url: str, account: str, token: str, session: KeptSession | None = None) -> Path:
+    """Keep an access token, and the session that renews it if there is one, in place of others; return the file."""
+    path = token_file()
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    kept = {name: text for name, text in _tokens().items() if name != _session_name(url, account)}
+    kept[_token_name(url, account)] = token
+    if session is not None:
+        kept[_session_name(url, account)] = f"{session.refresh_token} {session.login}"
+    write_private(path, json.dumps(kept).encode())
+    return path
+
+
+def kept_token(url: str, account: str) -> str:
+    """Return the access token that ``svc login`` kept for this server and account."""
+    try:
+        return _tokens()[_token_name(url, account)]
+    except KeyError:
+        message = f"not logged in to account {account} at {url}: run `svc login`, or set SVC_LOGIN and SVC_API_KEY"
+        raise click.ClickException(message) from None
+
+
+def kept_session(url: str, account: str) -> KeptSession | None:
+    """Return the session that is kept with it, ``None`` where the login was for one access token."""
+    token, _, login = _tokens().get(_session_name(url, account), "").partition(" ")
+    return KeptSession(login, token) if login else None
+
+
+def write_private(path: Path, contents: bytes) -> None:
+    """Write a file of mode 0600, whole or not at all."""
+    descriptor, fresh = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(contents)
+        Path(fresh).replace(path)
+    except BaseException:  # an interrupt leaves no secret behind, either
+        Path(fresh).unlink(missing_ok=True)
+        raise
+
+
+# Neither an address nor an account has a blank.
+def _token_name(url: str, account: str) -> str:
+    return f"{url} {account}"
+
+
+def _session_name(url: str, account: str) -> str:
+    return f"{url} {account} session"
+
+
+def _tokens() -> dict[str, str]:
+    try:
+        tokens = json.loads(token_file().read_text())
+    except (FileNotFoundError, ValueError):
+        return {}
+    return tokens if isinstance(tokens, dict) else {}

@@ -1,0 +1,191 @@
+"""``svc login --oidc``: a person signs in at a provider of OpenID Connect, in a browser here or on another device."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import secrets
+import webbrowser
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+from urllib.parse import quote, urlencode, urlsplit
+
+import click
+
+from svc.cli.connection import ApiConnection, query
+from svc.cli.oidc_callback import CallbackAnswers, OidcCallback, is_loopback, listening
+from svc.cli.table import plain
+from svc.workload.requester import Requester
+
+#: Seconds that a person has to sign in in a browser here.
+PATIENCE: Final = 300.0
+
+#: Seconds that a person has on another device at most, whatever the provider says; between questions, where it doesn't say.
+LONGEST: Final = 1800.0
+PAUSE: Final = 5.0
+
+#: Seconds for one answer of a provider.
+_DEADLINE: Final = 10.0
+
+_DEVICE_GRANT: Final = "urn:ietf:params:oauth:grant-type:device_code"
+_WELL_KNOWN: Final = "/.well-known/openid-configuration"
+
+#: Opens an address in a browser, and returns whether there is one.
+Opening = Callable[[str], bool]
+
+
+def has_browser() -> bool:
+    """Return whether there is a browser with windows: one that runs in this terminal would take it from the command."""
+    try:
+        return type(webbrowser.get()) is not webbrowser.GenericBrowser
+    except webbrowser.Error:
+        return False
+
+
+def open_browser(url: str) -> bool:
+    """Open an address in a browser with windows; return whether there is one."""
+    return has_browser() and webbrowser.get().open(url)
+
+
+async def provider_named(connection: ApiConnection, name: str) -> Mapping[str, Any]:
+    """Return what the server says of a provider."""
+    path = connection.path("authn-oidc", connection.account, "providers")
+    found = (await connection.request("GET", path)).expect(200).json()
+    entries = [entry for entry in found if isinstance(entry, dict)] if isinstance(found, list) else []
+    for entry in entries:
+        if entry.get("service_id") == name:
+            return entry
+    others = ", ".join(sorted(plain(str(entry.get("service_id"))) for entry in entries)) or "none"
+    raise click.ClickException(
+        f"account {connection.account} at {connection.url} offers no login by {plain(name)}; it offers: {others}."
+        f" `svc authenticator status authn-oidc/{plain(name)}` tells an operator why"
+    )
+
+
+async def sign_in(
+    connection: ApiConnection,
+    name: str,
+    *,
+    device: bool,
+    opening: Opening = open_browser,
+    is_browser_here: Callable[[], bool] = has_browser,
+) -> str:
+    """Return an access token for the person who signs in, base64 as it stands in the ``Authorization`` header.
+
+    On another device if ``device`` says so, or where there is no browser here and the provider can do it (OIDC-33).
+    """
+    entry = await provider_named(connection, name)
+    by_device, by_browser = "device_endpoint" in entry, "redirect_uri" in entry
+    if device and not by_device:
+        raise click.ClickException(f"{plain(name)} has no login on another device: leave out --device")
+    if device or not by_browser or (by_device and not is_browser_here()):
+        return await _on_a_device(connection, name, entry, connection.elsewhere or connection.requester)
+    return await _in_a_browser(connection, name, entry, opening)
+
+
+# -- in a browser ----------------------------------------------------------------------------------------------------
+
+
+async def _in_a_browser(connection: ApiConnection, name: str, entry: Mapping[str, Any], opening: Opening) -> str:
+    """Sign in in a browser on this machine (OIDC-31, OIDC-32)."""
+    url = str(entry["redirect_uri"])
+    if urlsplit(url).scheme not in {"https", "http"} or not url.isascii() or not url.isprintable():
+        raise click.ClickException(f"the server names an odd address to sign in at: {plain(url)}")
+    callback, state = OidcCallback.of(url), secrets.token_urlsafe(24)
+    answers = CallbackAnswers(callback, state, entry.get("issuer"))
+    async with listening(callback, answers) as code:
+        begin = f"{url}&state={quote(state, safe='')}"
+        opened = opening(begin)
+        click.echo(
+            "Sign in in the browser." if opened else "Sign in at this address, in a browser on this machine:", err=True
+        )
+        if not opened:
+            click.echo(begin, err=True)
+        try:
+            given = query(
+                code=await asyncio.wait_for(code, PATIENCE), nonce=entry["nonce"], code_verifier=entry["code_verifier"]
+            )
+        except TimeoutError:
+            raise click.ClickException(f"nobody signed in within {PATIENCE / 60:g} minutes") from None
+    path = connection.path("authn-oidc", name, connection.account, "authenticate")
+    return await _token(connection, name, "GET", path + given)
+
+
+async def _token(connection: ApiConnection, name: str, method: str, path: str, body: bytes | None = None) -> str:
+    more = {} if body is None else {"Content_Type": "application/x-www-form-urlencoded"}
+    answer = await connection.request(method, path, body, Accept_Encoding="base64", **more)
+    if answer.status in {400, 401, 403}:
+        raise click.ClickException(
+            f"the server refuses the login by {plain(name)} (status {answer.status}): its log and its audit say why"
+            + ("" if answer.request_id is None else f", under the request id {answer.request_id}")
+        )
+    return answer.expect(200).body.decode("ascii")
+
+
+# -- on another device -----------------------------------------------------------------------------------------------
+
+
+async def _on_a_device(connection: ApiConnection, name: str, entry: Mapping[str, Any], requester: Requester) -> str:
+    """Sign in on another device, as a public client, and show the id token to the server (OIDC-34; RFC 8628)."""
+    issuer = _address(entry.get("issuer"))
+    about = await _asked(requester, f"{issuer.removesuffix('/')}{_WELL_KNOWN}")
+    if str(about.get("issuer")).removesuffix("/") != issuer.removesuffix("/"):
+        raise click.ClickException(f"{issuer} says that it is {plain(str(about.get('issuer')))}")
+    device, tokens = _address(about.get("device_authorization_endpoint")), _address(about.get("token_endpoint"))
+    client = {"client_id": str(entry.get("client_id"))}
+    begun = await _asked(requester, device, {**client, "scope": str(entry.get("scope", "openid"))})
+    for name_of in ("device_code", "user_code", "verification_uri"):
+        if not isinstance(begun.get(name_of), str):
+            raise click.ClickException(f"{device} gives no {name_of}: {plain(str(begun.get('error', '')))}")
+    click.echo(
+        f"Sign in at {plain(begun['verification_uri'])} on any device, with the code {plain(begun['user_code'])}", err=True
+    )
+    pause, ends = (
+        _seconds(begun.get("interval"), PAUSE),
+        requester.seconds() + min(_seconds(begun.get("expires_in"), LONGEST), LONGEST),
+    )
+    fields = {**client, "grant_type": _DEVICE_GRANT, "device_code": begun["device_code"]}
+    while requester.seconds() + pause < ends:
+        await requester.sleep(pause)
+        found = await _asked(requester, tokens, fields)
+        match found.get("id_token"), found.get("error"):
+            case str(id_token), None:
+                path = connection.path("authn-oidc", name, connection.account, "authenticate")
+                return await _token(connection, name, "POST", path, urlencode({"id_token": id_token}).encode("ascii"))
+            case _, "authorization_pending":
+                pass
+            case _, "slow_down":
+                pause += PAUSE
+            case _, error:
+                raise click.ClickException(f"the provider refused: {plain(str(error or 'it gave no id token'))}")
+    raise click.ClickException("nobody signed in in time")
+
+
+def _seconds(value: object, otherwise: float) -> float:
+    return (
+        float(value) if isinstance(value, int | float) and not isinstance(value, bool) and 1 <= value <= 1e6 else otherwise
+    )
+
+
+def _address(value: object) -> str:
+    """Return an address of a provider that a secret may be sent to: over TLS, or on this machine."""
+    parts = urlsplit(value) if isinstance(value, str) and value.isascii() and value.isprintable() else urlsplit("")
+    if parts.scheme == "https" or (parts.scheme == "http" and is_loopback(parts.hostname or "")):
+        return str(value)
+    raise click.ClickException(f"the provider has no address that can be trusted: {plain(str(value))}")
+
+
+async def _asked(requester: Requester, url: str, fields: Mapping[str, str] | None = None) -> Mapping[str, Any]:
+    """Return the JSON object that a provider answers, whatever the status."""
+    body = None if fields is None else urlencode(fields).encode("ascii")
+    headers = {"Accept": "application/json"}
+    if body is not None:
+        headers["Content-Type"] = "application/x-www-form-urlencoded"
+    reply = await requester.ask("GET" if body is None else "POST", url, body, headers, within=_DEADLINE)
+    try:
+        found = json.loads(reply.body)
+    except (ValueError, RecursionError):
+        found = None
+    if not isinstance(found, dict):
+        raise click.ClickException(f"the answer of {plain(url)} (status {reply.status}) is no JSON object")
+    return found

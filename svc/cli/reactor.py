@@ -1,0 +1,59 @@
+"""Coroutines as commands that run a server, or a part of one, and so Twisted's reactor; all others have ``coroutines``."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import click
+from twisted.internet import task
+from twisted.internet.defer import Deferred
+
+from svc.cli.coroutines import Interrupted, Then
+from svc.model.clocks import run_steadily
+from svc.workload.faults import Fault
+
+
+async def until_stopped(reactor: Any) -> None:
+    """Return when a signal has stopped the reactor."""
+    stopped: Deferred[None] = Deferred()
+    reactor.addSystemEventTrigger("before", "shutdown", stopped.callback, None)
+    await stopped
+
+
+def react(work: Callable[[Any], Awaitable[Then]]) -> None:
+    """Run the reactor until ``work``, which is given it, has ended, then do what that returned. A command can do this once.
+
+    :raises click.ClickException: ``work`` raised it, or a fault of ``svc.workload``; ``Exit`` likewise.
+    :raises BrokenPipeError: what reads its output has read enough; click ends the command then, and says nothing.
+    :raises Interrupted: a signal stopped the reactor before ``work`` had ended.
+    :raises SystemExit: ``work`` raised anything else, which has been logged.
+    """
+    reactors: list[Any] = []
+    faults: list[Exception] = []
+    after: list[Then] = []
+
+    async def caught(reactor: Any) -> None:
+        run_steadily(reactor)
+        reactors.append(reactor)
+        try:
+            after.append(await work(reactor))
+        except (click.ClickException, click.exceptions.Exit, Fault) as fault:
+            # task.react would log it, with its traceback. After a signal, it is but that connections have been closed.
+            if reactor._exitSignal is None:
+                faults.append(click.ClickException(str(fault)) if isinstance(fault, Fault) else fault)
+        except BrokenPipeError as fault:
+            faults.append(fault)
+
+    try:
+        task.react(lambda reactor: Deferred.fromCoroutine(caught(reactor)))
+    except SystemExit as ended:
+        if faults:
+            raise faults[0] from None
+        if ended.code:
+            raise
+        if not after:
+            # So twistd knows what has stopped the reactor, too.
+            raise Interrupted(128 + (reactors[0]._exitSignal or 0)) from None
+    for then in filter(None, after):
+        then()

@@ -1,0 +1,21 @@
+"""``svc server``: the server in the foreground, as containers run it."""
+
+from __future__ import annotations
+
+import sys
+
+import click
+
+
+@click.command(add_help_option=False, context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
+@click.argument("options", nargs=-1, type=click.UNPROCESSED)
+def server(options: tuple[str, ...]) -> None:
+    """Run the server in the foreground, with the options of `twistd svc`.
+
+    It is what `twistd --nodaemon --pidfile= svc` is, and writes no file of its own. `svc server --help` lists the settings.
+    """
+    # Twistd reads the command line itself. It is imported here since completion imports this module.
+    from twisted.scripts.twistd import run  # noqa: PLC0415
+
+    sys.argv = ["twistd", "--nodaemon", "--pidfile=", "svc", *options]
+    run()

@@ -1,0 +1,62 @@
+"""Versions of the state that commands were told, kept for later commands: what one has written, the next one reads.
+
+Note [Files without content]. A version is the name of an empty file, with its account, and was told when the file was
+changed. So commands that run side by side don't overwrite each other's, and need no lock.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import platformdirs
+
+from svc.model.clocks import WallClock
+from svc.model.versions import MOST, StateVersion
+from svc.workload.versions import ToldVersion, Versions
+
+
+def versions_directory() -> Path:
+    """Return the directory of the files (Note [Files without content])."""
+    return Path(platformdirs.user_state_dir("svc")) / "versions"
+
+
+class KeptVersions(Versions):
+    """Versions in an account, whichever server told them; that they can't be kept makes no command fail."""
+
+    def __init__(self, account: str, wall: WallClock) -> None:
+        super().__init__(wall.seconds)
+        self._prefix = hashlib.sha256(account.encode()).hexdigest()[:32]
+        with suppress(OSError):
+            for _, told in self._files():
+                super().add(told)
+
+    def add(self, told: ToldVersion) -> bool:
+        """Take a version, and keep it, in place of older ones of its system."""
+        newest = super().add(told)
+        if newest:
+            with suppress(OSError):
+                self._keep(told)
+        return newest
+
+    def _keep(self, told: ToldVersion) -> None:
+        directory = versions_directory()
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        path = directory / f"{self._prefix}-{told.version}"
+        os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW, 0o600))
+        os.utime(path, (told.told_at, told.told_at))
+        files = sorted(self._files(), key=lambda file: file[1].told_at, reverse=True)
+        for place, (other, each) in enumerate(files):
+            if place >= MOST or told.newer_than(each.version) or not self.remembers(each):
+                other.unlink(missing_ok=True)
+
+    def _files(self) -> Iterator[tuple[Path, ToldVersion]]:
+        """Return the files of this account."""
+        for path in versions_directory().glob(f"{self._prefix}-*"):
+            version = StateVersion.of(path.name.partition("-")[2])
+            if version is not None:
+                with suppress(FileNotFoundError):
+                    yield path, ToldVersion(version, path.stat().st_mtime)

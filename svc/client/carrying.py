@@ -1,0 +1,89 @@
+"""What both clients on ``httpx`` do alike: requests are made of questions, and faults of errors.
+
+Note [Transports]. Requests go by a transport of ``httpx``, without its ``Client``: so there are no redirects, cookies,
+proxies, ``.netrc`` and decompression to turn off, no variable of the environment counts, and nothing logs addresses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+import httpx
+
+from svc._version import VERSION
+from svc.client.tls import tls_fault
+from svc.model.versions import TOLD, WANTED
+from svc.workload.address import origin
+from svc.workload.faults import BadAddress, Fault, Unreachable, Untrusted
+from svc.workload.replies import excerpt
+from svc.workload.versions import Versions
+
+#: Seconds for a connection.
+CONNECT: Final = 10.0
+
+#: Nothing is taken compressed: a few compressed bytes can become a gigabyte. The service reads ``base64`` there (SEC-15).
+_USUAL: Final = {"Accept": "*/*", "Accept-Encoding": "identity", "User-Agent": f"svc-client/{VERSION}"}
+
+
+def request_of(
+    method: str,
+    url: str,
+    body: bytes | None,
+    headers: Mapping[str, str] | None,
+    versions: Versions | None,
+    *,
+    within: float,
+    idle: float | None = None,
+) -> httpx.Request:
+    """Return the request for a question; ``within`` and ``idle`` are seconds, for its parts and between those of an answer.
+
+    :raises BadAddress: there can be none to this address.
+    """
+    named = {**_USUAL, **(headers or {})}
+    if versions is not None and (wanted := versions.wanted) is not None:
+        named[WANTED] = wanted
+    limits = {"connect": min(CONNECT, within), "read": within if idle is None else idle, "write": within, "pool": within}
+    try:
+        return httpx.Request(method, url, headers=named, content=body, extensions={"timeout": limits})
+    except (httpx.InvalidURL, UnicodeError):
+        raise BadAddress("the address of the request") from None
+
+
+def headers_of(response: httpx.Response, versions: Versions | None) -> dict[str, str]:
+    """Return the headers by their lower-case names, the last of several; a version that is told there is noted."""
+    pairs: Iterable[tuple[bytes, bytes]] = response.headers.raw
+    named = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in pairs}
+    if versions is not None:
+        versions.note(named.get(TOLD.lower()))
+    return named
+
+
+def late(url: str, within: float) -> Fault:
+    """Return the fault of a question that has no answer in time."""
+    return Unreachable(origin(url), f"there was no complete answer within {within:g} seconds")
+
+
+def fault_of(url: str, error: httpx.HTTPError, within: float) -> Fault:
+    """Return the fault that an error of ``httpx`` is."""
+    place = origin(url)
+    if (why := tls_fault(error)) is not None:
+        return Untrusted(place, why)
+    if isinstance(error, httpx.ConnectTimeout | httpx.PoolTimeout):
+        return Unreachable(place, f"no connection within {min(CONNECT, within):g} seconds", connected=False)
+    if isinstance(error, httpx.TimeoutException):
+        return late(url, within)
+    said = excerpt(_why(error)) or type(error).__name__
+    return Unreachable(place, said, connected=not isinstance(error, httpx.ConnectError))
+
+
+def _why(error: BaseException) -> str:
+    """Return what the system says of the cause of an error, without which there are only general words."""
+    said, cause = str(error), error.__cause__ or error.__context__
+    while cause is not None:
+        if isinstance(cause, OSError) and cause.strerror:
+            said = cause.strerror
+        # Several addresses may have been tried.
+        inner = cause.exceptions[-1] if isinstance(cause, BaseExceptionGroup) else None
+        cause = inner or cause.__cause__ or cause.__context__
+    return said

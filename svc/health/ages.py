@@ -1,0 +1,35 @@
+"""How old keys and the last backup are, asked of the database now and then, for metrics."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from twisted.internet.interfaces import IReactorTime
+from twisted.logger import Logger
+
+from svc.model.databases import Ages
+from svc.model.errors import Refusal
+from svc.model.ports import IDatabaseState
+from svc.model.rounds import RoundsService
+
+#: Seconds between two questions: what is asked about takes days to become old.
+INTERVAL: Final = 60.0
+
+_log = Logger()
+
+
+class AgesLoop(RoundsService):
+    """Asks the database. ``current`` is the last answer: while the database can't be asked, it goes on growing old."""
+
+    name = "ages"
+
+    def __init__(self, clock: IReactorTime, state: IDatabaseState) -> None:
+        super().__init__(clock, INTERVAL, self._ask, _log, "Ages aren't asked about any more")
+        self._state = state
+        self.current: Ages | None = None
+
+    async def _ask(self) -> None:
+        try:
+            self.current = await self._state.ages()
+        except Refusal:
+            """The pool says so in the log, and the next time comes soon."""

@@ -1,0 +1,106 @@
+"""Data keys as the database knows them: by their ids, and by how far a rotation from one to the next has come."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+
+import attrs
+from zope.interface import Interface
+
+from svc.model.query_results import Sealed
+
+#: Seals a value again, which opens under this name; ``None`` when it doesn't open.
+Reseal = Callable[[str, Sealed], Sealed | None]
+
+
+@attrs.frozen
+class StoredDataKey:
+    """A data key of the database. ``closed``: nothing new may be sealed under it; ``retired``: nothing is any more.
+
+    ``age`` is how many seconds ago it came into use.
+    """
+
+    key_id: str
+    closed: bool = False
+    retired: bool = False
+    age: float = attrs.field(default=0.0, eq=False)
+
+
+@attrs.frozen
+class KeyUser:
+    """A process that seals values, as it said last: ``place`` is what operators know it by."""
+
+    place: str
+    seals: str
+    knows: tuple[str, ...]
+
+
+class Moved(enum.Enum):
+    """What a step of sealing again did."""
+
+    NOTHING = "another server moves, it is too soon, or no key is to be retired"
+    WAITING = "some servers don't seal with the new key yet"
+    CLOSED = "the old key seals nothing any more"
+    SETTLING = "transactions that may have sealed with the old key haven't ended"
+    SEALED = "values were looked at, and sealed again"
+    RETIRED = "nothing is sealed under the old key"
+
+
+@attrs.frozen
+class KeyProgress:
+    """How far sealing again has come, in values by sealed column.
+
+    ``unopened``: how many of the values that were met in this pass the old key doesn't open, and ``first_unopened``: the
+    first of them.
+    """
+
+    totals: Mapping[str, int] = attrs.field(factory=dict)
+    resealed: Mapping[str, int] = attrs.field(factory=dict)
+    unopened: int = 0
+    first_unopened: str | None = None
+
+    @property
+    def done(self) -> int:
+        """How many were sealed again."""
+        return sum(self.resealed.values())
+
+    @property
+    def remaining(self) -> int:
+        """How many there were to begin with, without those: about as many as are left."""
+        return sum(max(0, total - self.resealed[target]) for target, total in self.totals.items())
+
+
+class IDataKeys(Interface):
+    """The data keys of the database. Every method may raise ``StoreUnavailable``, those that write ``StoreReadOnly``."""
+
+    async def keys() -> list[StoredDataKey]:
+        """Return the keys in their order; none when only one has ever been, which no server has noted."""
+
+    async def note_first(key_id: str) -> None:
+        """Note the key that the database was initialised with, unless there is one."""
+
+    async def announce(process: str, user: KeyUser) -> None:
+        """Say what a process seals with and knows; ``process`` is a name that no other has."""
+
+    async def users() -> list[KeyUser]:
+        """Return the processes that said so lately."""
+
+    async def totals() -> dict[str, int]:
+        """Count the sealed values, by sealed column; that may take long."""
+
+    async def begin(current: str, new: str, canary: Sealed, totals: Mapping[str, int]) -> bool:
+        """Begin to rotate to a new key, with a canary that is sealed under it.
+
+        Return whether that was possible: ``current`` is the key that seals, and all before it are retired.
+        """
+
+    async def step(reseal: Reseal, most: int, pause: float) -> Moved:
+        """Go a step further, if no server did so in the last ``pause`` seconds: seal ``most`` values again, at most."""
+
+    async def progress() -> KeyProgress:
+        """Return how far it has come."""
+
+
+#: Returns the ids of the data keys that another server knows; ``None`` when it gives no answer that can be trusted.
+AskKeys = Callable[[], Awaitable[Sequence[str] | None]]

@@ -1,0 +1,168 @@
+"""What policy deleted, and values that newer ones pushed out, kept for a while: values and port.
+
+An identity is a role's full id with its creation. What is kept belongs to identities: the next role of a name is another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from typing import Final, NamedTuple, TypeVar
+
+import attrs
+from zope.interface import Interface
+
+from svc.model.names import RoleName
+from svc.model.policy_rows import AnnotationRow, MembershipRow, PermissionRow, RestrictionRow
+from svc.model.ports import IPolicyTransaction
+
+T = TypeVar("T")
+
+#: How many records are kept of an account, and how many rows of pushed out values of one variable.
+RECORDS_MOST: Final = 100_000
+OVERWRITTEN_MOST: Final = 100
+
+#: How many bytes of facts, of which it takes a process a moment to make rows, are had back at once; of one record, all.
+FACTS_MOST: Final = 512 * 1024
+
+
+@attrs.frozen
+class Keeping:
+    """For how long what is deleted is kept, in seconds, and how many bytes of one account; with 0 seconds, nothing is."""
+
+    seconds: float = 7 * 86400.0
+    bytes: int = 256 * 1024 * 1024
+
+    @property
+    def keeps(self) -> bool:
+        """Return whether anything is kept."""
+        return self.seconds > 0
+
+
+#: What is kept unless the configuration says otherwise.
+KEEPING: Final = Keeping()
+
+
+class RoleIdentity(NamedTuple):
+    """A role, and which of its name."""
+
+    role: str
+    creation: int
+
+
+@attrs.frozen
+class KeptOwner:
+    """An owner of what is kept: whether it is there, and, where it is kept itself, its own owner."""
+
+    identity: RoleIdentity
+    there: bool
+    owner: RoleIdentity | None = None
+
+
+@attrs.frozen
+class DeletedRecord:
+    """A record that was deleted, or values of one that were ``overwritten``; of these it has nothing but ``versions``.
+
+    ``creation``: that of its role, ``None`` where it has none. Times are in seconds since the epoch; from ``until`` on it is
+    gone. ``made_at`` is when it had been made: another record of the name has another time. ``readers`` were permitted to
+    read its values. ``versions`` ascend. ``grants`` and ``permissions`` are those that its policy recorded, with the record
+    at either end. ``creations`` are those of all roles that these name, at the deletion.
+    """
+
+    number: int
+    resource: str
+    owner: RoleIdentity
+    creation: int | None
+    overwritten: bool
+    made_at: float
+    deleted_at: float
+    until: float
+    readers: frozenset[RoleIdentity] = frozenset()
+    versions: tuple[int, ...] = ()
+    annotations: tuple[AnnotationRow, ...] = ()
+    restrictions: tuple[RestrictionRow, ...] = ()
+    grants: tuple[MembershipRow, ...] = ()
+    permissions: tuple[PermissionRow, ...] = ()
+    creations: Mapping[str, int] = attrs.field(factory=dict)
+    #: False where it lacks all this, since those that were chosen before it have as much as may come back at once.
+    whole: bool = True
+
+
+@attrs.frozen
+class PresentRecord:
+    """A record that is there: its owner, the policy that recorded it, and the newest version of its values.
+
+    ``made_at`` and ``readers`` are as in ``DeletedRecord``.
+    """
+
+    owner: RoleIdentity
+    policy: str | None
+    made_at: float
+    readers: frozenset[RoleIdentity]
+    newest: int | None
+
+
+@attrs.frozen
+class Kept:
+    """How much is kept in all: records, and bytes, about."""
+
+    records: int = 0
+    bytes: int = 0
+
+
+class IDeletedTransaction(IPolicyTransaction):
+    """A transaction of a policy, in which what was deleted can be read and had back. What is over its time isn't there."""
+
+    async def owners(policy: RoleName) -> list[KeptOwner]:
+        """Return the owners of what is kept of the policy, each once; of those that are kept their owners, and so on."""
+
+    async def held(caller: RoleName, roles: Iterable[str]) -> frozenset[str]:
+        """Return those of the roles that the caller holds."""
+
+    async def inspected(caller: RoleName, resources: Iterable[str]) -> frozenset[str]:
+        """Return those of the resources that the caller inspects (INS-1)."""
+
+    async def listed(policy: RoleName, owners: Iterable[RoleIdentity], limit: int, offset: int) -> list[DeletedRecord]:
+        """Return what is kept of the policy and belonged to these owners, the newest first."""
+
+    async def chosen(policy: RoleName, owners: Iterable[RoleIdentity], numbers: Sequence[int]) -> list[DeletedRecord]:
+        """Return those of the same with these numbers, the newest first, locked until the transaction ends.
+
+        Those that are named first are ``whole``, as far as their facts have ``FACTS_MOST`` bytes together.
+        """
+
+    async def standings(resources: Iterable[str]) -> dict[str, PresentRecord]:
+        """Return how those of the resources stand that are there, locked against writers of values."""
+
+    async def creations(roles: Iterable[str]) -> dict[str, int]:
+        """Return the creations of those of the roles that are there."""
+
+    async def take_back(made: Sequence[DeletedRecord], filled: Sequence[DeletedRecord]) -> None:
+        """Give back what was kept of records, and keep it no longer.
+
+        ``made``: those that this transaction has made again. They get the times when they had been made; webservices are
+        switched, and distrust keys, as before; roles that can't log in get their creations back. Of users and hosts the next
+        creation takes the place of the old one, where it owned what is kept. ``filled``: those whose values are put back,
+        with versions, times and ends as they were.
+        """
+
+    async def purge(policy: RoleName, owners: Iterable[RoleIdentity], numbers: Sequence[int] | None) -> list[str]:
+        """Remove for good what ``chosen`` would return, or ``listed`` in all; return the full id of each."""
+
+
+class IDeletedRecords(Interface):
+    """What was deleted and is kept. Errors: see ``ports``."""
+
+    async def look(work: Callable[[IDeletedTransaction], Awaitable[T]]) -> T:
+        """Run ``work``, which changes nothing, in a transaction; a standby can do so too."""
+
+    async def transact(work: Callable[[IDeletedTransaction], Awaitable[T]]) -> T:
+        """Run ``work`` as ``IPolicies.transact`` does."""
+
+    async def purge_old() -> int:
+        """Remove for good what is over its time, some at a time, and return how many records that were."""
+
+    async def bound() -> dict[str, int]:
+        """Remove the oldest of accounts that have too much, and return how many records these were, by account."""
+
+    async def kept() -> Kept:
+        """Return how much is kept."""

@@ -1,0 +1,113 @@
+"""Values and port of what ends: values, tokens, keys and certificates, in the order in which they do."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+import attrs
+from zope.interface import Interface
+
+from svc.model.names import RoleName
+
+
+class EndingKind(enum.StrEnum):
+    """What ends."""
+
+    CERTIFICATE = "certificate"
+    SIGNING_KEY = "signing-key"
+    PROVIDER_KEYS = "provider-keys"
+    API_KEY = "api-key"
+    HOST_FACTORY_TOKEN = "host-factory-token"
+    ROTATION = "rotation"
+    VALUE = "value"
+
+
+#: The kinds that are shown to those who may look at the whole account, and to nobody else.
+OF_THE_SERVER: Final = frozenset({EndingKind.CERTIFICATE, EndingKind.SIGNING_KEY, EndingKind.PROVIDER_KEYS})
+#: The order of what ends at one moment. A variable is of one of the last two kinds, and they are read together.
+_RANKS: Final = {kind: min(rank, len(EndingKind) - 2) for rank, kind in enumerate(EndingKind)}
+
+
+class EndingPlace(NamedTuple):
+    """A place in the order: the moment, in epoch seconds, the rank of the kind, the id, and the part of what has it."""
+
+    at: float
+    rank: int
+    id: str
+    part: str
+
+    def start(self, kind: EndingKind) -> tuple[float, str, str]:
+        """Return the moment, the id and the part behind which the things of one kind begin that come after this place."""
+        rank = _RANKS[kind]
+        if rank == self.rank:
+            return self.at, self.id, self.part
+        return (self.at, "", "") if rank > self.rank else (self.at, LAST, LAST)
+
+
+#: After every id.
+LAST: Final = "\U0010ffff"
+
+#: Before everything.
+START: Final = EndingPlace(0.0, -1, "", "")
+
+
+@attrs.frozen
+class Ending:
+    """One thing that ends ``at`` a moment, in epoch seconds, or is too old from then on (``by_age``).
+
+    ``id`` is the full id of the variable, the host factory, the role or the webservice; of a certificate the setting that
+    names it, of a signing key its account. ``part`` says which one of several. ``since`` is when it was set, made or
+    fetched. ``failures`` and ``fault`` are those of a rotation that doesn't succeed, and of keys that can't be fetched.
+    """
+
+    kind: EndingKind
+    at: float
+    id: str
+    part: str = ""
+    since: float | None = None
+    by_age: bool = False
+    failures: int = 0
+    fault: str | None = None
+
+    @property
+    def place(self) -> EndingPlace:
+        """Return where it stands in the order."""
+        return EndingPlace(float(self.at), _RANKS[self.kind], self.id, self.part)
+
+
+@attrs.frozen
+class EndingsReading:
+    """Things in order, and how far all of their sort have been looked at: ``None`` for up to the moment asked for."""
+
+    endings: Sequence[Ending]
+    last: EndingPlace | None
+
+
+class IEndings(Interface):
+    """What the store knows to end, of one account. Errors: see ``ports``.
+
+    Each method looks at ``most`` rows behind a place, up to the moment ``until``; what doesn't count is left out.
+    """
+
+    async def variables(account: str, after: EndingPlace, until: float, most: int) -> EndingsReading:
+        """Return variables whose newest value ends, or is to be replaced; one that failed, when it is tried again.
+
+        Values that have ended are left out.
+        """
+
+    async def factory_tokens(account: str, after: EndingPlace, until: float, most: int) -> EndingsReading:
+        """Return tokens of host factories, each under the name by which logs call it."""
+
+    async def ending_api_keys(account: str, after: EndingPlace, until: float, most: int) -> EndingsReading:
+        """Return API keys that end."""
+
+    async def rotated_api_keys(account: str, after: EndingPlace, until: float, age: float, most: int) -> EndingsReading:
+        """Return API keys without an end that were rotated, as they reach an age in seconds."""
+
+    async def first_api_keys(account: str, after: EndingPlace, until: float, age: float, most: int) -> EndingsReading:
+        """Return API keys without an end that never were rotated, as they reach an age: they are as old as their roles."""
+
+    async def visible(caller: RoleName, ids: Sequence[str]) -> frozenset[str]:
+        """Return those of the full ids whose resources the caller sees (ROLE-4)."""

@@ -1,0 +1,107 @@
+"""Values and port of last logins: the day on which a role logged in last, and the roles that have not done so for long.
+
+A day is the number of days since 1970-01-01, in UTC.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, date, datetime
+from typing import Final, NamedTuple
+
+import attrs
+from zope.interface import Interface
+
+from svc.model.names import RoleName
+
+DAY: Final = 86_400
+_FIRST: Final = date(1970, 1, 1).toordinal()
+
+
+def day_of(seconds: float) -> int:
+    """Return the day of a moment, in seconds since the epoch."""
+    return int(seconds // DAY)
+
+
+def iso_day(day: int) -> str:
+    """Return a day as ``2026-05-09``."""
+    return date.fromordinal(day + _FIRST).isoformat()
+
+
+def iso_day_of(seconds: float) -> str:
+    """Return the day of a moment, in seconds since the epoch, in the same form."""
+    return datetime.fromtimestamp(seconds, UTC).date().isoformat()
+
+
+@attrs.frozen
+class NotedLogin:
+    """A role that logged in on a day; ``creation`` as in ``Caller``: the next role of its name hasn't."""
+
+    role: RoleName
+    creation: int
+    day: int
+
+
+@attrs.frozen
+class LastLogin:
+    """The day on which a role logged in last, ``None`` for none since these are kept, in epoch seconds."""
+
+    day: int | None
+    kept_since: float
+
+
+@attrs.frozen
+class IdleRole:
+    """A user or host: its full id, when it was made, in epoch seconds, and the day of its last login, if there was one."""
+
+    role: str
+    created_at: float
+    day: int | None
+
+
+class IdlePlace(NamedTuple):
+    """Where a part of the list of roles ends: those without a login by when they were made come first, others by day.
+
+    ``at`` is that moment or that day.
+    """
+
+    logged_in: bool
+    at: float
+    role: str
+
+
+#: Before the first.
+BEGINNING: Final = IdlePlace(False, 0.0, "")
+
+
+@attrs.frozen
+class IdleReading:
+    """A part of that list, and how far it goes: ``None`` for the end of the list."""
+
+    roles: Sequence[IdleRole]
+    last: IdlePlace | None
+
+
+class ILastLogins(Interface):
+    """Last logins of users and hosts. Errors: see ``ports``."""
+
+    async def record(logins: Sequence[NotedLogin]) -> Sequence[NotedLogin]:
+        """Keep the day of each login, unless a day as late is kept, or the role isn't there any more.
+
+        Those are returned whose role somebody is changing: they are to be handed over again.
+        """
+
+    async def last_login(role: RoleName) -> LastLogin:
+        """Return the day of a role's last login; none where there is no such role."""
+
+    async def kept_since() -> float:
+        """Return since when last logins are kept, in epoch seconds."""
+
+    async def idle(account: str, day: int, made_before: float, after: IdlePlace, most: int) -> IdleReading:
+        """Return roles that logged in before that day only; of those that never did, the ones made before that moment.
+
+        It goes on behind ``after``, and looks at ``most`` roles, of which not all need to be idle.
+        """
+
+    async def visible(caller: RoleName, roles: Sequence[str]) -> frozenset[str]:
+        """Return those of the full ids whose resources the caller sees (ROLE-4)."""

@@ -1,0 +1,145 @@
+"""Values and ports of logins with OpenID Connect: what a provider says of itself, codes, and what is offered to people."""
+
+from __future__ import annotations
+
+from hashlib import blake2b
+
+import attrs
+from zope.interface import Interface
+
+from svc.model.authentication import LoginRequest
+from svc.model.errors import Refusal
+
+
+@attrs.frozen(cache_hash=True)
+class OidcIssuer:
+    """A provider: ``uri`` is its issuer identifier; ``ca_cert`` is as in ``KeySource``."""
+
+    uri: str
+    ca_cert: str | None = attrs.field(default=None, repr=False)
+
+
+@attrs.frozen
+class OidcMetadata:
+    """What a provider's discovery document says of its endpoints; all addresses have been checked for their form.
+
+    ``posts_secret``: a client proves itself in the body of a request, since the provider takes no HTTP Basic.
+    ``names_issuer``: the answer to the browser has ``iss`` (RFC 9207). ``device_endpoint`` is that of RFC 8628, if any.
+    """
+
+    authorization_endpoint: str
+    token_endpoint: str
+    posts_secret: bool = False
+    names_issuer: bool = False
+    device_endpoint: str | None = None
+
+
+@attrs.frozen
+class OidcClient:
+    """A client of a provider, as which this service is known there. ``redirect_uri`` is ``None`` where none is sent."""
+
+    issuer: OidcIssuer
+    id: str
+    secret: str = attrs.field(repr=False)
+    scope: str
+    redirect_uri: str | None = None
+
+
+@attrs.frozen(eq=False)
+class CodeLogin(LoginRequest):
+    """A login with an authorization code, which is the ``evidence``.
+
+    ``redirect_uri`` takes the place of the client's, where a browser was sent there. ``exchanged`` has the id token that the
+    code was exchanged for, by the client that did so: a code can be exchanged once.
+    """
+
+    nonce: str = attrs.field(kw_only=True, repr=False)
+    verifier: str | None = attrs.field(default=None, kw_only=True, repr=False)
+    redirect_uri: str | None = attrs.field(default=None, kw_only=True)
+    exchanged: dict[OidcClient, bytes] = attrs.field(factory=dict, init=False, repr=False)
+
+    @property
+    def whose(self) -> str:
+        """What failures are counted for: each code by itself."""
+        return f"{self.account}:code:{blake2b(self.evidence, digest_size=16).hexdigest()}"
+
+
+@attrs.frozen(str=False)
+class ProviderUnavailable(Refusal):
+    """A provider could not be asked, or gave no answer that can be used. ``why`` is for the log and for operators."""
+
+    why: str
+    retry_after: int | None = None
+
+
+@attrs.frozen(str=False)
+class ClientRefused(Refusal):
+    """A provider doesn't take this service as its client; raised by ``IOidcProviders.exchange``."""
+
+    why: str
+
+
+@attrs.frozen(str=False)
+class CodeRefused(Refusal):
+    """A provider takes a code for none; raised by ``IOidcProviders.exchange``. ``replayed``: it was sent there before."""
+
+    why: str
+    replayed: bool = False
+
+
+class IOidcProviders(Interface):
+    """Providers of OpenID Connect, as far as their keys aren't concerned (``IProviderKeys``)."""
+
+    async def metadata(issuer: OidcIssuer) -> OidcMetadata:
+        """Return what a provider says of itself, as it was read some minutes ago at most, unless it is away since.
+
+        :raises ProviderUnavailable: there is none at hand, and none could be read, or may be read yet.
+        """
+
+    async def exchange(client: OidcClient, login: CodeLogin) -> bytes:
+        """Return the id token that a provider gives for a code, empty where its answer has none.
+
+        :raises ProviderUnavailable: there is no answer, or no room to wait for one.
+        :raises ClientRefused: it takes no code of this client.
+        :raises CodeRefused: the code is none, or was used, or belongs to another client or verifier.
+        """
+
+
+@attrs.frozen
+class OidcSetting:
+    """An authenticator that is set up for people to log in at. ``name`` is for people.
+
+    ``client`` is ``None`` where no code is taken; ``takes_tokens``: id tokens for ``client_id`` are.
+    """
+
+    service_id: str
+    name: str
+    issuer: OidcIssuer
+    client_id: str
+    scope: str
+    client: OidcClient | None
+    takes_tokens: bool
+
+
+@attrs.frozen
+class OidcOffer(OidcSetting):
+    """One whose provider was there, with what that says of itself."""
+
+    metadata: OidcMetadata
+
+
+class IOidcSettings(Interface):
+    """What operators have set up."""
+
+    async def settings(account: str) -> list[OidcSetting]:
+        """Return the authenticators of an account whose settings are sound, in the order of their ids; the first few."""
+
+
+class IOidcOffers(Interface):
+    """The authenticators of an account at which people can log in by a provider of OpenID Connect."""
+
+    async def offers(account: str) -> list[OidcOffer]:
+        """Return those whose settings are sound and whose provider can be reached, in the order of their ids.
+
+        What strangers ask is bounded: an account's are read once a second at most.
+        """

@@ -1,0 +1,85 @@
+"""Values and port of recent refusals: who was refused what, and by which check, for those who read all of an account."""
+
+from __future__ import annotations
+
+import attrs
+from zope.interface import Interface
+
+
+@attrs.frozen
+class RefusedRequest:
+    """A request that was refused, at a moment (epoch seconds); its texts are made visible, and hold no evidence (REF-2).
+
+    ``account`` is that of the caller or, without one, of the path. ``reason`` is a code, ``detail`` what the check compared.
+    ``authenticator`` is set for a login. ``role`` is the caller, or the role that asked to be admitted, where it exists.
+    """
+
+    at: float
+    request_id: str
+    client_ip: str
+    account: str
+    route: str
+    reason: str
+    detail: str
+    authenticator: str | None = None
+    service_id: str | None = None
+    role: str | None = None
+
+
+@attrs.frozen
+class RefusalSort:
+    """The reason of refusals and, if they were logins, the authenticator: its type, and its service id where it has one."""
+
+    reason: str
+    authenticator: str | None = None
+    service_id: str | None = None
+
+
+@attrs.frozen
+class RefusalsQuery:
+    """A query for refusals of an account, the newest first; where given, of one request, and before a number.
+
+    Where ``sort`` is given, only those that it counts.
+    """
+
+    account: str
+    request_id: str | None = None
+    before: int | None = None
+    limit: int = 100
+    sort: RefusalSort | None = None
+
+
+@attrs.frozen
+class RefusalSum:
+    """How many refusals of the last hour are of one sort."""
+
+    sort: RefusalSort
+    count: int
+
+
+@attrs.frozen
+class RefusalsFound:
+    """What one server knows of its refusals since a moment (epoch seconds).
+
+    ``complete``: none of that time was pushed out (REF-4). ``sums`` are of all that the account has, the largest first;
+    ``refusals`` those of the query, and ``before`` the number to go on with, ``None`` at the end.
+    """
+
+    since: float
+    complete: bool
+    sums: tuple[RefusalSum, ...]
+    refusals: tuple[RefusedRequest, ...]
+    before: int | None
+
+
+class IRefusals(Interface):
+    """The recent refusals of one server, whatever the number of its processes."""
+
+    def keep(refused: RefusedRequest) -> None:
+        """Keep a refusal for an hour, as far as there is room."""
+
+    async def recent(query: RefusalsQuery) -> RefusalsFound:
+        """Return what is found.
+
+        :raises StoreUnavailable: another process has it, and can't be asked now.
+        """

@@ -1,0 +1,55 @@
+"""Versions of the database's state, as writes tell them and readings ask for them (CLU-27).
+
+A version is a position in the log of one PostgreSQL system, on one of its timelines, taken when a change was committed. A
+state is at least as new when it has all of the log up to there. Positions are of one history alone: they are compared on one
+timeline of one system.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final, Self
+
+import attrs
+
+from svc.model.errors import InvalidParameter
+
+#: The header of a response that tells a version, and that of a request which names those that it must be answered from.
+TOLD: Final = "Svc-Version"
+WANTED: Final = "Svc-At-Least"
+
+#: How many versions a request may name.
+MOST: Final = 4
+
+#: Three numbers in hexadecimal, of 8, 4 and 8 bytes, none of them 0, each in its one form.
+_TEXT: Final = re.compile(r"([1-9a-f][0-9a-f]{0,15})\.([1-9a-f][0-9a-f]{0,7})\.([1-9a-f][0-9a-f]{0,15})")
+
+
+@attrs.frozen
+class StateVersion:
+    """A state of a database: ``position`` in the log, in bytes, on the ``timeline`` of the PostgreSQL ``system``."""
+
+    system: int
+    timeline: int
+    position: int
+
+    @classmethod
+    def of(cls, text: str) -> Self | None:
+        """Read a version; ``None`` when the text is none."""
+        found = _TEXT.fullmatch(text)
+        return None if found is None else cls(*(int(part, 16) for part in found.groups()))
+
+    def __str__(self) -> str:
+        return f"{self.system:x}.{self.timeline:x}.{self.position:x}"
+
+
+def wanted(header: str) -> tuple[StateVersion, ...]:
+    """Read the value of ``Svc-At-Least``: versions parted by commas (CLU-28).
+
+    :raises InvalidParameter: they are more than ``MOST``, or one is none.
+    """
+    texts = header.split(",", MOST)
+    versions = [version for text in texts if (version := StateVersion.of(text.strip(" \t"))) is not None]
+    if len(versions) < len(texts) or len(texts) > MOST:
+        raise InvalidParameter(WANTED, f"{WANTED} must be one to {MOST} values of {TOLD}, parted by commas")
+    return tuple(versions)

@@ -1,0 +1,206 @@
+"""Access as a graph, of which a load changes some edges: before it, after it, and what both have.
+
+An *edge* leads from a member to its role, or from a role to a resource that it owns or is permitted a privilege on. A role
+has the privileges to which edges lead from it, one after the other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import chain
+from typing import Final, NamedTuple
+
+import attrs
+
+from svc.model.policy_rows import Rows, Side
+
+
+class Edge(NamedTuple):
+    """Where it leads, where it begins, and what tells it from others between the two.
+
+    That is, of a membership, whether it is by ownership; on a resource the privilege, ``None`` for all, which its owner has.
+    """
+
+    upper: str
+    lower: str
+    label: str | bool | None
+
+
+Index = Mapping[Side, Mapping[str, Sequence[Edge]]]
+
+#: How many roles a way has at most.
+WAY_MOST: Final = 64
+
+#: The sides that lead up from names.
+_UP: Final = {Side.HELD, Side.GRANTED}
+
+
+def links_of(rows: Rows) -> set[Edge]:
+    """Return the edges between roles."""
+    return {Edge(row.role, row.member, row.ownership) for row in rows.memberships}
+
+
+def grants_of(rows: Rows) -> set[Edge]:
+    """Return the edges between roles and resources."""
+    owned = (Edge(row.resource, row.owner, None) for row in rows.resources)
+    return {*owned, *(Edge(row.resource, row.role, row.privilege) for row in rows.permissions)}
+
+
+def near(side: Side, edge: Edge) -> str:
+    """Return the end of an edge that a side begins at."""
+    return edge.lower if side in _UP else edge.upper
+
+
+def far(side: Side, edge: Edge) -> str:
+    """Return the end of an edge that a side leads to."""
+    return edge.upper if side in _UP else edge.lower
+
+
+def by_end(side: Side, edges: Iterable[Edge]) -> dict[str, list[Edge]]:
+    """Return edges by the names that the side begins at."""
+    found: dict[str, list[Edge]] = {}
+    for edge in edges:
+        found.setdefault(near(side, edge), []).append(edge)
+    return found
+
+
+def indexed(links: Iterable[Edge], grants: Iterable[Edge]) -> Index:
+    """Return edges by side and name."""
+    links, grants = tuple(links), tuple(grants)
+    return {side: by_end(side, links if side in {Side.MEMBERS, Side.HELD} else grants) for side in Side}
+
+
+@attrs.frozen
+class Moment:
+    """The edges before a load or after it: those that were read of both ``known``, but ``minus``, and ``plus``."""
+
+    known: Mapping[Side, Mapping[str, Sequence[Edge]]]
+    plus: Index
+    minus: Index
+
+    def edges(self, side: Side, name: str) -> Iterator[Edge]:
+        """Return the edges that lead on from a name, as far as they were read, some twice."""
+        minus = self.minus[side].get(name, ())
+        gone = set(minus) if minus else minus
+        return chain((edge for edge in self.known[side].get(name, ()) if edge not in gone), self.plus[side].get(name, ()))
+
+    def next(self, side: Side, name: str) -> Iterator[str]:
+        """Return the names to which these edges lead."""
+        return (far(side, edge) for edge in self.edges(side, name))
+
+
+class Hop(NamedTuple):
+    """How far a role is from another, in memberships, and the next role on a shortest way there."""
+
+    distance: int
+    next: str | None
+
+
+class MemberGraph:
+    """Roles and their direct members. ``steps``: how many more may be gone by all walks, but those for ways, which have as
+    many of their own.
+    """
+
+    def __init__(self, steps: int) -> None:
+        self.steps = self._way_steps = steps
+        self._trees: dict[str, dict[str, str]] = {}
+        self._members: dict[str, set[str]] = {}
+        self._held: dict[str, set[str]] = {}
+
+    def add(self, moment: Moment, side: Side, names: Iterable[str]) -> None:
+        """Add the memberships that a moment has on a side, ``MEMBERS`` or ``HELD``, of these roles."""
+        for name in names:
+            self.join(moment.edges(side, name))
+
+    def join(self, edges: Iterable[Edge]) -> None:
+        """Add memberships."""
+        for edge in edges:
+            self._members.setdefault(edge.upper, set()).add(edge.lower)
+            self._held.setdefault(edge.lower, set()).add(edge.upper)
+
+    def below(self, roles: Iterable[str]) -> set[str]:
+        """Return the roles, and all that hold any of them."""
+        return _all_from(roles, self._members)
+
+    def above(self, roles: Iterable[str]) -> set[str]:
+        """Return the roles, and all that any of them holds."""
+        return _all_from(roles, self._held)
+
+    def hops(self, role: str) -> dict[str, Hop]:
+        """Return all that hold a role, itself among them, with their hops to it; fewer when no steps are left."""
+        found = {role: Hop(0, None)}
+        level = [role]
+        while level and self.steps > 0:
+            coming = []
+            for upper in level:
+                hop = Hop(found[upper].distance + 1, upper)
+                for member in self._next(upper, self._members):
+                    if member not in found:
+                        found[member] = hop
+                        coming.append(member)
+            # The next role is the first by id: a report is the same each time.
+            level = sorted(coming)
+        return found
+
+    def hops_of(self, role: str) -> dict[str, Hop]:
+        """Return all that a role holds, itself among them, with its hops to each; fewer when no steps are left."""
+        found = {role: Hop(0, None)}
+        level = [role]
+        while level and self.steps > 0:
+            coming = []
+            for lower in level:
+                distance, first = found[lower]
+                for upper in self._next(lower, self._held):
+                    hop = Hop(distance + 1, upper if first is None else first)
+                    if upper not in found or found[upper] > hop:
+                        coming += [upper] * (upper not in found)
+                        found[upper] = hop
+            level = coming
+        return found
+
+    def way(self, role: str, base: str) -> list[str] | None:
+        """Return the roles on a shortest way from one role to another that it holds, both among them.
+
+        The second is the one to which the hop of the first role leads. ``None``: it is longer than ``WAY_MOST``, or no steps
+        are left to find it.
+        """
+        before = self._trees[role] if role in self._trees else self._trees.setdefault(role, self._tree(role))
+        if base not in before:
+            return None
+        roles = [base]
+        while roles[-1] != role:
+            roles.append(before[roles[-1]])
+        return roles[::-1]
+
+    def _tree(self, role: str) -> dict[str, str]:
+        """Return all that a role holds within ``WAY_MOST`` roles, each with the one before it on the way there."""
+        before = {role: role}
+        level = [role]
+        for _ in range(WAY_MOST - 1):
+            coming = []
+            for lower in level:
+                if self._way_steps <= 0:
+                    return before
+                uppers = self._held.get(lower, ())
+                self._way_steps -= 1 + len(uppers)
+                for upper in sorted(uppers):
+                    if upper not in before:
+                        before[upper] = lower
+                        coming.append(upper)
+            level = coming
+        return before
+
+    def _next(self, role: str, edges: Mapping[str, set[str]]) -> Collection[str]:
+        following = edges.get(role, ())
+        self.steps -= 1 + len(following)
+        return following
+
+
+def _all_from(roles: Iterable[str], edges: Mapping[str, set[str]]) -> set[str]:
+    found = set(roles)
+    coming = list(found)
+    while coming:
+        new = edges.get(coming.pop(), set()) - found
+        found |= new
+        coming += new
+    return found

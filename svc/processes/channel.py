@@ -1,0 +1,156 @@
+"""A connection between two processes of one server, on which each asks and tells the other.
+
+Messages are pickled values (``model.pickled_messages``). A question has a number, and its answer the same one. What a
+question raises at the other end, if it is a refusal of the domain, is raised here.
+
+Note [Bounded questions]. A process whose other end doesn't read puts no more questions, and leaves out what may be lost. So
+neither holds more than so much for the other, and a request that needs an answer is refused like one without a database.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any, Final
+
+import attrs
+from twisted.internet.defer import Deferred
+from twisted.internet.defer import TimeoutError as DeferredTimeout
+from twisted.internet.interfaces import IPushProducer, IReactorTime
+from twisted.internet.protocol import Protocol
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+from zope.interface import implementer
+
+from svc.model.errors import Refusal, StoreUnavailable
+from svc.model.pickled_messages import Reading, written
+
+#: Questions that may be without an answer, and the seconds that an answer may take.
+MOST: Final = 10_000
+PATIENCE: Final = 5.0
+
+_log = Logger()
+
+
+@attrs.frozen
+class _Question:
+    number: int
+    value: Any
+
+
+@attrs.frozen
+class _Reply:
+    number: int
+    value: Any
+
+
+@attrs.frozen
+class _Declined:
+    number: int
+    refusal: Refusal
+
+
+@implementer(IPushProducer)
+class ProcessChannel(Protocol):
+    """One end of a connection.
+
+    ``answer`` answers a question; ``hear`` is given what is told; ``lost`` is called when the other process is gone.
+    """
+
+    def __init__(
+        self,
+        clock: IReactorTime,
+        answer: Callable[[Any], Awaitable[Any]],
+        hear: Callable[[Any], object],
+        lost: Callable[[], object],
+    ) -> None:
+        self._clock, self._answer, self._hear, self._lost = clock, answer, hear, lost
+        self._reading = Reading()
+        self._last = 0
+        self._asked: dict[int, Deferred[Any]] = {}
+        self._full = False
+
+    async def ask(self, question: object, patience: float | None = PATIENCE) -> Any:
+        """Return the answer, which may take ``patience`` seconds, or any time.
+
+        :raises StoreUnavailable: there is none, or can't be.
+        :raises Refusal: the other process refuses.
+        """
+        if self.transport is None or self._full or len(self._asked) >= MOST:
+            raise StoreUnavailable("another process of the server can't be asked now")
+        self._last = number = self._last + 1
+        answer: Deferred[Any] = Deferred()
+        self._asked[number] = answer
+        self._write(_Question(number, question))
+        if patience is not None:
+            answer.addTimeout(patience, self._clock)
+        try:
+            return await answer
+        except DeferredTimeout:
+            raise StoreUnavailable(f"another process of the server gave no answer within {patience:g} seconds") from None
+        finally:
+            self._asked.pop(number, None)
+
+    def tell(self, notice: object, *, droppable: bool = False) -> bool:
+        """Tell the other process, unless this is ``droppable`` and it doesn't read (Note [Bounded questions]).
+
+        Return whether it was told.
+        """
+        if self.transport is None or (droppable and self._full):
+            return False
+        self._write(notice)
+        return True
+
+    def connectionMade(self) -> None:
+        """Have the transport say when too much waits to be written."""
+        assert self.transport is not None
+        self.transport.registerProducer(self, True)  # type: ignore[attr-defined] # a stream's
+
+    def dataReceived(self, data: bytes) -> None:
+        """Take messages in their order."""
+        for message in self._reading.take(data):
+            match message.value:
+                case _Question(number=number, value=value):
+                    Deferred.fromCoroutine(self._answered(number, value))
+                case _Reply(number=number, value=value):
+                    if (answer := self._asked.pop(number, None)) is not None:
+                        answer.callback(value)
+                case _Declined(number=number, refusal=refusal):
+                    if (answer := self._asked.pop(number, None)) is not None:
+                        answer.errback(refusal)
+                case notice:
+                    self._hear(notice)
+
+    def connectionLost(self, reason: Failure | None = None) -> None:  # noqa: ARG002 - Twisted's
+        """Refuse what is still asked."""
+        self.transport = None
+        asked, self._asked = self._asked, {}
+        for answer in asked.values():
+            answer.errback(StoreUnavailable("another process of the server is gone"))
+        self._lost()
+
+    def pauseProducing(self) -> None:  # noqa: N802 - the name is Twisted's
+        """Write no more than must be."""
+        self._full = True
+
+    def resumeProducing(self) -> None:  # noqa: N802 - the name is Twisted's
+        """Write again."""
+        self._full = False
+
+    def stopProducing(self) -> None:  # noqa: N802 - the name is Twisted's
+        """Do nothing: ``connectionLost`` follows."""
+
+    async def _answered(self, number: int, question: object) -> None:
+        outcome: _Reply | _Declined
+        try:
+            outcome = _Reply(number, await self._answer(question))
+        except Refusal as refusal:
+            outcome = _Declined(number, refusal)
+        except Exception as error:  # a question may not end the conversation
+            _log.failure("A question of another process met a bug")
+            outcome = _Declined(number, StoreUnavailable(f"an error of this program: {type(error).__name__}"))
+        if self.transport is not None:
+            self._write(outcome)
+
+    def _write(self, value: object) -> None:
+        assert self.transport is not None
+        self.transport.write(b"".join(written(value)))

@@ -1,0 +1,66 @@
+"""The certificates that this server shows to others, and when they expire, for metrics, ``svc doctor`` and ``svc expiring``.
+
+Of a port it is the one in force, which may be older than its file. What is shown to a receiver of syslog, or to the
+database, is read from its file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+
+import attrs
+from cryptography.x509 import load_pem_x509_certificate
+
+from svc.server.endpoints import client_certificate, place_of
+from svc.server.listening import Endpoint
+from svc.settings.config import Settings
+from svc.storage.driver.location import parts_of
+
+
+@attrs.frozen
+class ShownCertificate:
+    """A certificate: the setting that names it, the endpoint or the file, and when it expires, in epoch seconds."""
+
+    setting: str
+    name: str
+    expires: float
+
+
+def of_ports(endpoints: Sequence[Endpoint]) -> Iterator[ShownCertificate]:
+    """Return the certificates in force of those endpoints that speak TLS, but for those whose key has a password."""
+    for endpoint in endpoints:
+        if endpoint.certificate is not None:
+            certificate = endpoint.certificate.current.tls.certificate.to_cryptography()
+            yield ShownCertificate("listen", endpoint.text, certificate.not_valid_after_utc.timestamp())
+
+
+def named(certificates: Iterable[ShownCertificate], settings: Settings) -> Iterator[tuple[str, str, float]]:
+    """Return of each certificate its setting, its port or the name of its file, and when it ends: no path, and no key's."""
+    for each in certificates:
+        place = place_of(each.name)
+        if each.setting == "listen":
+            setting = "metrics_listen" if each.name == settings.metrics_listen else "listen"
+            yield setting, "" if place is None else f"port {place.port}", each.expires
+        else:
+            yield each.setting, Path(each.name).name, each.expires
+
+
+def client_files(settings: Settings) -> dict[str, Path]:
+    """Return the files of certificates that are shown to servers, by the setting that names each."""
+    syslog, url = settings.audit_syslog, settings.database_url
+    found = {
+        "audit_syslog": None if syslog is None else client_certificate(syslog),
+        "database_url": None if url is None else parts_of(url).get("sslcert"),
+    }
+    return {setting: Path(path) for setting, path in found.items() if path is not None}
+
+
+def of_files(files: dict[str, Path]) -> Iterator[ShownCertificate]:
+    """Return the first certificate of each file that can be read."""
+    for setting, path in files.items():
+        try:
+            certificate = load_pem_x509_certificate(path.read_bytes())
+        except (OSError, ValueError):
+            continue
+        yield ShownCertificate(setting, str(path), certificate.not_valid_after_utc.timestamp())

@@ -1,0 +1,393 @@
+"""Data keys while a server runs: each process follows the database's rotation, one seals again; and how one is begun.
+
+Note [Forgotten late]. A retired key goes on opening for a moment: a request may have read a value before it was sealed
+again, and memory may hold one. It is forgotten when the database has been heard of again after that moment, so that a server
+which lost its database just then keeps it.
+
+Note [Known first]. Before anything is sealed under a new key, every server must know it. Those on the primary say so in the
+database; the others of the cluster, whose databases they can't write to, are asked.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from typing import Any, Final
+
+from twisted.application.service import Service
+from twisted.internet.defer import Deferred
+from twisted.internet.interfaces import IReactorTime
+from twisted.internet.task import LoopingCall, deferLater
+from twisted.logger import Logger
+
+from svc.cluster.inquiry import Inquiry, trust_of
+from svc.cluster.peer_claims import PeerClaims
+from svc.crypto.keyfiles import add_data_key
+from svc.crypto.vault import CANARY, Vault, data_key_id
+from svc.model.data_keys import AskKeys, IDataKeys, KeyProgress, KeyUser, Moved
+from svc.model.databases import ClusterMember
+from svc.model.errors import OutcomeUnknown, Refusal, StartRefused, StoreReadOnly, StoreUnavailable
+from svc.model.query_results import Sealed
+from svc.net.trust import Trust
+from svc.server.bootstrap import Installation, missing_keys
+from svc.server.data_key_source import DataKeySource, given_outside
+from svc.settings.config import Settings
+
+#: Seconds between two looks at the keys of the database, and between two times that a process says what it seals with.
+LOOK: Final = 1.0
+ANNOUNCED: Final = 5.0
+
+#: Seconds after which a key that is retired is forgotten (Note [Forgotten late]).
+GRACE: Final = 30.0
+
+#: How many values are sealed again at a time.
+BATCH: Final = 100
+
+_log = Logger()
+
+
+class KeyWatch(Service):
+    """Looks at the keys of the database, has the vault go by them, and says what this process seals with.
+
+    ``process`` is a name that no other process has, and ``place`` what operators know it by. ``writable`` tells whether the
+    database takes writes. ``source`` is looked at for new keys; without one the vault is given them by another process.
+    """
+
+    name = "data-keys"
+
+    def __init__(
+        self,
+        clock: IReactorTime,
+        store: IDataKeys,
+        vault: Vault,
+        process: str,
+        place: str,
+        writable: Callable[[], bool],
+        source: DataKeySource | None,
+    ) -> None:
+        self._clock, self._store, self._vault, self._writable = clock, store, vault, writable
+        self._process, self._place = process, place
+        self._source = source
+        #: Called with keys that were found.
+        self.told: Callable[[Sequence[bytes]], object] = lambda _: None
+        #: The state of the file when it was read here: the first look reads it again, as it may have changed by then.
+        self._read: tuple[int, ...] | None = None
+        self._said: tuple[KeyUser, float] | None = None
+        #: When this process learnt that a key is retired, by the key's id.
+        self._retired: dict[str, float] = {each.key_id: -GRACE for each in vault.stored if each.retired}
+        self._missing: tuple[str, ...] = ()
+        self._loop = LoopingCall(lambda: Deferred.fromCoroutine(self.look()))
+        self._loop.clock = clock
+
+    def startService(self) -> None:
+        """Begin at once."""
+        super().startService()  # type: ignore[no-untyped-call] # Twisted's
+        self._loop.start(LOOK).addErrback(lambda failure: _log.failure("Data keys are not looked at any more", failure))
+
+    def stopService(self) -> None:
+        """Look no more."""
+        super().stopService()  # type: ignore[no-untyped-call] # Twisted's
+        if self._loop.running:
+            self._loop.stop()
+
+    def open_canary(self, canary: Sealed) -> None:
+        """Check that this process can open all that the database has; raises ``StartRefused``, or as ``Vault.open``."""
+        if self._vault.missing:
+            raise StartRefused(missing_keys(self._vault))
+        self._vault.open(CANARY, canary)
+
+    async def look(self) -> None:
+        """Look once."""
+        try:
+            if self._source is not None and self._source.state() != self._read:
+                await self.read_again()
+            await self._follow()
+            await self._announce()
+        except (StoreUnavailable, StoreReadOnly, OutcomeUnknown):
+            """The pool says so in the log."""
+        except Exception:  # the loop must go on
+            _log.failure("Data keys could not be looked at")
+
+    async def read_again(self) -> None:
+        """Read the keys again, and have those that were found if the database needs none that isn't among them."""
+        assert self._source is not None
+        self._read = self._source.state()
+        try:
+            keys = await self._source.read()
+            if keys is None:
+                raise StartRefused("there is none any more")
+            lost = [each for each in self._vault.needed if each not in map(data_key_id, keys) and each in self._vault.known]
+            if lost:
+                raise StartRefused(f"the database still needs the data key {' '.join(lost)}, which is not there any more")
+        except (Refusal, OSError) as refusal:
+            why = getattr(refusal, "message", str(refusal))
+            warning = "Data keys at {where} can't be used, so those that were read before stay: {why}"
+            _log.warn(warning, where=self._source.where, why=why)
+            return
+        if keys != self._vault.given:
+            self._vault.give(keys)
+            self.told(keys)
+            _log.info("Data keys were read again: {keys}", keys=" ".join(self._vault.known))
+
+    async def _follow(self) -> None:
+        stored, now, vault = await self._store.keys(), self._clock.seconds(), self._vault
+        if not stored:  # Its primary was lost before it could note the key.
+            if self._writable():
+                await self._store.note_first(vault.current)
+            return
+        for each in stored:
+            if each.retired and each.key_id not in self._retired:
+                self._retired[each.key_id] = now
+                if each.key_id in vault.known:
+                    text = (
+                        "The data key {key} is not needed any more: remove it from where the server gets it. Backups need it"
+                    )
+                    _log.info(f"{text} that were made until now", key=each.key_id)
+        forgotten = {key_id for key_id, since in self._retired.items() if now >= since + GRACE}
+        before = vault.current
+        vault.adopt(stored, forgotten)
+        if vault.current != before:
+            _log.info("Values are sealed under the data key {key} now", key=vault.current)
+        if vault.missing != self._missing:
+            self._missing = vault.missing
+            if vault.missing:
+                _log.error("This server can't open values: {why}", why=missing_keys(vault))
+
+    async def _announce(self) -> None:
+        vault, now = self._vault, self._clock.seconds()
+        seals = vault.current if vault.current in vault.known else ""
+        user = KeyUser(self._place, seals, vault.known)
+        if self._writable() and (self._said is None or self._said[0] != user or now >= self._said[1] + ANNOUNCED):
+            await self._store.announce(self._process, user)
+            self._said = user, now
+
+
+class Resealing(Service):
+    """Seals again what is under an old key, a step at a time, ``pace`` values a second at most.
+
+    ``demand_primary`` returns when this server may write. ``progress`` is what was last known.
+    """
+
+    name = "resealing"
+
+    def __init__(
+        self,
+        clock: IReactorTime,
+        store: IDataKeys,
+        vault: Vault,
+        pace: int,
+        demand_primary: Callable[[], Awaitable[None]],
+    ) -> None:
+        self._clock, self._store, self._vault, self._demand_primary = clock, store, vault, demand_primary
+        self._most = min(BATCH, pace)
+        self._pause = self._most / pace
+        self._moved: Moved | None = None
+        self._unopened: str | None = None
+        self._asked = -LOOK
+        self.progress = KeyProgress()
+        self._loop = LoopingCall(lambda: Deferred.fromCoroutine(self.step()))
+        self._loop.clock = clock
+
+    @property
+    def rotating(self) -> bool:
+        """Return whether there is a key to be retired."""
+        return len(self._vault.needed) > 1
+
+    def counted(self) -> Mapping[str, float]:
+        """Return how it stands, for counters: values by what became of them. Thread-safe."""
+        progress = self.progress
+        remaining = progress.remaining if self.rotating else 0
+        return {"resealed": progress.done, "remaining": remaining, "unopened": progress.unopened}
+
+    def age(self) -> float:
+        """Return for how many seconds the current key has been in use. Thread-safe."""
+        stored = self._vault.stored
+        return stored[-1].age if stored else 0.0
+
+    def startService(self) -> None:
+        """Begin at once."""
+        super().startService()  # type: ignore[no-untyped-call] # Twisted's
+        failed = "Values are not sealed again any more"
+        # The pause counts from the end of the last step, which may have been another server's.
+        self._loop.start(self._pause / 2).addErrback(lambda failure: _log.failure(failed, failure))
+
+    def stopService(self) -> None:
+        """Seal no more; a step that has begun runs to its end."""
+        super().stopService()  # type: ignore[no-untyped-call] # Twisted's
+        if self._loop.running:
+            self._loop.stop()
+
+    async def step(self) -> None:
+        """Go a step further, if there is a key to be retired."""
+        if not self.rotating or self._vault.missing:
+            return
+        try:
+            await self._demand_primary()
+            moved = await self._store.step(self._vault.reseal, self._most, self._pause)
+            if moved is Moved.RETIRED or self._clock.seconds() >= self._asked + LOOK:
+                self._asked, self.progress = self._clock.seconds(), await self._store.progress()
+        except (StoreReadOnly, StoreUnavailable, OutcomeUnknown):
+            return  # The next step tries again, and the pool says so in the log.
+        except Refusal as refusal:
+            _log.debug("Values are not sealed again here: {why}", why=str(refusal))
+            return
+        except Exception:  # the loop must go on
+            _log.failure("Values could not be sealed again")
+            return
+        if moved is not Moved.NOTHING and moved is not self._moved:
+            self._moved = moved
+            _log.info("Rotation of the data key: {moved}", moved=moved.value)
+        if (first := self.progress.first_unopened) != self._unopened:
+            self._unopened = first
+            if first is not None:
+                text = "The old data key is kept, since it does not open what seems to be sealed under it: {first}"
+                _log.warn(f"{text}; set it again, or delete it", first=first)
+
+
+async def rotate(
+    reactor: Any,
+    installation: Installation,
+    settings: Settings,
+    members: Mapping[str, AskKeys],
+    wait: float,
+    say: Callable[[str], object],
+) -> str:
+    """Begin to rotate to the newest of the keys that are given, and return its id; done twice, it is begun once.
+
+    With the server's own key file, a new key is made and put into it. For ``wait`` seconds at most servers are waited for
+    that don't know the key, and ``say`` is told which.
+
+    :raises StartRefused: there is no new key, another rotation hasn't ended, or a server doesn't know the key; says which.
+    """
+    vault, store, source = installation.vault, installation.data_keys, installation.source
+    current, used = vault.current, frozenset(each.key_id for each in vault.stored)
+    if len(vault.needed) > 1:
+        if data_key_id(vault.given[0]) == current:
+            return current
+        raise StartRefused(
+            f"the rotation to {current} has not ended: `svc data-key status` says how far it has come; then rotate again"
+        )
+    if not given_outside(settings):
+        assert source.file is not None
+        try:
+            new = add_data_key(source.file, used)
+        except OSError as error:
+            raise StartRefused(f"{source.file} can't be written: {error.strerror}") from None
+    else:
+        new = vault.given[0]
+    new_id = data_key_id(new)
+    if new_id == current:
+        raise StartRefused(
+            "there is no new data key: make one with `svc data-key generate`, and put it before the old one at"
+            f" {source.where}, of every server"
+        )
+    if new_id in used:
+        raise StartRefused(
+            f"the data key {new_id} was in use before: put one that is new before {current} at {source.where}"
+        )
+    await _all_know(reactor, store, members, new_id, wait, say)
+    canary = vault.seal_next(new, CANARY, b"svc")
+    if not await store.begin(current, new_id, canary, await store.totals()):
+        raise StartRefused("another rotation has just begun: `svc data-key status` tells of it")
+    return new_id
+
+
+async def _all_know(
+    reactor: Any, store: IDataKeys, members: Mapping[str, AskKeys], new: str, wait: float, say: Callable[[str], object]
+) -> None:
+    """Return when every server knows a key (Note [Known first]); raises ``StartRefused`` when one doesn't in time."""
+    deadline, said = reactor.seconds() + wait, ""
+    while True:
+        ignorant = [user.place for user in await store.users() if new not in user.knows]
+        for name, ask in members.items():
+            known = await ask()
+            if known is None:
+                ignorant.append(f"{name} (no answer)")
+            elif new not in known:
+                ignorant.append(name)
+        if not ignorant:
+            return
+        whom = ", ".join(ignorant)
+        if reactor.seconds() >= deadline:
+            raise StartRefused(
+                f"these servers don't know the data key {new}: {whom}. Give it to them, before the old one, and start them"
+                " again, or take those that are gone for good out of --cluster; nothing was changed"
+            )
+        if whom != said:
+            say(f"waiting until the data key {new} is known to: {whom}")
+            said = whom
+        await deferLater(reactor, LOOK)
+
+
+def members_of(reactor: Any, settings: Settings, vault: Vault) -> dict[str, AskKeys]:
+    """Return how to ask the other servers of the cluster for the keys that they know."""
+    claims = PeerClaims(vault)
+    common = Trust() if settings.cluster_ca is None else trust_of(settings.cluster_ca, settings.key("cluster_ca"))
+
+    def asking(member: ClusterMember) -> AskKeys:
+        trust = common if member.ca is None else trust_of(member.ca, settings.key("cluster"))
+        return functools.partial(Inquiry(reactor, member, lambda: trust).data_keys, claims)
+
+    return {member.name: asking(member) for member in settings.cluster}
+
+
+def key_status(vault: Vault, users: Sequence[KeyUser], progress: KeyProgress) -> dict[str, Any]:
+    """Return the state of the data keys as JSON has it (CLI-33)."""
+    rotating = len(vault.needed) > 1
+    return {
+        "keys": [
+            {
+                "id": each.key_id,
+                "state": "retired"
+                if each.retired
+                else "current"
+                if each.key_id == vault.current
+                else "closed"
+                if each.closed
+                else "old",
+                "given": each.key_id in vault.known,
+                "age": round(each.age),
+            }
+            for each in vault.stored
+        ],
+        "new": [key_id for key_id in vault.known if key_id not in {each.key_id for each in vault.stored}],
+        "servers": [{"place": user.place, "seals": user.seals or None, "knows": list(user.knows)} for user in users],
+        "rotating": rotating,
+        "values": {
+            "resealed": progress.done,
+            "remaining": progress.remaining if rotating else 0,
+            "unopened": progress.unopened,
+            "first_unopened": progress.first_unopened,
+        },
+    }
+
+
+def status_lines(document: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the lines in which operators read the state of the data keys."""
+    values, current = document["values"], next(each["id"] for each in document["keys"] if each["state"] == "current")
+    for each in document["keys"]:
+        what = {
+            "current": "everything new is sealed under it",
+            "old": "needed: servers may still seal with it",
+            "closed": "needed: values are still sealed under it",
+            "retired": "not needed, but by backups that name it",
+        }[each["state"]]
+        advice = "; remove it from where the servers get it" if each["state"] == "retired" and each["given"] else ""
+        yield f"Data key {each['id']}: {what}{advice}"
+    for key_id in document["new"]:
+        yield f"Data key {key_id}: given, and not in use: svc data-key rotate begins to"
+    if document["rotating"]:
+        done, remaining = values["resealed"], values["remaining"]
+        yield f"Sealed again: {done} values, about {remaining} remain"
+        awaited = [each["place"] for each in document["servers"] if each["seals"] != current]
+        if any(each["state"] == "old" for each in document["keys"]) and awaited:
+            yield f"Waiting for these to seal with the new key: {', '.join(awaited)}"
+        if not document["servers"]:
+            yield "No server runs on this database: values are sealed again by servers"
+        if values["unopened"]:
+            yield (
+                f"The old key is kept, since it doesn't open {values['unopened']} values that seem to be sealed under it,"
+                f" the first {values['first_unopened']}: set them again, or delete them"
+            )
+    for each in document["servers"]:
+        yield f"Server {each['place']}: seals with {each['seals'] or 'none'}, knows {' '.join(each['knows'])}"

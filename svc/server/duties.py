@@ -1,0 +1,308 @@
+"""What every process of a server stands on, and what there is one of in a server, whatever the number of its processes."""
+
+from __future__ import annotations
+
+import functools
+import os
+import platform
+from collections.abc import Awaitable, Callable
+from typing import Any, Self
+
+import attrs
+from twisted.application.service import MultiService
+from twisted.internet.defer import Deferred
+from twisted.internet.interfaces import IProtocolFactory, IStreamClientEndpoint
+from twisted.logger import Logger
+
+from svc._version import VERSION
+from svc.audit.journal import Journal
+from svc.audit.recoveries import Recoveries
+from svc.audit.retention import Retention
+from svc.audit.shared_turn import SharedTurn
+from svc.authn.ldap.directory_settings import LdapServers
+from svc.cluster.members import Members
+from svc.cluster.peer_claims import PeerClaims
+from svc.cluster.rival_primaries import Rivals
+from svc.crypto.keyring import AccessTokens, AccountKeys
+from svc.health.ages import AgesLoop
+from svc.health.checks_loop import ChecksLoop
+from svc.health.ldap import LdapProbe
+from svc.health.probes import AuditProbe, ExpirationProbe
+from svc.health.pulse import Pulse
+from svc.health.signing import AuthnProbe
+from svc.model.clocks import WallClock
+from svc.model.databases import DatabaseIdentity
+from svc.model.dialect import NATIVE
+from svc.model.errors import StoreUnavailable
+from svc.model.ldap_directories import IDirectories
+from svc.model.ports import IProbe
+from svc.model.versions import StateVersion
+from svc.server import certificates
+from svc.server.bootstrap import Installation
+from svc.server.data_keys import KeyWatch, Resealing
+from svc.server.lifecycle import child
+from svc.server.listening import Endpoint, Listening
+from svc.server.parts import Parts
+from svc.server.reloading import Renewals
+from svc.settings.config import Settings
+from svc.storage.accounts import AccountStore
+from svc.storage.database_state import DatabaseState
+from svc.storage.deleted import DeletedStore
+from svc.storage.driver.database import Database
+from svc.storage.driver.replication import Replication
+from svc.storage.driver.standbys import Standbys
+from svc.storage.events import RETENTION, EventStore
+from svc.storage.memory.slots import Slots
+from svc.storage.memory.trimming import Trimming
+from svc.storage.places import Places
+from svc.storage.purging import Purging
+from svc.storage.readings import Readings
+from svc.telemetry.metrics import Metrics, ReactorLag
+
+log = Logger()
+
+#: The setting that names a certificate, what it is for, and when it ends, in epoch seconds.
+Certificate = tuple[str, str, float]
+
+
+@attrs.frozen
+class Pulses:
+    """Whether the database answers readings, and whether there is one to write to."""
+
+    readings: Pulse
+    writes: Pulse
+
+
+@attrs.frozen
+class Ground:
+    """What every process of a server has: the installation, signing keys, counters, and what larger parts are made by."""
+
+    reactor: Any
+    settings: Settings
+    installation: Installation
+    metrics: Metrics | None
+    readings: Database | Readings
+    state: DatabaseState
+    accounts: AccountStore
+    replication: Replication
+    keys: AccountKeys
+    tokens: AccessTokens
+    renewals: Renewals
+    parts: Parts
+    claims: PeerClaims
+    data_keys: KeyWatch
+    slots: Slots
+    servers: LdapServers
+    #: Makes the client of LDAP directories when it is first needed.
+    directories: Callable[[], IDirectories]
+    #: The ports whose certificates are read again when they change.
+    _watched: list[Endpoint] = attrs.field(factory=list, init=False)
+
+    @classmethod
+    def lay(
+        cls,
+        server: MultiService,
+        reactor: Any,
+        settings: Settings,
+        installation: Installation,
+        metrics: Metrics | None,
+        slots: Slots,
+        *,
+        worker: int | None = None,
+    ) -> Self:
+        """Make it; ``slots`` has this process's slot for its commits. ``worker`` is its number, if another one supervises
+        it: that one beats, and gets the data keys.
+        """
+        database = installation.database
+
+        def written(confirmed: bool, version: StateVersion | None) -> None:
+            """Count a commit of this process."""
+            slots.advance(confirmed=confirmed, version=version)
+
+        database.tell_commits(written, lambda: slots.written(slots.read()).timeline)
+        readings: Database | Readings = database
+        if settings.splits:
+            standbys = Standbys(reactor, installation.dsn, database)
+            readings = Readings(reactor, child(server, Places(reactor, database, standbys, slots)))
+        state, accounts = DatabaseState(database, readings), AccountStore(readings)
+        replication = child(server, Replication(database, reactor, beats=worker is None))
+        keys = AccountKeys(accounts, installation.vault, installation.wall)
+        tokens = AccessTokens(keys, installation.wall, settings.user_token_ttl, settings.host_token_ttl)
+        renewals = child(server, Renewals(reactor))
+        parts = Parts(reactor, settings, installation, renewals, readings, state, written)
+        claims = PeerClaims(installation.vault)
+        data_keys = child(server, _key_watch(reactor, installation, replication, worker))
+        if worker is None:
+            renewals.at_hangup(lambda: Deferred.fromCoroutine(data_keys.read_again()))
+        if metrics is not None:
+            metrics.watch_process(VERSION, platform.python_version(), installation.wall.seconds())
+            metrics.watch_sessions(readings.census)
+            child(server, ReactorLag(reactor, metrics.observe_lag))
+        return cls(
+            *(reactor, settings, installation, metrics, readings, state, accounts, replication, keys, tokens, renewals),
+            *(parts, claims, data_keys, slots, parts.ldap_servers(), functools.cache(parts.directories)),
+        )
+
+    def pulses(self, server: MultiService, written: Callable[[], object], read: Callable[[], object]) -> Pulses:
+        """Return the pulses of the database: of writes and of readings, which are one unless those may go to standbys.
+
+        ``written`` and ``read`` are called when it has gone or come back; ``read`` also when there is a primary again, since
+        a round of checks is what makes this server ready to write.
+        """
+        database, state = self.installation.database, self.installation.state
+
+        def changed() -> None:
+            """Both have."""
+            written()
+            read()
+
+        if not self.settings.splits:
+            both = child(server, Pulse(self.reactor, state.connected, database.readings, changed))
+            return Pulses(both, both)
+        writes = Pulse(self.reactor, state.connected, database.writing, changed, serves="changes")
+        writes.setName("pulse of the primary")  # type: ignore[no-untyped-call] # Twisted's
+        return Pulses(
+            child(server, Pulse(self.reactor, self.state.connected, self.readings.readings, read)), child(server, writes)
+        )
+
+    def watch_certificates(self, *endpoints: Endpoint) -> None:
+        """Read the certificates of endpoints again when they change, and report when they and those of clients expire."""
+        self._watched.extend(endpoints)
+        for endpoint in endpoints:
+            if endpoint.certificate is not None:
+                self.renewals.watch(endpoint.certificate)
+        if self.metrics is not None:
+            files = certificates.client_files(self.settings)
+            self.metrics.watch_certificates(
+                lambda: [
+                    attrs.astuple(shown) for shown in (*certificates.of_ports(endpoints), *certificates.of_files(files))
+                ]
+            )
+
+    def port_certificates(self) -> list[Certificate]:
+        """Return the certificates of the ports that this process has."""
+        return list(certificates.named(certificates.of_ports(self._watched), self.settings))
+
+    def certificates(self) -> list[Certificate]:
+        """Return those, and the certificates that are shown to other servers."""
+        files = certificates.of_files(certificates.client_files(self.settings))
+        return [*self.port_certificates(), *certificates.named(files, self.settings)]
+
+    async def journal(
+        self, server: MultiService, syslog: IStreamClientEndpoint | None, turn: SharedTurn | None = None, *, daemon: bool
+    ) -> Journal:
+        """Return the journal of this process, as ``Parts.journal``."""
+        journal = await self.parts.journal(server, self.metrics, syslog, turn, daemon=daemon)
+        if self.metrics is not None:
+            self.metrics.watch_backlogs(journal.backlogs)
+        return journal
+
+
+@attrs.frozen
+class Duties:
+    """What there is one of in a server: it expires and rotates values, looks for rivals, and checks its health."""
+
+    rivals: Rivals
+    members: Members
+    journal: Journal
+    checks_loop: ChecksLoop
+    resealing: Resealing
+    pulses: Pulses
+    purging: Purging
+    ages: AgesLoop
+    wall: WallClock
+    database_asked: Callable[[str], Awaitable[DatabaseIdentity | None]]
+
+    @classmethod
+    async def assume(
+        cls, server: MultiService, ground: Ground, journal_of: Callable[[], Awaitable[Journal]], *others: IProbe
+    ) -> Self:
+        """Begin; ``others`` are probes of parts that are made elsewhere."""
+        reactor, installation, parts, replication = ground.reactor, ground.installation, ground.parts, ground.replication
+        inquiries = parts.inquiries()
+        rivals = child(server, parts.rivals(inquiries, ground.claims, replication))
+
+        async def demand_primary() -> None:
+            """Check that the database is a primary and that no rival forbids writes."""
+            await replication.demand_primary()
+            await rivals.demand()
+
+        async def database_asked(_: str) -> DatabaseIdentity:
+            """Return the identity of the database, for the answer to a challenge that isn't our own."""
+            return await replication.identity()
+
+        child(server, Retention(reactor, installation.wall, EventStore(installation.database), RETENTION, demand_primary))
+        child(server, Trimming(reactor, installation.database, demand_primary))
+        purging = child(
+            server, Purging(reactor, DeletedStore(installation.database, ground.settings.keeping), demand_primary)
+        )
+        journal = await journal_of()
+        child(server, Recoveries(reactor, installation.accounts.recovered, journal))
+        expirations = child(server, parts.expirations(journal, demand_primary))
+        probes = (
+            AuthnProbe(ground.keys, ground.tokens, reactor),  # whose rounds are also how keys are learnt to retire
+            AuditProbe(journal),
+            LdapProbe(ground.servers, ground.directories),
+            ExpirationProbe(expirations, reactor),
+            *others,
+        )
+        checks_loop = child(server, parts.checks_loop(rivals, ground.data_keys.open_canary, *probes))
+        store, vault, pace = installation.data_keys, installation.vault, ground.settings.data_key_pace
+        resealing = child(server, Resealing(reactor, store, vault, pace, demand_primary))
+
+        # It may have come back as another.
+        pulses = ground.pulses(server, rivals.doubt, checks_loop.hasten)
+        inquiring = child(server, parts.members(inquiries))
+        ages = child(server, AgesLoop(reactor, ground.state))
+        wall = installation.wall
+        return cls(rivals, inquiring, journal, checks_loop, resealing, pulses, purging, ages, wall, database_asked)
+
+    def watch(self, metrics: Metrics) -> None:
+        """Have counters tell of these."""
+        metrics.watch_checks(self.checks_loop.findings)
+        metrics.watch_rivals(self.rivals.counted)
+        metrics.watch_deleted(self.purging.counts)
+        metrics.watch_data_key(self.resealing.age, self.resealing.counted)
+        metrics.watch_replication(lambda: self.checks_loop.report(NATIVE).position)
+        metrics.watch_ages(lambda: self.ages.current, self.wall.seconds)
+
+
+def _key_watch(reactor: Any, installation: Installation, replication: Replication, worker: int | None) -> KeyWatch:
+    host, pid = os.uname().nodename, os.getpid()
+    place = f"{host} (process {pid})" if worker is None else f"{host} (process {pid}, worker {worker})"
+    source = installation.source if worker is None else None
+
+    def writable() -> bool:
+        return replication.writable
+
+    return KeyWatch(reactor, installation.data_keys, installation.vault, os.urandom(8).hex(), place, writable, source)
+
+
+async def make_account(ground: Ground, tell_admin_key: Callable[[str], bool] | None) -> None:
+    """Make the account that the settings name, unless it is there; a follower waits for its primary's."""
+    account, installation = ground.settings.account, ground.installation
+    if account is None:
+        return
+    try:
+        standby = await ground.replication.standby()
+    except StoreUnavailable:
+        if not ground.settings.splits:
+            raise
+        return  # It began without a primary, which has the account.
+    if not standby:
+        await installation.ensure_account(account, ground.settings.data_dir, tell_admin_key)
+    elif account not in await installation.accounts.names():
+        warning = "There is no account {account} yet: this server is a follower, so make it on the primary"
+        log.warn(warning, account=account)
+
+
+async def serve_metrics(server: MultiService, endpoint: Endpoint, site: IProtocolFactory) -> None:
+    """Serve counters."""
+
+    async def let_go(_: float) -> None:
+        """Close connections at once: a reader of counters asks again."""
+
+    listening = Listening([endpoint], site, let_go)
+    listening.setName("metrics")  # type: ignore[no-untyped-call] # Twisted's
+    (url,) = await child(server, listening).open()
+    log.info("Metrics are served at {url}", url=url)

@@ -1,0 +1,163 @@
+"""The facts of which ``svc doctor`` tells what is risky: settings, files, certificates, and the database.
+
+Nothing is changed: no schema is migrated, no key is made, and where the embedded database doesn't exist none is.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+from svc._version import VERSION
+from svc.crypto.keyfiles import admin_key_file, data_key_file
+from svc.health.risks import AuditFacts, CertificateFacts, Facts, FileFacts, PortFacts, ServerFacts
+from svc.model.clocks import MachineClock
+from svc.model.databases import DatabaseFacts
+from svc.model.errors import Refusal
+from svc.server import certificates
+from svc.server.bootstrap import look_into
+from svc.server.endpoints import listening_endpoint, place_of
+from svc.server.startup import reason_of
+from svc.settings.config import Settings, usable_cores
+from svc.settings.parsers import STANDARD_OUTPUT
+from svc.storage.driver.database import Database
+from svc.storage.driver.location import parts_of
+from svc.storage.driver.migrations import packaged
+from svc.storage.examination import Examination
+
+#: Where the shipped unit writes the audit, which isn't known outside of the unit.
+_UNIT_AUDIT: Final = Path("/var/log/svc/audit.log")
+
+#: Hosts of a DSN that are this machine, beside sockets.
+_HERE: Final = frozenset({"", "localhost", "127.0.0.1", "::1"})
+
+
+async def examine(reactor: Any, settings: Settings, server: ServerFacts | None, *, tokens: Path | None = None) -> Facts:
+    """Find the facts. ``server`` is what the running server has said; ``tokens`` the file in which commands keep theirs."""
+    wall = MachineClock()
+    database, skew, fault = await _database(reactor, settings)
+    remote, verified = _connection(settings.database_url)
+    return Facts(
+        now=wall.seconds(),
+        version=VERSION,
+        ports=list(_ports(settings)),
+        listen_given="listen" in settings.written,
+        processes=settings.serving_processes,
+        cores=usable_cores(),
+        audit=audit_of(settings),
+        certificates=list(_certificates(reactor, settings)),
+        files=list(_files(settings, tokens)),
+        admin_keys=[str(path) for path in sorted(settings.data_dir.glob(admin_key_file(Path(), "*").name))],
+        database=database,
+        database_fault=fault,
+        skew=skew,
+        remote=remote,
+        verified=verified,
+        server=server,
+    )
+
+
+async def _database(reactor: Any, settings: Settings) -> tuple[DatabaseFacts | None, float | None, str | None]:
+    """Return the facts of the database, by how much its clock is ahead of ours, and why it can't be asked if it can't."""
+    try:
+        facts, skew = await look_into(reactor, settings, _asked)
+    except Refusal as refusal:
+        return None, None, reason_of(refusal)
+    return facts, skew, None
+
+
+async def _asked(database: Database) -> tuple[DatabaseFacts, float]:
+    examination, wall = Examination(database, len(packaged())), MachineClock()
+    facts = await examination.facts()
+    before = wall.seconds()
+    there = await examination.clock()
+    return facts, there - (before + wall.seconds()) / 2
+
+
+def _connection(url: str | None) -> tuple[bool, bool]:
+    """Return whether a database is on another machine, and whether its certificate is verified."""
+    given = {} if url is None else parts_of(url)
+    hosts = given.get("host", given.get("hostaddr", "")).split(",")
+    remote = any(host not in _HERE and not host.startswith(("/", "@")) for host in hosts)
+    return remote, given.get("sslmode") == "verify-full"
+
+
+def _ports(settings: Settings) -> Iterator[PortFacts]:
+    metrics = [] if settings.metrics_listen is None else [("metrics_listen", settings.metrics_listen)]
+    for setting, text in [*(("listen", text) for text in settings.listen), *metrics]:
+        place = place_of(text)
+        yield PortFacts(setting, text, place is not None and place.tls, None if place is None else place.host)
+
+
+def _certificates(reactor: Any, settings: Settings) -> Iterator[CertificateFacts]:
+    for text in (*settings.listen, *filter(None, [settings.metrics_listen])):
+        try:
+            shown = list(certificates.of_ports([listening_endpoint(reactor, text)]))
+        except Exception as error:  # the types of endpoints are plugins, and raise what they like
+            yield CertificateFacts(text, None, str(error) or type(error).__name__)
+        else:
+            yield from (CertificateFacts(each.name, each.expires) for each in shown)
+    files = certificates.client_files(settings)
+    read = {each.setting: each for each in certificates.of_files(files)}
+    for setting, path in files.items():
+        found = read.get(setting)
+        fault = None if found is not None else "it can't be read, or is none"
+        yield CertificateFacts(str(path), None if found is None else found.expires, fault)
+
+
+def _files(settings: Settings, tokens: Path | None) -> Iterator[FileFacts]:
+    """Return what others than the owner have rights on, among what is the server's alone."""
+    places = [place_of(text) for text in (*settings.listen, *filter(None, [settings.metrics_listen]))]
+    private = [
+        # Where root makes it, PostgreSQL's user has to pass (``storage/embedded/directory.py``).
+        (settings.data_dir, 0o066, 0o711),
+        (data_key_file(settings.data_dir), 0o077, 0o600),
+        *((path, 0o077, 0o600) for path in settings.data_dir.glob(admin_key_file(Path(), "*").name)),
+        # A group may share a key, as on Debian.
+        *((Path(place.key), 0o027, 0o640) for place in places if place is not None and place.key is not None),
+        *((path, 0o077, 0o600) for path in [audit_path(settings), tokens] if path is not None),
+    ]
+    passfile = {} if settings.database_url is None else parts_of(settings.database_url)
+    if "passfile" in passfile:
+        private.append((Path(passfile["passfile"]), 0o077, 0o600))
+    if settings.config is not None:
+        # Beside it is what the unit reads the data key from.
+        private.append((settings.config.with_name("environment"), 0o077, 0o600))
+    if settings.config is not None and "password" in passfile and not settings.key("database_url").startswith(("-", "SERV")):
+        private.append((settings.config, 0o007, 0o640))
+    for path, wrong, right in private:
+        try:
+            mode = path.stat().st_mode & 0o7777
+        except OSError:
+            continue
+        if mode & wrong:
+            yield FileFacts(str(path), mode, right)
+
+
+def audit_path(settings: Settings, unit: Path = _UNIT_AUDIT) -> Path | None:
+    """Return the audit's file; ``None`` for standard output. Where none is set, it is that of the unit or a daemon."""
+    if settings.audit_file is not None:
+        return None if settings.audit_file == STANDARD_OUTPUT else settings.audit_file
+    return next((path for path in (unit, settings.data_dir / unit.name) if path.exists()), None)
+
+
+def audit_of(settings: Settings) -> AuditFacts:
+    """Return how it stands with the audit's file."""
+    path, continues = audit_path(settings), settings.audit_failure == "continue"
+    if path is None:
+        return AuditFacts(None, continues=continues)
+    fault, size, room = None, 0, None
+    try:
+        status = path.stat()
+        size, room = status.st_size, shutil.disk_usage(path.parent).free
+        if not os.access(path, os.W_OK):
+            fault = "can't be written"
+    except FileNotFoundError:
+        fault = "is gone"
+    except OSError as error:
+        fault = f"can't be looked at: {error.strerror}"
+    rotated = any(other != path for other in path.parent.glob(f"{path.name}*"))
+    return AuditFacts(str(path), fault, size, rotated, room, continues)

@@ -1,0 +1,102 @@
+"""The lines of the log: as text, or each as a JSON object (CFG-41); and the level from which they are written.
+
+Note [Fields]. An object has what the text of the same event has, and no more: the message, and by their names the values
+that stand in it. So what isn't written as text, because it is no business of a log's readers, isn't written as JSON.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from string import Formatter
+from typing import Any, Final, TextIO
+
+import attrs
+from twisted.logger import (
+    FilteringLogObserver,
+    ILogObserver,
+    LogEvent,
+    LogLevel,
+    LogLevelFilterPredicate,
+    eventAsText,
+    formatEvent,
+    textFileLogObserver,
+)
+from zope.interface import implementer
+
+from svc.model.clocks import iso_milliseconds
+
+#: The names of fields that every object has, which no value of an event takes.
+_OWN: Final = frozenset({"time", "level", "logger", "process", "message", "traceback"})
+
+
+def fields_of(event: LogEvent) -> dict[str, str | int | float | bool | None]:
+    """Return the values that stand in an event's message, by name (Note [Fields]); others than numbers as text."""
+    if "log_fields" in event:
+        told: dict[str, str | int | float | bool | None] = event["log_fields"]
+        return told
+    found: dict[str, str | int | float | bool | None] = {}
+    try:
+        parts = list(Formatter().parse(event.get("log_format") or ""))
+    except ValueError:  # a message of a library that isn't one
+        return {}
+    for _, name, _, _ in parts:
+        if name and name.isidentifier() and name in event and not name.startswith("log_"):
+            value = event[name]
+            found[name] = value if value is None or isinstance(value, int) or _is_number(value) else str(value)
+    return found
+
+
+def traceback_of(event: LogEvent) -> str | None:
+    """Return the traceback that the text of an event has below its message, ``None`` where it has none."""
+    if "log_failure" not in event:
+        return event.get("log_traceback")
+    text = eventAsText(event, includeTimestamp=False, includeSystem=False)
+    return text.removeprefix(formatEvent(event)).strip()
+
+
+def as_json(event: LogEvent) -> str:
+    """Return the line of an event."""
+    level = getattr(event.get("log_level"), "name", "info")
+    line: dict[str, Any] = {
+        "time": iso_milliseconds(event.get("log_time", 0.0)),
+        "level": level,
+        "logger": str(event.get("log_namespace", "-")),
+        "process": event.get("log_process"),
+        "message": event.get("log_message") or formatEvent(event),
+        "traceback": traceback_of(event),
+    }
+    line.update({name: value for name, value in fields_of(event).items() if name not in _OWN})
+    return json.dumps({name: value for name, value in line.items() if value is not None}) + "\n"
+
+
+def _is_number(value: object) -> bool:
+    """Return whether JSON has a number for it."""
+    return isinstance(value, float) and math.isfinite(value)
+
+
+@implementer(ILogObserver)
+@attrs.frozen
+class JsonLog:
+    """Writes events as lines of JSON."""
+
+    _file: TextIO
+
+    def __call__(self, event: LogEvent) -> None:
+        """See ``ILogObserver``."""
+        if "log_failure" in event or formatEvent(event):
+            self._file.write(as_json(event))
+            self._file.flush()
+
+
+def observer_of(file: Any, log_format: str) -> ILogObserver:
+    """Return the observer that writes lines of ``log_format``, ``json`` or ``text``, to a file."""
+    written: Any = JsonLog(file) if log_format == "json" else textFileLogObserver(file)
+    return ILogObserver(written)
+
+
+def from_level(observer: ILogObserver, level: str) -> ILogObserver:
+    """Return an observer that passes on events of this level and above it."""
+    return ILogObserver(
+        FilteringLogObserver(observer, [LogLevelFilterPredicate(defaultLogLevel=LogLevel.lookupByName(level))])
+    )

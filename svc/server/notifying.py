@@ -1,0 +1,91 @@
+"""What systemd is told of the server: that it is ready, reloads, stops, and lives (sd_notify(3), systemd.service(5)).
+
+Note [Alive]. A loop of the reactor tells that the server lives, so a reactor that doesn't turn tells nothing, and systemd
+kills the process after ``WatchdogSec=`` and starts it again. A server of several processes tells it while one of those that
+serve answers. Before it is ready the same loop asks for more time: a migration may take longer than ``TimeoutStartSec=``.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable
+from typing import Any, Final
+
+from twisted.application.service import Service
+from twisted.internet.task import LoopingCall
+from twisted.logger import Logger
+
+from svc.server.reloading import on_hangup
+from svc.settings.systemd import SystemdUnit
+
+#: Seconds between two words where no watchdog says how often; how many there are in its time; and the time asked for.
+USUAL: Final = 10.0
+OFTEN: Final = 4
+LONGER: Final = 60
+
+_log = Logger()
+
+
+def send(address: str, text: str) -> None:
+    """Send a datagram to systemd's socket; ``@`` stands for the zero byte of an abstract one. Raises ``OSError``."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
+        sender.setblocking(False)
+        sender.sendto(text.encode("utf-8"), f"\0{address[1:]}" if address.startswith("@") else address)
+
+
+class Notifying(Service):
+    """Tells systemd; does nothing where ``unit`` has no socket for that. ``pid`` is that of this process."""
+
+    name = "notifying"
+
+    def __init__(self, reactor: Any, unit: SystemdUnit, pid: int, tell: Callable[[str, str], object] = send) -> None:
+        self._reactor, self._address, self._send = reactor, unit.notify, tell
+        watchdog = unit.watchdog if unit.watchdog_pid in {None, pid} else None
+        self._watched, self._interval = watchdog is not None, USUAL if watchdog is None else watchdog / OFTEN
+        self._alive: Callable[[], bool] | None = None
+        self._loop = LoopingCall(self._beat)
+        self._loop.clock = reactor
+
+    def startService(self) -> None:
+        """Begin to ask for time."""
+        super().startService()  # type: ignore[no-untyped-call] # Twisted's
+        if self._address is not None:
+            self._loop.start(self._interval)
+
+    def stopService(self) -> None:
+        """Tell no more."""
+        super().stopService()  # type: ignore[no-untyped-call] # Twisted's
+        if self._loop.running:
+            self._loop.stop()
+
+    def attend_hangups(self) -> None:
+        """Tell that the server reloads at each ``SIGHUP`` from now on, before what is done then, and after that it has."""
+        on_hangup(self._reactor, lambda: self._tell("RELOADING=1"))
+
+    def ready(self, urls: str, alive: Callable[[], bool]) -> None:
+        """Tell that the server serves; ``alive`` says from now on whether it can be told to live (Note [Alive])."""
+        self._alive = alive
+        self._tell(f"READY=1\nSTATUS=Serving at {urls}")
+        self._beat()
+        on_hangup(self._reactor, lambda: self._tell("READY=1"))
+
+    def failed(self, reason: str) -> None:
+        """Tell why the server ends."""
+        self._tell(f"STATUS={reason}")
+
+    def stopping(self) -> None:
+        """Tell that the server stops."""
+        self._tell("STOPPING=1")
+
+    def _beat(self) -> None:
+        if self._alive is None:
+            self._tell(f"EXTEND_TIMEOUT_USEC={LONGER * 1_000_000}")
+        elif self._watched and self._alive():
+            self._tell("WATCHDOG=1")
+
+    def _tell(self, text: str) -> None:
+        if self._address is not None:
+            try:
+                self._send(self._address, text)
+            except OSError as error:
+                _log.error("systemd can't be told {text}: {why}", text=text, why=error.strerror, repeats_as="systemd")

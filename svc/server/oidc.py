@@ -1,0 +1,64 @@
+"""The authenticators of OpenID Connect, put together."""
+
+from __future__ import annotations
+
+from typing import Self
+
+import attrs
+
+from svc.authn.federated import FederatedAuthenticator
+from svc.authn.oidc import oidc
+from svc.authn.oidc_offered import OidcSettingsReader
+from svc.authn.oidc_settings import NAME
+from svc.authn.pacing import Pace
+from svc.authn.providers.oidc_endpoints import OidcEndpoints
+from svc.authn.providers.oidc_offers import OidcOffers
+from svc.authn.throttling import Throttle, ThrottledAuthenticator
+from svc.model.authentication import IProviderKeys
+from svc.server.duties import Ground
+from svc.server.wrapped_logins import watched
+from svc.services.batches import BatchService
+from svc.services.login import LoginService
+from svc.services.oidc import OidcService
+from svc.storage.authenticators import AuthenticatorStore
+from svc.storage.driver.statements import Statements
+from svc.web.routes.oidc import OidcAuthn
+
+
+@attrs.frozen
+class Oidc:
+    """What a process of a server has of them: use cases, logins by code and by id token, and what operators are told by."""
+
+    service: OidcService
+    by_code: LoginService
+    by_token: LoginService
+    operated: FederatedAuthenticator
+    routes: OidcAuthn
+
+    @classmethod
+    def make(
+        cls,
+        ground: Ground,
+        keys: IProviderKeys,
+        statements: Statements,
+        login: LoginService,
+        throttle: Throttle | None,
+        pace: Pace,
+        batches: BatchService,
+    ) -> Self:
+        """Make it; ``login`` has the tokens that are issued, and what is told of them."""
+        settings, vault, store = ground.settings, ground.installation.vault, AuthenticatorStore(statements)
+        endpoints = OidcEndpoints(ground.parts.guarded(), ground.reactor, settings.jwks_refetch_interval)
+        kinds = oidc(endpoints, settings.dialect)
+        federate = ground.parts.federate(keys, statements)
+
+        def logins(authenticator: FederatedAuthenticator) -> LoginService:
+            throttled = authenticator if throttle is None else ThrottledAuthenticator(authenticator, throttle)
+            wrapped = watched(throttled, NAME, ground.metrics, pace)
+            return attrs.evolve(login, authenticator=wrapped, by_token=True)
+
+        reader = OidcSettingsReader(store, store, vault, settings.dialect, frozenset(settings.authenticators))
+        service = OidcService(OidcOffers(reader, endpoints, ground.reactor))
+        by_code, by_token = logins(federate(kinds.code)), logins(federate(kinds.token))
+        routes = OidcAuthn(service, by_code, by_token, settings.dialect.tells_devices, batches)
+        return cls(service, by_code, by_token, federate(kinds.explained), routes)

@@ -1,0 +1,257 @@
+"""The use cases of asking who can do what, and why."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import Final
+
+import attrs
+
+from svc.model.access import (
+    AccessVerdict,
+    By,
+    Given,
+    HoldersPage,
+    Position,
+    PrivilegeHolder,
+    ReachedResource,
+    ReachPage,
+    Target,
+    Way,
+    WayStep,
+)
+from svc.model.access_port import IAccess
+from svc.model.authorization import Allowed, require_role_visible, require_visible, use
+from svc.model.dialect import Dialect
+from svc.model.errors import InvalidParameter
+from svc.model.names import ResourceName, RoleName
+from svc.model.ports import IResources, IRoles
+from svc.model.query_results import ResourcesQuery
+from svc.services.holders import Above, Levels, Walk, WalkBounds, far_way, way_from
+from svc.services.invocation import Invocation
+
+#: The most that a page has, and how much it has unless that is said.
+PAGE_MOST: Final = 1000
+PAGE: Final = 100
+
+#: What a role reaches, unless privileges are named.
+REACHED: Final = ("read", "execute", "update")
+
+#: The most privileges that one question has.
+PRIVILEGES_MOST: Final = 10
+
+#: How many roles are told that a privilege is missing for want of.
+MISSING_MOST: Final = 100
+
+#: How many resources are looked at for one page; and how many of them one by one, for a role that holds many others.
+LOOKED_MOST: Final = 3000
+FAR_MOST: Final = 10
+
+
+@attrs.frozen
+class AccessService:
+    """The use cases of asking who can do what.
+
+    On ways, the roles that the caller doesn't see are not named, but for the first one.
+
+    :raises Forbidden: by all methods: the caller's role is gone, or it may not see a role and is told so.
+    :raises NotFound: by all methods: there is no such resource or role, or the caller may not see it.
+    """
+
+    store: IAccess
+    roles: IRoles
+    resources: IResources
+    dialect: Dialect
+    bounds: WalkBounds = attrs.field(factory=WalkBounds)
+
+    async def seen(self, invocation: Invocation, names: Collection[str]) -> frozenset[str]:
+        """Return those of the full ids whose resources the caller sees."""
+        return await self.store.seen(invocation.caller.role, names) if names else frozenset()
+
+    async def who_can(
+        self,
+        invocation: Invocation,
+        name: ResourceName,
+        privilege: str,
+        *,
+        direct: bool = False,
+        limit: int = PAGE,
+        after: Position | None = None,
+    ) -> HoldersPage:
+        """Return the roles that have a privilege on a resource, those with the shortest ways first.
+
+        :param direct: only the owner, and the roles that the privilege is permitted to themselves.
+        :param limit: the most that are returned; there may be fewer although the list goes on.
+        :raises TooManyRoles: their ways are too long.
+        """
+        require_visible(await self.roles.access_facts(invocation.caller, name), name)
+        levels = await Levels.read(self.store, Target(name, (privilege,)), self.bounds)
+        walk = Walk(self.store, levels, self.bounds)
+        ways, position = await walk.page(limit, after or Position(), direct=direct)
+        told = await self._told(invocation, ways)
+        return HoldersPage(tuple(PrivilegeHolder(way[0].role or "", way) for way in told), position)
+
+    async def count(self, invocation: Invocation, name: ResourceName, privilege: str, *, direct: bool = False) -> int:
+        """Return how many roles have a privilege on a resource."""
+        require_visible(await self.roles.access_facts(invocation.caller, name), name)
+        return await self.store.count(Target(name, (privilege,)), direct=direct)
+
+    async def can(self, invocation: Invocation, name: ResourceName, privilege: str, role: RoleName) -> AccessVerdict:
+        """Return whether a role has a privilege on a resource, and why, or what is missing."""
+        require_visible(await self.roles.access_facts(invocation.caller, name), name)
+        await self._see(invocation, role)
+        target = Target(name, (privilege,))
+        # A way that is near answers soon; the facts about a role that holds a million may take seconds.
+        found = await way_from(self.store, str(role), target, self.bounds)
+        if found.way is None:
+            access_facts = await self.roles.access_facts(role, name)
+            if use(access_facts, privilege) != Allowed():
+                privileges = tuple(sorted(access_facts.privileges))
+                return AccessVerdict(False, None, await self._missing(invocation, target), privileges)
+            found = await far_way(self.store, str(role), target, self.bounds)
+        told = [] if found.way is None else await self._told(invocation, [found.way])
+        return AccessVerdict(True, next(iter(told), None))
+
+    async def reach(
+        self,
+        invocation: Invocation,
+        role: RoleName,
+        privileges: Sequence[str] = REACHED,
+        *,
+        limit: int = PAGE,
+        after: str | None = None,
+    ) -> ReachPage:
+        """Return the resources on which a role has one of the privileges, as far as the caller sees them, ordered by id.
+
+        :param limit: the most that are returned; there may be fewer although the list goes on.
+        :raises InvalidParameter: they are too many privileges.
+        """
+        await self._see(invocation, role)
+        privileges = tuple(dict.fromkeys(privileges))
+        if len(privileges) > PRIVILEGES_MOST:
+            raise InvalidParameter("privilege", f"'privilege' may be given {PRIVILEGES_MOST} times")
+        reaching = _Reaching(self, invocation, role, privileges, await Above.read(self.store, str(role), self.bounds))
+        return await reaching.page(limit, after)
+
+    async def _see(self, invocation: Invocation, role: RoleName) -> None:
+        """Return when the caller sees the role, or holds it: what that may do, the caller may."""
+        access_facts = await self.roles.access_facts(invocation.caller, role.resource)
+        if not (access_facts.caller_exists and access_facts.holds):
+            require_role_visible(access_facts, role, invocation.caller.role, self.dialect)
+
+    async def _missing(self, invocation: Invocation, target: Target) -> tuple[WayStep, ...]:
+        steps = await self.store.direct(target, "", MISSING_MOST)
+        seen = await self.store.seen(invocation.caller.role, {step.role for step in steps if step.role is not None})
+        return tuple(step for step in steps if step.role in seen)
+
+    async def _told(self, invocation: Invocation, ways: Sequence[Way]) -> list[Way]:
+        """Return ways without the names of the roles that the caller doesn't see, but for the first of each."""
+        others = {step.role for way in ways for step in way[1:] if step.role is not None}
+        seen = await self.store.seen(invocation.caller.role, others) if others else frozenset()
+        return [_without(way, seen) for way in ways]
+
+
+@attrs.define
+class _Reaching:
+    """One question for what a role reaches, of which ``above`` are the roles that it holds, as far as they are few.
+
+    What a role with few roles sees is listed as for itself. For one with many, the account's resources are gone through, and
+    of each it is asked from the resource's end whether the role sees it.
+    """
+
+    service: AccessService
+    invocation: Invocation
+    role: RoleName
+    privileges: tuple[str, ...]
+    above: Above
+    _far: int = 0
+
+    async def page(self, limit: int, after: str | None) -> ReachPage:
+        """Return a page, from behind an id on."""
+        found: list[ReachedResource] = []
+        looked = 0
+        while looked < LOOKED_MOST:
+            window = min(max(2 * (limit + 1 - len(found)), 50), PAGE_MOST)
+            ids = await self._next(window, after)
+            looked += len(ids)
+            reached = await self._seen_and_reached(ids)
+            for name in ids:
+                if name in reached and (len(found) == limit or self._far >= FAR_MOST):
+                    return await self._page(found, after)
+                if name in reached:
+                    found += await self._reached(name, reached[name])
+                after = name
+            if len(ids) < window:
+                return await self._page(found, None)
+        return await self._page(found, after)
+
+    async def _next(self, window: int, after: str | None) -> list[str]:
+        if not self.above.whole:
+            return await self.service.store.resources(self.role.account, after or "", window)
+        query = ResourcesQuery(self.role, self.role.account, limit=window, after=after)
+        return await self.service.resources.visible(query)
+
+    async def _seen_and_reached(self, ids: Sequence[str]) -> dict[str, list[Given]]:
+        """Return what the roles above have on those of the resources that the caller sees, and that may be reached."""
+        store, asked = self.service.store, list(ids)
+        # What a role with few roles sees was listed for it.
+        viewers = {self.invocation.caller.role, self.role} - ({self.role} if self.above.whole else set())
+        for viewer in viewers:
+            seen = await store.seen(viewer, asked)
+            asked = [name for name in asked if name in seen]
+        found: dict[str, list[Given]] = {} if self.above.whole else {name: [] for name in asked}
+        if asked:
+            for given in await store.given(asked, self.privileges, self.above.roles):
+                found.setdefault(given.resource, []).append(given)
+        return found
+
+    async def _reached(self, name: str, given: Sequence[Given]) -> list[ReachedResource]:
+        """Return a resource as it is reached, or nothing if it isn't."""
+        owned = any(each.privilege is None for each in given)
+        privileges: Collection[str] = self.privileges if owned else {each.privilege for each in given if each.privilege}
+        steps = [WayStep(each.role, By.OWNER if each.privilege is None else By.PERMITTED) for each in given]
+        way = self.above.way(min(steps, key=self.above.place)) if steps else None
+        if not (owned or self.above.whole):
+            privileges, farther = await self._far_privileges(ResourceName.parse(name), privileges)
+            way = way or farther
+        if not privileges:
+            return []
+        return [ReachedResource(name, tuple(each for each in self.privileges if each in privileges), way)]
+
+    async def _far_privileges(self, name: ResourceName, known: Collection[str]) -> tuple[Collection[str], Way | None]:
+        """Return the privileges of a role that holds many others, of which some are ``known``, and a shortest way to one of
+        those that aren't.
+        """
+        self._far += 1
+        service, role, ways, settled = self.service, str(self.role), dict[str, Way](), True
+        for privilege in self.privileges:
+            if privilege not in known:
+                found = await far_way(service.store, role, Target(name, (privilege,)), service.bounds, 1)
+                settled &= found.settled
+                if found.way is not None:
+                    ways[privilege] = found.way
+        if settled:
+            return {*known, *ways}, min(ways.values(), key=len, default=None)
+        access_facts = await service.roles.access_facts(self.role, name)
+        privileges = self.privileges if access_facts.owns else access_facts.privileges
+        farther = None
+        if not known and set(privileges) & set(self.privileges):
+            farther = (await far_way(service.store, role, Target(name, self.privileges), service.bounds)).way
+        return privileges, farther or min(ways.values(), key=len, default=None)
+
+    async def _page(self, found: Sequence[ReachedResource], after: str | None) -> ReachPage:
+        ways = [each.way for each in found if each.way is not None]
+        told = iter(await self.service._told(self.invocation, ways))
+        shown = (each if each.way is None else attrs.evolve(each, way=next(told)) for each in found)
+        return ReachPage(tuple(shown), after)
+
+
+def _without(way: Way, seen: Collection[str]) -> Way:
+    """Return a way without the names of roles that are not ``seen``, but for the first; several in a row are one step."""
+    steps = list(way[:1])
+    for step in way[1:]:
+        hidden = WayStep(step.role if step.role in seen else None, step.by)
+        if hidden.role is None and len(steps) > 1 and steps[-1].role is None:
+            steps.pop()
+        steps.append(hidden)
+    return tuple(steps)

@@ -1,0 +1,277 @@
+"""Who gains and who loses access by a load: who can do what, before it and after it, compared (POL-82 to POL-88).
+
+Note [What can differ]. Who gains something has it by a way with an edge that the load made. So the roles in question are
+those below the new edges, and what they may gain is granted to the roles above them. Of all that they reach there, what they
+had before is no gain. Losses are the gains of the way back.
+
+Note [Two ends]. Whether a role had something is known as soon as either all roles that it held were read, or all roles that
+held those to which it was granted. An administrator holds a million roles, and a group has a million members, but seldom are
+both in question for one pair. So at first neither end is followed through what has very many rows; then what is still in
+doubt is followed further. Pairs that stay in doubt are not told, and that there may be more is.
+
+Note [Rows at hand]. After the load, the database has what is there after it. What was there before differs by the rows that
+the dry run has read at both moments anyway; all rows of what the load creates or deletes are among these.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from typing import Final
+
+import attrs
+
+from svc.model.policy_rows import Rows, Side
+from svc.model.ports import IPolicyTransaction
+from svc.policy.access_changes import Alike, Doubt, Manner, Summary
+from svc.policy.access_edges import Edge, Hop, Index, MemberGraph, Moment, by_end, grants_of, indexed, links_of
+
+#: How many rows are read at most at each step: the roles in question, those above, what these have, who else has that, and
+#: each end of what was had before.
+READ_MOST: Final = 200_000
+#: How many steps from role to member are gone at most for either, and how many grants are looked at.
+STEPS_MOST: Final = 1_000_000
+LOOKS_MOST: Final = 1_000_000
+#: What has more rows than these is followed only if nothing else settles the question (Note [Two ends]).
+ROWS_FEW: Final = 1000
+#: How many names are asked about at once.
+_NAMES: Final = 5000
+
+
+@attrs.define
+class AccessGains:
+    """What roles gain: each class of them with the resources; ``complete``: all was told. ``graph`` has their ways."""
+
+    classes: list[tuple[list[str], dict[Manner, list[str]]]] = attrs.field(factory=list)
+    graph: MemberGraph = attrs.field(factory=lambda: MemberGraph(STEPS_MOST))
+    complete: bool = True
+
+    def names(self) -> set[str]:
+        """Return all names that may be told."""
+        bases, names = set[str](), set[str]()
+        for roles, gained in self.classes:
+            if gained:
+                names.update(roles, *gained.values())
+                bases.update(manner.base for manner in gained)
+        return names | (self.graph.below(bases) & self.graph.above(names))
+
+    def summary(self, differing: Collection[str], visible: frozenset[str] | None) -> Summary:
+        """Return it summed, as one may know it who sees what is ``visible``, or all."""
+        summary = Summary(differing, visible)
+        for roles, gained in self.classes:
+            summary.add(roles, gained)
+        return summary
+
+
+class AccessReading:
+    """The edges around those that a load changed; ``differing`` are the things that it created or deleted."""
+
+    def __init__(self, transaction: IPolicyTransaction, before: Rows, after: Rows) -> None:
+        self._transaction = transaction
+        self.differing = {row.resource for row in before.resources} ^ {row.resource for row in after.resources}
+        old_links, old_grants, new_links, new_grants = links_of(before), grants_of(before), links_of(after), grants_of(after)
+        self._lost = old_links - new_links, old_grants - new_grants
+        self._made = new_links - old_links, new_grants - old_grants
+        self._changed = sum(map(len, (*self._lost, *self._made)))
+        at_hand = indexed(new_links, new_grants)
+        #: What was read, and of how many rows for each name it is all; ``None``: it is all that there is.
+        self._edges: dict[Side, dict[str, list[Edge]]] = {
+            side: {name: list(at_hand[side].get(name, ())) for name in self.differing} for side in Side
+        }
+        self._extent: dict[Side, dict[str, int | None]] = {side: dict.fromkeys(self.differing) for side in Side}
+        self._left = 0
+
+    async def gains(self) -> AccessGains:
+        """Return what roles gain."""
+        made, lost = indexed(*self._made), indexed(*self._lost)
+        return await _AccessQuestion(self, self._moment(made, lost), self._moment(lost, made), *self._made).answer()
+
+    async def losses(self) -> AccessGains:
+        """Return what roles lose."""
+        made, lost = indexed(*self._made), indexed(*self._lost)
+        return await _AccessQuestion(self, self._moment(lost, made), self._moment(made, lost), *self._lost).answer()
+
+    def refill(self) -> None:
+        """Let as many rows be read as one part of a question may take."""
+        self._left = READ_MOST
+
+    def _moment(self, plus: Index, minus: Index) -> Moment:
+        return Moment(self._edges, plus, minus)
+
+    def parts(self, side: Side, names: Iterable[str]) -> set[str]:
+        """Return those of the names of which something may not have been read."""
+        extent = self._extent[side]
+        return {name for name in names if extent.get(name, 0) is not None}
+
+    async def read(self, side: Side, names: Iterable[str], each: int = READ_MOST) -> None:
+        """Read the edges that lead on from names, but of those with more than about ``each`` only so many."""
+        extent = self._extent[side]
+        due = sorted(name for name in names if (known := extent.get(name, 0)) is not None and known < each)
+        # Those that the load made don't count: before it there may have been few.
+        rows_each = each + self._changed + 1
+        for start in range(0, len(due), _NAMES):
+            if self._left <= 0:
+                return
+            some = due[start : start + _NAMES]
+            rows = await self._transaction.leading(side, some, rows_each, self._left)
+            cut = max(len(rows.resources), len(rows.memberships), len(rows.permissions)) >= self._left
+            self._left -= len(rows.resources) + len(rows.memberships) + len(rows.permissions)
+            found = by_end(side, links_of(rows) if rows.memberships else grants_of(rows))
+            for name in some:
+                edges = self._edges[side][name] = found.get(name, [])
+                extent[name] = each if cut or len(edges) >= rows_each else None
+
+    async def closure(self, moment: Moment, side: Side, names: Collection[str], each: int = READ_MOST) -> set[str]:
+        """Read what leads on from names, and so on, and return all that was found, these among them."""
+        found = set(names)
+        level = set(names)
+        while level:
+            await self.read(side, level, each)
+            level = {name for known in level for name in moment.next(side, known)} - found
+            found |= level
+        return found
+
+
+@attrs.define
+class _AccessQuestion:
+    """What roles have at a moment, ``then``, by new ``links`` and ``grants``, that they hadn't at the other, ``first``."""
+
+    _reading: AccessReading
+    _then: Moment
+    _first: Moment
+    _links: set[Edge]
+    _grants: set[Edge]
+    _found: AccessGains = attrs.field(factory=AccessGains)
+    _stood: dict[str, dict[str, list[Edge]]] = attrs.field(factory=dict)
+    _bases: dict[str, list[Edge]] = attrs.field(factory=dict)
+    #: The roles that were followed at the other moment.
+    _followed: dict[Side, set[str]] = attrs.field(factory=lambda: {Side.MEMBERS: set(), Side.HELD: set()})
+
+    async def answer(self) -> AccessGains:
+        """Return what is gained."""
+        self._reading.refill()
+        below = await self._candidates()
+        if not self._bases:
+            return self._found
+        self._reading.refill()
+        resources = {grant.upper for grants in self._bases.values() for grant in grants}
+        await self._reading.read(Side.GIVEN, resources)
+        if parts := self._reading.parts(Side.GIVEN, resources):
+            self._demand(False)
+            self._bases = {
+                base: [edge for edge in several if edge.upper not in parts] for base, several in self._bases.items()
+            }
+        for resource in resources - parts:
+            self._stood[resource] = by_end(Side.GRANTED, self._first.edges(Side.GIVEN, resource))
+        reached = self._reached(below)
+        roles: Collection[str] = reached
+        bases: Collection[str] = set[str]().union(*self._stood.values())
+        sides = (Side.HELD, Side.MEMBERS) if len(roles) < len(bases) else (Side.MEMBERS, Side.HELD)
+        for side, each in ((side, each) for each in (ROWS_FEW, READ_MOST) for side in sides):
+            self._reading.refill()
+            names = await self._reading.closure(self._first, side, bases if side is Side.MEMBERS else roles, each)
+            self._followed[side] |= names
+            roles, bases = self._judged(reached)
+            if not bases:
+                break
+        self._demand(not bases)
+        return self._found
+
+    def _demand(self, whole: bool) -> None:
+        self._found.complete = self._found.complete and whole
+
+    async def _candidates(self) -> set[str]:
+        """Return the roles that may gain something, having read what, and by which ways (Note [What can differ])."""
+        lowest = {edge.lower for edge in (*self._links, *self._grants)}
+        below = await self._reading.closure(self._then, Side.MEMBERS, lowest)
+        self._reading.refill()
+        above = await self._reading.closure(self._then, Side.HELD, {edge.upper for edge in self._links})
+        self._reading.refill()
+        await self._reading.read(Side.GRANTED, above)
+        for side, names in ((Side.MEMBERS, below), (Side.HELD, above), (Side.GRANTED, above)):
+            self._demand(not self._reading.parts(side, names))
+        grants = {grant for role in above for grant in self._then.edges(Side.GRANTED, role)} | self._grants
+        # Whatever is left out of too many is granted to the last of them.
+        looks = LOOKS_MOST
+        for base, several in sorted(by_end(Side.GRANTED, grants).items()):
+            looks -= len(several)
+            if looks < 0:
+                self._demand(False)
+                break
+            self._bases[base] = several
+        graph = self._found.graph
+        graph.add(self._then, Side.MEMBERS, below)
+        graph.add(self._then, Side.HELD, above)
+        graph.join(self._links)
+        return below
+
+    def _reached(self, below: set[str]) -> dict[str, dict[str, Hop]]:
+        """Return, for each of the roles that reach any bases, these."""
+        graph = self._found.graph
+        reached: dict[str, dict[str, Hop]] = {}
+        if len(below) < len(self._bases):
+            for role in sorted(below):
+                hops = graph.hops_of(role)
+                if bases := hops.keys() & self._bases.keys():
+                    reached[role] = {base: hops[base] for base in sorted(bases)}
+        else:
+            for base in self._bases:
+                hops = graph.hops(base)
+                for role in hops.keys() & below:
+                    reached.setdefault(role, {})[base] = hops[role]
+        self._demand(graph.steps > 0)
+        return reached
+
+    def _held(
+        self, graph: MemberGraph, roles: Collection[str], bases: Collection[str]
+    ) -> tuple[dict[str, set[str]], set[str], set[str]]:
+        """Return which of the bases each role held, and bases and roles of which that may not be all, for want of steps."""
+        held: dict[str, set[str]] = {}
+        if len(roles) < len(bases):
+            left = set[str]()
+            for role in sorted(roles):
+                held[role] = graph.hops_of(role).keys() & bases
+                left |= {role} if graph.steps <= 0 else set()
+            return held, set(), left
+        left = set()
+        for base in sorted(bases):
+            for role in graph.hops(base).keys() & roles:
+                held.setdefault(role, set()).add(base)
+            left |= {base} if graph.steps <= 0 else set()
+        return held, left, set()
+
+    def _open(self, side: Side, names: set[str]) -> set[str]:
+        """Return those of the names that weren't followed with all that leads on, be that read for another question."""
+        return self._reading.parts(side, names) | (names - self._followed[side])
+
+    def _judged(self, reached: Mapping[str, Mapping[str, Hop]]) -> tuple[set[str], set[str]]:
+        """Judge what each class gains; return the roles, and those that stood before, of which it is not known."""
+        graph = MemberGraph(STEPS_MOST)
+        for side, names in self._followed.items():
+            graph.add(self._first, side, names)
+        followed = self._followed[Side.MEMBERS] | self._followed[Side.HELD]
+        standing = set[str]().union(*self._stood.values())
+        open_roles = graph.below(self._open(Side.HELD, followed | reached.keys()))
+        open_bases = standing & graph.above(self._open(Side.MEMBERS, followed | standing))
+        held, left_bases, left_roles = self._held(graph, reached.keys(), standing)
+        of_all, of_open, of_others = (Doubt(names, self._stood) for names in (standing, left_bases | open_bases, left_bases))
+        classes: dict[tuple[object, ...], Alike] = {}
+        for role in sorted(reached):
+            before = frozenset(held.get(role, ()))
+            doubt = of_all if role in left_roles else of_open if role in open_roles else of_others
+            key = tuple(reached[role].items()), before, doubt
+            classes.setdefault(key, Alike(reached[role], before, doubt)).roles.append(role)
+        self._found.classes = []
+        roles, bases = set[str](), set[str]()
+        looks = LOOKS_MOST
+        for alike in classes.values():
+            looks -= sum(len(self._bases[base]) for base in alike.bases)
+            if looks < 0:
+                self._demand(False)
+                break
+            gained, unsettled, taken = alike.gains(self._bases, self._stood)
+            looks -= taken
+            self._found.classes.append((alike.roles, gained))
+            if unsettled:
+                roles.update(alike.roles)
+                bases |= unsettled
+        return roles, bases

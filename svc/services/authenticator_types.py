@@ -1,0 +1,290 @@
+"""The types of authenticators as the newer interface has them, and what the ``data`` of each holds (NEWER-33, NEWER-34)."""
+
+from __future__ import annotations
+
+import enum
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
+
+import attrs
+
+from svc.model.dialect import Dialect
+from svc.model.errors import Unprocessable
+from svc.model.strict_json import json_object, json_text
+
+#: Stands for a value that the caller may not read.
+MASKED: Final = "*****"
+
+_ALIAS: Final = re.compile("[A-Za-z0-9_-]+")
+_RESERVED: Final = frozenset({"iss", "exp", "nbf", "iat", "aud", "jti"})
+_BLANK: Final = re.compile(r"[\s<>\x00\ud800-\udfff]")
+_LIST_MARKS: Final = re.compile(r"[\s,:<>\x00\ud800-\udfff]")
+_UNWRITABLE: Final = re.compile("[\ud800-\udfff]")
+
+#: What a value is at most, in characters, unless its key says less.
+_LONGEST: Final = 10_000
+
+
+class SettingForm(enum.Enum):
+    """How a value stands in ``data``, and what is stored."""
+
+    TEXT = "string"  #: a text, as it is
+    LIST = "array"  #: texts, parted by commas
+    PAIRS = "pairs"  #: an object of texts: ``name:text``, parted by commas
+    DOCUMENT = "object"  #: an object, as JSON
+
+
+@attrs.frozen
+class SettingKey:
+    """A key of ``data``, which has a variable: in the object ``within`` another, if that is named.
+
+    ``plain`` texts have no blank, no ``<`` and no ``>``. ``shown``: it is only told, and can't be given.
+    """
+
+    name: str
+    form: SettingForm = SettingForm.TEXT
+    most: int = _LONGEST
+    plain: bool = False
+    within: str | None = None
+    shown: bool = False
+
+    @property
+    def variable(self) -> str:
+        """The name of the variable, below the authenticator's."""
+        return self.name.replace("_", "-")
+
+
+@attrs.frozen
+class AuthenticatorType:
+    """A type: its names in paths, of which answers have the first, its authenticators' name, and the keys of ``data``.
+
+    ``single``: an account has one of it, which is called ``default``.
+    """
+
+    names: tuple[str, ...]
+    authenticator: str
+    keys: tuple[SettingKey, ...] = ()
+    single: bool = False
+
+    @property
+    def name(self) -> str:
+        """The name in answers."""
+        return self.names[0]
+
+
+def _plain(name: str, most: int) -> SettingKey:
+    return SettingKey(name, most=most, plain=True)
+
+
+_ONE_OF: Final = ("id_token_user_property",)
+_ALL_OF: Final = ("client_id", "client_secret", "redirect_uri", "claim_mapping")
+
+_JWT: Final = (
+    _plain("jwks_uri", 255),
+    SettingKey("public_keys", SettingForm.DOCUMENT),
+    SettingKey("provider_uri", shown=True),
+    _plain("issuer", 255),
+    _plain("audience", 1000),
+    SettingKey("ca_cert"),
+    SettingKey("token_app_property", most=1000, plain=True, within="identity"),
+    SettingKey("identity_path", within="identity"),
+    SettingKey("enforced_claims", SettingForm.LIST, within="identity"),
+    SettingKey("claim_aliases", SettingForm.PAIRS, within="identity"),
+)
+_OIDC: Final = (
+    _plain("provider_uri", 255),
+    _plain("id_token_user_property", 255),
+    *map(SettingKey, (*_ALL_OF, "name", "ca_cert", "token_ttl", "provider_scope")),
+    SettingKey("response_type", shown=True),
+)
+_KUBERNETES: Final = ("ca/cert", "ca/key", "kubernetes/ca_cert", "kubernetes/api_url", "kubernetes/service_account_token")
+
+
+def types_of(dialect: Dialect) -> tuple[AuthenticatorType, ...]:
+    """Return all types that the dialect has a name for, be they installed or not."""
+    return (
+        AuthenticatorType(("jwt",), "authn-jwt", _JWT),
+        AuthenticatorType((dialect.cloud.removeprefix("authn-"),), dialect.cloud, (_plain("provider_uri", 255),)),
+        AuthenticatorType(("oidc",), "authn-oidc", _OIDC),
+        AuthenticatorType(("ldap",), "authn-ldap", (SettingKey("bind_password"), SettingKey("tls_ca_cert"))),
+        AuthenticatorType(("k8s",), "authn-k8s", tuple(map(SettingKey, _KUBERNETES))),
+        AuthenticatorType(("aws", "iam"), "authn-iam"),
+        AuthenticatorType(("gcp",), "authn-gcp", single=True),
+    )
+
+
+# -- reading what a request gives -------------------------------------------------------------------------------------
+
+
+def values_of(kind: AuthenticatorType, data: object) -> dict[str, str]:
+    """Return the values that ``data`` gives, by the names of variables; ``None`` is that of a request that has none.
+
+    :raises Unprocessable: it isn't what the type takes.
+    """
+    name = kind.name
+    if not kind.keys:
+        if data is not None:
+            raise Unprocessable(f"The 'data' object cannot be specified for {name} authenticators.")
+        return {}
+    optional = name == "ldap"
+    if not isinstance(data, Mapping) or (not data and not optional):
+        if data is None and optional:
+            return {}
+        raise Unprocessable(
+            f"The 'data' object must be specified for {name} authenticators and it must be a non-empty JSON object."
+        )
+    given = dict(_given(kind, data))
+    _rules(name, given)
+    return {key.variable: _stored(key, given[key.name]) for key in kind.keys if key.name in given}
+
+
+def _given(kind: AuthenticatorType, data: Mapping[str, object]) -> Iterator[tuple[str, object]]:
+    objects = {key.within for key in kind.keys if key.within is not None}
+    known = {key.name for key in kind.keys if key.within is None and not key.shown}
+    refuse_others([name for name in data if name not in known | objects])
+    for name, value in data.items():
+        if name in known:
+            yield name, value
+            continue
+        if not isinstance(value, Mapping):
+            raise wrong_type(name, "object")
+        refuse_others([inner for inner in value if inner not in {key.name for key in kind.keys if key.within == name}])
+        yield from value.items()
+
+
+def _rules(name: str, given: Mapping[str, object]) -> None:
+    """Refuse keys that don't go together."""
+    if name == "jwt":
+        if ("jwks_uri" in given) == ("public_keys" in given):
+            raise Unprocessable("The data object must contain either ['jwks_uri'] or ['public_keys'] keys.")
+        _need("public_keys", "issuer", given)
+        _need("identity_path", "token_app_property", given)
+    elif name == "oidc":
+        require(given, ("provider_uri",))
+        of_id, of_code = [key for key in _ONE_OF if key in given], [key for key in _ALL_OF if key in given]
+        if bool(of_id) == bool(of_code) or (of_code and len(of_code) < len(_ALL_OF)):
+            all_of = ", ".join(f'"{key}"' for key in _ALL_OF)
+            raise Unprocessable(f'The data object must contain either ["id_token_user_property"] or [{all_of}] keys.')
+    elif name == "ldap":
+        _need("tls_ca_cert", "bind_password", given)
+    elif name == "k8s":
+        require(given, ("ca/cert", "ca/key"))
+    else:
+        require(given, ("provider_uri",))
+
+
+def _need(key: str, other: str, given: Mapping[str, object]) -> None:
+    if key in given:
+        require(given, (other,))
+
+
+def _stored(key: SettingKey, value: object) -> str:
+    """Return the text that is stored of a value."""
+    name = key.name
+    if value in (None, "", [], {}):
+        raise missing(name)
+    match key.form, value:
+        case SettingForm.TEXT, str():
+            text = value
+        case SettingForm.LIST, list():
+            text = ",".join(_part(name, part) for part in value)
+        case SettingForm.PAIRS, dict():
+            text = ",".join(f"{_alias(alias)}:{_part(name, claim)}" for alias, claim in value.items())
+        case SettingForm.DOCUMENT, dict():
+            try:
+                text = json_text(value)
+            except ValueError:  # a number beyond all
+                raise wrong_type(name, key.form.value) from None
+        case _:
+            raise wrong_type(name, "object" if key.form is SettingForm.PAIRS else key.form.value)
+    if len(text) > key.most:
+        raise Unprocessable(f"'{name}' parameter length exceeded. Limit the length to {key.most} characters")
+    if _UNWRITABLE.search(text) or (key.plain and _BLANK.search(text)):
+        raise Unprocessable(f"Invalid '{name}' parameter. It may not have blanks, < or >.")
+    return text
+
+
+def _part(name: str, part: object) -> str:
+    if not isinstance(part, str):
+        raise wrong_type(name, "string")
+    if not part or _LIST_MARKS.search(part):
+        raise Unprocessable(f"Invalid '{name}' parameter. Claims may not have blanks, commas, colons, < or >.")
+    return part
+
+
+def _alias(alias: str) -> str:
+    if not _ALIAS.fullmatch(alias) or alias in _RESERVED:
+        raise Unprocessable(
+            "Invalid 'claim_aliases' parameter. An alias has letters, numbers, - and _, and is none of "
+            f"{', '.join(sorted(_RESERVED))}."
+        )
+    return alias
+
+
+def refuse_others(names: Sequence[str]) -> None:
+    """Refuse parameters that nobody asked for.
+
+    :raises Unprocessable: there are some.
+    """
+    if names:
+        told = ", ".join(name[:100] for name in names[:20])
+        raise Unprocessable(f"The following parameters were not expected: {told}")
+
+
+def require(given: Mapping[str, object], names: Sequence[str]) -> None:
+    """Refuse what lacks a parameter.
+
+    :raises Unprocessable: it does, or has it empty.
+    """
+    for name in names:
+        if given.get(name) in (None, ""):
+            raise missing(name)
+
+
+def missing(name: str) -> Unprocessable:
+    """Return the refusal of what lacks a parameter."""
+    return Unprocessable(f"CONJ00190W Missing required parameter: {name}")
+
+
+def wrong_type(name: str, wanted: str) -> Unprocessable:
+    """Return the refusal of a parameter of another type."""
+    return Unprocessable(f"CONJ00192W The '{name}' parameter must be of 'type={wanted}'")
+
+
+# -- telling what is stored -------------------------------------------------------------------------------------------
+
+
+def told(kind: AuthenticatorType, values: Mapping[str, str | None]) -> dict[str, object]:
+    """Return ``data`` of values by the names of variables, in the order of the type; ``None`` is one that is masked."""
+    data: dict[str, object] = {}
+    for key in kind.keys:
+        if key.variable in values:
+            value = values[key.variable]
+            shown = MASKED if value is None else _read(key, value)
+            if key.within is None:
+                data[key.name] = shown
+            else:
+                inner = data.setdefault(key.within, {})
+                assert isinstance(inner, dict)
+                inner[key.name] = shown
+    return data
+
+
+def _read(key: SettingKey, value: str) -> object:
+    """Return a stored text as ``data`` has it; one that can't be read so, as it is."""
+    match key.form:
+        case SettingForm.LIST:
+            return [part.strip() for part in value.split(",") if part.strip()]
+        case SettingForm.PAIRS:
+            pairs = [part.partition(":") for part in value.split(",") if part.strip()]
+            return {alias.strip(): claim.strip() for alias, _, claim in pairs}
+        case SettingForm.DOCUMENT:
+            try:
+                document = json_object(value.encode("utf-8"))
+                json_text(document)
+            except ValueError:  # no object, or a number that no JSON can have again
+                return value
+            return document
+        case _:
+            return value

@@ -1,0 +1,305 @@
+"""The use case of reading many secrets at once (SEC-13, SEC-14, SEC-37 to SEC-42).
+
+Note [In pieces]. Ten thousand values are too many for one statement, and for one turn of the reactor. So they are read
+``PIECE`` at a time, in the order in which they are asked for, and others get their turn between any two pieces. What is read
+in one piece is of one state of the database; permission and value always are. A piece that is larger than ``PIECE_BYTES`` is
+read in halves.
+
+Note [One comparison]. The tag of a batch is a digest of what versions are called, not of values. Where a client names the
+tag that it has, the digest is asked for alone, which the store remembers with all that it depends on, the caller's
+privileges first of all: where one secret can't be read there is no digest, and the batch is read as without a tag, so that
+it is refused with the same words. A batch that wasn't read since it changed costs one more reading for it.
+"""
+
+from __future__ import annotations
+
+import enum
+import functools
+import hashlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Final, TypeVar
+
+import attrs
+from twisted.internet.interfaces import IReactorTime
+from twisted.internet.task import deferLater
+
+from svc.crypto.vault import Vault
+from svc.model.authorization import Denial, Denied, use
+from svc.model.errors import Forbidden, InvalidName, InvalidParameter, NotText, NoValue, Refusal, TooLarge, WrongDataKey
+from svc.model.names import ResourceName
+from svc.model.ports import ISecrets
+from svc.model.query_results import AccessFacts, Caller, SecretReading
+from svc.services.invocation import Recorder
+
+T = TypeVar("T")
+
+#: How many secrets are read with one statement, and of how many bytes, sealed.
+PIECE: Final = 1000
+PIECE_BYTES: Final = 1024 * 1024
+
+#: How many values are opened, or looked at, before others get their turn.
+_TURN: Final = 500
+
+
+@attrs.frozen
+class BatchLimits:
+    """How many secrets a batch may have, and of how many bytes all of them may be, sealed."""
+
+    ids: int
+    bytes: int
+
+
+#: Those of a batch whose ids are in the query, of one whose ids are in the body, and of a login (LIM-16).
+SHORT: Final = BatchLimits(1000, 1024 * 1024)
+LONG: Final = BatchLimits(10_000, 4 * 1024 * 1024)
+WITH_LOGIN: Final = BatchLimits(100, 1024 * 1024)
+
+
+@attrs.frozen
+class SecretBatch:
+    """Values by the full ids that were asked for, and why others aren't told, by theirs.
+
+    ``tag`` is ``None`` where something is refused, or no tag is wanted. ``known``: the reader has the values by the tag, and
+    there are none here.
+    """
+
+    values: Mapping[str, bytes] = attrs.field(factory=dict, repr=False)
+    refused: Mapping[str, Refusal] = attrs.field(factory=dict)
+    tag: str | None = None
+    known: bool = False
+
+
+@attrs.frozen
+class BatchService:
+    """The use case of reading many secrets at once; the caller needs ``execute`` on each."""
+
+    store: ISecrets
+    vault: Vault
+    clock: IReactorTime
+
+    async def read(
+        self,
+        caller: Caller,
+        recorder: Recorder,
+        ids: Sequence[str],
+        limits: BatchLimits = SHORT,
+        *,
+        is_known: Callable[[str], bool] | None = None,
+        partial: bool = False,
+        texts: bool = True,
+        tagged: bool = True,
+    ) -> SecretBatch:
+        """Return the newest values of resources by their full ids, of which repeated ones count once.
+
+        Refused is first one that is visible without ``execute``, then one that isn't visible, then one without a value; then
+        come values that are too long together, one that doesn't open, and, of ``texts``, one that is none (SEC-14).
+        ``partial``: what can be read is returned, with the refusals of the others. ``is_known`` returns whether the caller
+        has the batch of a tag.
+
+        :raises InvalidParameter: they are more than the limit.
+        :raises Forbidden: the caller lacks the privilege on one that it sees, or its own role is gone.
+        :raises NoValue: there is no value of one for this caller.
+        :raises TooLarge: those that may be read have more bytes than the limit.
+        :raises WrongDataKey: a value doesn't open.
+        :raises NotText: a value is no UTF-8.
+        """
+        if len(ids) > limits.ids:
+            raise InvalidParameter("variable_ids", f"'variable_ids' may name at most {limits.ids} secrets at once")
+        recorder.tell(resources=ids)
+        if is_known is not None:
+            tag = await self._tag(caller, ids)
+            if tag is not None and is_known(tag):
+                recorder.tell(resources=(), batch=tag, count=len(ids), known=True)
+                return SecretBatch(tag=tag, known=True)
+        recorder.tell(resources=list(dict.fromkeys(ids)))
+        readings = await self._readings(caller, ids, limits.bytes)
+        refused = await self._judged(readings, limits, partial=partial)
+        values = await self._opened(readings, refused, texts=texts, partial=partial)
+        if refused or not tagged:
+            return SecretBatch(values, refused)
+        tag = _together([_digest(piece, [readings[text] for text in piece]) for piece in _pieces(ids)])
+        recorder.tell(batch=tag, count=len(ids))
+        return SecretBatch(values, tag=tag)
+
+    async def _tag(self, caller: Caller, ids: Sequence[str]) -> str | None:
+        """Return the tag of a batch; ``None`` where one of it can't be read (Note [One comparison])."""
+        digests: list[str] = []
+        for piece in _pieces(ids):
+            if digests:
+                await self._pause()
+            digests.append(await self.store.digest(caller, piece, functools.partial(_digest, piece)))
+        return _together(digests) if all(digests) else None
+
+    async def _readings(self, caller: Caller, ids: Sequence[str], most: int) -> dict[str, SecretReading | None]:
+        """Return what is read of each; of what can't be an id nothing is (Note [In pieces])."""
+        readings: dict[str, SecretReading | None] = {}
+        for piece in _pieces(ids):
+            if readings:
+                await self._pause()
+            names = {text: name for text in piece if (name := name_of(text)) is not None}
+            some = await self._piece(caller, [*names.values()], most) if names else []
+            found = dict(zip(names, some, strict=True))
+            readings |= {text: found.get(text) for text in piece}
+            most -= sum(len(reading.sealed) for reading in some if reading.sealed is not None)
+        return readings
+
+    async def _piece(self, caller: Caller, names: Sequence[ResourceName], most: int) -> list[SecretReading]:
+        """Read at most so many bytes of values, or none where there are more."""
+        readings = await self.store.read_all(caller, names, min(most, PIECE_BYTES))
+        if most <= PIECE_BYTES or len(names) == 1 or not any(map(_is_withheld, readings)):
+            return readings
+        half = len(names) // 2
+        before = await self._piece(caller, names[:half], most)
+        most -= sum(len(reading.sealed) for reading in before if reading.sealed is not None)
+        await self._pause()
+        return before + await self._piece(caller, names[half:], most)
+
+    async def _judged(
+        self, readings: Mapping[str, SecretReading | None], limits: BatchLimits, *, partial: bool
+    ) -> dict[str, Refusal]:
+        """Return the refusals of what can't be read, where the rest is to be told; else raise the first, by their order."""
+        refused: dict[str, Refusal] = {}
+        first: dict[ReadingFault, Refusal] = {}
+        allowed: AccessFacts | None = None
+        for step, (text, reading) in enumerate(readings.items(), 1):
+            if not step % _TURN:
+                await self._pause()
+            # Most have the access facts of the one before.
+            if reading is not None and reading.access_facts is allowed and reading.sealed is not None:
+                continue
+            fault = fault_of(reading)
+            if fault is None:
+                allowed = None if reading is None else reading.access_facts
+                continue
+            refused[text] = refusal_of(fault, text, reading, limits)
+            # What is hidden and what isn't there are told in the order in which they are asked for.
+            first.setdefault(ReadingFault.MISSING if fault is ReadingFault.INVISIBLE else fault, refused[text])
+        whole = {fault for fault in first if not partial or fault in _OF_ALL}
+        if whole:
+            raise first[min(whole)]
+        return refused
+
+    async def _opened(
+        self,
+        readings: Mapping[str, SecretReading | None],
+        refused: dict[str, Refusal],
+        *,
+        texts: bool,
+        partial: bool,
+    ) -> dict[str, bytes]:
+        """Return the values of what isn't refused; what can't be told is added to ``refused``, or raised."""
+        values: dict[str, bytes] = {}
+        unfit: list[Refusal] = []
+        for step, (text, reading) in enumerate(readings.items(), 1):
+            if not step % _TURN:
+                await self._pause()
+            if text in refused or reading is None or reading.sealed is None:
+                continue
+            try:
+                value = self.vault.open(text, reading.sealed)
+            except WrongDataKey as refusal:
+                if not partial:
+                    raise
+                refused[text] = refusal
+                continue
+            if texts and not _is_text(value):
+                refused[text] = NotText(text)
+                unfit.append(refused[text])
+            else:
+                values[text] = value
+        if unfit and not partial:
+            raise unfit[0]
+        return values
+
+    async def _pause(self) -> None:
+        """Give others their turn."""
+        await deferLater(self.clock, 0)
+
+
+class ReadingFault(enum.IntEnum):
+    """Why a value isn't told; what comes first is told first. Values that weren't asked for are ``TOO_LARGE``."""
+
+    CALLER_GONE = 0
+    FORBIDDEN = 1
+    MISSING = 2
+    INVISIBLE = 3
+    VALUELESS = 4
+    TOO_LARGE = 5
+
+
+#: What befalls all of a batch.
+_OF_ALL: Final = frozenset({ReadingFault.CALLER_GONE, ReadingFault.TOO_LARGE})
+
+_DENIALS: Final = {
+    Denial.CALLER_GONE: ReadingFault.CALLER_GONE,
+    Denial.PRIVILEGE_MISSING: ReadingFault.FORBIDDEN,
+    Denial.MISSING: ReadingFault.MISSING,
+    Denial.INVISIBLE: ReadingFault.INVISIBLE,
+}
+
+
+def fault_of(reading: SecretReading | None) -> ReadingFault | None:
+    """Return why a value isn't told, ``None`` where it is; of what can't be an id there is no reading."""
+    if reading is None:
+        return ReadingFault.MISSING
+    decision = use(reading.access_facts, "execute")
+    if isinstance(decision, Denied):
+        return _DENIALS[decision.reason]
+    if reading.version is None or reading.ended_at is not None:
+        return ReadingFault.VALUELESS
+    return ReadingFault.TOO_LARGE if reading.sealed is None else None
+
+
+def refusal_of(fault: ReadingFault, text: str, reading: SecretReading | None = None, limits: BatchLimits = SHORT) -> Refusal:
+    """Return the refusal to tell a value of a full id."""
+    match fault:
+        case ReadingFault.CALLER_GONE:
+            return Forbidden("role of the token no longer exists")
+        case ReadingFault.FORBIDDEN:
+            return Forbidden(f"lacks execute on {text}")
+        case ReadingFault.TOO_LARGE:
+            return TooLarge("all secrets that are read at once, sealed and together,", limits.bytes)
+        case ReadingFault.VALUELESS if reading is not None:
+            return NoValue(text, reading.ended_at)
+        case _:
+            return NoValue(text, hidden=fault is ReadingFault.INVISIBLE)
+
+
+def _digest(ids: Sequence[str], readings: Sequence[SecretReading | None]) -> str:
+    """Return a digest of what the newest versions are called; empty where the caller can't read one, or one has no value."""
+    named = []
+    for text, reading in zip(ids, readings, strict=True):
+        if fault_of(reading) not in {None, ReadingFault.TOO_LARGE} or reading is None:
+            return ""
+        named.append(f"{text} {reading.version} {reading.stamp}")
+    return hashlib.sha256("\n".join(named).encode("utf-8")).hexdigest()
+
+
+def _together(digests: Sequence[str]) -> str:
+    """Return the tag of a batch of pieces with these digests."""
+    return hashlib.sha256("".join(digests).encode("ascii")).hexdigest()[:32]
+
+
+def _pieces(things: Sequence[T]) -> Iterator[Sequence[T]]:
+    return (things[start : start + PIECE] for start in range(0, len(things), PIECE))
+
+
+def _is_text(value: bytes) -> bool:
+    try:
+        value.decode("utf-8")
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _is_withheld(reading: SecretReading) -> bool:
+    return fault_of(reading) is ReadingFault.TOO_LARGE
+
+
+@functools.lru_cache(1024)
+def name_of(text: str) -> ResourceName | None:
+    """Return the resource of a full id; ``None`` when none can have that id. The same are asked for again and again."""
+    try:
+        return ResourceName.parse(text)
+    except InvalidName:
+        return None

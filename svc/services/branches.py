@@ -1,0 +1,341 @@
+"""The use cases of branches: policies as the newer interface has them, one by one (NEWER-10 to NEWER-17)."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from typing import Final, TypeVar
+
+import attrs
+
+from svc.model.authorization import Allowed, sight, use
+from svc.model.errors import Conflict, Forbidden, RecordNotFound, Unprocessable
+from svc.model.names import RoleName, admin_of
+from svc.model.policy_rows import AnnotationRow, Changes, MembershipRow, ResourceRow, Rows
+from svc.model.ports import IResources, IRoles
+from svc.model.query_results import AccessFacts, Resource, ResourcesQuery
+from svc.policy.effective_policy import TAGS
+from svc.policy.writing import Tagged, Value
+from svc.services.branch_rules import around, is_root, path_of, refuse, relative, within, wrong_id
+from svc.services.invocation import Invocation
+from svc.services.policy_edits import DELETED_MOST, Edit, Lacking, PolicyEdits
+
+T = TypeVar("T")
+
+#: More than there can be.
+_ALL: Final = 2**31
+
+#: Is called with the tag of a thing before it is changed or deleted, and raises where that isn't what the client expects.
+Precondition = Callable[[str], None]
+
+
+@attrs.frozen
+class BranchEntry:
+    """A branch or a group: its full id, its owner, and its annotations; ``created_at`` in seconds since the epoch."""
+
+    name: RoleName
+    owner: RoleName
+    annotations: Mapping[str, str]
+    created_at: float = attrs.field(default=0.0, eq=False)
+
+    @property
+    def tag(self) -> str:
+        """The strong entity tag (RFC 9110 8.8.3) of what is told of it."""
+        told = repr((str(self.name), str(self.owner), sorted(self.annotations.items())))
+        return f'"{hashlib.sha256(told.encode("utf-8", "surrogatepass")).hexdigest()[:32]}"'
+
+
+@attrs.frozen
+class EntryPage:
+    """Some entries of a list, in order, and how many the whole list has."""
+
+    entries: AsyncIterator[BranchEntry]
+    count: int
+
+
+@attrs.frozen
+class NewEntry:
+    """A branch or group that is to be made: its place, its name, who owns it if not its place, and annotations."""
+
+    branch: RoleName
+    name: str
+    owner: RoleName | None
+    annotations: Mapping[str, str]
+
+
+@attrs.frozen
+class BranchEntries:
+    """What branches and groups have in common: how they are read, and what each change of one takes.
+
+    ``kind`` is that of the roles, ``word`` what messages call them.
+    """
+
+    kind: str
+    word: str
+    edits: PolicyEdits
+    roles: IRoles
+    resources: IResources
+
+    def missing(self, name: RoleName, *, hidden: bool = False) -> RecordNotFound:
+        """Return the refusal of one that isn't there, or may not be used, which is the same."""
+        return RecordNotFound(name.account, self.word, name.identifier, hidden)
+
+    async def page(self, invocation: Invocation, account: str, limit: int, offset: int) -> EntryPage:
+        """Return those that the caller may read and whose branch exists, in the order of their ids (NEWER-14)."""
+        caller = invocation.caller.role
+        query = ResourcesQuery(caller, account, kinds=(self.kind,), limit=_ALL)
+        seen = await self.edits.store.readable(caller, await self.resources.visible(query))
+        names = [name for name in map(RoleName.parse, seen) if self.kind != "policy" or not is_root(name)]
+        places = {name: str(around(account, name.identifier)) for name in names}
+        there = await self.edits.store.existing(list(dict.fromkeys(places.values())))
+        found = [str(name) for name in names if places[name] in there]
+        return EntryPage(self._described(found[offset : offset + limit]), len(found))
+
+    async def one(self, invocation: Invocation, name: RoleName) -> BranchEntry:
+        """Return one that the caller may read.
+
+        :raises RecordNotFound: there is none, or the caller may not read it, or there is no branch around it.
+        """
+        facts = await self.roles.access_facts(invocation.caller, name.resource)
+        if not (await self._reads(invocation, name, facts)):
+            raise self.missing(name, hidden=facts.exists)
+        await self.demand_place(invocation, name)
+        async for entry in self._described([str(name)]):
+            return entry
+        raise self.missing(name)
+
+    async def demand_place(self, invocation: Invocation, name: RoleName) -> None:
+        """Return when the branch around it exists.
+
+        :raises RecordNotFound: it doesn't, which names that branch.
+        """
+        place = around(name.account, name.identifier)
+        if not (await self.roles.access_facts(invocation.caller, place.resource)).exists:
+            raise RecordNotFound(place.account, "branch", place.identifier)
+
+    async def _reads(self, invocation: Invocation, name: RoleName, facts: AccessFacts) -> bool:
+        if use(facts, "read") == Allowed():
+            return True
+        return sight(facts) == Allowed() and await self.roles.inspects(invocation.caller.role, name.resource)
+
+    async def _described(self, ids: Sequence[str]) -> AsyncIterator[BranchEntry]:
+        annotations: dict[str, str] = {}
+        async for portion in self.resources.described(ids):
+            for part in portion:
+                annotations.update((annotation.name, annotation.value) for annotation in part.annotations)
+                if not part.continued:
+                    yield _entry(part, annotations)
+                    annotations = {}
+
+    # -- changes ------------------------------------------------------------------------------------------------------
+
+    async def create(self, invocation: Invocation, new: NewEntry) -> BranchEntry:
+        """Make one, as a load into its branch would; takes ``create`` on that (NEWER-15).
+
+        :raises RecordNotFound: the caller lacks that, or there is no such branch or owner.
+        :raises Conflict: there is one of that id.
+        :raises Unprocessable: its id would be too long.
+        """
+        branch = new.branch
+        name = RoleName.of(branch.account, self.kind, within(branch, new.name))
+        refuse(wrong_id(name.identifier))
+        default = admin_of(branch.account) if is_root(branch) else branch
+        owner = new.owner or default
+        attributes: dict[str, Value] = {"id": new.name}
+        if new.owner is not None and owner != default:
+            attributes["owner"] = absolute(owner)
+        if new.annotations:
+            attributes["annotations"] = dict(new.annotations)
+
+        async def work(edit: Edit) -> None:
+            await demand(edit, branch, "create")
+            await edit.transaction.lock(branch)
+            if await edit.transaction.existing([str(name)]):
+                raise Conflict(self.word, str(name), f'{self.word.capitalize()} "{_told(name, self.word)}" already exists')
+            if not await edit.transaction.existing([str(owner)]):
+                raise RecordNotFound.of(owner)
+            above = around(branch.account, branch.identifier)
+            if not is_root(branch) and not await edit.transaction.existing([str(above)]):
+                raise RecordNotFound(above.account, "branch", above.identifier)
+            await edit.authorize(branch, made=[str(name)])
+            rows = Rows(
+                (ResourceRow(str(name), str(owner)),),
+                (MembershipRow(str(name), str(owner), True, True),),
+                (),
+                tuple(AnnotationRow(str(name), key, value) for key, value in new.annotations.items()),
+            )
+            await edit.apply(branch, [Tagged(TAGS[self.kind], attributes)], Changes(create=rows), None)
+
+        await self.edits.make(invocation, work)
+        async for entry in self._described([str(name)]):
+            return entry
+        raise self.missing(name)
+
+    async def update(
+        self,
+        invocation: Invocation,
+        name: RoleName,
+        owner: RoleName | None,
+        annotations: Mapping[str, str],
+        precondition: Precondition,
+    ) -> BranchEntry:
+        """Set annotations, and give it another owner; takes ``read`` and ``update`` on it (NEWER-16).
+
+        :raises RecordNotFound: the caller lacks one of them, or there is no branch around it, or no such owner.
+        :raises Forbidden: to give it away takes an authority which the caller lacks.
+        :raises Unprocessable: it would own itself.
+        """
+        place = around(name.account, name.identifier)
+
+        async def work(edit: Edit) -> None:
+            await self._demand_both(edit, name)
+            if not await edit.transaction.existing([str(place)]):
+                raise RecordNotFound(place.account, "branch", place.identifier)
+            await edit.transaction.lock(place)
+            entry, recorder = await self._present(edit, name)
+            precondition(entry.tag)
+            statement = Tagged(TAGS[self.kind], self._identified(place, name))
+            if owner is not None and owner != entry.owner:
+                await self._give(edit, place, entry, recorder, owner)
+            if annotations:
+                rows = tuple(AnnotationRow(str(name), key, value) for key, value in annotations.items())
+                statement.attributes["annotations"] = dict(annotations)
+                await edit.annotate(place, statement, rows)
+
+        await self.edits.make(invocation, work)
+        async for changed in self._described([str(name)]):
+            return changed
+        raise self.missing(name)
+
+    async def _give(self, edit: Edit, place: RoleName, entry: BranchEntry, recorder: str | None, owner: RoleName) -> None:
+        name = entry.name
+        if is_root(name) or recorder is None:
+            raise Unprocessable("The owner of the root can't be changed")
+        if not await edit.transaction.existing([str(owner)]):
+            raise RecordNotFound.of(owner)
+        ownership = await edit.transaction.ownership([str(name), str(owner)], ())
+        if owner == name or ownership.owns(str(name), str(owner)):
+            raise Unprocessable(f"{owner.kind.capitalize()} '{owner.identifier}' belongs to what it would own")
+        # To act as a policy is not to own it.
+        await edit.authorize(name, changed=[str(name)])
+        old = (MembershipRow(str(name), str(entry.owner), True, True),)
+        new = (MembershipRow(str(name), str(owner), True, True),)
+        update, delete = Rows((ResourceRow(str(name), str(owner)),)), await edit.transaction.stored(Rows((), old))
+        statement = Tagged(TAGS[self.kind], {**self._identified(place, name), "owner": absolute(owner)})
+        await edit.apply(place, [statement], Changes(Rows((), new), update, Rows((), delete.memberships)), recorder)
+
+    async def delete(self, invocation: Invocation, name: RoleName, precondition: Precondition) -> None:
+        """Delete it with everything inside; takes ``update`` on all that goes (NEWER-17).
+
+        :raises RecordNotFound: the caller lacks that, which names what the caller sees.
+        :raises Unprocessable: it is the root, or too much would go.
+        """
+        place = around(name.account, name.identifier)
+
+        async def work(edit: Edit) -> None:
+            facts = await edit.transaction.access_facts(invocation.caller, name)
+            if use(facts, "update") != Allowed():
+                raise self._denied(name, facts)
+            if is_root(name):
+                raise Unprocessable("The root branch can't be deleted")
+            # What `!policy a/b` made may have no policy around it: then its history is the root's.
+            branch = place if await edit.transaction.existing([str(place)]) else around(name.account, "root")
+            await edit.transaction.lock(branch)
+            precondition((await self._present(edit, name))[0].tag)
+            named: Sequence[str] | None = [str(name)]
+            if self.kind == "policy":
+                await edit.transaction.lock(name)
+                named = await edit.transaction.beneath(name, DELETED_MOST)
+            if named is None:
+                raise Unprocessable(f"More than {DELETED_MOST} records would go at once: delete parts of it before")
+            statement = Tagged("delete", {"record": Tagged(TAGS[self.kind], self._identified(branch, name))})
+            try:
+                await edit.delete(branch, statement, named)
+            except Lacking as lacking:
+                raise self.missing(name) if lacking.seen is None else RecordNotFound.of(lacking.seen) from None
+
+        await self.edits.make(invocation, work)
+
+    async def remove_annotation(self, invocation: Invocation, name: RoleName, key: str, precondition: Precondition) -> None:
+        """Remove an annotation; takes what ``update`` does.
+
+        :raises RecordNotFound: as ``update``; or there is no such annotation.
+        """
+        place = around(name.account, name.identifier)
+
+        async def work(edit: Edit) -> None:
+            await self._demand_both(edit, name)
+            if not await edit.transaction.existing([str(place)]):
+                raise RecordNotFound(place.account, "branch", place.identifier)
+            await edit.transaction.lock(place)
+            entry, _ = await self._present(edit, name)
+            precondition(entry.tag)
+            if not await edit.transaction.remove_annotation(str(name), key):
+                raise RecordNotFound(name.account, "annotation", key)
+            row = AnnotationRow(str(name), key, entry.annotations.get(key, ""))
+            # No statement of a document says that an annotation goes.
+            await edit.note(
+                place, [Tagged(TAGS[self.kind], self._identified(place, name))], Changes(delete=Rows((), (), (), (row,)))
+            )
+
+        await self.edits.make(invocation, work)
+
+    async def _demand_both(self, edit: Edit, name: RoleName) -> None:
+        facts = await edit.transaction.access_facts(edit.invocation.caller, name)
+        if use(facts, "read") != Allowed() or use(facts, "update") != Allowed():
+            raise self._denied(name, facts)
+
+    def _denied(self, name: RoleName, facts: AccessFacts) -> RecordNotFound | Forbidden:
+        if not facts.caller_exists:
+            return Forbidden("role of the token no longer exists")
+        return self.missing(name, hidden=facts.exists)
+
+    async def _present(self, edit: Edit, name: RoleName) -> tuple[BranchEntry, str | None]:
+        """Return one that is there as it is now, and the policy that recorded it."""
+        found = await edit.transaction.surroundings([str(name)], edit.limits.annotations + 1)
+        seen = found.seen.get(str(name))
+        if seen is None:
+            raise self.missing(name)
+        annotations = {row.name: row.value for row in found.rows.annotations}
+        return BranchEntry(name, RoleName.parse(seen.owner), annotations), seen.policy
+
+    def _identified(self, place: RoleName, name: RoleName) -> dict[str, Value]:
+        return {"id": relative(place, name.identifier)}
+
+
+def branches(edits: PolicyEdits, roles: IRoles, resources: IResources) -> BranchEntries:
+    """Return the use cases of branches."""
+    return BranchEntries("policy", "branch", edits, roles, resources)
+
+
+def groups(edits: PolicyEdits, roles: IRoles, resources: IResources) -> BranchEntries:
+    """Return the use cases of groups."""
+    return BranchEntries("group", "group", edits, roles, resources)
+
+
+async def demand(edit: Edit, branch: RoleName, privilege: str) -> None:
+    """Return when the caller has a privilege on a branch.
+
+    :raises Forbidden: the caller's role is gone.
+    :raises RecordNotFound: it lacks the privilege, or there is no such branch, which is the same.
+    """
+    facts = await edit.transaction.access_facts(edit.invocation.caller, branch)
+    if not facts.caller_exists:
+        raise Forbidden("role of the token no longer exists")
+    if use(facts, privilege) != Allowed():
+        raise RecordNotFound(branch.account, "branch", path_of(branch), facts.exists)
+
+
+def absolute(role: RoleName) -> Tagged:
+    """Return a reference to a role as documents have it."""
+    return Tagged(TAGS[role.kind], {"id": f"/{role.identifier}"})
+
+
+def _told(name: RoleName, word: str) -> str:
+    return f"{name.account}:{word}:{name.identifier}"
+
+
+def _entry(resource: Resource, annotations: Mapping[str, str]) -> BranchEntry:
+    return BranchEntry(
+        RoleName.parse(resource.id), RoleName.parse(resource.owner), dict(sorted(annotations.items())), resource.created_at
+    )

@@ -1,0 +1,97 @@
+"""The use cases of the console's sessions: a role signs in, and its session is judged at each request.
+
+Note [Judged at each request]. A session says whom a login has proven. At each request it is held against the role's
+credential as it stands: the role is of the same creation and epoch, has the same API key and password, and comes from where
+it may. So a session ends for everybody, on every server, when the role is deleted, when its tokens are revoked, and when its
+credential is replaced. There is nothing to be deleted: to sign out takes the cookie out of one browser.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import attrs
+from twisted.logger import Logger
+
+from svc.crypto.console_cookies import ConsoleCookies, ConsoleSession
+from svc.model.authentication import Admitted, LoginRequest
+from svc.model.clocks import WallClock
+from svc.model.credentials import ICredentials
+from svc.model.errors import AuthenticationRefused, BearerRefused
+from svc.model.oidc import CodeLogin
+from svc.model.query_results import Caller, is_within
+from svc.model.reasons import Reason
+from svc.services.invocation import Recorder, printables
+from svc.services.login import ApiKeyService, LoginService
+
+#: Seconds after which a session ends, however much it is used.
+LONGEST: Final = 12 * 3600
+
+_log = Logger()
+
+
+@attrs.frozen
+class ConsoleSessionService:
+    """The use cases of the console's sessions, which end when they aren't used for ``idle`` seconds.
+
+    ``api_keys`` takes an API key or a password, ``login`` an API key, as the routes of ``authn`` do; ``by_code`` a code.
+    """
+
+    login: LoginService
+    by_code: LoginService
+    api_keys: ApiKeyService
+    credentials: ICredentials
+    cookies: ConsoleCookies
+    wall: WallClock
+    idle: int
+
+    async def begin(self, request: LoginRequest, recorder: Recorder) -> ConsoleSession:
+        """Return a new session of the role that a login and its API key or password prove.
+
+        :raises AuthenticationRefused: they prove none, or not from this address.
+        :raises PasswordsBusy: too many passwords wait to be compared.
+        """
+        api_key = await self.api_keys.api_key(request, recorder)
+        recorder.tell(proven=True)
+        admitted = await self.login.admitted(attrs.evolve(request, evidence=api_key), recorder)
+        return self._begun(admitted, admitted.edition, request)
+
+    async def begin_by_code(self, request: CodeLogin, recorder: Recorder) -> ConsoleSession:
+        """Return a new session of the user whom a provider names; raises as the login does."""
+        admitted = await self.by_code.admitted(request, recorder)
+        credential = await self.credentials.credential(admitted.role)
+        if (credential.creation, credential.epoch) != (admitted.creation, admitted.epoch):
+            raise AuthenticationRefused(Reason.ROLE_UNKNOWN, detail="the user was deleted or revoked just now")
+        return self._begun(admitted, credential.edition, request)
+
+    def _begun(self, admitted: Admitted, edition: int, request: LoginRequest) -> ConsoleSession:
+        self.login.noted(admitted)
+        now = int(self.wall.seconds())
+        _log.info("{role} signed in to the console, from {ip}", **printables(role=admitted.role, ip=request.client_ip))
+        return ConsoleSession(admitted.role, admitted.creation, admitted.epoch, edition, now, now)
+
+    async def resumed(self, text: str, client_ip: str) -> ConsoleSession:
+        """Return the session in the text of a cookie, used now (Note [Judged at each request]).
+
+        :raises BearerRefused: there is none, or it is over.
+        """
+        session, now = self.cookies.opened(text), int(self.wall.seconds())
+        if session is None:
+            raise BearerRefused("the cookie has no session of this service")
+        # Clocks of servers differ: one may have used it a moment later than now.
+        if now - session.used_at > self.idle or now - session.began_at > LONGEST:
+            raise BearerRefused("the session's time is over")
+        credential = await self.credentials.credential(session.role)
+        proven = (session.creation, session.epoch, session.edition)
+        if not credential.role_exists or (credential.creation, credential.epoch, credential.edition) != proven:
+            raise BearerRefused("the session's role, its tokens or its credential aren't those of the sign-in")
+        if credential.is_expired(now) or credential.api_key is None or credential.api_key_off:
+            raise BearerRefused("the role's API key has expired, or policy has said that it has none")
+        if credential.restrictions and not is_within(client_ip, credential.restrictions):
+            raise BearerRefused("the role may not come from this address")
+        return attrs.evolve(session, used_at=max(now, session.used_at))
+
+
+def caller_of(session: ConsoleSession) -> Caller:
+    """Return the caller that a session proves, as the access token of its sign-in would."""
+    return Caller(session.role, session.began_at, session.creation, session.epoch)

@@ -1,0 +1,351 @@
+"""The use cases of what policy deleted: it is listed, had back, or purged for good (DEL-6 to DEL-24).
+
+Note [Whose it is]. What is kept belongs to the policy that had recorded it, as long as that is the same policy. It may be
+had back by who could delete it if it were there: who has ``update`` on the policy, where the policy owns it or the caller
+holds its owner. Owners are looked up as they were: an owner that was deleted too is followed to its own owner, and the next
+role of an owner's name is a stranger.
+
+Note [Who may read]. A variable that was declared again may have been opened to others while it was empty, for somebody else
+to fill. So values come back only if all who are permitted to read it were so before.
+
+Note [As a load]. To have a record back is to load it: it takes the same authority, and keeps to the same limits. What a load
+would refuse is left out here: grants and permissions for which the caller lacks authority, or whose other end isn't the role
+that it was.
+"""
+
+from __future__ import annotations
+
+import enum
+import functools
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from typing import Final
+
+import attrs
+
+from svc.model.authorization import require
+from svc.model.deleted_records import (
+    DeletedRecord,
+    IDeletedRecords,
+    IDeletedTransaction,
+    KeptOwner,
+    PresentRecord,
+    RoleIdentity,
+)
+from svc.model.limits import RECORD_LIMITS, RecordLimits
+from svc.model.names import ROLE_KINDS, RoleName
+from svc.model.ownership import Ownership
+from svc.model.policy_rows import Changes, MembershipRow, PermissionRow, ResourceRow, Rows, Seen
+from svc.policy.authority import Disposed, claims
+from svc.policy.ids import OF_USERS
+from svc.policy.load_events import events_of
+from svc.policy.record_limits import refuse_excess
+from svc.services.invocation import Invocation
+from svc.services.policy_loads import lacking, refuse_grown
+
+#: How many records are had back, or purged by their numbers, at once: that takes a process a moment.
+BATCH_MOST: Final = 100
+
+
+class Left(enum.StrEnum):
+    """Why something isn't had back."""
+
+    NOT_KEPT = "not-kept"  # or not the caller's to have back
+    OWNER_GONE = "owner-gone"
+    OTHER_OWNER = "other-owner"
+    RECORD_MISSING = "record-missing"
+    RECORD_EXISTS = "record-exists"
+    OTHER_RECORD = "other-record"
+    OTHER_READERS = "other-readers"
+    NEWER_VALUES = "newer-values"
+    FORBIDDEN = "forbidden"
+    TOO_MUCH = "too-much"  # for one request
+
+
+@attrs.frozen
+class Restored:
+    """The outcome: what was had back, and why the rest wasn't, by number.
+
+    ``left_out``: how many grants and permissions of these didn't come back with them.
+    """
+
+    records: Sequence[DeletedRecord]
+    left: Mapping[int, Left]
+    left_out: int
+
+
+@attrs.frozen
+class DeletedService:
+    """The use cases of what was deleted.
+
+    :raises NotFound: by all methods: there is no such policy, or the caller may not see it.
+    :raises Forbidden: by all methods: the caller lacks ``update`` on it; or, to list what is kept, inspects it neither.
+    """
+
+    store: IDeletedRecords
+    limits: RecordLimits = RECORD_LIMITS
+
+    async def listed(self, invocation: Invocation, policy: RoleName, limit: int, offset: int) -> list[DeletedRecord]:
+        """Return what is kept of the policy and the caller may have back, or inspects (INS-1), the newest first."""
+
+        async def work(transaction: IDeletedTransaction) -> list[DeletedRecord]:
+            return await transaction.listed(policy, await _shown(transaction, invocation, policy), limit, offset)
+
+        return await self.store.look(work)
+
+    async def restore(self, invocation: Invocation, policy: RoleName, numbers: Sequence[int]) -> Restored:
+        """Have records and values back, as far as that can be.
+
+        :raises PolicyConflict: the policy is being loaded.
+        :raises PolicyInvalid: a record would carry more than it may.
+        """
+        return await self.store.transact(functools.partial(self._restore, invocation, policy, numbers))
+
+    async def purge(self, invocation: Invocation, policy: RoleName, numbers: Sequence[int] | None) -> list[str]:
+        """Remove for good what is kept under these numbers, or all that ``listed`` returns; return the full id of each."""
+
+        async def work(transaction: IDeletedTransaction) -> list[str]:
+            owners = await _disposable(transaction, invocation, policy)
+            purged = await transaction.purge(policy, owners, numbers)
+            invocation.recorder.tell(purged=purged)
+            if purged and (trail := invocation.recorder.trail) is not None:
+                await transaction.audit(trail)
+            return purged
+
+        return await self.store.transact(work)
+
+    async def _restore(
+        self, invocation: Invocation, policy: RoleName, numbers: Sequence[int], transaction: IDeletedTransaction
+    ) -> Restored:
+        # Strangers lock nothing: others would get a conflict for as long.
+        await _demand_update(transaction, invocation, policy)
+        await transaction.lock(policy)
+        disposable = await _disposable(transaction, invocation, policy)
+        asked = await transaction.chosen(policy, disposable, numbers)
+        found = frozenset(record.number for record in asked)
+        left = {number: Left.NOT_KEPT for number in numbers if number not in found}
+        left |= {record.number: Left.TOO_MUCH for record in asked if not record.whole}
+        asked = [record for record in asked if record.whole]
+        standings = await transaction.standings({record.resource for record in asked})
+        coming = [record for record in asked if not record.overwritten and record.resource not in standings]
+        making = _Making(policy, coming, await transaction.creations(_roles_named(coming)))
+        await making.authorize(transaction, invocation.caller.role)
+        left |= making.left
+        rows = await making.rows(transaction)
+        changes = Changes(create=rows)
+        if making.coming:
+            refuse_excess(rows, self.limits)
+            await transaction.apply(policy, changes, {})
+            await refuse_grown(transaction, changes, self.limits)
+        filled = _filled(policy, asked, making.coming, standings, left)
+        made = tuple(making.coming.values())
+        await transaction.take_back(made, filled)
+        back = {record.number for record in (*made, *filled)}
+        restored = [record for record in asked if record.number in back]
+        events = [event._replace(policy=None) for event in events_of(policy, 0, changes)]
+        invocation.recorder.tell(restored=[(record.resource, record.versions) for record in restored], rows=events)
+        if restored and (trail := invocation.recorder.trail) is not None:
+            await transaction.audit(trail)
+        return Restored(restored, left, making.left_out)
+
+
+async def _demand_update(transaction: IDeletedTransaction, invocation: Invocation, policy: RoleName) -> None:
+    require(await transaction.access_facts(invocation.caller, policy), "update", policy.resource)
+
+
+async def _disposable(transaction: IDeletedTransaction, invocation: Invocation, policy: RoleName) -> list[RoleIdentity]:
+    """Return the owners whose records of the policy the caller may dispose of (Note [Whose it is])."""
+    await _demand_update(transaction, invocation, policy)
+    return await _owners(transaction, policy, functools.partial(transaction.held, invocation.caller.role))
+
+
+async def _shown(transaction: IDeletedTransaction, invocation: Invocation, policy: RoleName) -> list[RoleIdentity]:
+    """Return the owners whose records of the policy the caller may dispose of, or inspects."""
+    role, facts = invocation.caller.role, await transaction.access_facts(invocation.caller, policy)
+    if not (facts.inspects or (facts.privileges and await transaction.inspected(role, [str(policy)]))):
+        return await _disposable(transaction, invocation, policy)
+
+    async def open_to(roles: Sequence[str]) -> frozenset[str]:
+        return await transaction.held(role, roles) | await transaction.inspected(role, roles)
+
+    return await _owners(transaction, policy, open_to)
+
+
+async def _owners(
+    transaction: IDeletedTransaction, policy: RoleName, open_to: Callable[[Sequence[str]], Awaitable[frozenset[str]]]
+) -> list[RoleIdentity]:
+    """Return the owners of records that the policy owns, and those who lead to a role that is ``open_to`` the caller."""
+    owners = {owner.identity: owner for owner in await transaction.owners(policy)}
+    there = [owner.identity.role for owner in owners.values() if owner.there]
+    held = await open_to(there)
+    found = await transaction.ownership([str(policy), *there], ())
+    kept = {_node(owner): Seen(_node(owners[owner.owner]), None) for owner in owners.values() if owner.owner is not None}
+    owned = {f"\0{_node(owner)}": Seen(_node(owner), None) for owner in owners.values()}
+    ownership = Ownership({**found.records, **kept, **owned}, {})
+    return [
+        identity
+        for identity, owner in owners.items()
+        if ownership.owns(str(policy), f"\0{_node(owner)}") or _end(owner, owners) in held
+    ]
+
+
+def _node(owner: KeptOwner) -> str:
+    """Return what stands for an owner among the owners of others; for one that is gone, no id can be that."""
+    return owner.identity.role if owner.there else f"{owner.identity.role}\0{owner.identity.creation}"
+
+
+def _end(owner: KeptOwner, owners: Mapping[RoleIdentity, KeptOwner]) -> str | None:
+    """Return the first owner of owners that is there."""
+    seen = set[RoleIdentity]()
+    while not owner.there:
+        if owner.owner is None or owner.identity in seen:
+            return None
+        seen.add(owner.identity)
+        owner = owners[owner.owner]
+    return owner.identity.role
+
+
+def _roles_named(records: Iterable[DeletedRecord]) -> set[str]:
+    return {role for record in records for role in (record.owner.role, *record.creations)}
+
+
+class _Making:
+    """Records that are made again: ``coming`` by full ids, as far as they can be, and why others are ``left``.
+
+    Of each id the newest of ``records`` comes whose owner is there, or comes. ``creations`` are those of the roles that they
+    name, as far as these are there.
+    """
+
+    def __init__(self, policy: RoleName, records: Iterable[DeletedRecord], creations: Mapping[str, int]) -> None:
+        self.left: dict[int, Left] = {}
+        self.left_out = 0
+        self._policy = policy
+        self._creations = creations
+        self._grants: list[MembershipRow] = []
+        self._permissions: list[PermissionRow] = []
+        older: dict[str, list[DeletedRecord]] = {}
+        for record in sorted(records, key=lambda record: record.number):
+            older.setdefault(record.resource, []).append(record)
+        self.coming: dict[str, DeletedRecord] = {full: found.pop() for full, found in older.items()}
+        self._all = frozenset(older)
+        while self._follow_owners():
+            self.coming |= {full: found.pop() for full, found in older.items() if found and full not in self.coming}
+
+    async def authorize(self, transaction: IDeletedTransaction, caller: RoleName) -> None:
+        """Leave what takes authority that the caller lacks (Note [As a load])."""
+        coming, policy = self.coming, str(self._policy)
+        grants = {row for record in coming.values() for row in record.grants if self._same(record, row[:2])}
+        permissions = {row for record in coming.values() for row in record.permissions if self._same(record, (row.role,))}
+        granted = {row.role for row in grants}.difference(coming)
+        things = {row.resource for row in permissions}.difference(coming)
+        things = set(await transaction.existing(tuple(things)))
+        permissions = {row for row in permissions if row.resource in things or row.resource in coming}
+        made = [full for full in coming if full.split(":", 2)[1] not in OF_USERS]
+        ownership = await transaction.ownership([policy, *granted, *things], made)
+        own = frozenset(full for full, seen in ownership.records.items() if seen.policy == policy)
+        disposed = Disposed(self._policy, sorted(granted), sorted(things), (), (), made, own, ())
+        denied = set(await lacking(transaction, caller, claims(disposed, ownership)))
+        for full in made:
+            around = ownership.around[full]
+            if ("permit", around) in denied and around != policy and not ownership.owns(policy, around):
+                self._leave(full, Left.FORBIDDEN)
+        self._follow_owners()
+        self._grants = [row for row in grants if ("grant", row.role) not in denied]
+        self._permissions = [row for row in permissions if ("permit", row.resource) not in denied]
+
+    async def rows(self, transaction: IDeletedTransaction) -> Rows:
+        """Return the rows of what comes, without those that are there."""
+        records = self.coming.values()
+        wanted = Rows(memberships=tuple(sorted(self._grants)), permissions=tuple(sorted(self._permissions)))
+        stored = await transaction.stored(wanted)
+        there = {row[:3] for row in (*stored.memberships, *stored.permissions)}
+        grants = [row for row in wanted.memberships if self._ends(row.role, row.member)]
+        permissions = [row for row in wanted.permissions if self._ends(row.resource, row.role)]
+        asked = {row for record in records for row in (*record.grants, *record.permissions)}
+        self.left_out = len(asked) - len(grants) - len(permissions)
+        ownerships = (
+            MembershipRow(record.resource, record.owner.role, ownership=True, admin_option=True)
+            for record in records
+            if record.resource.split(":", 2)[1] in ROLE_KINDS
+        )
+        return Rows(
+            tuple(ResourceRow(record.resource, record.owner.role) for record in records),
+            (*ownerships, *(row for row in grants if row[:3] not in there)),
+            tuple(row for row in permissions if row[:3] not in there),
+            tuple(row for record in records for row in record.annotations),
+            tuple(row for record in records for row in record.restrictions),
+        )
+
+    def _ends(self, *ends: str) -> bool:
+        """Return whether a row still concerns what comes, and nothing that was left since."""
+        left = {full for full in ends if full in self._all and full not in self.coming}
+        return not left and any(full in self.coming for full in ends)
+
+    def _same(self, record: DeletedRecord, roles: Iterable[str]) -> bool:
+        """Return whether roles are those that a record's rows meant."""
+        return all(self._is_there(RoleIdentity(role, record.creations[role])) for role in roles)
+
+    def _is_there(self, identity: RoleIdentity) -> bool:
+        """Return whether a role is there, or comes."""
+        role, creation = identity
+        if role in self.coming:
+            return self.coming[role].creation == creation
+        return self._creations.get(role) == creation
+
+    def _follow_owners(self) -> bool:
+        """Leave what has an owner that is neither there nor comes, and return whether there was any."""
+        left = len(self.left)
+        while orphans := [full for full, record in self.coming.items() if not self._is_there(record.owner)]:
+            for full in orphans:
+                self._leave(full, Left.OWNER_GONE)
+        return len(self.left) > left
+
+    def _leave(self, full: str, why: Left) -> None:
+        self.left[self.coming.pop(full).number] = why
+
+
+def _filled(
+    policy: RoleName,
+    asked: Sequence[DeletedRecord],
+    made: Mapping[str, DeletedRecord],
+    standings: Mapping[str, PresentRecord],
+    left: dict[int, Left],
+) -> list[DeletedRecord]:
+    """Return the records whose values are put back, and note in ``left`` why others are not.
+
+    Values that are there stay, and the newest of them stays the newest.
+    """
+    filled = []
+    now = dict(standings)
+    for full, record in made.items():
+        now[full] = PresentRecord(
+            record.owner, str(policy), record.made_at, record.readers, max(record.versions, default=None)
+        )
+        filled += [record] if record.versions else []
+    done = {record.number for record in made.values()}
+    for record in sorted(asked, key=lambda record: (record.overwritten, -record.number)):
+        if record.number in left or record.number in done:
+            continue
+        why = _unfit(policy, record, now.get(record.resource))
+        if why is not None:
+            left[record.number] = why
+            continue
+        filled.append(record)
+        standing = now[record.resource]
+        now[record.resource] = attrs.evolve(standing, newest=max(standing.newest or 0, record.versions[-1]))
+    return filled
+
+
+def _unfit(policy: RoleName, record: DeletedRecord, standing: PresentRecord | None) -> Left | None:
+    """Return why a record's values can't be put back into the one that is there; ``None`` if they can."""
+    if standing is None:
+        return Left.RECORD_MISSING
+    if standing.owner != record.owner or standing.policy != str(policy):
+        return Left.OTHER_OWNER
+    if not record.versions:
+        return Left.RECORD_EXISTS
+    if record.overwritten and standing.made_at != record.made_at:
+        return Left.OTHER_RECORD
+    if not standing.readers <= record.readers:
+        return Left.OTHER_READERS
+    # Of one variable no number is given twice: what was pushed out finds its place free, below the newest.
+    return None if record.overwritten or standing.newest is None else Left.NEWER_VALUES

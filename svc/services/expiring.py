@@ -1,0 +1,206 @@
+"""The use case of what ends: values, tokens, keys and certificates in one list, ordered by when (END-1 to END-9).
+
+Note [Windows]. The list is put together of several sorts, each read in its order, a window at a time, from behind the place
+where the page before ended. Of a window that part is left out which the caller doesn't see. So a page costs a few windows of
+each sort, whatever there is: it may have less than was asked for, or nothing, and tell where to go on. It ends at the
+earliest place at which the windows of a sort ended, since that sort isn't known beyond.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from functools import partial
+from typing import Final
+
+import attrs
+from twisted.internet.interfaces import IReactorTime
+
+from svc.model.authentication import IKeyStates
+from svc.model.clocks import WallClock
+from svc.model.dialect import SINGLE_TYPES, Dialect, authenticator_name
+from svc.model.endings import OF_THE_SERVER, START, Ending, EndingKind, EndingPlace, EndingsReading, IEndings
+from svc.model.errors import Forbidden
+from svc.model.ports import IAccounts, IResources, IRoles
+from svc.model.query_results import Caller, ResourcesQuery
+from svc.services.inspection import reads_all
+from svc.services.invocation import Invocation
+
+#: How many rows are looked at at once, and of each sort in one request.
+WINDOW: Final = 1000
+WINDOWS: Final = 5
+
+#: How many authenticators are looked at for the keys of their providers.
+AUTHENTICATORS: Final = 200
+
+_Read = Callable[[EndingPlace, int], Awaitable[EndingsReading]]
+
+
+@attrs.frozen
+class EndingsQuery:
+    """What ends within so many seconds, and which keys without an end become so many seconds old; no kinds mean all."""
+
+    within: int
+    age: int
+    kinds: AbstractSet[EndingKind] = frozenset()
+    limit: int = 100
+    after: EndingPlace = START
+
+
+@attrs.frozen
+class EndingsPage:
+    """A page of the list, in order; ``after`` is where the next one goes on, ``None`` at the end."""
+
+    endings: Sequence[Ending]
+    after: EndingPlace | None
+
+
+@attrs.frozen
+class KeyEndings:
+    """Signing keys of an account, and keys of its identity providers that this process has at hand.
+
+    ``providers`` has the authenticators' kinds by name. ``longest`` is the age at which keys of providers that are renewed
+    here are dropped, in seconds; ``None`` where they aren't renewed.
+    """
+
+    accounts: IAccounts
+    resources: IResources
+    providers: Mapping[str, IKeyStates]
+    dialect: Dialect
+    clock: IReactorTime
+    wall: WallClock
+    longest: float | None
+
+    async def signing_keys(self, account: str, age: int) -> list[Ending]:
+        """Return the newest key, which grows old, and those before it, which retire."""
+        found = []
+        for key in await self.accounts.signing_keys(account):
+            newest = key.retires_at is None
+            at = key.created_at + age if key.retires_at is None else key.retires_at
+            found.append(Ending(EndingKind.SIGNING_KEY, at, account, key.key_id, key.created_at, newest))
+        return found
+
+    async def provider_keys(self, caller: Caller, age: int) -> list[Ending]:
+        """Return the keys of providers: those that aren't renewed grow old, others end when they couldn't be renewed."""
+        found = []
+        for name, service_id in (await self._authenticators(caller))[:AUTHENTICATORS]:
+            known = await self.providers[name].keys_at_hand(caller.role.account, service_id)
+            if known is None or known[1].fetched_at is None:
+                continue
+            uri, state = known
+            since = self.wall.seconds() - (self.clock.seconds() - known[1].fetched_at)
+            if self.longest is None or state.failure is not None:
+                webservice = f"{caller.role.account}:webservice:{self.dialect.prefix}/{authenticator_name(name, service_id)}"
+                at = since + (age if self.longest is None else self.longest)
+                about = (webservice, uri, since, self.longest is None, 0, state.failure)
+                found.append(Ending(EndingKind.PROVIDER_KEYS, at, *about))
+        return found
+
+    async def _authenticators(self, caller: Caller) -> list[tuple[str, str | None]]:
+        """Return types, and service ids where they have one."""
+        query = ResourcesQuery(caller.role, caller.role.account, ("webservice",))
+        parts = [name.split(":", 2)[2].split("/") for name in await self.resources.visible(query)]
+        return [
+            (name, rest[0] if rest else None)
+            for prefix, name, *rest in (each for each in parts if len(each) in {2, 3})
+            if prefix == self.dialect.prefix and name in self.providers and (name in SINGLE_TYPES) != bool(rest)
+        ]
+
+
+@attrs.frozen
+class ExpiringService:
+    """The use case. ``certificates`` returns those of this server: the setting that names each, what it is for, its end."""
+
+    store: IEndings
+    roles: IRoles
+    keys: KeyEndings
+    certificates: Callable[[], Awaitable[Iterable[tuple[str, str, float]]]]
+    wall: WallClock
+
+    async def expiring(self, invocation: Invocation, query: EndingsQuery) -> EndingsPage:
+        """Return what ends in the caller's account, as far as it sees the resources; who may look at all of it, sees all.
+
+        :raises Forbidden: the caller's role is gone.
+        """
+        caller = invocation.caller
+        if not await self.roles.remains(caller):
+            raise Forbidden("the token's role no longer exists")
+        everything = await reads_all(self.roles, caller)
+        kinds = frozenset(query.kinds or EndingKind).difference(() if everything else OF_THE_SERVER)
+        until = self.wall.seconds() + query.within
+        found: list[Ending] = []
+        ends: list[EndingPlace] = []
+        for read in self._stored(caller.role.account, query, kinds, until):
+            some, last = await self._seen(read, caller, query, everything=everything)
+            found += some
+            ends += [] if last is None else [last]
+        found += [
+            ending
+            for ending in await self._at_hand(caller, query, kinds)
+            if ending.at <= until and query.after < ending.place
+        ]
+        found.sort(key=lambda ending: ending.place)
+        complete = min(ends, default=None)
+        if complete is not None:
+            found = [ending for ending in found if ending.place <= complete]
+        if len(found) > query.limit:
+            return EndingsPage(found[: query.limit], found[query.limit - 1].place)
+        return EndingsPage(found, complete)
+
+    def _stored(self, account: str, query: EndingsQuery, kinds: AbstractSet[EndingKind], until: float) -> Iterator[_Read]:
+        """Return what reads each sort that the store knows; what has ended is no more of interest."""
+        store = self.store
+        now = EndingPlace(self.wall.seconds(), -1, "", "")
+
+        def reading(read: Callable[..., Awaitable[EndingsReading]], *more: float, ended: bool = False) -> _Read:
+            async def window(after: EndingPlace, most: int) -> EndingsReading:
+                return await read(account, after if ended else max(after, now), until, *more, most)
+
+            return window
+
+        if not kinds.isdisjoint({EndingKind.VALUE, EndingKind.ROTATION}):
+            yield partial(_of_kinds, reading(store.variables, ended=True), kinds)
+        if EndingKind.HOST_FACTORY_TOKEN in kinds:
+            yield reading(store.factory_tokens)
+        if EndingKind.API_KEY in kinds:
+            yield reading(store.ending_api_keys)
+            yield reading(store.rotated_api_keys, query.age, ended=True)
+            yield reading(store.first_api_keys, query.age, ended=True)
+
+    async def _seen(
+        self, read: _Read, caller: Caller, query: EndingsQuery, *, everything: bool
+    ) -> tuple[list[Ending], EndingPlace | None]:
+        """Return what the caller sees of one sort, and how far that goes (Note [Windows])."""
+        found: list[Ending] = []
+        after: EndingPlace | None = query.after
+        for _ in range(WINDOWS):
+            assert after is not None
+            reading = await read(after, WINDOW)
+            some, after = reading.endings, reading.last
+            if not everything and some:
+                visible = await self.store.visible(caller.role, sorted({ending.id for ending in some}))
+                some = [ending for ending in some if ending.id in visible or ending.id == str(caller.role)]
+            found += some
+            if len(found) > query.limit:
+                return found[: query.limit], found[query.limit - 1].place
+            if after is None:
+                break
+        return found, after
+
+    async def _at_hand(self, caller: Caller, query: EndingsQuery, kinds: AbstractSet[EndingKind]) -> list[Ending]:
+        """Return what the store needn't be walked through for: certificates, signing keys, and keys of providers."""
+        found: list[Ending] = []
+        if EndingKind.CERTIFICATE in kinds:
+            found += [Ending(EndingKind.CERTIFICATE, at, setting, name) for setting, name, at in await self.certificates()]
+        if EndingKind.SIGNING_KEY in kinds:
+            now = self.wall.seconds()
+            keys = await self.keys.signing_keys(caller.role.account, query.age)
+            found += [key for key in keys if key.by_age or key.at > now]
+        if EndingKind.PROVIDER_KEYS in kinds:
+            found += await self.keys.provider_keys(caller, query.age)
+        return found
+
+
+async def _of_kinds(read: _Read, kinds: AbstractSet[EndingKind], after: EndingPlace, most: int) -> EndingsReading:
+    reading = await read(after, most)
+    return attrs.evolve(reading, endings=[ending for ending in reading.endings if ending.kind in kinds])

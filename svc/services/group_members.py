@@ -1,0 +1,151 @@
+"""The use cases of members of groups in the newer interface (NEWER-20 to NEWER-24)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final, NamedTuple
+
+import attrs
+
+from svc.model.authorization import Allowed, sight
+from svc.model.errors import Conflict, Forbidden, RecordNotFound, Unprocessable
+from svc.model.names import RoleName
+from svc.model.policy_rows import Changes, MembershipRow, Rows
+from svc.model.ports import IRoles
+from svc.model.query_results import Membership, MembersQuery, Place
+from svc.policy.writing import Tagged, Value
+from svc.services.branch_rules import MEMBERS, around, relative
+from svc.services.branches import BranchEntries, absolute, demand
+from svc.services.invocation import Invocation
+from svc.services.pages import MembershipList, first_of
+from svc.services.policy_edits import Edit, PolicyEdits
+
+_INVALID: Final = "CONJ00191W The value in the Member ID parameter is not valid."
+
+#: Returns the member that a request names, once the caller may know; it may raise ``Unprocessable``.
+Named = Callable[[], RoleName]
+
+
+@attrs.frozen
+class MembersPage:
+    """Some members of a group, and how many it has."""
+
+    members: Sequence[RoleName]
+    count: int
+
+
+class _Found(NamedTuple):
+    """A group that a request changes, the branch that holds it, and the policy that recorded it."""
+
+    branch: RoleName
+    group: RoleName
+    recorder: str | None
+
+
+@attrs.frozen
+class GroupMemberService:
+    """The use cases of members of groups; ``groups`` are those of groups themselves."""
+
+    edits: PolicyEdits
+    groups: BranchEntries
+    roles: IRoles
+
+    async def page(self, invocation: Invocation, group: RoleName, limit: int, offset: int) -> MembersPage:
+        """Return members of a group that the caller may read, in the order of their ids (NEWER-45).
+
+        :raises RecordNotFound: as ``BranchEntries.one``.
+        """
+        await self.groups.one(invocation, group)
+        query = MembersQuery(group, MEMBERS)
+        reading = await self.roles.role(group)
+        owners = () if reading is None else reading.owners
+        count = await self.roles.count_members(query) - sum(_kind(row.member) in MEMBERS for row in owners)
+        page = await MembershipList(self.roles.members, _place).page(query, await self.roles.members(first_of(query)))
+        members: list[RoleName] = []
+        async for batch in page.batches:
+            members += [RoleName.parse(row.member) for row in batch if not row.ownership]
+            skipped = min(offset, len(members))
+            offset, members = offset - skipped, members[skipped:]
+            if len(members) >= limit:
+                break
+        return MembersPage(members[:limit], count)
+
+    async def add(self, invocation: Invocation, group: RoleName, named: Named) -> RoleName:
+        """Make a role a member, as a load into the branch that holds the group would; takes ``create`` on that.
+
+        :raises RecordNotFound: the caller lacks that, or there is no such branch or group.
+        :raises Unprocessable: there is no such member, or it is the group itself.
+        :raises Conflict: it is a member already.
+        :raises Forbidden: the group isn't the branch's to grant, nor the caller's.
+        """
+
+        async def work(edit: Edit) -> RoleName:
+            branch = around(group.account, group.identifier)
+            await demand(edit, branch, "create")
+            member = named()
+            if member == group:
+                message = (
+                    "CONJ00191W The value in the Member ID parameter is not valid. Error: a group can't be its own member"
+                )
+                raise Unprocessable(message)
+            found = await self._found(edit, branch, group, member)
+            row = MembershipRow(str(group), str(member), False, False)
+            if (await edit.transaction.stored(Rows(memberships=(row,)))).memberships:
+                told = f"CONJ00180W '/{member.identifier}' (kind='{member.kind}') is already a member of '{group}'"
+                raise Conflict("member", str(member), told)
+            statement = Tagged("grant", self._parts(found, member))
+            await edit.apply(branch, [statement], Changes(Rows(memberships=(row,))), found.recorder)
+            return member
+
+        return await self.edits.make(invocation, work)
+
+    async def remove(self, invocation: Invocation, group: RoleName, named: Named) -> None:
+        """Remove a member, whatever policy recorded the grant; takes ``update`` on the branch that holds the group.
+
+        :raises RecordNotFound: as ``add``; or the role is no member.
+        :raises Unprocessable: there is no such role.
+        :raises Forbidden: as ``add``.
+        """
+
+        async def work(edit: Edit) -> None:
+            branch = around(group.account, group.identifier)
+            await demand(edit, branch, "update")
+            member = named()
+            found = await self._found(edit, branch, group, member)
+            if not await edit.transaction.remove_grant(group, member):
+                raise RecordNotFound(group.account, "member", f"{member.kind}/{member.identifier}")
+            row = MembershipRow(str(group), str(member), False, False)
+            await edit.note(branch, [Tagged("revoke", self._parts(found, member))], Changes(delete=Rows(memberships=(row,))))
+
+        await self.edits.make(invocation, work)
+
+    async def _found(self, edit: Edit, branch: RoleName, group: RoleName, member: RoleName) -> _Found:
+        """Lock the branch, and return the group, once the caller sees both and may dispose of the group."""
+        if not await _seen(edit, group):
+            raise RecordNotFound.of(group)
+        if not await _seen(edit, member):
+            message = f"{member.kind.capitalize()} '{member.identifier}' not found in account '{member.account}'"
+            raise Unprocessable(message)
+        await edit.transaction.lock(branch)
+        await edit.authorize(branch, granted=[str(group)])
+        ownership = await edit.transaction.ownership([str(group)], ())
+        return _Found(branch, group, ownership.records[str(group)].policy)
+
+    def _parts(self, found: _Found, member: RoleName) -> dict[str, Value]:
+        role = Tagged("group", {"id": relative(found.branch, found.group.identifier)})
+        return {"role": role, "member": absolute(member)}
+
+
+async def _seen(edit: Edit, role: RoleName) -> bool:
+    facts = await edit.transaction.access_facts(edit.invocation.caller, role)
+    if not facts.caller_exists:
+        raise Forbidden("role of the token no longer exists")
+    return sight(facts) == Allowed()
+
+
+def _kind(full: str) -> str:
+    return full.split(":", 2)[1]
+
+
+def _place(row: Membership) -> Place:
+    return Place(row.member, row.ownership, row.rank)

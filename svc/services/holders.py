@@ -1,0 +1,378 @@
+"""The roles that have a privilege, one page after the other, each by a shortest way.
+
+Note [Levels]
+
+The roles with ways of one length are a level: the owner and the roles permitted are the first, and the members of one level
+that are in none before are the next. A role has many ways; the one that counts comes through the role of the level before
+whose id is first. So each role hangs on one other, and a list needs no memory of what it had: it goes through the levels,
+and leaves out, of the members of a role, those that don't hang on it.
+
+Levels are read whole, and kept for the request, as long as they have few roles together. The last of these is the *base*:
+which roles are in the levels up to it is known, and for all others it decides how far they are from it. From there on a
+level may have a million roles. It is walked by key: the members of each role of the level before, from a place on, which the
+cursor says. So a page costs what it reads, and whether a role hangs on another is found from below: most roles hold few, and
+the base is a few steps away. The walk through a level goes through all levels between the base and itself, though, and each
+level is walked on its own, since a level's roles come in one order and those of the next in that of their ways.
+
+Note [Pages that are not full]
+
+A level beyond the base may have few roles that hang on a million: the hosts of a group and the policy that owns them. So a
+request reads ``READ_MOST`` memberships, and its page may have fewer roles than were asked for, even none, and go on.
+
+Note [Places]
+
+A place is the ids to begin with, one for each level from the base on, of which each counts where the ones before are found.
+None of them is trusted: what they lead to is read and judged as if the walk had come there by itself, so that a
+place that somebody made up leads to holders alone. Changes may move the base; then a level may begin again, but nothing is
+passed over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Collection, Sequence
+from typing import Final
+
+import attrs
+
+from svc.model.access import Base, By, Position, Target, Way, WayStep
+from svc.model.access_port import IAccess
+from svc.model.errors import TooManyRoles
+
+#: How many roles, and how many memberships between them, are kept for a request.
+KEPT_ROLES: Final = 500
+KEPT_EDGES: Final = 2000
+
+#: How many memberships are read at once: about 5 ms of the reactor.
+BATCH: Final = 1000
+
+#: How many memberships one request reads, about.
+READ_MOST: Final = 10_000
+
+#: How many steps the ways on one page have together, about.
+STEPS_MOST: Final = 4000
+
+#: How many characters the ids of a place have together.
+PLACE_MOST: Final = 16_000
+
+#: How many levels beyond the base there may be.
+DEEP_MOST: Final = 64
+
+#: Ids from the base's level on.
+Chain = tuple[str, ...]
+
+
+def behind(text: str) -> str:
+    """Return the first text behind another one, in the order of bytes: none has a NUL."""
+    return f"{text}\x01"
+
+
+@attrs.define
+class WalkBounds:
+    """What one request may read and keep."""
+
+    roles: int = KEPT_ROLES
+    edges: int = KEPT_EDGES
+    batch: int = BATCH
+    read: int = READ_MOST
+
+
+@attrs.frozen
+class Levels:
+    """The first levels, as far as they are kept: ``whole`` when these are all. Each role has its parent, or ``""``."""
+
+    target: Target
+    kept: Sequence[dict[str, str]]
+    by: dict[str, By]
+    whole: bool
+    #: The lengths of the ways of the roles that are kept.
+    lengths: dict[str, int] = attrs.field(init=False, repr=False)
+
+    @lengths.default
+    def _lengths(self) -> dict[str, int]:
+        return {role: number for number, level in enumerate(self.kept, 1) for role in level}
+
+    @classmethod
+    async def read(cls, store: IAccess, target: Target, bounds: WalkBounds) -> Levels:
+        """Read the levels of a target."""
+        first = await store.direct(target, "", bounds.roles + 1)
+        if len(first) > bounds.roles:
+            return cls(target, (), {}, whole=False)
+        by = {step.role: step.by for step in first if step.role is not None}
+        kept = [dict.fromkeys(by, "")]
+        known, edges = set(by), 0
+        while kept[-1]:
+            level = sorted(kept[-1])
+            found: dict[str, str] = {}
+            asked = [(role, "") for role in level]
+            while asked:
+                limit = min(bounds.batch, bounds.edges + 1 - edges, bounds.roles + 1)
+                if limit <= 0 or len(known) + len(found) > bounds.roles:
+                    return cls(target, kept, by, whole=False)
+                rows = await store.members(asked, limit)
+                edges += len(rows)
+                for role, member in rows:
+                    if member not in known:
+                        found.setdefault(member, role)
+                asked = rest_of(asked, rows, limit)
+            if len(known) + len(found) > bounds.roles:
+                return cls(target, kept, by, whole=False)
+            kept.append(found)
+            known |= found.keys()
+        return cls(target, kept[:-1], by, whole=True)
+
+    @property
+    def base_length(self) -> int:
+        """Return the number of the base's level."""
+        return len(self.kept) or 1
+
+    @property
+    def base(self) -> Base:
+        """Return the base."""
+        return Base(self.target, frozenset(self.kept[-1]) if self.kept else None)
+
+    def way(self, role: str) -> Way:
+        """Return the way of a role that is kept."""
+        steps = list[WayStep]()
+        for level in reversed(self.kept[: self.lengths[role]]):
+            parent = level[role]
+            steps.append(WayStep(role, By.MEMBER if parent else self.by[role]))
+            role = parent
+        return tuple(steps)
+
+
+@attrs.define
+class Walk:
+    """One request's walk through the levels."""
+
+    store: IAccess
+    levels: Levels
+    bounds: WalkBounds
+    _spent: int = 0
+    #: Of a level, by its number: the roles that were found there with their parents, and of others one on which they don't
+    #: hang, and none that comes behind it either.
+    _accepted: dict[int, dict[str, str]] = attrs.field(factory=dict)
+    _rejected: dict[int, dict[str, str]] = attrs.field(factory=dict)
+    #: What takes roles of a first level that is not kept on to the resource.
+    _by: dict[str, By] = attrs.field(factory=dict)
+
+    async def page(self, limit: int, position: Position, *, direct: bool) -> tuple[list[Way], Position | None]:
+        """Return ways from a position on, ``limit`` at most, and the position behind them if there may be more.
+
+        :raises TooManyRoles: they are too long.
+        """
+        ways: list[Way] = []
+        full: Position | None = None
+        steps = 0
+        while not direct or position.length == 1:
+            length, start = position.length, position.start
+            if length > self.levels.base_length + DEEP_MOST:
+                raise TooManyRoles(KEPT_ROLES)
+            start = start if len(start) == self._ids(length) else ()
+            async for found, resume in self._level(length, start, limit + 1 - len(ways)):
+                if full is not None and found:
+                    return ways, full
+                taken = 0
+                while taken < len(found) and len(ways) < limit and steps < STEPS_MOST:
+                    ways.append(self._way(length, found[taken]))
+                    steps += length
+                    taken += 1
+                position = _position(length, position.found or taken > 0, resume)
+                if taken and (len(ways) == limit or steps >= STEPS_MOST):
+                    last = found[taken - 1]
+                    full = _position(length, True, (*last[:-1], behind(last[-1])))
+                    if taken < len(found):
+                        return ways, full
+                if self._spent >= self.bounds.read:
+                    return ways, full or position
+            if not position.found or (self.levels.whole and length >= len(self.levels.kept)):
+                break
+            position = Position(length + 1)
+        return ways, None
+
+    def _ids(self, length: int) -> int:
+        """Return how many ids a chain of a level has: in a kept one a parent's and its own, in the base its own alone."""
+        kept = len(self.levels.kept)
+        return 2 if length < kept or (length == kept and self.levels.whole) else length - self.levels.base_length + 1
+
+    def _way(self, length: int, chain: Chain) -> Way:
+        if length <= len(self.levels.kept):
+            return self.levels.way(chain[-1])
+        if not self.levels.kept:
+            return (*(WayStep(role, By.MEMBER) for role in reversed(chain[1:])), WayStep(chain[0], self._by[chain[0]]))
+        return (*(WayStep(role, By.MEMBER) for role in reversed(chain[1:])), *self.levels.way(chain[0]))
+
+    async def _level(self, length: int, start: Chain, wanted: int) -> AsyncIterator[tuple[list[Chain], Chain]]:
+        """Return the chains of a level, from the ids ``start`` on, in batches, each with the ids at which it goes on."""
+        kept = self.levels.kept
+        if length <= len(kept):
+            own = [(parent, role)[-self._ids(length) :] for role, parent in kept[length - 1].items()]
+            found = sorted(chain for chain in own if chain >= start)
+            for begin in range(0, len(found), self.bounds.batch):
+                part = found[begin : begin + self.bounds.batch]
+                yield part, (*part[-1][:-1], behind(part[-1][-1]))
+        elif length == 1:
+            async for batch in self._direct(start[0] if start else "", wanted):
+                yield batch
+        else:
+            async for prefixes, resume in self._level(length - 1, start[:-1], wanted):
+                led = {prefix[-1]: prefix for prefix in prefixes}
+                asked = [(role, start[-1] if start and prefix == start[:-1] else "") for role, prefix in led.items()]
+                while asked:
+                    limit = self._portion(wanted)
+                    rows = await self.store.members(asked, limit)
+                    self._spent += len(rows)
+                    asked = rest_of(asked, rows, limit)
+                    accepted = await self._accepted_of(length, rows)
+                    chains = [(*led[role], member) for role, member in accepted]
+                    yield chains, (*led[asked[0][0]], asked[0][1]) if asked else (*resume, "")
+                if not led:
+                    yield [], (*resume, "")
+
+    async def _direct(self, start: str, wanted: int) -> AsyncIterator[tuple[list[Chain], Chain]]:
+        """Return the first level, which is not kept."""
+        while True:
+            limit = self._portion(wanted)
+            steps = await self.store.direct(self.levels.target, start, limit)
+            self._spent += len(steps)
+            roles = [step.role for step in steps if step.role is not None]
+            self._by.update((step.role, step.by) for step in steps if step.role is not None)
+            if roles:
+                start = behind(roles[-1])
+                yield [(role,) for role in roles], (start,)
+            if len(steps) < limit:
+                return
+
+    def _portion(self, wanted: int) -> int:
+        """Return how many rows to read at once: for a page that is not full yet, about as many as it lacks."""
+        return min(self.bounds.batch, max(2 * wanted, 50))
+
+    async def _accepted_of(self, length: int, rows: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
+        """Return those of pairs of a role and a member of it of which the member hangs on the role."""
+        accepted, rejected = self._accepted.setdefault(length, {}), self._rejected.setdefault(length, {})
+        asked: dict[str, str] = {}
+        for role, member in rows:
+            known = rejected.get(member)
+            if not (member in accepted or (known is not None and known <= role) or member in self.levels.lengths):
+                asked[member] = min(role, asked.get(member, role))
+        if asked:
+            steps = length - self.levels.base_length - 1
+            earlier = await self.store.earlier(tuple(asked.items()), self.levels.base, steps)
+            rejected.update((member, role) for member, role in asked.items() if member in earlier)
+            accepted.update((member, role) for member, role in asked.items() if member not in earlier)
+        return [(role, member) for role, member in dict.fromkeys(rows) if accepted.get(member) == role]
+
+
+def _position(length: int, found: bool, start: Chain) -> Position:
+    if sum(map(len, start)) > PLACE_MOST:
+        raise TooManyRoles(KEPT_ROLES)
+    return Position(length, found, start)
+
+
+def rest_of(asked: Sequence[tuple[str, str]], rows: Sequence[tuple[str, str]], limit: int) -> list[tuple[str, str]]:
+    """Return what remains to be asked for when these rows were read, of ``limit`` at most."""
+    if len(rows) < limit:
+        return []
+    role, last = rows[-1]
+    place = next(number for number, (name, _) in enumerate(asked) if name == role)
+    return [(role, behind(last)), *asked[place + 1 :]]
+
+
+@attrs.frozen
+class Found:
+    """A shortest way of a role to what a target says; without one, ``settled`` says that there is none."""
+
+    way: Way | None
+    settled: bool
+
+
+async def way_from(store: IAccess, role: str, target: Target, bounds: WalkBounds) -> Found:
+    """Return the way of a role to what the target says, if that is found soon."""
+    above = await Above.read(store, role, bounds)
+    found = await store.direct_among(target, above.roles)
+    if found:
+        return Found(above.way(min(found, key=above.place)), settled=True)
+    return Found(None, settled=True) if above.whole else await far_way(store, role, target, bounds, 1)
+
+
+async def far_way(store: IAccess, role: str, target: Target, bounds: WalkBounds, most: int = DEEP_MOST) -> Found:
+    """Return the way of a role that holds many others: from the resource, as far as that is kept, then from the role.
+
+    :param most: how many memberships there may be between the levels that are kept and the role.
+    """
+    levels = await Levels.read(store, target, bounds)
+    if role in levels.lengths:
+        return Found(levels.way(role), settled=True)
+    if levels.whole:
+        return Found(None, settled=True)
+    base, way, here = levels.base, [WayStep(role, By.MEMBER)], role
+    for far in range(most):
+        if (there := await store.nearest(role, base, far)) is None:
+            continue
+        for steps in range(far, -1, -1):
+            if steps < far:
+                there = await store.nearest(here, base, steps)
+            if there is None:
+                break  # It was taken away meanwhile.
+            here = there
+            way += [WayStep(here, By.MEMBER)] if steps else []
+        else:
+            rest = levels.way(here) if levels.kept else tuple(await store.direct_among(target, [here]))
+            return Found((*way, *rest), settled=True)
+        break
+    return Found(None, settled=False)
+
+
+@attrs.frozen
+class Above:
+    """The roles that a role holds, level by level, as far as they are few: ``whole`` when these are all."""
+
+    levels: Sequence[dict[str, str]]
+    whole: bool
+    #: How many memberships away each of them is.
+    places: dict[str, int] = attrs.field(init=False, repr=False)
+
+    @places.default
+    def _places(self) -> dict[str, int]:
+        return {role: number for number, level in enumerate(self.levels) for role in level}
+
+    @classmethod
+    async def read(cls, store: IAccess, role: str, bounds: WalkBounds) -> Above:
+        """Read them."""
+        levels, known, edges = [{role: ""}], {role}, 0
+        while levels[-1]:
+            found: dict[str, str] = {}
+            asked = [(name, "") for name in sorted(levels[-1])]
+            while asked:
+                limit = min(bounds.batch, bounds.edges + 1 - edges, bounds.roles + 1)
+                if limit <= 0 or len(known) + len(found) > bounds.roles:
+                    return cls(levels, whole=False)
+                rows = await store.held(asked, limit)
+                edges += len(rows)
+                for name, held in rows:
+                    if held not in known:
+                        found.setdefault(held, name)
+                asked = rest_of(asked, rows, limit)
+            if len(known) + len(found) > bounds.roles:
+                return cls(levels, whole=False)
+            levels.append(found)
+            known |= found.keys()
+        return cls(levels[:-1], whole=True)
+
+    @property
+    def roles(self) -> Collection[str]:
+        """Return them all."""
+        return self.places
+
+    def place(self, step: WayStep) -> tuple[int, bool, str]:
+        """Return the place of a last step among others: near ones first, of these owners, then by id."""
+        role = step.role or ""
+        return self.places[role], step.by is not By.OWNER, role
+
+    def way(self, last: WayStep) -> Way:
+        """Return the way that ends with this step."""
+        length, _, role = self.place(last)
+        steps = [last]
+        for level in reversed(self.levels[1 : length + 1]):
+            role = level[role]
+            steps.append(WayStep(role, By.MEMBER))
+        return tuple(reversed(steps))

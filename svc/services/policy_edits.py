@@ -1,0 +1,149 @@
+"""Single changes of policy, made without a document.
+
+Note [As a load]. A single change is what a load of one statement into a policy would do: it locks that policy, takes the
+same authority, keeps to the same limits, writes an event for each row, and adds the statement to the policy's history. It
+reads only what it changes, and not all that the policy holds.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Awaitable, Callable, Container, Sequence
+from typing import Final, TypeVar
+
+import attrs
+from twisted.logger import Logger
+
+from svc.model.errors import Forbidden, PolicyInvalid, Unprocessable
+from svc.model.events import Event
+from svc.model.limits import RecordLimits
+from svc.model.names import RoleName
+from svc.model.policy_edits import IEditTransaction, IPolicyEdits
+from svc.model.policy_rows import AnnotationRow, Changes, PolicyVersion, Rows
+from svc.policy.authority import Disposed, claims
+from svc.policy.ids import OF_USERS
+from svc.policy.load_events import events_of
+from svc.policy.record_limits import refuse_excess
+from svc.policy.writing import Tagged, as_yaml
+from svc.services.invocation import Invocation, printables
+from svc.services.policy_loads import lacking, refuse_grown
+
+T = TypeVar("T")
+
+#: How many records go at most by one request, with what they own.
+DELETED_MOST: Final = 10_000
+
+_log = Logger()
+
+
+@attrs.frozen
+class PolicyEdits:
+    """Makes single changes of policy, each in one transaction."""
+
+    store: IPolicyEdits
+    limits: RecordLimits
+
+    async def make(self, invocation: Invocation, work: Callable[[Edit], Awaitable[T]]) -> T:
+        """Return what ``work`` returns, which makes its changes with the edit that it is given.
+
+        :raises PolicyConflict: a policy that it locks is being loaded.
+        """
+
+        async def within(transaction: IEditTransaction) -> T:
+            edit = Edit(transaction, invocation, self.limits)
+            result = await work(edit)
+            invocation.recorder.tell(rows=edit.events)
+            if (trail := invocation.recorder.trail) is not None:
+                await transaction.audit(trail)
+            return result
+
+        return await self.store.transact(within)
+
+
+@attrs.frozen
+class Edit:
+    """Changes that one transaction makes, and the events of their rows so far."""
+
+    transaction: IEditTransaction
+    invocation: Invocation
+    limits: RecordLimits
+    events: list[Event] = attrs.field(factory=list, init=False)
+
+    async def authorize(
+        self, policy: RoleName, *, made: Sequence[str] = (), granted: Sequence[str] = (), changed: Sequence[str] = ()
+    ) -> None:
+        """Return when the caller, acting as the policy, may dispose of these (POL-55 to POL-67).
+
+        :raises Forbidden: that takes an authority which the caller lacks.
+        """
+        placed = [full for full in made if full.split(":", 2)[1] not in OF_USERS]
+        disposed = Disposed(policy, granted, changed, (), (), placed, frozenset(), ())
+        ownership = await self.transaction.ownership(disposed.access_facts, disposed.placed)
+        for verb, full in await lacking(self.transaction, self.invocation.caller.role, claims(disposed, ownership)):
+            raise Forbidden(f"may not {verb} {full}")
+
+    async def apply(self, policy: RoleName, statements: Sequence[Tagged], changes: Changes, recorder: str | None) -> None:
+        """Make the changes that statements of a load into ``policy`` would; rows are recorded by ``recorder``.
+
+        :raises PolicyInvalid: a record would carry more than it may, or the policy would go as well.
+        """
+        refuse_excess(changes.create, self.limits)
+        purged = await self.transaction.apply(policy if recorder is None else RoleName.parse(recorder), changes, {})
+        await refuse_grown(self.transaction, changes, self.limits)
+        await self.note(policy, statements, changes)
+        if purged:
+            facts = printables(purged=purged, policy=policy)
+            _log.info("A change of {policy} had {purged} deleted records purged, the oldest of the account", **facts)
+
+    async def annotate(self, policy: RoleName, statement: Tagged, rows: Sequence[AnnotationRow]) -> None:
+        """Set annotations, whatever policy recorded them.
+
+        :raises PolicyInvalid: the resource would carry more than it may.
+        """
+        stored = {row[:2]: row for row in (await self.transaction.stored(Rows(annotations=tuple(rows)))).annotations}
+        new = tuple(row for row in rows if row[:2] not in stored)
+        changes = Changes(Rows(annotations=new), Rows(annotations=tuple({*rows}.difference(new, stored.values()))))
+        refuse_excess(changes.create, self.limits)
+        await self.transaction.annotate(policy, (*changes.create.annotations, *changes.update.annotations))
+        await refuse_grown(self.transaction, changes, self.limits)
+        await self.note(policy, [statement], changes)
+
+    async def delete(self, policy: RoleName, statement: Tagged, named: Sequence[str], own: Container[str] = ()) -> None:
+        """Delete records with all that goes with them, on each of which but its ``own`` the caller needs ``update``.
+
+        :raises Lacking: on one of them the caller lacks it.
+        :raises Unprocessable: they are too many.
+        """
+        going = await self.transaction.deleted_with(named, DELETED_MOST)
+        if going is None:
+            raise Unprocessable(f"More than {DELETED_MOST} records and rows would go at once: delete parts of it before")
+        gone = [row.resource for row in going.resources]
+        others = [full for full in gone if full not in own]
+        if lacking_update := await self.transaction.not_updatable(self.invocation.caller.role, others):
+            seen = await self.transaction.visible(self.invocation.caller.role, lacking_update)
+            raise Lacking(next((full for full in lacking_update if full in seen), None))
+        if str(policy) in gone:
+            raise PolicyInvalid("the policy around it would be deleted too, with its owner")
+        wanted = set(named)
+        rows = Rows(tuple(row for row in going.resources if row.resource in wanted))
+        await self.apply(policy, [statement], Changes(delete=rows), None)
+
+    async def note(self, policy: RoleName, statements: Sequence[Tagged], changes: Changes) -> None:
+        """Add changes that were made to the policy's history, and to the events; nothing where nothing changed."""
+        if not (changes.create or changes.update or changes.delete):
+            return
+        caller = self.invocation.caller.role
+        if not (await self.transaction.access_facts(caller, policy)).exists:
+            raise PolicyInvalid("the policy would be deleted with its owner")
+        text = "".join(as_yaml(statements))
+        digest = hashlib.sha256(text.encode("utf-8")).hexdigest()
+        version = await self.transaction.record(PolicyVersion(policy, text, digest, caller, self.invocation.client_ip))
+        self.events.extend(events_of(policy, version, changes))
+
+
+class Lacking(Exception):
+    """The caller lacks ``update`` on something that would go; ``seen`` is the full id of one that the caller sees."""
+
+    def __init__(self, seen: str | None) -> None:
+        super().__init__(seen)
+        self.seen = seen

@@ -1,0 +1,37 @@
+"""The use case of recent refusals, for those who read all of their account (REF-5)."""
+
+from __future__ import annotations
+
+import attrs
+
+from svc.model.errors import Forbidden
+from svc.model.ports import IRoles
+from svc.model.refusals import IRefusals, RefusalsFound, RefusalSort, RefusalsQuery
+from svc.services.inspection import reads_all
+from svc.services.invocation import Invocation
+
+
+@attrs.frozen
+class RefusalService:
+    """Recent refusals, of this server alone."""
+
+    refusals: IRefusals
+    roles: IRoles
+
+    async def recent(
+        self,
+        invocation: Invocation,
+        request_id: str | None = None,
+        before: int | None = None,
+        limit: int = 100,
+        *,
+        sort: RefusalSort | None = None,
+    ) -> RefusalsFound:
+        """Return refusals of the caller's account, the newest first; the other parameters are as in ``RefusalsQuery``.
+
+        :raises Forbidden: the caller may not look at all of the account.
+        """
+        caller = invocation.caller
+        if not await reads_all(self.roles, caller):
+            raise Forbidden("may not look at all of the account, which refusals take")
+        return await self.refusals.recent(RefusalsQuery(caller.role.account, request_id, before, limit, sort))

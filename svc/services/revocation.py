@@ -1,0 +1,79 @@
+"""Revocation of access tokens before they end: those of a role, or of all roles of an account (TOK-36 to TOK-38).
+
+Note [Who may revoke]. To revoke takes away and gives nothing. So one's own tokens are revoked with an access token, which
+may have been stolen: the thief loses what he has. Another role's tokens are revoked by who may rotate its API key, by the
+privilege ``update`` on it; those of an account by who has ``update`` on its root policy, whose owner holds all roles.
+"""
+
+from __future__ import annotations
+
+import attrs
+from twisted.logger import Logger
+
+from svc.model.authorization import require
+from svc.model.credentials import ICredentials
+from svc.model.errors import CredentialImpossible, Forbidden, InvalidName, RecordNotFound
+from svc.model.names import ACTOR_KINDS, RoleName, account_name, root_policy
+from svc.model.ports import IAccounts, IRoles
+from svc.model.query_results import Caller
+from svc.services.credentials import Named
+from svc.services.invocation import Invocation, printables
+
+_log = Logger()
+
+
+async def take_from(roles: IRoles, caller: Caller, role: RoleName) -> None:
+    """Return when a caller may end what a role has logged in with (Note [Who may revoke]).
+
+    :raises Forbidden: the caller's role is gone, or sees the other and lacks ``update`` on it.
+    :raises NotFound: the role doesn't exist, or as good as.
+    :raises CredentialImpossible: roles of its kind don't log in.
+    """
+    if role == caller.role:
+        if not await roles.remains(caller):
+            raise Forbidden("the token's role no longer exists")
+        return
+    require(await roles.access_facts(caller, role.resource), "update", role.resource)
+    if role.kind not in ACTOR_KINDS:
+        raise CredentialImpossible(str(role))
+
+
+@attrs.frozen
+class RevocationService:
+    """The use cases of revoking access tokens; sessions end with them."""
+
+    roles: IRoles
+    credentials: ICredentials
+    accounts: IAccounts
+
+    async def revoke(self, invocation: Invocation, named: Named) -> None:
+        """Revoke all access tokens of the named role, or of the caller's; it raises what ``take_from`` does."""
+        role = named() or invocation.caller.role
+        invocation.recorder.tell(target=str(role))
+        await take_from(self.roles, invocation.caller, role)
+        await self.credentials.revoke_tokens(role, invocation.recorder.trail)
+        facts = printables(caller=invocation.caller.role, role=role, client_ip=invocation.client_ip)
+        _log.warn("{caller} revoked the access tokens of {role}, from {client_ip}", **facts)
+
+    async def may_revoke(self, caller: Caller, role: RoleName) -> bool:
+        """Return whether ``revoke`` would revoke the access tokens of a role for this caller."""
+        try:
+            await take_from(self.roles, caller, role)
+        except (Forbidden, RecordNotFound, CredentialImpossible):
+            return False
+        return True
+
+    async def revoke_all(self, invocation: Invocation, account: str) -> None:
+        """Revoke the access tokens of all roles of an account.
+
+        :raises Forbidden: the caller's role is gone, or sees the root policy and lacks ``update`` on it.
+        :raises NotFound: the account doesn't exist, or as good as.
+        """
+        try:
+            root = root_policy(account_name(account)).resource
+        except InvalidName:
+            raise RecordNotFound(account, "account", account) from None
+        require(await self.roles.access_facts(invocation.caller, root), "update", root)
+        await self.accounts.revoke_tokens(account, invocation.recorder.trail)
+        facts = printables(caller=invocation.caller.role, account=account, client_ip=invocation.client_ip)
+        _log.warn("{caller} revoked all access tokens of the account {account}, from {client_ip}", **facts)

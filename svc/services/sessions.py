@@ -1,0 +1,131 @@
+"""The use cases of sessions: a user opens one by a login, renews it, and it is listed and ended (TOK-40 to TOK-51)."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+import attrs
+from twisted.logger import Logger
+
+from svc.crypto.refresh_tokens import RefreshTokens, new_session_id
+from svc.model.authentication import LoginRequest
+from svc.model.clocks import WallClock
+from svc.model.errors import (
+    AuthenticationRefused,
+    Forbidden,
+    InvalidParameter,
+    RecordNotFound,
+    RenewalElsewhere,
+    StoreReadOnly,
+)
+from svc.model.ports import IRoles
+from svc.model.reasons import Reason
+from svc.model.sessions import ISessions, Renewed, UserSession
+from svc.services.credentials import Named
+from svc.services.invocation import Invocation, Recorder, printables
+from svc.services.login import LoginService
+from svc.services.revocation import take_from
+
+_log = Logger()
+
+#: Raises ``StoreReadOnly`` on a follower.
+DemandPrimary = Callable[[], Awaitable[None]]
+
+
+@attrs.frozen
+class OpenSession:
+    """What a client gets of its session: an access token, in JSON, and the refresh token for the next one."""
+
+    id: str
+    ends_at: float
+    refresh_token: str = attrs.field(repr=False)
+    access_token: bytes = attrs.field(repr=False)
+
+
+@attrs.frozen
+class SessionService:
+    """The use cases of sessions.
+
+    ``login`` takes API keys as evidence, ``renewals`` refresh tokens. ``longest``: how many seconds a session may last; with
+    0 there are none.
+    """
+
+    login: LoginService
+    renewals: LoginService
+    store: ISessions
+    roles: IRoles
+    refresh_tokens: RefreshTokens
+    wall: WallClock
+    longest: int
+
+    async def open(
+        self, request: LoginRequest, lifetime: int | None, demand_primary: DemandPrimary, recorder: Recorder
+    ) -> OpenSession:
+        """Open a session of the user whom an API key proves, for so many seconds, or as long as may be.
+
+        :raises AuthenticationRefused: nobody is proven, or not from this address.
+        :raises Forbidden: it is no user, or the server has no sessions.
+        :raises InvalidParameter: sessions don't last that long.
+        :raises StoreReadOnly: this is a follower.
+        """
+        admitted = await self.login.admitted(request, recorder)
+        if admitted.role.kind != "user":
+            raise Forbidden(f"{admitted.role} is no user", "sessions are for users: a host logs in again with its own proof")
+        if not self.longest:
+            raise Forbidden("there are no sessions here", "this server has no sessions: --user-session-max is 0")
+        if lifetime is not None and lifetime > self.longest:
+            most = f"'lifetime': a session lasts {self.longest} seconds at most here (--user-session-max)"
+            raise InvalidParameter("lifetime", most)
+        await demand_primary()
+        now = self.wall.seconds()
+        session = UserSession(new_session_id(), now, now + (lifetime or self.longest), now, request.client_ip)
+        recorder.tell(session=session.id)
+        access_token = await self.login.issue(admitted, session.ends_at)
+        token = self.refresh_tokens.first(admitted.role, session.id)
+        try:
+            await self.store.open(session, admitted, self.refresh_tokens.digest(token.encode("ascii")), recorder.trail)
+        except RecordNotFound:  # it was deleted in between
+            raise AuthenticationRefused(Reason.ROLE_UNKNOWN) from None
+        facts = printables(role=admitted.role, session=session.id, client_ip=request.client_ip)
+        _log.info("{role} opened the session {session}, from {client_ip}", **facts)
+        return OpenSession(session.id, session.ends_at, token, access_token)
+
+    async def renew(self, request: LoginRequest, demand_primary: DemandPrimary, recorder: Recorder) -> OpenSession:
+        """Renew a session by its refresh token.
+
+        :raises AuthenticationRefused: the token is none, or the session doesn't go on.
+        :raises RenewalElsewhere: this is a follower.
+        """
+        try:
+            await demand_primary()
+            renewed = await self.renewals.admitted(request, recorder)
+        except StoreReadOnly:
+            raise RenewalElsewhere from None
+        assert isinstance(renewed, Renewed)
+        recorder.tell(session=renewed.session)
+        access_token = await self.renewals.issue(renewed, renewed.ends_at)
+        return OpenSession(renewed.session, renewed.ends_at, renewed.refresh_token, access_token)
+
+    async def listed(self, invocation: Invocation, named: Named) -> list[UserSession]:
+        """Return the sessions of the named role, or of the caller, the one that was used last first.
+
+        :raises Forbidden: by this method and the next as ``take_from``, as are ``NotFound`` and ``CredentialImpossible``.
+        """
+        role = named() or invocation.caller.role
+        invocation.recorder.tell(target=str(role))
+        await take_from(self.roles, invocation.caller, role)
+        return await self.store.listed(role, self.wall.seconds())
+
+    async def end(self, invocation: Invocation, named: Named, session_id: str | None = None) -> None:
+        """End a session of the named role, or of the caller, or all of them. Access tokens that it gave out live on.
+
+        :raises NotFound: there is no session of that id.
+        """
+        role = named() or invocation.caller.role
+        invocation.recorder.tell(target=str(role), session=session_id or "all")
+        await take_from(self.roles, invocation.caller, role)
+        ended = await self.store.end(role, session_id, invocation.recorder.trail)
+        if session_id is not None and not ended:
+            raise RecordNotFound(role.account, "session", session_id)
+        facts = printables(caller=invocation.caller.role, count=ended, role=role, client_ip=invocation.client_ip)
+        _log.info("{caller} ended {count} sessions of {role}, from {client_ip}", **facts)

@@ -1,0 +1,111 @@
+"""The use case of roles that have not logged in for long (END-24 to END-26).
+
+Note [What is not known]. A last login is the day of one that this cluster's primary knows of. Logins at a follower are in no
+database, and those before last logins were kept are known to nobody. The answer says both: who takes a list for the whole
+truth deletes a host that is in use.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Final
+
+import attrs
+
+from svc.model.clocks import WallClock
+from svc.model.errors import Forbidden
+from svc.model.last_logins import BEGINNING, IdlePlace, IdleRole, ILastLogins, day_of
+from svc.model.ports import IRoles
+from svc.services.inspection import reads_all
+from svc.services.invocation import Invocation
+
+#: How many roles are looked at at once, and in one request.
+WINDOW: Final = 2000
+WINDOWS: Final = 10
+
+
+@attrs.frozen
+class UnusedQuery:
+    """Roles without a login in the last ``since`` seconds."""
+
+    since: int
+    limit: int = 100
+    after: IdlePlace = BEGINNING
+
+
+@attrs.frozen
+class UnusedRole:
+    """A role, and the day from which on no login of it is known.
+
+    ``certain``: that goes back as far as was asked. Otherwise it may have logged in before last logins were kept.
+    """
+
+    role: IdleRole
+    idle_since: int
+    certain: bool
+
+
+@attrs.frozen
+class UnusedPage:
+    """A page of roles; ``after`` as in ``EndingsPage``. ``kept_since``: epoch seconds, and no login before is known.
+
+    ``followers`` are the servers whose logins aren't counted, as far as they are known.
+    """
+
+    roles: Sequence[UnusedRole]
+    after: IdlePlace | None
+    kept_since: float
+    followers: Sequence[str]
+
+
+@attrs.frozen
+class UnusedService:
+    """The use case; ``followers`` asks for the names of the other servers that are followers now."""
+
+    store: ILastLogins
+    roles: IRoles
+    followers: Callable[[], Awaitable[Sequence[str]]]
+    wall: WallClock
+
+    async def unused(self, invocation: Invocation, query: UnusedQuery) -> UnusedPage:
+        """Return users and hosts of the caller's account that it sees; who may look at all of it, gets all.
+
+        First those without any login, by when they were made, then others by the day of the last. A page may have less
+        than was asked for, or nothing, and go on.
+
+        :raises Forbidden: the caller's role is gone.
+        """
+        caller = invocation.caller
+        if not await self.roles.remains(caller):
+            raise Forbidden("the token's role no longer exists")
+        everything = await reads_all(self.roles, caller)
+        kept_since, before = await self.store.kept_since(), self.wall.seconds() - query.since
+        found: list[IdleRole] = []
+        after: IdlePlace | None = query.after
+        for _ in range(WINDOWS):
+            assert after is not None
+            reading = await self.store.idle(caller.role.account, day_of(before), before, after, WINDOW)
+            some, after = reading.roles, reading.last
+            if not everything and some:
+                visible = await self.store.visible(caller.role, [role.role for role in some])
+                some = [role for role in some if role.role in visible]
+            found += some
+            if len(found) > query.limit:
+                found = found[: query.limit]
+                after = _place(found[-1])
+                break
+            if after is None:
+                break
+        roles = [_judged(role, kept_since, before) for role in found]
+        return UnusedPage(roles, after, kept_since, await self.followers())
+
+
+def _judged(role: IdleRole, kept_since: float, before: float) -> UnusedRole:
+    known = max(role.created_at, kept_since)
+    return UnusedRole(role, day_of(known), known <= before) if role.day is None else UnusedRole(role, role.day, True)
+
+
+def _place(role: IdleRole) -> IdlePlace:
+    if role.day is None:
+        return IdlePlace(False, role.created_at, role.role)
+    return IdlePlace(True, float(role.day), role.role)

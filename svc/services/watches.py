@@ -1,0 +1,340 @@
+"""The use case of watching secrets: versions are told as they change (SEC-47 to SEC-53).
+
+Note [One reader]. A change is told by those who remember readings, with the ids of what it touched. For each caller that
+watches one of them there is one reading without values, through the same memory, one reading after the other: so a change
+that a thousand watch makes no crowd at the database, and watches that nothing happens to ask it nothing. The caller's rights
+are in the reading. It is done in no request's context, since it is done for none.
+
+Note [Marks]. What a watch has been told of each secret, all together, has a mark, a digest of what the versions are called.
+A client that comes back names the last mark that it had. Where that is still the mark, it has missed nothing; otherwise it
+is told all versions again. So nothing is kept for clients that are gone, and the mark of one server is that of any other.
+
+Note [Bounded]. What a watch has yet to tell is a number for each of its secrets, however often they change meanwhile.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import sys
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
+from contextvars import Context
+from typing import Any, Final
+
+import attrs
+from twisted.application.service import Service
+from twisted.internet.defer import Deferred
+from twisted.internet.task import LoopingCall, deferLater
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+
+from svc.model.changes import IChanges, TouchedRecords
+from svc.model.clocks import WallClock
+from svc.model.errors import CallerReplaced, InvalidParameter, Refusal, StoreUnavailable, TooManyConnections
+from svc.model.names import RoleName
+from svc.model.ports import ISecrets
+from svc.model.query_results import Caller, SecretReading
+from svc.services.batches import SHORT, ReadingFault, fault_of, name_of, refusal_of
+from svc.services.invocation import Invocation
+
+#: Seconds between two signs of life, between two looks at what ends, and after which a failed reading is repeated.
+HEARTBEAT: Final = 15.0
+_TICK: Final = 1.0
+_PAUSE: Final = 1.0
+
+#: How many are told something before others get their turn.
+_TURN: Final = 100
+
+_GONE: Final = "gone"
+
+#: What a secret that is watched may lack: its value isn't asked for, and need not be there.
+_WATCHED: Final = frozenset({None, ReadingFault.TOO_LARGE, ReadingFault.VALUELESS})
+
+_log = Logger()
+
+
+@attrs.frozen
+class VersionsTold:
+    """The numbers of the newest versions, ``None`` where there is no value; ``gone`` are ids that can't be read any more.
+
+    ``mark`` names all that the watch has been told (Note [Marks]). Without any of these it is a sign of life.
+    """
+
+    versions: Mapping[str, int | None] = attrs.field(factory=dict)
+    gone: Sequence[str] = ()
+    mark: str | None = None
+
+
+@attrs.frozen
+class WatchEnded:
+    """The end of a watch: ``token``, ``role`` or ``drain``."""
+
+    why: str
+
+
+@attrs.define(eq=False)
+class _Watcher:
+    """One watch: what it has been told, by id, and what it has yet to be; and what waits for that."""
+
+    caller: Caller
+    ids: tuple[str, ...]
+    beat_at: float
+    known: dict[str, str] = attrs.field(factory=dict)
+    #: What is to be read again, and what was read and not told: a number, ``None`` without a value, or that it is gone.
+    due: frozenset[str] = frozenset()
+    unsaid: dict[str, int | str | None] = attrs.field(factory=dict)
+    begun: bool = False
+    heartbeat: bool = False
+    ended: str | None = None
+    waiting: Deferred[None] | None = None
+
+    def wake(self) -> None:
+        """Have the stream go on."""
+        waiting, self.waiting = self.waiting, None
+        if waiting is not None:
+            waiting.callback(None)
+
+    def end(self, why: str) -> None:
+        """End it."""
+        if self.ended is None:
+            self.ended = why
+        self.wake()
+
+    def take(self, text: str, reading: SecretReading | None) -> None:
+        """Note what was read of a secret, if it isn't known."""
+        fault = fault_of(reading)
+        version = None
+        if reading is None or fault not in _WATCHED:
+            name = _GONE
+        elif fault is ReadingFault.VALUELESS:
+            name = ""
+        else:
+            version, name = reading.version, f"{reading.version} {reading.stamp}"
+        if self.known.get(text) == name:
+            return
+        # Many watch the same: each text is kept once.
+        self.known[text] = sys.intern(name)
+        self.unsaid[text] = _GONE if name == _GONE else version
+
+    def told(self) -> VersionsTold:
+        """Return what wasn't told, with the mark of all that is known (Note [Marks]), and take it for told."""
+        unsaid, self.unsaid = self.unsaid, {}
+        versions = {text: told for text, told in unsaid.items() if not isinstance(told, str)}
+        gone = sorted(text for text, told in unsaid.items() if isinstance(told, str))
+        named = "\n".join([f"{text} {self.known.get(text)}" for text in self.ids])
+        return VersionsTold(versions, gone, hashlib.sha256(named.encode("utf-8")).hexdigest()[:32])
+
+
+class Watches(Service):
+    """The watches of one process; at most ``most`` at a time. ``changes`` is ``None`` where nobody tells of any."""
+
+    name = "watches"
+
+    def __init__(self, clock: Any, wall: WallClock, changes: IChanges | None, store: ISecrets, most: int) -> None:
+        self._clock, self._wall, self._changes, self._store, self._most = clock, wall, changes, store, most
+        self._watches: set[_Watcher] = set()
+        self._by_id: dict[str, set[_Watcher]] = {}
+        self._by_role: dict[str, set[_Watcher]] = {}
+        #: What is to be read for whom, and whether that is done now.
+        self._due: dict[_Watcher, None] = {}
+        self._working = False
+        self._entered = -1
+        self._unfollow: Callable[[], None] | None = None
+        self._beat = LoopingCall(self._tick)
+        self._beat.clock = clock
+
+    @property
+    def possible(self) -> bool:
+        """Whether anybody tells of changes."""
+        return self._changes is not None
+
+    def __len__(self) -> int:
+        """Return how many there are."""
+        return len(self._watches)
+
+    def stopService(self) -> None:
+        """End all watches, and take no more."""
+        super().stopService()  # type: ignore[no-untyped-call]  # Twisted has no types here
+        for watch in tuple(self._watches):
+            watch.end("drain")
+
+    async def admit(self, invocation: Invocation, ids: Sequence[str]) -> None:
+        """Return when the caller may watch all of these, and there is room; it needs ``execute`` on each.
+
+        :raises InvalidParameter: they are too many.
+        :raises Forbidden: the caller lacks the privilege on one that it sees, or its own role is gone.
+        :raises NoValue: one isn't there for this caller.
+        :raises TooManyConnections: there are too many watches.
+        :raises StoreUnavailable: the server is stopping.
+        """
+        if len(ids) > SHORT.ids:
+            raise InvalidParameter("variable_ids", f"'variable_ids' may name at most {SHORT.ids} secrets at once")
+        invocation.recorder.tell(resources=ids)
+        first: dict[ReadingFault, Refusal] = {}
+        for text, reading in (await self._read(invocation.caller, ids)).items():
+            fault = fault_of(reading)
+            if fault is not None and fault not in _WATCHED:
+                # What is hidden and what isn't there are refused in the order in which they are asked for.
+                rank = ReadingFault.MISSING if fault is ReadingFault.INVISIBLE else fault
+                first.setdefault(rank, refusal_of(fault, text, reading))
+        if first:
+            raise first[min(first)]
+        if not self.running:
+            raise StoreUnavailable("the server is stopping")
+        if len(self._watches) >= self._most:
+            raise TooManyConnections
+
+    async def follow(
+        self, caller: Caller, ids: Sequence[str], last: str | None
+    ) -> AsyncGenerator[VersionsTold | WatchEnded, None]:
+        """Return what a watch is told, until it ends: all versions first, unless ``last`` is their mark, then changes."""
+        # Signs of life of many are spread over the time between two of one.
+        self._entered += 1
+        names = tuple(map(sys.intern, ids))
+        watch = _Watcher(caller, names, self._clock.seconds() - self._entered % HEARTBEAT, due=frozenset(names))
+        del caller, ids, names
+        self._enter(watch)
+        try:
+            while True:
+                while watch.ended is None and not (watch.heartbeat or watch.unsaid):
+                    watch.waiting = Deferred()
+                    await watch.waiting
+                if watch.ended is not None:
+                    yield WatchEnded(watch.ended)
+                    return
+                watch.heartbeat = False
+                told = VersionsTold() if not watch.unsaid else watch.told()
+                if not watch.begun and told.mark is not None:
+                    watch.begun = True
+                    if told.mark == last:
+                        told = VersionsTold()
+                yield told
+                del told
+        finally:
+            self._leave(watch)
+
+    # -- which watches there are
+
+    def _enter(self, watch: _Watcher) -> None:
+        self._watches.add(watch)
+        for text in watch.ids:
+            self._by_id.setdefault(text, set()).add(watch)
+        self._by_role.setdefault(str(watch.caller.role), set()).add(watch)
+        if not self.running:
+            watch.end("drain")
+        if self._changes is not None and self._unfollow is None:
+            self._unfollow = self._changes.follow(self._touched)
+            self._beat.start(_TICK, now=False).addErrback(lambda failure: _log.failure("Watches have no pulse", failure))
+        self._read_for([watch])
+
+    def _leave(self, watch: _Watcher) -> None:
+        self._watches.discard(watch)
+        self._due.pop(watch, None)
+        for key, index in (*((text, self._by_id) for text in watch.ids), (str(watch.caller.role), self._by_role)):
+            others = index[key]
+            others.discard(watch)
+            if not others:
+                del index[key]
+        if not self._watches and self._unfollow is not None:
+            self._unfollow()
+            self._unfollow = None
+            self._beat.stop()
+
+    def _tick(self) -> None:
+        """End what has no token any more, and show signs of life."""
+        now, today = self._clock.seconds(), self._wall.seconds()
+        for watch in tuple(self._watches):
+            if today >= watch.caller.expires_at:
+                watch.end("token")
+            elif now - watch.beat_at >= HEARTBEAT:
+                watch.beat_at, watch.heartbeat = now, True
+                watch.wake()
+
+    # -- what is read for them (Note [One reader])
+
+    def _touched(self, touched: TouchedRecords) -> None:
+        if touched.everything or touched.accounts:
+            self._all_again(touched)
+        for text in touched.ids:
+            for watch in self._by_id.get(text, ()):
+                watch.due |= {text}
+                self._due[watch] = None
+            # A role that is gone, or whose tokens were revoked, is found by any reading.
+            for watch in self._by_role.get(text, ()):
+                watch.due |= {watch.ids[0]}
+                self._due[watch] = None
+        self._work_on()
+
+    def _all_again(self, touched: TouchedRecords) -> None:
+        for watch in self._watches:
+            names = (str(watch.caller.role), *watch.ids)
+            if touched.everything or any(name.partition(":")[0] in touched.accounts for name in names):
+                watch.due |= frozenset(watch.ids)
+                self._due[watch] = None
+
+    def _read_for(self, watches: Iterable[_Watcher]) -> None:
+        self._due.update(dict.fromkeys(watches))
+        self._work_on()
+
+    def _work_on(self) -> None:
+        if self._due and not self._working:
+            self._working = True
+            working = Context().run(Deferred.fromCoroutine, self._work())
+            working.addErrback(self._failed)
+
+    def _failed(self, failure: Failure) -> None:
+        """End all watches, one of which may have missed something: their clients come again."""
+        _log.failure("Watches are ended", failure)
+        for watch in tuple(self._watches):
+            watch.end("drain")
+
+    async def _work(self) -> None:
+        """Read what is due, for all watches of one caller at a time that have the same due."""
+        try:
+            while self._due:
+                first = next(iter(self._due))
+                ids = first.due
+                caller = _known_by(first.caller)
+                together = [watch for watch in self._due if watch.due == ids and _known_by(watch.caller) == caller]
+                for watch in together:
+                    del self._due[watch]
+                    watch.due = frozenset()
+                if not await self._told(together, ids):
+                    self._due.update(dict.fromkeys(each for each in together if each in self._watches))
+                    for watch in together:
+                        watch.due |= ids
+                    await deferLater(self._clock, _PAUSE)
+        finally:
+            self._working = False
+
+    async def _told(self, watches: Sequence[_Watcher], ids: frozenset[str]) -> bool:
+        """Read for watches of one caller, and tell them; return whether that could be done."""
+        try:
+            readings = await self._read(watches[0].caller, sorted(ids))
+        except StoreUnavailable:
+            return False
+        except CallerReplaced:
+            for watch in watches:
+                watch.end("role")
+            return True
+        gone = any(fault_of(reading) is ReadingFault.CALLER_GONE for reading in readings.values())
+        for number, watch in enumerate(watches, 1):
+            if gone:
+                watch.end("role")
+            else:
+                for text, reading in readings.items():
+                    watch.take(text, reading)
+                watch.wake()
+            if not number % _TURN:
+                await deferLater(self._clock, 0)
+        return True
+
+    async def _read(self, caller: Caller, ids: Sequence[str]) -> dict[str, SecretReading | None]:
+        names = {text: name for text in ids if (name := name_of(text)) is not None}
+        some = await self._store.read_all(caller, [*names.values()], 0) if names else []
+        found = dict(zip(names, some, strict=True))
+        return {text: found.get(text) for text in ids}
+
+
+def _known_by(caller: Caller) -> tuple[RoleName, int, int]:
+    """Return what tells a caller from others, whichever token it has."""
+    return caller.role, caller.creation, caller.epoch

@@ -1,0 +1,134 @@
+"""Opening sessions with whichever of several hosts suits, as the primary does.
+
+Note [Side by side]. libpq tries hosts one after the other, and one that says nothing, since its machine is cut off, holds it
+up for as long as the operating system bears that. So where one host alone can suit, each is tried on its own: the one that
+was found last first, and after a moment, or when that has refused, all others at the same time. The first session that opens
+is taken. A host that has refused, as a standby does, is asked again while another says nothing: it may have been promoted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, Generic, Protocol, TypeVar
+
+from twisted.internet.defer import CancelledError, Deferred
+from twisted.internet.task import deferLater
+
+from svc.model.errors import StoreUnavailable
+
+#: For how many seconds the host that was found last is tried alone, and how long one is left alone that has refused.
+HEAD_START: Final = 0.25
+PAUSE: Final = 0.25
+
+#: What tells hosts apart, of the parameters of libpq.
+_PLACE: Final = ("host", "hostaddr", "port")
+
+
+class Openable(Protocol):
+    """``Session``, as far as it is needed here."""
+
+    async def open(self, parameters: Mapping[str, str]) -> None:
+        """Connect, with parameters of libpq. May be cancelled."""
+
+    def close(self) -> None:
+        """Close it."""
+
+
+class SuitableHosts(Protocol):
+    """``Location``, as far as it is needed here."""
+
+    async def alternatives(self, *, read_only: bool) -> Sequence[Mapping[str, str]]:
+        """Return parameters of libpq: of each host where one alone can suit."""
+
+
+S = TypeVar("S", bound=Openable)
+
+
+class Hosts(Generic[S]):
+    """Open sessions with the hosts of ``places``."""
+
+    def __init__(self, clock: Any, places: SuitableHosts) -> None:
+        self._clock = clock
+        self._places = places
+        #: The host that was found last.
+        self._last = ""
+
+    async def open(self, make: Callable[[], S], *, read_only: bool) -> S:
+        """Return a session that is open, one of those that ``make`` returns. May be cancelled.
+
+        :raises StoreUnavailable: no host suits.
+        """
+        alternatives = await self._places.alternatives(read_only=read_only)
+        if len(alternatives) == 1:
+            session = make()
+            await session.open(alternatives[0])
+            return session
+        hosts = {" ".join(each[name] for name in _PLACE if name in each): each for each in alternatives}
+        attempt = _Attempt(self._clock, make, hosts, self._last if self._last in hosts else next(iter(hosts)))
+        try:
+            self._last, session = await attempt.result
+        finally:
+            attempt.end()
+        return session
+
+
+class _Attempt(Generic[S]):
+    """One attempt with all hosts; ``result`` is the name of the one that suits, and a session."""
+
+    def __init__(self, clock: Any, make: Callable[[], S], hosts: Mapping[str, Mapping[str, str]], first: str) -> None:
+        self._clock, self._make, self._hosts = clock, make, hosts
+        self.result: Deferred[tuple[str, S]] = Deferred()
+        self._refusals: dict[str, str] = {}
+        self._trying: dict[str, Deferred[None]] = {}
+        #: The host of which the result is.
+        self._deciding = ""
+        self._others = [name for name in hosts if name != first]
+        self._head_start = clock.callLater(HEAD_START, self._all)
+        self._begin(first)
+
+    def end(self) -> None:
+        """Give up what is under way."""
+        if self._head_start.active():
+            self._head_start.cancel()
+        for name, trying in self._trying.items():
+            if name != self._deciding:  # None is cancelled while it runs.
+                trying.cancel()
+
+    def _begin(self, name: str) -> None:
+        self._trying[name] = Deferred.fromCoroutine(self._try(name)).addErrback(self._failed)
+
+    def _failed(self, failure: Any) -> None:
+        if not failure.check(CancelledError) and not self.result.called:
+            self.result.errback(failure)
+
+    def _all(self) -> None:
+        """Try the others, too."""
+        for name in self._others:
+            if not self.result.called:
+                self._begin(name)
+
+    async def _try(self, name: str) -> None:
+        """Try one host until there is a result."""
+        while True:
+            session = self._make()
+            try:
+                await session.open(self._hosts[name])
+            except StoreUnavailable as refusal:
+                self._refused(name, refusal.why)
+            else:
+                if self.result.called:
+                    session.close()
+                else:
+                    self._deciding = name
+                    self.result.callback((name, session))
+            if self.result.called:
+                return
+            await deferLater(self._clock, PAUSE)
+
+    def _refused(self, name: str, why: str) -> None:
+        self._refusals[name] = f"{name}: {why}"
+        if self._head_start.active():
+            self._head_start.reset(0)
+        if len(self._refusals) == len(self._hosts) and not self.result.called:
+            self._deciding = name
+            self.result.errback(StoreUnavailable("; ".join(self._refusals[each] for each in self._hosts)))

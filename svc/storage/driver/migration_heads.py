@@ -1,0 +1,89 @@
+"""The first lines of a migration, which say what programs may be running while it is made, and what it locks.
+
+Note [Expand, then contract]. During an upgrade two programs use one database, and the older one may be started again. So
+what a newer program needs comes first, in migrations that the older program doesn't notice: new tables, new columns that may
+be left out, triggers, indexes. What the older program needs and the newer one doesn't is removed by a later release. Each
+file says in its first line which it is::
+
+    -- expand
+    -- contract since 12
+
+The second: programs that know the schema up to 12, and newer ones, don't need what is removed; older ones must be gone. A
+file that says neither is taken for one that no older program bears.
+
+Note [Locks told]. The lines that follow tell which tables, of those that were there before, are locked against others, and
+what is done with them meanwhile, by which ``svc migrate --check`` foresees how long it takes. A test compares them with what
+PostgreSQL does::
+
+    -- locks heartbeat: access exclusive, at once
+    -- locks secrets roles: share row exclusive, reads all
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Final
+
+import attrs
+
+#: The locks that make others wait, and who waits.
+LOCKS: Final = {
+    "share": "writes",
+    "share row exclusive": "writes",
+    "exclusive": "writes",
+    "access exclusive": "reads and writes",
+}
+
+#: What may be done with a table while it is locked, and how many bytes of it that takes in a second: a slow disk's.
+WORK: Final = {"at once": None, "reads all": 100_000_000, "writes all": 10_000_000}
+
+_KIND: Final = re.compile(r"-- (?:(expand)|contract since ([0-9]+))")
+_LOCKS: Final = re.compile(rf"-- locks ([a-z_]+(?: [a-z_]+)*): ({'|'.join(LOCKS)}), ({'|'.join(WORK)})")
+
+
+@attrs.frozen
+class Lock:
+    """A table that a migration locks: ``mode`` is one of ``LOCKS``, and ``work`` one of ``WORK``."""
+
+    table: str
+    mode: str
+    work: str
+
+    def seconds(self, size: int) -> float:
+        """Return how long the work takes on a table of this size, in bytes."""
+        speed = WORK[self.work]
+        return 0.0 if speed is None else size / speed
+
+
+@attrs.frozen
+class MigrationHead:
+    """The first lines. ``needs`` is the oldest version of the schema whose programs bear the migration; 0 is any."""
+
+    needs: int
+    locks: tuple[Lock, ...] = ()
+
+
+def head_of(version: int, sql: str) -> MigrationHead:
+    """Read the head of the migration with this version.
+
+    :raises ValueError: a line begins as one of a head, and isn't one.
+    """
+    first, *others = sql.split("\n")
+    if not first.startswith(("-- expand", "-- contract")):
+        return MigrationHead(version)
+    kind = _KIND.fullmatch(first)
+    if kind is None or (not kind[1] and not 0 < int(kind[2]) <= version):
+        raise ValueError(f"migration {version:04} must begin with `-- expand` or `-- contract since N`, and has {first!r}")
+    return MigrationHead(0 if kind[1] else int(kind[2]), tuple(_locks(version, others)))
+
+
+def _locks(version: int, lines: list[str]) -> Iterator[Lock]:
+    for line in lines:
+        if not line.startswith("-- locks"):
+            return
+        matched = _LOCKS.fullmatch(line)
+        if matched is None:
+            raise ValueError(f"migration {version:04} has {line!r}, which isn't `-- locks TABLE …: MODE, WORK`")
+        for table in matched[1].split():
+            yield Lock(table, matched[2], matched[3])

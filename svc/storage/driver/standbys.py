@@ -1,0 +1,106 @@
+"""The standbys among the hosts of a DSN: which there are, and how far each of them has come."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import attrs
+from twisted.internet.defer import CancelledError, Deferred, FirstError, gatherResults
+from twisted.internet.defer import TimeoutError as DeferredTimeout
+from twisted.logger import Logger
+
+from svc.model.errors import StoreUnavailable
+from svc.storage.driver.connection import Session
+from svc.storage.driver.database import Database
+from svc.storage.driver.failures import Contention, StatementFailed
+from svc.storage.driver.location import Location, with_attributes
+from svc.storage.driver.patience import PATIENCE, in_time
+from svc.storage.driver.progress import REACHED, Reached
+
+#: The timeline and the position, and how old the newest heartbeat is, in seconds.
+_ASKED: Final = f"""
+    SELECT timeline, position,
+        (SELECT extract(epoch FROM clock_timestamp() - beaten_at)::float FROM heartbeat WHERE single)
+    FROM ({REACHED}) AS reached
+"""
+
+_log = Logger()
+
+
+@attrs.define(eq=False)
+class Standby:
+    """A standby that can be read from: ``database`` has no sessions for writing. ``session`` asks how far it is.
+
+    ``reached`` is what it had replayed when it was asked last, and ``lag`` how old its newest heartbeat was (seconds).
+    """
+
+    name: str
+    database: Database
+    session: Session
+    reached: Reached
+    lag: float
+
+    async def ask(self, clock: Any) -> None:
+        """Learn how far it is now; of one that was promoted the position is ``None``.
+
+        :raises StoreUnavailable: it doesn't say.
+        """
+        self.reached, self.lag = await _asked(self.session, clock)
+
+    def close(self, why: str) -> None:
+        """Close the session that asks; the database is stopped by its owner."""
+        self.session.drop(StoreUnavailable(why))
+
+
+async def _asked(session: Session, clock: Any) -> tuple[Reached, float]:
+    try:
+        ((timeline, position, lag),) = await in_time(session.run(_ASKED), clock)
+    except DeferredTimeout:
+        raise StoreUnavailable(f"it gave no answer in {PATIENCE:g} s") from None
+    except (StatementFailed, Contention) as error:
+        raise StoreUnavailable(f"it can't say how far it is: {error}") from None
+    return Reached(session.server, timeline, position), lag
+
+
+class Standbys:
+    """Finds the standbys among the hosts of a DSN, which also leads to their ``primary``."""
+
+    def __init__(self, reactor: Any, dsn: str, primary: Database) -> None:
+        self._reactor = reactor
+        self._dsn = dsn
+        self._location = Location(reactor, dsn, PATIENCE)
+        self._primary = primary
+
+    async def found(self) -> list[Standby]:
+        """Return every standby that answers now, in the order of the DSN. The caller closes those that it doesn't take."""
+        try:
+            places = await self._location.places()
+        except StoreUnavailable as refusal:
+            _log.debug("Hosts of the database have no address: {why}", why=refusal.why)
+            return []
+        trying = [Deferred.fromCoroutine(self._tried(place)) for place in places]
+        try:
+            return [standby for standby in await gatherResults(trying, consumeErrors=True) if standby is not None]
+        except FirstError as error:
+            raise error.subFailure.value from None  # type: ignore[misc]  # the type allows for none
+
+    async def _tried(self, place: Mapping[str, str]) -> Standby | None:
+        name = place.get("host") or place.get("hostaddr") or "the host that the environment names"
+        session: Session | None = None
+        try:
+            database = self._primary.beside(with_attributes(self._dsn, "standby", **place), PATIENCE)
+            opening = Deferred.fromCoroutine(database.open_session(lambda _: None))
+            session = await in_time(opening, self._reactor)
+            # After a restart it may have replayed less than before.
+            database.only = session.server
+            return Standby(name, database, session, *await _asked(session, self._reactor))
+        except (StoreUnavailable, DeferredTimeout) as refusal:
+            _log.debug("{name} is no standby to read from: {why}", name=name, why=str(refusal))
+            if session is not None:
+                session.drop(StoreUnavailable("it is of no use"))
+            return None
+        except CancelledError:
+            if session is not None:
+                session.drop(StoreUnavailable("the service is stopping"))
+            raise

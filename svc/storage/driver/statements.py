@@ -1,0 +1,189 @@
+"""Statements, each prepared once by a session, and the transactions that run several."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from functools import partial
+from typing import Generic, Protocol, Self, TypeVar
+
+import attrs
+
+from svc.model.counts import Census
+from svc.storage.driver.connection import Fetched, Session
+
+T = TypeVar("T")
+
+_NAME = re.compile(r"[a-z][a-z0-9_]{0,62}")
+_PARAMETER = re.compile(r"\$([1-9][0-9]*)")
+
+#: How many last columns of a remembered statement's rows are told to who remembers: see ``svc/storage/sql/dependencies.py``.
+_TOLD = 3
+
+
+@attrs.frozen
+class Statement:
+    """A statement that each session prepares once, when it first needs it; a module-level constant.
+
+    ``name`` is unique in the program. ``sql`` names its parameters ``$1``, ``$2`` …
+    """
+
+    name: str = attrs.field(validator=attrs.validators.matches_re(_NAME))
+    sql: str
+    preparation: str = attrs.field(init=False, repr=False, eq=False)
+    execution: str = attrs.field(init=False, repr=False, eq=False)
+
+    @classmethod
+    def named(cls, name: str) -> Callable[[str], Self]:
+        """Return the constructor for a statement with this name, which takes its SQL alone."""
+        return partial(cls, name)
+
+    @preparation.default
+    def _preparation(self) -> str:
+        return f"PREPARE {self.name} AS {self.sql}"
+
+    @execution.default
+    def _execution(self) -> str:
+        count = max(map(int, _PARAMETER.findall(self.sql)), default=0)
+        return f"EXECUTE {self.name}" + (f" ({', '.join(['%s'] * count)})" if count else "")
+
+
+#: Asks for nothing but an answer.
+TURN = Statement("turn", "SELECT true")
+
+
+@attrs.frozen
+class RememberedStatement(Statement):
+    """A statement whose answer may be remembered (see ``svc/storage/memory``).
+
+    ``asking`` is the same one, whose rows have more columns at their end: see ``svc/storage/sql/dependencies.py``.
+    """
+
+    asking: Statement = attrs.field(kw_only=True, eq=False)
+
+
+async def run_prepared(session: Session, statement: Statement, parameters: tuple[object, ...]) -> Fetched:
+    """Run a statement on a session, after preparing it there if it is the first time."""
+    known = session.prepared.get(statement.name)
+    if known is None:
+        await session.run(statement.preparation)
+        session.prepared[statement.name] = statement
+    elif known != statement:
+        raise RuntimeError(f"two statements are named {statement.name}")
+    return await session.run(statement.execution, parameters)
+
+
+class Transaction:
+    """Run the statements of one transaction, one at a time, until its work returns."""
+
+    def __init__(self, session: Session) -> None:
+        self._session: Session | None = session
+
+    async def fetch(self, statement: Statement, *parameters: object) -> Fetched:
+        """Run a prepared statement and return its rows."""
+        return await run_prepared(self._current(), statement, parameters)
+
+    async def execute(self, sql: str, parameters: Sequence[object] = ()) -> int:
+        """Run a statement that is not prepared, with ``%s`` where parameters go; return the number of rows it touched.
+
+        Without parameters a ``%`` is only that, and ``sql`` may have several statements, parted by semicolons.
+        """
+        session = self._current()
+        await session.run(sql, parameters)
+        return session.row_count
+
+    def end(self) -> None:
+        """Refuse further statements."""
+        self._session = None
+
+    def _current(self) -> Session:
+        if self._session is None:
+            raise RuntimeError("this transaction has ended")
+        return self._session
+
+
+@attrs.frozen
+class NamedAnswer(Generic[T]):
+    """What a reading returned, and what those need to know who remember it.
+
+    ``names`` are of everything whose change may change it (``schema/0010_changes.sql``), ``None`` where something of that
+    has no name; ``lasts`` is in how many seconds it changes by itself, ``None`` for never. ``known``: it is about what
+    exists. ``single``: it is one row.
+    """
+
+    value: T
+    names: Iterable[str] | None
+    known: bool = True
+    lasts: float | None = None
+    single: bool = False
+
+
+def named_answer(told: Fetched) -> NamedAnswer[Fetched]:
+    """Return what ``RememberedStatement.asking`` told, without its last columns, and what these say."""
+    rows = [row[:-_TOLD] for row in told]
+    if not told:
+        return NamedAnswer(rows, None)
+    names, _, known = told[0][-_TOLD:]
+    lasts = min((row[-2] for row in told if row[-2] is not None), default=None)
+    return NamedAnswer(rows, names, known, lasts, single=len(rows) == 1)
+
+
+@attrs.frozen
+class RememberedReading(Generic[T]):
+    """A reading of several statements in one state of the database, whose answer may be remembered.
+
+    ``key`` tells it apart from every other: its name, which no remembered statement has, and all that is asked. ``work``
+    runs the statements, and must bear being repeated.
+    """
+
+    key: tuple[object, ...]
+    work: Callable[[Transaction], Awaitable[NamedAnswer[T]]]
+
+
+class Fetching(Protocol):
+    """Where single statements are run, be it within a transaction."""
+
+    async def fetch(self, statement: Statement, *parameters: object) -> Fetched:
+        """Run a statement that reads."""
+
+
+class Statements(Fetching, Protocol):
+    """Where single statements and transactions are run; the database itself, or what remembers its answers.
+
+    Every method is as the ``Database``'s.
+    """
+
+    async def fetch_afresh(self, statement: Statement, *parameters: object) -> Fetched:
+        """Run a statement that reads, now: nothing of its answer is remembered from before."""
+
+    async def read(self, reading: RememberedReading[T]) -> T:
+        """Run a reading of several statements."""
+
+    async def change(self, statement: Statement, *parameters: object) -> Fetched:
+        """Run a statement that writes."""
+
+    async def look(self, work: Callable[[Transaction], Awaitable[T]]) -> T:
+        """Run a transaction that reads."""
+
+    async def transact(self, work: Callable[[Transaction], Awaitable[T]], *, statement_timeout: float | None = None) -> T:
+        """Run a transaction that writes."""
+
+
+class ReadSource(Statements, Protocol):
+    """What memory remembers answers of: the database itself, or one whose readings may go to standbys."""
+
+    @property
+    def splits(self) -> bool:
+        """Return whether readings may go to another PostgreSQL than writes."""
+
+    def readings(self) -> Census:
+        """Count the sessions for readings."""
+
+    async def fetch_told(self, statement: Statement, *parameters: object) -> tuple[Fetched, str]:
+        """Do as ``fetch``, and return which PostgreSQL answered."""
+
+    async def read_told(self, reading: RememberedReading[T]) -> tuple[NamedAnswer[T], str]:
+        """Do as ``read``, and return with the answer which PostgreSQL answered."""
+
+    async def open_session(self, lost: Callable[[Exception], None]) -> Session:
+        """Open a session for readings that the caller closes."""

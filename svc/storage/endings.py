@@ -1,0 +1,144 @@
+"""The store of what ends, on PostgreSQL: each sort is read by an index that has it in order."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Final
+
+import attrs
+from zope.interface import implementer
+
+from svc.model.endings import Ending, EndingKind, EndingPlace, EndingsReading, IEndings
+from svc.model.expiration import ROTATOR
+from svc.model.host_factories import called
+from svc.model.names import RoleName
+from svc.storage.driver.statements import Statement, Statements
+from svc.storage.sql.impact import visible
+
+#: Bytes of a digest, of which a token's name has the first (``called``).
+_DIGEST: Final = 32
+_NAME: Final = re.compile("sha256:([0-9a-f]{12})")
+
+# What is due at once, since its annotations were changed, is looked at within seconds, and has its moment then.
+_VARIABLES: Final = Statement.named("endings_variables")(f"""
+    SELECT
+        resource_id, extract(epoch FROM due_at)::double precision, extract(epoch FROM created_at)::double precision,
+        EXISTS (SELECT FROM annotations WHERE annotations.resource_id = due.resource_id AND name = '{ROTATOR}' OFFSET 0),
+        due_at > now(), failures, fault
+    FROM (
+        SELECT resource_id, due_at, failures, fault FROM expirations
+        WHERE split_part(resource_id, ':', 1) = $1::text
+            AND (due_at, resource_id) > (to_timestamp($2::double precision), $3::text)
+            AND due_at <= to_timestamp($4::double precision)
+        ORDER BY due_at, resource_id LIMIT $5::bigint
+    ) AS due LEFT JOIN LATERAL (
+        SELECT created_at FROM secrets WHERE secrets.resource_id = due.resource_id ORDER BY version DESC LIMIT 1
+    ) AS newest ON true
+    ORDER BY due_at, resource_id
+""")
+_TOKENS: Final = Statement.named("endings_factory_tokens")("""
+    SELECT factory_id, digest, expires_at FROM host_factory_tokens
+    WHERE split_part(factory_id, ':', 1) = $1::text
+        AND (expires_at, factory_id, digest) > ($2::double precision, $3::text, $4::bytea)
+        AND expires_at <= $5::double precision
+    ORDER BY expires_at, factory_id, digest LIMIT $6::bigint
+""")
+_ENDING: Final = Statement.named("endings_api_keys")("""
+    SELECT role_id, expires_at, extract(epoch FROM coalesce(rotated_at, created_at))::double precision
+    FROM (
+        SELECT role_id, expires_at, rotated_at FROM credentials
+        WHERE split_part(role_id, ':', 1) = $1::text AND expires_at IS NOT NULL
+            AND (expires_at, role_id) > ($2::double precision, $3::text) AND expires_at <= $4::double precision
+        ORDER BY expires_at, role_id LIMIT $5::bigint
+    ) AS ending, LATERAL (SELECT created_at FROM roles WHERE roles.role_id = ending.role_id OFFSET 0) AS role
+    ORDER BY expires_at, role_id
+""")
+_ROTATED: Final = Statement.named("endings_rotated_api_keys")("""
+    SELECT role_id, extract(epoch FROM rotated_at)::double precision, true FROM credentials
+    WHERE split_part(role_id, ':', 1) = $1::text AND rotated_at IS NOT NULL AND expires_at IS NULL
+        AND (rotated_at, role_id) > (to_timestamp($2::double precision), $3::text)
+        AND rotated_at <= to_timestamp($4::double precision)
+    ORDER BY rotated_at, role_id LIMIT $5::bigint
+""")
+_FIRST: Final = Statement.named("endings_first_api_keys")("""
+    SELECT role_id, extract(epoch FROM created_at)::double precision, EXISTS (
+        SELECT FROM credentials
+        WHERE credentials.role_id = role.role_id AND rotated_at IS NULL AND expires_at IS NULL OFFSET 0
+    )
+    FROM (
+        SELECT role_id, created_at FROM roles
+        WHERE split_part(role_id, ':', 1) = $1::text AND split_part(role_id, ':', 2) IN ('user', 'host')
+            AND (created_at, role_id) > (to_timestamp($2::double precision), $3::text)
+            AND created_at <= to_timestamp($4::double precision)
+        ORDER BY created_at, role_id LIMIT $5::bigint
+    ) AS role
+    ORDER BY created_at, role_id
+""")
+
+
+@implementer(IEndings)
+@attrs.frozen
+class EndingStore:
+    """Provides ``IEndings`` on PostgreSQL."""
+
+    _database: Statements
+
+    async def variables(self, account: str, after: EndingPlace, until: float, most: int) -> EndingsReading:
+        """See ``IEndings``."""
+        at, name, _ = after.start(EndingKind.VALUE)
+        rows = await self._database.fetch(_VARIABLES, account, at, name, until, most)
+        found = [
+            Ending(EndingKind.ROTATION if rotated else EndingKind.VALUE, at, name, "", since, False, failures, fault)
+            for name, at, since, rotated, to_come, failures, fault in rows
+            if rotated or to_come
+        ]
+        return EndingsReading(found, None if len(rows) < most else _place(EndingKind.VALUE, rows[-1][1], rows[-1][0]))
+
+    async def factory_tokens(self, account: str, after: EndingPlace, until: float, most: int) -> EndingsReading:
+        """See ``IEndings``."""
+        at, name, part = after.start(EndingKind.HOST_FACTORY_TOKEN)
+        rows = await self._database.fetch(_TOKENS, account, at, name, _behind(part), until, most)
+        found = [Ending(EndingKind.HOST_FACTORY_TOKEN, ends, factory, called(bytes(known))) for factory, known, ends in rows]
+        return EndingsReading(found, None if len(rows) < most else found[-1].place)
+
+    async def ending_api_keys(self, account: str, after: EndingPlace, until: float, most: int) -> EndingsReading:
+        """See ``IEndings``."""
+        at, name, _ = after.start(EndingKind.API_KEY)
+        rows = await self._database.fetch(_ENDING, account, at, name, until, most)
+        found = [Ending(EndingKind.API_KEY, ends, role, "", since) for role, ends, since in rows]
+        return EndingsReading(found, None if len(rows) < most else found[-1].place)
+
+    async def rotated_api_keys(
+        self, account: str, after: EndingPlace, until: float, age: float, most: int
+    ) -> EndingsReading:
+        """See ``IEndings``."""
+        return await self._aged(_ROTATED, account, after, until, age, most)
+
+    async def first_api_keys(self, account: str, after: EndingPlace, until: float, age: float, most: int) -> EndingsReading:
+        """See ``IEndings``."""
+        return await self._aged(_FIRST, account, after, until, age, most)
+
+    async def _aged(
+        self, statement: Statement, account: str, after: EndingPlace, until: float, age: float, most: int
+    ) -> EndingsReading:
+        at, name, _ = after.start(EndingKind.API_KEY)
+        rows = await self._database.fetch(statement, account, at - age, name, until - age, most)
+        found = [Ending(EndingKind.API_KEY, since + age, role, "", since, True) for role, since, counts in rows if counts]
+        return EndingsReading(
+            found, None if len(rows) < most else _place(EndingKind.API_KEY, rows[-1][1] + age, rows[-1][0])
+        )
+
+    async def visible(self, caller: RoleName, ids: Sequence[str]) -> frozenset[str]:
+        """See ``IEndings``."""
+        return await self._database.look(lambda transaction: visible(transaction, caller, ids))
+
+
+def _behind(part: str) -> bytes:
+    """Return the last digest that has this name; none for no name, and the last of all for what names none."""
+    named = _NAME.fullmatch(part)
+    return (bytes.fromhex(named[1]) if named else b"").ljust(_DIGEST, b"\xff") if part else b""
+
+
+def _place(kind: EndingKind, at: float, name: str) -> EndingPlace:
+    return Ending(kind, at, name).place

@@ -1,0 +1,117 @@
+"""The store of last logins on PostgreSQL.
+
+Note [Nobody waits]. Logins are kept while others work. A role that a load is deleting is locked, perhaps for a minute, and
+writing its day would wait for that. So a role that is locked is passed over, and named to the caller, who comes again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import attrs
+from zope.interface import implementer
+
+from svc.model.last_logins import IdlePlace, IdleReading, IdleRole, ILastLogins, LastLogin, NotedLogin
+from svc.model.names import RoleName
+from svc.storage.driver.columns import column
+from svc.storage.driver.statements import Statement, Statements
+from svc.storage.sql.impact import visible
+
+# The order in which rows are locked is that of all processes. A role whose lock is held is among the rows that come back.
+_RECORD: Final = Statement.named("last_logins_record")("""
+    WITH noted (role_id, day) AS MATERIALIZED (
+        SELECT role.role_id, date '1970-01-01' + given.day
+        FROM unnest($1::text[], $2::bigint[], $3::integer[]) AS given (role_id, creation, day), LATERAL (
+            SELECT role_id FROM roles WHERE roles.role_id = given.role_id AND roles.creation = given.creation OFFSET 0
+        ) AS role
+        WHERE coalesce(
+            (SELECT day FROM last_logins WHERE last_logins.role_id = given.role_id) < date '1970-01-01' + given.day, true
+        )
+    ),
+    free (role_id, day) AS MATERIALIZED (
+        SELECT role.role_id, noted.day FROM noted, LATERAL (
+            SELECT role_id FROM roles WHERE roles.role_id = noted.role_id FOR KEY SHARE SKIP LOCKED
+        ) AS role
+    ),
+    written AS (
+        INSERT INTO last_logins (role_id, account, day)
+        SELECT role_id, split_part(role_id, ':', 1), day FROM free ORDER BY role_id
+        ON CONFLICT (role_id) DO UPDATE SET day = excluded.day WHERE last_logins.day < excluded.day
+    )
+    SELECT role_id FROM noted WHERE (role_id IN (SELECT role_id FROM free)) IS NOT TRUE
+""")
+_LAST: Final = Statement.named("last_login")("""
+    SELECT (SELECT day - date '1970-01-01' FROM last_logins WHERE role_id = $1::text),
+        extract(epoch FROM since)::double precision
+    FROM last_logins_kept WHERE single
+""")
+_SINCE: Final = Statement.named("last_logins_since")(
+    "SELECT extract(epoch FROM since)::double precision FROM last_logins_kept WHERE single"
+)
+_NEVER: Final = Statement.named("last_logins_never")("""
+    SELECT role_id, extract(epoch FROM created_at)::double precision,
+        NOT EXISTS (SELECT FROM last_logins WHERE last_logins.role_id = role.role_id OFFSET 0)
+    FROM (
+        SELECT role_id, created_at FROM roles
+        WHERE split_part(role_id, ':', 1) = $1::text AND split_part(role_id, ':', 2) IN ('user', 'host')
+            AND (created_at, role_id) > (to_timestamp($2::double precision), $3::text)
+            AND created_at < to_timestamp($4::double precision)
+        ORDER BY created_at, role_id LIMIT $5::bigint
+    ) AS role
+    ORDER BY created_at, role_id
+""")
+_LONG_AGO: Final = Statement.named("last_logins_long_ago")("""
+    SELECT role_id, extract(epoch FROM created_at)::double precision, day - date '1970-01-01'
+    FROM (
+        SELECT role_id, day FROM last_logins
+        WHERE account = $1::text AND (day, role_id) > (date '1970-01-01' + $2::integer, $3::text)
+            AND day < date '1970-01-01' + $4::integer
+        ORDER BY day, role_id LIMIT $5::bigint
+    ) AS login, LATERAL (SELECT created_at FROM roles WHERE roles.role_id = login.role_id OFFSET 0) AS role
+    ORDER BY day, role_id
+""")
+
+
+@implementer(ILastLogins)
+@attrs.frozen
+class LastLoginStore:
+    """Provides ``ILastLogins`` on PostgreSQL."""
+
+    _database: Statements
+
+    async def record(self, logins: Sequence[NotedLogin]) -> Sequence[NotedLogin]:
+        """See ``ILastLogins`` (Note [Nobody waits])."""
+        by_role = {str(login.role): login for login in logins}
+        creations, days = [str(login.creation) for login in by_role.values()], [str(login.day) for login in by_role.values()]
+        locked = await self._database.change(_RECORD, column(by_role), column(creations), column(days))
+        return [by_role[role] for (role,) in locked]
+
+    async def last_login(self, role: RoleName) -> LastLogin:
+        """See ``ILastLogins``."""
+        ((day, since),) = await self._database.fetch(_LAST, str(role))
+        return LastLogin(day, since)
+
+    async def kept_since(self) -> float:
+        """See ``ILastLogins``."""
+        ((since,),) = await self._database.fetch(_SINCE)
+        return float(since)
+
+    async def idle(self, account: str, day: int, made_before: float, after: IdlePlace, most: int) -> IdleReading:
+        """See ``ILastLogins``."""
+        found: list[IdleRole] = []
+        last: IdlePlace | None = None
+        if not after.logged_in:
+            rows = await self._database.fetch(_NEVER, account, after.at, after.role, made_before, most)
+            found = [IdleRole(role, made, None) for role, made, never in rows if never]
+            if len(rows) == most:
+                return IdleReading(found, IdlePlace(False, rows[-1][1], rows[-1][0]))
+            after, most = IdlePlace(True, 0.0, ""), most - len(rows)
+        rows = await self._database.fetch(_LONG_AGO, account, int(after.at), after.role, day, most)
+        if len(rows) == most:
+            last = IdlePlace(True, float(rows[-1][2]), rows[-1][0])
+        return IdleReading([*found, *(IdleRole(role, made, seen) for role, made, seen in rows)], last)
+
+    async def visible(self, caller: RoleName, roles: Sequence[str]) -> frozenset[str]:
+        """See ``ILastLogins``."""
+        return await self._database.look(lambda transaction: visible(transaction, caller, roles))

@@ -1,0 +1,1 @@
+"""Readings of the store, remembered while they are known to hold."""

@@ -1,0 +1,57 @@
+"""Requests that ask for a version of the state, where answers come from memory (CLU-28).
+
+Note [Covered]. That the database has reached a version doesn't say that memory has: that may be of a state as old as the
+lag. So the first request for a version has memory look once more when the database has it. Later ones for the same version
+need neither, while the looks are of one history, since memory never goes back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from svc.model.errors import StoreUnavailable
+from svc.model.names import RoleName
+from svc.model.request_notes import request_notes
+from svc.model.versions import StateVersion
+from svc.storage.driver.progress import Progress
+from svc.storage.memory.memory import Memory
+
+#: How many versions are kept.
+_KEPT: Final = 1000
+
+
+class Coverage:
+    """Has requests wait until the database and what is remembered of it have reached their versions."""
+
+    def __init__(self, progress: Progress, memory: Memory) -> None:
+        self._progress = progress
+        self._memory = memory
+        self._history = -1
+        #: Versions that memory has. Nothing follows from one for an earlier one: anybody may ask for what is yet to come.
+        self._covered: set[StateVersion] = set()
+
+    async def reached(self, versions: Sequence[StateVersion], role: RoleName) -> None:
+        """See ``Progress``."""
+        covered = self._history == self._memory.history and self._covered.issuperset(versions)
+        if covered and not self._memory.lost:
+            return
+        try:
+            await self._progress.reached(versions, role)
+        except StoreUnavailable:
+            if covered and self._memory.stands_in():
+                return
+            raise
+        if covered:
+            return
+        if await self._memory.look_again():
+            self._cover(versions)
+        elif (notes := request_notes()) is not None:
+            # The database may have gone since: what stands in for it may be older.
+            notes.may_outlive = False
+
+    def _cover(self, versions: Sequence[StateVersion]) -> None:
+        if self._history != self._memory.history or len(self._covered) > _KEPT:
+            self._covered.clear()
+        self._history = self._memory.history
+        self._covered.update(versions)

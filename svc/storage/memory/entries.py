@@ -1,0 +1,155 @@
+"""What is remembered: answers of the database, each with the names that it depends on, within a number of bytes.
+
+Note [Strangers]. Answers about roles and resources that don't exist are asked for by anybody, under any number of names.
+They have a small share of their own, so that they push out each other alone. An answer is about one or the other by what the
+database says of it: where a role is created, what was remembered of its absence is dropped like all that the change touches.
+
+Note [Lists]. A batch or a list can be asked for in any number of ways, and one may be large. These have a share of their own
+too, so that a single client can't push out everybody's logins.
+"""
+
+from __future__ import annotations
+
+import enum
+import sys
+from collections import OrderedDict
+from collections.abc import Iterable, Mapping
+from typing import Any, Final, cast
+
+import attrs
+
+from svc.storage.driver.connection import SharedText
+
+#: The name of a statement or of a reading, and what is asked.
+Key = tuple[object, ...]
+
+
+class Share(enum.IntEnum):
+    """The share of memory that an answer is kept in: of one row, of several, or about what doesn't exist."""
+
+    OF_ONE = enum.auto()
+    OF_MANY = enum.auto()
+    STRANGERS = enum.auto()
+
+
+#: The part of all bytes that each share may take (Notes [Strangers] and [Lists]).
+_PARTS: Final[Mapping[Share, float]] = {Share.OF_ONE: 11 / 16, Share.OF_MANY: 1 / 4, Share.STRANGERS: 1 / 16}
+
+#: The largest answer that is remembered, as a part of all bytes.
+_LARGEST: Final = 1 / 64
+
+#: Bytes that Python takes for an entry with its key, for a name that it depends on, for one that nothing else depended on
+#: before, and for a value, beside its text.
+_ENTRY: Final = 400
+_NAME: Final = 100
+_NEW_NAME: Final = 400
+_VALUE: Final = 56
+
+
+@attrs.frozen(eq=False)
+class RememberedAnswer:
+    """An answer: its value, the names that it depends on, when it ends (seconds, ``None`` for never), and its bytes."""
+
+    value: Any
+    names: tuple[str, ...]
+    ends_at: float | None
+    size: int
+    share: Share
+
+
+class Entries:
+    """The answers that were used last, in ``limit`` bytes."""
+
+    def __init__(self, limit: int) -> None:
+        self._limits = {share: int(limit * part) for share, part in _PARTS.items()}
+        self._largest = int(limit * _LARGEST)
+        self._answers: dict[Key, RememberedAnswer] = {}
+        #: The keys of each share, that of the answer first which was used longest ago.
+        self._used: dict[Share, OrderedDict[Key, None]] = {share: OrderedDict() for share in Share}
+        self._sizes = dict.fromkeys(Share, 0)
+        self._by_name: dict[str, set[Key]] = {}
+
+    @property
+    def size(self) -> int:
+        """Return the bytes that all entries take, about."""
+        return sum(self._sizes.values())
+
+    def __len__(self) -> int:
+        """Return how many there are."""
+        return len(self._answers)
+
+    def get(self, key: Key, now: float) -> Any:
+        """Return the value of an answer that hasn't ended, ``None`` without one."""
+        entry = self._answers.get(key)
+        if entry is None:
+            return None
+        if entry.ends_at is not None and now >= entry.ends_at:
+            self.discard(key)
+            return None
+        self._used[entry.share].move_to_end(key)
+        return entry.value
+
+    def put(self, key: Key, value: object, names: frozenset[str], ends_at: float | None, share: Share) -> int:
+        """Remember an answer, in the place of an older one, and return how many others had to give way."""
+        self.discard(key)
+        size = _ENTRY + _weight(key) + _weight(value)
+        size += sum(_NAME if name in self._by_name else _NEW_NAME for name in names)
+        if size > self._largest:
+            return 0
+        used, evicted = self._used[share], 0
+        # Many answers depend on the same names: each text is kept once.
+        shared = tuple(map(sys.intern, names))
+        self._answers[key] = RememberedAnswer(value, shared, ends_at, size, share)
+        used[key] = None
+        self._sizes[share] += size
+        for name in shared:
+            self._by_name.setdefault(name, set()).add(key)
+        while self._sizes[share] > self._limits[share]:
+            self.discard(next(iter(used)))
+            evicted += 1
+        return evicted
+
+    def discard(self, key: Key) -> None:
+        """Forget an answer, if it is remembered."""
+        entry = self._answers.pop(key, None)
+        if entry is None:
+            return
+        del self._used[entry.share][key]
+        self._sizes[entry.share] -= entry.size
+        for name in entry.names:
+            keys = self._by_name[name]
+            keys.discard(key)
+            if not keys:
+                del self._by_name[name]
+
+    def drop(self, names: Iterable[str]) -> int:
+        """Forget what depends on one of the names, and return how many answers that were."""
+        dropped = 0
+        for name in names:
+            for key in tuple(self._by_name.get(name, ())):
+                self.discard(key)
+                dropped += 1
+        return dropped
+
+    def clear(self) -> int:
+        """Forget everything, and return how many answers that were."""
+        count = len(self)
+        self._answers.clear()
+        self._by_name.clear()
+        for used in self._used.values():
+            used.clear()
+        self._sizes = dict.fromkeys(Share, 0)
+        return count
+
+
+def _weight(value: object) -> int:
+    """Return the bytes that a value takes, about."""
+    if isinstance(value, SharedText):
+        return 0
+    if isinstance(value, str | bytes):
+        return _VALUE + len(value)
+    if isinstance(value, tuple | list):
+        return _VALUE + 8 * len(value) + sum(map(_weight, value))
+    if attrs.has(type(value)):
+        return _weight(attrs.astuple(cast(Any, value), recurse=False))
+    return _VALUE

@@ -1,0 +1,358 @@
+"""Looks for changes: one statement that returns what was committed since the last one, on a session of its own.
+
+Note [What is new]. A look returns a snapshot with the changes, and the next asks for those that this one could not see: on a
+primary, of transactions that began after it or were in progress. A standby's snapshot doesn't name those in progress
+(PostgreSQL keeps them elsewhere), so that there all of its oldest and later ones are asked for, and those skipped that were
+seen before. Whether a look was a standby's belongs to it: the one after a promotion asks as its predecessor needs. A
+snapshot may be taken on a standby that is promoted before it says what it is, so that only what a primary said before
+counts.
+
+Note [One history]. Transaction numbers belong to one running PostgreSQL. After a crash those of aborted transactions are
+given out again, after a failover or a restore lower ones. So all looks are of one session: when it ends, what is remembered
+is forgotten, and a reading that began before isn't remembered. Nor is one that another PostgreSQL answered.
+
+Note [Missed]. Rows of changes are removed some minutes later, and a standby's replay may stand still, then pass over both.
+The number below which they are removed is part of each look: where the last look could not see all below that, it is too
+late.
+
+Note [Waiting for looks]. A look shows what had been committed when it was sent. A request may wait for one under way if this
+server has written nothing since it was sent, and if that isn't longer ago than the lag; otherwise for the next, which all
+share that ask meanwhile. The age of a look counts from its sending.
+
+Note [Known before]. A look may be made on a standby, or with a primary that was left behind, while this server writes
+elsewhere. So it also returns how far that PostgreSQL was, read by a statement before it in the same message: a position that
+is read in the look itself may be later than its snapshot. A look that doesn't show all that the slots said when it was sent
+finds changes like any other, but confirms nothing. With a primary that was left behind there are no more looks.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from typing import Any, Final
+
+import attrs
+from twisted.internet.defer import CancelledError, Deferred
+from twisted.internet.defer import TimeoutError as DeferredTimeout
+from twisted.internet.task import deferLater
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+
+from svc.model.errors import StoreUnavailable
+from svc.model.versions import StateVersion
+from svc.storage.driver.connection import Fetched, Session
+from svc.storage.driver.failures import Contention, StatementFailed
+from svc.storage.driver.patience import in_time
+from svc.storage.driver.progress import REACHED, Reached
+from svc.storage.driver.statements import ReadSource, Statement
+from svc.storage.memory.names import ALL, touched_by
+from svc.storage.memory.slots import Slots, Written
+
+#: Seconds between two attempts to open a session.
+_PAUSE: Final = 0.25
+
+#: A number larger than any transaction's: nothing is new to it.
+_NOTHING: Final = str(2**64 - 1)
+
+#: How many names that were touched are kept for readings under way; then those wait for another turn.
+_TOUCHED: Final = 50_000
+
+_LOOK: Final = Statement.named("memory_look")("""
+    SELECT
+        pg_current_snapshot()::text, pg_is_in_recovery(), (SELECT below::text FROM changes_removed WHERE single),
+        current_setting('svc.reached'), NULL::text, NULL::text, NULL::text[]
+    UNION ALL
+    SELECT NULL, NULL, NULL, NULL, xid::text, ctid::text, touched FROM changes WHERE xid >= $1::text::xid8
+    UNION ALL
+    SELECT NULL, NULL, NULL, NULL, xid::text, ctid::text, touched FROM changes
+    WHERE xid = ANY ($2::text[]::xid8[]) AND xid < $1::text::xid8
+""")
+
+#: Goes before a look, in one message with it (Note [Known before]): the timeline, and the position of a standby.
+_FAR: Final = Statement.named("memory_far")(
+    f"SELECT set_config('svc.reached', concat_ws(' ', timeline, position), false) FROM ({REACHED}) AS reached"
+)
+_BOTH: Final = f"{_FAR.execution}; {_LOOK.execution}"
+
+#: A row of changes: its transaction, and its place in the table. Rows of another history may have numbers that are yet to be
+#: given to transactions of this one.
+ChangesRow = tuple[int, str]
+
+_log = Logger()
+
+
+@attrs.frozen
+class Sent:
+    """A look under way: when it was sent (seconds), and what the processes of the server had written before."""
+
+    at: float
+    slots: bytes
+
+
+@attrs.frozen
+class SeenState:
+    """The state that a look saw: it is asked from ``new`` on, and for those ``running``, what it could not see.
+
+    ``handled``: those from ``new`` on that were seen (Note [What is new]). ``primary``: it was surely a primary's.
+    ``reached`` is how far that PostgreSQL was before, and ``shows`` whether the slots said no more (Note [Known before]).
+    """
+
+    sent: Sent
+    oldest: int
+    new: int
+    running: tuple[int, ...] = ()
+    handled: frozenset[ChangesRow] = frozenset()
+    primary: bool = False
+    reached: Reached | None = None
+    shows: bool = True
+
+    @classmethod
+    def of(cls, sent: Sent, last: SeenState | None, snapshot: str, standby: bool, seen: Iterable[ChangesRow]) -> SeenState:
+        """Return the state of a snapshot as PostgreSQL writes it; ``seen`` are the rows that the look returned.
+
+        ``last`` is the state before. The snapshot may be a standby's that was promoted before it said so.
+        """
+        oldest, next_, running = snapshot.split(":")
+        if standby or last is None or not last.primary:
+            handled = frozenset(row for row in seen if row[0] >= int(oldest))
+            return cls(sent, int(oldest), int(oldest), (), handled, not standby)
+        return cls(sent, int(oldest), int(next_), tuple(map(int, filter(None, running.split(",")))), primary=True)
+
+
+class Looks:
+    """Looks at one database, made as they are needed.
+
+    ``lag`` is in seconds, of the reactor's clock, which counts also while the machine sleeps (``model/clocks``). ``changed``
+    is called with the names that a look found touched; ``began`` when the first look of a session was processed: what was
+    remembered before is of another history.
+    """
+
+    def __init__(
+        self,
+        reactor: Any,
+        database: ReadSource,
+        slots: Slots,
+        lag: float,
+        changed: Callable[[list[str]], None],
+        began: Callable[[], None],
+    ) -> None:
+        self._reactor = reactor
+        self._database = database
+        self._slots = slots
+        self._lag = lag
+        self._changed = changed
+        self._began = began
+        self._session: Session | None = None
+        self._opening: Deferred[None] | None = None
+        self._stopped = False
+        #: The number of the session: it rises when that ends.
+        self.history = 0
+        self._seen: SeenState | None = None
+        #: The state that was confirmed last, also when its history has ended, and that history's number.
+        self.confirmed: SeenState | None = None
+        self.confirmed_in = 0
+        self.processed = 0
+        #: Whether the database can't be asked, as far as the last attempt to look, or to have a session for it, has shown.
+        self.failing = False
+        self._working = False
+        self._sent: Sent | None = None
+        self._took = math.inf
+        self._waiting: list[Deferred[bool]] = []
+        self._joined: list[Deferred[bool]] = []
+        self._touched: dict[str, int] = {}
+        #: The first look since which all names that were touched are kept.
+        self._forgotten = 0
+
+    @property
+    def lost(self) -> bool:
+        """Return whether there is no session to look with."""
+        return self._session is None
+
+    def age(self) -> float | None:
+        """Return the seconds since the look that was confirmed last was sent."""
+        return None if self.confirmed is None else self._reactor.seconds() - self.confirmed.sent.at
+
+    @property
+    def took(self) -> float:
+        """Return the seconds that the last look took, or the one under way has taken if these are more."""
+        return self._took if self._sent is None else max(self._took, self._reactor.seconds() - self._sent.at)
+
+    def current(self) -> bool:
+        """Return whether what is remembered is known to hold for a request that begins now; have it look in time."""
+        seen = self._seen
+        if seen is None or not seen.shows or self._slots.read() != seen.sent.slots:
+            return False
+        age = self._reactor.seconds() - seen.sent.at
+        if age > self._lag / 2 and self._sent is None and age <= self._lag:
+            self._next(Deferred())
+        return bool(age <= self._lag)
+
+    async def confirm(self) -> bool:
+        """Return whether what is remembered is known to hold for a request that begins now, after a look if need be."""
+        sent = None if self._session is None else self._sent
+        if sent is not None and sent.slots == self._slots.read() and self._reactor.seconds() - sent.at <= self._lag:
+            asked: Deferred[bool] = Deferred()
+            self._joined.append(asked)
+            return await asked
+        return await self.afresh()
+
+    def keep_current(self) -> None:
+        """Look, or have a session opened to look with, though nobody waits for it."""
+        if self._session is None:
+            self.start()
+        elif not self._working:
+            self._next(Deferred())
+
+    async def afresh(self) -> bool:
+        """Return whether there was a look that was sent after this was called."""
+        if self._session is None:
+            self.start()
+            return False
+        asked: Deferred[bool] = Deferred()
+        self._next(asked)
+        return await asked
+
+    def shows(self, versions: Iterable[StateVersion]) -> bool:
+        """Return whether the last look was on a standby that had replayed all these versions."""
+        reached = None if self._seen is None else self._seen.reached
+        return reached is not None and reached.position is not None and all(map(reached.covers, versions))
+
+    def mark(self) -> int | None:
+        """Return the moment at which a reading is sent, as the number of the look that was processed last; ``None`` when the
+        reading can't be remembered.
+        """
+        return None if self._seen is None else self.processed
+
+    def untouched(self, mark: int, server: str, names: Iterable[str]) -> bool:
+        """Return whether a reading that ``server`` answered holds as far as has been looked: no change since touches it."""
+        if self._session is None or server != self._session.server or mark < self._forgotten:
+            return False
+        return all(self._touched.get(name, 0) <= mark for name in names)
+
+    def stop(self) -> None:
+        """Close the session."""
+        self._stopped = True
+        if self._opening is not None:
+            self._opening.cancel()
+        if self._session is not None:
+            self._session.drop(StoreUnavailable("the service is stopping"))
+
+    # -- the session
+
+    def start(self) -> None:
+        """Open the session, unless that is under way; the next request for it tries again."""
+        if self._opening is None and not self._stopped:
+            self._opening = Deferred.fromCoroutine(self._opened())
+            self._opening.addErrback(_log_bug)
+
+    async def _opened(self) -> None:
+        """Open a session and look once; after a failure the next request tries again, after a pause."""
+        session: Session | None = None
+        try:
+            opening = Deferred.fromCoroutine(self._database.open_session(self._lost))
+            session = await in_time(opening, self._reactor)
+            for statement in (_FAR, _LOOK):
+                await in_time(session.run(statement.preparation), self._reactor)
+            if not self._database.readings().sessions:
+                raise StoreUnavailable("there is no session yet for what isn't remembered")
+            self._session = session
+            self._next(Deferred())
+        except (StoreUnavailable, StatementFailed, Contention, DeferredTimeout) as error:
+            self.failing = isinstance(error, DeferredTimeout) or not self._database.readings().sessions
+            _log.debug("There is no session to look for changes with: {why}", why=str(error))
+            if session is not None:
+                session.drop(StoreUnavailable("it was of no use"))
+            await deferLater(self._reactor, _PAUSE)
+        finally:
+            self._opening = None
+
+    def _lost(self, reason: Exception) -> None:
+        self._session, self._seen = None, None
+        self.history += 1
+        self._forgotten = self.processed + 1
+        if not self._stopped:
+            _log.debug("The session of looks is lost: {why}", why=str(reason))
+
+    # -- looks
+
+    def _next(self, asked: Deferred[bool]) -> None:
+        """Have ``asked`` wait for a look that is sent from now on."""
+        self._waiting.append(asked)
+        if not self._working:
+            Deferred.fromCoroutine(self._work()).addErrback(lambda failure: _log.failure("Looks ended", failure))
+
+    async def _work(self) -> None:
+        """Look until nobody waits for another look."""
+        self._working = True
+        try:
+            while self._waiting:
+                self._joined, self._waiting = self._waiting, []
+                # The counters first: what is written meanwhile is another look's.
+                slots = self._slots.read()
+                self._sent = Sent(self._reactor.seconds(), slots)
+                confirmed = await self._look(self._sent)
+                self._took = self._reactor.seconds() - self._sent.at
+                self._sent = None
+                asked, self._joined = self._joined, []
+                for each in asked:
+                    each.callback(confirmed)
+        finally:
+            self._working, self._sent = False, None
+
+    async def _look(self, sent: Sent) -> bool:
+        session, seen = self._session, self._seen
+        if session is None or session.lost:
+            return False
+        known = (_NOTHING, "{}") if seen is None else (str(seen.new), "{" + ",".join(map(str, seen.running)) + "}")
+        try:
+            rows = await in_time(session.run(_BOTH, known), self._reactor)
+            return self._process(sent, seen, session.server, rows)
+        except (StoreUnavailable, StatementFailed, Contention, DeferredTimeout) as error:
+            self.failing = isinstance(error, DeferredTimeout)
+            session.drop(StoreUnavailable(f"a look for changes failed: {error}"))
+            return False
+        except Exception:  # whatever it is, those who wait for the look are told
+            session.drop(StoreUnavailable("a look for changes met a fault in the program"))
+            _log.failure("A look for changes failed")
+            return False
+
+    def _process(self, sent: Sent, seen: SeenState | None, server: str, rows: Fetched) -> bool:
+        """Process the answer to a look, and return whether it shows what the slots said."""
+        self.failing = False
+        ((snapshot, standby, below, far, *_),) = [row for row in rows if row[0] is not None]
+        found = {(int(xid), place): touched for *_, xid, place, touched in rows if xid is not None}
+        self.processed += 1
+        if seen is None or int(below or 0) > seen.oldest:  # Note [Missed]
+            self._touched.clear()
+            self._forgotten = self.processed
+            self._began()
+        else:
+            new = [touched for row, touched in found.items() if row not in seen.handled]
+            names = [name for touched in new for name in touched_by(touched)]
+            if len(self._touched) > _TOUCHED:
+                self._touched.clear()
+                self._forgotten = self.processed
+            self._touched.update(dict.fromkeys(names, self.processed))
+            if names:
+                self._changed([ALL] if ALL in names else names)
+        timeline, _, position = far.partition(" ")
+        reached = Reached(server, int(timeline), int(position) if position else None)
+        shows = self._shows(reached, self._slots.written(sent.slots))
+        state = SeenState.of(sent, seen, snapshot, standby, found)
+        self._seen = attrs.evolve(state, reached=reached, shows=shows)
+        if shows:
+            self.confirmed, self.confirmed_in = self._seen, self.history
+        elif reached.position is None:
+            raise StoreUnavailable("this PostgreSQL is no longer the primary that this server has written to")
+        return shows
+
+    def _shows(self, reached: Reached, written: Written) -> bool:
+        """Return whether all of it is seen where as much was reached."""
+        # Of a primary, what was committed is seen, whatever its version.
+        settled = written.settled or reached.position is None or not self._database.splits
+        return settled and all(map(reached.shows, written.versions))
+
+
+def _log_bug(failure: Failure) -> None:
+    if not failure.check(CancelledError):
+        _log.failure("The session of looks could not be opened", failure)

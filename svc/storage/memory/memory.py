@@ -1,0 +1,284 @@
+"""The database, with a memory of its answers that is never staler than promised (DATA chapter).
+
+Note [Never staler than promised]. A statement that may be remembered, or a reading of several, is answered from memory if
+the state that was confirmed last is new enough (``looks``, Note [Waiting for looks]). Otherwise it waits for a look, and
+where there is none to be had the database is asked. ``docs/architecture.md``, "Memory that can't lie", proves that each
+answer is one that the database gave in the time allowed (CLU-31, CLU-32). What that asks of this module: the moment is noted
+before a reading is sent; its answer is remembered only if no look since then found one of its names; and a request that may
+write reads nothing from memory. A use case of several statements asks for all but one of them afresh, or has all of them in
+one reading, which sees one snapshot.
+
+Note [Stale, when asked for]. With ``--serve-stale`` memory outlives its history for as many seconds while there is no
+session to look with, and the database can't be asked: where that isn't known it is asked first. It then answers logins and
+readings of secrets (``Route.outlives``), unless something was confirmed to have been written since the last look, which may
+concern any of it. When there is a session again, it is forgotten.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any, Final, TypeVar, TypeVarTuple
+
+from twisted.application.service import Service
+from twisted.internet.task import LoopingCall
+from twisted.logger import Logger
+from zope.interface import implementer
+
+from svc.model.changes import IChanges, TouchedRecords
+from svc.model.counts import MemoryCounts
+from svc.model.errors import StoreUnavailable
+from svc.model.request_notes import request_notes
+from svc.storage.driver.connection import Fetched
+from svc.storage.driver.statements import (
+    TURN,
+    NamedAnswer,
+    ReadSource,
+    RememberedReading,
+    RememberedStatement,
+    Statement,
+    Transaction,
+    named_answer,
+)
+from svc.storage.memory.entries import Entries, Key, Share
+from svc.storage.memory.looks import Looks, SeenState
+from svc.storage.memory.names import depended_on, touched
+from svc.storage.memory.slots import Slots
+
+T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
+
+#: Seconds between two looks where memory is to outlive the database; and after a change of this server at most.
+_BEAT: Final = 1.0
+_SOON: Final = 0.1
+
+#: Seconds after which a value that ends is read again: no two clocks run alike for long.
+_LONGEST: Final = 60.0
+
+#: How long a look may take, in seconds, if the database is quick: well below the pace of refusals (``authn/pacing``).
+_QUICK: Final = 0.005
+
+_log = Logger()
+
+
+@implementer(IChanges)
+class Memory(Service):
+    """Answers statements like the database, from memory where that is as good (Note [Never staler than promised]).
+
+    ``lag`` is in seconds, ``limit`` in bytes; ``serve_stale`` in seconds (Note [Stale, when asked for]).
+    """
+
+    name = "memory"
+
+    def __init__(
+        self,
+        reactor: Any,
+        database: ReadSource,
+        slots: Slots,
+        *,
+        lag: float,
+        limit: int,
+        serve_stale: float = 0.0,
+    ) -> None:
+        self._database = database
+        self._slots = slots
+        self._reactor = reactor
+        self._serve_stale = serve_stale
+        self._entries = Entries(limit)
+        self._looks = Looks(reactor, database, slots, lag, self._drop, self._clear)
+        self._followers: list[Callable[[TouchedRecords], None]] = []
+        #: Looks also when nobody asks, so that what outlives the database is recent, and has seen what this server wrote;
+        #: and so that those are told of changes who follow them.
+        self._watch = LoopingCall(self._keep_current)
+        self._watch.clock = reactor
+        self._hits = self._misses = self._dropped = self._evicted = self._stale = 0
+
+    def counts(self) -> MemoryCounts:
+        """Return the counts; callable from another thread."""
+        return MemoryCounts(
+            hits=self._hits,
+            misses=self._misses,
+            dropped=self._dropped,
+            evicted=self._evicted,
+            stale=self._stale,
+            looks=self._looks.processed,
+            entries=len(self._entries),
+            bytes=self._entries.size,
+            age=self._looks.age(),
+        )
+
+    def startService(self) -> None:
+        """Begin to look for changes."""
+        super().startService()  # type: ignore[no-untyped-call]  # Twisted has no types here
+        self._looks.start()
+        if self._serve_stale:
+            self._look_on()
+
+    def stopService(self) -> None:
+        """Close the session of looks."""
+        super().stopService()  # type: ignore[no-untyped-call]  # Twisted has no types here
+        if self._watch.running:
+            self._watch.stop()
+        self._looks.stop()
+
+    def follow(self, told: Callable[[TouchedRecords], None]) -> Callable[[], None]:
+        """See ``IChanges``. Changes are looked for every second at least, as long as anybody follows them."""
+        self._followers.append(told)
+        if not self._watch.running:
+            self._look_on()
+
+        def end() -> None:
+            self._followers.remove(told)
+            if not self._followers and not self._serve_stale and self._watch.running:
+                self._watch.stop()
+
+        return end
+
+    def _look_on(self) -> None:
+        failed = "Changes are looked for no more while nobody asks"
+        self._watch.start(_SOON).addErrback(lambda failure: _log.failure(failed, failure))
+
+    async def fetch(self, statement: Statement, *parameters: object) -> Fetched:
+        """Return the rows of a statement that reads; raises as ``Database.fetch``."""
+        if not isinstance(statement, RememberedStatement) or _may_write():
+            return await self._database.fetch(statement, *parameters)
+        return await self._recall((statement.name, *parameters), self._ask, statement, parameters)
+
+    async def read(self, reading: RememberedReading[T]) -> T:
+        """Return the answer to a reading; raises as ``Database.read``."""
+        if _may_write():
+            return await self._database.read(reading)
+        return await self._recall(reading.key, self._database.read_told, reading)
+
+    async def fetch_afresh(self, statement: Statement, *parameters: object) -> Fetched:
+        """See ``Statements``."""
+        return await self._database.fetch(statement, *parameters)
+
+    async def change(self, statement: Statement, *parameters: object) -> Fetched:
+        """See ``Database``."""
+        return await self._database.change(statement, *parameters)
+
+    async def look(self, work: Callable[[Transaction], Awaitable[T]]) -> T:
+        """See ``Database``."""
+        return await self._database.look(work)
+
+    async def transact(self, work: Callable[[Transaction], Awaitable[T]], *, statement_timeout: float | None = None) -> T:
+        """See ``Database``."""
+        return await self._database.transact(work, statement_timeout=statement_timeout)
+
+    async def take_turn(self) -> None:
+        """Take as long as a reading that isn't remembered, for a request whose readings were all remembered, unless the
+        database is idle and quick: then neither takes long.
+
+        :raises StoreUnavailable: the database can't be asked.
+        """
+        notes = request_notes()
+        if notes is None or notes.asked or not notes.recalled:
+            return
+        if notes.stale is not None or self._database.readings().lent or self._looks.took > _QUICK:
+            await self._database.fetch(TURN)
+
+    def stands_in(self) -> bool:
+        """Return whether memory may answer while the database can't be asked (Note [Stale, when asked for])."""
+        confirmed = self._looks.confirmed
+        if not self._serve_stale or confirmed is None:
+            return False
+        if self._reactor.seconds() - confirmed.sent.at > self._serve_stale:
+            return False
+        return not self._is_written_since(confirmed)
+
+    def _keep_current(self) -> None:
+        """Look for what is to outlive the database, if it is time."""
+        confirmed = self._looks.confirmed
+        if confirmed is None or self._reactor.seconds() - confirmed.sent.at >= _BEAT or self._is_written_since(confirmed):
+            self._looks.keep_current()
+
+    def _is_written_since(self, seen: SeenState) -> bool:
+        """Return whether this server has confirmed a change since a look was sent."""
+        return self._slots.confirmed(self._slots.read()) != self._slots.confirmed(seen.sent.slots)
+
+    @property
+    def history(self) -> int:
+        """Return the number of the history that is looked at; while none is, of the one that is remembered."""
+        return self._looks.confirmed_in if self._looks.lost else self._looks.history
+
+    @property
+    def lost(self) -> bool:
+        """Return whether there is nothing to look with."""
+        return self._looks.lost
+
+    async def look_again(self) -> bool:
+        """Return whether memory is of a state that was looked at after this was called; where not, the database is asked."""
+        return await self._looks.afresh()
+
+    async def _recall(self, key: Key, ask: Callable[[*Ts], Awaitable[tuple[NamedAnswer[T], str]]], *asked: *Ts) -> T:
+        """Return what is remembered, else what the database tells when it is asked."""
+        looks, notes = self._looks, request_notes()
+        at_least = () if notes is None else notes.at_least
+        value: T | None = None
+        if (looks.current() or await looks.confirm()) and (not at_least or looks.shows(at_least)):
+            value = self._entries.get(key, self._reactor.seconds())
+            self._hits += value is not None
+        elif looks.failing:
+            value = self._outlived(key)
+        if value is not None:
+            if notes is not None:
+                notes.recalled = True
+            return value
+        self._misses += 1
+        if notes is not None:
+            notes.asked = True
+        try:
+            return await self._learn(key, ask, *asked)
+        except StoreUnavailable:
+            value = self._outlived(key)
+            if value is None:
+                raise
+            return value
+
+    async def _learn(self, key: Key, ask: Callable[[*Ts], Awaitable[tuple[NamedAnswer[T], str]]], *asked: *Ts) -> T:
+        """Ask the database, and remember its answer if it holds as far as has been looked by then."""
+        mark, sent = self._looks.mark(), self._reactor.seconds()
+        answer, server = await ask(*asked)
+        if mark is None or answer.names is None:
+            return answer.value
+        names = depended_on(answer.names)
+        if self._looks.untouched(mark, server, names):
+            ends_at = None if answer.lasts is None else sent + min(answer.lasts, _LONGEST)
+            share = Share.STRANGERS if not answer.known else Share.OF_ONE if answer.single else Share.OF_MANY
+            self._evicted += self._entries.put(key, answer.value, names, ends_at, share)
+        return answer.value
+
+    async def _ask(self, statement: RememberedStatement, parameters: tuple[object, ...]) -> tuple[NamedAnswer[Fetched], str]:
+        """Run a remembered statement."""
+        told, server = await self._database.fetch_told(statement.asking, *parameters)
+        return named_answer(told), server
+
+    def _outlived(self, key: Key) -> Any:
+        """Return what is remembered of a history that has ended (Note [Stale, when asked for])."""
+        notes = request_notes()
+        if notes is None or not notes.may_outlive or not self._looks.lost or not self.stands_in():
+            return None
+        value = self._entries.get(key, self._reactor.seconds())
+        if value is not None:
+            self._stale += 1
+            notes.stale = self._looks.age()
+        return value
+
+    def _drop(self, names: list[str]) -> None:
+        self._dropped += self._entries.drop(names)
+        if self._followers:
+            self._tell(touched(names))
+
+    def _clear(self) -> None:
+        self._dropped += self._entries.clear()
+        self._tell(TouchedRecords(everything=True))
+
+    def _tell(self, changed: TouchedRecords) -> None:
+        for told in tuple(self._followers):
+            told(changed)
+
+
+def _may_write() -> bool:
+    """Return whether this is done for a request that may write."""
+    notes = request_notes()
+    return notes is not None and notes.writes

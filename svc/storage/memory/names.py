@@ -1,0 +1,90 @@
+"""The names of what changes, as the triggers of the schema write them (``schema/0010_changes.sql``), and as readings depend
+on them.
+
+Note [Coarse names]. A reading follows the memberships of a few roles, and depends on each of them. One that follows more
+depends on all that policy says in the account, which is named ``~``: a change of a record, a membership or a grant touches
+it. And every reading depends on the accounts that it is of, each named ``*``, which a transaction touches that changes more
+than it names, and on ``*`` alone.
+
+Note [Folders]. An authenticator is told a dozen variables, all in one folder of names. So each login of it depends on that
+folder, which is named ``/`` with the id up to the last slash: a change of a record or value in it touches it. So does what
+is remembered of a batch, whose secrets are many and in few folders: their own names would take more room than the answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator
+from typing import Final
+
+from svc.model.changes import TouchedRecords
+
+#: Of the names that a reading has by following memberships, so many are told apart.
+FOLLOWED: Final = 64
+
+#: A reading of more things than this depends on their folders.
+FEW: Final = 16
+
+#: Everything.
+ALL: Final = "*"
+
+#: What policy says: of these any change touches the account's ``~``.
+_POLICY: Final = frozenset("rmg")
+
+#: What names all of an account, or what all tokens of its roles depend on.
+_WHOLE: Final = frozenset("*k")
+
+#: What is in a folder (Note [Folders]).
+_IN_FOLDERS: Final = frozenset("rv")
+
+
+def _account(name: str) -> str:
+    """Return the account of a name, which is a letter, a colon and an account or a full id."""
+    return name[2:].partition(":")[0]
+
+
+def depended_on(names: Iterable[str]) -> frozenset[str]:
+    """Return all names that a reading depends on which follows ``names`` (Note [Coarse names])."""
+    found, followed = {ALL}, 0
+    for name in names:
+        account = _account(name)
+        found.add(f"*:{account}")
+        followed += name[0] == "m"
+        found.add(f"~:{account}" if name[0] == "m" and followed > FOLLOWED else name)
+    return frozenset(found)
+
+
+def touched_by(names: Iterable[str]) -> Iterator[str]:
+    """Return all names that a change touches which wrote ``names``."""
+    for name in names:
+        yield name
+        letter = name[0]
+        if letter in _POLICY:
+            yield f"~:{_account(name)}"
+        if letter in _IN_FOLDERS and (folder := _folder(name)) is not None:
+            yield folder
+
+
+def touched(names: Iterable[str]) -> TouchedRecords:
+    """Return what these names are of, of those that a look found."""
+    ids, accounts = set(), set()
+    for name in names:
+        if name == ALL:
+            return TouchedRecords(everything=True)
+        if name[0] in _IN_FOLDERS:
+            ids.add(name[2:])
+        elif name[0] in _WHOLE:
+            accounts.add(name[2:])
+    return TouchedRecords(frozenset(ids), frozenset(accounts))
+
+
+def folded(names: Iterable[str], ids: Collection[str]) -> Iterator[str]:
+    """Return names, with those of the folders of these ids for theirs where they are many (Note [Folders])."""
+    for name in names:
+        folder = _folder(name) if len(ids) > FEW and name[0] in _IN_FOLDERS and name[2:] in ids else None
+        yield name if folder is None else folder
+
+
+def _folder(name: str) -> str | None:
+    """Return the name of the folder that a record or value is in; ``None`` for one that is in none."""
+    end = name.rfind("/")
+    return f"/{name[1:end]}" if end > 0 else None

@@ -1,0 +1,114 @@
+"""The counters by which the processes of one server tell each other that they have written, and how far.
+
+Note [One slot, one writer]. A number that all processes raise would lose updates, and run backwards. So each process has a
+slot that it alone writes, and a reader compares all of them: nothing has been written for as long as none has moved. A slot
+has counters of commits that were confirmed and of those whose outcome isn't known, and the newest version of the state that
+one of its commits made; each is of 8 bytes, which the machine reads and writes whole. What is read while a slot is being
+written differs from what is read afterwards, so that nobody takes the one for the other.
+
+Note [Settled]. Of a commit with an unknown outcome the version isn't known either. So the primary is asked afterwards where
+it stands: what was made by then comes before that, and the slot says up to which of these commits that has been done.
+"""
+
+from __future__ import annotations
+
+from typing import Final, Self
+
+import attrs
+
+from svc.model.versions import StateVersion
+
+#: What a slot has: counters, and the three numbers of a version.
+_CONFIRMED: Final = 0
+_UNKNOWN: Final = 1
+_SETTLED: Final = 2
+_VERSION: Final = 3
+WIDTH: Final = 6
+
+#: Bytes of a number.
+BYTES: Final = 8
+
+
+@attrs.frozen
+class Written:
+    """What the processes of a server have written: the newest version, of each system that they wrote to.
+
+    ``settled``: whether that is all of it (Note [Settled]).
+    """
+
+    versions: tuple[StateVersion, ...] = ()
+    settled: bool = True
+
+    @property
+    def timeline(self) -> int:
+        """Return the newest timeline that was written on; 0 when nothing was."""
+        return max((version.timeline for version in self.versions), default=0)
+
+
+@attrs.frozen
+class Slots:
+    """The slots of all processes of a server, on one page of memory, of which this process writes the one numbered ``own``.
+
+    ``page`` is a view of unsigned 8-byte numbers, ``WIDTH`` for each slot.
+    """
+
+    _page: memoryview
+    _own: int = 0
+    #: What was read last, and what it says.
+    _known: dict[bytes, Written] = attrs.field(factory=dict, init=False, eq=False)
+
+    @classmethod
+    def private(cls) -> Self:
+        """Return the slot of a server that is one process."""
+        return cls(memoryview(bytearray(WIDTH * BYTES)).cast("Q"))
+
+    def advance(self, *, confirmed: bool, version: StateVersion | None = None) -> None:
+        """Count a commit of this process, after which the state is of this version: before anybody learns of it."""
+        if version is not None:
+            self._reach(version)
+        self._page[self._own * WIDTH + (_CONFIRMED if confirmed else _UNKNOWN)] += 1
+
+    def unsettled(self) -> int | None:
+        """Return the number for ``settle``; ``None`` when nothing of this process is to be settled (Note [Settled])."""
+        counters = self._page[self._own * WIDTH : self._own * WIDTH + _VERSION]
+        return None if counters[_SETTLED] == counters[_UNKNOWN] else counters[_UNKNOWN]
+
+    def settle(self, number: int | None, version: StateVersion) -> None:
+        """Note the version at which the primary stood after ``unsettled`` had returned the number."""
+        self._reach(version)
+        if number is not None:
+            self._page[self._own * WIDTH + _SETTLED] = number
+
+    def read(self) -> bytes:
+        """Return all numbers; equal when nothing was written in between."""
+        return self._page.tobytes()
+
+    def written(self, read: bytes) -> Written:
+        """Return what was written by then, of what ``read`` returned."""
+        known = self._known.get(read)
+        if known is None:
+            self._known.clear()
+            known = self._known[read] = _written(memoryview(read).cast("Q").tolist())
+        return known
+
+    @staticmethod
+    def confirmed(read: bytes) -> list[int]:
+        """Return the counters of confirmed commits of all slots, of what ``read`` returned."""
+        return memoryview(read).cast("Q").tolist()[_CONFIRMED::WIDTH]
+
+    def _reach(self, version: StateVersion) -> None:
+        """Note a version, unless the slot has a newer one of that system."""
+        at = self._own * WIDTH + _VERSION
+        system, *reached = self._page[at : at + 3]
+        if system != version.system or reached < [version.timeline, version.position]:
+            self._page[at], self._page[at + 1], self._page[at + 2] = version.system, version.timeline, version.position
+
+
+def _written(numbers: list[int]) -> Written:
+    newest: dict[int, StateVersion] = {}
+    for at in range(_VERSION, len(numbers) - 2, WIDTH):
+        version = StateVersion(*numbers[at : at + 3])
+        other = newest.get(version.system)
+        if version.timeline and (other is None or (other.timeline, other.position) < (version.timeline, version.position)):
+            newest[version.system] = version
+    return Written(tuple(newest.values()), numbers[_UNKNOWN::WIDTH] == numbers[_SETTLED::WIDTH])

@@ -1,0 +1,70 @@
+"""Removes rows of changes that every server has seen.
+
+Note [By snapshots, not by times]. A row's transaction may have begun long before it became visible. So what is removed is
+below the oldest transaction of a snapshot taken some minutes ago: everybody who looked since saw it. Who didn't look, or has
+a standby that didn't replay meanwhile, learns it from the number below which rows were removed (``looks``, Note [Missed]).
+Rows that come from another history, with a dump, have numbers that no transaction of this one has had; they are removed too.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Awaitable, Callable
+from typing import Any, Final
+
+from twisted.logger import Logger
+
+from svc.model.errors import OutcomeUnknown, StoreReadOnly, StoreUnavailable
+from svc.model.rounds import RoundsService
+from svc.storage.driver.statements import Statement, Statements, Transaction
+
+#: Seconds from one round to the next, and for how long rows are kept at least.
+INTERVAL: Final = 60.0
+KEPT: Final = 300.0
+
+_OLDEST: Final = Statement("changes_oldest", "SELECT pg_snapshot_xmin(pg_current_snapshot())::text")
+# The row is locked by whichever server comes first; the next finds that nothing is left to do.
+_REMOVED: Final = Statement.named("changes_removed")("""
+    UPDATE changes_removed SET below = $1::text::xid8
+    WHERE single AND (below < $1::text::xid8 OR below > pg_snapshot_xmax(pg_current_snapshot())) RETURNING single
+""")
+_REMOVE: Final = Statement("changes_remove", "DELETE FROM changes WHERE xid < $1::text::xid8")
+_REMOVE_FOREIGN: Final = Statement(
+    "changes_remove_foreign", "DELETE FROM changes WHERE xid >= pg_snapshot_xmax(pg_current_snapshot())"
+)
+
+_log = Logger()
+
+
+class Trimming(RoundsService):
+    """Removes old rows of changes, unless ``demand_primary`` raises ``StoreReadOnly``."""
+
+    name = "trimming"
+
+    def __init__(self, reactor: Any, database: Statements, demand_primary: Callable[[], Awaitable[None]]) -> None:
+        super().__init__(reactor, INTERVAL, self.trim, _log, "Old rows of changes are not removed any more")
+        self._reactor = reactor
+        self._database = database
+        self._demand_primary = demand_primary
+        #: Moments (seconds), each with the oldest transaction that was running then.
+        self._snapshots: deque[tuple[float, str]] = deque()
+
+    async def trim(self) -> None:
+        """Do one round."""
+        try:
+            await self._demand_primary()
+            now, ((oldest,),) = self._reactor.seconds(), await self._database.fetch(_OLDEST)
+            below = "0"
+            while self._snapshots and self._snapshots[0][0] <= now - KEPT:
+                below = self._snapshots.popleft()[1]
+            self._snapshots.append((now, oldest))
+            await self._database.transact(lambda transaction: _remove(transaction, below))
+        except (StoreReadOnly, StoreUnavailable, OutcomeUnknown):
+            # A standby may become the primary of another history.
+            self._snapshots.clear()
+
+
+async def _remove(transaction: Transaction, below: str) -> None:
+    await transaction.fetch(_REMOVED, below)
+    await transaction.fetch(_REMOVE, below)
+    await transaction.fetch(_REMOVE_FOREIGN)

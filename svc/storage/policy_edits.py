@@ -1,0 +1,150 @@
+"""Single changes of policy on PostgreSQL: one transaction for each."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from itertools import chain
+from typing import Final, TypeVar
+
+import attrs
+from zope.interface import implementer
+
+from svc.model.authorization import INSPECT
+from svc.model.deleted_records import KEEPING, Keeping
+from svc.model.names import RESOURCE_KINDS, RoleName
+from svc.model.policy_edits import IEditTransaction, IPolicyEdits
+from svc.model.policy_rows import AnnotationRow
+from svc.storage.driver.columns import batches, column, for_each, rows_of
+from svc.storage.driver.statements import Statement, Statements
+from svc.storage.policies import PolicyTransaction, as_load
+from svc.storage.sql import search
+from svc.storage.sql.inspection import inspected
+from svc.storage.sql.role_closure import CALLER, held_among
+
+T = TypeVar("T")
+
+#: The kinds whose ids tell a policy.
+_KINDS: Final = sorted(RESOURCE_KINDS - {"user", "public_key"})
+
+_BENEATH: Final = Statement.named("edit_beneath")("""
+    SELECT found.resource_id
+    FROM unnest($1::text[], $2::text[], $3::text[]) AS below (exact, first, beyond), LATERAL (
+        (SELECT resource_id FROM resources WHERE resource_id = below.exact)
+        UNION ALL
+        (
+            SELECT resource_id FROM resources WHERE resource_id >= below.first AND resource_id < below.beyond
+            LIMIT $4::bigint
+        )
+    ) AS found
+    ORDER BY found.resource_id LIMIT $4
+""")
+_REMOVE_GRANT: Final = Statement.named("edit_remove_grant")(
+    "DELETE FROM memberships WHERE role_id = $1::text AND member_id = $2::text AND NOT ownership RETURNING role_id"
+)
+_ANNOTATE: Final = Statement.named("edit_annotate")("""
+    INSERT INTO annotations (resource_id, name, value, policy_id)
+    SELECT resource_id, name, value, $4::text
+    FROM unnest($1::text[], $2::text[], $3::text[]) AS said (resource_id, name, value)
+    ON CONFLICT (resource_id, name) DO UPDATE SET value = EXCLUDED.value
+""")
+_REMOVE_ANNOTATION: Final = Statement.named("edit_remove_annotation")(
+    "DELETE FROM annotations WHERE resource_id = $1::text AND name = $2::text RETURNING name"
+)
+#: The permissions by which the resource ``thing`` is read; only a policy is inspected.
+_READING: Final = f"""
+    FROM permissions WHERE resource_id = thing.resource_id
+        AND (privilege = 'read' OR (privilege = '{INSPECT}' AND split_part(resource_id, ':', 2) = 'policy'))
+"""
+_READERS: Final = f"SELECT given.role_id FROM thing, LATERAL (SELECT role_id {_READING} OFFSET 0) AS given"
+_READABLE: Final = Statement.named("edit_readable")(f"""
+    WITH RECURSIVE {CALLER.format(caller="$2")},
+    thing (resource_id, owner_id) AS MATERIALIZED (
+        SELECT resource.resource_id, resource.owner_id FROM unnest($1::text[]) AS given (id), LATERAL (
+            SELECT resource_id, owner_id FROM resources WHERE resource_id = given.id OFFSET 0
+        ) AS resource
+    ),
+    {held_among("owning", "$2", "SELECT owner_id FROM thing")},
+    {held_among("reading", "$2", _READERS)},
+    {inspected("SELECT owner_id FROM thing WHERE (owner_id IN (SELECT role_id FROM owning)) IS NOT TRUE")}
+    SELECT resource_id FROM thing
+    WHERE (owner_id IN (SELECT role_id FROM owning)) IS TRUE
+        OR EXISTS (SELECT {_READING} AND (role_id IN (SELECT role_id FROM reading)) IS TRUE OFFSET 0)
+        OR (owner_id IN (SELECT id FROM inspected)) IS TRUE
+""")
+_SWITCH: Final = Statement.named("edit_switch")("""
+    INSERT INTO authenticator_switches (resource_id, enabled) VALUES ($1::text, $2::boolean)
+    ON CONFLICT (resource_id) DO UPDATE SET enabled = EXCLUDED.enabled
+""")
+_SWITCHES: Final = Statement.named("edit_switches")("""
+    SELECT asked.resource_id, switch.enabled FROM unnest($1::text[]) AS asked (resource_id), LATERAL (
+        SELECT enabled FROM authenticator_switches WHERE authenticator_switches.resource_id = asked.resource_id OFFSET 0
+    ) AS switch
+""")
+_EXISTING: Final = Statement.named("edit_existing")(f"""
+    SELECT resource_id FROM {rows_of("text")} AS asked (resource_id) JOIN resources USING (resource_id)
+""")
+
+
+@implementer(IPolicyEdits)
+@attrs.frozen
+class PolicyEditStore:
+    """Provides ``IPolicyEdits`` on PostgreSQL."""
+
+    _database: Statements
+    _keeping: Keeping = KEEPING
+
+    async def transact(self, work: Callable[[IEditTransaction], Awaitable[T]]) -> T:
+        """See ``IPolicyEdits``."""
+        return await as_load(self._database, lambda transaction: work(EditTransaction(transaction, self._keeping)))
+
+    async def readable(self, viewer: RoleName, resources: Sequence[str]) -> list[str]:
+        """See ``IPolicyEdits``."""
+        return sorted(await self._of(_READABLE, resources, str(viewer)), key=str.encode)
+
+    async def existing(self, resources: Sequence[str]) -> frozenset[str]:
+        """See ``IPolicyEdits``."""
+        return frozenset(await self._of(_EXISTING, resources))
+
+    async def switches(self, webservices: Sequence[str]) -> dict[str, bool]:
+        """See ``IPolicyEdits``."""
+        asked = [(webservice,) for webservice in webservices]
+        rows = [await self._database.fetch(_SWITCHES, *columns) for columns in batches(asked)]
+        return dict(chain.from_iterable(rows))
+
+    async def _of(self, statement: Statement, resources: Sequence[str], *others: object) -> list[str]:
+        asked = [(resource,) for resource in resources]
+        rows = [await self._database.fetch(statement, *columns, *others) for columns in batches(asked)]
+        return [found for (found,) in chain.from_iterable(rows)]
+
+
+@implementer(IEditTransaction)
+@attrs.frozen
+class EditTransaction(PolicyTransaction):
+    """Provides ``IEditTransaction`` within one transaction of PostgreSQL."""
+
+    async def beneath(self, policy: RoleName, most: int) -> list[str] | None:
+        """See ``IEditTransaction``."""
+        exact = [f"{policy.account}:{kind}:{policy.identifier}" for kind in _KINDS]
+        # "0" follows the slash in byte order.
+        first, beyond = ([f"{full}{end}" for full in exact] for end in "/0")
+        found = await self._transaction.fetch(_BENEATH, column(exact), column(first), column(beyond), most + 1)
+        return None if len(found) > most else [resource for (resource,) in found]
+
+    async def remove_grant(self, role: RoleName, member: RoleName) -> bool:
+        """See ``IEditTransaction``."""
+        return bool(await self._transaction.fetch(_REMOVE_GRANT, str(role), str(member)))
+
+    async def annotate(self, policy: RoleName, rows: Sequence[AnnotationRow]) -> None:
+        """See ``IEditTransaction``."""
+        await for_each(self._transaction, _ANNOTATE, list(rows), str(policy))
+        await search.index(self._transaction, (row.resource for row in rows))
+
+    async def remove_annotation(self, resource: str, name: str) -> bool:
+        """See ``IEditTransaction``."""
+        removed = await self._transaction.fetch(_REMOVE_ANNOTATION, resource, name)
+        await search.index(self._transaction, [resource] if removed else ())
+        return bool(removed)
+
+    async def switch(self, webservice: str, on: bool) -> None:
+        """See ``IEditTransaction``."""
+        await self._transaction.fetch(_SWITCH, webservice, on)

@@ -1,0 +1,53 @@
+"""Purges what was deleted when its time is over, or its account has too much of it."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+from twisted.internet.interfaces import IReactorTime
+from twisted.logger import Logger
+
+from svc.model.counts import PurgeCounts
+from svc.model.deleted_records import IDeletedRecords
+from svc.model.errors import OutcomeUnknown, StoreReadOnly, StoreUnavailable
+from svc.model.rounds import RoundsService
+from svc.model.text import printable
+
+#: Seconds from one round to the next.
+INTERVAL: Final = 60.0
+
+_log = Logger()
+
+
+class Purging(RoundsService):
+    """Purges deleted records at a steady pace, unless ``demand_primary`` raises ``StoreReadOnly``."""
+
+    name = "purging"
+
+    def __init__(self, clock: IReactorTime, records: IDeletedRecords, demand_primary: Callable[[], Awaitable[None]]) -> None:
+        super().__init__(clock, INTERVAL, self.purge, _log, "Deleted records are not purged any more")
+        self._records, self._demand_primary = records, demand_primary
+        self._counts = PurgeCounts()
+
+    def counts(self) -> PurgeCounts:
+        """Return the counts, as they were after the last round."""
+        return self._counts
+
+    async def purge(self) -> None:
+        """Do one round."""
+        try:
+            await self._demand_primary()
+            old, excess = await self._records.purge_old(), await self._records.bound()
+            kept = await self._records.kept()
+        except (StoreReadOnly, StoreUnavailable, OutcomeUnknown):
+            return
+        if old:
+            _log.info("{count} deleted records were purged: their time is over", count=old)
+        warning = (
+            "{count} deleted records of the account {account}, the oldest, were purged: it has more than --deleted-limit"
+        )
+        for account, count in excess.items():
+            _log.warn(warning, count=count, account=printable(account))
+        before = self._counts
+        self._counts = PurgeCounts(kept.records, kept.bytes, before.old + old, before.excess + sum(excess.values()))

@@ -1,0 +1,193 @@
+"""Readings that may go to a standby, while writes follow the primary (CLU chapter, "Reading from standbys").
+
+Note [Where a reading goes]. To the standby in use, if that is known to have replayed all that this server has written, by
+any of its processes; else to the primary. What was written is in the slots that the processes share: a commit's version is
+there before anybody learns of it. How far the standby is was asked before: it never goes back, so that it is at least so far
+when the reading arrives. A request that may write reads from the primary, and one that has read from a place goes on there,
+or with the primary: it never sees an older state than before.
+
+Note [Failover]. A reading that a place can't answer goes to the other one. Where both are away, and while there is hope of
+another standby, it waits for that. It is sent again only if the place has gone: what takes too long would take as long
+elsewhere. A reading changes nothing, so that it may be answered twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Final, TypeVar
+
+import attrs
+from twisted.internet.task import deferLater
+
+from svc.model.counts import Census
+from svc.model.errors import StoreBehind, StoreUnavailable
+from svc.model.names import RoleName
+from svc.model.request_notes import RequestNotes, request_notes
+from svc.model.versions import StateVersion
+from svc.storage.driver.connection import Fetched, Session
+from svc.storage.driver.database import Database
+from svc.storage.driver.patience import PATIENCE
+from svc.storage.driver.progress import Progress
+from svc.storage.driver.standbys import Standby
+from svc.storage.driver.statements import NamedAnswer, RememberedReading, Statement, Transaction
+from svc.storage.places import PAUSE, Places
+
+T = TypeVar("T")
+
+#: How many seconds a reading waits for a standby where there is no primary.
+WAIT: Final = 2.0
+
+
+@attrs.frozen
+class _InUse:
+    """The standby in use, as ``Progress`` asks it."""
+
+    _places: Places
+
+    @property
+    def server(self) -> str:
+        """See ``Asked``."""
+        standby = self._places.standby
+        return "" if standby is None else standby.reached.server
+
+    async def fetch(self, statement: Statement, *parameters: object) -> Fetched:
+        """See ``Asked``."""
+        standby = self._places.standby
+        if standby is None:
+            raise StoreUnavailable("there is neither a primary nor a standby")
+        return await standby.database.fetch(statement, *parameters)
+
+
+class Readings:
+    """Runs readings where they may go, and all else on the primary. Provides ``ReadSource``."""
+
+    splits = True
+
+    def __init__(self, clock: Any, places: Places) -> None:
+        self._clock = clock
+        self._places = places
+        self._primary = places.primary
+        self._progress, self._standby_progress = Progress(places.primary, clock), Progress(_InUse(places), clock)
+
+    def readings(self) -> Census:
+        """Count the sessions for readings, with the primary and with the standby; without any, nothing can be read."""
+        return self._summed(lambda place: place.readings())
+
+    def census(self) -> Census:
+        """Count all sessions. Thread-safe."""
+        return self._summed(lambda place: place.census())
+
+    def _summed(self, count: Callable[[Database], Census]) -> Census:
+        standby = self._places.standby
+        counted = count(self._primary)
+        return counted if standby is None else Census.summed((counted, count(standby.database)))
+
+    async def fetch(self, statement: Statement, *parameters: object) -> Fetched:
+        """See ``Database``."""
+        return await self._read(lambda place: place.fetch(statement, *parameters))
+
+    async def fetch_afresh(self, statement: Statement, *parameters: object) -> Fetched:
+        """See ``Database``."""
+        return await self.fetch(statement, *parameters)
+
+    async def fetch_told(self, statement: Statement, *parameters: object) -> tuple[Fetched, str]:
+        """See ``Database``."""
+        return await self._read(lambda place: place.fetch_told(statement, *parameters))
+
+    async def read(self, reading: RememberedReading[T]) -> T:
+        """See ``Database``."""
+        return await self._read(lambda place: place.read(reading))
+
+    async def read_told(self, reading: RememberedReading[T]) -> tuple[NamedAnswer[T], str]:
+        """See ``Database``."""
+        return await self._read(lambda place: place.read_told(reading))
+
+    async def look(self, work: Callable[[Transaction], Awaitable[T]]) -> T:
+        """See ``Database``."""
+        return await self._read(lambda place: place.look(work))
+
+    async def change(self, statement: Statement, *parameters: object) -> Fetched:
+        """See ``Database``."""
+        return await self._primary.change(statement, *parameters)
+
+    async def transact(self, work: Callable[[Transaction], Awaitable[T]], *, statement_timeout: float | None = None) -> T:
+        """See ``Database``."""
+        return await self._primary.transact(work, statement_timeout=statement_timeout)
+
+    async def open_session(self, lost: Callable[[Exception], None]) -> Session:
+        """See ``Places``."""
+        return await self._places.open_session(lost)
+
+    async def reached(self, versions: Sequence[StateVersion], role: RoleName) -> None:
+        """See ``Progress``; has the request that this is done for read from nowhere older."""
+        notes = request_notes()
+        if notes is not None:
+            notes.at_least = tuple(versions)
+        if self._shown(notes) is not None:
+            return
+        try:
+            await self._progress.reached(versions, role)
+        except StoreBehind:
+            raise
+        except StoreUnavailable:
+            await self._standby_progress.reached(versions, role)
+
+    # -- where it goes
+
+    async def _read(self, work: Callable[[Database], Awaitable[T]]) -> T:
+        """Note [Failover]."""
+        notes = request_notes()
+        if notes is not None and notes.writes:
+            return await work(self._primary)
+        failed: Standby | None = None
+        both_away: float | None = None
+        while True:
+            standby, sent = self._shown(notes), self._clock.seconds()
+            if standby is failed:
+                standby = None
+            try:
+                result = await work(self._primary if standby is None else standby.database)
+            except StoreUnavailable:
+                now = self._clock.seconds()
+                if now - sent > PATIENCE and self._answers(standby):
+                    # Whatever else is lost with the place is noticed by then.
+                    await deferLater(self._clock, PAUSE)
+                if standby is not None:
+                    if now - sent > PATIENCE and self._answers(standby):
+                        raise
+                    failed = standby
+                    self._places.doubt()
+                    continue
+                both_away = now if both_away is None else both_away
+                if self._is_final(notes, now - both_away, now - sent):
+                    raise
+                failed = None
+                self._places.doubt()
+                await deferLater(self._clock, PAUSE)
+            else:
+                if notes is not None:
+                    notes.place = standby or self._primary
+                return result
+
+    def _answers(self, standby: Standby | None) -> bool:
+        """Return whether there are sessions with the place that a reading went to."""
+        if standby is None:
+            return self._places.primary_answers
+        return standby is self._places.standby and standby.database.readings().sessions > 0
+
+    def _is_final(self, notes: RequestNotes | None, waited: float, lasted: float) -> bool:
+        """Return whether a reading has failed that the primary couldn't answer, in as many seconds."""
+        if notes is not None and notes.place is self._primary:
+            return True
+        if self._places.hopeless:
+            return True
+        return waited > WAIT or (lasted > PATIENCE and self._places.primary_answers)
+
+    def _shown(self, notes: RequestNotes | None) -> Standby | None:
+        """Return the standby in use if this request may read from it (Note [Where a reading goes])."""
+        if notes is None:
+            return self._places.shown(())
+        if notes.place is None:
+            return self._places.shown(notes.at_least)
+        standby = self._places.standby
+        return standby if notes.place is standby else None

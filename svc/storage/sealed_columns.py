@@ -1,0 +1,169 @@
+"""The sealed columns of the database: the one table by which values are sealed again, and a backup is verified.
+
+A sealed column that is missing here, or has no trigger of ``guard_sealed_column`` (``schema/0012_data_keys.sql``), fails
+``tests/integration/test_data_keys.py``. The canary isn't here: there is one, which a rotation begins with.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+import attrs
+
+from svc.model.names import INTERNAL_ACCOUNT
+from svc.storage.driver.columns import rows_of
+from svc.storage.driver.statements import Statement
+
+#: The value of each type that comes before all others.
+_LEAST: Final[Mapping[str, str]] = {"text": "", "integer": "-2147483648", "bigint": "-9223372036854775808"}
+
+#: The key of the advisory lock that rotations of values are made under, ``svc`` and a blank in ASCII, then 2.
+EXPIRATION_TURN: Final = 0x7376632000000002
+
+
+@attrs.frozen
+class SealedColumn:
+    """A column of sealed values. ``key`` has the primary key's columns with their types.
+
+    ``name`` is SQL for the name under which a row's value is sealed, and ``shown`` for what operators call it; ``kind`` is
+    what it counts as. ``turn``: the advisory lock without which its values may not be replaced by others that mean the same.
+    ``guarded``: nothing sealed under a closed key enters it. Where it isn't, values are moved there from a column before it,
+    in which they are locked: those that this one gets while it is looked at were met there, and another pass follows.
+    """
+
+    table: str
+    column: str
+    kind: str
+    key: Mapping[str, str]
+    name: str
+    shown: str
+    turn: int | None = None
+    guarded: bool = True
+
+    def __str__(self) -> str:
+        return f"{self.table}.{self.column}"
+
+    @property
+    def first(self) -> Sequence[str]:
+        """A key before all others, as texts."""
+        return [_LEAST[kind] for kind in self.key.values()]
+
+    @property
+    def _columns(self) -> str:
+        return ", ".join(self.key)
+
+    @property
+    def _texts(self) -> str:
+        return ", ".join(f"{column}::text" for column in self.key)
+
+    def _after(self, first: int) -> str:
+        parameters = ", ".join(f"${number}::text::{kind}" for number, kind in enumerate(self.key.values(), first))
+        return f"({self._columns}) > ({parameters})"
+
+    def statement(self, what: str, sql: str) -> Statement:
+        """Return a statement on this column."""
+        return Statement(f"sealed_{self.table}_{self.column}_{what}", sql)
+
+    def reading(self, batch: int) -> Statement:
+        """Return the statement that reads the next values after a key, but the program's own: key, shown, name, value."""
+        first = next(iter(self.key))
+        return self.statement(
+            "read",
+            f"SELECT {self._texts}, {self.shown}, {self.name}, {self.column} FROM {self.table}"
+            f" WHERE {self._after(1)} AND {self.column} IS NOT NULL"
+            f" AND NOT starts_with({first}::text, '{INTERNAL_ACCOUNT}:')"
+            f" ORDER BY {self._columns} LIMIT {batch}",
+        )
+
+    def counting(self) -> Statement:
+        """Return the statement that counts the values that have this header."""
+        return self.statement("count", f"SELECT count(*) FROM {self.table} WHERE {_under(self.column, 1)}")
+
+    def looking(self, window: int) -> Statement:
+        """Return the statement that looks at the next values after a key: key, whether it has a header, how long it is."""
+        return self.statement(
+            "look",
+            f"SELECT {self._texts}, {_under(self.column, 1)}, octet_length({self.column}) FROM {self.table}"
+            f" WHERE {self._after(2)} AND {self.column} IS NOT NULL ORDER BY {self._columns} LIMIT {window}",
+        )
+
+    def locking(self) -> Statement:
+        """Return the statement that locks rows by their keys: key, shown, name, value. It waits for nobody: rows that others
+        have locked are left out, as those without the header, the last parameter.
+        """
+        same = " AND ".join(f"{column} = wanted.{column}" for column in self.key)
+        return self.statement(
+            "lock",
+            f"SELECT found.* FROM {rows_of(*self.key.values())} AS wanted ({self._columns}) CROSS JOIN LATERAL ("
+            f"SELECT {self._texts}, {self.shown}, {self.name}, {self.column} FROM {self.table}"
+            f" WHERE {same} AND {_under(self.column, len(self.key) + 1)}"
+            " OFFSET 0 FOR NO KEY UPDATE SKIP LOCKED) AS found",
+        )
+
+    def replacing(self) -> Statement:
+        """Return the statement that replaces the value of a key, the last parameter."""
+        parameters = enumerate(self.key.items(), 1)
+        same = " AND ".join(f"{column} = ${number}::text::{kind}" for number, (column, kind) in parameters)
+        return self.statement("replace", f"UPDATE {self.table} SET {self.column} = ${len(self.key) + 1}::bytea WHERE {same}")
+
+
+def _under(column: str, parameter: int) -> str:
+    """Return SQL for whether a value begins with a header, and so is under the key of that."""
+    return f"substring({column} FROM 1 FOR octet_length(${parameter}::bytea)) = ${parameter}::bytea"
+
+
+#: All of them, in the order in which they are read and sealed again.
+SEALED_COLUMNS: Final = (
+    SealedColumn(
+        "secrets",
+        "sealed",
+        "secrets",
+        {"resource_id": "text", "version": "integer"},
+        "resource_id",
+        "resource_id || ' (version ' || version || ')'",
+    ),
+    SealedColumn(
+        "expirations",
+        "candidate",
+        "secrets",
+        {"resource_id": "text"},
+        "resource_id",
+        "resource_id || ' (of an unfinished rotation)'",
+        EXPIRATION_TURN,
+    ),
+    SealedColumn(
+        "credentials",
+        "api_key",
+        "API keys",
+        {"role_id": "text"},
+        "'api-key/' || role_id",
+        "'API key of ' || role_id",
+    ),
+    SealedColumn(
+        "credentials",
+        "password",
+        "passwords",
+        {"role_id": "text"},
+        "'password/' || role_id",
+        "'password of ' || role_id",
+    ),
+    SealedColumn(
+        "signing_keys",
+        "sealed",
+        "signing keys",
+        {"key_id": "text"},
+        "'signing-key/' || account || '/' || key_id",
+        "'signing key ' || key_id || ' of ' || account",
+    ),
+    SealedColumn(
+        "deleted_values",
+        "sealed",
+        "secrets",
+        {"record": "bigint", "version": "integer"},
+        "(SELECT resource_id FROM deleted_records WHERE number = record)",
+        "(SELECT resource_id FROM deleted_records WHERE number = record) || ' (version ' || version || ', deleted)'",
+        guarded=False,
+    ),
+    SealedColumn("audit_keys", "sealed", "audit keys", {"number": "integer"}, "'audit-key/'", "'the audit key'"),
+)

@@ -1,0 +1,138 @@
+"""Keeping what a policy load deletes: rows are copied before the deletion, and dropped again where a record stayed.
+
+Note [Before and after]. What goes with a record goes by cascades and triggers, which return nothing. So everything that may
+go is locked and copied first, and what is still there afterwards is dropped from the copies. The lock comes in a statement
+before the copy: a value that somebody sets meanwhile is in it, or waits and finds its variable gone. Values are locked too,
+so that none is copied under a data key that is on its way out, unseen (``sealed_columns``, ``guarded``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from svc.model.deleted_records import RECORDS_MOST, Keeping
+from svc.model.names import ROLE_KINDS
+from svc.storage.driver.columns import for_each
+from svc.storage.driver.statements import Statement, Transaction
+
+#: What a row takes beside its values and facts, about, in bytes.
+ROW_BYTES: Final = 512
+
+_LOCK: Final = Statement.named("deleted_lock_going")(
+    "SELECT resource_id FROM resources WHERE resource_id = ANY ($1::text[]) ORDER BY resource_id FOR UPDATE"
+)
+
+
+def _creation(role: str) -> str:
+    return f"(SELECT creation FROM roles WHERE role_id = {role})"
+
+
+def readers_of(variable: str) -> str:
+    """Return a query for the identities of the roles that are permitted to read the values of a variable, in JSON."""
+    return f"""(
+        SELECT jsonb_agg(jsonb_build_array(role_id, {_creation("permissions.role_id")})) FROM permissions
+        WHERE permissions.resource_id = {variable} AND privilege = 'execute'
+    )"""
+
+
+#: What has no policy, as hosts of host factories, can be made again with a token of theirs. Public keys are no secrets, and
+#: would be the next user's of the name.
+_COPY: Final = Statement.named("deleted_copy")(f"""
+    WITH kept AS (
+        INSERT INTO deleted_records (
+            account, resource_id, creation, owner_id, owner_creation, policy_id, policy_creation, overwritten, made_at,
+            bytes, facts
+        )
+        SELECT
+            split_part(going.resource_id, ':', 1), going.resource_id, {_creation("going.resource_id")},
+            owner_id, {_creation("going.owner_id")}, policy_id, {_creation("going.policy_id")}, false, created_at,
+            {ROW_BYTES} + octet_length(facts::text) + coalesce(
+                (SELECT sum(octet_length(sealed)) FROM secrets WHERE secrets.resource_id = going.resource_id), 0
+            ), facts
+        FROM unnest($1::text[]) AS asked (id), LATERAL (
+            SELECT resource_id, owner_id, policy_id, created_at, split_part(resource_id, ':', 2) AS kind
+            FROM resources WHERE resource_id = asked.id OFFSET 0
+        ) AS going, LATERAL (
+            SELECT jsonb_strip_nulls(jsonb_build_object(
+                'annotations', (
+                    SELECT jsonb_agg(jsonb_build_array(name, value)) FROM (
+                        SELECT * FROM annotations WHERE annotations.resource_id = going.resource_id OFFSET 0
+                    ) AS annotation WHERE annotation.policy_id = going.policy_id
+                ),
+                'restrictions', CASE WHEN kind IN ('user', 'host') THEN (
+                    SELECT jsonb_agg(cidr) FROM restrictions WHERE restrictions.role_id = going.resource_id
+                ) END,
+                'grants', CASE WHEN kind = ANY ('{{{",".join(sorted(ROLE_KINDS))}}}') THEN (
+                    SELECT jsonb_agg(jsonb_build_array(
+                        role_id, member_id, admin_option, {_creation("granted.role_id")}, {_creation("granted.member_id")}
+                    )) FROM (
+                        SELECT * FROM memberships WHERE memberships.role_id = going.resource_id
+                        UNION ALL
+                        SELECT * FROM memberships WHERE memberships.member_id = going.resource_id OFFSET 0
+                    ) AS granted WHERE granted.policy_id = going.policy_id AND NOT ownership
+                ) END,
+                'permissions', (
+                    SELECT jsonb_agg(jsonb_build_array(
+                        resource_id, privilege, role_id, {_creation("given.role_id")}
+                    )) FROM (
+                        SELECT * FROM permissions WHERE permissions.resource_id = going.resource_id
+                        UNION ALL
+                        SELECT * FROM permissions
+                        WHERE permissions.role_id = going.resource_id AND permissions.resource_id <> going.resource_id
+                        OFFSET 0
+                    ) AS given WHERE given.policy_id = going.policy_id
+                ),
+                'readers', CASE WHEN kind = 'variable' THEN {readers_of("going.resource_id")} END,
+                'enabled', CASE WHEN kind = 'webservice' THEN (
+                    SELECT enabled FROM authenticator_switches WHERE authenticator_switches.resource_id = going.resource_id
+                ) END,
+                'distrusted', CASE WHEN kind = 'webservice' THEN (
+                    SELECT jsonb_agg(jsonb_build_array(key, distrusted_by, created_at)) FROM distrusted_keys
+                    WHERE distrusted_keys.resource_id = going.resource_id
+                ) END
+            )) AS facts OFFSET 0
+        ) AS known
+        WHERE policy_id IS NOT NULL AND kind <> 'public_key'
+        RETURNING number, resource_id
+    ), moved AS (
+        INSERT INTO deleted_values (record, version, sealed, created_at, expires_at)
+        SELECT number, version, sealed, created_at, expires_at FROM kept, LATERAL (
+            SELECT * FROM secrets WHERE secrets.resource_id = kept.resource_id FOR NO KEY UPDATE
+        ) AS stored
+    )
+    SELECT number::text FROM kept
+""")
+_DROP_STAYING: Final = Statement.named("deleted_drop_staying")("""
+    DELETE FROM deleted_records WHERE number = ANY ($1::bigint[])
+        AND EXISTS (SELECT FROM resources WHERE resources.resource_id = deleted_records.resource_id OFFSET 0)
+""")
+_DROP_OLDEST: Final = Statement.named("deleted_drop_oldest")(f"""
+    DELETE FROM deleted_records WHERE number = ANY (ARRAY(
+        SELECT number FROM (
+            SELECT number, sum(bytes) OVER (ORDER BY number DESC) AS total, row_number() OVER (ORDER BY number DESC) AS place
+            FROM deleted_records WHERE account = $1::text
+        ) AS ranked
+        WHERE total > $2::bigint OR place > {RECORDS_MOST}
+    )) RETURNING number
+""")
+
+
+async def keep(transaction: Transaction, going: Iterable[str]) -> list[tuple[str]]:
+    """Copy the records that may go, and return the numbers of the copies (Note [Before and after])."""
+    rows = [(resource,) for resource in sorted(going)]
+    await for_each(transaction, _LOCK, rows)
+    return [(number,) for (number,) in await for_each(transaction, _COPY, rows)]
+
+
+async def settle(transaction: Transaction, account: str, copies: Sequence[tuple[str]], keeping: Keeping) -> int:
+    """Drop the copies of what stayed, then the oldest of an account that has too much; return how many were too much."""
+    if not copies:
+        return 0
+    await for_each(transaction, _DROP_STAYING, copies)
+    return await bound(transaction, account, keeping)
+
+
+async def bound(transaction: Transaction, account: str, keeping: Keeping) -> int:
+    """Remove the oldest of an account that has too much for good, and return how many records these were."""
+    return len(await transaction.fetch(_DROP_OLDEST, account, keeping.bytes))

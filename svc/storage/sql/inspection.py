@@ -1,0 +1,165 @@
+"""What a role sees since it may inspect a policy (INS-1), as a statement, and as pieces of SQL that several share.
+
+Note [Asked last]. Few roles inspect anything, and what they inspect may be much. So nothing is kept of it, and no other
+question asks for it: only where a caller sees a thing neither as an owner nor by a privilege is it asked whether he inspects
+it; and where there is no such thing as well, so that the time tells nobody which it was.
+
+Note [From below]. Whether a thing is inspected is found out from the thing: its owners are followed upwards, those of many
+things together, each of them once. There are the policies that own it, of which one may have been opened to the caller.
+What is inspected is found by going down from there again, along the owners that were followed alone: a policy may own a
+million others. So a long chain of owners costs no more than as many owners side by side.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Container, Iterable, Mapping, Sequence
+from typing import Final
+
+import attrs
+
+from svc.model.authorization import INSPECT
+from svc.model.names import RoleName
+from svc.model.query_results import AccessFacts, Asker, Caller
+from svc.storage.driver.columns import batches, column
+from svc.storage.driver.connection import Fetched
+from svc.storage.driver.statements import (
+    NamedAnswer,
+    RememberedReading,
+    RememberedStatement,
+    Statements,
+    Transaction,
+    named_answer,
+)
+from svc.storage.sql.access_facts import HELD
+from svc.storage.sql.dependencies import HELD_NAMES, remembered
+
+#: Runs a statement: in a transaction, or as ``Statements.fetch`` or ``Statements.fetch_afresh`` does.
+Fetch = Callable[..., Awaitable[Fetched]]
+
+#: The full id of the root policy of an id's account.
+_ROOT: Final = "split_part({id}, ':', 1) || ':policy:root'"
+
+
+def inspected(ids: str, held: str = "SELECT role_id FROM held") -> str:
+    """Return common table expressions, the last of them ``inspected (id)``: of the ids that a query ``(id)`` selects, those
+    that are policies that a role inspects, are owned by one, or are of an account whose root it inspects.
+
+    ``held`` selects all roles that the role holds, or at least those of them that may inspect a policy of ``inspectable``.
+    """
+    return f"""
+    above (id, owner_id) AS (
+        SELECT found.* FROM ({ids}) AS asked (id), LATERAL (
+            SELECT resource_id, owner_id FROM resources WHERE resource_id = asked.id OFFSET 0
+        ) AS found
+        UNION
+        SELECT found.* FROM above, LATERAL (
+            SELECT resource_id, owner_id FROM resources WHERE resource_id = above.owner_id OFFSET 0
+        ) AS found
+    ),
+    inspectable (id) AS MATERIALIZED (
+        SELECT id FROM above WHERE split_part(id, ':', 2) = 'policy'
+        UNION
+        SELECT {_ROOT.format(id="id")} FROM ({ids}) AS asked (id)
+    ),
+    inspected_policies (id) AS MATERIALIZED (
+        SELECT id FROM inspectable WHERE EXISTS (
+            SELECT FROM permissions
+            WHERE resource_id = inspectable.id AND privilege = '{INSPECT}' AND (role_id IN ({held})) IS TRUE
+            OFFSET 0
+        )
+    ),
+    owned (by_owner) AS MATERIALIZED (
+        SELECT jsonb_object_agg(owner_id, ids) FROM (
+            SELECT owner_id, jsonb_agg(id) AS ids FROM above
+            WHERE EXISTS (SELECT FROM inspected_policies) GROUP BY owner_id
+        ) AS different
+    ),
+    below (id) AS (
+        SELECT id FROM inspected_policies
+        UNION
+        SELECT thing COLLATE "C"
+        FROM below, jsonb_array_elements_text((SELECT by_owner FROM owned) -> below.id) AS thing
+    ),
+    inspected (id) AS MATERIALIZED (
+        SELECT id FROM ({ids}) AS asked (id)
+        WHERE EXISTS (SELECT FROM inspected_policies) AND (
+            ({_ROOT.format(id="id")} IN (SELECT id FROM inspected_policies)) IS TRUE
+            OR (id IN (SELECT id FROM below)) IS TRUE
+        )
+    )
+    """
+
+
+# A role may be there without a resource (ROLE-5).
+_INSPECTED: Final = remembered(
+    "inspected",
+    lambda more: (
+        f"""
+    WITH RECURSIVE {HELD.format(caller="$1")},
+    asked (id) AS MATERIALIZED (SELECT unnest($2::text[]) COLLATE "C"),
+    {inspected("SELECT id FROM asked")}
+    SELECT ARRAY(
+        SELECT id FROM inspected WHERE EXISTS (SELECT FROM resources WHERE resource_id = inspected.id OFFSET 0)
+            OR EXISTS (SELECT FROM roles WHERE role_id = inspected.id OFFSET 0)
+    ){more}
+    """
+    ),
+    HELD_NAMES,
+    "ARRAY(SELECT 'r:' || id FROM asked UNION SELECT 'r:' || owner_id FROM above UNION SELECT 'r:' || id FROM inspectable)",
+    known="EXISTS (SELECT FROM above)",
+)
+
+
+async def inspected_of(fetch: Fetch, caller: RoleName, resources: Iterable[str]) -> frozenset[str]:
+    """Return those of the full ids of which there is a resource or a role, and that a role inspects."""
+    found = set[str]()
+    for (ids,) in batches([(full,) for full in resources]):
+        ((some,),) = await fetch(_INSPECTED, str(caller), ids)
+        found.update(some)
+    return frozenset(found)
+
+
+def is_settled(access_facts: AccessFacts) -> bool:
+    """Return whether nothing depends on inspection: the caller isn't there, or sees the resource anyway."""
+    return access_facts.owns or bool(access_facts.privileges) or not access_facts.caller_exists
+
+
+async def with_inspection(fetch: Fetch, caller: Asker, read: Mapping[str, AccessFacts]) -> Mapping[str, AccessFacts]:
+    """Return access facts, by the full ids of their resources, after asking for inspection where something depends on it."""
+    unsettled = _unsettled(read)
+    return opened(read, await inspected_of(fetch, _role(caller), unsettled)) if unsettled else read
+
+
+def opened(read: Mapping[str, AccessFacts], found: Container[str]) -> Mapping[str, AccessFacts]:
+    """Return access facts, by the full ids of their resources, of which those that were ``found`` are only inspected."""
+    return {full: attrs.evolve(each, inspects=True) if full in found else each for full, each in read.items()}
+
+
+async def read_with_inspection(
+    database: Statements,
+    statement: RememberedStatement,
+    parameters: Sequence[object],
+    caller: Asker,
+    judged: Callable[[Fetched], Mapping[str, AccessFacts]],
+) -> tuple[Fetched, frozenset[str]]:
+    """Return the rows of a statement, and which of the resources that they tell of are only inspected (Note [As one]).
+
+    ``judged`` returns the access facts that rows tell, by the full ids of their resources.
+    """
+
+    async def work(transaction: Transaction) -> NamedAnswer[tuple[Fetched, frozenset[str]]]:
+        told = named_answer(await transaction.fetch(statement.asking, *parameters))
+        asked = column(_unsettled(judged(told.value)))
+        more = named_answer(await transaction.fetch(_INSPECTED.asking, str(_role(caller)), asked))
+        names = None if told.names is None or more.names is None else [*told.names, *more.names]
+        return NamedAnswer((told.value, frozenset(more.value[0][0])), names, told.known, told.lasts, told.single)
+
+    return await database.read(RememberedReading((f"{statement.name}_inspected", *parameters), work))
+
+
+def _unsettled(read: Mapping[str, AccessFacts]) -> list[str]:
+    return [full for full, each in read.items() if not is_settled(each)]
+
+
+def _role(caller: Asker) -> RoleName:
+    return caller.role if isinstance(caller, Caller) else caller

@@ -1,0 +1,162 @@
+"""The endpoint that serves counters to Prometheus, those of all processes of a server added up.
+
+Note [Added up]. Other processes are asked for their counters when somebody asks for all, and now and then: what one has
+counted goes on counting when it has died, or the sum would run backwards. Of what comes and goes (connections, sessions,
+backlogs) the dead have none. Ages aren't added: the oldest counts. Of moments the first does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from typing import Any, Final
+
+from twisted.internet.defer import CancelledError, Deferred
+from twisted.internet.interfaces import IAddress, IProtocolFactory
+from twisted.logger import Logger
+from twisted.protocols.policies import ProtocolWrapper, WrappingFactory
+from twisted.web.http import Request
+from twisted.web.resource import IResource, Resource
+from twisted.web.server import NOT_DONE_YET, Site
+
+from svc.telemetry.metrics import Family, Metrics
+
+#: Connections for reading the counters, of which there are few.
+SCRAPES: Final = 16
+
+#: The kinds of metrics that only grow.
+_GROWING: Final = ("counter", "histogram", "summary")
+
+#: The ends of names of samples that aren't added: of ages and facts the largest counts, of moments the first.
+_LARGEST: Final = ("_oldest_seconds", "_age_seconds", "_info")
+_FIRST: Final = ("_created", "_start_time_seconds", "_timestamp_seconds")
+
+_log = Logger()
+
+
+class Sums:
+    """The counters of this process, and of others as they were told last (Note [Added up])."""
+
+    def __init__(self, metrics: Metrics) -> None:
+        self._metrics = metrics
+        #: Those of processes that live, by number, and of those that have died: replaced at once, since they are added up in
+        #: another thread.
+        self._told: tuple[dict[int, list[Family]], list[Family]] = ({}, [])
+
+    def keep(self, number: int, families: list[Family]) -> None:
+        """Keep the counters of another process."""
+        others, dead = self._told
+        self._told = (others | {number: families}, dead)
+
+    def bury(self, number: int) -> None:
+        """Keep what a process that has died had counted."""
+        others, dead = self._told
+        growing = [each for each in others.get(number, []) if each.kind in _GROWING]
+        living = {other: families for other, families in others.items() if other != number}
+        self._told = (living, _added([dead, growing]))
+
+    def collect(self) -> Iterator[Any]:
+        """Return the sums, for the library; in a thread of its own (``metrics``, Note [Read in a thread])."""
+        from prometheus_client.core import Metric  # noqa: PLC0415 - not everybody serves counters
+
+        others, dead = self._told
+        for family in _added([self._metrics.families(), dead, *others.values()]):
+            metric: Any = Metric(family.name, family.text, family.kind)
+            for (name, *labels), value in family.samples.items():
+                metric.add_sample(name, dict(labels), value)
+            yield metric
+
+
+def _added(of_each: Iterable[list[Family]]) -> list[Family]:
+    """Return the sums of the samples that have the same name and labels."""
+    found: dict[str, Family] = {}
+    for families in of_each:
+        for family in families:
+            known = found.get(family.name)
+            samples = family.samples if known is None else _both(known.samples, family.samples)
+            found[family.name] = Family(family.name, family.text, family.kind, samples)
+    return list(found.values())
+
+
+def _both(some: Mapping[tuple[Any, ...], float], others: Mapping[tuple[Any, ...], float]) -> dict[tuple[Any, ...], float]:
+    samples = dict(some)
+    for key, value in others.items():
+        name = str(key[0])
+        if key not in samples:
+            samples[key] = value
+        elif name.endswith(_LARGEST):
+            samples[key] = max(samples[key], value)
+        elif name.endswith(_FIRST):
+            samples[key] = min(samples[key], value)
+        else:
+            samples[key] += value
+    return samples
+
+
+def samples_of(text: str) -> dict[str, float]:
+    """Return the samples of a text of counters, those of one name added up.
+
+    :raises ValueError: it isn't one.
+    """
+    from prometheus_client.parser import text_string_to_metric_families  # noqa: PLC0415 - as above
+
+    found: dict[str, float] = {}
+    for family in text_string_to_metric_families(text):
+        for sample in family.samples:
+            found[sample.name] = found.get(sample.name, 0.0) + sample.value
+    return found
+
+
+def metrics_site(registry: Any, gather: Callable[[], Awaitable[object]] | None = None) -> IProtocolFactory:
+    """Return the site that serves the counters of ``registry`` at ``/metrics`` alone, on a few connections.
+
+    ``gather`` has them brought up to date before each answer.
+    """
+    from prometheus_client.twisted import MetricsResource  # noqa: PLC0415 - as above
+
+    root = Resource()
+    shown: Any = MetricsResource(registry)  # type: ignore[no-untyped-call] # it has no types
+    root.putChild(b"metrics", shown if gather is None else _Gathered(shown, gather))
+    return _Few(_QuietSite(root))  # type: ignore[no-untyped-call] # as above
+
+
+class _Gathered(Resource):
+    """A resource that is answered by ``inner`` once ``gather`` has returned."""
+
+    isLeaf = True
+
+    def __init__(self, inner: IResource, gather: Callable[[], Awaitable[object]]) -> None:
+        super().__init__()  # type: ignore[no-untyped-call] # Twisted's
+        self._inner, self._gather = inner, gather
+
+    def render(self, request: Request) -> int:
+        """Answer later."""
+        answering = Deferred.fromCoroutine(self._answer(request))
+        request.notifyFinish().addErrback(lambda _: answering.cancel())
+        answering.addErrback(lambda failure: failure.trap(CancelledError))
+        answering.addErrback(lambda failure: _log.failure("Counters could not be told", failure))
+        return NOT_DONE_YET
+
+    async def _answer(self, request: Request) -> None:
+        await self._gather()
+        body: Any = self._inner.render(request)
+        if body is not NOT_DONE_YET:
+            request.write(body)
+            request.finish()
+
+
+class _QuietSite(Site):
+    """A site that doesn't log each request: monitoring asks all the time."""
+
+    noisy = False
+
+    def log(self, request: Request) -> None:
+        pass
+
+
+class _Few(WrappingFactory[ProtocolWrapper]):
+    """A factory that accepts ``SCRAPES`` connections at a time, and refuses others."""
+
+    noisy = False
+
+    def buildProtocol(self, addr: IAddress | None) -> ProtocolWrapper | None:  # type: ignore[override]  # as its base's base
+        return None if len(self.protocols) >= SCRAPES else super().buildProtocol(addr)

@@ -1,0 +1,17 @@
+"""The console: pages for people, rendered by the server, at ``/ui/`` (CON-1). They use services, as the routes do.
+
+A page is added so:
+
+* Its noun is a file beside ``resources``: a class with ``routes = Routes()`` and the services that it uses, whose coroutines
+  are declared by ``pages.shown`` (GET) and ``pages.pressed`` (the POST of a form), and return ``self.rendering.page(…)``.
+* Its events in the audit are those of the routes that read the same, from ``web.routes.audit_events``.
+* Its template stands in ``templates/`` and extends ``layout.html``. It gets what the coroutine passes on, and the session;
+  ``parts.html`` has the macros for names, moments and lists. Everything is escaped. A form begins with
+  ``{{ parts.token(form_token) }}``.
+* It is made in ``svc.server.console``, and in ``tests.web.console.world``. To be found from every page, it has an entry in
+  ``rendering.NAVIGATION``.
+* Its tests are in ``tests/web/console``. ``tests.integration.test_console`` opens it in a browser, with its picture, and
+  ``bench.console`` measures it.
+
+What all pages have in common, from the session to the headers, is in ``gate``; no page can leave it out.
+"""

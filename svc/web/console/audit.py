@@ -1,0 +1,132 @@
+"""The page of the audit: what changed, newest first, with filters that are links."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+import attrs
+
+from svc.model.errors import InvalidName, InvalidParameter
+from svc.model.events import Event, EventsQuery, StoredEvent
+from svc.model.names import ResourceName
+from svc.services.audit_reading import AuditService
+from svc.web.console import links, pages
+from svc.web.console.rendering import Rendering
+from svc.web.http.declarations import Parameter, Source
+from svc.web.http.response import Response
+from svc.web.http.routing import Call, Routes
+from svc.web.http.shapes import TEXT
+from svc.web.routes import audit_events
+from svc.web.routes.listing import OFFSET
+
+#: The parameters of an event's subject by which ``what`` finds it.
+_ABOUT: Final = ("resource", "role", "member")
+
+
+def _what(source: Source) -> ResourceName | None:
+    text = source.query.text("what")
+    try:
+        return ResourceName.parse(text) if text else None
+    except InvalidName as refusal:
+        raise InvalidParameter("what", f"'what' is no full id: {refusal.message}") from None
+
+
+WHAT: Final = Parameter("what", _what, TEXT, "the full id of a role, resource or member that the events tell of")
+WHO: Final = Parameter.text("who", "the full id of the role that acted")
+OPERATION: Final = Parameter.text("operation", "what it did, in the audit's word")
+REQUEST: Final = Parameter.text("request", "the id of a request")
+
+
+@attrs.frozen
+class ShownEvent:
+    """An event with what can be looked for by it."""
+
+    event: StoredEvent
+    who: str
+    operation: str
+    address: str
+    about: tuple[str, ...]
+
+    @staticmethod
+    def of(event: StoredEvent) -> ShownEvent:
+        """Return an event as a page shows it."""
+        subject = event.data.get("subject", {})
+        about = dict.fromkeys(subject[name] for name in _ABOUT if _is_name(subject.get(name)))
+        return ShownEvent(
+            event,
+            event.data.get("auth", {}).get("user", ""),
+            event.data.get("action", {}).get("operation", ""),
+            event.data.get("client", {}).get("ip", ""),
+            tuple(about),
+        )
+
+
+def audit_read(call: Call) -> list[Event]:
+    """The audit was read, or that of one thing, as by the routes of the audit; what is no name is told as it was sent."""
+    about = audit_events.said(call, "what")
+    return [audit_events.audit_read_of(about)] if about else audit_events.audit_read(call)
+
+
+@attrs.frozen
+class AuditPage:
+    """The page of the audit."""
+
+    routes = Routes()
+
+    rendering: Rendering
+    audit: AuditService
+
+    @pages.shown(
+        routes,
+        links.AUDIT,
+        query=(WHAT, WHO, OPERATION, REQUEST, OFFSET),
+        privileges="owns the root policy, or what is asked about",
+        audit=audit_read,
+    )
+    async def show(
+        self,
+        call: Call,
+        *,
+        what: ResourceName | None,
+        who: str | None,
+        operation: str | None,
+        request: str | None,
+        offset: int | None,
+    ) -> Response:
+        """Return events that changed something, the newest first (CON-27)."""
+        given = (("auth", "user", who), ("action", "operation", operation))
+        data = tuple((element, name, value) for element, name, value in given if value)
+        query = EventsQuery("", procid=request or None, data=data, limit=pages.ROWS + 1, offset=offset or 0)
+        found = await (
+            self.audit.all_events(call.invocation, query)
+            if what is None
+            else self.audit.events_of(call.invocation, query, what)
+        )
+        filters: Mapping[str, str] = {
+            name: value
+            for name, value in (
+                ("what", "" if what is None else str(what)),
+                ("who", who),
+                ("operation", operation),
+                ("request", request),
+            )
+            if value
+        }
+        older = links.audit({**filters, "offset": str((offset or 0) + pages.ROWS)})
+        return self.rendering.page(
+            *(call.visit, "audit.html"),
+            title="Audit",
+            events=[ShownEvent.of(each) for each in found[: pages.ROWS]],
+            filters=filters,
+            without={name: links.audit({**filters, name: ""}) for name in filters},
+            older=older if len(found) > pages.ROWS else None,
+            newest=links.audit(filters) if offset else None,
+        )
+
+
+def _is_name(text: str | None) -> bool:
+    try:
+        return text is not None and bool(ResourceName.parse(text))
+    except InvalidName:
+        return False

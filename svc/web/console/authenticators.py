@@ -1,0 +1,207 @@
+"""The pages of authenticators: which there are, the state of each that trusts a third party, and how it judges a token."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import attrs
+
+from svc.model.authentication import Explanation
+from svc.model.dialect import SINGLE_TYPES, authenticator_name
+from svc.model.errors import BadRequest, Forbidden, InvalidName, RecordNotFound
+from svc.model.events import Event
+from svc.model.ports import IRoles
+from svc.model.refusals import RefusalsFound, RefusalSum
+from svc.services.authenticators import AuthenticatorReport, AuthenticatorService, FederatedService
+from svc.services.inspection import reads_all
+from svc.services.login import AccessTokenService
+from svc.services.refusals import RefusalService
+from svc.web.console import links, pages
+from svc.web.console.refusals import of_authenticator
+from svc.web.console.rendering import Rendering
+from svc.web.http.declarations import Parameter, Source
+from svc.web.http.response import Response
+from svc.web.http.routing import Call, Routes
+from svc.web.http.shapes import TEXT
+from svc.web.routes import audit_events, authenticator_events
+from svc.web.routes.authenticators import JWT
+
+_PATH: Final = f"{links.AUTHENTICATORS}/<flat:kind>/<optional:service_id>"
+_READ_STATUS: Final = "read on the webservice's status"
+
+#: How many authenticators are looked at for their state, in the list.
+STATES: Final = 20
+
+
+def _login(source: Source) -> str | None:
+    return (source.form().text("login") or "").strip() or None
+
+
+LOGIN: Final = Parameter("login", _login, TEXT, "the login that the path of a request would name")
+
+
+@attrs.frozen
+class AuthenticatorCard:
+    """An authenticator in the list; what the reader may not know of it is ``None``. ``age``: of its keys, in words."""
+
+    name: str
+    link: str | None
+    report: AuthenticatorReport | None
+    age: str | None
+    refused: Sequence[RefusalSum] | None
+
+
+def listed(call: Call) -> list[Event]:
+    """The states of authenticators were looked at, and what was refused."""
+    told = [each for name in call.facts.get("states", ()) for each in authenticator_events.status_told(call, name)]
+    return [*told, *(audit_events.refusals_read(call) if call.facts.get("refusals") else ())]
+
+
+def status_read(call: Call) -> list[Event]:
+    """The status of an authenticator was read, and what was refused."""
+    refused = audit_events.refusals_read(call) if call.facts.get("refusals") else ()
+    return [*authenticator_events.status_validated(call), *refused]
+
+
+@attrs.frozen
+class AuthenticatorPages:
+    """The list of authenticators, and a page for each of those in ``federated``, which has them by type."""
+
+    routes = Routes()
+
+    rendering: Rendering
+    authenticators: AuthenticatorService
+    federated: Mapping[str, FederatedService]
+    tokens: AccessTokenService
+    roles: IRoles
+    refusals: RefusalService
+
+    @pages.shown(
+        routes,
+        links.AUTHENTICATORS,
+        errors=(Forbidden,),
+        privileges=f"a role that exists; states: {_READ_STATUS}; refusals are for those who read the whole audit",
+        audit=listed,
+    )
+    async def all(self, call: Call) -> Response:
+        """Return which authenticators there are, with their states and where there is more of them (CON-40)."""
+        await self.tokens.check_caller(call.caller)
+        known = await self.authenticators.known()
+        names = sorted({*known.configured, *known.enabled})
+        refused = await self._refused(call)
+        cards = [await self._card(call, name, refused) for name in names[:STATES]]
+        cards += [self._plain(name, refused) for name in names[STATES:]]
+        return self.rendering.page(
+            *(call.visit, "authenticators.html"),
+            title="Authenticators",
+            cards=cards,
+            most=STATES,
+            known=known,
+            unused=[each for each in known.installed if not any(name.partition("/")[0] == each for name in names)],
+        )
+
+    @pages.shown(routes, _PATH, privileges=_READ_STATUS, audit=status_read)
+    async def one(self, call: Call, kind: str, service_id: str | None) -> Response:
+        """Return an authenticator's faults and keys, and the form for a token (CON-41)."""
+        service = self._service(call, kind, service_id)
+        try:
+            report = await service.status(call.invocation, call.caller.role.account, service_id)
+        except InvalidName:
+            raise _unknown(call, kind, service_id) from None
+        name, refused = authenticator_name(kind, service_id), await self._refused(call)
+        return self._page(call, name, report=report, refused=None if refused is None else of_authenticator(refused, name))
+
+    @pages.pressed(
+        routes,
+        _PATH,
+        body=pages.form(LOGIN, JWT),
+        errors=(BadRequest, Forbidden, RecordNotFound),
+        privileges=_READ_STATUS,
+        writes=False,
+        audit=authenticator_events.explained,
+    )
+    async def explain(self, call: Call, kind: str, service_id: str | None, *, login: str | None) -> Response:
+        """Return how a token would be judged, check by check; the token isn't shown again (CON-42)."""
+        service = self._service(call, kind, service_id)
+        account = call.caller.role.account
+        try:
+            found = await service.explain(call.invocation, account, service_id, login, lambda: call.late(JWT))
+        except InvalidName:
+            raise _unknown(call, kind, service_id) from None
+        return self._page(call, authenticator_name(kind, service_id), explanation=found, login=login or "")
+
+    def _service(self, call: Call, kind: str, service_id: str | None) -> FederatedService:
+        call.tell(authenticator=kind)
+        service = self.federated.get(kind)
+        if service is None or (kind in SINGLE_TYPES) != (service_id is None):
+            raise _unknown(call, kind, service_id)
+        return service
+
+    async def _refused(self, call: Call) -> RefusalsFound | None:
+        """Return recent refusals; ``None`` for those who may not know them."""
+        if not await reads_all(self.roles, call.caller):
+            return None
+        found = await self.refusals.recent(call.invocation, limit=1)
+        call.tell(refusals=True)
+        return found
+
+    async def _card(self, call: Call, name: str, refused: RefusalsFound | None) -> AuthenticatorCard:
+        """Return the card of an authenticator, with its state if the caller may read that; no provider is asked."""
+        plain = self._plain(name, refused)
+        kind, _, service_id = name.partition("/")
+        if plain.link is None:
+            return plain
+        try:
+            account = call.caller.role.account
+            report = await self.federated[kind].status(call.invocation, account, service_id or None, ask=False)
+        except (Forbidden, RecordNotFound, InvalidName):
+            return plain
+        call.tell(states=(*call.facts.get("states", ()), name))
+        return attrs.evolve(plain, report=report, age=_age(report))
+
+    def _plain(self, name: str, refused: RefusalsFound | None) -> AuthenticatorCard:
+        kind, _, service_id = name.partition("/")
+        # No address of a browser's ends with dots alone.
+        one = kind in self.federated and (kind in SINGLE_TYPES) != bool(service_id) and service_id not in {".", ".."}
+        link = links.authenticator(name) if one else None
+        return AuthenticatorCard(name, link, None, None, None if refused is None else of_authenticator(refused, name))
+
+    def _page(
+        self,
+        call: Call,
+        name: str,
+        *,
+        report: AuthenticatorReport | None = None,
+        refused: Sequence[RefusalSum] | None = None,
+        explanation: Explanation | None = None,
+        login: str = "",
+    ) -> Response:
+        age = None if report is None else _age(report)
+        values: dict[str, Any] = {
+            "report": report,
+            "age": age,
+            "refused": refused,
+            "explanation": explanation,
+            "login": login,
+        }
+        return self.rendering.page(
+            *(call.visit, "authenticator.html"), title=name, name=name, path=links.authenticator(name), **values
+        )
+
+
+def _unknown(call: Call, kind: str, service_id: str | None) -> RecordNotFound:
+    return RecordNotFound(call.caller.role.account, "webservice", authenticator_name(kind, service_id))
+
+
+def _age(report: AuthenticatorReport) -> str | None:
+    """Return how old the keys at hand are, in words."""
+    return None if report.age is None else _duration(report.age)
+
+
+def _duration(seconds: float) -> str:
+    """Return a number of seconds in the largest unit of which there are two."""
+    for unit, length in (("days", 86_400), ("hours", 3600), ("minutes", 60)):
+        if seconds >= 2 * length:
+            return f"{int(seconds // length)} {unit}"
+    return f"{max(int(seconds), 0)} seconds"

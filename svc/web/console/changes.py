@@ -1,0 +1,220 @@
+"""The page where a change of policy is tried and loaded: the first press is a dry run, the second loads what was tried."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from itertools import chain, islice
+from typing import Final
+
+import attrs
+
+from svc.model.errors import (
+    Forbidden,
+    InvalidName,
+    InvalidParameter,
+    LoadsUnavailable,
+    PolicyConflict,
+    PolicyInvalid,
+    RecordNotFound,
+    WrongDataKey,
+)
+from svc.model.events import Event
+from svc.model.names import RoleName
+from svc.model.policy_loads import AccessChange, Batches, DocumentFaults, DryRun, Item, Loaded, LoadMode, Untold
+from svc.services.login import AccessTokenService
+from svc.services.policy_loads import PRIVILEGES, PolicyLoadService
+from svc.web.console import links, pages
+from svc.web.console.rendering import Rendering
+from svc.web.http.declarations import Answer, Parameter, Source, Unaudited
+from svc.web.http.response import Response
+from svc.web.http.routing import Call, Routes
+from svc.web.http.shapes import TEXT
+from svc.web.routes import audit_events
+
+#: The most things of one sort that are counted.
+COUNT_MOST: Final = 10_000
+_ERRORS: Final = (
+    *(RecordNotFound, Forbidden, PolicyInvalid, PolicyConflict, LoadsUnavailable, WrongDataKey),
+    *(InvalidName, InvalidParameter),
+)
+
+
+@attrs.frozen
+class Change:
+    """What is tried or loaded, as a form has it."""
+
+    policy: str = "root"
+    mode: LoadMode = LoadMode.APPEND
+    text: str = attrs.field(default="", repr=False)
+
+    @property
+    def digest(self) -> str:
+        """The digest by which the second press shows that it loads what was tried."""
+        return hashlib.sha256("\0".join((self.policy, self.mode, self.text)).encode("utf-8")).hexdigest()
+
+
+def _change(source: Source) -> Change:
+    form = source.form()
+    try:
+        mode = LoadMode(form.text("mode") or "")
+    except ValueError:
+        raise InvalidParameter("mode", "'mode' is append, update or replace") from None
+    # Browsers end the lines of a form their own way.
+    text = (form.text("text") or "").replace("\r\n", "\n")
+    return Change((form.text("policy") or "").strip(), mode, text)
+
+
+CHANGE: Final = Parameter("change", _change, TEXT, "policy, mode and text of the change")
+DIGEST: Final = Parameter("digest", lambda source: source.form().text("digest"), TEXT, "the digest of what was tried")
+
+
+@attrs.frozen
+class ShownSort:
+    """What a change would do of one sort: how many things, and the first of them, each with words on it."""
+
+    words: str
+    count: int
+    first: Sequence[tuple[str, str]]
+    most: int = COUNT_MOST
+
+
+@attrs.frozen
+class ShownEffects:
+    """Who would gain and who would lose access: the first of each, and how many there are; ``untold`` is what isn't told."""
+
+    gains: Sequence[AccessChange]
+    gained: int
+    losses: Sequence[AccessChange]
+    lost: int
+    untold: Untold
+
+    @classmethod
+    def of(cls, told: DryRun) -> ShownEffects:
+        """Return what a dry run has found out."""
+        gains, losses = _counted(told.gains), _counted(told.losses)
+        return cls(*gains, *losses, told.untold)
+
+
+def loaded(call: Call) -> list[Event]:
+    """A change was tried, or loaded."""
+    return audit_events.policy_loaded(call) if "policy" in call.facts else []
+
+
+@attrs.frozen
+class ChangePage:
+    """The page of a change."""
+
+    routes = Routes()
+
+    rendering: Rendering
+    loads: PolicyLoadService
+    tokens: AccessTokenService
+
+    @pages.shown(
+        routes, links.CHANGE, errors=(Forbidden,), privileges="a role that exists", audit=Unaudited("it is an empty form")
+    )
+    async def show(self, call: Call) -> Response:
+        """Return the form."""
+        await self.tokens.check_caller(call.caller)
+        return self._page(call, Change())
+
+    @pages.pressed(
+        routes,
+        links.CHANGE,
+        body=pages.form(CHANGE),
+        answers=(pages.PAGE, Answer(422, "a page with the faults", pages.PAGE.shape)),
+        errors=_ERRORS,
+        privileges="create on the policy to append, else update; on what else the document disposes of, its owner's",
+        audit=loaded,
+    )
+    async def dry_run(self, call: Call, *, change: Change) -> Response:
+        """Return what a load would change, or the faults of the document; nothing is loaded (CON-43)."""
+        match await self._load(call, change, dry_run=True):
+            case DocumentFaults() as found:
+                faults = list(islice(chain.from_iterable(found.faults), pages.ROWS + 1))
+                return self._page(call, change, status=422, faults=faults)
+            case DryRun() as told:
+                pairs = zip(chain.from_iterable(told.before), chain.from_iterable(told.after), strict=False)
+                sorts = [
+                    _sort("Created", ((item, "") for item in chain.from_iterable(told.created))),
+                    _sort("Changed", ((after, _differing(before, after)) for before, after in pairs)),
+                    _sort("Deleted", ((item, "") for item in chain.from_iterable(told.deleted))),
+                ]
+                effects = ShownEffects.of(told)
+                return self._page(call, change, sorts=sorts, effects=effects, warnings=told.warnings)
+            case Loaded():
+                raise AssertionError("a dry run has loaded")
+
+    @pages.pressed(
+        routes,
+        f"{links.CHANGE}/load",
+        body=pages.form(CHANGE, DIGEST),
+        errors=_ERRORS,
+        privileges="create on the policy to append, else update; on what else the document disposes of, its owner's",
+        audit=loaded,
+    )
+    async def load(self, call: Call, *, change: Change, digest: str | None) -> Response:
+        """Load what was tried; API keys that it makes are shown in this answer alone (CON-44)."""
+        if digest != change.digest:
+            raise InvalidParameter("digest", "This isn't what was tried. Try it again, then load it.")
+        outcome = await self._load(call, change, dry_run=False)
+        assert isinstance(outcome, Loaded)
+        api_keys: Batches[tuple[str, str | None]] = outcome.api_keys
+        return self.rendering.page(
+            *(call.visit, "loaded.html"),
+            title="Loaded",
+            policy=f"{call.caller.role.account}:policy:{change.policy}",
+            version=outcome.version,
+            warnings=outcome.warnings,
+            api_keys=list(chain.from_iterable(api_keys)),
+        )
+
+    async def _load(self, call: Call, change: Change, *, dry_run: bool) -> Loaded | DryRun | DocumentFaults:
+        policy = RoleName.of(call.caller.role.account, "policy", change.policy)
+        call.tell(policy=str(policy), dry_run=dry_run)
+        return await self.loads.load(call.invocation, policy, change.mode, change.text.encode("utf-8"), dry_run=dry_run)
+
+    def _page(
+        self,
+        call: Call,
+        change: Change,
+        *,
+        status: int = 200,
+        faults: Sequence[object] = (),
+        sorts: Sequence[ShownSort] | None = None,
+        effects: ShownEffects | None = None,
+        warnings: Sequence[str] = (),
+    ) -> Response:
+        return self.rendering.page(
+            *(call.visit, "change.html"),
+            title="Try a change",
+            status=status,
+            change=change,
+            modes=[(str(mode), PRIVILEGES[mode]) for mode in LoadMode],
+            faults=faults[: pages.ROWS],
+            is_cut=len(faults) > pages.ROWS,
+            sorts=sorts,
+            effects=effects,
+            most=COUNT_MOST,
+            warnings=warnings,
+        )
+
+
+def _counted(changes: Batches[AccessChange]) -> tuple[Sequence[AccessChange], int]:
+    """Return the first changes, and how many there are, as far as they are counted."""
+    every = chain.from_iterable(changes)
+    first = list(islice(every, pages.ROWS))
+    return first, len(first) + sum(1 for _ in islice(every, COUNT_MOST - len(first)))
+
+
+def _sort(words: str, items: Iterator[tuple[Item, str]]) -> ShownSort:
+    """Return how many items there are, and the first ones; parts of an item that is long count no more than it."""
+    whole = ((f"{item.get('type', 'thing')} {item['identifier']}", more) for item, more in items if "identifier" in item)
+    first = list(islice(whole, pages.ROWS))
+    rest = sum(1 for _ in islice(whole, COUNT_MOST - len(first)))
+    return ShownSort(words, len(first) + rest, first)
+
+
+def _differing(before: Item, after: Item) -> str:
+    return ", ".join(sorted(name for name in {*before, *after} if before.get(name) != after.get(name)))

@@ -1,0 +1,104 @@
+"""The page of what ends soon: values, tokens, keys and certificates."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+import attrs
+
+from svc.model.clocks import WallClock
+from svc.model.endings import START, Ending, EndingKind, EndingPlace
+from svc.model.errors import Forbidden, InvalidName
+from svc.model.names import ROLE_KINDS, ResourceName
+from svc.services.expiring import EndingsQuery, ExpiringService
+from svc.web.console import links, pages
+from svc.web.console.rendering import Rendering
+from svc.web.http.response import Response
+from svc.web.http.routing import Call, Routes
+from svc.web.routes import audit_events
+from svc.web.routes.expiring import AFTER_ENDING, AGE, HOW_FAR, KIND, cursor_of
+
+#: What each kind is called, and what it does at its end.
+WORDS: Final[Mapping[EndingKind, tuple[str, str]]] = {
+    EndingKind.VALUE: ("value", "ends"),
+    EndingKind.ROTATION: ("rotation", "is due"),
+    EndingKind.API_KEY: ("API key", "ends"),
+    EndingKind.HOST_FACTORY_TOKEN: ("host factory token", "ends"),
+    EndingKind.SIGNING_KEY: ("signing key", "retires"),
+    EndingKind.PROVIDER_KEYS: ("keys of a provider", "are dropped"),
+    EndingKind.CERTIFICATE: ("certificate", "ends"),
+}
+
+#: The times that are offered, in days.
+_DAYS: Final = (7, 30, 90, 365)
+_DAY: Final = 86_400
+
+
+@attrs.frozen
+class ShownEnding:
+    """Something that ends: what it is, why it is listed, and whether its moment has passed; ``link`` is that of its page."""
+
+    ending: Ending
+    kind: str
+    why: str
+    is_over: bool
+    link: str | None
+
+    @classmethod
+    def of(cls, ending: Ending, now: float) -> ShownEnding:
+        """Return it as a page shows it at a moment, in epoch seconds."""
+        kind, does = WORDS[ending.kind]
+        over = ending.at <= now
+        why = ("is old" if over else "grows old") if ending.by_age else does
+        if ending.failures:
+            why += f", after {ending.failures} {'failure' if ending.failures == 1 else 'failures'}"
+        return cls(ending, kind, why, over, _page_of(ending.id))
+
+
+@attrs.frozen
+class ExpiringPage:
+    """The page of what ends."""
+
+    routes = Routes()
+
+    rendering: Rendering
+    endings: ExpiringService
+    wall: WallClock
+
+    @pages.shown(
+        routes,
+        links.EXPIRING,
+        query=(HOW_FAR, KIND, AFTER_ENDING),
+        errors=(Forbidden,),
+        privileges="sees the resource; certificates, signing keys and keys of providers: reads the whole audit",
+        audit=audit_events.endings_listed,
+    )
+    async def show(self, call: Call, *, within: int, kinds: frozenset[EndingKind], after: EndingPlace) -> Response:
+        """Return what ends soon in the account (CON-45)."""
+        page = await self.endings.expiring(call.invocation, EndingsQuery(within, AGE, kinds, pages.ROWS, after))
+        now, chosen = self.wall.seconds(), sorted(kind.value for kind in kinds)
+        asked = (("within", within), *(("kind", kind) for kind in chosen))
+        more = None if page.after is None else links.with_query(links.EXPIRING, (*asked, ("after", cursor_of(page.after))))
+        return self.rendering.page(
+            *(call.visit, "endings.html"),
+            title="What ends",
+            endings=[ShownEnding.of(each, now) for each in page.endings],
+            days=[(days, links.with_query(links.EXPIRING, (("within", days * _DAY), *asked[1:]))) for days in _DAYS],
+            within=within,
+            day=_DAY,
+            kinds=[(WORDS[kind][0], links.with_query(links.EXPIRING, (asked[0], ("kind", kind)))) for kind in WORDS],
+            chosen=[WORDS[kind][0] for kind in WORDS if kind in kinds],
+            every=links.with_query(links.EXPIRING, asked[:1]),
+            start=links.with_query(links.EXPIRING, asked) if after != START else None,
+            more=more,
+        )
+
+
+def _page_of(full_id: str) -> str | None:
+    """Return the path of the page of what an id names; ``None`` for what has none, such as a certificate."""
+    try:
+        name = ResourceName.parse(full_id)
+    except InvalidName:
+        return None
+    return links.role(full_id) if name.kind in ROLE_KINDS - {"policy", "host_factory"} else links.resource(full_id)

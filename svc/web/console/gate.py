@@ -1,0 +1,212 @@
+"""What all pages of the console have in common: the session, the forms, the headers, and refusals in words.
+
+Note [Whose forms]. A form counts with a token that was made for this browser (``svc.crypto.console_cookies``, Note [Forms]),
+and if the browser says that a page of this server sent it: by ``Sec-Fetch-Site``, or where it has no header of that name by
+``Origin``. With ``Referrer-Policy: no-referrer`` browsers send ``Origin: null`` with forms; those that do so know the other
+header. Proxies may change ``Host``, so ``Origin`` isn't compared where the browser has told already.
+
+Note [Names of cookies]. A name that begins with ``__Secure-`` can't be set but over TLS. Browsers treat a server on their
+own machine as if it had TLS, and keep ``Secure`` cookies of it, but perhaps not under that name: there it has no prefix. Of
+two cookies of one name, one was set by somebody else: neither counts.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Final
+
+import attrs
+
+from svc.crypto.console_cookies import ConsoleCookies, is_form_secret, new_form_secret
+from svc.model.errors import (
+    AuthenticationRefused,
+    BearerRefused,
+    CallerReplaced,
+    CredentialImpossible,
+    Forbidden,
+    FormRefused,
+    InvalidName,
+    InvalidParameter,
+    PasswordsBusy,
+    PolicyInvalid,
+    Refusal,
+)
+from svc.model.oidc import CodeLogin
+from svc.model.text import shown
+from svc.services.console_sessions import ConsoleSessionService, caller_of
+from svc.web.console import links
+from svc.web.console.rendering import Rendering
+from svc.web.http.console import Visit
+from svc.web.http.incoming import Incoming
+from svc.web.http.query import Form
+from svc.web.http.response import Response
+
+_SESSION: Final = "svc-console"
+_SECRET: Final = "svc-console-form"
+_BEGUN: Final = "svc-console-provider"
+_PREFIX: Final = "__Secure-"
+_ATTRIBUTES: Final = "; Path=/ui; Secure; HttpOnly; SameSite=Strict"
+#: Of the sign-in that was begun at a provider, from which the browser comes back: a strict one would not come along.
+_BEGUN_ATTRIBUTES: Final = f"; Path={links.CALLBACK}; Secure; HttpOnly; SameSite=Lax; Max-Age=300"
+
+#: This machine's own names, as browsers know them, in the header ``Host``.
+_LOOPBACK: Final = re.compile(r"(?:localhost|127\.\d{1,3}\.\d{1,3}\.\d{1,3}|\[::1\])(?::\d+)?", re.ASCII)
+
+#: What is said of refusals, by status.
+_SAID: Final[Mapping[int, tuple[str, str]]] = {
+    400: ("That can't be read", "The request is not one that a page of the console makes."),
+    403: ("You may not do that", "Your role lacks the privilege. Who owns the thing, or the policy around it, can give it."),
+    404: ("Nothing here", "There is nothing of this name, or nothing that your role may see."),
+    405: ("Not on this server", "It is a follower, and changes nothing. Do this at the primary."),
+    409: ("Not at the same time", "Another load of this policy is under way. Wait a moment, then try again."),
+    413: ("Too long", "What was sent is longer than is taken."),
+    422: ("That can't be looked for", "A part of the address, or a field, has a value that isn't one."),
+    429: ("Too often", "Wait a minute, then try again."),
+    503: ("Not now", "The server can't answer this at the moment. Try again in some seconds."),
+}
+_FOREIGN: Final = (
+    "This form is not taken",
+    "It is too old, or wasn't sent from a page of this console. Open the page again, and send it from there.",
+)
+_NO_LOGINS: Final = ("Nothing to revoke", "Roles of this kind don't log in, and have no tokens.")
+_UNEXPECTED: Final = ("That didn't work", "Go back, and try again.")
+
+#: What is said of sign-ins that fail, by status; which part was wrong is never said.
+_NOT_SIGNED_IN: Final[Mapping[int, str]] = {
+    401: "Account, login, and API key or password don't fit together, or may not be used from your address.",
+    429: "There were too many failures from your address. Wait a minute, then try again.",
+    503: "Nobody can sign in at the moment. Try again in some seconds.",
+}
+_NOT_SIGNED_IN_THERE: Final = (
+    "You have not been signed in. Nobody here goes by the name that the provider says, or may not sign in so or from your"
+    " address; or the sign-in took too long."
+)
+
+
+@attrs.frozen(eq=False)
+class Gate:
+    """Provides ``IConsole``."""
+
+    _sessions: ConsoleSessionService
+    _cookies: ConsoleCookies
+    _rendering: Rendering
+
+    async def admitted(self, incoming: Incoming, *, signed_in: bool) -> Visit:
+        """See ``IConsole``."""
+        if not signed_in:
+            secret = _cookie(incoming, _SECRET) or ""
+            known = is_form_secret(secret)
+            return Visit(secret if known else new_form_secret(), new_secret=not known, begun=_cookie(incoming, _BEGUN))
+        text = _cookie(incoming, _SESSION)
+        if text is None:
+            raise BearerRefused("there is no session")
+        session = await self._sessions.resumed(text, incoming.client_ip)
+        return Visit(session.id, session, caller_of(session))
+
+    def check_form(self, visit: Visit, incoming: Incoming, body: bytes) -> None:
+        """See ``IConsole`` (Note [Whose forms])."""
+        site, origin, host = (incoming.header(name) for name in (b"sec-fetch-site", b"origin", b"host"))
+        same = origin in {f"http://{host}", f"https://{host}"} if site is None else site == "same-origin"
+        if not same:
+            raise FormRefused(f"the browser says that it comes from {shown(origin or '-')}, {shown(site or '-')}")
+        token = Form.parse(body).text("token")
+        if token is None or not self._cookies.is_form_token(visit.secret, token):
+            raise FormRefused("its token is not that of this browser's session")
+
+    def refused(self, incoming: Incoming, refusal: Refusal, response: Response) -> Response:
+        """See ``IConsole``."""
+        visit = incoming.visit if isinstance(incoming.visit, Visit) else None
+        if isinstance(refusal, BearerRefused | CallerReplaced):
+            if visit is not None:
+                visit.ended = True
+            return Response.empty(303, (("Location", links.sign_in(incoming.target)),))
+        retry = tuple(header for header in response.headers if header[0] == "Retry-After")
+        if visit is not None and visit.tried is not None and isinstance(refusal, AuthenticationRefused | PasswordsBusy):
+            told = _NOT_SIGNED_IN.get(response.status, _NOT_SIGNED_IN[401])
+            request, back = visit.tried
+            if isinstance(request, CodeLogin) and response.status in {400, 401, 403}:
+                told = _NOT_SIGNED_IN_THERE
+            page = self._rendering.page(
+                *(visit, "sign_in.html"),
+                title="Sign in",
+                status=response.status,
+                account=request.account,
+                login=request.login or "",
+                back=back,
+                told=told,
+                is_fault=True,
+                providers=(),
+            )
+        else:
+            title, told = _SAID.get(response.status, _UNEXPECTED)
+            if isinstance(refusal, FormRefused):
+                title, told = _FOREIGN
+            elif isinstance(refusal, CredentialImpossible):
+                title, told = _NO_LOGINS
+            elif isinstance(refusal, InvalidName | InvalidParameter | PolicyInvalid):
+                told = refusal.message
+            elif isinstance(refusal, Forbidden) and refusal.told is not None:
+                told = refusal.told
+            page = self._rendering.page(visit, "refusal.html", title=title, status=response.status, told=told)
+        return attrs.evolve(page, headers=retry)
+
+    def failed(self, incoming: Incoming, incident: str) -> Response:
+        """See ``IConsole``."""
+        visit = incoming.visit if isinstance(incoming.visit, Visit) else None
+        told = f"This is a fault of the server. Its log has it as incident {incident}."
+        return self._rendering.page(visit, "refusal.html", title="An internal error", status=500, told=told)
+
+    def finished(self, incoming: Incoming, response: Response) -> Response:
+        """See ``IConsole``."""
+        visit = incoming.visit if isinstance(incoming.visit, Visit) else None
+        headers = (*response.headers, *self._rendering.headers)
+        if visit is not None and visit.begins is not None:
+            cookie = f"{_prefix(incoming)}{_BEGUN}={visit.begins}{_BEGUN_ATTRIBUTES}"
+            return attrs.evolve(response, headers=(*headers, ("Set-Cookie", cookie)))
+        set_to: tuple[str, str] | None = None
+        if visit is None:
+            # A link from another site comes without the session that there is: it isn't ended by that.
+            over = response.status == 303 and _cookies(incoming, _SESSION)
+            set_to = (_SESSION, "; Max-Age=0") if over else None
+        elif visit.ended:
+            set_to = (_SESSION, "; Max-Age=0")
+        elif visit.session is not None:
+            set_to = (_SESSION, self._cookies.sealed(visit.session))
+        else:
+            set_to = (_SECRET, visit.secret) if visit.new_secret else None
+        if set_to is not None:
+            name, value = set_to
+            headers = (*headers, ("Set-Cookie", f"{_prefix(incoming)}{name}={value}{_ATTRIBUTES}"))
+        return attrs.evolve(response, headers=headers)
+
+    def missing(self, path: str) -> Response | None:
+        """See ``IConsole``."""
+        if path != links.HOME and not path.startswith(f"{links.HOME}/"):
+            return None
+        title, told = _SAID[404]
+        page = self._rendering.page(None, "refusal.html", title=title, status=404, told=told)
+        return attrs.evolve(page, headers=self._rendering.headers)
+
+
+def own_address(host: str) -> str:
+    """Return the address of this server as a browser knows it that says ``host``: sessions take TLS but on this machine."""
+    return f"{'http' if _LOOPBACK.fullmatch(host) else 'https'}://{host}"
+
+
+def _prefix(incoming: Incoming) -> str:
+    """Return what the names of cookies begin with at the address that the browser uses (Note [Names of cookies])."""
+    return "" if _LOOPBACK.fullmatch(incoming.header(b"host") or "") else _PREFIX
+
+
+def _cookie(incoming: Incoming, name: str) -> str | None:
+    """Return the value of a cookie; ``None`` where there is none, or more than one."""
+    found = _cookies(incoming, name)
+    return found[0] if len(found) == 1 else None
+
+
+def _cookies(incoming: Incoming, name: str) -> list[str]:
+    """Return the values of all cookies of a name."""
+    wanted = f"{_prefix(incoming)}{name}"
+    lines = b";".join(incoming.headers.get(b"cookie", ())).decode("latin-1").split(";")
+    return [value.strip() for given, _, value in (line.partition("=") for line in lines) if given.strip() == wanted]

@@ -1,0 +1,89 @@
+"""The first page: how the cluster is, what ends soon, what was refused, and what changed last."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import attrs
+
+from svc.cluster.overview import Overview
+from svc.cluster.succession import succession, successor, versions
+from svc.model.clocks import WallClock
+from svc.model.errors import Forbidden
+from svc.model.events import Event, EventsQuery
+from svc.model.ports import IRoles
+from svc.services.audit_reading import AuditService
+from svc.services.expiring import EndingsQuery, ExpiringService
+from svc.services.inspection import reads_all
+from svc.services.login import AccessTokenService
+from svc.services.refusals import RefusalService
+from svc.web.console import links, pages
+from svc.web.console.endings import ShownEnding
+from svc.web.console.rendering import Rendering
+from svc.web.http.response import Response
+from svc.web.http.routing import Call, Routes
+from svc.web.routes import audit_events
+from svc.web.routes.expiring import AGE, WITHIN
+
+#: How many changes, things that end, and sorts of refusals are shown.
+CHANGES: Final = 20
+ENDINGS: Final = 10
+SORTS: Final = 10
+
+#: How far ahead, in days.
+WITHIN_DAYS: Final = WITHIN // 86_400
+
+
+def opened(call: Call) -> list[Event]:
+    """The first page was opened; who may read the audit read it, and what was refused."""
+    more = (*audit_events.refusals_read(call), *audit_events.audit_read(call)) if call.facts.get("read") else ()
+    return [*audit_events.endings_listed(call), *more]
+
+
+@attrs.frozen
+class Home:
+    """The first page."""
+
+    routes = Routes()
+
+    rendering: Rendering
+    overview: Overview
+    audit: AuditService
+    roles: IRoles
+    tokens: AccessTokenService
+    endings: ExpiringService
+    refusals: RefusalService
+    wall: WallClock
+
+    @pages.shown(
+        routes,
+        links.HOME,
+        errors=(Forbidden,),
+        privileges="a role that exists; changes and refusals are for those who read the whole audit",
+        audit=opened,
+    )
+    async def show(self, call: Call) -> Response:
+        """Return the health of the cluster, what ends soon, recent refusals, and the last changes (CON-19)."""
+        await self.tokens.check_caller(call.caller)
+        ending = await self.endings.expiring(call.invocation, EndingsQuery(WITHIN, AGE, limit=ENDINGS))
+        changes, refused = None, None
+        if await reads_all(self.roles, call.caller):
+            call.tell(read=True)
+            refused = await self.refusals.recent(call.invocation, limit=1)
+            changes = await self.audit.all_events(call.invocation, EventsQuery(call.caller.role.account, limit=CHANGES))
+        servers = await self.overview.servers()
+        return self.rendering.page(
+            *(call.visit, "home.html"),
+            title="Home",
+            account=call.caller.role.account,
+            servers=servers,
+            succession=succession(successor(servers)) if len(servers) > 1 else None,
+            versions=versions(servers),
+            endings=[ShownEnding.of(each, self.wall.seconds()) for each in ending.endings],
+            ends_on=ending.after is not None,
+            within=WITHIN_DAYS,
+            refused=refused,
+            sorts=SORTS,
+            changes=changes,
+            most=CHANGES,
+        )

@@ -1,0 +1,89 @@
+"""Where the pages of the console are, and which of them a browser may be sent back to."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Final
+from urllib.parse import quote, urlencode
+
+from svc.model.refusals import RefusalSort
+
+HOME: Final = "/ui"
+SIGN_IN: Final = "/ui/sign-in"
+PROVIDER: Final = "/ui/sign-in/provider"
+CALLBACK: Final = "/ui/sign-in/callback"
+SEARCH: Final = "/ui/resources"
+POLICIES: Final = "/ui/policies"
+AUDIT: Final = "/ui/audit"
+AUTHENTICATORS: Final = "/ui/authenticators"
+CHANGE: Final = "/ui/change"
+EXPIRING: Final = "/ui/expiring"
+REFUSALS: Final = "/ui/refusals"
+UNUSED: Final = "/ui/unused"
+LOGIN_EXPLAINED: Final = "/ui/explain-login"
+
+#: A path of the console, perhaps with a query: nothing that a browser could read as another site's.
+_BACK: Final = re.compile(r"/ui(?:[/?][!-\[\]-~]*)?", re.ASCII)
+_BACK_MOST: Final = 2000
+
+#: What comes between slashes that a browser would leave out or follow upwards.
+_DOTS: Final = frozenset({"", ".", ".."})
+
+
+def come_back(target: str) -> str:
+    """Return where to go on after signing in: a request's target if it is a page of the console, else the first page."""
+    fits = len(target) <= _BACK_MOST and _BACK.fullmatch(target) and not target.startswith("/ui/sign-")
+    path = target.partition("?")[0]
+    return target if fits and "//" not in path and not _DOTS.intersection({".", ".."}, path.split("/")) else HOME
+
+
+def sign_in(target: str) -> str:
+    """Return the path of the page to sign in, to go on at a target."""
+    back = come_back(target)
+    return SIGN_IN if back == HOME else f"{SIGN_IN}?{urlencode({'to': back}, safe='/')}"
+
+
+def resource(full_id: str) -> str:
+    """Return the path of a resource's page."""
+    return f"/ui/resources/{_segments(full_id)}"
+
+
+def role(full_id: str) -> str:
+    """Return the path of a role's page."""
+    return f"/ui/roles/{_segments(full_id)}"
+
+
+def policy(full_id: str) -> str:
+    """Return the path of a policy's place in the tree."""
+    return f"{POLICIES}/{_segments(full_id)}"
+
+
+def audit(filters: Mapping[str, str]) -> str:
+    """Return the path of the audit's page, with these filters."""
+    return with_query(AUDIT, filters.items())
+
+
+def authenticator(name: str) -> str:
+    """Return the path of an authenticator's page, by its name: its type and service id."""
+    kind, slash, service_id = name.partition("/")
+    return f"{AUTHENTICATORS}/{kind}{slash}{quote(service_id, safe='')}"
+
+
+def refusals(sort: RefusalSort) -> str:
+    """Return the path of the page of recent refusals, with those of one sort."""
+    names = (("reason", sort.reason), ("authenticator", sort.authenticator), ("service", sort.service_id))
+    return with_query(REFUSALS, names)
+
+
+def with_query(path: str, pairs: Iterable[tuple[str, object]]) -> str:
+    """Return a path with a query of what has a value."""
+    query = urlencode([(name, str(value)) for name, value in pairs if value not in {None, ""}], quote_via=quote)
+    return f"{path}?{query}" if query else path
+
+
+def _segments(full_id: str) -> str:
+    """Return an id as the end of a path, with slashes as they are, unless a browser would take them for something else."""
+    account, kind, identifier = full_id.split(":", 2)
+    safe = "" if _DOTS.intersection(identifier.split("/")[1:]) else "/"
+    return f"{quote(account, safe='')}:{kind}:{quote(identifier, safe=safe)}"

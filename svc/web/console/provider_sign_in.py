@@ -1,0 +1,132 @@
+"""The pages by which people sign in at a provider of OpenID Connect.
+
+Note [There and back]. A press begins: state, nonce and verifier are in a sealed cookie of a few minutes, and the browser is
+led to the provider by a page, since ``form-action`` holds for redirects after a form too. It comes back by a link from
+another site, with which a strict cookie isn't sent; so that cookie is lax, and does nothing but finish this sign-in. The
+session that comes of it is strict as ever, and the browser goes on by another page, since a redirect would still count as
+the other site's.
+
+Note [One's own sign-in]. A code counts only in the browser that has begun, with its state: nobody can sign a person in as
+somebody else by a link. To begin takes a form of this browser's.
+"""
+
+from __future__ import annotations
+
+import hmac
+import secrets
+from collections.abc import Sequence
+from typing import Final
+
+import attrs
+
+from svc.crypto.console_cookies import BegunSignIn, ConsoleCookies
+from svc.model.clocks import WallClock
+from svc.model.errors import AuthenticationRefused, RecordNotFound
+from svc.model.events import Event
+from svc.model.oidc import CodeLogin
+from svc.model.reasons import Reason, RefusalKind
+from svc.services.console_sessions import ConsoleSessionService
+from svc.services.oidc import OidcService
+from svc.web.console import links, pages
+from svc.web.console.gate import own_address
+from svc.web.console.rendering import Rendering
+from svc.web.http.declarations import Parameter, Source, Unaudited
+from svc.web.http.response import Response
+from svc.web.http.routing import VISITOR, Call, Routes
+from svc.web.http.shapes import TEXT
+from svc.web.routes import audit_events
+
+#: Seconds within which a browser must come back.
+PATIENCE: Final = 300
+
+
+def _field(name: str, description: str, field: str = "") -> Parameter[str]:
+    def read(source: Source) -> str:
+        return source.form().text(name) or ""
+
+    return Parameter(name, read, TEXT, description, field=field or name)
+
+
+ACCOUNT: Final = _field("account", "the account")
+SERVICE: Final = _field("service_id", "the provider")
+BACK: Final = _field("to", "the page to go on with", "back")
+HOST: Final = Parameter.header("Host", "this server, as the browser knows it")
+CODE: Final = Parameter.text("code", "the provider's code")
+STATE: Final = Parameter.text("state", "what this browser began with")
+ISSUER: Final = Parameter.text("iss", "the provider (RFC 9207)", field="issuer")
+
+
+def signed_in(call: Call) -> Sequence[Event]:
+    """A person was signed in by a provider, or not; nobody was who came without having begun."""
+    return [] if call.visit.tried is None else audit_events.authenticated(call)
+
+
+@attrs.frozen
+class ProviderSignIn:
+    """The pages to sign in at a provider, and to come back from there."""
+
+    routes = Routes()
+
+    rendering: Rendering
+    sessions: ConsoleSessionService
+    offered: OidcService
+    cookies: ConsoleCookies
+    wall: WallClock
+
+    @pages.pressed(
+        routes,
+        links.PROVIDER,
+        caller=VISITOR,
+        headers=(HOST,),
+        body=pages.form(ACCOUNT, SERVICE, BACK),
+        errors=(RecordNotFound,),
+        privileges="none",
+        writes=False,
+        audit=Unaudited("nobody has proven anything yet"),
+    )
+    async def begin(self, call: Call, *, host: str | None, account: str, service_id: str, back: str) -> Response:
+        """Lead the browser to a provider (Note [There and back])."""
+        state, redirect_uri = secrets.token_urlsafe(24), own_address(host or "") + links.CALLBACK
+        begun = await self.offered.begin(account, service_id, redirect_uri, state)
+        offer = begun.offer
+        call.visit.begins = self.cookies.sealed_begun(
+            BegunSignIn(
+                *(account, service_id, offer.issuer.uri, offer.metadata.names_issuer, state, begun.nonce, begun.verifier),
+                *(redirect_uri, links.come_back(back), int(self.wall.seconds())),
+            )
+        )
+        return self._led(call, begun.url or "", "Sign in with a provider", f"Go on to {offer.name}")
+
+    @pages.shown(
+        routes,
+        links.CALLBACK,
+        caller=VISITOR,
+        query=(CODE, STATE, ISSUER),
+        answers=(pages.PAGE, pages.GO_ON),
+        errors=(AuthenticationRefused,),
+        privileges="none: the provider's code proves the user",
+        audit=signed_in,
+    )
+    async def finish(self, call: Call, *, code: str | None, state: str | None, issuer: str | None) -> Response:
+        """Begin a session of the user whom the provider names (CON-62, Note [One's own sign-in])."""
+        begun = None if call.visit.begun is None else self.cookies.opened_begun(call.visit.begun)
+        if begun is None or not hmac.compare_digest((state or "").encode("utf-8"), begun.state.encode("utf-8")):
+            return Response.empty(303, (("Location", links.SIGN_IN),))
+        request = CodeLogin(
+            *(begun.account, None, (code or "").encode("utf-8"), call.client_ip, begun.service_id),
+            nonce=begun.nonce,
+            verifier=begun.verifier,
+            redirect_uri=begun.redirect_uri,
+        )
+        call.visit.tried = request, begun.back
+        call.tell(account=begun.account, authenticator="authn-oidc")
+        late = self.wall.seconds() - begun.began_at > PATIENCE
+        if late or not code or (issuer != begun.issuer and (issuer is not None or begun.names_issuer)):
+            why = "it took too long" if late else "the provider gave no code, or another one did"
+            raise AuthenticationRefused(Reason.CODE_MISSING, RefusalKind.UNPROVEN, detail=why)
+        call.visit.session = await self.sessions.begin_by_code(request, call)
+        return self._led(call, begun.back, "You are signed in", "Go on")
+
+    def _led(self, call: Call, address: str, title: str, words: str) -> Response:
+        refresh = f"0;url={address}"
+        return self.rendering.page(*(call.visit, "go_on.html"), title=title, words=words, address=address, refresh=refresh)

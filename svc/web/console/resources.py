@@ -1,0 +1,216 @@
+"""The page of one resource, and the press that shows a value."""
+
+from __future__ import annotations
+
+import base64
+import re
+from collections.abc import Sequence
+from typing import Final
+
+import attrs
+
+from svc.model.access import Position, PrivilegeHolder
+from svc.model.errors import Forbidden, InvalidParameter, NoValue, RecordNotFound, TooManyRoles, WrongDataKey
+from svc.model.events import Event
+from svc.model.names import ROLE_KINDS, ResourceName
+from svc.model.query_results import Permission, Resource, ResourceAnnotation
+from svc.services.access import REACHED, AccessService
+from svc.services.resources import ResourceService
+from svc.services.secrets import SecretService
+from svc.web.console import links, pages
+from svc.web.console.picture import HEIGHT, WIDTH, picture
+from svc.web.console.policies import above
+from svc.web.console.rendering import Rendering, shortened
+from svc.web.http.declarations import Parameter, Source
+from svc.web.http.response import Response
+from svc.web.http.routing import Call, Routes
+from svc.web.http.shapes import integer
+from svc.web.routes import audit_events
+from svc.web.routes.access import AFTER_HOLDER, holders_listed
+from svc.web.routes.cursors import position_cursor
+
+#: The most characters of a value that are shown.
+VALUE_MOST: Final = 65_536
+
+#: Characters that no browser shows; values with these are no text.
+_CONTROL: Final = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f]")
+
+#: How many holders of each privilege are shown where several privileges are.
+HOLDERS: Final = 20
+
+_PATH: Final = "/ui/resources/<tail:name>"
+_VERSION_MOST: Final = 2**31 - 1
+
+
+def _version(source: Source) -> int | None:
+    text = source.form().text("version")
+    if not text:
+        return None
+    if not text.isdecimal() or not text.isascii() or len(text) > 10 or int(text) > _VERSION_MOST:
+        raise InvalidParameter("version", "'version' is the number of a version")
+    return int(text)
+
+
+VERSION: Final = Parameter("version", _version, integer(0, _VERSION_MOST), "the number of the version that is shown")
+
+
+PRIVILEGE: Final = Parameter.text("privilege", "the one privilege whose holders are shown, instead of the usual ones")
+
+
+@attrs.frozen
+class ShownValue:
+    """A value as people read it: ``is_text`` unless it is shown in base64; ``version`` is ``None`` for the newest."""
+
+    version: int | None
+    text: str
+    is_text: bool
+    is_cut: bool
+
+
+@attrs.define
+class ShownResource:
+    """A resource with as much of it as a page shows."""
+
+    resource: Resource
+    permissions: list[Permission] = attrs.field(factory=list)
+    annotations: list[ResourceAnnotation] = attrs.field(factory=list)
+    is_cut: bool = False
+
+    def add(self, part: Resource) -> None:
+        """Add a part; the last one has all that there is beside permissions and annotations."""
+        self.resource = part
+        self.permissions += part.permissions[: pages.ROWS + 1 - len(self.permissions)]
+        self.annotations += part.annotations[: pages.ROWS + 1 - len(self.annotations)]
+        if max(len(self.permissions), len(self.annotations)) > pages.ROWS:
+            self.is_cut = True
+            del self.permissions[pages.ROWS :], self.annotations[pages.ROWS :]
+
+
+@attrs.frozen
+class ShownHolders:
+    """Some of the roles that have a privilege, and the path of the page with more.
+
+    ``holders`` is ``None`` if their ways are too long to be followed.
+    """
+
+    privilege: str
+    holders: Sequence[PrivilegeHolder] | None
+    more: str | None = None
+
+
+def shown(call: Call) -> list[Event]:
+    """A resource was shown, and who has privileges on it."""
+    name, asked = call.values["name"], call.facts.get("asked", ())
+    holders = [holders_listed(name, privilege, (("limit", str(limit)),)) for privilege, limit in asked]
+    return [audit_events.resource_shown(name), *holders]
+
+
+def value_shown(call: Call) -> list[Event]:
+    """A value was read, and with it the resource shown."""
+    name, version = call.values["name"], call.facts.get("version")
+    return [audit_events.value_fetched(name, version), *(shown(call) if call.facts.get("read") else ())]
+
+
+@attrs.frozen
+class ResourcePage:
+    """The page of a resource."""
+
+    routes = Routes()
+
+    rendering: Rendering
+    resources: ResourceService
+    secrets: SecretService
+    access: AccessService
+
+    @pages.shown(routes, _PATH, query=(PRIVILEGE, AFTER_HOLDER), privileges="sees the resource", audit=shown)
+    async def show(self, call: Call, name: str, *, privilege: str | None, after: Position | None) -> Response:
+        """Return what there is to know of a resource, but for values (CON-25)."""
+        resource, several = pages.named(name), not privilege
+        found = await self._read(call, resource)
+        asked = [(each, HOLDERS) for each in REACHED] if not privilege else [(privilege, pages.ROWS)]
+        call.tell(asked=asked)
+        who = [await self._who_can(call, resource, *each, None if several else after) for each in asked]
+        return await self._page(call, resource, found, None, who, None if several else privilege)
+
+    @pages.pressed(
+        routes,
+        _PATH,
+        body=pages.form(VERSION),
+        errors=(Forbidden, RecordNotFound, NoValue, WrongDataKey, InvalidParameter),
+        privileges="execute on the variable",
+        writes=False,
+        audit=value_shown,
+    )
+    async def show_value(self, call: Call, name: str, *, version: int | None) -> Response:
+        """Return the same page with a value of the variable (CON-12)."""
+        variable = pages.named(name, "variable")
+        call.tell(version=None if version is None else str(version))
+        secret = await self.secrets.read(call.invocation, variable, version)
+        call.tell(read=True)
+        value = _readable(version, secret.value or b"")
+        return await self._page(call, variable, await self._read(call, variable), value, (), None)
+
+    async def _who_can(
+        self, call: Call, name: ResourceName, privilege: str, limit: int, after: Position | None
+    ) -> ShownHolders:
+        try:
+            page = await self.access.who_can(call.invocation, name, privilege, limit=limit, after=after)
+        except TooManyRoles:
+            return ShownHolders(privilege, None)
+        if page.after is None:
+            return ShownHolders(privilege, page.holders)
+        cursor = (("privilege", privilege), ("after", position_cursor(page.after)))
+        return ShownHolders(privilege, page.holders, f"{links.with_query(links.resource(str(name)), cursor)}#who-can")
+
+    async def _read(self, call: Call, name: ResourceName) -> ShownResource:
+        found: ShownResource | None = None
+        async for portion in await self.resources.show(call.invocation, name, texts=0):
+            for part in portion:
+                found = found or ShownResource(part)
+                found.add(part)
+        assert found is not None
+        return found
+
+    async def _page(
+        self,
+        call: Call,
+        name: ResourceName,
+        found: ShownResource,
+        value: ShownValue | None,
+        who_can: Sequence[ShownHolders],
+        privilege: str | None,
+    ) -> Response:
+        resource, around = found.resource, await above(self.access, call, name)
+        ways = [(each.privilege, holder.way) for each in who_can for holder in each.holders or ()]
+        others = {each.privilege for each in found.permissions}.difference(REACHED, {privilege})
+        return self.rendering.page(
+            *(call.visit, "resource.html"),
+            title=name.identifier,
+            name=str(name),
+            above=around,
+            is_role=name.kind in ROLE_KINDS,
+            resource=resource,
+            versions=resource.secret_versions[::-1][: pages.ROWS],
+            history=resource.history[::-1][: pages.ROWS],
+            permissions=found.permissions,
+            annotations=found.annotations,
+            is_cut=found.is_cut or max(len(resource.history), len(resource.secret_versions)) > pages.ROWS,
+            value=value,
+            who_can=who_can,
+            picture=picture(str(name), ways) if ways else None,
+            box=(WIDTH, HEIGHT),
+            privilege=privilege,
+            others=sorted(others),
+            most=pages.ROWS,
+            path=links.resource(str(name)),
+        )
+
+
+def _readable(version: int | None, value: bytes) -> ShownValue:
+    try:
+        text, is_text = value.decode("utf-8"), True
+        if _CONTROL.search(text):
+            raise ValueError("no browser shows it as it is")
+    except ValueError:
+        text, is_text = base64.b64encode(value).decode("ascii"), False
+    return ShownValue(version, shortened(text, VALUE_MOST), is_text, len(text) > VALUE_MOST)

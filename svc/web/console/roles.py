@@ -1,0 +1,149 @@
+"""The page of one role: its logins and tokens, its members, what it is a member of, and what it reaches."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Final
+
+import attrs
+
+from svc.model.errors import CredentialImpossible, Forbidden, InvalidName, RecordNotFound
+from svc.model.events import Event, EventsQuery, StoredEvent
+from svc.model.last_logins import LastLogin
+from svc.model.names import ACTOR_KINDS, ResourceName, RoleName
+from svc.model.query_results import Membership, MembersQuery, Place
+from svc.services.access import AccessService
+from svc.services.audit_reading import AuditService
+from svc.services.revocation import RevocationService
+from svc.services.roles import RoleService
+from svc.services.unused import UnusedService
+from svc.web.console import links, pages
+from svc.web.console.policies import above
+from svc.web.console.rendering import Rendering
+from svc.web.http.response import Response
+from svc.web.http.routing import Call, Routes
+from svc.web.routes import audit_events
+from svc.web.routes.access import AFTER_RESOURCE
+from svc.web.routes.cursors import cursor_of, resource_cursor
+from svc.web.routes.listing import CURSOR
+
+#: How many of the resources that a role reaches are shown, but where that list is continued.
+REACHED: Final = 20
+
+REACHED_AFTER: Final = attrs.evolve(AFTER_RESOURCE, field="reached_after")
+
+
+@attrs.frozen
+class ShownTokens:
+    """What a user or host logged in with: ``revoked`` is the last event of that; ``None`` if the reader may not know it.
+
+    ``followers`` are the servers whose logins aren't counted.
+    """
+
+    last_login: LastLogin
+    followers: Sequence[str]
+    revoked: Sequence[StoredEvent] | None
+    is_own: bool
+    may_revoke: bool
+
+
+def shown(call: Call) -> list[Event]:
+    """The members of a role were listed, what it is a member of, and what it reaches; a user or host was shown."""
+    name = call.values["name"]
+    account, _, rest = name.partition(":")
+    asked = (("account", account), ("kind", rest.partition(":")[0] or "-"), ("limit", str(pages.ROWS)))
+    told = [audit_events.role_read(name, "show")] if call.facts.get("tokens") else []
+    told += [audit_events.audit_read_of(name)] if call.facts.get("audit") else []
+    reached = [audit_events.role_read(name, "reach")] if call.facts.get("reach") else []
+    return [audit_events.members_listed(name, asked), audit_events.role_read(name, "memberships"), *told, *reached]
+
+
+@attrs.frozen
+class RolePage:
+    """The page of a role."""
+
+    routes = Routes()
+
+    rendering: Rendering
+    roles: RoleService
+    access: AccessService
+    idle: UnusedService
+    audit: AuditService
+    revocation: RevocationService
+
+    @pages.shown(routes, "/ui/roles/<tail:name>", query=(CURSOR, REACHED_AFTER), privileges="sees the role", audit=shown)
+    async def show(self, call: Call, name: str, *, after: Place | None, reached_after: str | None) -> Response:
+        """Return the members of a role, what it is a member of, its logins, and what it reaches (CON-24, CON-26, CON-47)."""
+        resource = pages.named(name)
+        role = _role(resource)
+        try:
+            page = await self.roles.members(call.invocation, MembersQuery(role, limit=pages.ROWS, after=after))
+        except Forbidden:
+            # By the routes of roles that is another answer than of a role that isn't there (ROLE-10).
+            raise RecordNotFound.of(role, hidden=True) from None
+        members = [member async for batch in page.batches for member in batch]
+        memberships: list[Membership] = []
+        async for batch in await self.roles.memberships(call.invocation, MembersQuery(role), ()):
+            memberships += batch[: pages.ROWS + 1]
+            break
+        tokens = await self._tokens(call, role) if role.kind in ACTOR_KINDS else None
+        call.tell(reach=True)
+        most = REACHED if reached_after is None else pages.ROWS
+        reach = await self.access.reach(call.invocation, role, limit=most, after=reached_after)
+        path = links.role(str(role))
+        further = None if reach.after is None else links.with_query(path, (("after", resource_cursor(reach.after)),))
+        return self.rendering.page(
+            *(call.visit, "role.html"),
+            title=role.identifier,
+            name=str(role),
+            login=role.login,
+            above=await above(self.access, call, resource),
+            tokens=tokens,
+            members=members,
+            is_continued=after is not None,
+            more=None if page.last is None else links.with_query(path, (("cursor", cursor_of(page.last)),)),
+            memberships=memberships[: pages.ROWS],
+            is_cut=len(memberships) > pages.ROWS,
+            reached=reach.resources,
+            reaches_on=reached_after is not None,
+            further=None if further is None else f"{further}#reach",
+            most=pages.ROWS,
+            path=path,
+        )
+
+    @pages.pressed(
+        routes,
+        "/ui/roles/<tail:name>",
+        answers=(pages.PAGE, pages.GO_ON),
+        errors=(Forbidden, RecordNotFound, CredentialImpossible),
+        privileges="none for one's own; update on another role",
+        audit=audit_events.tokens_revoked,
+    )
+    async def revoke(self, call: Call, name: str) -> Response:
+        """Revoke all access tokens and sessions of the role (CON-48)."""
+        role = _role(pages.named(name))
+        await self.revocation.revoke(call.invocation, lambda: role)
+        if role == call.caller.role:
+            call.visit.ended = True
+            return Response.empty(303, (("Location", f"{links.SIGN_IN}?out"),))
+        return self.rendering.page(call.visit, "revoked.html", title="Tokens revoked", name=str(role))
+
+    async def _tokens(self, call: Call, role: RoleName) -> ShownTokens:
+        last_login = await self.roles.last_login(call.invocation, role)
+        call.tell(tokens=True)
+        revoked: Sequence[StoredEvent] | None = None
+        query = EventsQuery("", msgid="token", what="revoke", limit=1)
+        with suppress(Forbidden):
+            revoked = await self.audit.events_of(call.invocation, query, role.resource, "role")
+            call.tell(audit=True)
+        is_own = role == call.caller.role
+        may_revoke = not is_own and await self.revocation.may_revoke(call.caller, role)
+        return ShownTokens(last_login, await self.idle.followers(), revoked, is_own, may_revoke)
+
+
+def _role(name: ResourceName) -> RoleName:
+    try:
+        return name.role
+    except InvalidName:
+        raise RecordNotFound.of(name) from None

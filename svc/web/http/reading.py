@@ -1,0 +1,139 @@
+"""Requests read from the bytes of a connection, one after the other, within the limits of their heads.
+
+Note [Whole heads]: a head is read when all of it is there. Its limits hold before that: a first line that is none, or too
+long, and headers that are too many or too large are refused while the rest is still coming in. So no more is kept of a head
+than it may weigh, an eighth, and what one reading brings.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from svc.model.limits import Limits
+from svc.web.http.faults import HEADERS_TOO_LARGE, LINE_TOO_LONG, MALFORMED, TOO_LARGE
+from svc.web.http.framing import Chunks, MalformedRequest
+from svc.web.http.head import AbsurdLength, Head, is_first_line
+from svc.web.http.pacing import PIECE, Unread
+from svc.web.http.response import Response
+
+#: Blank lines that are passed over before a request, as some clients send them after a body (RFC 9112 2.2).
+_BLANK_LINES: Final = 4
+
+_LINE_END: Final = b"\r\n"
+_HEAD_END: Final = b"\r\n\r\n"
+
+
+class Unreadable(Exception):
+    """What came in can't be read as a request, and is answered so."""
+
+    def __init__(self, response: Response) -> None:
+        super().__init__()
+        self.response = response
+
+
+class Reader:
+    """What a connection has received, as requests: a head, then its body, then the next head."""
+
+    __slots__ = ("_blank_lines", "_chunks", "_limits", "_looked_at", "_next_look", "_remaining", "_starved", "_unread")
+
+    def __init__(self, limits: Limits) -> None:
+        self._limits = limits
+        self._unread = Unread()
+        self._blank_lines = 0
+        #: Whether what is unread is the beginning of a head, of which more must come.
+        self._starved = False
+        #: How many bytes of it were searched for the end of the head, and with how many its limits are looked at again.
+        self._looked_at = 0
+        self._next_look = 0
+        #: What is to come of a body.
+        self._remaining = 0
+        self._chunks: Chunks | None = None
+
+    @property
+    def size(self) -> int:
+        """How many bytes are unread."""
+        return self._unread.size
+
+    @property
+    def ready(self) -> int:
+        """How many bytes are unread and can be read, or wait for something else than more of them."""
+        return 0 if self._starved else self._unread.size
+
+    def append(self, data: bytes) -> None:
+        """Add what was received."""
+        self._unread.append(data)
+        self._starved = False
+
+    def clear(self) -> None:
+        """Forget it."""
+        self._unread.clear()
+        self._chunks = None
+
+    def head(self) -> Head | None:
+        """Read the head of a request; ``None`` while it isn't whole.
+
+        :raises Unreadable: it is none, or larger than it may be.
+        """
+        unread, limits = self._unread, self._limits
+        while unread.starts_with(_LINE_END):
+            unread.take(len(_LINE_END))
+            self._blank_lines += 1
+            if self._blank_lines > _BLANK_LINES:
+                raise Unreadable(MALFORMED)
+        size = unread.find(_HEAD_END, max(0, self._looked_at - len(_HEAD_END) + 1))
+        if size < 0:
+            self._look_ahead()
+            return None
+        line, _, block = unread.take(size + len(_HEAD_END)).partition(_LINE_END)
+        self._blank_lines = self._looked_at = self._next_look = 0
+        if len(line) > limits.request_line:
+            raise Unreadable(LINE_TOO_LONG)
+        if len(block) > limits.header_block or block.count(b"\n") > limits.header_count + 1:
+            raise Unreadable(HEADERS_TOO_LARGE)
+        try:
+            head = Head(line, block)
+        except MalformedRequest:
+            raise Unreadable(MALFORMED) from None
+        except AbsurdLength:
+            raise Unreadable(TOO_LARGE) from None
+        self._remaining = head.length or 0
+        self._chunks = Chunks() if head.length is None else None
+        return head
+
+    def body(self) -> tuple[bytes, bool]:
+        """Read what has come of a body, of one in chunks a piece; the second is whether it has ended.
+
+        :raises Unreadable: these are no chunks.
+        """
+        unread, chunks = self._unread, self._chunks
+        if chunks is None:
+            body = unread.take(self._remaining)
+            self._remaining -= len(body)
+            return body, not self._remaining
+        try:
+            body, rest = chunks.decode(unread.take(PIECE))
+        except MalformedRequest:
+            raise Unreadable(MALFORMED) from None
+        unread.give_back(rest)
+        if chunks.ended:
+            self._chunks = None
+        return body, chunks.ended
+
+    def _look_ahead(self) -> None:
+        """Refuse the beginning of a head that nothing can follow (Note [Whole heads])."""
+        limits, size = self._limits, self._unread.size
+        self._starved = True
+        self._looked_at = size
+        if size < self._next_look:
+            return
+        # A long head that comes byte by byte isn't gone through for each of them.
+        self._next_look = size * 9 // 8 - 128
+        line, ended, block = self._unread.all().partition(_LINE_END)
+        # What has no end yet may end in the first half of it.
+        if len(line) > limits.request_line + (not ended):
+            raise Unreadable(LINE_TOO_LONG)
+        # A client that ends lines with LF alone would wait for the timer.
+        if (ended and not is_first_line(line)) or b"\n" in line or block.count(b"\n") > block.count(_LINE_END):
+            raise Unreadable(MALFORMED)
+        if len(block) > limits.header_block or block.count(b"\n") > limits.header_count:
+            raise Unreadable(HEADERS_TOO_LARGE)

@@ -1,0 +1,94 @@
+"""Requests that were refused, as they are kept for operators (REF-1 to REF-3).
+
+Note [Alike]. What is hidden and what is missing are both kept, and so are logins of roles that exist and of others: that a
+refusal is kept takes the same time whatever there is (FAIL-18).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+import attrs
+
+from svc.model import errors
+from svc.model.clocks import WallClock
+from svc.model.refusals import IRefusals, RefusedRequest
+from svc.model.text import printable
+from svc.web.http.faults import reason_of
+from svc.web.http.incoming import Incoming
+from svc.web.http.routing import Call
+
+#: The reasons of an access token that proves nobody, and of what exists and may not be seen.
+TOKEN_REFUSED: Final = "token-refused"
+HIDDEN: Final = "hidden"
+
+_Missing = errors.RecordNotFound | errors.NoValue | errors.CredentialUnknown
+
+
+@attrs.frozen
+class RefusalWatch:
+    """Keeps the refusals of requests that a caller's rights or credentials decided on; others are the client's mistakes."""
+
+    _refusals: IRefusals
+    _wall: WallClock
+
+    def __call__(self, incoming: Incoming, raw: Mapping[str, str], refusal: errors.Refusal) -> None:
+        """Keep a refusal, if it is one of these, and the account is known that it concerns."""
+        call = incoming.call if isinstance(incoming.call, Call) else None
+        caller = None if call is None or call.caller_if_any is None else call.caller_if_any.role
+        authenticator, role = None, None if caller is None else str(caller)
+        account = raw.get("account") if caller is None else caller.account
+        match refusal:
+            case errors.AuthenticationRefused(detail=detail, known_role=known) if call is not None:
+                account, authenticator = account or _account_of(call), None if caller else _authenticator(call)
+                role = role or known
+            case errors.BearerRefused(message=detail):
+                pass
+            case errors.Forbidden(why=detail):
+                pass
+            case errors.RecordNotFound() | errors.NoValue() | errors.CredentialUnknown():
+                detail = f"there is no {refusal.name} that the caller may see"
+            case errors.CallerReplaced():
+                detail = "the role was deleted and made again, or its access tokens were revoked"
+            case errors.CredentialInsufficient():
+                detail = "an access token was shown where a password or an API key is asked for"
+            case _:
+                return
+        if account is None:
+            return
+        service_id = None if call is None or authenticator is None else call.values.get("service_id")
+        self._refusals.keep(
+            RefusedRequest(
+                at=self._wall.seconds(),
+                request_id=incoming.request_id,
+                client_ip=printable(incoming.client_ip),
+                account=printable(account),
+                route=str(incoming.route),
+                reason=_reason(refusal, account),
+                detail=printable(detail),
+                authenticator=authenticator,
+                service_id=None if service_id is None else printable(service_id),
+                role=None if role is None else printable(role),
+            )
+        )
+
+
+def _reason(refusal: errors.Refusal, account: str) -> str:
+    if isinstance(refusal, errors.BearerRefused):
+        return TOKEN_REFUSED
+    if isinstance(refusal, _Missing):
+        # What other accounts have is nobody's business.
+        return HIDDEN if refusal.hidden and refusal.name.startswith(f"{account}:") else "not-found"
+    return reason_of(refusal)
+
+
+def _authenticator(call: Call) -> str:
+    name: str = call.facts.get("authenticator", "authn")
+    return name
+
+
+def _account_of(call: Call) -> str | None:
+    """Return the account that no path names: the one that a form says, or that of a host factory's token."""
+    factory: str | None = call.facts.get("factory")
+    return call.facts.get("account") if factory is None else factory.partition(":")[0]

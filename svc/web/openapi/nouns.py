@@ -1,0 +1,63 @@
+"""The nouns of a server, as the command tells them that has no server at hand.
+
+What a server tells is made of the objects that it serves; tests hold the two against each other.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from svc.model.dialect import SIGNED_TYPES, SINGLE_TYPES, Dialect
+from svc.web.openapi.document import TaggedRoutes
+from svc.web.openapi.routes import Documentation
+from svc.web.routes.accounts import Accounts
+from svc.web.routes.audit import Audit
+from svc.web.routes.authenticators import Authenticators, FederatedAuthenticators
+from svc.web.routes.authn import Authn, FederatedAuthn, LdapAuthn
+from svc.web.routes.batches import SecretBatches
+from svc.web.routes.branches import Branches
+from svc.web.routes.cluster import Cluster
+from svc.web.routes.configured_authenticators import ConfiguredAuthenticators
+from svc.web.routes.credentials import Credentials
+from svc.web.routes.deleted import DeletedRecords
+from svc.web.routes.effective_policy import EffectivePolicies
+from svc.web.routes.expiring import Endings
+from svc.web.routes.explanations import KeyLogins
+from svc.web.routes.groups import GroupMembers, Groups
+from svc.web.routes.health import Health
+from svc.web.routes.host_factories import HostFactories
+from svc.web.routes.oidc import OidcAuthn
+from svc.web.routes.policies import Policies
+from svc.web.routes.public_keys import PublicKeys
+from svc.web.routes.refusals import Refusals
+from svc.web.routes.resources import Resources
+from svc.web.routes.revocation import Revocation
+from svc.web.routes.roles import Roles
+from svc.web.routes.secrets import Secrets
+from svc.web.routes.sessions import Sessions
+from svc.web.routes.signed_authn import SignedAuthn
+from svc.web.routes.status import Status
+from svc.web.routes.watches import SecretWatches
+
+#: The nouns that each server has once.
+_ONCE: Final = (
+    *(Accounts, Audit, Authenticators, Authn, Branches, Cluster, ConfiguredAuthenticators, Credentials, DeletedRecords),
+    *(Documentation, EffectivePolicies, Endings, GroupMembers, Groups, Health, HostFactories, KeyLogins, LdapAuthn),
+    *(OidcAuthn, Policies, PublicKeys, Refusals, Resources, Revocation, Roles, SecretBatches, Secrets, SecretWatches),
+    *(Sessions, Status),
+)
+
+
+def served(dialect: Dialect) -> tuple[TaggedRoutes, ...]:
+    """Return the nouns of a server of this dialect."""
+    names = ("authn-jwt", dialect.cloud, *SINGLE_TYPES, *SIGNED_TYPES)
+    return (
+        *(TaggedRoutes.named(noun, None, noun.routes) for noun in _ONCE),
+        *(_under(SignedAuthn if name in SIGNED_TYPES else FederatedAuthn, name) for name in names),
+        *(_under(FederatedAuthenticators, name) for name in (*names, "authn-oidc")),
+    )
+
+
+def _under(noun: type[SignedAuthn | FederatedAuthn | FederatedAuthenticators], name: str) -> TaggedRoutes:
+    absent = ("service_id", "login") if name in SINGLE_TYPES else ()
+    return TaggedRoutes.named(noun, name, noun.declared.under(name, *absent))

@@ -1,0 +1,240 @@
+"""The operations of one method and path: what all routes declare that the query chooses among, in one object.
+
+Note [One operation for several routes]. A path and method have one operation in OpenAPI, and here several routes, of which a
+flag in the query chooses one (``?members``). So their parameters and answers stand together, the flags among the parameters;
+the description says what each of the routes is.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, Final
+
+from svc.model.errors import CredentialInsufficient, RouteNotFound
+from svc.web.http.declarations import WHOLE, Answer, Body, Parameter
+from svc.web.http.routing import OPTIONAL, PUBLIC, REQUIRED, Route
+from svc.web.openapi.refusals import ALWAYS, Told, newer, told_of
+from svc.web.openapi.samples import show_examples
+from svc.web.openapi.schemas import Object, any_of, described, media_type_of, schema_of
+
+#: Headers that OpenAPI has other places for; what a route says of them stands in its description.
+_ELSEWHERE: Final = frozenset({"accept", "authorization", "content-type"})
+
+#: Numbers of rules, which docstrings cite.
+_CITED: Final = re.compile(r"\s*\((?:[A-Z]+-[0-9]+)[^)]*\)")
+_VARIABLE: Final = re.compile("<(?:([a-z]+):)?([a-z_]+)>")
+
+_SEGMENTS: Final = {
+    "flat": "one segment, which may not have a slash, encoded or not",
+    "tail": "one or more segments: a slash may be sent as %2F, or as it is",
+    "optional": "one or more segments: a slash may be sent as %2F, or as it is",
+    "raw": "one segment, which is not decoded",
+    "": "one segment; a slash in it is sent as %2F",
+}
+
+_FLAG: Final[Object] = {"type": "string", "enum": ["", "true"]}
+#: The header of what may be tried later.
+_LATER: Final[tuple[str, ...]] = ("Retry-After",)
+_TEXT: Final[Object] = {"type": "string"}
+
+
+def words_of(text: str | None) -> str:
+    """Return a docstring as one paragraph, without the rules that it cites."""
+    return " ".join(_CITED.sub("", inspect.cleandoc(text or "")).replace("``", "`").split())
+
+
+def _sentence(text: str) -> str:
+    return f"{text[:1].upper()}{text[1:]}{'' if text.endswith('.') else '.'}" if text else ""
+
+
+def operation_of(name: str, tag: str, routes: Sequence[Route], rule: str) -> Object:
+    """Return the operation of routes of one method and path, of which at most the last has no flag.
+
+    :param rule: the path as the pattern has it, without what is optional and absent.
+    """
+    usual = routes[-1]
+    found: Object = {
+        "operationId": name,
+        "tags": [tag],
+        "summary": words_of(usual.handler.__doc__).split(". ")[0].rstrip("."),
+        "description": "\n\n".join(_described(route) for route in reversed(routes)),
+        "parameters": [*_of_path(usual, rule), *_of_query(routes), *_of_headers(routes)],
+        "responses": _responses(routes),
+        "security": _security(usual),
+    }
+    if body := _body(routes):
+        found["requestBody"] = body
+    show_examples(found, routes)
+    return found
+
+
+def _described(route: Route) -> str:
+    about = [words_of(route.handler.__doc__)]
+    if route.when is not None:
+        about[0] = f"With `{route.when}` in the query: {about[0]}"
+    about.append(f"Privileges: {route.privileges}.")
+    for parameter in _parts(route.headers):
+        if parameter.name.lower() in _ELSEWHERE:
+            about.append(f"`{parameter.name}`: {parameter.description}.")
+    if route.body is not None and route.body.fields and route.body.media_types[0] != "application/json":
+        about.append("The body is read as a form unless it is said to be JSON.")
+    if route.writes:
+        about.append("A follower refuses it.")
+    return " ".join(about)
+
+
+def _of_path(route: Route, rule: str) -> Iterator[Object]:
+    for converter, name in _VARIABLE.findall(rule):
+        schema: Object = {"type": "string", "minLength": 1}
+        if name == "kind" and route.kinds is not None:
+            schema = {"type": "string", "enum": sorted(route.kinds)}
+        yield {"name": name, "in": "path", "required": True, "schema": schema, "description": _SEGMENTS[converter]}
+
+
+def _of_query(routes: Sequence[Route]) -> Iterator[Object]:
+    named = {parameter.name for route in routes for parameter in _parts(route.query or ())}
+    flags = [route for route in routes if route.when is not None and route.when not in named]
+    for route in flags:
+        # Where there is one route alone, its flag must be there.
+        yield {
+            "name": route.when,
+            "in": "query",
+            "required": len(routes) == 1,
+            "allowEmptyValue": True,
+            "schema": _FLAG,
+            "description": f"With any value or none: {words_of(route.handler.__doc__)}",
+        }
+    yield from _together("query", [(route, tuple(_parts(route.query or ()))) for route in routes])
+
+
+def _of_headers(routes: Sequence[Route]) -> Iterator[Object]:
+    yield from _together("header", [(route, tuple(_parts(route.headers))) for route in routes])
+    if routes[-1].admission not in {PUBLIC, OPTIONAL}:
+        yield {"$ref": "#/components/parameters/SvcAtLeast"}
+
+
+def _together(place: str, of_routes: Sequence[tuple[Route, Sequence[Parameter[Any]]]]) -> Iterator[Object]:
+    names = dict.fromkeys(parameter.name for _, parameters in of_routes for parameter in parameters)
+    for name in names:
+        if place == "header" and name.lower() in _ELSEWHERE:
+            continue
+        same = [(route, parameter) for route, parameters in of_routes for parameter in parameters if parameter.name == name]
+        texts = dict.fromkeys(parameter.description for _, parameter in same)
+        found: Object = {
+            "name": name,
+            "in": place,
+            "description": "; ".join(texts),
+            "schema": any_of(schema_of(parameter.shape) for _, parameter in same),
+        }
+        if all(parameter.required for _, parameter in same) and len(same) == len(of_routes):
+            found["required"] = True
+        if "<" in name:
+            # Names that follow a pattern are the members of one object, each written as a parameter of its own.
+            members = {"type": "object", "additionalProperties": _TEXT, "propertyNames": {"pattern": "@43868/"}}
+            found |= {"name": "data", "style": "form", "explode": True, "schema": members}
+        if found["schema"].get("type") == "boolean":
+            found["allowEmptyValue"] = True
+        yield found
+
+
+def _parts(parameters: Iterable[Parameter[Any]]) -> Iterator[Parameter[Any]]:
+    for parameter in parameters:
+        yield from parameter.parts or (parameter,)
+
+
+def _body(routes: Sequence[Route]) -> Object:
+    bodies = [route.body for route in routes if route.body is not None and route.body.media_types]
+    if not bodies:
+        return {}
+    content: dict[str, list[Object]] = {}
+    for body in bodies:
+        for media_type in body.media_types:
+            content.setdefault(media_type, []).append(_content_of(body, media_type))
+    return {
+        "description": "; ".join(dict.fromkeys(body.description for body in bodies)),
+        "required": len(bodies) == len(routes) and all(body.required for body in bodies),
+        "content": {media_type: {"schema": any_of(schemas)} for media_type, schemas in content.items()},
+    }
+
+
+def _content_of(body: Body, media_type: str) -> Object:
+    fields = tuple(_parts(body.fields))
+    if not fields:
+        return _TEXT if media_type.startswith("text/") else {}
+    if fields[0].name == WHOLE:
+        return schema_of(fields[0].shape)
+    found: Object = {
+        "type": "object",
+        "properties": {field.name: described(schema_of(field.shape), field.description) for field in fields},
+    }
+    required = [field.name for field in fields if field.required]
+    return found | ({"required": required} if required else {})
+
+
+def _security(route: Route) -> list[Object]:
+    schemes = [(parameter.scheme, parameter.required) for parameter in _parts(route.headers) if parameter.scheme]
+    if route.admission is REQUIRED:
+        return [{"token": []}]
+    if not schemes:
+        return [{}, {"token": []}] if route.admission is OPTIONAL else []
+    found: list[Object] = [{name: []} for name, _ in schemes]
+    if CredentialInsufficient in route.errors:
+        # It tells who shows a token that a password is needed, so it takes tokens, too.
+        found.append({"token": []})
+    return found if all(required for _, required in schemes) else [{}, *found]
+
+
+def _responses(routes: Sequence[Route]) -> Object:
+    answers: dict[int, list[Answer | Told]] = {}
+    for route in routes:
+        for answer in route.answers:
+            answers.setdefault(answer.status, []).append(answer)
+    refused = {refusal for route in routes for refusal in route.refusals}
+    if routes[-1].pattern.names or routes[-1].when is not None:
+        refused.add(RouteNotFound)
+    for told in told_of(refused):
+        for form in newer(told) if routes[-1].reshape is not None else (told,):
+            answers.setdefault(told.status, []).append(form)
+    alone = {told.status: name for name, told in ALWAYS.items() if told.status not in answers}
+    for told in ALWAYS.values():
+        answers.setdefault(told.status, []).append(told)
+    return {
+        str(status): {"$ref": f"#/components/responses/{alone[status]}"} if status in alone else response_of(found)
+        for status, found in sorted(answers.items())
+    }
+
+
+def response_of(answers: Sequence[Answer | Told]) -> Object:
+    """Return the response of one status, which may mean several things."""
+    content: dict[str, list[Object]] = {}
+    headers: dict[str, list[bool]] = {}
+    said: dict[str, None] = {}
+    for answer in answers:
+        if isinstance(answer, Told):
+            said[_sentence(f"`{answer.code}`: {answer.why}" if answer.code else answer.why)] = None
+            parts, its = answer.content, _LATER if answer.later else ()
+        else:
+            said[_sentence(answer.description)] = None
+            parts = {} if answer.shape is None else {media_type_of(answer.shape.media_type): schema_of(answer.shape)}
+            its = answer.headers
+        for media_type, schema in parts.items():
+            content.setdefault(media_type, []).append(schema)
+        for header in its:
+            headers.setdefault(header, []).append(True)
+    if content and any((isinstance(answer, Told) and answer.form == "empty") or _is_empty(answer) for answer in answers):
+        said["The body may be empty."] = None
+    found: Object = {"description": "\n".join(said)}
+    if headers:
+        found["headers"] = {
+            name: {"schema": _TEXT, **({"required": True} if len(times) == len(answers) else {})}
+            for name, times in headers.items()
+        }
+    if content:
+        found["content"] = {media_type: {"schema": any_of(schemas)} for media_type, schemas in content.items()}
+    return found
+
+
+def _is_empty(answer: Answer | Told) -> bool:
+    return isinstance(answer, Answer) and answer.shape is None

@@ -1,0 +1,98 @@
+"""The document over HTTP, and the page that shows it to people: both are public, as the declarations are."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+from collections.abc import Sequence
+from typing import Final
+
+import attrs
+
+from svc.model.dialect import Dialect
+from svc.web.http.declarations import Answer, Unaudited
+from svc.web.http.json_bytes import written
+from svc.web.http.preconditions import IF_NONE_MATCH, Tags, preconditions, tagged
+from svc.web.http.response import Response
+from svc.web.http.routing import PUBLIC, Call, ResourceRoutes, Routes
+from svc.web.http.shapes import ANY, raw
+from svc.web.openapi.document import TaggedRoutes, document_of
+from svc.web.openapi.document import tagged as nouns_of
+
+_HTML: Final = "text/html; charset=utf-8"
+
+#: Clients may keep both, and ask each time whether they are as they were.
+_KEPT: Final = "no-cache"
+
+
+@functools.lru_cache(8)
+def _document(nouns: tuple[TaggedRoutes, ...], dialect: Dialect) -> tuple[bytes, str]:
+    return _with_tag(written(document_of(nouns, dialect)))
+
+
+@functools.lru_cache(8)
+def _page(nouns: tuple[TaggedRoutes, ...], dialect: Dialect) -> tuple[bytes, str, str]:
+    # Its library takes time, and few servers are asked for the page.
+    from svc.web.openapi.page import page_of  # noqa: PLC0415
+
+    page, policy = page_of(document_of(nouns, dialect))
+    return *_with_tag(page), policy
+
+
+def _with_tag(body: bytes) -> tuple[bytes, str]:
+    return body, f'"{hashlib.sha256(body).hexdigest()[:32]}"'
+
+
+@attrs.frozen
+class Documentation:
+    """The description of this interface: its OpenAPI document, and a page that shows it."""
+
+    routes = Routes()
+
+    nouns: Sequence[ResourceRoutes]
+    dialect: Dialect
+
+    @property
+    def _tagged(self) -> tuple[TaggedRoutes, ...]:
+        return nouns_of((*self.nouns, self))
+
+    @routes.add(
+        "GET",
+        "/openapi.json",
+        caller=PUBLIC,
+        headers=(IF_NONE_MATCH,),
+        answers=(
+            Answer(200, "the document that you read", ANY, ("ETag",)),
+            Answer(304, "the client has the document", None, ("ETag",)),
+        ),
+        privileges="none",
+        audit=Unaudited("it tells what the program is, and nothing of what it keeps"),
+    )
+    async def document(self, call: Call, *, none_match: Tags | None) -> Response:  # noqa: ARG002 (every route takes its call)
+        """Return the OpenAPI document of this server's interface (OAS-1)."""
+        body, tag = _document(self._tagged, self.dialect)
+        return _kept(Response.content(body, "application/json", headers=tagged(tag)), none_match, tag)
+
+    @routes.add(
+        "GET",
+        "/docs",
+        caller=PUBLIC,
+        headers=(IF_NONE_MATCH,),
+        answers=(
+            Answer(200, "a page", raw(_HTML), ("Content-Security-Policy", "ETag")),
+            Answer(304, "the client has the page", None, ("ETag",)),
+        ),
+        privileges="none",
+        audit=Unaudited("it tells what the program is, and nothing of what it keeps"),
+    )
+    async def page(self, call: Call, *, none_match: Tags | None) -> Response:  # noqa: ARG002
+        """Return a page that shows the document to people (OAS-10)."""
+        body, tag, policy = _page(self._tagged, self.dialect)
+        headers = (("Content-Security-Policy", policy), ("Referrer-Policy", "no-referrer"), *tagged(tag))
+        return _kept(Response.content(body, _HTML, headers=headers), none_match, tag)
+
+
+def _kept(response: Response, none_match: Tags | None, tag: str) -> Response:
+    if preconditions(None, none_match).fresh(tag):
+        response = Response.empty(304, tagged(tag))
+    return attrs.evolve(response, cache_control=_KEPT)

@@ -1,0 +1,182 @@
+"""Many secrets at once over HTTP (SEC-13 to SEC-15, SEC-37 to SEC-42)."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from typing import Final, TypeVar
+
+import attrs
+from twisted.internet.interfaces import IReactorTime
+from twisted.internet.task import deferLater
+
+from svc.model.errors import BadRequest, Forbidden, InvalidParameter, NotText, NoValue, TooLarge, WrongDataKey
+from svc.model.strict_json import Malformed, json_object
+from svc.services.batches import LONG, SHORT, BatchLimits, BatchService, SecretBatch
+from svc.web.http.declarations import Answer, Body, Parameter, Source
+from svc.web.http.faults import reason_of
+from svc.web.http.json_bytes import Json, written
+from svc.web.http.preconditions import IF_NONE_MATCH, Tags, tagged
+from svc.web.http.response import HeaderPairs, Response
+from svc.web.http.routing import REQUIRED, Call, Routes
+from svc.web.http.shapes import BOOLEAN, TEXT, array, keyed, obj
+from svc.web.routes import secret_events
+from svc.web.routes.secret_values import ERRORS, IDS, error_of, is_base64, value_writer
+
+T = TypeVar("T")
+
+#: How many values, or bytes of values, are written as JSON before others get their turn.
+_TURN: Final = 500
+_TURN_BYTES: Final = 256 * 1024
+
+
+def _asked(source: Source) -> tuple[list[str], bool]:
+    """Read the body: the ids, and whether partial results are wanted."""
+    try:
+        document = json_object(source.body)
+    except Malformed as fault:
+        raise BadRequest(f"the body can't be read as JSON: {fault}") from None
+    ids, partial = document.get("variable_ids"), document.get("partial", False)
+    try:
+        together = "\n".join(ids) if isinstance(ids, list) else ""
+    except TypeError:
+        together = ""
+    if not isinstance(ids, list) or not together:
+        raise InvalidParameter("variable_ids", "'variable_ids' must be a list of full ids")
+    if len(ids) > LONG.ids:
+        raise InvalidParameter("variable_ids", f"'variable_ids' may name at most {LONG.ids} secrets at once")
+    if "\x00" in together or not _is_unicode(together):
+        raise InvalidParameter("variable_ids", "'variable_ids' has an element that is no full id")
+    if not isinstance(partial, bool):
+        raise InvalidParameter("partial", "'partial' must be true or false")
+    return ids, partial
+
+
+def _is_unicode(text: str) -> bool:
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+ENCODING: Final = Parameter.header("Accept-Encoding", "'base64' for values in base64", field="encoding")
+ASKED: Final = Parameter.together(
+    "asked",
+    _asked,
+    Parameter("variable_ids", _asked, array(TEXT), "full ids; a repeated one counts once", required=True),
+    Parameter("partial", _asked, BOOLEAN, "whether to tell what can be read where something can't"),
+)
+
+_VALUES: Final = obj({"values": keyed(TEXT)}, {"errors": ERRORS})
+_KNOWN: Final = Answer(304, "the client has the values", None, ("ETag",))
+_FAULTS: Final = (Forbidden, NoValue, NotText, TooLarge, WrongDataKey)
+
+
+@attrs.frozen
+class SecretBatches:
+    """The routes that read many secrets at once."""
+
+    routes = Routes()
+
+    batches: BatchService
+    clock: IReactorTime
+
+    @routes.add(
+        "GET",
+        "/secrets",
+        caller=REQUIRED,
+        query=(IDS,),
+        headers=(ENCODING, IF_NONE_MATCH),
+        answers=(
+            Answer(200, "the newest values by the ids that were asked for", keyed(TEXT), ("ETag",)),
+            Answer(200, "the same in base64, in lines of 60 characters", keyed(TEXT), ("ETag", "Content-Encoding")),
+            _KNOWN,
+        ),
+        errors=_FAULTS,
+        privileges="execute on each",
+        outlives=True,
+        audit=secret_events.batch_fetched,
+    )
+    async def read(self, call: Call, *, ids: list[str], encoding: str | None, none_match: Tags | None) -> Response:
+        """Return the newest values of several resources."""
+        batch, headers = await self._read(call, ids, SHORT, encoding, none_match, partial=False)
+        if batch.known:
+            return Response.empty(304, headers)
+        members = b",".join(await self._members(batch.values, value_writer(encoding)))
+        return Response.content(b"{" + members + b"}", "application/json", headers=headers)
+
+    @routes.add(
+        "POST",
+        "/secrets/batch",
+        caller=REQUIRED,
+        headers=(ENCODING, IF_NONE_MATCH),
+        body=Body("what is wanted", ("application/json",), fields=(ASKED,)),
+        answers=(
+            Answer(200, "the newest values by the ids that were asked for", _VALUES),
+            Answer(200, "the same in base64, in lines of 60 characters", _VALUES, ("Content-Encoding",)),
+            _KNOWN,
+        ),
+        errors=(*_FAULTS, BadRequest, InvalidParameter),
+        privileges="execute on each; for partial results on those that are told",
+        writes=False,
+        outlives=True,
+        audit=secret_events.batch_fetched,
+    )
+    async def read_listed(
+        self, call: Call, *, asked: tuple[list[str], bool], encoding: str | None, none_match: Tags | None
+    ) -> Response:
+        """Return the newest values of many resources, whose ids are in the body (SEC-37)."""
+        ids, partial = asked
+        batch, headers = await self._read(call, ids, LONG, encoding, none_match, partial=partial)
+        if batch.known:
+            return Response.empty(304, headers)
+        pieces = await self._members(batch.values, value_writer(encoding))
+        tail = b"}}"
+        if partial:
+            tail = b'},"errors":{' + b",".join(await self._members(batch.refused, error_of)) + tail
+        return await Response.json_pieces(_each(pieces), headers, head=b'{"values":{', tail=tail)
+
+    async def _read(
+        self,
+        call: Call,
+        ids: list[str],
+        limits: BatchLimits,
+        encoding: str | None,
+        none_match: Tags | None,
+        *,
+        partial: bool,
+    ) -> tuple[SecretBatch, HeaderPairs]:
+        """Return a batch, and the headers of its answer."""
+        # Values in base64 are another representation than values as they are.
+        form = "-base64" if is_base64(encoding) else ""
+
+        def is_known(tag: str) -> bool:
+            return none_match is not None and f'"{tag}{form}"' in none_match.strong | none_match.weak
+
+        asked = None if none_match is None or none_match.anything else is_known
+        invocation = call.invocation
+        batch = await self.batches.read(
+            invocation.caller, call, ids, limits, is_known=asked, partial=partial, texts=not form
+        )
+        call.tell(refused={text: reason_of(refusal) for text, refusal in batch.refused.items()})
+        headers = () if batch.tag is None else tagged(f'W/"{batch.tag}{form}"')
+        return batch, headers if batch.known or not form else (*headers, ("Content-Encoding", "base64"))
+
+    async def _members(self, told: Mapping[str, T], write: Callable[[T], Json]) -> list[bytes]:
+        """Return the inside of a JSON object, in pieces without the commas between them, and let others work meanwhile."""
+        pieces: list[bytes] = []
+        some: dict[str, Json] = {}
+        size = 0
+        for text, what in told.items():
+            some[text] = write(what)
+            size += len(what) if isinstance(what, bytes) else 0
+            if len(some) >= _TURN or size >= _TURN_BYTES:
+                pieces.append(written(some)[1:-1])
+                some, size = {}, 0
+                await deferLater(self.clock, 0)
+        return [*pieces, written(some)[1:-1]] if some else pieces
+
+
+async def _each(pieces: Sequence[bytes]) -> AsyncGenerator[bytes, None]:
+    for number, piece in enumerate(pieces):
+        yield b"," + piece if number else piece

@@ -1,0 +1,177 @@
+"""Branches over HTTP: policies in the newer interface (NEWER-10 to NEWER-17)."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Final
+
+import attrs
+
+from svc.model.names import RoleName, root_policy
+from svc.services.branch_rules import (
+    around,
+    is_root,
+    path_of,
+    refuse,
+    within,
+    wrong_annotations,
+)
+from svc.services.branches import BranchEntries, BranchEntry
+from svc.services.login import AccessTokenService
+from svc.web.http.declarations import Answer
+from svc.web.http.json_bytes import Json
+from svc.web.http.preconditions import tagged
+from svc.web.http.response import Response
+from svc.web.http.routing import REQUIRED, Call, Routes
+from svc.web.http.shapes import INTEGER, TEXT, array, obj
+from svc.web.http.v2 import answer, body, document, reshaped, shaped
+from svc.web.routes import v2_events
+from svc.web.routes.v2_requests import (
+    ANNOTATIONS_SHAPE,
+    CHANGE_ERRORS,
+    CHANGING,
+    ERRORS,
+    HEADERS,
+    LIMIT,
+    OFFSET,
+    OWNER_SHAPE,
+    READ_ERRORS,
+    READING,
+    begin,
+    fresh,
+    members_of,
+    new_entry,
+    page,
+    precondition,
+    role_of,
+    wrong_owner,
+)
+
+_BRANCH: Final = obj({"name": TEXT, "branch": TEXT, "owner": OWNER_SHAPE, "annotations": ANNOTATIONS_SHAPE})
+_LIST: Final = obj({"branches": array(_BRANCH), "count": INTEGER})
+
+_GIVEN: Final = {"owner": OWNER_SHAPE, "annotations": ANNOTATIONS_SHAPE}
+NEW: Final = document(obj({"name": TEXT, "branch": TEXT}, _GIVEN))
+CHANGES: Final = document(obj({}, _GIVEN))
+
+_ALL: Final = "/branches/<flat:account>"
+
+
+@attrs.frozen
+class Branches:
+    """The routes of branches."""
+
+    routes = Routes()
+    _adding = partial(routes.add, caller=REQUIRED, reshape=reshaped)
+    _of_one = partial(_adding, path=f"{_ALL}/<tail:identifier>")
+
+    branches: BranchEntries
+    tokens: AccessTokenService
+
+    @_adding(
+        "POST",
+        _ALL,
+        headers=HEADERS,
+        body=body("the branch", NEW),
+        answers=(Answer(201, "the branch is made", shaped(_BRANCH)),),
+        errors=CHANGE_ERRORS,
+        privileges="create on the branch around it",
+        audit=v2_events.branch_created,
+    )
+    async def create(self, call: Call, account: str) -> Response:
+        """Make a branch."""
+        accept = await begin(call, self.tokens)
+        given = members_of(call.late(NEW), ("name", "branch"), ("owner", "annotations"))
+        new = new_entry(account, given)
+        call.tell(name=within(new.branch, new.name))
+        return answer(accept, _item(await self.branches.create(call.invocation, new)), 201)
+
+    @_adding(
+        "GET",
+        _ALL,
+        query=(LIMIT, OFFSET),
+        headers=HEADERS,
+        answers=(Answer(200, "branches, ordered by id, and how many they are without a page", shaped(_LIST)),),
+        errors=ERRORS,
+        privileges="none; branches are those on which the caller has read, or that it inspects",
+        audit=v2_events.branches_listed,
+    )
+    async def list(self, call: Call, account: str) -> Response:
+        """List branches."""
+        accept = await begin(call, self.tokens, ("limit", "offset"))
+        found = await self.branches.page(call.invocation, account, *page(call))
+        return answer(accept, {"branches": [_item(each) async for each in found.entries], "count": found.count})
+
+    @_of_one(
+        "GET",
+        headers=READING,
+        answers=(
+            Answer(200, "the branch", shaped(_BRANCH), ("ETag",)),
+            Answer(304, "the client has it", None, ("ETag",)),
+        ),
+        errors=READ_ERRORS,
+        privileges="read on the branch, or inspects it",
+        audit=v2_events.branch_read,
+    )
+    async def show(self, call: Call, account: str, identifier: str) -> Response:
+        """Return a branch."""
+        accept = await begin(call, self.tokens)
+        found = await self.branches.one(call.invocation, RoleName.of(account, "policy", identifier))
+        if fresh(call, found.tag):
+            return Response.empty(304, tagged(found.tag))
+        return answer(accept, _item(found), headers=tagged(found.tag))
+
+    @_of_one(
+        "PATCH",
+        headers=CHANGING,
+        body=body("what changes", CHANGES),
+        answers=(Answer(200, "the branch as it is now", shaped(_BRANCH), ("ETag",)),),
+        errors=CHANGE_ERRORS,
+        privileges="read and update on the branch; for its owner, the branch's own owner",
+        audit=v2_events.branch_updated,
+    )
+    async def update(self, call: Call, account: str, identifier: str) -> Response:
+        """Set annotations, and the owner."""
+        accept = await begin(call, self.tokens)
+        given = members_of(call.late(CHANGES), (), ("owner", "annotations"))
+        owner, annotations = given.get("owner"), given.get("annotations")
+        refuse(
+            [
+                *(wrong_owner(owner) if owner is not None else ()),
+                *wrong_annotations({} if annotations is None else annotations),
+            ]
+        )
+        said = annotations if isinstance(annotations, dict) else {}
+        changed = await self.branches.update(
+            call.invocation,
+            RoleName.of(account, "policy", identifier),
+            None if owner is None else role_of(account, owner),
+            said,
+            precondition(call),
+        )
+        return answer(accept, _item(changed), headers=tagged(changed.tag))
+
+    @_of_one(
+        "DELETE",
+        headers=CHANGING,
+        answers=(Answer(204, "the branch and everything in it is gone"),),
+        errors=CHANGE_ERRORS,
+        privileges="update on the branch, and on everything that goes with it",
+        audit=v2_events.branch_deleted,
+    )
+    async def delete(self, call: Call, account: str, identifier: str) -> Response:
+        """Delete a branch with everything in it."""
+        await begin(call, self.tokens)
+        await self.branches.delete(call.invocation, RoleName.of(account, "policy", identifier), precondition(call))
+        return Response.empty()
+
+
+def _item(entry: BranchEntry) -> dict[str, Json]:
+    name = entry.name
+    place = root_policy(name.account) if is_root(name) else around(name.account, name.identifier)
+    return {
+        "name": name.identifier.rpartition("/")[2],
+        "branch": path_of(place),
+        "owner": {"kind": entry.owner.kind, "id": entry.owner.identifier},
+        "annotations": entry.annotations,
+    }

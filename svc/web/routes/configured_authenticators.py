@@ -1,0 +1,250 @@
+"""Authenticators over HTTP in the newer interface: made, listed, shown, switched and deleted (NEWER-30 to NEWER-37)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from functools import partial
+from typing import Final
+
+import attrs
+
+from svc.model.errors import AuthenticatorNotFound, BadRequest, InvalidParameter, Unprocessable, WrongDataKey
+from svc.model.names import RoleName
+from svc.model.strict_json import Malformed, json_object
+from svc.services.authenticator_types import missing, refuse_others, values_of, wrong_type
+from svc.services.configured_authenticators import (
+    LISTED_MOST,
+    ConfiguredAuthenticator,
+    ConfiguredAuthenticatorService,
+    NewAuthenticator,
+    unsupported,
+)
+from svc.services.login import AccessTokenService
+from svc.web.http.declarations import WHOLE, Answer, Parameter, Source
+from svc.web.http.response import Response
+from svc.web.http.routing import REQUIRED, Call, Routes
+from svc.web.http.shapes import ANY, BOOLEAN, INTEGER, TEXT, array, keyed, obj, text
+from svc.web.http.v2 import HEAD, answer_any, body, gate, reshaped, shaped
+from svc.web.routes import v2_events
+from svc.web.routes.v2_requests import CHANGE_ERRORS, ERRORS, HEADERS, PAGE_OFFSET
+
+_OWNERS: Final = ("user", "host", "group")
+_OWNER: Final = obj({"kind": TEXT, "id": TEXT})
+_AUTHENTICATOR: Final = obj(
+    {"type": TEXT, "branch": TEXT, "name": TEXT, "enabled": BOOLEAN, "owner": _OWNER},
+    {"data": keyed(ANY), "annotations": keyed(TEXT)},
+)
+_LIST: Final = obj({"authenticators": array(_AUTHENTICATOR), "count": INTEGER})
+
+_NAME: Final = re.compile("[A-Za-z0-9._:-]+")
+_ID: Final = re.compile("[A-Za-z0-9@._/-]+")
+_KEY: Final = re.compile("[A-Za-z0-9_/-]+")
+_VALUE: Final = re.compile("[^<>'\x00\ud800-\udfff]+")
+
+
+def _document(source: Source) -> Mapping[str, object]:
+    if not source.body.strip():
+        raise BadRequest("Request body is empty")
+    try:
+        return json_object(source.body)
+    except Malformed:
+        raise BadRequest("Request JSON is malformed") from None
+
+
+def _positive(source: Source) -> int | None:
+    """Read ``limit``, whose refusal has another code than that of other lists."""
+    try:
+        return source.query.positive_integer("limit")
+    except InvalidParameter as refusal:
+        raise InvalidParameter("limit", refusal.message) from None
+
+
+def _natural(source: Source) -> int | None:
+    try:
+        return source.query.natural("offset")
+    except InvalidParameter as refusal:
+        raise InvalidParameter("offset", refusal.message) from None
+
+
+_NEW_SHAPE: Final = obj(
+    {"type": TEXT, "name": TEXT},
+    {"enabled": BOOLEAN, "owner": obj({"kind": text(*_OWNERS), "id": TEXT}), "data": keyed(ANY), "annotations": keyed(TEXT)},
+)
+NEW: Final = Parameter(WHOLE, _document, _NEW_SHAPE, "the object", late=True, required=True)
+SWITCH: Final = Parameter(WHOLE, _document, obj({"enabled": BOOLEAN}), "the object", late=True, required=True)
+TYPE: Final = Parameter.text("type", "only authenticators of this type", field="kind", late=True)
+LIMIT: Final = Parameter("limit", _positive, INTEGER, f"how many the page has at most, up to {LISTED_MOST}", late=True)
+OFFSET: Final = Parameter("offset", _natural, INTEGER, "how many before the page are left out", late=True)
+
+_ALL: Final = "/authenticators/<flat:account>"
+
+
+@attrs.frozen
+class ConfiguredAuthenticators:
+    """The routes of authenticators with their settings."""
+
+    routes = Routes()
+    _adding = partial(routes.add, caller=REQUIRED, headers=HEADERS, reshape=reshaped)
+    _of_one = partial(_adding, path=f"{_ALL}/<flat:kind>/<optional:name>")
+
+    authenticators: ConfiguredAuthenticatorService
+    tokens: AccessTokenService
+
+    @_adding(
+        "GET",
+        _ALL,
+        query=(TYPE, LIMIT, OFFSET),
+        answers=(Answer(200, "authenticators, ordered by id, and how many they are without a page", shaped(_LIST)),),
+        errors=(*ERRORS, WrongDataKey),
+        privileges="none; authenticators are those whose webservices the caller sees; values take execute",
+        audit=v2_events.authenticators_listed,
+    )
+    async def list(self, call: Call, account: str) -> Response:
+        """List authenticators."""
+        accept = await self._begin(call)
+        kind, limit, offset = call.late(TYPE), call.late(LIMIT), call.late(OFFSET)
+        if limit is None:
+            limit = LISTED_MOST if offset is None else PAGE_OFFSET
+        found = await self.authenticators.page(call.invocation, account, kind, min(limit, LISTED_MOST), offset or 0)
+        items = [_item(each) for each in found.authenticators]
+        return answer_any(accept, {"authenticators": items, "count": found.count})
+
+    @_adding(
+        "POST",
+        _ALL,
+        body=body("the authenticator", NEW),
+        answers=(Answer(201, "the authenticator is made", shaped(_AUTHENTICATOR)),),
+        errors=(*CHANGE_ERRORS, AuthenticatorNotFound, WrongDataKey),
+        privileges="create on the policy of the type",
+        audit=v2_events.authenticator_created,
+    )
+    async def create(self, call: Call, account: str) -> Response:
+        """Make an authenticator with all that it consists of."""
+        accept = await self._begin(call)
+        new = self._new(account, call.late(NEW))
+        call.tell(kind=new.kind, name=new.name)
+        return answer_any(accept, _item(await self.authenticators.create(call.invocation, new)), 201)
+
+    @_of_one(
+        "GET",
+        answers=(Answer(200, "the authenticator", shaped(_AUTHENTICATOR)),),
+        errors=(*ERRORS, AuthenticatorNotFound, WrongDataKey),
+        privileges="sees the webservice; values take execute",
+        audit=v2_events.authenticator_read,
+    )
+    async def show(self, call: Call, account: str, kind: str, name: str | None) -> Response:
+        """Return an authenticator; an account has one of some types, whose name may be left out."""
+        accept = await self._begin(call)
+        return answer_any(accept, _item(await self.authenticators.one(call.invocation, account, kind, name or "")))
+
+    @_of_one(
+        "PATCH",
+        body=body("on or off", SWITCH),
+        answers=(Answer(200, "the authenticator as it is now", shaped(_AUTHENTICATOR)),),
+        errors=(*CHANGE_ERRORS, AuthenticatorNotFound, WrongDataKey),
+        privileges="update on the webservice",
+        audit=v2_events.authenticator_switched,
+    )
+    async def switch(self, call: Call, account: str, kind: str, name: str | None) -> Response:
+        """Switch an authenticator on or off."""
+        accept = await self._begin(call)
+        given = call.late(SWITCH)
+        if "enabled" not in given:
+            raise missing("enabled")
+        if others := [other for other in given if other != "enabled"]:
+            raise Unprocessable(f"The following parameters were not expected: '{', '.join(others)[:500]}'")
+        on = given["enabled"]
+        if not isinstance(on, bool):
+            raise Unprocessable("The enabled parameter must be of type=boolean")
+        return answer_any(accept, _item(await self.authenticators.switch(call.invocation, account, kind, name or "", on)))
+
+    @_of_one(
+        "DELETE",
+        answers=(Answer(204, "the authenticator and all that belongs to it is gone"),),
+        errors=(*CHANGE_ERRORS, AuthenticatorNotFound),
+        privileges="delete on the authenticator's policy",
+        audit=v2_events.authenticator_deleted,
+    )
+    async def delete(self, call: Call, account: str, kind: str, name: str | None) -> Response:
+        """Delete an authenticator with all that belongs to it."""
+        await self._begin(call)
+        await self.authenticators.delete(call.invocation, account, kind, name or "")
+        return Response.empty()
+
+    async def _begin(self, call: Call) -> str:
+        """Check what comes first of a request; other parameters than the known ones are ignored here."""
+        await self.tokens.check_caller(call.caller)
+        return gate(call.late(HEAD))
+
+    def _new(self, account: str, given: Mapping[str, object]) -> NewAuthenticator:
+        """Return what a body asks for (NEWER-33)."""
+        kind, name = _text(given, "type", None, 60), _text(given, "name", _NAME, 60)
+        enabled = given.get("enabled", True)
+        if not isinstance(enabled, bool):
+            raise wrong_type("enabled", "true, false")
+        owner, annotations = _object(given, "owner"), _object(given, "annotations") or {}
+        _object(given, "data")
+        refuse_others([other for other in given if other not in _NEW_SHAPE.members])
+        role = None if owner is None else _role(account, owner)
+        told = {
+            _annotation("annotations", key, _KEY, 500): _annotation(key, value, _VALUE, 120)
+            for key, value in annotations.items()
+        }
+        place = self.authenticators.place(account, kind, name)
+        if place is None:
+            raise unsupported(kind)
+        return NewAuthenticator(account, kind, name, enabled, role, values_of(place.kind, given.get("data")), told)
+
+
+def _item(found: ConfiguredAuthenticator) -> dict[str, object]:
+    item: dict[str, object] = {
+        "type": found.kind.name,
+        "branch": found.branch,
+        "name": found.name,
+        "enabled": found.enabled,
+        "owner": {"id": found.owner.identifier, "kind": found.owner.kind},
+    }
+    return (
+        item
+        | ({"data": found.data} if found.data else {})
+        | ({"annotations": found.annotations} if found.annotations else {})
+    )
+
+
+def _object(given: Mapping[str, object], name: str) -> Mapping[str, object] | None:
+    value = given.get(name)
+    if name in given and not isinstance(value, dict):
+        raise wrong_type(name, "object")
+    return value if isinstance(value, dict) else None
+
+
+def _text(given: Mapping[str, object], name: str, pattern: re.Pattern[str] | None, most: int) -> str:
+    value = given.get(name)
+    if value in (None, ""):
+        raise missing(name)
+    return _fitting(name, value, pattern, most)
+
+
+def _fitting(name: str, value: object, pattern: re.Pattern[str] | None, most: int) -> str:
+    if not isinstance(value, str):
+        raise wrong_type(name, "string")
+    if len(value) > most:
+        raise Unprocessable(f"'{name[:100]}' parameter length exceeded. Limit the length to {most} characters")
+    if pattern is not None and not pattern.fullmatch(value):
+        raise Unprocessable(f"Invalid '{name[:100]}' parameter. It has characters that are not allowed.")
+    return value
+
+
+def _annotation(name: str, text_: object, pattern: re.Pattern[str], most: int) -> str:
+    if text_ == "":
+        raise missing(name)
+    return _fitting(name, text_, pattern, most)
+
+
+def _role(account: str, owner: Mapping[str, object]) -> RoleName:
+    ident, kind = _text(owner, "id", _ID, 500), _text(owner, "kind", None, 60)
+    refuse_others([other for other in owner if other not in {"id", "kind"}])
+    if kind not in _OWNERS:
+        raise Unprocessable(f"Invalid 'kind' parameter. It is one of {', '.join(_OWNERS)}.")
+    return RoleName.of(account, kind, ident.removeprefix("/") or ident)

@@ -1,0 +1,146 @@
+"""What policy deleted, over HTTP: listed, had back, purged (DEL-6 to DEL-24)."""
+
+from __future__ import annotations
+
+import re
+from functools import partial
+from typing import Final
+
+import attrs
+
+from svc.model.clocks import iso_milliseconds
+from svc.model.deleted_records import DeletedRecord
+from svc.model.errors import Forbidden, InvalidParameter, PolicyConflict, PolicyInvalid, RecordNotFound
+from svc.model.names import RoleName
+from svc.services.deleted import BATCH_MOST, DeletedService, Left
+from svc.web.http.declarations import NO_BODY, Answer, Parameter, PathName, Source
+from svc.web.http.json_bytes import Json
+from svc.web.http.response import Response
+from svc.web.http.routing import REQUIRED, Call, Routes
+from svc.web.http.shapes import BOOLEAN, INTEGER, TEXT, array, integer, obj, text
+from svc.web.routes import audit_events
+
+#: How many records a list has unless ``limit`` says otherwise, and at most.
+PAGE: Final = 100
+MOST: Final = 1000
+
+_NUMBER: Final = re.compile("[1-9][0-9]{0,17}", re.ASCII)
+
+
+def _limit(source: Source) -> int:
+    limit = source.query.positive_integer("limit")
+    if limit is not None and limit > MOST:
+        raise InvalidParameter("limit", f"'limit' must not exceed {MOST}")
+    return PAGE if limit is None else limit
+
+
+def _numbers(source: Source) -> tuple[int, ...]:
+    texts = tuple(dict.fromkeys(source.query.texts("number")))
+    if len(texts) > BATCH_MOST or not all(map(_NUMBER.fullmatch, texts)):
+        raise InvalidParameter("number", f"'number' must be the number of a deleted record, at most {BATCH_MOST} times")
+    return tuple(map(int, texts))
+
+
+def _required(source: Source) -> tuple[int, ...]:
+    if numbers := _numbers(source):
+        return numbers
+    raise InvalidParameter("number", "'number' says what is had back: give it for each record of the list")
+
+
+LIMIT: Final = Parameter("limit", _limit, integer(1, MOST), f"the most records that are listed; {PAGE} if absent")
+OFFSET: Final = Parameter(
+    "offset", lambda source: source.query.natural("offset") or 0, integer(0), "how many newer ones are left out"
+)
+_MANY: Final = f"the number of a record in the list, up to {BATCH_MOST} times"
+NUMBERS: Final = Parameter("number", _required, array(INTEGER), _MANY, field="numbers", required=True)
+ONLY: Final = Parameter("number", _numbers, array(INTEGER), f"{_MANY}; without any, all", field="numbers")
+
+_VERSIONS: Final = array(INTEGER)
+_RECORD: Final = obj(
+    {
+        "number": INTEGER,
+        "id": TEXT,
+        "owner": TEXT,
+        "overwritten": BOOLEAN,
+        "versions": _VERSIONS,
+        "deleted_at": TEXT,
+        "kept_until": TEXT,
+    }
+)
+_RESTORED: Final = obj(
+    {
+        "restored": array(obj({"number": INTEGER, "id": TEXT, "versions": _VERSIONS})),
+        "left": array(obj({"number": INTEGER, "reason": text(*Left)})),
+        "rows_left_out": INTEGER,
+    }
+)
+
+
+@attrs.frozen
+class DeletedRecords:
+    """The routes of what was deleted, by the policy that had recorded it."""
+
+    routes = Routes()
+    _of_policy = partial(
+        routes.add,
+        path="/deleted/<flat:account>/policy/<tail:identifier>",
+        name=PathName("policy", RoleName.of, "policy"),
+        caller=REQUIRED,
+        privileges="update on the policy, and authority over each record",
+    )
+
+    deleted: DeletedService
+
+    @_of_policy(
+        "GET",
+        query=(LIMIT, OFFSET),
+        privileges="inspects the policy, or update on it and authority over each record",
+        answers=(Answer(200, "what can be had back, the newest first", array(_RECORD)),),
+        errors=(Forbidden, RecordNotFound),
+        audit=audit_events.deleted_listed,
+    )
+    async def listed(self, call: Call, policy: RoleName, *, limit: int, offset: int) -> Response:
+        """List what is kept."""
+        records = await self.deleted.listed(call.invocation, policy, limit, offset)
+        return Response.json([_shown(record) for record in records])
+
+    @_of_policy(
+        "POST",
+        query=(NUMBERS,),
+        body=NO_BODY,
+        answers=(Answer(200, "what was had back, and why the rest was not", _RESTORED),),
+        errors=(Forbidden, RecordNotFound, PolicyConflict, PolicyInvalid),
+        audit=audit_events.deleted_restored,
+    )
+    async def restore(self, call: Call, policy: RoleName, *, numbers: tuple[int, ...]) -> Response:
+        """Have records and values back."""
+        outcome = await self.deleted.restore(call.invocation, policy, numbers)
+        restored: list[Json] = [
+            {"number": record.number, "id": record.resource, "versions": list(record.versions)} for record in outcome.records
+        ]
+        left: list[Json] = [{"number": number, "reason": why.value} for number, why in sorted(outcome.left.items())]
+        return Response.json({"restored": restored, "left": left, "rows_left_out": outcome.left_out})
+
+    @_of_policy(
+        "DELETE",
+        query=(ONLY,),
+        answers=(Answer(200, "how many records were purged", obj({"purged": INTEGER})),),
+        errors=(Forbidden, RecordNotFound),
+        audit=audit_events.deleted_purged,
+    )
+    async def purge(self, call: Call, policy: RoleName, *, numbers: tuple[int, ...]) -> Response:
+        """Purge records for good."""
+        purged = await self.deleted.purge(call.invocation, policy, numbers or None)
+        return Response.json({"purged": len(purged)})
+
+
+def _shown(record: DeletedRecord) -> dict[str, Json]:
+    return {
+        "number": record.number,
+        "id": record.resource,
+        "owner": record.owner.role,
+        "overwritten": record.overwritten,
+        "versions": list(record.versions),
+        "deleted_at": iso_milliseconds(record.deleted_at),
+        "kept_until": iso_milliseconds(record.until),
+    }

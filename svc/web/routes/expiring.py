@@ -1,0 +1,211 @@
+"""What ends, and who doesn't log in any more, over HTTP (END-1, END-24)."""
+
+from __future__ import annotations
+
+import base64
+import json
+import math
+import re
+from collections.abc import Callable
+from typing import Any, Final, NamedTuple, TypeVar
+
+import attrs
+
+from svc.model.clocks import iso_milliseconds
+from svc.model.endings import START, Ending, EndingKind, EndingPlace
+from svc.model.errors import Forbidden, InvalidParameter
+from svc.model.last_logins import BEGINNING, IdlePlace, iso_day
+from svc.services.expiring import EndingsQuery, ExpiringService
+from svc.services.unused import UnusedQuery, UnusedRole, UnusedService
+from svc.web.http.declarations import Answer, Parameter, Source
+from svc.web.http.json_bytes import Json
+from svc.web.http.response import Response
+from svc.web.http.routing import REQUIRED, Call, Routes
+from svc.web.http.shapes import BOOLEAN, INTEGER, TEXT, array, integer, obj, text
+from svc.web.routes import audit_events
+
+P = TypeVar("P", EndingPlace, IdlePlace)
+
+#: How many things a page has unless ``limit`` says otherwise, and at most.
+PAGE: Final = 100
+MOST: Final = 1000
+
+#: Seconds unless told: a month ahead, a quarter back, and a year, at which a key without an end is old.
+WITHIN: Final = 30 * 86_400
+SINCE: Final = 90 * 86_400
+AGE: Final = 365 * 86_400
+
+#: A hundred years: no moment lies beyond all calendars.
+_LONGEST: Final = 36_525 * 86_400
+
+#: A moment, in epoch seconds, that is later than all that are listed.
+_LATEST: Final = 1e11
+
+#: Longer than the cursor of the longest id.
+_FORM: Final = re.compile("[A-Za-z0-9_-]{1,8192}")
+
+_KINDS: Final = tuple(kind.value for kind in EndingKind)
+
+
+def _seconds(name: str, usual: int, description: str) -> Parameter[int]:
+    def read(source: Source) -> int:
+        seconds = source.query.natural(name)
+        if seconds is not None and seconds > _LONGEST:
+            raise InvalidParameter(name, f"'{name}' must not exceed {_LONGEST}: a hundred years")
+        return usual if seconds is None else seconds
+
+    return Parameter(name, read, integer(0, _LONGEST), f"{description}, in seconds; {usual} if absent")
+
+
+def _limit(source: Source) -> int:
+    limit = source.query.positive_integer("limit")
+    if limit is not None and limit > MOST:
+        raise InvalidParameter("limit", f"'limit' must not exceed {MOST}")
+    return limit or PAGE
+
+
+def _kinds(source: Source) -> frozenset[EndingKind]:
+    given = source.query.texts("kind")
+    for name in given:
+        if name not in _KINDS:
+            raise InvalidParameter("kind", f"'kind' is one of {', '.join(_KINDS)}")
+    return frozenset(map(EndingKind, given))
+
+
+def _after(place: Callable[..., P], types: tuple[type, ...], start: P) -> Parameter[P]:
+    """Declare the cursor of a list whose places have fields of these types."""
+
+    def read(source: Source) -> P:
+        if not source.query.flag("after"):
+            return start
+        given = source.query.text("after") or ""
+        try:
+            fields = json.loads(base64.b64decode(given + "=" * (-len(given) % 4), b"-_", validate=True))
+            fits = isinstance(fields, list) and [type(field) for field in fields] == list(types)
+            found = place(*fields) if _FORM.fullmatch(given) and fits else None
+            if found is None or cursor_of(found) != given or not _sound(found):
+                raise ValueError("another form")
+        except (ValueError, RecursionError):
+            raise InvalidParameter("after", "'after' is none that this listing gave out") from None
+        return found
+
+    return Parameter("after", read, TEXT, "where the page before ended, as it told")
+
+
+def cursor_of(place: NamedTuple) -> str:
+    """Return a place as text that a client hands back and needn't understand."""
+    written = json.dumps(list(place), ensure_ascii=False, separators=(",", ":"))
+    return base64.urlsafe_b64encode(written.encode("utf-8")).rstrip(b"=").decode("ascii")
+
+
+def _sound(place: EndingPlace | IdlePlace) -> bool:
+    """Return whether the fields are such as the store can compare with."""
+    return all("\0" not in field if isinstance(field, str) else -1 <= field <= _LATEST for field in place)
+
+
+HOW_FAR: Final = _seconds("within", WITHIN, "how far ahead")
+HOW_OLD: Final = _seconds("age", AGE, "the age at which a key without an end is listed")
+AFTER_ENDING: Final = _after(EndingPlace, (float, int, str, str), START)
+HOW_LONG: Final = _seconds("since", SINCE, "for how long there was no login")
+AFTER_IDLE: Final = _after(IdlePlace, (bool, float, str), BEGINNING)
+LIMIT: Final = Parameter("limit", _limit, integer(1, MOST), f"the most that the page has; {PAGE} if absent")
+KIND: Final = Parameter("kind", _kinds, array(text(*_KINDS)), "what is listed; all if absent", field="kinds")
+_ENDING: Final = obj(
+    {"kind": text(*_KINDS), "at": TEXT, "id": TEXT, "by_age": BOOLEAN},
+    {"part": TEXT, "since": TEXT, "failures": INTEGER, "fault": TEXT},
+)
+_UNUSED: Final = obj(
+    {"role": TEXT, "created_at": TEXT, "last_login": TEXT.or_null(), "idle_since": TEXT, "certain": BOOLEAN}
+)
+
+
+@attrs.frozen
+class Endings:
+    """The routes of what ends, and of roles that aren't used."""
+
+    routes = Routes()
+
+    endings: ExpiringService
+    idle: UnusedService
+
+    @routes.add(
+        "GET",
+        "/expiring",
+        caller=REQUIRED,
+        query=(HOW_FAR, HOW_OLD, KIND, LIMIT, AFTER_ENDING),
+        answers=(Answer(200, "what ends, the soonest first", obj({"expiring": array(_ENDING), "after": TEXT.or_null()})),),
+        errors=(Forbidden,),
+        privileges="sees the resource; certificates, signing keys and keys of providers: owns the root policy",
+        audit=audit_events.endings_listed,
+    )
+    async def expiring(
+        self, call: Call, *, within: int, age: int, kinds: frozenset[EndingKind], limit: int, after: EndingPlace
+    ) -> Response:
+        """Return what ends soon in the caller's account."""
+        page = await self.endings.expiring(call.invocation, EndingsQuery(within, age, kinds, limit, after))
+        cursor = None if page.after is None else cursor_of(page.after)
+        return Response.json({"expiring": [_shown(ending) for ending in page.endings], "after": cursor})
+
+    @routes.add(
+        "GET",
+        "/unused",
+        caller=REQUIRED,
+        query=(HOW_LONG, LIMIT, AFTER_IDLE),
+        answers=(
+            Answer(
+                200,
+                "users and hosts, those without any login first",
+                obj(
+                    {
+                        "unused": array(_UNUSED),
+                        "kept_since": TEXT,
+                        "followers_counted": BOOLEAN,
+                        "followers": array(TEXT),
+                        "after": TEXT.or_null(),
+                    }
+                ),
+            ),
+        ),
+        errors=(Forbidden,),
+        privileges="sees the role",
+        audit=audit_events.unused_listed,
+    )
+    async def unused(self, call: Call, *, since: int, limit: int, after: IdlePlace) -> Response:
+        """Return the users and hosts of the caller's account that have not logged in for so long."""
+        page = await self.idle.unused(call.invocation, UnusedQuery(since, limit, after))
+        return Response.json(
+            {
+                "unused": [_idle(role) for role in page.roles],
+                "kept_since": iso_milliseconds(page.kept_since),
+                "followers_counted": False,
+                "followers": list(page.followers),
+                "after": None if page.after is None else cursor_of(page.after),
+            }
+        )
+
+
+def _shown(ending: Ending) -> dict[str, Json]:
+    shown: dict[str, Any] = {
+        "kind": ending.kind.value,
+        "at": iso_milliseconds(ending.at),
+        "id": ending.id,
+        "by_age": ending.by_age,
+    }
+    told = {
+        "part": ending.part or None,
+        "since": None if ending.since is None or not math.isfinite(ending.since) else iso_milliseconds(ending.since),
+        "failures": ending.failures or None,
+        "fault": ending.fault,
+    }
+    return shown | {name: value for name, value in told.items() if value is not None}
+
+
+def _idle(unused: UnusedRole) -> dict[str, Json]:
+    role = unused.role
+    return {
+        "role": role.role,
+        "created_at": iso_milliseconds(role.created_at),
+        "last_login": None if role.day is None else iso_day(role.day),
+        "idle_since": iso_day(unused.idle_since),
+        "certain": unused.certain,
+    }

@@ -1,0 +1,113 @@
+"""Logins by key and password explained to operators, over HTTP (REF-10 to REF-15)."""
+
+from __future__ import annotations
+
+import ipaddress
+from functools import partial
+from typing import Final
+
+import attrs
+
+from svc.model.authentication import Explanation
+from svc.model.errors import (
+    AuthenticationRefused,
+    BadRequest,
+    Forbidden,
+    InvalidName,
+    InvalidParameter,
+    PasswordsBusy,
+    RecordNotFound,
+)
+from svc.services.explanations import KeyExplanations, Tried
+from svc.web.http.declarations import Answer, Body, Parameter, Source
+from svc.web.http.json_bytes import Json
+from svc.web.http.response import Response
+from svc.web.http.routing import REQUIRED, Call, Routes
+from svc.web.http.shapes import BOOLEAN, TEXT, array, obj, text
+from svc.web.routes import authenticator_events
+
+
+def _evidence(source: Source) -> bytes | None:
+    found = source.form().text("evidence")
+    return None if found is None else found.encode("utf-8", "surrogatepass")
+
+
+def _address(source: Source) -> str | None:
+    found = source.form().text("address")
+    try:
+        return None if found is None else str(ipaddress.ip_address(found.strip()))
+    except ValueError:
+        raise InvalidParameter("address", "'address' is an IP address") from None
+
+
+EVIDENCE: Final = Parameter("evidence", _evidence, TEXT, "an API key or a password to try; without it none is tried")
+ADDRESS: Final = Parameter("address", _address, TEXT, "where the login is to come from; the caller's address if absent")
+
+_STEP: Final = obj(
+    {
+        "check": TEXT,
+        "outcome": text("passed", "failed", "not reached", "not tried"),
+        "detail": TEXT,
+        "reason": TEXT.or_null(),
+    }
+)
+_EXPLAINED: Final = obj({"admitted": BOOLEAN.or_null(), "role": TEXT.or_null(), "steps": array(_STEP)})
+
+
+@attrs.frozen
+class KeyLogins:
+    """The routes that explain logins."""
+
+    routes = Routes()
+    _explaining = partial(
+        routes.add,
+        "POST",
+        caller=REQUIRED,
+        body=Body(
+            "what to try, if anything",
+            ("application/x-www-form-urlencoded",),
+            fields=(EVIDENCE, ADDRESS),
+            required=False,
+        ),
+        answers=(Answer(200, "every check, in order", _EXPLAINED),),
+        errors=(AuthenticationRefused, BadRequest, Forbidden, InvalidName, InvalidParameter, PasswordsBusy, RecordNotFound),
+        writes=False,
+        audit=authenticator_events.login_explained,
+    )
+
+    by_key: KeyExplanations
+    by_ldap: KeyExplanations
+
+    @_explaining(
+        "/authn/<flat:account>/<tail:login>/explain",
+        privileges="owns the role, or the root policy, or has read on the webservice authn/status",
+    )
+    async def explain(
+        self, call: Call, account: str, login: str, *, evidence: bytes | None, address: str | None
+    ) -> Response:
+        """Return how a login by API key or password would be judged, check by check."""
+        tried = Tried(evidence, address)
+        return _explained(await self.by_key.explain(call.invocation, account, None, login, tried))
+
+    @_explaining(
+        "/authn-ldap/<service_id>/<flat:account>/<tail:login>/explain", privileges="read on the webservice's status"
+    )
+    async def explain_ldap(
+        self, call: Call, service_id: str, account: str, login: str, *, evidence: bytes | None, address: str | None
+    ) -> Response:
+        """Return how a login by a directory's password would be judged, check by check."""
+        tried = Tried(evidence, address)
+        return _explained(await self.by_ldap.explain(call.invocation, account, service_id, login, tried))
+
+
+def _explained(found: Explanation) -> Response:
+    steps: list[Json] = [
+        {
+            "check": step.check,
+            "outcome": step.outcome,
+            "detail": step.detail,
+            "reason": None if step.reason is None else step.reason.value,
+        }
+        for step in found.steps
+    ]
+    return Response.json({"admitted": found.admitted, "role": found.role, "steps": steps})

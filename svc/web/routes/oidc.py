@@ -1,0 +1,182 @@
+"""Signing in at a provider of OpenID Connect, over HTTP; a refused login has an empty body (FAIL-3)."""
+
+from __future__ import annotations
+
+from typing import Final
+from urllib.parse import unquote
+
+import attrs
+
+from svc.model.authentication import LoginRequest
+from svc.model.errors import AuthenticationRefused, BadRequest, TooLarge
+from svc.model.oidc import CodeLogin
+from svc.model.reasons import Reason
+from svc.services.batches import BatchService
+from svc.services.login import LoginService
+from svc.services.oidc import BegunLogin, OidcService
+from svc.web.http.declarations import Answer, Body, Parameter, Source, Unaudited
+from svc.web.http.json_bytes import Json
+from svc.web.http.response import Response
+from svc.web.http.routing import PUBLIC, Call, Routes
+from svc.web.http.shapes import TEXT, array, obj, text
+from svc.web.routes import audit_events, secret_events
+from svc.web.routes.issued_tokens import ENCODING, ISSUED, issued
+from svc.web.routes.secret_values import VALUES_REFUSED, WANTED, WITH_VALUES, with_values
+
+_NAME: Final = "authn-oidc"
+_BEARER: Final = "bearer "
+
+_PROVIDER: Final = obj(
+    {"service_id": TEXT, "type": text(_NAME), "name": TEXT},
+    dict.fromkeys(("nonce", "code_verifier", "redirect_uri", "issuer", "client_id", "scope", "device_endpoint"), TEXT),
+)
+
+
+def _id_token(source: Source) -> tuple[str, tuple[Reason, str] | None]:
+    """Read the field ``id_token`` of a form, or what is in the header in its place, and why there is none."""
+    try:
+        token = (source.form().text("id_token") or "").strip()
+    except BadRequest as refusal:
+        return "", (Reason.REQUEST_MALFORMED, refusal.message)
+    except TooLarge as refusal:
+        return "", (Reason.TOKEN_TOO_LARGE, f"{refusal.what} may have at most {refusal.limit} bytes")
+    header = source.header("Authorization") or ""
+    if not token and header.lower().startswith(_BEARER):
+        token = unquote(header[len(_BEARER) :]).strip()
+    return token, None
+
+
+ID_TOKEN: Final = Parameter("id_token", _id_token, TEXT, "an id token of the provider", field="evidence")
+BEARER: Final = Parameter.header("Authorization", "Bearer and an id token, in place of the form", scheme="id_token").ignored
+TOKEN_BODY: Final = Body("a form with an id token", ("application/x-www-form-urlencoded",), fields=(ID_TOKEN,))
+CODE: Final = Parameter.text("code", "the authorization code")
+NONCE: Final = Parameter.text("nonce", "what the login was begun with")
+VERIFIER: Final = Parameter.text("code_verifier", "the verifier of the login's challenge (RFC 7636)")
+
+
+@attrs.frozen
+class OidcAuthn:
+    """The routes of people who sign in at a provider, at the authenticators ``authn-oidc/<service id>``.
+
+    ``by_code`` takes codes, and ``by_token`` id tokens. ``devices``: the list has what clients need to get id tokens.
+    """
+
+    routes = Routes()
+
+    offered: OidcService
+    by_code: LoginService
+    by_token: LoginService
+    devices: bool
+    batches: BatchService
+
+    @routes.add(
+        "GET",
+        "/authn-oidc/<flat:account>/providers",
+        caller=PUBLIC,
+        answers=(Answer(200, "a login at each provider, that a browser can begin", array(_PROVIDER)),),
+        privileges="none",
+        audit=Unaudited("anyone may know where people sign in"),
+    )
+    async def providers(self, call: Call, account: str) -> Response:  # noqa: ARG002 (every route takes its call)
+        """Return a login of its own at each provider of an account (OIDC-8)."""
+        return Response.json_any([self._provider(begun) for begun in await self.offered.providers(account)])
+
+    @routes.add(
+        "GET",
+        "/authn-oidc/<service_id>/<flat:account>/authenticate",
+        caller=PUBLIC,
+        query=(CODE, NONCE, VERIFIER),
+        headers=(ENCODING,),
+        answers=ISSUED,
+        errors=(AuthenticationRefused,),
+        privileges="the user whom the provider names has authenticate on the authenticator",
+        audit=audit_events.authenticated,
+    )
+    async def authenticate_by_code(
+        self,
+        call: Call,
+        service_id: str,
+        account: str,
+        *,
+        code: str | None,
+        nonce: str | None,
+        code_verifier: str | None,
+        accept_encoding: str | None,
+    ) -> Response:
+        """Exchange an authorization code for an access token (OIDC-11)."""
+        call.tell(authenticator=_NAME)
+        evidence = (code or "").encode("utf-8")
+        request = CodeLogin(
+            *(account, None, evidence, call.client_ip, service_id), nonce=nonce or "", verifier=code_verifier
+        )
+        return issued(await self.by_code.authenticate(request, call), accept_encoding)
+
+    @routes.add(
+        "POST",
+        "/authn-oidc/<service_id>/<flat:account>/authenticate",
+        caller=PUBLIC,
+        headers=(BEARER, ENCODING),
+        body=TOKEN_BODY,
+        answers=ISSUED,
+        errors=(AuthenticationRefused,),
+        privileges="the user whom the token names has authenticate on the authenticator",
+        writes=False,
+        audit=audit_events.authenticated,
+    )
+    async def authenticate_by_token(
+        self,
+        call: Call,
+        service_id: str,
+        account: str,
+        *,
+        accept_encoding: str | None,
+        evidence: tuple[str, tuple[Reason, str] | None],
+    ) -> Response:
+        """Exchange an id token for an access token (OIDC-21)."""
+        request = _by_token(call, service_id, account, evidence)
+        return issued(await self.by_token.authenticate(request, call), accept_encoding)
+
+    @routes.add(
+        "POST",
+        "/authn-oidc/<service_id>/<flat:account>/authenticate",
+        when="secrets",
+        caller=PUBLIC,
+        query=(WANTED,),
+        headers=(BEARER, ENCODING),
+        body=TOKEN_BODY,
+        answers=WITH_VALUES,
+        errors=(AuthenticationRefused, *VALUES_REFUSED),
+        privileges="the user whom the token names has authenticate on the authenticator, and execute on each secret",
+        writes=False,
+        audit=secret_events.authenticated_and_fetched,
+    )
+    async def authenticate_and_read(
+        self,
+        call: Call,
+        service_id: str,
+        account: str,
+        *,
+        accept_encoding: str | None,
+        evidence: tuple[str, tuple[Reason, str] | None],
+        wanted: tuple[list[str], bool],
+    ) -> Response:
+        """Exchange an id token for an access token and the values of secrets (SEC-43)."""
+        request = _by_token(call, service_id, account, evidence)
+        return await with_values(call, self.by_token, self.batches, request, wanted, accept_encoding)
+
+    def _provider(self, begun: BegunLogin) -> dict[str, Json]:
+        offer = begun.offer
+        told: dict[str, Json] = {"service_id": offer.service_id, "type": _NAME, "name": offer.name}
+        if begun.url is not None:
+            told |= {"nonce": begun.nonce, "code_verifier": begun.verifier, "redirect_uri": begun.url}
+        if self.devices:
+            told |= {"issuer": offer.issuer.uri, "client_id": offer.client_id, "scope": offer.scope}
+            if offer.takes_tokens and offer.metadata.device_endpoint is not None:
+                told["device_endpoint"] = offer.metadata.device_endpoint
+        return told
+
+
+def _by_token(call: Call, service_id: str, account: str, evidence: tuple[str, tuple[Reason, str] | None]) -> LoginRequest:
+    call.tell(authenticator=_NAME)
+    token, fault = evidence
+    return LoginRequest(account, None, token.encode("utf-8"), call.client_ip, service_id, fault)

@@ -1,0 +1,115 @@
+"""Recent refusals over HTTP (REF-5 to REF-7)."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+import attrs
+
+from svc.model.clocks import iso_milliseconds
+from svc.model.errors import Forbidden, InvalidParameter
+from svc.model.refusals import RefusalSum, RefusedRequest
+from svc.services.refusals import RefusalService
+from svc.web.http.declarations import Answer, Parameter, Source
+from svc.web.http.json_bytes import Json
+from svc.web.http.response import Response
+from svc.web.http.routing import REQUIRED, Call, Routes
+from svc.web.http.shapes import BOOLEAN, TEXT, array, integer, obj
+from svc.web.routes import audit_events
+
+#: How many refusals are listed unless ``limit`` says otherwise, and at most.
+PAGE: Final = 100
+MOST: Final = 1000
+
+_CURSOR: Final = re.compile("[1-9][0-9]{0,17}", re.ASCII)
+
+
+def _limit(source: Source) -> int:
+    limit = source.query.positive_integer("limit")
+    if limit is not None and limit > MOST:
+        raise InvalidParameter("limit", f"'limit' must not exceed {MOST}", code="unprocessable_entity")
+    return PAGE if limit is None else limit
+
+
+def _after(source: Source) -> int | None:
+    cursor = source.query.text("after")
+    if cursor is not None and not _CURSOR.fullmatch(cursor):
+        raise InvalidParameter("after", "'after' is none that this list gave out")
+    return None if cursor is None else int(cursor)
+
+
+LIMIT: Final = Parameter("limit", _limit, integer(1, MOST), f"the most refusals that are listed; {PAGE} if absent")
+AFTER: Final = Parameter("after", _after, TEXT, "where an answer before ended, to go on from there")
+REQUEST: Final = Parameter.text("request", "only those of the request of this id")
+
+_REFUSAL: Final = obj(
+    {
+        **dict.fromkeys(("at", "request", "client_ip", "route", "reason", "detail"), TEXT),
+        **dict.fromkeys(("authenticator", "service", "role"), TEXT.or_null()),
+    }
+)
+_FOUND: Final = obj(
+    {
+        "server": TEXT,
+        "since": TEXT,
+        "complete": BOOLEAN,
+        "sums": array(
+            obj({"reason": TEXT, "authenticator": TEXT.or_null(), "service": TEXT.or_null(), "count": integer(1)})
+        ),
+        "refusals": array(_REFUSAL),
+        "after": TEXT.or_null(),
+    }
+)
+
+
+@attrs.frozen
+class Refusals:
+    """The route of recent refusals."""
+
+    routes = Routes()
+
+    refusals: RefusalService
+
+    @routes.add(
+        "GET",
+        "/refusals",
+        caller=REQUIRED,
+        query=(REQUEST, AFTER, LIMIT),
+        answers=(Answer(200, "what this server refused in the last hour, the newest first, and sums", _FOUND),),
+        errors=(Forbidden,),
+        privileges="owns or inspects the root policy",
+        audit=audit_events.refusals_read,
+    )
+    async def show(self, call: Call, *, request: str | None, after: int | None, limit: int) -> Response:
+        """Return the refusals of the caller's account."""
+        found = await self.refusals.recent(call.invocation, request, after, limit)
+        return Response.json(
+            {
+                "server": call.origin.server.hostname,
+                "since": iso_milliseconds(found.since),
+                "complete": found.complete,
+                "sums": [_sum(each) for each in found.sums],
+                "refusals": [_shown(each) for each in found.refusals],
+                "after": None if found.before is None else str(found.before),
+            }
+        )
+
+
+def _sum(told: RefusalSum) -> dict[str, Json]:
+    sort = told.sort
+    return {"reason": sort.reason, "authenticator": sort.authenticator, "service": sort.service_id, "count": told.count}
+
+
+def _shown(refused: RefusedRequest) -> dict[str, Json]:
+    return {
+        "at": iso_milliseconds(refused.at),
+        "request": refused.request_id,
+        "client_ip": refused.client_ip,
+        "route": refused.route,
+        "reason": refused.reason,
+        "detail": refused.detail,
+        "authenticator": refused.authenticator,
+        "service": refused.service_id,
+        "role": refused.role,
+    }

@@ -1,0 +1,53 @@
+"""Revocation of access tokens over HTTP (TOK-36 to TOK-38)."""
+
+from __future__ import annotations
+
+import attrs
+
+from svc.model.errors import CredentialImpossible, CredentialUnknown, Forbidden, RecordNotFound
+from svc.services.revocation import RevocationService
+from svc.web.http.declarations import NO_BODY, Answer
+from svc.web.http.response import Response
+from svc.web.http.routing import REQUIRED, Call, Routes
+from svc.web.routes import audit_events
+from svc.web.routes.named_role import ROLE, named_role
+
+
+@attrs.frozen
+class Revocation:
+    """The routes that end access tokens."""
+
+    routes = Routes()
+
+    revocation: RevocationService
+
+    @routes.add(
+        "DELETE",
+        "/authn/<flat:account>/tokens",
+        caller=REQUIRED,
+        query=(ROLE,),
+        body=NO_BODY,
+        answers=(Answer(204, "no access token that the role has been given is taken any more"),),
+        errors=(Forbidden, RecordNotFound, CredentialUnknown, CredentialImpossible),
+        privileges="none for one's own; update on another role",
+        audit=audit_events.tokens_revoked,
+    )
+    async def revoke(self, call: Call, account: str) -> Response:
+        """Revoke all access tokens and sessions of the caller, or of the role ``role``."""
+        await self.revocation.revoke(call.invocation, named_role(call, account))
+        return Response.empty()
+
+    @routes.add(
+        "DELETE",
+        "/accounts/<account>/tokens",
+        caller=REQUIRED,
+        body=NO_BODY,
+        answers=(Answer(204, "no access token of any role of the account is taken any more"),),
+        errors=(Forbidden, RecordNotFound),
+        privileges="update on the account's root policy",
+        audit=audit_events.account_tokens_revoked,
+    )
+    async def revoke_all(self, call: Call, account: str) -> Response:
+        """Revoke all access tokens and sessions of an account."""
+        await self.revocation.revoke_all(call.invocation, account)
+        return Response.empty()

@@ -1,0 +1,121 @@
+"""What requests for several secrets have in common: the ids in a query, values as texts, and refusals instead of values;
+and the answer of a login that reads secrets (SEC-43 to SEC-46).
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+from collections.abc import Callable
+from typing import Final
+
+from svc.model.authentication import LoginRequest
+from svc.model.errors import Forbidden, InvalidParameter, NotText, NoValue, Refusal, TooLarge, WrongDataKey
+from svc.services.batches import WITH_LOGIN, BatchService
+from svc.services.login import LoginService
+from svc.services.login_and_read import login_and_read
+from svc.web.http.declarations import Answer, Parameter, Source
+from svc.web.http.faults import answer_to, reason_of
+from svc.web.http.json_bytes import Json
+from svc.web.http.query import Query
+from svc.web.http.response import Response
+from svc.web.http.routing import Call
+from svc.web.http.shapes import BOOLEAN, TEXT, keyed, obj
+
+#: What is told instead of a value.
+ERRORS: Final = keyed(obj({"code": TEXT, "message": TEXT}))
+
+
+def listed_ids(query: Query, name: str) -> list[str]:
+    """Return full ids that a parameter of the query lists, each once.
+
+    :raises InvalidParameter: there is none, or a blank among them.
+    """
+    ids = (query.text(name) or "").rstrip(",").split(",")
+    blank = [not text.strip() for text in ids]
+    if all(blank):
+        sentence = f"{name} must name at least one variable: full ids, such as acme:variable:db/password, between commas"
+        raise InvalidParameter(name, sentence)
+    if any(blank):
+        raise InvalidParameter(name, f"{name} has an empty id among the full ids that commas separate")
+    return list(dict.fromkeys(ids))
+
+
+def _ids(source: Source) -> list[str]:
+    return listed_ids(source.query, "variable_ids")
+
+
+IDS: Final = Parameter(
+    *("variable_ids", _ids, TEXT, "full ids, separated by commas; a repeated one counts once"), field="ids", required=True
+)
+
+
+def is_base64(encoding: str | None) -> bool:
+    """Return whether a header asks for base64, and for nothing else (SEC-15)."""
+    return (encoding or "").strip().lower() == "base64"
+
+
+def value_writer(encoding: str | None) -> Callable[[bytes], str]:
+    """Return what writes values as the header asks for it."""
+    return _in_lines if is_base64(encoding) else bytes.decode
+
+
+def error_of(refusal: Refusal) -> Json:
+    """Return what is told of a refusal instead of a value: what a read of that secret alone tells (SEC-38)."""
+    response = answer_to(refusal)
+    if response is None or not response.body:
+        return {"code": "forbidden", "message": "this secret may be seen, and not read"}
+    error = json.loads(response.body)["error"]
+    return {"code": error["code"], "message": error["message"]}
+
+
+def _in_lines(value: bytes) -> str:
+    # 45 bytes make 60 characters (SEC-15).
+    pieces = (value[start : start + 45] for start in range(0, len(value), 45))
+    return b"".join(map(binascii.b2a_base64, pieces)).decode("ascii")
+
+
+def _wanted(source: Source) -> tuple[list[str], bool]:
+    ids = listed_ids(source.query, "secrets")
+    if len(ids) > WITH_LOGIN.ids:
+        raise InvalidParameter("secrets", f"'secrets' may name at most {WITH_LOGIN.ids} secrets")
+    return ids, source.query.boolean("partial")
+
+
+#: Which secrets a login reads, and whether it is told what can be read where something can't.
+WANTED: Final = Parameter.together(
+    "wanted",
+    _wanted,
+    Parameter("secrets", _wanted, TEXT, "full ids, separated by commas, as in variable_ids"),
+    Parameter("partial", _wanted, BOOLEAN, "whether to tell what can be read where something can't"),
+)
+_BOTH: Final = obj({"token": TEXT, "values": keyed(TEXT)}, {"errors": ERRORS})
+WITH_VALUES: Final = (
+    Answer(200, "an access token in base64, as it stands in a header, and values by the ids that were asked for", _BOTH),
+    Answer(200, "the same, with the values in base64, in lines of 60 characters", _BOTH, ("Content-Encoding",)),
+)
+VALUES_REFUSED: Final = (Forbidden, NoValue, NotText, TooLarge, WrongDataKey)
+
+
+async def with_values(
+    call: Call,
+    login: LoginService,
+    batches: BatchService,
+    request: LoginRequest,
+    wanted: tuple[list[str], bool],
+    encoding: str | None,
+) -> Response:
+    """Return the answer to a login that reads secrets."""
+    ids, partial = wanted
+    encoded = is_base64(encoding)
+    token, batch = await login_and_read(login, batches, request, call, ids, partial=partial, texts=not encoded)
+    call.tell(refused={text: reason_of(refusal) for text, refusal in batch.refused.items()})
+    write = value_writer(encoding)
+    document: dict[str, Json] = {
+        "token": base64.b64encode(token).decode("ascii"),
+        "values": {text: write(value) for text, value in batch.values.items()},
+    }
+    if partial:
+        document["errors"] = {text: error_of(refusal) for text, refusal in batch.refused.items()}
+    return Response.json(document, headers=(("Content-Encoding", "base64"),) if encoded else ())

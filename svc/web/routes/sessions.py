@@ -1,0 +1,138 @@
+"""Sessions over HTTP: opened, renewed, listed and revoked (TOK-40 to TOK-51)."""
+
+from __future__ import annotations
+
+import base64
+from functools import partial
+from typing import Final
+
+import attrs
+
+from svc.model.authentication import LoginRequest
+from svc.model.clocks import iso_seconds
+from svc.model.errors import (
+    AuthenticationRefused,
+    CredentialImpossible,
+    CredentialUnknown,
+    Forbidden,
+    RecordNotFound,
+    RenewalElsewhere,
+)
+from svc.services.sessions import OpenSession, SessionService
+from svc.web.http.declarations import NO_BODY, Answer, Body, Parameter
+from svc.web.http.response import Response
+from svc.web.http.routing import PUBLIC, REQUIRED, Call, Routes
+from svc.web.http.shapes import TEXT, array, obj
+from svc.web.routes import audit_events
+from svc.web.routes.named_role import ROLE, named_role
+
+LIFETIME: Final = Parameter.positive_integer("lifetime", "how many seconds the session is to last; else as long as it may")
+
+_OPEN: Final = obj({"id": TEXT, "ends_at": TEXT, "refresh_token": TEXT, "access_token": TEXT})
+_LISTED: Final = array(obj(dict.fromkeys(("id", "created_at", "ends_at", "used_at", "used_from"), TEXT)))
+
+
+@attrs.frozen
+class Sessions:
+    """The routes of sessions."""
+
+    routes = Routes()
+    _of_a_role = partial(
+        routes.add,
+        caller=REQUIRED,
+        query=(ROLE,),
+        errors=(Forbidden, RecordNotFound, CredentialUnknown, CredentialImpossible),
+        privileges="none for one's own; update on another role",
+    )
+
+    sessions: SessionService
+
+    @routes.add(
+        "POST",
+        "/authn/<flat:account>/<tail:login>/sessions",
+        caller=PUBLIC,
+        query=(LIFETIME,),
+        body=Body("an API key, as it is", ("text/plain",)),
+        answers=(Answer(201, "the session, an access token for a header, and a refresh token", _OPEN),),
+        errors=(AuthenticationRefused, Forbidden),
+        privileges="none: the user's API key proves it",
+        audit=audit_events.session_opened,
+    )
+    async def open(self, call: Call, account: str, login: str, *, lifetime: int | None) -> Response:
+        """Open a session of a user (TOK-40)."""
+        request = LoginRequest(account, login, call.body, call.client_ip)
+        return _open(await self.sessions.open(request, lifetime, call.demand_primary, call), 201)
+
+    @routes.add(
+        "POST",
+        "/authn/<flat:account>/<tail:login>/renew",
+        caller=PUBLIC,
+        body=Body("a refresh token, as it is", ("text/plain",)),
+        answers=(Answer(200, "the session, an access token for a header, and the next refresh token", _OPEN),),
+        errors=(AuthenticationRefused, RenewalElsewhere),
+        privileges="none: the refresh token proves the user",
+        audit=audit_events.session_renewed,
+    )
+    async def renew(self, call: Call, account: str, login: str) -> Response:
+        """Exchange a refresh token for an access token and the next refresh token (TOK-43)."""
+        call.tell(authenticator="session")
+        request = LoginRequest(account, login, call.body, call.client_ip)
+        return _open(await self.sessions.renew(request, call.demand_primary, call), 200)
+
+    @_of_a_role(
+        "GET",
+        "/authn/<flat:account>/sessions",
+        answers=(Answer(200, "the sessions, the one that was used last first", _LISTED),),
+        audit=audit_events.sessions_listed,
+    )
+    async def show(self, call: Call, account: str) -> Response:
+        """Return the sessions of the caller, or of the role ``role``, with where each was used last (TOK-49)."""
+        found = await self.sessions.listed(call.invocation, named_role(call, account))
+        return Response.json(
+            [
+                {
+                    "id": session.id,
+                    "created_at": iso_seconds(session.created_at),
+                    "ends_at": iso_seconds(session.ends_at),
+                    "used_at": iso_seconds(session.used_at),
+                    "used_from": session.used_from,
+                }
+                for session in found
+            ]
+        )
+
+    @_of_a_role(
+        "DELETE",
+        "/authn/<flat:account>/sessions",
+        body=NO_BODY,
+        answers=(Answer(204, "all sessions have ended"),),
+        audit=audit_events.sessions_revoked,
+    )
+    async def end_all(self, call: Call, account: str) -> Response:
+        """End all sessions of the caller, or of the role ``role`` (TOK-50)."""
+        await self.sessions.end(call.invocation, named_role(call, account))
+        return Response.empty()
+
+    @_of_a_role(
+        "DELETE",
+        "/authn/<flat:account>/sessions/<session_id>",
+        body=NO_BODY,
+        answers=(Answer(204, "the session has ended"),),
+        audit=audit_events.sessions_revoked,
+    )
+    async def end(self, call: Call, account: str, session_id: str) -> Response:
+        """End a session of the caller, or of the role ``role`` (TOK-50)."""
+        await self.sessions.end(call.invocation, named_role(call, account), session_id)
+        return Response.empty()
+
+
+def _open(session: OpenSession, status: int) -> Response:
+    return Response.json(
+        {
+            "id": session.id,
+            "ends_at": iso_seconds(session.ends_at),
+            "refresh_token": session.refresh_token,
+            "access_token": base64.b64encode(session.access_token).decode("ascii"),
+        },
+        status,
+    )

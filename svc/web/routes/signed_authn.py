@@ -1,0 +1,89 @@
+"""Logging in over HTTP with a request that a workload has signed for a third party."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import attrs
+
+from svc.model.authentication import LoginRequest
+from svc.model.errors import AuthenticationRefused
+from svc.services.batches import BatchService
+from svc.services.login import LoginService
+from svc.web.http.declarations import Body
+from svc.web.http.response import Response
+from svc.web.http.routing import PUBLIC, Call, Routes
+from svc.web.routes import audit_events, secret_events
+from svc.web.routes.issued_tokens import ENCODING, ISSUED, issued
+from svc.web.routes.secret_values import VALUES_REFUSED, WANTED, WITH_VALUES, with_values
+
+SIGNED_BODY: Final = Body("the signed headers, in JSON", ("application/json",))
+
+
+@attrs.frozen
+class SignedAuthn:
+    """The routes of logging in with a signed request, at ``<name>/<service id>``."""
+
+    declared = Routes()
+
+    name: str
+    login: LoginService
+    batches: BatchService
+
+    @property
+    def routes(self) -> Routes:
+        """The declared routes, under the name."""
+        return self.declared.under(self.name)
+
+    @declared.add(
+        "POST",
+        "/<service_id>/<flat:account>/<optional:login>/authenticate",
+        caller=PUBLIC,
+        headers=(ENCODING,),
+        body=SIGNED_BODY,
+        answers=ISSUED,
+        errors=(AuthenticationRefused,),
+        privileges="the role that the signature proves has authenticate on the authenticator",
+        writes=False,
+        outlives=True,
+        audit=audit_events.authenticated,
+    )
+    async def authenticate(
+        self, call: Call, service_id: str, account: str, login: str | None, *, accept_encoding: str | None
+    ) -> Response:
+        """Exchange a signed request for an access token (AWS-2)."""
+        request = self._request(call, service_id, account, login)
+        return issued(await self.login.authenticate(request, call), accept_encoding)
+
+    @declared.add(
+        "POST",
+        "/<service_id>/<flat:account>/<optional:login>/authenticate",
+        when="secrets",
+        caller=PUBLIC,
+        query=(WANTED,),
+        headers=(ENCODING,),
+        body=SIGNED_BODY,
+        answers=WITH_VALUES,
+        errors=(AuthenticationRefused, *VALUES_REFUSED),
+        privileges="the role that the signature proves has authenticate on the authenticator, and execute on each secret",
+        writes=False,
+        outlives=True,
+        audit=secret_events.authenticated_and_fetched,
+    )
+    async def authenticate_and_read(
+        self,
+        call: Call,
+        service_id: str,
+        account: str,
+        login: str | None,
+        *,
+        accept_encoding: str | None,
+        wanted: tuple[list[str], bool],
+    ) -> Response:
+        """Exchange a signed request for an access token and the values of secrets (SEC-43)."""
+        request = self._request(call, service_id, account, login)
+        return await with_values(call, self.login, self.batches, request, wanted, accept_encoding)
+
+    def _request(self, call: Call, service_id: str, account: str, login: str | None) -> LoginRequest:
+        call.tell(authenticator=self.name)
+        return LoginRequest(account, login, call.body, call.client_ip, service_id)

@@ -1,0 +1,172 @@
+"""What the routes of the newer interface have in common: order of checks, parameters, bodies (NEWER-3)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
+
+import attrs
+
+from svc.model.errors import (
+    BadRequest,
+    Conflict,
+    Forbidden,
+    MediaTypeMissing,
+    PolicyConflict,
+    PolicyInvalid,
+    PreconditionFailed,
+    RecordNotFound,
+    Unprocessable,
+)
+from svc.model.names import RoleName
+from svc.services.branch_rules import (
+    OWNERS,
+    branch_at,
+    refuse,
+    wrong_annotations,
+    wrong_name,
+    wrong_path,
+    wrong_role,
+)
+from svc.services.branches import NewEntry
+from svc.services.login import AccessTokenService
+from svc.web.http.declarations import Parameter, Source
+from svc.web.http.preconditions import IF_MATCH, IF_NONE_MATCH, preconditions
+from svc.web.http.routing import Call
+from svc.web.http.shapes import TEXT, keyed, obj, text
+from svc.web.http.v2 import HEAD, gate
+
+#: How many a page has: at most, and where only ``offset`` is given.
+PAGE_MOST: Final = 1000
+PAGE_OFFSET: Final = 10
+
+_INTEGER_MOST: Final = 10**18
+
+
+def _bounded(name: str, most: int | None) -> Callable[[Source], int | None]:
+    def read(source: Source) -> int | None:
+        given = source.query.text(name)
+        if not source.query.flag(name):
+            return None
+        word = name.capitalize()
+        digits = (given or "").removeprefix("-")
+        if not (digits.isascii() and digits.isdigit()) or len(digits) > 18:
+            raise Unprocessable(f"{word} must be an integer")
+        number = int(given or "")
+        if number < 0:
+            raise Unprocessable(f"{word} must be greater than or equal to 0")
+        if most is not None and number > most:
+            raise Unprocessable(f"{word} must be less than or equal to {most}")
+        return number
+
+    return read
+
+
+LIMIT: Final = Parameter(
+    "limit", _bounded("limit", PAGE_MOST), TEXT, f"how many the page has at most, up to {PAGE_MOST}", late=True
+)
+OFFSET: Final = Parameter("offset", _bounded("offset", None), TEXT, "how many before the page are left out", late=True)
+
+_MATCH: Final = attrs.evolve(IF_MATCH, late=True)
+_NONE_MATCH: Final = attrs.evolve(IF_NONE_MATCH, late=True)
+
+#: Of requests that read one thing, of those that change one, and of others.
+READING: Final = (HEAD, _MATCH, _NONE_MATCH)
+CHANGING: Final = (HEAD, _MATCH)
+HEADERS: Final = (HEAD,)
+
+#: The refusals of all, of those that read one, and of those that change policy.
+ERRORS: Final = (Forbidden, MediaTypeMissing, Unprocessable)
+READ_ERRORS: Final = (*ERRORS, RecordNotFound, PreconditionFailed)
+CHANGE_ERRORS: Final = (*READ_ERRORS, BadRequest, Conflict, PolicyConflict, PolicyInvalid)
+
+OWNER_SHAPE: Final = obj({"kind": text(*OWNERS), "id": TEXT})
+ANNOTATIONS_SHAPE: Final = keyed(TEXT)
+
+
+async def begin(call: Call, tokens: AccessTokenService, known: Sequence[str] = ()) -> str:
+    """Check what comes first of a request, and return the content type of its answer; ``known`` are parameters of the query.
+
+    :raises Forbidden: the caller's role is gone.
+    :raises MediaTypeMissing: it doesn't accept the media type.
+    :raises Unprocessable: it has other parameters.
+    """
+    await tokens.check_caller(call.caller)
+    head = call.late(HEAD)
+    accept = gate(head)
+    refuse_unexpected([name for name in head.names if name not in known])
+    return accept
+
+
+def refuse_unexpected(names: Sequence[str]) -> None:
+    """Refuse parameters that nobody asked for.
+
+    :raises Unprocessable: there are some.
+    """
+    if names:
+        raise Unprocessable(f"Unexpected parameters: {', '.join(name[:100] for name in names[:20])}")
+
+
+def page(call: Call) -> tuple[int, int]:
+    """Return the limit and the offset of a list."""
+    limit, offset = call.late(LIMIT), call.late(OFFSET)
+    if limit is None:
+        limit = PAGE_MOST if offset is None else PAGE_OFFSET
+    return limit, offset or 0
+
+
+def members_of(
+    document: Mapping[str, object], required: Sequence[str], optional: Sequence[str] = ()
+) -> Mapping[str, object]:
+    """Return the members of a body.
+
+    :raises BadRequest: it has none.
+    :raises Unprocessable: one is missing, or there are others.
+    """
+    if not document:
+        raise BadRequest("Empty request body")
+    missing = [name for name in required if document.get(name) in (None, "")]
+    if missing:
+        raise Unprocessable(f"CONJ00190W Missing required parameter: {', '.join(missing)}")
+    refuse_unexpected([name for name in document if name not in {*required, *optional}])
+    return document
+
+
+def wrong_owner(owner: object) -> list[str]:
+    """Return what is wrong with the owner that a body names."""
+    if not isinstance(owner, dict) or set(owner) != {"kind", "id"}:
+        return ["Owner should be an object with kind and id"]
+    return [*wrong_role(owner["kind"], owner["id"], OWNERS, "owner")]
+
+
+def role_of(account: str, role: object) -> RoleName:
+    """Return the role that a body names, which has nothing wrong."""
+    assert isinstance(role, dict)
+    return RoleName.of(account, str(role["kind"]), str(role["id"]).removeprefix("/"))
+
+
+def fresh(call: Call, tag: str) -> bool:
+    """Return whether the client knows a thing of this tag already.
+
+    :raises PreconditionFailed: it asks for another.
+    """
+    return preconditions(call.late(_MATCH), call.late(_NONE_MATCH)).fresh(tag)
+
+
+def precondition(call: Call) -> Callable[[str], None]:
+    """Return what is called with the tag of a thing that is changed."""
+    return preconditions(call.late(_MATCH), None).demand
+
+
+def new_entry(account: str, given: Mapping[str, object]) -> NewEntry:
+    """Return the branch or group that a body describes.
+
+    :raises Unprocessable: a member of the body breaks a rule.
+    """
+    name, branch, owner, annotations = (given.get(each) for each in ("name", "branch", "owner", "annotations"))
+    faults = [*wrong_name(name), *wrong_path(branch), *(wrong_owner(owner) if owner is not None else ())]
+    refuse([*faults, *wrong_annotations({} if annotations is None else annotations)])
+    assert isinstance(name, str)
+    assert isinstance(branch, str)
+    said = annotations if isinstance(annotations, dict) else {}
+    return NewEntry(branch_at(account, branch), name, None if owner is None else role_of(account, owner), said)

@@ -1,0 +1,85 @@
+"""Watches of secrets over HTTP, as server-sent events (SEC-47 to SEC-53)."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from typing import Final
+
+import attrs
+
+from svc.model.errors import Forbidden, NoValue
+from svc.model.query_results import Caller
+from svc.services.watches import WatchEnded, Watches
+from svc.web.http.declarations import Answer, Parameter
+from svc.web.http.json_bytes import Json, written
+from svc.web.http.response import Response
+from svc.web.http.routing import REQUIRED, Call, Routes
+from svc.web.http.shapes import TEXT, obj, raw
+from svc.web.routes import secret_events
+from svc.web.routes.secret_values import IDS
+
+_STREAM: Final = "text/event-stream"
+
+#: How soon a client should come again, in milliseconds; a stream may end at any time.
+_RETRY: Final = b"retry: 1000\n"
+
+#: What shows that the server is there.
+_HEARTBEAT: Final = b":\n\n"
+
+LAST: Final = Parameter.header("Last-Event-ID", "the id of the last event that the client had", field="last")
+
+
+@attrs.frozen
+class SecretWatches:
+    """The route that tells of new versions."""
+
+    routes = Routes()
+
+    watches: Watches
+
+    @routes.add(
+        "GET",
+        "/secrets/watch",
+        caller=REQUIRED,
+        query=(IDS,),
+        headers=(LAST,),
+        answers=(
+            Answer(200, "events, as they happen", raw(_STREAM)),
+            Answer(501, "the server remembers nothing, so that nobody tells it of changes", obj({"error": TEXT})),
+        ),
+        errors=(Forbidden, NoValue),
+        privileges="execute on each",
+        audit=secret_events.watched,
+    )
+    async def watch(self, call: Call, *, ids: list[str], last: str | None) -> Response:
+        """Tell the versions of secrets, and of each new one."""
+        if not self.watches.possible:
+            return Response.json({"error": "a server with --memory-lag 0 follows no changes"}, 501)
+        invocation = call.invocation
+        await self.watches.admit(invocation, ids)
+        # nginx would keep events until it has a buffer full of them.
+        unbuffered = (("X-Accel-Buffering", "no"),)
+        return Response(200, b"", _STREAM, unbuffered, pieces=_events(self.watches, invocation.caller, ids, last))
+
+
+async def _events(watches: Watches, caller: Caller, ids: list[str], last: str | None) -> AsyncGenerator[bytes, None]:
+    begin, following = _RETRY, watches.follow(caller, ids, last)
+    # A stream may last for long: it keeps what it needs.
+    del watches, caller, ids, last
+    async for told in following:
+        if isinstance(told, WatchEnded):
+            yield begin + _event("end", {"reason": told.why})
+            return
+        events = [_event("versions", told.versions)] if told.versions else []
+        if told.gone:
+            events.append(_event("gone", list(told.gone)))
+        if told.mark is not None:
+            # Who had only the first of two is told all again.
+            events[-1] = f"id: {told.mark}\n".encode("ascii") + events[-1]
+        yield begin + (b"".join(events) or _HEARTBEAT)
+        begin = b""
+
+
+def _event(name: str, document: Json) -> bytes:
+    """Return an event, whose data are one line: JSON has no line ends of its own."""
+    return b"event: %b\ndata: %b\n\n" % (name.encode("ascii"), written(document))

@@ -1,0 +1,64 @@
+"""What a server answered, read with caution."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from typing import Any, Final
+
+import attrs
+
+from svc.model.text import blanked
+
+#: How much of what a server says is repeated, in characters.
+_SAID_LIMIT: Final = 300
+
+
+def parsed(text: str | bytes) -> Any:
+    """Return what JSON says.
+
+    :raises ValueError: it isn't JSON, or is nested too deeply.
+    """
+    try:
+        return json.loads(text)
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
+
+
+def excerpt(text: str) -> str:
+    """Return what a server says, for a terminal: cut, and with nothing in it but what can be seen."""
+    return blanked(text[:_SAID_LIMIT]).strip()
+
+
+@attrs.frozen
+class Reply:
+    """What a server answered: status code, body, and the headers by their lower-case names."""
+
+    status: int
+    body: bytes = attrs.field(repr=False)
+    headers: Mapping[str, str] = attrs.field(factory=dict)
+
+    @property
+    def said(self) -> str:
+        """Return an excerpt of the message in a refusal; empty where there is none, or a page for browsers."""
+        try:
+            error = parsed(self.body)["error"]
+            message = error if isinstance(error, str) else error["message"]
+        except (ValueError, KeyError, TypeError):
+            if self.headers.get("content-type", "").lower().startswith("text/html"):
+                return ""
+            message = self.body[: 4 * _SAID_LIMIT].decode("utf-8", "replace")
+        return excerpt(message) if isinstance(message, str) else ""
+
+    @property
+    def request_id(self) -> str | None:
+        """Return the id by which the server knows the request; ``None`` where it says none."""
+        said = self.headers.get("x-request-id", "").strip()
+        return said if re.fullmatch("[!-~]{1,128}", said, re.ASCII) else None
+
+    @property
+    def retry_after(self) -> float | None:
+        """Return in how many seconds the server wants to be asked again (RFC 9110 10.2.3); a date counts as nothing said."""
+        text = self.headers.get("retry-after", "").strip()
+        return float(text) if re.fullmatch("[0-9]{1,6}", text, re.ASCII) else None

@@ -1,0 +1,74 @@
+"""Versions of the service's state that a program was told, for readings that must not be older.
+
+A program that writes through one server, and reads through another, gives both the same :class:`Versions`. A client of this
+library asks for them by itself::
+
+    versions = Versions(reactor.seconds)
+    client = Client.of(reactor, "https://follower.example.org", "acme", evidence, versions=versions)
+    versions.note(answer_to_a_write.headers.get("Svc-Version"))
+    await client.secret("ci/database/password")  # is what was written, or newer
+
+Note [Forgotten]. A version is asked for during an hour. By then it has arrived wherever anybody reads, and if it hasn't, as
+after a database was set back to an old copy of its files, readings should not fail for it for ever.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+import attrs
+
+from svc.model.versions import MOST, StateVersion
+
+#: For how long a version is asked for, in seconds (Note [Forgotten]).
+LIFE: Final = 3600.0
+
+
+@attrs.frozen
+class ToldVersion:
+    """A version, and when it was told."""
+
+    version: StateVersion
+    told_at: float
+
+    def newer_than(self, other: StateVersion) -> bool:
+        """Return whether it is a later version than another of the same system."""
+        mine = self.version
+        return mine.system == other.system and (mine.timeline, mine.position) > (other.timeline, other.position)
+
+
+class Versions:
+    """The newest version of each of the last few systems; ``seconds`` is the clock by which they are forgotten."""
+
+    def __init__(self, seconds: Callable[[], float]) -> None:
+        self._seconds = seconds
+        self._told: dict[int, ToldVersion] = {}
+
+    def note(self, text: str | None) -> None:
+        """Note the value of ``Svc-Version`` in an answer; ``None``, and what is no version, are ignored."""
+        version = StateVersion.of(text or "")
+        if version is not None:
+            self.add(ToldVersion(version, self._seconds()))
+
+    def add(self, told: ToldVersion) -> bool:
+        """Take a version that was told, unless it is forgotten already or not the newest of its system; return whether."""
+        version = told.version
+        former = self._told.get(version.system)
+        newer = former is not None and self.remembers(former) and former.newer_than(version)
+        if newer or not self.remembers(told):
+            return False
+        self._told.pop(version.system, None)
+        self._told[version.system] = told
+        while len(self._told) > MOST:
+            del self._told[min(self._told.values(), key=lambda each: each.told_at).version.system]
+        return True
+
+    def remembers(self, told: ToldVersion) -> bool:
+        """Return whether it is too early to forget a version (Note [Forgotten])."""
+        return abs(self._seconds() - told.told_at) < LIFE
+
+    @property
+    def wanted(self) -> str | None:
+        """The value of ``Svc-At-Least`` in a request; ``None`` where there is nothing to ask for."""
+        return ",".join(str(told.version) for told in self._told.values() if self.remembers(told)) or None

@@ -1,0 +1,83 @@
+"""Tests of ``svc.cli.coroutines``."""
+
+from __future__ import annotations
+
+import os
+import pty
+import select
+import signal
+import subprocess
+import sys
+import time
+
+from twisted.trial.unittest import SynchronousTestCase
+
+PROGRAM = """
+import click
+from svc.cli.coroutines import react
+
+async def work(network):
+    for _ in range(100):
+        click.echo("a line")
+
+@click.command()
+def command():
+    react(work)
+
+command()
+"""
+
+
+PROMPT = """
+import click
+from svc.cli.connection import asked
+from svc.cli.coroutines import react
+
+async def work(network):
+    asked("Name")
+
+@click.command()
+def command():
+    react(work)
+
+command()
+"""
+
+
+class ReactTests(SynchronousTestCase):
+    """Commands in processes of their own."""
+
+    def test_nobody_reads(self) -> None:
+        """When nobody reads its output any more a command ends with 1, and shows no traceback (CLI-1)."""
+        read, write = os.pipe()
+        os.close(read)
+        try:
+            ended = subprocess.run([sys.executable, "-c", PROGRAM], stdout=write, stderr=subprocess.PIPE, check=False)
+        finally:
+            os.close(write)
+        self.assertEqual((ended.returncode, ended.stderr), (1, b""))
+
+    def test_prompts(self) -> None:
+        """Ctrl-C ends a command that waits for a person, as it ends one that waits for a server (CLI-1)."""
+        control, terminal = pty.openpty()
+        # Where Python has no readline, prompts go to the standard error.
+        program = [sys.executable, "-c", PROMPT]
+        command = subprocess.Popen(program, stdin=terminal, stdout=terminal, stderr=terminal, start_new_session=True)
+        try:
+            self.assertIn(b"Name", self.shown(control))
+            # One that comes just before Python waits for input is only heard with the next.
+            while command.poll() is None:
+                command.send_signal(signal.SIGINT)
+                time.sleep(0.1)
+            said = self.shown(control, 0)
+        finally:
+            command.kill()
+            os.close(control)
+            os.close(terminal)
+        self.assertEqual((command.returncode, said.strip()), (128 + signal.SIGINT, b""))
+
+    @staticmethod
+    def shown(control: int, seconds: float = 20) -> bytes:
+        """What a terminal shows, as soon as it shows something; nothing, if that takes longer."""
+        readable, _, _ = select.select([control], [], [], seconds)
+        return os.read(control, 1000) if readable else b""

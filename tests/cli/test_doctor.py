@@ -1,0 +1,138 @@
+"""Tests of ``svc.cli.doctor``: what the running server is asked, and what is printed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Coroutine
+from typing import Any, Final
+
+from click.testing import CliRunner, Result
+from twisted.internet.defer import Deferred
+from twisted.trial.unittest import SynchronousTestCase
+
+from svc.cli import doctor
+from svc.cli.doctor import ServerQuestions, address_of
+from svc.cli.main import main
+from svc.health.risks import Risk, ServerFacts
+from svc.model.dialect import CONJUR
+from svc.settings.config import Settings
+from svc.workload.faults import Unreachable
+from svc.workload.replies import Reply
+from tests.cli.completing import complete
+
+HERE: Final = {"name": "this server", "here": True, "services": {"core": "ok"}, "database": "ok", "lag_seconds": None}
+OTHER: Final = {"name": "b", "here": False, "services": {}, "database": "ok", "lag_seconds": 31.5}
+COUNTERS: Final = "# TYPE svc_memory_evicted counter\nsvc_memory_evicted_total 7\nsvc_memory_misses_total 9\n"
+
+
+class Answers:
+    """An exchange with a server that gives these answers, by the address; others are refused."""
+
+    def __init__(self, **answers: object) -> None:
+        self.answers = {path: text if isinstance(text, str) else json.dumps(text) for path, text in answers.items()}
+        self.asked: list[str] = []
+
+    async def ask(self, method: str, url: str, *, headers: dict[str, str], within: float) -> Reply:
+        """Answer."""
+        self.asked.append(url)
+        name = url.rpartition("/")[2] or "root"
+        if name not in self.answers:
+            raise Unreachable(url, "no connection")
+        return Reply(200, self.answers[name].encode())
+
+
+class ServerQuestionsTests(SynchronousTestCase):
+    """The running server."""
+
+    def asked(self, answers: Answers, url: str | None = None, **settings: Any) -> ServerFacts | None:
+        """What it says."""
+        given = {"listen": ("ssl:1", "tcp:8080"), "metrics_listen": "tcp:9:interface=\\:\\:1", **settings}
+        exchange: Any = answers
+        questions = ServerQuestions(exchange, Settings(**given), url)
+        return self.successResultOf(Deferred.fromCoroutine(questions.asked()))
+
+    def test_well(self) -> None:
+        """Its health, its version, the lags of others and its counters are asked for (CLI-40)."""
+        answers = Answers(health={"servers": [HERE, OTHER]}, root={"version": "1.2"}, metrics=COUNTERS)
+        expected = ServerFacts(version="1.2", failing=[], lags=[("b", 31.5)], evicted=7.0, misses=9.0)
+        self.assertEqual(self.asked(answers), expected)
+        paths = ["http://127.0.0.1:8080/ui/health", "http://127.0.0.1:8080/", "http://[::1]:9/metrics"]
+        self.assertEqual(answers.asked, paths)
+        facts = self.asked(answers, "https://a.example/", metrics_listen=None, dialect=CONJUR)
+        self.assertEqual(facts, ServerFacts(failing=[], lags=[("b", 31.5)], counted=False))
+        self.assertEqual(answers.asked[3:], ["https://a.example/ui/health", "https://a.example/"])
+
+    def test_ill(self) -> None:
+        """What fails is named; a server that is away, or isn't one, is too (CLI-40)."""
+        ill = HERE | {"services": {"core": "failed", "audit": "ok"}, "database": "stale"}
+        facts = self.asked(Answers(health={"servers": [ill]}, root={"version": "1.2"}, metrics="nonsense {"))
+        self.assertEqual(facts, ServerFacts(version="1.2", failing=["core failed", "database stale"], lags=[]))
+        away = self.asked(Answers())
+        self.assertIn("no connection", away.fault if away and away.fault else "")
+        strange: object
+        for strange in ("<html>", [], {"servers": []}, {"servers": 7}, {"servers": [{}]}):
+            facts = self.asked(Answers(health=strange, root={}))
+            self.assertIn("isn't svc", facts.fault if facts and facts.fault else "", strange)
+        self.assertIsNone(self.asked(Answers(), listen=("ssl:1", "unix:/a")))
+
+    def test_addresses(self) -> None:
+        """Ports of TCP without TLS have an address on this machine."""
+        for text, expected in (
+            ("tcp:8080", "http://127.0.0.1:8080"),
+            ("tcp:port=8080:interface=0.0.0.0", "http://127.0.0.1:8080"),
+            ("tcp:1:interface=10.0.0.1", "http://10.0.0.1:1"),
+            ("tcp:1:interface=\\:\\:", "http://[::1]:1"),
+            ("tcp:0", None),
+            ("tcp:x", None),
+            ("tcp", None),
+            ("ssl:8443", None),
+            ("systemd:domain=INET:index=0", None),
+        ):
+            self.assertEqual(address_of(text), expected, text)
+
+
+class DoctorTests(SynchronousTestCase):
+    """``svc doctor``."""
+
+    def run_command(self, found: list[Risk], *arguments: str, code: int, environ: dict[str, str] | None = None) -> Result:
+        """Run the command, which finds these, and must end with this exit code."""
+
+        async def facts(*_: object, **__: object) -> None:
+            """Nothing needs to be known."""
+
+        react: Callable[[Callable[[Any], Coroutine[Any, Any, None]]], None] = complete
+        self.patch(doctor, "react", react)
+        self.patch(doctor, "examine", facts)
+        self.patch(doctor, "risks", lambda _: found)
+        variables: dict[str, str | None] = {"SVC_URL": None, **(environ or {})}
+        outcome = CliRunner().invoke(main, ["doctor", "--listen", "unix:/a", *arguments], env=variables)
+        self.assertEqual(outcome.exit_code, code, outcome.output)
+        return outcome
+
+    def test_printed(self) -> None:
+        """Each finding is printed with what to do; the exit code is 1 when one is a risk, notes alone make none (CLI-41)."""
+        risk, note = Risk("a-risk", "it is\x1b[31m bad", "mend it"), Risk("a-note", "it is so", "think", severe=False)
+        said = self.run_command([risk, note], code=1).stdout
+        lines = ["RISK a-risk: it is\\x1b[31m bad", "     mend it", "note a-note: it is so", "     think", "1 risk, 1 note"]
+        self.assertEqual(said.splitlines(), lines)
+        self.assertEqual(self.run_command([note, note], code=0).stdout.splitlines()[-1], "0 risks, 2 notes")
+        self.assertEqual(self.run_command([], code=0).stdout, "0 risks, 0 notes\n")
+
+    def test_json(self) -> None:
+        """With --json it is a list of objects, and the exit code is the same (CLI-41)."""
+        found = json.loads(self.run_command([Risk("a", "b", "c")], "--json", code=1).stdout)
+        self.assertEqual(found, [{"name": "a", "found": "b", "action": "c", "severe": True}])
+        self.assertEqual(json.loads(self.run_command([], "--json", code=0).stdout), [])
+
+    def test_authorities(self) -> None:
+        """Where the server is, and whose certificates to trust, may come from the variables of other commands (CLI-40)."""
+        trusted: list[str] = []
+        self.patch(doctor, "http_client", lambda _, authorities: trusted.append(str(authorities)))
+        self.run_command([], environ={"SVC_CA_FILE": "a.pem"}, code=0)
+        self.run_command([], "--ca-file", "b.pem", code=0)
+        self.run_command([], "--ca", "c.pem", code=0)
+        self.assertEqual(trusted, ["a.pem", "b.pem", "c.pem"])
+
+    def test_bad_settings(self) -> None:
+        """Settings that can't be are named, and nothing is looked at."""
+        self.assertIn("--memory-lag", self.run_command([], "--memory-lag", "x", code=1).stderr)

@@ -1,0 +1,168 @@
+"""Tests of ``svc.health.risks``: each finding, caused by one fact that changes in an installation where all is well."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any, Final
+
+import attrs
+from twisted.trial.unittest import SynchronousTestCase
+
+from svc.health.risks import (
+    CORES,
+    END_OF_LIFE,
+    EVICTIONS,
+    ROOM,
+    UNROTATED,
+    AuditFacts,
+    CertificateFacts,
+    Facts,
+    FileFacts,
+    PortFacts,
+    ServerFacts,
+    risks,
+)
+from svc.model.databases import Ages, DatabaseFacts
+
+NOW: Final = 1_795_000_000.0
+DAY: Final = 86400.0
+
+DATABASE: Final = DatabaseFacts(
+    schema_behind=0,
+    server_version=180003,
+    listens="10.0.0.1,localhost",
+    open_rules=0,
+    most_connections=100,
+    connections=20,
+    durable=True,
+    superuser=False,
+    archived=None,
+    ages=Ages(NOW - 10 * DAY, NOW - DAY / 2),
+    lag=0.4,
+)
+AUDIT: Final = AuditFacts("/var/log/svc/audit.log", None, 1000, False, 10 * ROOM)
+SERVER: Final = ServerFacts(version="1.2", lags=[("b", 0.5)], evicted=EVICTIONS * 2.0, misses=1e6)
+WELL: Final = Facts(
+    now=NOW,
+    version="1.2",
+    ports=[PortFacts("listen", "ssl:8443", True, ""), PortFacts("metrics_listen", "tcp:1", False, "127.0.0.1")],
+    listen_given=True,
+    processes=4,
+    cores=4,
+    audit=AUDIT,
+    certificates=[CertificateFacts("ssl:8443", NOW + 60 * DAY)],
+    files=[],
+    admin_keys=[],
+    database=DATABASE,
+    database_fault=None,
+    skew=0.1,
+    remote=True,
+    verified=True,
+    server=SERVER,
+)
+
+
+def database(**changes: Any) -> dict[str, Any]:
+    """The change of a fact of the database."""
+    return {"database": attrs.evolve(DATABASE, **changes)}
+
+
+def audit(**changes: Any) -> dict[str, Any]:
+    """The change of a fact of the audit."""
+    return {"audit": attrs.evolve(AUDIT, **changes)}
+
+
+def server(**changes: Any) -> dict[str, Any]:
+    """The change of what the server says."""
+    return {"server": attrs.evolve(SERVER, **changes)}
+
+
+def port(setting: str, host: str | None, *, tls: bool = False) -> dict[str, Any]:
+    """The only port."""
+    return {"ports": [PortFacts(setting, "tcp:1", tls, host)]}
+
+
+#: What changes, and what is found then, with a mark for notes.
+CASES: Final[tuple[tuple[dict[str, Any], str], ...]] = (
+    ({"listen_given": False}, "note listen-default"),
+    (port("listen", ""), "listen-plain"),
+    (port("listen", "::"), "listen-plain"),
+    (port("listen", "svc.example"), "listen-plain"),
+    (port("metrics_listen", ""), "metrics-exposed"),
+    ({"audit": AuditFacts(None)}, "audit-output"),
+    (audit(fault="can't be written"), "audit-file"),
+    (audit(continues=True), "audit-continue"),
+    (audit(size=UNROTATED + 1), "audit-rotation"),
+    (audit(room=ROOM - 1), "audit-room"),
+    ({"certificates": [CertificateFacts("a", NOW + 13 * DAY)]}, "certificate-expires"),
+    ({"certificates": [CertificateFacts("a", NOW - 1)]}, "certificate-expires"),
+    ({"certificates": [CertificateFacts("a", None, "it is broken")]}, "certificate-unusable"),
+    ({"files": [FileFacts("/a", 0o644, 0o600)]}, "file-mode"),
+    ({"admin_keys": ["/a/admin-key-acme"]}, "note admin-key-file"),
+    ({"database": None, "database_fault": "it is away", "skew": None}, "database-away"),
+    (database(schema_behind=2), "note schema-behind"),
+    (database(lag=31.0), "replication-lag"),
+    (database(durable=False), "not-durable"),
+    (database(connections=81), "connections-few"),
+    (database(server_version=130020), "postgresql-old"),
+    (database(server_version=90624), "postgresql-old"),
+    ({"verified": False}, "database-unverified"),
+    (database(listens="*", open_rules=1), "database-exposed"),
+    (database(listens="10.0.0.1, ::", open_rules=None), "database-exposed"),
+    (database(superuser=True), "database-superuser"),
+    (database(ages=Ages(NOW, None)), "no-backup"),
+    (database(ages=Ages(NOW, NOW - 3 * DAY)), "no-backup"),
+    (database(ages=Ages(NOW - 401 * DAY, NOW)), "signing-key-old"),
+    ({"skew": -2.1}, "clock-skew"),
+    ({"skew": 2.1}, "clock-skew"),
+    ({"server": None}, "note server-not-asked"),
+    (server(fault="no connection"), "server-away"),
+    (server(failing=["core failed"]), "unhealthy"),
+    (server(version="1.1"), "old-version"),
+    (server(lags=[("b", 0.5), ("c", 31.0)]), "replication-lag"),
+    (server(evicted=2e5), "memory-small"),
+    (server(counted=False), "note no-metrics"),
+    ({"processes": 1, "cores": CORES}, "note one-process"),
+)
+
+#: What changes, and isn't found.
+NOTHING: Final[tuple[dict[str, Any], ...]] = (
+    {},
+    port("listen", "127.0.0.1"),
+    port("listen", "::1"),
+    port("listen", "localhost"),
+    port("listen", None),
+    audit(size=UNROTATED + 1, rotated=True),
+    database(listens="*", open_rules=0),
+    database(ages=Ages(None, None), archived=NOW - 60),
+    {"remote": False, "verified": False},
+    server(evicted=EVICTIONS - 1.0, misses=0.0),
+    server(version=None),
+    {"processes": 1, "cores": CORES - 1},
+)
+
+
+class RisksTests(SynchronousTestCase):
+    """What is found, and what isn't."""
+
+    def test_each_is_found(self) -> None:
+        """Each finding comes from its cause alone, and says what was found and what to do (CLI-40)."""
+        for changes, expected in CASES:
+            found = risks(attrs.evolve(WELL, **changes))
+            self.assertEqual([f"{'' if risk.severe else 'note '}{risk.name}" for risk in found], [expected], changes)
+            self.assertTrue(all(risk.found and risk.action for risk in found))
+
+    def test_well(self) -> None:
+        """Nothing is found where nothing is risky (CLI-40)."""
+        for changes in NOTHING:
+            self.assertEqual(risks(attrs.evolve(WELL, **changes)), [], changes)
+
+    def test_order(self) -> None:
+        """Risks come before notes."""
+        found = risks(attrs.evolve(WELL, listen_given=False, skew=9.0))
+        self.assertEqual([risk.name for risk in found], ["clock-skew", "listen-default"])
+
+    def test_versions(self) -> None:
+        """Each version of PostgreSQL that is known gets corrections for a year longer than the one before."""
+        ends = list(END_OF_LIFE.values())
+        self.assertTrue(all(340 * DAY < after - before < 390 * DAY for before, after in pairwise(ends)))

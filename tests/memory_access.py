@@ -1,0 +1,119 @@
+"""Access in memory: the fake of ``IAccess`` (see ``memory``)."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+
+import attrs
+from zope.interface import implementer
+
+from svc.model.access import Base, By, Given, Target, WayStep
+from svc.model.access_port import IAccess
+from svc.model.names import RoleName
+from tests.memory import Memory
+
+
+@implementer(IAccess)
+@attrs.frozen
+class MemoryAccess:
+    """Provides ``IAccess``."""
+
+    memory: Memory
+
+    async def direct(self, target: Target, start: str, limit: int) -> list[WayStep]:
+        """See ``IAccess``."""
+        self.memory.ask()
+        found = self._direct(target)
+        return [WayStep(role, found[role]) for role in _ordered(found) if role.encode() >= start.encode()][:limit]
+
+    async def direct_among(self, target: Target, roles: Collection[str]) -> list[WayStep]:
+        """See ``IAccess``."""
+        self.memory.ask()
+        found = self._direct(target)
+        return [WayStep(role, found[role]) for role in _ordered(found.keys() & set(roles))]
+
+    async def members(self, asked: Sequence[tuple[str, str]], limit: int) -> list[tuple[str, str]]:
+        """See ``IAccess``."""
+        return self._listed([(role, member) for role, member, _ in self.memory.memberships], asked, limit)
+
+    async def held(self, asked: Sequence[tuple[str, str]], limit: int) -> list[tuple[str, str]]:
+        """See ``IAccess``."""
+        return self._listed([(member, role) for role, member, _ in self.memory.memberships], asked, limit)
+
+    async def earlier(self, candidates: Sequence[tuple[str, str]], base: Base, steps: int) -> frozenset[str]:
+        """See ``IAccess``."""
+        self.memory.ask()
+        near = self._near(base, steps)
+        found = set()
+        for role, parent in candidates:
+            before = {each for each in self._parents(role) if each.encode() < parent.encode()}
+            if role in near or before & near:
+                found.add(role)
+        return frozenset(found)
+
+    async def nearest(self, role: str, base: Base, steps: int) -> str | None:
+        """See ``IAccess``."""
+        self.memory.ask()
+        return next(iter(_ordered(self._parents(role) & self._near(base, steps))), None)
+
+    async def count(self, target: Target, *, direct: bool) -> int:
+        """See ``IAccess``."""
+        self.memory.ask()
+        found = set(self._direct(target))
+        return len(found) if direct else sum(bool(self.memory.held(role) & found) for role in self.memory.roles)
+
+    async def given(self, resources: Sequence[str], privileges: Sequence[str], roles: Collection[str]) -> list[Given]:
+        """See ``IAccess``."""
+        self.memory.ask()
+        owned = [Given(name, self.memory.resources[name][0], None) for name in resources if name in self.memory.resources]
+        given = [Given(name, role, privilege) for name, privilege, role in self.memory.permissions if name in resources]
+        return [each for each in owned + given if each.role in roles and each.privilege in {None, *privileges}]
+
+    async def resources(self, account: str, after: str, limit: int) -> list[str]:
+        """See ``IAccess``."""
+        self.memory.ask()
+        own = [name for name in self.memory.resources if name.startswith(f"{account}:")]
+        return [name for name in _ordered(own) if name.encode() > after.encode()][:limit]
+
+    async def seen(self, caller: RoleName, resources: Collection[str]) -> frozenset[str]:
+        """See ``IAccess``."""
+        self.memory.ask()
+        facts = {name: self.memory.access_facts(caller, name) for name in resources}
+        return frozenset(name for name, of in facts.items() if of.exists and (of.owns or of.privileges))
+
+    def _direct(self, target: Target) -> dict[str, By]:
+        name = str(target.resource)
+        found = {
+            role: By.PERMITTED
+            for thing, privilege, role in self.memory.permissions
+            if thing == name and privilege in target.privileges
+        }
+        if name in self.memory.resources:
+            found[self.memory.resources[name][0]] = By.OWNER
+        return found
+
+    def _parents(self, role: str) -> set[str]:
+        return {name for name, member, _ in self.memory.memberships if member == role}
+
+    def _near(self, base: Base, steps: int) -> set[str]:
+        """The roles at most so many memberships from the base."""
+        near = set(self._direct(base.target) if base.roles is None else base.roles)
+        for _ in range(steps):
+            near |= {member for role, member, _ in self.memory.memberships if role in near}
+        return near
+
+    def _listed(
+        self, pairs: Sequence[tuple[str, str]], asked: Sequence[tuple[str, str]], limit: int
+    ) -> list[tuple[str, str]]:
+        self.memory.ask()
+        rows = [
+            (own, other)
+            for own, start in asked
+            for other in sorted((other for role, other in pairs if role == own), key=str.encode)
+            if other.encode() >= start.encode()
+        ]
+        return rows[:limit]
+
+
+def _ordered(names: Iterable[str]) -> list[str]:
+    return sorted(names, key=str.encode)

@@ -1,0 +1,189 @@
+"""What was deleted, in memory: the fake of ``IDeletedRecords`` (see ``memory``)."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TypeVar
+
+import attrs
+from zope.interface import implementer
+
+from svc.model.deleted_records import (
+    FACTS_MOST,
+    DeletedRecord,
+    IDeletedRecords,
+    IDeletedTransaction,
+    Kept,
+    KeptOwner,
+    PresentRecord,
+    RoleIdentity,
+)
+from svc.model.names import ACTOR_KINDS, ROLE_KINDS, RoleName
+from svc.model.ports import IPolicyTransaction
+from tests.memory import KeptRow, Memory, kind_of
+from tests.memory_policies import MemoryPolicies, MemoryPolicyTransaction
+
+T = TypeVar("T")
+
+
+@implementer(IDeletedRecords)
+@attrs.frozen
+class MemoryDeleted:
+    """Provides ``IDeletedRecords``."""
+
+    memory: Memory
+
+    async def look(self, work: Callable[[IDeletedTransaction], Awaitable[T]]) -> T:
+        """See ``IDeletedRecords``."""
+        self.memory.ask()
+        return await work(MemoryDeletedTransaction(self.memory))
+
+    async def transact(self, work: Callable[[IDeletedTransaction], Awaitable[T]]) -> T:
+        """See ``IDeletedRecords``."""
+
+        async def run(transaction: IPolicyTransaction) -> T:
+            assert isinstance(transaction, MemoryPolicyTransaction)
+            self.memory.write()
+            return await work(MemoryDeletedTransaction(self.memory, transaction.locks))
+
+        return await MemoryPolicies(self.memory).transact(run)
+
+    async def purge_old(self) -> int:
+        """See ``IDeletedRecords``."""
+        self.memory.write()
+        old = [number for number, row in self.memory.deleted.items() if not self._is_kept(row)]
+        for number in old:
+            del self.memory.deleted[number]
+        return len(old)
+
+    async def bound(self) -> dict[str, int]:
+        """See ``IDeletedRecords``."""
+        self.memory.write()
+        accounts = sorted({row.account for row in self.memory.deleted.values()})
+        return {account: count for account in accounts if (count := self.memory.bound_deleted(account))}
+
+    async def kept(self) -> Kept:
+        """See ``IDeletedRecords``."""
+        self.memory.ask()
+        rows = self.memory.deleted.values()
+        return Kept(len(rows), sum(row.bytes for row in rows))
+
+    def _is_kept(self, row: KeptRow) -> bool:
+        return row.record.deleted_at > self.memory.now - self.memory.keeping.seconds
+
+
+@implementer(IDeletedTransaction)
+@attrs.frozen
+class MemoryDeletedTransaction(MemoryPolicyTransaction):
+    """Provides ``IDeletedTransaction``."""
+
+    async def owners(self, policy: RoleName) -> list[KeptOwner]:
+        """See ``IDeletedTransaction``."""
+        coming = [record.owner for record in self._of(policy)]
+        found: dict[RoleIdentity, KeptOwner] = {}
+        while coming:
+            asked = coming.pop()
+            if asked in found:
+                continue
+            there = self._is_there(asked)
+            owner = None if there else next((record.owner for record in self._roles() if self._own(record) == asked), None)
+            found[asked] = KeptOwner(asked, there, owner)
+            coming += [] if owner is None else [owner]
+        return list(found.values())
+
+    async def held(self, caller: RoleName, roles: Iterable[str]) -> frozenset[str]:
+        """See ``IDeletedTransaction``."""
+        return frozenset(roles) & self.memory.held(str(caller))
+
+    async def inspected(self, caller: RoleName, resources: Iterable[str]) -> frozenset[str]:
+        """See ``IDeletedTransaction``."""
+        return frozenset(full for full in resources if self.memory.inspects(str(caller), full))
+
+    async def listed(self, policy: RoleName, owners: Iterable[RoleIdentity], limit: int, offset: int) -> list[DeletedRecord]:
+        """See ``IDeletedTransaction``."""
+        known = set(owners)
+        return [record for record in self._of(policy) if record.owner in known][offset : offset + limit]
+
+    async def chosen(self, policy: RoleName, owners: Iterable[RoleIdentity], numbers: Sequence[int]) -> list[DeletedRecord]:
+        """See ``IDeletedTransaction``."""
+        known = set(owners)
+        found = {each.number: each for each in self._of(policy) if each.owner in known and each.number in numbers}
+        whole, size = set[int](), 0
+        for number in filter(found.__contains__, numbers):
+            size += sum(len(str(row)) for row in (*found[number].annotations, *found[number].permissions))
+            whole |= {number} if not whole or size <= FACTS_MOST else set()
+        return [attrs.evolve(record, whole=number in whole) for number, record in found.items()]
+
+    async def standings(self, resources: Iterable[str]) -> dict[str, PresentRecord]:
+        """See ``IDeletedTransaction``."""
+        memory, found = self.memory, {}
+        for name in set(resources) & memory.resources.keys():
+            owner, policy = memory.resources[name]
+            readers = frozenset(memory.identity(key[2]) for key in memory.permissions if key[:2] == (name, "execute"))
+            newest = max(memory.secrets.get(name, {}), default=None)
+            found[name] = PresentRecord(memory.identity(owner), policy, memory.made[name], readers, newest)
+        return found
+
+    async def creations(self, roles: Iterable[str]) -> dict[str, int]:
+        """See ``IDeletedTransaction``."""
+        return {role: self.memory.creations.get(role, 0) for role in roles if role in self.memory.roles}
+
+    async def take_back(self, made: Sequence[DeletedRecord], filled: Sequence[DeletedRecord]) -> None:
+        """See ``IDeletedTransaction``."""
+        memory = self.memory
+        for row in (memory.deleted[record.number] for record in made):
+            record, name = row.record, row.record.resource
+            memory.made[name] = record.made_at
+            if record.creation is not None and kind_of(name) not in ACTOR_KINDS:
+                memory.creations[name] = record.creation
+            elif record.creation is not None:
+                self._follow(RoleIdentity(name, record.creation), memory.identity(name))
+            if row.enabled is not None:
+                memory.switches[name] = row.enabled
+            memory.distrusted |= {(name, key): told for key, told in row.distrusted.items()}
+        for row in (memory.deleted[record.number] for record in filled):
+            name = row.record.resource
+            for version, (sealed, life) in row.values.items():
+                memory.serial += 1
+                memory.secrets.setdefault(name, {})[version] = (memory.serial, sealed)
+                memory.lives[name, version] = life
+            if (due := memory.expirations.get(name)) is not None:
+                memory.expirations[name] = attrs.evolve(due, due_at=float("-inf"), settled=None, edition=due.edition + 1)
+        for number in {record.number for record in (*made, *filled)}:
+            del memory.deleted[number]
+
+    async def purge(self, policy: RoleName, owners: Iterable[RoleIdentity], numbers: Sequence[int] | None) -> list[str]:
+        """See ``IDeletedTransaction``."""
+        known = set(owners)
+        gone = [
+            record for record in self._of(policy) if record.owner in known and (numbers is None or record.number in numbers)
+        ]
+        for record in gone:
+            del self.memory.deleted[record.number]
+        return sorted(record.resource for record in gone)
+
+    def _follow(self, before: RoleIdentity, now: RoleIdentity) -> None:
+        rows: Mapping[int, KeptRow] = self.memory.deleted
+        for number, row in rows.items():
+            if row.record.owner == before:
+                self.memory.deleted[number] = attrs.evolve(row, record=attrs.evolve(row.record, owner=now))
+
+    def _of(self, policy: RoleName) -> list[DeletedRecord]:
+        """What is kept of a policy, the newest first."""
+        known = self.memory.identity(str(policy))
+        return [record for record in self._records() if self.memory.deleted[record.number].policy == known]
+
+    def _records(self) -> Iterator[DeletedRecord]:
+        keeping = self.memory.keeping
+        for _, row in sorted(self.memory.deleted.items(), reverse=True):
+            if row.record.deleted_at > self.memory.now - keeping.seconds:
+                yield attrs.evolve(row.record, until=row.record.deleted_at + keeping.seconds)
+
+    def _roles(self) -> Iterator[DeletedRecord]:
+        return (record for record in self._records() if kind_of(record.resource) in ROLE_KINDS)
+
+    def _own(self, record: DeletedRecord) -> RoleIdentity:
+        return RoleIdentity(record.resource, record.creation or 0)
+
+    def _is_there(self, identity: RoleIdentity) -> bool:
+        return identity.role in self.memory.roles and self.memory.identity(identity.role) == identity

@@ -1,0 +1,133 @@
+"""The fakes of what ends and of last logins, on the same :class:`Memory` as the others."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import attrs
+from zope.interface import implementer
+
+from svc.model.endings import Ending, EndingKind, EndingPlace, EndingsReading, IEndings
+from svc.model.expiration import ROTATOR
+from svc.model.host_factories import called
+from svc.model.last_logins import IdlePlace, IdleReading, IdleRole, ILastLogins, LastLogin, NotedLogin
+from svc.model.names import ACTOR_KINDS, RoleName
+from tests.memory import Memory, kind_of
+
+
+@implementer(IEndings)
+@attrs.frozen
+class MemoryEndings:
+    """Provides ``IEndings``."""
+
+    memory: Memory
+
+    async def variables(self, account: str, after: EndingPlace, until: float, most: int) -> EndingsReading:
+        """See ``IEndings``."""
+        return self._read(self._variables(), account, after, until, most)
+
+    async def factory_tokens(self, account: str, after: EndingPlace, until: float, most: int) -> EndingsReading:
+        """See ``IEndings``."""
+        tokens = self.memory.factory_tokens.items()
+        kind = EndingKind.HOST_FACTORY_TOKEN
+        found = [Ending(kind, token.expires_at, str(token.factory), called(digest)) for digest, token in tokens]
+        return self._read(found, account, after, until, most)
+
+    async def ending_api_keys(self, account: str, after: EndingPlace, until: float, most: int) -> EndingsReading:
+        """See ``IEndings``."""
+        ends = self.memory.key_expirations
+        found = [Ending(EndingKind.API_KEY, at, role, "", self._set_at(role)) for role, at in ends.items()]
+        return self._read(found, account, after, until, most)
+
+    async def rotated_api_keys(
+        self, account: str, after: EndingPlace, until: float, age: float, most: int
+    ) -> EndingsReading:
+        """See ``IEndings``."""
+        return self._read(self._aged(age, rotated=True), account, after, until, most)
+
+    async def first_api_keys(self, account: str, after: EndingPlace, until: float, age: float, most: int) -> EndingsReading:
+        """See ``IEndings``."""
+        return self._read(self._aged(age, rotated=False), account, after, until, most)
+
+    async def visible(self, caller: RoleName, ids: Sequence[str]) -> frozenset[str]:
+        """See ``IEndings``."""
+        return self.memory.seen(caller, ids)
+
+    def _variables(self) -> Iterable[Ending]:
+        for name, row in self.memory.expirations.items():
+            values = self.memory.secrets.get(name, {})
+            rotated = (name, ROTATOR) in self.memory.annotations
+            if name in self.memory.resources and (rotated or row.due_at > self.memory.now):
+                kind = EndingKind.ROTATION if rotated else EndingKind.VALUE
+                since = self.memory.lives[name, max(values)][0] if values else None
+                yield Ending(kind, row.due_at, name, "", since, False, row.failures, row.fault)
+
+    def _aged(self, age: float, *, rotated: bool) -> Iterable[Ending]:
+        for role in self.memory.credentials:
+            if role not in self.memory.key_expirations and (role in self.memory.rotations) is rotated:
+                since = self._set_at(role)
+                yield Ending(EndingKind.API_KEY, since + age, role, "", since, True)
+
+    def _set_at(self, role: str) -> float:
+        return self.memory.rotations.get(role, self.memory.made_at)
+
+    def _read(self, found: Iterable[Ending], account: str, after: EndingPlace, until: float, most: int) -> EndingsReading:
+        self.memory.ask()
+        endings = sorted(
+            (
+                ending
+                for ending in found
+                if ending.id.startswith(f"{account}:") and after < ending.place and ending.at <= until
+            ),
+            key=lambda ending: ending.place,
+        )
+        return EndingsReading(endings[:most], endings[most - 1].place if len(endings) >= most else None)
+
+
+@implementer(ILastLogins)
+@attrs.frozen
+class MemoryLastLogins:
+    """Provides ``ILastLogins``; nothing is ever locked but the roles of ``Memory.locked_roles``."""
+
+    memory: Memory
+
+    async def record(self, logins: Sequence[NotedLogin]) -> Sequence[NotedLogin]:
+        """See ``ILastLogins``."""
+        self.memory.write()
+        kept = self.memory.last_logins
+        locked = [login for login in logins if str(login.role) in self.memory.locked_roles]
+        for login in logins:
+            role = str(login.role)
+            if login not in locked and role in self.memory.roles and self.memory.numbers(role)[0] == login.creation:
+                kept[role] = max(login.day, kept.get(role, login.day))
+        return locked
+
+    async def last_login(self, role: RoleName) -> LastLogin:
+        """See ``ILastLogins``."""
+        self.memory.ask()
+        return LastLogin(self.memory.last_logins.get(str(role)), self.memory.logins_kept_since)
+
+    async def kept_since(self) -> float:
+        """See ``ILastLogins``."""
+        self.memory.ask()
+        return self.memory.logins_kept_since
+
+    async def idle(self, account: str, day: int, made_before: float, after: IdlePlace, most: int) -> IdleReading:
+        """See ``ILastLogins``."""
+        self.memory.ask()
+        found: list[tuple[IdlePlace, IdleRole]] = []
+        for role in self.memory.roles:
+            seen = self.memory.last_logins.get(role)
+            if not role.startswith(f"{account}:") or kind_of(role) not in ACTOR_KINDS:
+                continue
+            made = self.memory.made_at
+            if seen is None and made < made_before:
+                found.append((IdlePlace(False, made, role), IdleRole(role, made, None)))
+            elif seen is not None and seen < day:
+                found.append((IdlePlace(True, float(seen), role), IdleRole(role, made, seen)))
+        rows = sorted(row for row in found if after < row[0])
+        return IdleReading([role for _, role in rows[:most]], rows[most - 1][0] if len(rows) >= most else None)
+
+    async def visible(self, caller: RoleName, roles: Sequence[str]) -> frozenset[str]:
+        """See ``ILastLogins``."""
+        return self.memory.seen(caller, roles)

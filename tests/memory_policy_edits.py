@@ -1,0 +1,90 @@
+"""Single changes of policy in memory: the fake of ``IPolicyEdits`` (see ``memory``)."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TypeVar
+
+import attrs
+from zope.interface import implementer
+
+from svc.model.names import RoleName
+from svc.model.policy_edits import IEditTransaction, IPolicyEdits
+from svc.model.policy_rows import AnnotationRow
+from tests.memory import Memory, kind_of
+from tests.memory_policies import MemoryPolicyTransaction, transacted
+
+T = TypeVar("T")
+
+
+@implementer(IEditTransaction)
+@attrs.frozen
+class MemoryEditTransaction(MemoryPolicyTransaction):
+    """Provides ``IEditTransaction``."""
+
+    async def beneath(self, policy: RoleName, most: int) -> list[str] | None:
+        """See ``IEditTransaction``."""
+        found = [
+            name
+            for name in self.memory.resources
+            for account, kind, identifier in [name.split(":", 2)]
+            if account == policy.account
+            and kind not in {"user", "public_key"}
+            and f"{identifier}/".startswith(f"{policy.identifier}/")
+        ]
+        return None if len(found) > most else sorted(found, key=str.encode)
+
+    async def remove_grant(self, role: RoleName, member: RoleName) -> bool:
+        """See ``IEditTransaction``."""
+        self.memory.write()
+        return self.memory.memberships.pop((str(role), str(member), False), None) is not None
+
+    async def annotate(self, policy: RoleName, rows: Sequence[AnnotationRow]) -> None:
+        """See ``IEditTransaction``."""
+        self.memory.write()
+        for row in rows:
+            _, recorder = self.memory.annotations.get(row[:2], ("", str(policy)))
+            self.memory.annotations[row[:2]] = (row.value, recorder)
+
+    async def remove_annotation(self, resource: str, name: str) -> bool:
+        """See ``IEditTransaction``."""
+        self.memory.write()
+        return self.memory.annotations.pop((resource, name), None) is not None
+
+    async def switch(self, webservice: str, on: bool) -> None:
+        """See ``IEditTransaction``."""
+        self.memory.write()
+        assert webservice in self.memory.resources
+        self.memory.switches[webservice] = on
+
+
+@implementer(IPolicyEdits)
+@attrs.frozen
+class MemoryPolicyEdits:
+    """Provides ``IPolicyEdits``."""
+
+    memory: Memory
+
+    async def transact(self, work: Callable[[IEditTransaction], Awaitable[T]]) -> T:
+        """See ``IPolicyEdits``."""
+        return await transacted(MemoryEditTransaction(self.memory), work)
+
+    async def readable(self, viewer: RoleName, resources: Sequence[str]) -> list[str]:
+        """See ``IPolicyEdits``."""
+        self.memory.ask()
+        return sorted((name for name in resources if self._reads(str(viewer), name)), key=str.encode)
+
+    async def existing(self, resources: Sequence[str]) -> frozenset[str]:
+        """See ``IPolicyEdits``."""
+        self.memory.ask()
+        return frozenset(self.memory.resources.keys() & set(resources))
+
+    async def switches(self, webservices: Sequence[str]) -> dict[str, bool]:
+        """See ``IPolicyEdits``."""
+        self.memory.ask()
+        return {name: self.memory.switches[name] for name in webservices if name in self.memory.switches}
+
+    def _reads(self, viewer: str, name: str) -> bool:
+        facts = self.memory.access_facts(viewer, name)
+        inspects = kind_of(name) == "policy" and "inspect" in facts.privileges
+        return facts.exists and (facts.owns or "read" in facts.privileges or inspects or self.memory.inspects(viewer, name))

@@ -1,0 +1,94 @@
+"""The fake of sessions, on the same :class:`Memory` as the others."""
+
+from __future__ import annotations
+
+from ipaddress import ip_network
+
+import attrs
+from zope.interface import implementer
+
+from svc.model.authentication import Admitted
+from svc.model.errors import RecordNotFound
+from svc.model.events import EventBatch
+from svc.model.names import RoleName
+from svc.model.sessions import SESSIONS_EACH, ISessions, SessionReading, UserSession
+from tests.memory import Memory, SessionRow, remove
+
+
+@implementer(ISessions)
+@attrs.frozen
+class MemorySessions:
+    """Provides ``ISessions``."""
+
+    memory: Memory
+
+    async def open(self, session: UserSession, admitted: Admitted, token: bytes, trail: EventBatch | None = None) -> None:
+        """See ``ISessions``."""
+        self.memory.write()
+        name = str(admitted.role)
+        if name not in self.memory.roles:
+            raise RecordNotFound.of(admitted.role)
+        remove(self.memory.sessions, lambda key, row: key[0] == name and row.session.ends_at <= session.created_at)
+        kept = sorted((row.session.used_at, key) for key, row in self.memory.sessions.items() if key[0] == name)
+        for _, key in kept[: max(0, len(kept) - SESSIONS_EACH + 1)]:
+            del self.memory.sessions[key]
+        self.memory.sessions[name, session.id] = SessionRow(session, admitted, token)
+        self.memory.record(trail)
+
+    async def session(self, role: RoleName, session_id: str, now: float) -> SessionReading | None:
+        """See ``ISessions``."""
+        self.memory.ask()
+        row = self.memory.sessions.get((str(role), session_id))
+        if row is None:
+            return None
+        return SessionReading(
+            row.session,
+            row.token,
+            row.used,
+            row.seed,
+            self._outdated(role, row, now),
+            self.memory.newest_key(role.account),
+            tuple(ip_network(cidr) for name, cidr in sorted(self.memory.restrictions) if name == str(role)),
+            *self.memory.numbers(str(role)),
+        )
+
+    async def turn(self, role: RoleName, session: UserSession, used: bytes, seed: bytes, token: bytes) -> bool:
+        """See ``ISessions``."""
+        self.memory.write()
+        row = self.memory.sessions.get((str(role), session.id))
+        if row is None or row.token != used:
+            return False
+        self.memory.sessions[str(role), session.id] = SessionRow(session, row.admitted, token, used, seed)
+        return True
+
+    async def listed(self, role: RoleName, now: float) -> list[UserSession]:
+        """See ``ISessions``."""
+        self.memory.ask()
+        rows = [row for (name, _), row in self.memory.sessions.items() if name == str(role) and row.session.ends_at > now]
+        found = [row.session for row in rows if self._outdated(role, row, now) is None]
+        return sorted(found, key=lambda session: (-session.used_at, session.id))
+
+    async def end(self, role: RoleName, session_id: str | None = None, trail: EventBatch | None = None) -> int:
+        """See ``ISessions``."""
+        self.memory.write()
+        keys = [key for key in self.memory.sessions if key[0] == str(role) and session_id in {None, key[1]}]
+        for key in keys:
+            del self.memory.sessions[key]
+        self.memory.record(trail if keys else None)
+        return len(keys)
+
+    def _outdated(self, role: RoleName, row: SessionRow, now: float) -> str | None:
+        admitted, name = row.admitted, str(role)
+        if (admitted.creation, admitted.epoch) != self.memory.numbers(name):
+            return "the tokens of the role were revoked"
+        if admitted.edition != self.memory.editions.get(name, 0) or name not in self.memory.credentials:
+            return "the role has been given another credential"
+        if self.memory.api_key_off(name):
+            return "policy has said that the role has no API key"
+        expires_at = self.memory.key_expirations.get(name)
+        if expires_at is not None and expires_at <= now:
+            return "the API key of the role has expired"
+        keys = [key for key in self.memory.accounts.get(role.account, []) if key.key_id == admitted.signing_key]
+        if not any(key.retires_at is None or key.retires_at > now for key in keys):
+            return "the signing key of the account has been replaced"
+        return None

@@ -1,0 +1,87 @@
+"""Whether a server can write, and when that is found out."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any, cast
+
+from twisted.application.service import MultiService
+from twisted.internet.task import Clock
+from twisted.trial.unittest import SynchronousTestCase
+
+from svc.health.pulse import BEAT
+from svc.model.counts import Census
+from svc.server.duties import Ground
+
+
+class CountedPlace:
+    """A database with sessions for readings, and for writes."""
+
+    def __init__(self) -> None:
+        self.for_readings = self.for_writes = 2
+
+    def readings(self) -> Census:
+        """Count those for readings."""
+        return Census(self.for_readings, 0, 0, 0, 0.0)
+
+    def writing(self) -> Census:
+        """Count those for both."""
+        return Census(min(self.for_readings, self.for_writes), 0, 0, 0, 0.0)
+
+    async def connected(self) -> None:
+        """Answer."""
+
+
+class PulsesTests(SynchronousTestCase):
+    """The pulses of a primary and of what is read from, which may be another place."""
+
+    def setUp(self) -> None:
+        """Begin with both."""
+        self.clock, self.server = Clock(), MultiService()
+        self.primary, self.read_from = CountedPlace(), CountedPlace()
+        self.told: list[str] = []
+        self.server.startService()
+        self.addCleanup(self.server.stopService)
+
+    def begin(self, *, splits: bool) -> Any:
+        """Begin."""
+        ground: Any = SimpleNamespace(
+            reactor=self.clock,
+            settings=SimpleNamespace(splits=splits),
+            installation=SimpleNamespace(database=self.primary, state=self.primary),
+            state=self.read_from,
+            readings=self.read_from,
+        )
+        pulses = Ground.pulses(
+            cast(Ground, ground), self.server, lambda: self.told.append("written"), lambda: self.told.append("read")
+        )
+        self.clock.advance(0)
+        return pulses
+
+    def became(self) -> list[str]:
+        """What was told since this was asked last."""
+        self.clock.pump([BEAT] * 4)
+        told, self.told = self.told, []
+        return told
+
+    def test_apart(self) -> None:
+        """When there is a primary to write to again checks begin at once, since they are what makes a server ready to write;
+        there is one only where there are sessions for writes, too (CLU-42, HEALTH-11).
+        """
+        pulses = self.begin(splits=True)
+        self.assertEqual((pulses.writes.beats, pulses.readings.beats, self.became()), (True, True, []))
+        self.primary.for_readings = self.primary.for_writes = 0
+        self.assertEqual(self.became(), ["written", "read"])
+        self.primary.for_readings = 2
+        self.assertEqual((self.became(), pulses.writes.beats, pulses.readings.beats), ([], False, True))
+        self.primary.for_writes = 1
+        self.assertEqual((self.became(), pulses.writes.beats), (["written", "read"], True))
+        self.read_from.for_readings = 0
+        self.assertEqual((self.became(), pulses.writes.beats, pulses.readings.beats), (["read"], True, False))
+
+    def test_one(self) -> None:
+        """Where readings and writes go to one database, both come and go with it."""
+        pulses = self.begin(splits=False)
+        self.assertIs(pulses.writes, pulses.readings)
+        self.primary.for_readings = 0
+        self.assertEqual(self.became(), ["written", "read"])

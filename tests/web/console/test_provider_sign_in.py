@@ -1,0 +1,219 @@
+"""Signing in to the console at a provider of OpenID Connect: there, back, and what others may try."""
+
+from __future__ import annotations
+
+from typing import Any
+from urllib.parse import parse_qsl, urlencode, urlsplit
+
+from svc.crypto.console_cookies import BegunSignIn
+from svc.model.oidc import OidcMetadata
+from svc.web.console.provider_sign_in import PATIENCE
+from tests.web.console.world import ConsoleCase, MemoryBrowser, Page
+from tests.web.oidc_world import CLIENT, ISSUER, POLICY
+from tests.web.support import Answer
+
+CALLBACK = "/ui/sign-in/callback"
+COOKIE = "__Secure-svc-console-provider"
+SESSION = "__Secure-svc-console"
+
+
+class ProviderSignInTests(ConsoleCase):
+    """A person, a provider, and hostile pages."""
+
+    def setUp(self) -> None:
+        """Declare the provider, and who may sign in there."""
+        super().setUp()
+        more = "- !variable client-secret\n    - !variable claim-mapping\n    - !variable name"
+        permit = "- !permit { role: !user alice, privileges: [ authenticate ], resource: !webservice svc/authn-oidc/corp }\n"
+        users = "- !user alice\n- !user bob\n"
+        self.load(users + POLICY.format(prefix="svc", service="corp", more=more) + permit)
+        for name, value in {
+            "provider-uri": ISSUER,
+            "client-id": CLIENT,
+            "client-secret": "the-secret",
+            "claim-mapping": "name",
+            "name": "Corp <b>",
+        }.items():
+            self.set_value(f"svc/authn-oidc/corp/{name}", value.encode())
+        self.journal.told()
+
+    def begin(self, browser: MemoryBrowser | None = None, path: str = "/ui/policies") -> dict[str, str]:
+        """Press the button of the provider; return what its address says, when the provider has a code for Alice."""
+        browser = browser or self.browser
+        browser.get(path)
+        browser.press("Show providers", account="acme")
+        page = browser.press("Go to Corp <b>")
+        return self.led(page)
+
+    def led(self, page: Page) -> dict[str, str]:
+        """The query of the address that a page leads to, with a code there."""
+        (refresh,) = [given["content"] for tag, given in page.tags if tag == "meta" and given.get("http-equiv") == "refresh"]
+        (link,) = [given["href"] for tag, given in page.tags if tag == "a" and (given.get("href") or "").startswith("http")]
+        self.assertEqual(refresh, f"0;url={link}")
+        address, _, query = (link or "").partition("?")
+        self.assertEqual(address, f"{ISSUER}/authorize")
+        given = dict(parse_qsl(query))
+        given["code"] = f"code-{given['nonce'][:8]}"
+        self.oidc_provider.codes[given["code"]] = self.oidc_provider.claims(given["nonce"])
+        return given
+
+    def come_back(self, begun: dict[str, str], browser: MemoryBrowser | None = None, **changes: str | None) -> Answer:
+        """Come back from the provider: no strict cookie comes along."""
+        browser = browser or self.browser
+        given = {"code": begun["code"], "state": begun["state"], **changes}
+        query = urlencode({name: value for name, value in given.items() if value is not None})
+        kept, browser.cookies = browser.cookies, {k: v for k, v in browser.cookies.items() if k.endswith("provider")}
+        browser.headers = {"Sec-Fetch-Site": "cross-site"}
+        answer = browser.ask("GET", f"{CALLBACK}?{query}")
+        browser.headers, browser.cookies = {}, {**kept, **browser.cookies}
+        return answer
+
+    def test_signed_in(self) -> None:
+        """A press leads to the provider, and the way back begins a session, on the page that was wanted (CON-60, CON-62)."""
+        begun = self.begin()
+        self.assertEqual(begun["redirect_uri"], f"https://svc.example{CALLBACK}")
+        self.assertEqual((begun["client_id"], begun["code_challenge_method"]), (CLIENT, "S256"))
+        answer = self.come_back(begun)
+        self.assertEqual(answer.status, 200)
+        self.assertIn(b'content="0;url=/ui/policies"', answer.body)
+        cookie = answer.headers["set-cookie"]
+        self.assertTrue(cookie.startswith(f"{SESSION}=") and cookie.endswith("SameSite=Strict"), cookie)
+        page = self.browser.get("/ui/policies")
+        self.assertEqual((page.answer.status, page.path), (200, "/ui/policies"))
+        self.assertIn("Signed in as alice", page.text)
+        client, login = self.oidc_provider.exchanged[-1]
+        self.assertEqual((client.redirect_uri, login.nonce), (begun["redirect_uri"], begun["nonce"]))
+        told = [(operation, subject, reason) for _, operation, subject, reason in self.journal.told()]
+        self.assertIn(("authenticate", {"role": "acme:user:alice"}, None), told)
+
+    def test_loopback(self) -> None:
+        """On this machine, without TLS, the way back is by http, and the cookie has no prefix (CON-60, CON-61)."""
+        browser = self.new_browser(host="127.0.0.1:8080")
+        begun = self.begin(browser)
+        self.assertEqual(begun["redirect_uri"], f"http://127.0.0.1:8080{CALLBACK}")
+        self.assertIn("svc-console-provider", browser.cookies)
+        self.assertEqual(self.come_back(begun, browser).status, 200)
+
+    def test_cookie(self) -> None:
+        """What was begun is sealed, and is no session: it admits to no page, and a session doesn't stand for it (CON-61)."""
+        begun = self.begin()
+        text = self.browser.cookies[COOKIE]
+        for secret in (begun["state"], begun["nonce"], "corp"):
+            self.assertNotIn(secret, text)
+        self.assertIsNone(self.cookies.opened(text))
+        opened = self.cookies.opened_begun(text)
+        assert isinstance(opened, BegunSignIn)
+        self.assertEqual((opened.account, opened.service_id, opened.back), ("acme", "corp", "/ui/policies"))
+        self.assertNotIn(begun["state"], repr(opened))
+        stranger = self.new_browser()
+        stranger.cookies[SESSION] = text
+        self.assertEqual(stranger.get("/ui/policies").path.partition("?")[0], "/ui/sign-in")
+        self.come_back(begun)
+        self.assertIsNone(self.cookies.opened_begun(self.browser.cookies[SESSION]))
+        for broken in ("", "x", text[:-2], text[:-1] + "A" + text[-1:], "\u00e4"):
+            self.assertIsNone(self.cookies.opened_begun(broken))
+
+    def test_login_csrf(self) -> None:
+        """A link to the way back signs nobody in who hasn't begun with its state, and leaves no record (CON-62)."""
+        attacker = self.new_browser()
+        begun = self.begin(attacker)
+        self.journal.told()
+        for browser in (self.new_browser(), self.browser):
+            if browser is self.browser:
+                self.begin()
+            answer = self.come_back(begun, browser)
+            self.assertEqual((answer.status, answer.headers.get("location")), (303, "/ui/sign-in"))
+            self.assertNotIn(SESSION, browser.cookies)
+        self.assertEqual(self.journal.told(), [])
+        for changes in ({"state": None}, {"state": ""}, {"state": begun["state"] + "x"}):
+            self.assertEqual(self.come_back(begun, attacker, **changes).status, 303)
+        self.assertEqual(self.come_back(begun, attacker).status, 200)
+
+    def test_begin_takes_a_form(self) -> None:
+        """To begin takes a form of this browser's: a page of another site can't (CON-11)."""
+        self.browser.get("/ui/sign-in?account=acme")
+        path, _, fields = self.browser.page.forms["Go to Corp <b>"]
+        self.browser.headers = {"Sec-Fetch-Site": "cross-site"}
+        self.assertEqual(self.browser.send(path, fields).answer.status, 403)
+        self.browser.headers = {}
+        self.assertEqual(self.browser.send(path, {**fields, "token": "x"}).answer.status, 403)
+        self.assertEqual(self.browser.send(path, {**fields, "service_id": "other"}).answer.status, 404)
+        self.assertEqual(self.browser.send(path, {**fields, "account": "other"}).answer.status, 404)
+        self.assertNotIn(COOKIE, self.browser.cookies)
+        elsewhere = self.browser.send(path, {**fields, "to": "https://evil.example/"})
+        self.assertIn(b'content="0;url=/ui"', self.come_back(self.led(elsewhere)).body)
+
+    def assert_not_signed_in(self, answer: Answer, status: int) -> None:
+        """It is the page to sign in, and there is no session."""
+        self.assertEqual(answer.status, status)
+        self.assertIn(b"You have not been signed in.", answer.body)
+        self.assertNotIn(SESSION, self.browser.cookies)
+
+    def test_refused(self) -> None:
+        """Who isn't one of ours gets the page to sign in, with one sentence, and a record with the reason (CON-63)."""
+        cases: list[tuple[dict[str, object], str]] = [
+            ({"name": "bob"}, "privilege-missing"),
+            ({"name": "mallory"}, "role-unknown"),
+            ({"name": "admin"}, "oidc-role-refused"),
+            ({"nonce": "another"}, "nonce-wrong"),
+            ({"aud": "other"}, "audience-wrong"),
+        ]
+        for changes, reason in cases:
+            begun = self.begin()
+            self.oidc_provider.codes[begun["code"]] = {**self.oidc_provider.claims(begun["nonce"]), **changes}
+            self.journal.told()
+            self.assert_not_signed_in(self.come_back(begun), 401)
+            self.assertEqual([why for *_, why in self.journal.told()], [reason])
+
+    def test_answers_of_the_provider(self) -> None:
+        """No code, an error, and an answer that another provider gave prove nobody (CON-62)."""
+        changes: list[dict[str, str | None]] = [
+            {"code": None},
+            {"code": "", "error": "access_denied"},
+            {"iss": "https://evil.example"},
+        ]
+        for changed in changes:
+            self.assert_not_signed_in(self.come_back(self.begin(), None, **changed), 401)
+        self.assertEqual(self.come_back(self.begin(), iss=ISSUER).status, 200)
+        self.browser = self.new_browser()
+        self.oidc_provider.metadata_of[ISSUER] = OidcMetadata(f"{ISSUER}/authorize", f"{ISSUER}/token", names_issuer=True)
+        self.clock.advance(2)
+        self.assert_not_signed_in(self.come_back(self.begin()), 401)
+        self.assertEqual(self.come_back(self.begin(), iss=ISSUER).status, 200)
+
+    def test_late(self) -> None:
+        """A sign-in that took more than five minutes is over; a code is good once (CON-62)."""
+        begun = self.begin()
+        self.clock.advance(PATIENCE + 1)
+        self.assert_not_signed_in(self.come_back(begun), 401)
+        self.clock.advance(-1)
+        begun = self.begin()
+        self.assertEqual(self.come_back(begun).status, 200)
+        self.browser.cookies.pop(SESSION)
+        self.assert_not_signed_in(self.come_back(begun), 401)
+
+    def test_provider_away(self) -> None:
+        """While the provider is away nobody is judged: 503, with a time to come again."""
+        begun = self.begin()
+        self.oidc_provider.down.add(ISSUER)
+        answer = self.come_back(begun)
+        self.assertEqual(answer.status, 503)
+        self.assertIn("retry-after", answer.headers)
+
+    def test_revoked(self) -> None:
+        """Such a session ends as others do: when the user's tokens are revoked, or the user is deleted (CON-62, CON-9)."""
+        self.assertEqual(self.come_back(self.begin()).status, 200)
+        self.assertEqual(self.browser.get("/ui/policies").path, "/ui/policies")
+        self.load("- !delete { record: !user alice }", method="PATCH")
+        self.assertEqual(self.browser.get("/ui/policies").path.partition("?")[0], "/ui/sign-in")
+
+    def test_no_providers(self) -> None:
+        """An account without providers, and one that there isn't, look alike (CON-60)."""
+        self.oidc_provider.down.add(ISSUER)
+        pages: set[Any] = set()
+        for account in ("acme", "other"):
+            page = self.browser.get(f"/ui/sign-in?account={account}")
+            pages.add(page.text.replace(account, ""))
+            self.assertIn("has no provider", page.text)
+        self.assertEqual(len(pages), 1)
+        self.assertEqual(urlsplit(self.browser.page.path).path, "/ui/sign-in")

@@ -1,0 +1,20 @@
+"""Tests of ``svc.web.http.request_ids``."""
+
+from __future__ import annotations
+
+import re
+
+from twisted.trial.unittest import SynchronousTestCase
+
+from svc.web.http.request_ids import MANY, RequestIds
+
+
+class RequestIdsTests(SynchronousTestCase):
+    """Ids of requests."""
+
+    def test_each_is_another(self) -> None:
+        """No two ids are alike, of one object or of several, within what is made at a time and beyond."""
+        first, second = RequestIds(), RequestIds()
+        ids = [make() for _ in range(2 * MANY + 1) for make in (first, second)]
+        self.assertEqual(len(set(ids)), len(ids))
+        self.assertTrue(all(re.fullmatch("[0-9a-f]{16}", each) for each in ids))
