@@ -26,7 +26,7 @@ import attrs
 import click
 
 from svc.cli.coroutines import Network, Then, react
-from svc.cli.kept_login import KeptSession, keep_login, kept_session, kept_token
+from svc.cli.kept_login import KeptSession, KeptTokens, keep_login, kept_session, kept_token
 from svc.cli.options import API_KEY, secret_option
 from svc.cli.versions import KeptVersions
 from svc.model.clocks import MachineClock, WallClock
@@ -177,7 +177,7 @@ class ApiConnection:
         """
         own, soon = self._own_key(), attrs.evolve(self, deadline=SOON)
         if own is None:
-            return _KeptTokens(soon._kept_token, soon._renewed, soon._no_more)
+            return KeptTokens(soon._kept_token, soon._renewed, soon._no_more)
         return Calls(self.url, self.account, own, self.requester, deadline=SOON)
 
     async def open_session(self, login: str, api_key: str, seconds: int) -> tuple[str, Path]:
@@ -267,29 +267,6 @@ class _Kept:
     async def login(self, account: str) -> Login:  # noqa: ARG002 (the sentence has it)
         """See ``Evidence``."""
         raise NoEvidence(self.why)
-
-
-@attrs.define
-class _KeptTokens:
-    """The kept token as a ``TokenSource``: renewed whenever it is refused, or replaced by that of another login."""
-
-    _kept: Callable[..., Awaitable[str]]
-    _renewed: Callable[..., Awaitable[str | None]]
-    _why: Callable[[str], str]
-    _refused: str | None = attrs.field(default=None, init=False, repr=False)
-
-    async def access_token(self) -> str:
-        """See ``TokenSource``."""
-        token = await self._kept(waits=True)
-        if token != self._refused:
-            return token
-        if (renewed := await self._renewed(token, waits=True)) is None:
-            raise NoEvidence(self._why(token))
-        return renewed
-
-    def refused(self, token: str) -> None:
-        """See ``TokenSource``."""
-        self._refused = token
 
 
 def own_proof(connection: ApiConnection) -> tuple[str, str]:

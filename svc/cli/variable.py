@@ -135,11 +135,11 @@ async def watch(connection: ApiConnection, identifiers: tuple[str, ...], *, once
         lost=outage.begin,
         back=outage.end,
     )
-    told = _Told(connection.wall, as_json=as_json)
+    lines = _VersionLines(connection.wall, as_json=as_json)
     try:
-        told.tell(await watching.next())
+        lines.tell(await watching.next())
         while True:
-            if told.tell(await watching.next()) and once:
+            if lines.tell(await watching.next()) and once:
                 return
     finally:
         await watching.close()
@@ -163,7 +163,7 @@ class _Outage:
 
 
 @attrs.define
-class _Told:
+class _VersionLines:
     """The lines, with what the last one of each variable said: after an outage the server may tell all versions again."""
 
     _wall: WallClock

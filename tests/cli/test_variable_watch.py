@@ -87,7 +87,8 @@ class WatchTests(SynchronousTestCase):
         code: int = 1,
     ) -> Result:
         """Watch at a server with these answers; the command must end with this exit code."""
-        self.service, self.slept = SmallService([*answers]), []
+        self.service = SmallService([*answers])
+        self.slept: list[float] = []
         exchange = WaitlessAsync(httpx.MockTransport(self.service.answer), 100_000)
         object.__setattr__(exchange, "slept", self.slept)
         self.patch(Network, "requester", lambda *_: exchange)
