@@ -25,7 +25,10 @@ class MemoryEvents:
         self.memory.ask()
         since = self.memory.since.get(query.account)
         stored = [self._stored(number, *found) for number, found in sorted(self.memory.events.items(), reverse=True)]
-        matching = [event for event in stored if since is not None and event.number > since and _matches(event, query)]
+        policy, version = query.load or ("", 0)
+        if since is None or (query.load is not None and version not in self.memory.versions.get(policy, ())):
+            return []
+        matching = [event for event in stored if event.number > since and _matches(event, query)]
         return matching[query.offset : query.offset + query.limit]
 
     async def after(self, number: int, last: int, origin: AuditContext, limit: int) -> list[tuple[int, Event]]:
@@ -81,6 +84,8 @@ def _matches(event: StoredEvent, query: EventsQuery) -> bool:
         if getattr(query, name) not in {None, getattr(event, name)}:
             return False
     if query.what not in {None, event.msgid, event.data["action"]["operation"]}:
+        return False
+    if query.load is not None and event.data.get("policy") != {"id": query.load[0], "version": str(query.load[1])}:
         return False
     if not (query.since or 0) <= event.at < (query.until or math.inf):
         return False

@@ -26,20 +26,24 @@ import attrs
 import click
 
 from svc.cli.coroutines import Network, Then, react
-from svc.cli.kept_login import KeptSession, keep_login, kept_session, kept_token
+from svc.cli.kept_login import KeptSession, KeptTokens, keep_login, kept_session, kept_token
 from svc.cli.options import API_KEY, secret_option
 from svc.cli.versions import KeptVersions
 from svc.model.clocks import MachineClock, WallClock
 from svc.workload.access_tokens import claims_of
-from svc.workload.address import demand_address
+from svc.workload.address import demand_address, origin
 from svc.workload.calls import Calls
 from svc.workload.evidence import ApiKey, Evidence, Login
-from svc.workload.faults import BadAddress, LoginRefused, NoEvidence, named
+from svc.workload.faults import BadAddress, LoginRefused, NoEvidence, Unavailable, named
 from svc.workload.replies import Reply, parsed
-from svc.workload.requester import Requester
+from svc.workload.requester import Requester, StreamRequester
+from svc.workload.watching import LATER, TokenSource
 
 #: How long a request may take, in seconds; policies of many thousand records take the longest.
 DEADLINE: Final = 600.0
+
+#: How long one may take of a command that tries again until it is ended.
+SOON: Final = 30.0
 
 #: The largest answer that is read, in bytes, of the server and of others.
 ANSWER_LIMIT: Final = 64 * 1024 * 1024
@@ -102,7 +106,8 @@ _ADVICE: Final = {
 class ApiConnection:
     """One server and account. ``login`` and ``api_key`` are ``None`` when the kept token is to be used.
 
-    ``requester`` is for this server alone; others, such as the platform's, are asked by ``elsewhere``.
+    ``requester`` is for this server alone, and so is ``streams``, for answers that go on; others, such as the platform's,
+    are asked by ``elsewhere``.
     """
 
     url: str
@@ -112,14 +117,16 @@ class ApiConnection:
     requester: Requester
     wall: WallClock = attrs.field(factory=MachineClock)
     elsewhere: Requester | None = None
+    streams: StreamRequester | None = None
+    deadline: float = DEADLINE
 
     async def request(self, method: str, path: str, body: bytes | None = None, **headers: str) -> ApiAnswer:
         """Send a request without a token, and return its answer, whatever the status.
 
-        :raises Fault: there was none within ``DEADLINE`` seconds.
+        :raises Fault: there was none within ``deadline`` seconds.
         """
         fields = {name.replace("_", "-"): value for name, value in headers.items()}
-        reply = await self.requester.ask(method, f"{self.url}{path}", body, fields, within=DEADLINE)
+        reply = await self.requester.ask(method, f"{self.url}{path}", body, fields, within=self.deadline)
         return ApiAnswer(reply.status, reply.body, reply.headers)
 
     async def authenticate(self, login: str, api_key: str) -> str:
@@ -160,8 +167,18 @@ class ApiConnection:
         evidence = evidence or self._own_key()
         if evidence is None:
             token = await self._kept_token()
-            evidence = _Kept(self._ended(token) or f"{_ADVICE[401]} (account {self.account})")
-        return Calls(self.url, self.account, evidence, self.requester, access_token=token, deadline=DEADLINE)
+            evidence = _Kept(self._no_more(token))
+        return Calls(self.url, self.account, evidence, self.requester, access_token=token, deadline=self.deadline)
+
+    def tokens(self) -> TokenSource:
+        """Return what has access tokens of the person who runs the command, for as long as it runs.
+
+        :raises click.ClickException: there is none, or the session has ended; ``Fault`` where one may be had later.
+        """
+        own, soon = self._own_key(), attrs.evolve(self, deadline=SOON)
+        if own is None:
+            return KeptTokens(soon._kept_token, soon._renewed, soon._no_more)
+        return Calls(self.url, self.account, own, self.requester, deadline=SOON)
 
     async def open_session(self, login: str, api_key: str, seconds: int) -> tuple[str, Path]:
         """Open a session by an API key, and keep it; return when it ends, as the server says it, and the file."""
@@ -171,15 +188,16 @@ class ApiConnection:
             raise LoginRefused(f"the API key of {login}", self.account, 401, answer.request_id)
         return answer.expect(201).json()["ends_at"], self._keep(login, answer)
 
-    async def _kept_token(self) -> str:
+    async def _kept_token(self, *, waits: bool = False) -> str:
         """Return the kept token, renewed if it has ended and its session hasn't (Note [Renewed when it has ended])."""
         token = kept_token(self.url, self.account)
-        return await self._renewed(token) or token if self._ended(token) else token
+        return await self._renewed(token, waits=waits) or token if self._ended(token) else token
 
-    async def _renewed(self, token: str) -> str | None:
+    async def _renewed(self, token: str, *, waits: bool = False) -> str | None:
         """Return an access token in place of a kept one that is refused; ``None`` where no session can be renewed.
 
         :raises click.ClickException: the session has ended, or the server can't renew it now.
+        :raises Unavailable: the latter, where the command ``waits`` for it.
         """
         session = kept_session(self.url, self.account)
         if session is None:
@@ -194,6 +212,8 @@ class ApiConnection:
                 f"the session of {session.login} in account {self.account} at {self.url} has ended: run `svc login` again"
             )
             raise click.ClickException(ended + named(answer.request_id))
+        if waits and answer.status in LATER:
+            raise Unavailable(origin(self.url), answer.retry_after, answer.status, answer.request_id)
         self._keep(session.login, answer.expect(200))
         return kept_token(self.url, self.account)
 
@@ -225,6 +245,10 @@ class ApiConnection:
         except (ValueError, KeyError, TypeError, OverflowError, OSError):
             return None
         return f"the login in account {self.account} at {self.url} has expired, at {at}: run `svc login` again"
+
+    def _no_more(self, token: str) -> str:
+        """Return why the server takes the kept token no more, and what to do."""
+        return self._ended(token) or f"{_ADVICE[401]} (account {self.account})"
 
     @staticmethod
     def path(*segments: str) -> str:
@@ -336,7 +360,8 @@ def anonymously(command: Callable[..., Awaitable[Then]], instead: Callable[..., 
             wall = MachineClock()
             requester = network.requester(ANSWER_LIMIT, ca_file, KeptVersions(account, wall) if account else None)
             elsewhere = network.requester(ELSEWHERE_LIMIT)
-            return await command(ApiConnection(url, account, login, api_key, requester, wall, elsewhere), **options)
+            at = ApiConnection(url, account, login, api_key, requester, wall, elsewhere, requester)
+            return await command(at, **options)
 
         react(work)
 

@@ -9,11 +9,14 @@ from __future__ import annotations
 import json
 import os
 import tempfile
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import attrs
 import click
 import platformdirs
+
+from svc.workload.faults import NoEvidence
 
 
 @attrs.frozen
@@ -22,6 +25,32 @@ class KeptSession:
 
     login: str
     refresh_token: str = attrs.field(repr=False)
+
+
+@attrs.define
+class KeptTokens:
+    """The kept token as a ``TokenSource``: when it is refused it is renewed, unless another login has replaced it.
+
+    ``kept`` returns it, ``renewed`` another in its place, if there is a session, and ``why`` says why it is taken no more.
+    """
+
+    _kept: Callable[..., Awaitable[str]]
+    _renewed: Callable[..., Awaitable[str | None]]
+    _why: Callable[[str], str]
+    _refused: str | None = attrs.field(default=None, init=False, repr=False)
+
+    async def access_token(self) -> str:
+        """See ``TokenSource``."""
+        token = await self._kept(waits=True)
+        if token != self._refused:
+            return token
+        if (renewed := await self._renewed(token, waits=True)) is None:
+            raise NoEvidence(self._why(token))
+        return renewed
+
+    def refused(self, token: str) -> None:
+        """See ``TokenSource``."""
+        self._refused = token
 
 
 def token_file() -> Path:

@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
+import json
+import random
 import sys
 from pathlib import Path
-from typing import IO
+from typing import IO, Final
 
+import attrs
 import click
 
-from svc.cli.connection import ApiConnection, over_http, query
+from svc.cli.connection import SOON, ApiConnection, over_http, query
 from svc.cli.kept_login import write_private
 from svc.cli.options import FILE
+from svc.cli.table import plain
+from svc.model.clocks import WallClock, iso_seconds
+from svc.workload.faults import Fault
+from svc.workload.watching import NewVersions, Watch, WatchEvent
+
+#: The state of a variable that can't be read any more.
+_GONE: Final = "gone"
 
 
 @click.group()
@@ -85,3 +95,95 @@ async def rotate(connection: ApiConnection, identifier: str) -> None:
     """
     (await connection.call("POST", f"{_path(connection, identifier)}?expirations")).expect(201)
     click.echo(f"{identifier} is due.", err=True)
+
+
+@variable.command()
+@click.argument("identifiers", metavar="IDENTIFIER…", nargs=-1, required=True)
+@click.option("--once", is_flag=True, help="End after the first change.")
+@click.option("--json", "as_json", is_flag=True, help="Print an object of JSON a line.")
+@over_http
+async def watch(connection: ApiConnection, identifiers: tuple[str, ...], *, once: bool, as_json: bool) -> None:
+    """Print a line for each new version of variables, within a second. Ctrl-C ends it.
+
+    A line has the time at which the news came, the variable, and the number of its newest version: "none" without a value,
+    "gone" once you may not read the variable any more, or it is not there any more. First of all come the versions that are
+    there. You need `execute` on each of the variables, as to read them.
+
+    Values are never printed. Who needs one reads it, which is in the audit:
+
+    \b
+        svc variable watch shop/cert | while read -r time variable version; do
+            svc variable get "$variable" --output /run/shop/cert && systemctl reload shop
+        done
+
+    It goes on while the server is away or is restarted, and tells afterwards what has changed meanwhile; both are said on
+    standard error. `svc agent` keeps files and programs up to date without a script.
+
+    With --once it ends with 0 when something has changed since it began. In a loop, leave that out: what changes between two
+    runs would be missed.
+    """  # noqa: D301 (click's mark for lines that stay as they are is a backspace)
+    assert connection.streams is not None
+    outage = _Outage()
+    watching = Watch(
+        connection.url,
+        connection.account,
+        identifiers,
+        connection.tokens(),
+        connection.streams,
+        deadline=SOON,
+        chance=random.random,
+        lost=outage.begin,
+        back=outage.end,
+    )
+    lines = _VersionLines(connection.wall, as_json=as_json)
+    try:
+        lines.tell(await watching.next())
+        while True:
+            if lines.tell(await watching.next()) and once:
+                return
+    finally:
+        await watching.close()
+
+
+class _Outage:
+    """What is said of a time without the server: when it begins, whatever fails then, and when it ends."""
+
+    _is_on = False
+
+    def begin(self, fault: Fault) -> None:
+        """Say that it has begun, if that wasn't said."""
+        if not self._is_on:
+            self._is_on = True
+            click.echo(f"The watch is interrupted, and goes on as soon as it can: {fault}", err=True)
+
+    def end(self) -> None:
+        """Say that it is over."""
+        self._is_on = False
+        click.echo("The watch goes on.", err=True)
+
+
+@attrs.define
+class _VersionLines:
+    """The lines, with what the last one of each variable said: after an outage the server may tell all versions again."""
+
+    _wall: WallClock
+    _as_json: bool = attrs.field(kw_only=True)
+    _known: dict[str, int | str | None] = attrs.field(factory=dict, init=False)
+
+    def tell(self, event: WatchEvent) -> bool:
+        """Print what is new, and return whether anything is."""
+        said: dict[str, int | str | None]
+        said = {**event.versions} if isinstance(event, NewVersions) else dict.fromkeys(event.variables, _GONE)
+        news = {name: state for name, state in said.items() if name not in self._known or self._known[name] != state}
+        self._known |= news
+        at = iso_seconds(self._wall.seconds())
+        for name, state in news.items():
+            click.echo(self._line(at, name, state))
+        return bool(news)
+
+    def _line(self, at: str, name: str, state: int | str | None) -> str:
+        if self._as_json:
+            version = None if state == _GONE else state
+            return json.dumps({"time": at, "variable": name, "version": version, "gone": state == _GONE})
+        row = (at, plain(name), "none" if state is None else str(state))
+        return ("  " if sys.stdout.isatty() else "\t").join(row)

@@ -74,13 +74,17 @@ class AsyncClient(Calls):
 
     @asynccontextmanager
     async def watch(
-        self, variables: Iterable[str], *, lost: Callable[[Fault], object] | None = None
+        self,
+        variables: Iterable[str],
+        *,
+        lost: Callable[[Fault], object] | None = None,
+        back: Callable[[], object] | None = None,
     ) -> AsyncIterator[AsyncIterator[WatchEvent]]:
         """Follow variables: an asynchronous context, whose value yields an event for each news (SEC-48, SEC-50).
 
         ``async with client.watch(["ci/database/password"]) as events:``, and within it ``async for event in events:``. The
         first event has the versions of all variables. It goes on through outages: ``lost`` is called with each fault that
-        it outlives.
+        it outlives, ``back`` when the service is heard again.
 
         :raises Fault: what time doesn't mend: a refused login, a variable that may not be read.
         """
@@ -93,6 +97,7 @@ class AsyncClient(Calls):
             deadline=self._deadline,
             chance=self._chance,
             lost=lost,
+            back=back,
         )
         try:
             yield _events(watch)

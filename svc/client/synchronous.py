@@ -115,7 +115,11 @@ class Client:
 
     @contextmanager
     def watch(
-        self, variables: Iterable[str], *, lost: Callable[[Fault], object] | None = None
+        self,
+        variables: Iterable[str],
+        *,
+        lost: Callable[[Fault], object] | None = None,
+        back: Callable[[], object] | None = None,
     ) -> Generator[Iterator[WatchEvent], None, None]:
         """Follow variables: a context whose value yields an event for each news, as ``AsyncClient.watch``.
 
@@ -130,6 +134,7 @@ class Client:
             deadline=self._deadline,
             chance=self._chance,
             lost=lost,
+            back=back,
         )
         try:
             yield _events(watch)

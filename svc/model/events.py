@@ -120,7 +120,8 @@ class EventsQuery:
 
     ``about``: the full id of a role, resource or member that they tell of. ``data``: parameters that they have, as names of
     the structured data, own names and values: any of ``subject``, and those in ``PARAMETERS``. ``what``: their msgid or
-    operation. ``since`` and ``until`` are in epoch seconds, the end is left out. Others are equal.
+    operation. ``load``: the full id of a policy and the version of it that the load made. ``since`` and ``until`` are in
+    epoch seconds, the end is left out. Others are equal.
     """
 
     account: str
@@ -135,6 +136,7 @@ class EventsQuery:
     since: float | None = None
     until: float | None = None
     data: tuple[tuple[str, str, str], ...] = ()
+    load: tuple[str, int] | None = None
     limit: int = 100
     offset: int = 0
 

@@ -54,10 +54,14 @@ _COLUMNS: Final = """
     user_id, authenticator, service, client_ip, policy_id, policy_version, role_id, resource_id, member_id, others, did
 """
 
+#: When a policy got a version: at the time of the load's transaction, which its events have, too. Without it, a policy that
+#: was deleted and made again would have the events of another load of the same number.
+_LOADED: Final = "SELECT created_at FROM policy_versions WHERE policy_versions.policy_id = $21 AND version = $22"
+
 #: The condition on every event, whichever way it is found; the account's parameter comes first, the page's last. No index
 #: serves the ones on its account and its time: of a table of which PostgreSQL has no statistics yet, it would read those of
 #: the account from the newest on, or of the time, as soon as what the index of one resource or role has.
-_WANTED: Final = """
+_WANTED: Final = f"""
     (account = $1::text) IS TRUE AND (at >= (SELECT created_at FROM accounts WHERE accounts.account = $1)) IS TRUE
     AND ($2::smallint IS NULL OR facility = $2) AND ($3::smallint IS NULL OR severity = $3)
     AND ($4::text IS NULL OR hostname = $4) AND ($5::text IS NULL OR appname = $5) AND ($6::text IS NULL OR procid = $6)
@@ -68,6 +72,7 @@ _WANTED: Final = """
     AND ($18::text IS NULL OR msgid = $18 OR operation = $18)
     AND ($19::double precision IS NULL OR at >= to_timestamp($19))
     AND ($20::double precision IS NULL OR at < to_timestamp($20))
+    AND ($21::text IS NULL OR (policy_id = $21 AND policy_version = $22::integer AND at = ({_LOADED})))
 """
 _PAGE: Final = "ORDER BY number DESC LIMIT $16::bigint OFFSET $17::bigint"
 _UP_TO_PAGE: Final = "ORDER BY number DESC LIMIT $16::bigint + $17::bigint"
@@ -83,8 +88,10 @@ def _found_where(name: str, condition: str) -> Statement:
 
 _LISTED: Final = _found_where("listed", "account = $1::text")
 
-#: One statement for each parameter that has an index of its own, those first by which least is found.
+#: One statement for each parameter that has an index of its own, or leads to one, those first by which least is found.
 _NARROWED: Final = {
+    # By bounds, not by equality: of values that were counted, PostgreSQL would expect as many as there are of any.
+    "load": _found_where("by_time", f"at BETWEEN ({_LOADED}) AND ({_LOADED})"),
     "role": _found_where("by_role", "role_id = $12"),
     "resource": _found_where("by_resource", "resource_id = $13"),
     "member": _found_where("by_member", "member_id = $14"),
@@ -95,7 +102,7 @@ _NARROWED: Final = {
 _ABOUT: Final = Statement.named("events_about")(f"""
     SELECT event.* FROM (
         SELECT number FROM (
-            {_found_by("role_id", "$21")} UNION {_found_by("resource_id", "$21")} UNION {_found_by("member_id", "$21")}
+            {_found_by("role_id", "$23")} UNION {_found_by("resource_id", "$23")} UNION {_found_by("member_id", "$23")}
         ) AS any_way
         {_PAGE}
     ) AS found, LATERAL (
@@ -154,10 +161,20 @@ class EventStore:
         elements = (("action", "operation"), ("auth", "user"), ("client", "ip"), ("policy", "id"))
         page = (query.limit, min(query.offset, _FARTHEST))
         data_of = (*map(data.get, elements), *named.values(), json.dumps(subject))
-        parameters = (query.account, *header, *data_of, *page, query.what, query.since, query.until)
+        parameters = (
+            query.account,
+            *header,
+            *data_of,
+            *page,
+            query.what,
+            query.since,
+            query.until,
+            *(query.load or (None, None)),
+        )
         if query.about is not None:
             return [_stored(row) for row in await self._database.fetch(_ABOUT, *parameters, query.about)]
         given = {
+            "load": query.load,
             **named,
             "procid": query.procid,
             "user": data.get(("auth", "user")),

@@ -39,6 +39,9 @@ IDLE: Final = 60.0
 _PAUSE: Final = 1.0
 _LONGEST: Final = 30.0
 
+#: The statuses of what a server, or what stands before it, answers while it can't serve.
+LATER: Final = frozenset({429, 500, 502, 503, 504})
+
 #: The longest event that is read, in bytes.
 _EVENT_LIMIT: Final = 4 * 1024 * 1024
 
@@ -60,12 +63,17 @@ class NoLongerThere:
 WatchEvent = NewVersions | NoLongerThere
 
 
-class _TokenSource(Protocol):
+class TokenSource(Protocol):
     """What has access tokens."""
 
-    async def access_token(self) -> str: ...
+    async def access_token(self) -> str:
+        """Return one.
 
-    def refused(self, token: str) -> None: ...
+        :raises Fault: there is none to be had.
+        """
+
+    def refused(self, token: str) -> None:
+        """Take it that the service takes a token no more."""
 
 
 @attrs.frozen
@@ -116,26 +124,30 @@ class EventReader:
 
 
 class Watch:
-    """Follows variables; ``lost`` is called with each fault that a watch outlives, ``chance`` returns [0, 1)."""
+    """Follows variables. ``lost`` is called with each fault that a watch outlives, ``back`` when the service is heard again.
+
+    ``chance`` returns [0, 1).
+    """
 
     def __init__(
         self,
         url: str,
         account: str,
         variables: Sequence[str],
-        tokens: _TokenSource,
+        tokens: TokenSource,
         requester: StreamRequester,
         *,
         deadline: float,
         chance: Callable[[], float],
         lost: Callable[[Fault], object] | None = None,
+        back: Callable[[], object] | None = None,
     ) -> None:
         self._names = {full_id(account, each): each for each in variables}
         listed = "%2C".join(quote(full, safe="") for full in self._names)
         self._place, self._url = origin(url), f"{url.rstrip('/')}/secrets/watch?variable_ids={listed}"
         self._asked = ", ".join(self._names.values())
         self._tokens, self._requester, self._deadline = tokens, requester, deadline
-        self._chance, self._lost = chance, lost
+        self._chance, self._lost, self._back = chance, lost, back
         self._stream: Opened | None = None
         self._reader = EventReader()
         self._ready: deque[_Event] = deque()
@@ -163,8 +175,12 @@ class Watch:
                 if not piece:
                     raise Unreachable(self._place, "the stream ended")
                 self._ready.extend(self._reader.feed(piece))
-                self._failures = 0
+                self._well()
             except (Unreachable, Unavailable, PlatformUnavailable) as fault:
+                await self._wait(fault)
+            except Unexpected as fault:
+                if fault.status not in LATER:
+                    raise
                 await self._wait(fault)
             except ValueError:
                 raise TooLong(self._place, _EVENT_LIMIT) from None
@@ -175,7 +191,12 @@ class Watch:
         if stream is not None:
             await stream.close()
 
-    async def _wait(self, fault: Unreachable | Unavailable | PlatformUnavailable) -> None:
+    def _well(self) -> None:
+        failures, self._failures = self._failures, 0
+        if failures and self._back is not None:
+            self._back()
+
+    async def _wait(self, fault: Fault) -> None:
         await self.close()
         if self._lost is not None:
             self._lost(fault)
@@ -208,7 +229,7 @@ class Watch:
                 return NotPermitted(self._asked, reply.request_id)
             case 404:
                 return NotFound(self._asked, reply.said, reply.request_id)
-            case 429 | 500 | 502 | 503 | 504:
+            case status if status in LATER:
                 return Unavailable(self._place, reply.retry_after, reply.status, reply.request_id)
         return Unexpected(self._place, reply.status, reply.said, reply.request_id)
 

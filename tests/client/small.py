@@ -46,17 +46,20 @@ def encoded(values: Mapping[str, bytes]) -> dict[str, str]:
 class SmallService:
     """It logs everybody in, and gives the ``answers`` in their order, or raises them; ``requests`` are those that it had.
 
-    ``refused``: how many tokens it takes no more.
+    ``refused``: how many tokens it takes no more. ``troubles`` come before logins.
     """
 
     answers: list[httpx.Response | Exception | Answers] = attrs.field(factory=list)
     requests: list[httpx.Request] = attrs.field(factory=list)
     logins: int = 0
     refused: int = 0
+    troubles: list[httpx.Response] = attrs.field(factory=list)
 
     def answer(self, request: httpx.Request) -> httpx.Response:
         """Answer a request."""
         if request.url.path.endswith("/authenticate") and not request.url.query:
+            if self.troubles:
+                return self.troubles.pop(0)
             self.logins += 1
             return httpx.Response(200, text=token(self.logins), headers={"content-encoding": "base64"})
         self.requests.append(request)
@@ -131,7 +134,7 @@ class EitherClient(SynchronousTestCase):
         """Call a method of a new client, and return the result of the last time."""
         raise NotImplementedError
 
-    def events(self, count: int, lost: Callable[[Fault], object] | None = None) -> list[WatchEvent]:
+    def events(self, count: int, lost: Callable[[Fault], object] | None = None, **more: Any) -> list[WatchEvent]:
         """The first events of a watch of ``a`` and ``b``."""
         raise NotImplementedError
 
@@ -160,11 +163,11 @@ class OfAsyncio(EitherClient):
 
         return asyncio.run(work())
 
-    def events(self, count: int, lost: Callable[[Fault], object] | None = None) -> list[WatchEvent]:
+    def events(self, count: int, lost: Callable[[Fault], object] | None = None, **more: Any) -> list[WatchEvent]:
         """See ``EitherClient``."""
 
         async def work() -> list[WatchEvent]:
-            async with self.client() as client, client.watch(["a", "b"], lost=lost) as events:
+            async with self.client() as client, client.watch(["a", "b"], lost=lost, **more) as events:
                 return [await anext(events) for _ in range(count)]
 
         return asyncio.run(work())
@@ -186,7 +189,7 @@ class OfThreads(EitherClient):
                 result = getattr(client, method)(*arguments, **more)
             return result
 
-    def events(self, count: int, lost: Callable[[Fault], object] | None = None) -> list[WatchEvent]:
+    def events(self, count: int, lost: Callable[[Fault], object] | None = None, **more: Any) -> list[WatchEvent]:
         """See ``EitherClient``."""
-        with self.client() as client, client.watch(["a", "b"], lost=lost) as events:
+        with self.client() as client, client.watch(["a", "b"], lost=lost, **more) as events:
             return [next(events) for _ in range(count)]

@@ -272,13 +272,25 @@ class WatchCase(EitherClient):
             self.stream(),
             self.stream(event("versions", {"acme:variable:a": 2}, "m2")),
         ]
-        lost: list[Fault] = []
-        self.assertEqual(self.events(2, lost.append)[1], NewVersions({"a": 2}))
+        lost: list[Fault | None] = []
+        self.assertEqual(self.events(2, lost.append, back=lambda: lost.append(None))[1], NewVersions({"a": 2}))
+        self.assertEqual([at for at, fault in enumerate(lost) if fault is None], [2, 4, 7])
+        lost = [fault for fault in lost if fault is not None]
         self.assertEqual([type(fault) for fault in lost], [Unreachable, Unavailable, Unreachable, Unreachable, Unreachable])
         self.assertIn("nothing came for 60 seconds", str(lost[3]))
         self.assertEqual(self.slept, [0.5, 40.0, 0.5, 0.5, 1.0])
         marks = [request.headers.get("last-event-id") for request in self.service.requests]
         self.assertEqual(marks, [None, None, None, "m1", "m1", "m1"])
+
+    def test_login_while_away(self) -> None:
+        """A server that can't log anybody in now, or what stands before it, is an outage too (LIB-6)."""
+        self.service.troubles = [httpx.Response(status) for status in (429, 500, 502, 503, 504)]
+        self.service.answers = [self.stream(event("gone", []))]
+        lost: list[Fault] = []
+        self.events(1, lost.append)
+        self.assertEqual((len(lost), self.service.logins), (5, 1))
+        self.service.troubles = [httpx.Response(501)]
+        self.assertRaises(Unexpected, self.events, 1)
 
     def test_pauses(self) -> None:
         """The pauses grow to half a minute and stay there."""

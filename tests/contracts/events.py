@@ -8,6 +8,7 @@ import attrs
 
 from svc.model.errors import InvalidParameter
 from svc.model.events import NOTICE, AuditContext, Event, EventBatch, EventsQuery, Server
+from svc.model.policy_rows import PolicyVersion
 from svc.model.ports import IPolicyTransaction
 from svc.model.query_results import MemberReading, Sealed, SecretReading
 from tests.contracts.base import ACCOUNT, ADMIN, ROOT, Contract, Draft, Stores, load, resource, role, scenario, signing_key
@@ -30,6 +31,17 @@ async def record(stores: Stores, *events: Event, origin: AuditContext = ORIGIN) 
 
     async def work(transaction: IPolicyTransaction) -> tuple[int, int]:
         return await transaction.audit(trail(*events, origin=origin))
+
+    return await stores.policies.transact(work)
+
+
+async def recorded_load(stores: Stores, *events: Event) -> int:
+    """Have a load of the root policy make a version of it, and record events; return the version's number."""
+
+    async def work(transaction: IPolicyTransaction) -> int:
+        number = await transaction.record(PolicyVersion(ROOT, "", "0" * 64, ADMIN, "192.0.2.7"))
+        await transaction.audit(trail(*events))
+        return number
 
     return await stores.policies.transact(work)
 
@@ -126,6 +138,31 @@ class EventsContract(Contract):
             ({"data": (("policy", "id", "acct:policy:root"),)}, []),
         ):
             self.assertEqual(await operations(stores, EventsQuery(ACCOUNT, **filters)), expected, filters)
+
+    @scenario
+    async def test_of_a_load(self) -> None:
+        """The events of one load are found by the policy and the version that it made, alone and with other filters, as long
+        as the policy has the version (CON-27).
+        """
+        stores = await self.stores_with_account()
+        for number in (1, 2):
+            made = [
+                event("policy", f"{word}{number}", role="acct:user:u")._replace(policy=(str(ROOT), number)) for word in "ab"
+            ]
+            self.assertEqual(await recorded_load(stores, *made, event(operation="other")), number)
+        await record(stores, event("policy", "early")._replace(policy=(str(ROOT), 3)))
+        second = (str(ROOT), 2)
+        for filters, expected in (
+            ({}, ["b2", "a2"]),
+            ({"about": "acct:user:u"}, ["b2", "a2"]),
+            ({"about": "acct:user:nobody"}, []),
+            ({"data": (("action", "operation", "a2"),)}, ["a2"]),
+            ({"procid": "request-2"}, []),
+            ({"limit": 1, "offset": 1}, ["a2"]),
+        ):
+            self.assertEqual(await operations(stores, EventsQuery(ACCOUNT, load=second, **filters)), expected, filters)
+        for policy, version in ((str(ROOT), 3), ("acct:policy:other", 2)):
+            self.assertEqual(await operations(stores, EventsQuery(ACCOUNT, load=(policy, version))), [])
 
     @scenario
     async def test_accounts_apart(self) -> None:

@@ -271,6 +271,8 @@ class EventPlanTests(PlansCase):
         # What was found in any of three ways is then fetched one by one.
         found |= {
             "events_by_procid": {"audit_events_by_request"},
+            # Of a load it is known when it was.
+            "events_by_time": {"audit_events_by_time"},
             "events_about": {*(f"audit_events_by_{name}" for name in ("role", "resource", "member")), "audit_events_pkey"},
         }
         by_name = {statement.name: statement.sql for statement in statements()}

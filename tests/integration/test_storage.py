@@ -14,6 +14,7 @@ from twisted.python.failure import Failure
 
 from svc.model.dialect import CONJUR
 from svc.model.errors import CallerReplaced, Conflict, PolicyConflict, RecordNotFound, StoreReadOnly
+from svc.model.events import EventsQuery
 from svc.model.host_factories import FactoryToken, MadeHost, digest_of
 from svc.model.names import ACCOUNT_LIMIT, IDENTIFIER_LIMIT
 from svc.model.policy_loads import LoadMode
@@ -244,6 +245,20 @@ class EventStoreTests(events.EventsContract, InPostgres):
         )
         self.assertEqual(await stores.events.purge(IReactorTime(reactor).seconds() - RETENTION), 1500)
         self.assertEqual(await events.operations(stores), ["update"])
+
+    @scenario
+    async def test_loads_apart(self) -> None:
+        """A policy that was deleted and made again has the events of its own load alone, not of an older one of the same
+        number (CON-27).
+        """
+        stores = await self.stores_with_account()
+        for operation in ("older", "newer"):
+            made = events.event("policy", operation)._replace(policy=(str(ROOT), 1))
+            self.assertEqual(await events.recorded_load(stores, made), 1)
+            query = EventsQuery(ACCOUNT, load=(str(ROOT), 1))
+            self.assertEqual(await events.operations(stores, query), [operation])
+            await self.database.transact(partial(_executed, "DELETE FROM policy_versions"))
+        self.assertEqual(await events.operations(stores, query), [])
 
 
 async def _executed(statement: str, transaction: Transaction) -> int:

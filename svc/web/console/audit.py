@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Final
 
@@ -20,6 +21,9 @@ from svc.web.http.shapes import TEXT
 from svc.web.routes import audit_events
 from svc.web.routes.listing import OFFSET
 
+#: The version that a load of a policy made, after the policy's full id.
+_LOAD: Final = re.compile("(.+)@([1-9][0-9]{0,8})", re.ASCII | re.DOTALL)
+
 #: The parameters of an event's subject by which ``what`` finds it.
 _ABOUT: Final = ("resource", "role", "member")
 
@@ -32,10 +36,21 @@ def _what(source: Source) -> ResourceName | None:
         raise InvalidParameter("what", f"'what' is no full id: {refusal.message}") from None
 
 
+def _load(source: Source) -> tuple[str, int] | None:
+    text = source.query.text("load")
+    if not text:
+        return None
+    matched = _LOAD.fullmatch(text)
+    if matched is None:
+        raise InvalidParameter("load", "'load' is a policy's full id, @ and the number of a version")
+    return matched[1], int(matched[2])
+
+
 WHAT: Final = Parameter("what", _what, TEXT, "the full id of a role, resource or member that the events tell of")
 WHO: Final = Parameter.text("who", "the full id of the role that acted")
 OPERATION: Final = Parameter.text("operation", "what it did, in the audit's word")
 REQUEST: Final = Parameter.text("request", "the id of a request")
+LOAD: Final = Parameter("load", _load, TEXT, "a load of a policy: its full id, @ and the version that it made")
 
 
 @attrs.frozen
@@ -80,7 +95,7 @@ class AuditPage:
     @pages.shown(
         routes,
         links.AUDIT,
-        query=(WHAT, WHO, OPERATION, REQUEST, OFFSET),
+        query=(WHAT, WHO, OPERATION, REQUEST, LOAD, OFFSET),
         privileges="owns the root policy, or what is asked about",
         audit=audit_read,
     )
@@ -92,12 +107,13 @@ class AuditPage:
         who: str | None,
         operation: str | None,
         request: str | None,
+        load: tuple[str, int] | None,
         offset: int | None,
     ) -> Response:
         """Return events that changed something, the newest first (CON-27)."""
         given = (("auth", "user", who), ("action", "operation", operation))
         data = tuple((element, name, value) for element, name, value in given if value)
-        query = EventsQuery("", procid=request or None, data=data, limit=pages.ROWS + 1, offset=offset or 0)
+        query = EventsQuery("", procid=request or None, data=data, load=load, limit=pages.ROWS + 1, offset=offset or 0)
         found = await (
             self.audit.all_events(call.invocation, query)
             if what is None
@@ -110,6 +126,7 @@ class AuditPage:
                 ("who", who),
                 ("operation", operation),
                 ("request", request),
+                ("load", "" if load is None else f"{load[0]}@{load[1]}"),
             )
             if value
         }

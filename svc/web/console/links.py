@@ -64,6 +64,11 @@ def audit(filters: Mapping[str, str]) -> str:
     return with_query(AUDIT, filters.items())
 
 
+def audit_of_load(full_id: str, version: int) -> str:
+    """Return the path of the audit's page with what the load changed that made this version of a policy."""
+    return audit({"load": f"{full_id}@{version}"})
+
+
 def authenticator(name: str) -> str:
     """Return the path of an authenticator's page, by its name: its type and service id."""
     kind, slash, service_id = name.partition("/")

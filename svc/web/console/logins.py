@@ -29,11 +29,11 @@ from svc.web.routes.explanations import ADDRESS
 
 
 def _login(source: Source) -> str:
-    return (source.form().text("login") or "").strip()
+    return source.form().text("login") or ""
 
 
 def _evidence(source: Source) -> bytes | None:
-    text = (source.form().text("evidence") or "").strip()
+    text = source.form().text("evidence") or ""
     return text.encode("utf-8", "surrogatepass") or None
 
 

@@ -86,7 +86,8 @@ class SignIn:
     )
     async def begin(self, call: Call, *, account: str, login: str, evidence: str, back: str) -> Response:
         """Begin a session of the role that an API key or a password proves (CON-3)."""
-        request = LoginRequest(account.strip(), login.strip(), evidence.strip().encode("utf-8"), call.client_ip)
+        # Names of roles and passwords may begin and end with blanks; those of accounts have none.
+        request = LoginRequest(account.strip(), login, evidence.encode("utf-8"), call.client_ip)
         back = links.come_back(back)
         call.visit.tried = request, back
         call.tell(account=request.account)

@@ -71,6 +71,28 @@ class AuditPageTests(PagesCase):
         self.assertIn("/ui/audit?what=acme%3Avariable%3Ahidden", page.links)
         self.assertIn("There is no event", self.admin.get("/ui/audit?request=none").text)
 
+    def test_load(self) -> None:
+        """Each version of a policy leads to what the load of it changed, alone and with other filters (CON-23, CON-27)."""
+        self.load("- !variable late\n- !user later\n")
+        self.load("- !variable latest\n")
+        page = self.admin.get("/ui/resources/acme:policy:root")
+        links = [link for link in page.links if "load=" in link]
+        newest, before = links[:2]
+        self.assertEqual(page.text.count("What version"), len(links))
+        self.assertIn("added resource acme:variable:latest", self.admin.get(newest).text)
+        self.assertNotIn("acme:user:later", self.admin.page.text)
+        page = self.admin.get(before)
+        self.assertIn("added role acme:user:later", page.text)
+        self.assertNotIn("acme:variable:latest", page.text)
+        self.assertIn("/ui/audit", page.links)
+        [about, *_] = [link for link in page.links if "what=acme%3Avariable%3Alate" in link]
+        self.assertNotIn("acme:user:later", self.admin.get(about).text)
+        self.assertIn(before, self.admin.page.links)
+        self.assertEqual(self.alice.get(before).answer.status, 403)
+        self.assertIn("There is no event", self.admin.get("/ui/audit?load=acme:policy:root@999999999").text)
+        for load in ("acme:policy:root", "acme:policy:root@0", "acme:policy:root@x", "@1", "acme:policy:root@9999999999"):
+            self.assertEqual(self.admin.get(f"/ui/audit?load={load}").answer.status, 422, load)
+
     def test_long(self) -> None:
         """It is in pages, whatever filters it has (CON-22, CON-27)."""
         for number in range(150):

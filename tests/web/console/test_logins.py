@@ -36,6 +36,13 @@ class LoginExplainedTests(PagesCase):
         self.assertEqual(self.admin.get(f"{PATH}?login=bob").forms["Show the checks"][2]["login"], "bob")
         self.assertIn(PATH, self.admin.get("/ui/authenticators").links)
 
+    def test_blanks(self) -> None:
+        """A login and a key count as they are written, blanks at their ends included (CON-50)."""
+        key = self.load('- !user " pat "\n').json()["created_roles"]["acme:user: pat "]["api_key"]
+        self.assertIn("It would be admitted", self.asked(login=" pat ", evidence=key))
+        self.assertIn("It would be refused", self.asked(login=" pat ", evidence=f"{key} "))
+        self.assertIn("It would be refused", self.asked(login="bob ", evidence=self.keys_of["bob"]))
+
     def test_counted(self) -> None:
         """A key that is tried counts as a login, is logged and recorded as one, and so guesses are refused in the end
         (CON-50, REF-14).

@@ -55,6 +55,19 @@ class SignInTests(ConsoleCase):
         for login, evidence in (("alice", self.alice_key), ("alice", PASSWORD), ("host/ci/runner", host_key)):
             self.signed_in(login, evidence)
 
+    def test_blanks(self) -> None:
+        """A name or a password that begins or ends with blanks counts as it is written (CON-3, NAME-7)."""
+        loaded = self.load('- !user " pat "\n', method="PATCH")
+        key, password = self.api_key(loaded, "acme:user: pat "), f" {PASSWORD} "
+        headers = [("Authorization", "Basic " + base64.b64encode(f" pat :{key}".encode()).decode())]
+        self.assertEqual(self.client.put("/authn/acme/password", password.encode(), headers=headers).status, 204)
+        for evidence in (key, password):
+            self.signed_in(" pat ", evidence)
+        page = self.new_browser().sign_in(" pat ", PASSWORD)
+        self.assertEqual(page.answer.status, 401)
+        self.assertEqual(page.forms["Sign in"][2]["login"], " pat ")
+        self.assertEqual(self.new_browser().sign_in("alice ", self.alice_key).answer.status, 401)
+
     def test_without_api_keys(self) -> None:
         """Who has no API key by policy doesn't sign in by it, and the session of who had one ends (CON-3, TOK-52)."""
         browser = self.signed_in("alice", self.alice_key)
