@@ -8,7 +8,7 @@ import select
 import signal
 import subprocess
 import sys
-import time
+from contextlib import suppress
 
 from twisted.trial.unittest import SynchronousTestCase
 
@@ -65,10 +65,11 @@ class ReactTests(SynchronousTestCase):
         command = subprocess.Popen(program, stdin=terminal, stdout=terminal, stderr=terminal, start_new_session=True)
         try:
             self.assertIn(b"Name", self.shown(control))
-            # One that comes just before Python waits for input is only heard with the next.
+            # One that comes just before Python waits for input is only heard with the next, which must not meet its end.
             while command.poll() is None:
                 command.send_signal(signal.SIGINT)
-                time.sleep(0.1)
+                with suppress(subprocess.TimeoutExpired):
+                    command.wait(5)
             said = self.shown(control, 0)
         finally:
             command.kill()
