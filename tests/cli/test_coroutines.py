@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pty
 import select
 import signal
 import subprocess
 import sys
-from contextlib import suppress
 
 from twisted.trial.unittest import SynchronousTestCase
 
@@ -68,7 +68,7 @@ class ReactTests(SynchronousTestCase):
             # One that comes just before Python waits for input is only heard with the next, which must not meet its end.
             while command.poll() is None:
                 command.send_signal(signal.SIGINT)
-                with suppress(subprocess.TimeoutExpired):
+                with contextlib.suppress(subprocess.TimeoutExpired):
                     command.wait(5)
             said = self.shown(control, 0)
         finally:
