@@ -131,7 +131,7 @@ class Chain:
         elif saved is not None and stopped:
             self._go_on(saved)
         else:
-            self._begin_anew(saved)
+            self._begin_another(saved)
             if saved is not None:
                 _log.warn(
                     "The end of the audit's chain {chain} was not found, so another one begins, which `svc audit verify`"
@@ -149,7 +149,7 @@ class Chain:
         except OSError:
             tail = None
         if tail is None:
-            self._begin_anew(end)
+            self._begin_another(end)
         else:
             self._go_on(last_of(self._key, tail, end) or end)
 
@@ -162,7 +162,7 @@ class Chain:
         after = _STATE.unpack_from(self._state)[3:]
         _STATE.pack_into(self._state, 0, bytes.fromhex(end.chain), end.number, end.digest, *after)
 
-    def _begin_anew(self, after: ChainEnd | None) -> None:
+    def _begin_another(self, after: ChainEnd | None) -> None:
         before = (_NO_CHAIN, 0) if after is None else (bytes.fromhex(after.chain), after.number)
         _STATE.pack_into(self._state, 0, os.urandom(_ID_BYTES), 0, _NO_DIGEST, *before)
 

@@ -10,7 +10,7 @@ from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase, TestCase
 
 from svc.server import fine_timer
-from svc.server.fine_timer import FineTimer
+from svc.server.fine_timer import BEAT, FineTimer
 
 
 class FineTimerTests(TestCase):
@@ -37,6 +37,23 @@ class FineTimerTests(TestCase):
         patch.restore()
         await gatherResults(waits)
         self.assertEqual(ended, [0.0, 0.002, 0.004, 0.006])
+
+    async def test_beats(self) -> None:
+        """Waits end at beats: those that are due before one share it, and those that are due after it don't (FAIL-18)."""
+        begun = BEAT * (time.monotonic_ns() // BEAT + 2)
+        moment = begun - 1_000_000
+        patch = self.patch(time, "monotonic_ns", lambda: moment)
+        late, first, second = (self.timer.after(seconds) for seconds in (0.0015, 0.0009, 0.0))
+        patch.restore()
+        order = list[str]()
+        for wait, name in ((late, "late"), (first, "first"), (second, "second")):
+            wait.addCallback(lambda _, name=name: order.append(f"{name} {(time.monotonic_ns() - begun) // BEAT}"))
+        # A machine that stands still may answer all of them in a later turn, and then in this order.
+        await gatherResults([late, first, second])
+        self.assertEqual([each.split()[0] for each in order], ["second", "first", "late"])
+        ended = {name: int(beat) for name, beat in (each.split() for each in order)}
+        self.assertGreaterEqual(ended["second"], 0)
+        self.assertGreaterEqual(ended["late"], 1)
 
     async def test_cancelled(self) -> None:
         """One that is cancelled ends, and others go on: those before it, those after it, and one that begins then."""

@@ -6,7 +6,7 @@
 -- name. creation is that of the record's own role, NULL where it has none, and made_at when the record had been made.
 -- overwritten: the row has nothing but values that were pushed out. facts: its annotations, restrictions, grants and
 -- permissions, as far as its policy recorded them, what operators told its authenticator, and which roles were permitted to
--- read its values, whoever said so. bytes: what the row takes with its values, about.
+-- read its values, no matter who said so. bytes: what the row takes with its values, about.
 
 CREATE TABLE deleted_records (
     number bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
