@@ -5,9 +5,9 @@ fraction of one later, and the fraction tells when that event was. For refused l
 done in the meantime (FAIL-18), that is too much: a thousand tries tell 0.3 ms and 0.9 ms apart. Linux has timers that are
 descriptors, which the reactor reads like a connection; Python has them from 3.13 on. Elsewhere the reactor's own wait.
 
-Note [Beats]. To wake up costs more than to refuse a login. So waits end at beats, which are the same for all of them, and those
-of one beat share a turn of the reactor, in the order in which they are due. Beat and order follow from when a wait is due
-alone, so they tell nothing of what was done in the meantime either.
+Note [Beats]. To wake up costs more than to refuse a login. So waits end at beats, which are the same for all of them, and
+those of one beat share a turn of the reactor, in the order in which they are due. Beat and order follow from when a wait is
+due alone, so they tell nothing of what was done in the meantime either.
 """
 
 from __future__ import annotations

@@ -39,21 +39,24 @@ class FineTimerTests(TestCase):
         self.assertEqual(ended, [0.0, 0.002, 0.004, 0.006])
 
     async def test_beats(self) -> None:
-        """Waits end at beats: those that are due before one share it, and those that are due after it don't (FAIL-18)."""
-        begun = BEAT * (time.monotonic_ns() // BEAT + 2)
-        moment = begun - 1_000_000
-        patch = self.patch(time, "monotonic_ns", lambda: moment)
-        late, first, second = (self.timer.after(seconds) for seconds in (0.0015, 0.0009, 0.0))
+        """Waits end at beats, in the order in which they are due, and not before the beat that follows (FAIL-18)."""
+        beat = BEAT * (time.monotonic_ns() // BEAT + 2)
+        ended = list[tuple[str, int]]()
+
+        async def wait(name: str, seconds: float) -> None:
+            await self.timer.after(seconds)
+            ended.append((name, time.monotonic_ns()))
+
+        # One millisecond before a beat.
+        patch = self.patch(time, "monotonic_ns", lambda: beat - 1_000_000)
+        begun = {"after": 0.0015, "second": 0.0009, "first": 0.0}
+        waits = [Deferred.fromCoroutine(wait(*each)) for each in begun.items()]
         patch.restore()
-        order = list[str]()
-        for wait, name in ((late, "late"), (first, "first"), (second, "second")):
-            wait.addCallback(lambda _, name=name: order.append(f"{name} {(time.monotonic_ns() - begun) // BEAT}"))
-        # A machine that stands still may answer all of them in a later turn, and then in this order.
-        await gatherResults([late, first, second])
-        self.assertEqual([each.split()[0] for each in order], ["second", "first", "late"])
-        ended = {name: int(beat) for name, beat in (each.split() for each in order)}
-        self.assertGreaterEqual(ended["second"], 0)
-        self.assertGreaterEqual(ended["late"], 1)
+        await gatherResults(waits)
+        self.assertEqual([name for name, _ in ended], ["first", "second", "after"])
+        moments = dict(ended)
+        self.assertGreaterEqual(moments["first"], beat)
+        self.assertGreaterEqual(moments["after"], beat + BEAT)
 
     async def test_cancelled(self) -> None:
         """One that is cancelled ends, and others go on: those before it, those after it, and one that begins then."""
