@@ -150,6 +150,18 @@ class ConfigurationTests(AgentCase):
         os.chown(template, NOBODY, 0)
         self.assertIn(f"{template} belongs to user {NOBODY}", self.refusal(text))
 
+    def test_links(self) -> None:
+        """A template may be a link of root's, and not of somebody else's, who could show a file of root's in it (AGT-2)."""
+        text = FILE.replace("variable = 'a'", "template_file = 'x.tmpl'")
+        (self.folder / "y.tmpl").write_text("x")
+        template = self.folder / "x.tmpl"
+        template.symlink_to("y.tmpl")
+        self.configured(text)
+        if os.geteuid() != 0:
+            raise SkipTest("only root gives links to others")
+        os.chown(template, NOBODY, NOBODY, follow_symlinks=False)
+        self.assertIn(f"{template} is a symbolic link of user {NOBODY}", self.refusal(text))
+
     def test_owners(self) -> None:
         """An owner without a group has the group that the user logs in with; numbers are taken as they are (AGT-5)."""
         if os.geteuid() != 0:
