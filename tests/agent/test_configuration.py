@@ -61,6 +61,8 @@ class ConfigurationTests(AgentCase):
             (FILE + "mode = '4755'", "three octal digits"),
             (FILE + "mode = '0602'", "lets everybody write"),
             (FILE + "owner = 'no-such-user'", "file[1].owner: this machine has no no-such-user"),
+            (FILE + "owner = '4294967295'", "file[1].owner: 4294967295 is larger than any number of a user or a group"),
+            (FILE + "group = '99999999999999999999'", "file[1].group: this machine has no 99999999999999999999"),
             (FILE + "group = 'no-such-group'", "file[1].group: this machine has no no-such-group"),
             (FILE + "command = 'reload x'", "file[1].command must be a list"),
             (FILE + "command = []", "file[1].command is empty"),
