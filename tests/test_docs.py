@@ -145,6 +145,18 @@ class BlocksTests(SynchronousTestCase):
                     self.fail(f"{example.place}: {name} {shlex.join(arguments)}: {error!r}")
         self.assertGreater(found, 40)
 
+    def test_keys_in_files(self) -> None:
+        """Where a page has a data key written to a file, nobody else may read that."""
+        found = 0
+        for example in examples("sh"):
+            before = ""
+            for line in example.text.splitlines(keepends=True):
+                before += line
+                if "data-key generate" in line and re.search(r">\s*(?!/dev/null)[\w./-]+", line):
+                    found += 1
+                    self.assertIn("umask 077", before, example.place)
+        self.assertGreater(found, 3)
+
     def test_a_wrong_command_is_found(self) -> None:
         """A command that doesn't exist, and an option that it doesn't take, are found, also in a pipe and in ``$(…)``."""
         for shell in ("svc polcy load root x", "printf x | svc variable set a --flie b", 'x="$(svc health --al)"'):

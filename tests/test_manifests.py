@@ -66,6 +66,12 @@ class ContainerfileTests(ManifestsTestCase):
         self.assertEqual(name, "svc")
         self.read(arguments)
 
+    def test_secrets_of_compose(self) -> None:
+        """The folder of secrets, which the page has operators make in the source, is not committed with it."""
+        files = [secret["file"] for secret in manifests.documents(manifests.COMPOSE)[0]["secrets"].values()]
+        self.assertEqual({file.partition("/")[0] for file in files}, {"secrets"})
+        self.assertIn("/etc/compose/secrets/", (manifests.ROOT / ".gitignore").read_text("utf-8").splitlines())
+
     def test_sources(self) -> None:
         """What is copied exists, and the build sees it and nothing else."""
         ignore = (manifests.ROOT / "etc/container/Containerfile.dockerignore").read_text("utf-8").splitlines()

@@ -1,7 +1,8 @@
 """Commands that run after a change (AGT-27, AGT-28).
 
 Note [Their words]. What a command says goes to the log, where it may have printed a value. So each value, and each line of
-one, is blotted out: those of now and those from before the change.
+one, is blotted out: those of now and those from before the change. Of a line that is cut off nothing is logged: it could end
+with half a value, which is not found.
 """
 
 from __future__ import annotations
@@ -22,6 +23,9 @@ OUTPUT_LIMIT: Final = 16 * 1024
 #: Seconds between a request to end and the end.
 GRACE: Final = 0.5
 
+#: Seconds between two looks at what is left of a group.
+_LOOK: Final = 0.02
+
 BLOT: Final = "***"
 
 
@@ -36,8 +40,9 @@ class Blotting:
         """Know the values of now; those known until now are the ones from before, if they are others."""
         texts = {value.decode(errors="replace") for value in values}
         found = frozenset(part for text in texts for part in (text, *(line.strip() for line in text.splitlines())) if part)
-        if found != self._now:
-            self._before, self._now = self._now, found
+        if not found >= self._now:  # more values of the same round are no change
+            self._before = self._now
+        self._now = found
 
     def blotted(self, text: str) -> str:
         """Return a text without the values; of one that lies within another, the longer one goes first."""
@@ -83,21 +88,36 @@ async def run(
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(asyncio.shield(collected.ended), GRACE)
         lines.close()
-        for line in blotting.blotted(collected.output.decode(errors="replace")).splitlines():
+        for line in blotting.blotted(collected.whole_lines().decode(errors="replace")).splitlines():
             say("info", f"{name}: {line}")
+        if collected.cut:
+            say("info", f"{name}: … and more, which is not logged")
     if code is None:
         return f"it took longer than {command.timeout:g} s"
     return None if code == 0 else _ended(code)
 
 
 async def end(process: Process, grace: float = GRACE) -> None:
-    """End a process, and all of its group: with SIGTERM, and after ``grace`` seconds with SIGKILL."""
-    for number in (signal.SIGTERM, signal.SIGKILL):
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(process.pid, number)
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(asyncio.shield(process.wait()), grace)
+    """End a process, and all of its group: with SIGTERM, and what is left after ``grace`` seconds with SIGKILL."""
+    _signal(process, signal.SIGTERM)
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(grace):
+            await process.wait()
+            while _signal(process, 0):
+                await asyncio.sleep(_LOOK)
             return
+    _signal(process, signal.SIGKILL)
+    with contextlib.suppress(TimeoutError):
+        await asyncio.wait_for(process.wait(), grace)
+
+
+def _signal(process: Process, number: int) -> bool:
+    """Send a signal to a process's group, and return whether anybody is there to get it."""
+    try:
+        os.killpg(process.pid, number)
+    except (ProcessLookupError, PermissionError):
+        return False
+    return True
 
 
 class _Output(asyncio.Protocol):
@@ -105,16 +125,25 @@ class _Output(asyncio.Protocol):
 
     def __init__(self) -> None:
         self.output = bytearray()
+        self.cut = False
         self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def data_received(self, data: bytes) -> None:
         """Keep it, up to the limit."""
-        self.output += data[: max(OUTPUT_LIMIT - len(self.output), 0)]
+        room = OUTPUT_LIMIT - len(self.output)
+        self.output += data[:room]
+        self.cut = self.cut or len(data) > room
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 (asyncio's)
         """Note that there is no more."""
         if not self.ended.done():
             self.ended.set_result(None)
+
+    def whole_lines(self) -> bytes:
+        """Return what was said, without a last line that is cut off (Note [Their words])."""
+        if self.ended.done() and not self.cut:
+            return bytes(self.output)
+        return bytes(self.output[: self.output.rfind(b"\n") + 1])
 
 
 async def _collect(reading: int) -> tuple[asyncio.ReadTransport, _Output]:

@@ -2,7 +2,8 @@
 
 Note [Who could write it]. The agent mostly runs as root, and its configuration names commands that it runs and files that it
 writes. So the configuration, and the templates that it names, are refused where others than root and the agent's own user
-could write them; a group may, unless the agent is root.
+could write them; a group may, unless the agent is root. Nor may a link on the way to them be somebody else's, who could
+have a file of root's read as a template (``svc.agent.ways``).
 """
 
 from __future__ import annotations
@@ -19,10 +20,11 @@ from typing import Final
 import attrs
 
 from svc.agent.destinations import destination_of
-from svc.agent.faults import BadConfiguration, TemplateFault
+from svc.agent.faults import BadConfiguration, FileFault, TemplateFault
 from svc.agent.files import Destination
 from svc.agent.tables import Table
 from svc.agent.templates import SecretTemplate
+from svc.agent.ways import opened
 from svc.workload.address import demand_address
 from svc.workload.faults import BadAddress
 
@@ -292,11 +294,14 @@ def _contents(path: Path) -> bytes:
     :raises BadConfiguration: it can't be read, or others could write it.
     """
     try:
-        with path.open("rb") as file:
+        # What others put there may be a pipe, which would be waited for.
+        with open(opened(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:
             _demand_ours(path, os.fstat(file.fileno()))
             contents = file.read(LIMIT + 1)
     except OSError as error:
         raise BadConfiguration(f"{path} can't be read: {error.strerror}") from None
+    except FileFault as fault:
+        raise BadConfiguration(str(fault)) from None
     if len(contents) > LIMIT:
         raise BadConfiguration(f"{path} is longer than {LIMIT} bytes")
     return contents

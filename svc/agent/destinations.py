@@ -14,6 +14,10 @@ from svc.agent.faults import BadConfiguration
 from svc.agent.files import Destination
 from svc.agent.tables import Table
 
+#: The largest number of a user or a group: the next one tells the system to leave them as they are.
+_LARGEST: Final = 2**32 - 2
+_DIGITS: Final = len(str(_LARGEST))
+
 _MODE: Final = re.compile("0?[0-7]{3}", re.ASCII)
 
 
@@ -49,9 +53,12 @@ def destination_of(table: Table, path: Path, *, owes: bool) -> Destination:
 
 def _number(table: Table, key: str, name: str, known: Callable[[str], int]) -> int:
     try:
-        return int(name) if name.isascii() and name.isdecimal() else known(name)
+        number = int(name) if name.isascii() and name.isdecimal() and len(name) <= _DIGITS else known(name)
     except KeyError:
         raise BadConfiguration(f"{table.place}{key}: this machine has no {name}") from None
+    if number > _LARGEST:
+        raise BadConfiguration(f"{table.place}{key}: {name} is larger than any number of a user or a group")
+    return number
 
 
 def _group_of(uid: int, otherwise: int) -> int:

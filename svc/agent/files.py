@@ -11,6 +11,7 @@ finds it owes the command.
 
 Note [Nobody in between]. All is done by the descriptor of the folder, which is judged through it: nobody who may write there
 but those whom the file belongs to, and no link in the file's place. Who could write to the folder could put anything there.
+So are the folders above it, and links on the way are only followed if nobody else made them (``svc.agent.ways``).
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from typing import Final
 import attrs
 
 from svc.agent.faults import FileFault
+from svc.agent.ways import opened
 
 _OPENED: Final = os.O_CLOEXEC | os.O_NOFOLLOW
 
@@ -158,8 +160,19 @@ def _told(path: Path) -> Iterator[None]:
 def _folder(destination: Destination) -> Iterator[int]:
     """Open and judge the folder (Note [Nobody in between])."""
     path = destination.path.parent
+    owners = {0, os.geteuid(), destination.uid}
+
+    def judge(above: Path, found: os.stat_result) -> None:
+        if found.st_mode & stat.S_IWOTH and not found.st_mode & stat.S_ISVTX:
+            raise FileFault(f"everybody can write to {above}, above the folder {path}: chmod o-w {above}")
+        if found.st_uid not in owners:
+            raise FileFault(
+                f"{above}, above the folder {path}, belongs to user {found.st_uid}, who could put another folder there: "
+                f"chown root {above}"
+            )
+
     try:
-        folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        folder = opened(path, os.O_RDONLY | os.O_DIRECTORY, judge)
     except FileNotFoundError:
         raise FileFault(f"the folder {path} does not exist: make it, or let RuntimeDirectory= of the unit do so") from None
     except OSError as error:
@@ -168,14 +181,10 @@ def _folder(destination: Destination) -> Iterator[int]:
         found = os.fstat(folder)
         if found.st_mode & stat.S_IWOTH:
             raise FileFault(f"everybody can write to the folder {path}: chmod o-w {path}, or choose another folder")
-        if found.st_uid not in {0, os.geteuid(), destination.uid}:
+        if found.st_uid not in owners:
             raise FileFault(
                 f"the folder {path} belongs to user {found.st_uid}, who could put anything there: chown root {path}"
             )
-        for above in path.resolve().parents:
-            mode = above.stat().st_mode
-            if mode & stat.S_IWOTH and not mode & stat.S_ISVTX:
-                raise FileFault(f"everybody can write to {above}, above the folder {path}: chmod o-w {above}")
         yield folder
     finally:
         os.close(folder)

@@ -16,6 +16,7 @@ all has seen no value, and is told with Jinja's words.
 from __future__ import annotations
 
 import base64
+import re
 import shlex
 import traceback
 from collections.abc import Mapping
@@ -37,6 +38,10 @@ FUNCTIONS: Final = frozenset({"secret", "secret_base64"})
 _LEFT_OUT: Final = ("lipsum", "cycler", "joiner", "namespace")
 
 
+#: What ends a line, or says something to a terminal; a tab does neither.
+_CONTROL: Final = re.compile(r"[\x00-\x08\x0a-\x1f\x7f-\x9f\u2028\u2029]")
+
+
 class Wanted(Exception):
     """A value is needed that hasn't been read; ``variable`` is its id."""
 
@@ -53,8 +58,19 @@ class ValueRefused(Exception):
         self.variable = variable
 
 
+class MoreThanOneLine(Exception):
+    """A value that should be within a line holds a line end, or another control character."""
+
+
 def _quoted(value: object) -> str:
     return shlex.quote(str(value))
+
+
+def _within_a_line(value: object) -> str:
+    text = str(value)
+    if _CONTROL.search(text):
+        raise MoreThanOneLine
+    return text
 
 
 def _environment() -> ImmutableSandboxedEnvironment:
@@ -71,6 +87,7 @@ def _environment() -> ImmutableSandboxedEnvironment:
     for name in _LEFT_OUT:
         del made.globals[name]
     made.filters["shell"] = _quoted
+    made.filters["line"] = _within_a_line
     made.policies["json.dumps_kwargs"] = {"sort_keys": True, "ensure_ascii": False}
     return made
 

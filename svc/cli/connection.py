@@ -20,7 +20,7 @@ from functools import partial
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Any, Final
-from urllib.parse import quote, urlencode, urlsplit
+from urllib.parse import urlencode, urlsplit
 
 import attrs
 import click
@@ -31,7 +31,7 @@ from svc.cli.options import API_KEY, secret_option
 from svc.cli.versions import KeptVersions
 from svc.model.clocks import MachineClock, WallClock
 from svc.workload.access_tokens import claims_of
-from svc.workload.address import demand_address, origin
+from svc.workload.address import demand_address, origin, path_of
 from svc.workload.calls import Calls
 from svc.workload.evidence import ApiKey, Evidence, Login
 from svc.workload.faults import BadAddress, LoginRefused, NoEvidence, Unavailable, named
@@ -253,7 +253,7 @@ class ApiConnection:
     @staticmethod
     def path(*segments: str) -> str:
         """Return the path of these segments, each encoded."""
-        return "".join(f"/{quote(segment, safe='')}" for segment in segments)
+        return path_of(*segments)
 
 
 @attrs.frozen

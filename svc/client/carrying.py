@@ -2,10 +2,13 @@
 
 Note [Transports]. Requests go by a transport of ``httpx``, without its ``Client``: so there are no redirects, cookies,
 proxies, ``.netrc`` and decompression to turn off, no variable of the environment counts, and nothing logs addresses.
+
+Note [Quoted headers]. What refuses a header quotes it, and many hold a token. So they are looked at here, before it is.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from typing import Final
 
@@ -15,7 +18,7 @@ from svc._version import VERSION
 from svc.client.tls import tls_fault
 from svc.model.versions import TOLD, WANTED
 from svc.workload.address import origin
-from svc.workload.faults import BadAddress, Fault, Unreachable, Untrusted
+from svc.workload.faults import BadAddress, Fault, NoEvidence, Unreachable, Untrusted
 from svc.workload.replies import excerpt
 from svc.workload.versions import Versions
 
@@ -24,6 +27,9 @@ CONNECT: Final = 10.0
 
 #: Nothing is taken compressed: a few compressed bytes can become a gigabyte. The service reads ``base64`` there (SEC-15).
 _USUAL: Final = {"Accept": "*/*", "Accept-Encoding": "identity", "User-Agent": f"svc-client/{VERSION}"}
+
+#: What a header may hold (RFC 9110 5.5), as far as the service and platforms need it.
+_VALUE: Final = re.compile(r"([!-~]([\t -~]*[!-~])?)?", re.ASCII)
 
 
 def request_of(
@@ -39,14 +45,18 @@ def request_of(
     """Return the request for a question; ``within`` and ``idle`` are seconds, for its parts and between those of an answer.
 
     :raises BadAddress: there can be none to this address.
+    :raises NoEvidence: there can be none with these headers (Note [Quoted headers]).
     """
     named = {**_USUAL, **(headers or {})}
+    for name, value in named.items():
+        if not _VALUE.fullmatch(value):
+            raise NoEvidence(f"what should be sent as {name} holds a line end, or something else that no header may")
     if versions is not None and (wanted := versions.wanted) is not None:
         named[WANTED] = wanted
     limits = {"connect": min(CONNECT, within), "read": within if idle is None else idle, "write": within, "pool": within}
     try:
         return httpx.Request(method, url, headers=named, content=body, extensions={"timeout": limits})
-    except (httpx.InvalidURL, UnicodeError):
+    except httpx.InvalidURL:
         raise BadAddress("the address of the request") from None
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 from hyperlink import URL
 
@@ -29,3 +29,11 @@ def origin(url: str) -> str:
     """Return the part of an address that may be told to anybody: scheme, host and port."""
     address = urlsplit(url)
     return f"{address.scheme}://{address.netloc.rpartition('@')[2]}"
+
+
+def path_of(*segments: str) -> str:
+    """Return the path of these segments, each encoded.
+
+    Whole segments of dots mean other paths (RFC 3986 6.2.2.3), and what sends requests would go there.
+    """
+    return "".join(f"/{quote(each, safe='') if each not in {'.', '..'} else each.replace('.', '%2E')}" for each in segments)

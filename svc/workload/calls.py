@@ -21,7 +21,7 @@ from typing import Any, Final
 from urllib.parse import quote, urlencode
 
 from svc.workload.access_tokens import KeptToken
-from svc.workload.address import demand_address, origin
+from svc.workload.address import demand_address, origin, path_of
 from svc.workload.batches import SecretValues, body_of, full_id, pieces, read_batch
 from svc.workload.evidence import Evidence
 from svc.workload.faults import (
@@ -181,7 +181,7 @@ class Calls:
         :param kind: resources of this kind alone, such as ``variable``.
         :raises Fault: as ``secret`` does.
         """
-        path = f"/resources/{quote(self._account, safe='')}" + (f"/{quote(kind, safe='')}" if kind else "")
+        path = path_of("resources", self._account, *filter(None, (kind,)))
         given = {"search": search, "limit": limit, "offset": offset}
         query = urlencode({name: value for name, value in given.items() if value is not None})
         told = self._json(await self._read("GET", f"{path}?{query}" if query else path, "the resources"))
@@ -217,7 +217,7 @@ class Calls:
     async def _present(self, query: str, asked: str) -> Reply:
         """Log in, keep the token, and return the answer; with a query, it has what was ``asked``, too."""
         login = await self._evidence.login(self._account)
-        path = "".join(f"/{quote(segment, safe='')}" for segment in login.segments) + (f"?{query}" if query else "")
+        path = path_of(*login.segments) + (f"?{query}" if query else "")
         began = self._requester.seconds()
 
         async def again() -> bytes:
@@ -263,7 +263,7 @@ class Calls:
         return BadAnswer(origin(self._url), "what was asked for, in base64")
 
     def _variable(self, variable: str) -> str:
-        return f"/secrets/{quote(self._account, safe='')}/variable/{quote(variable, safe='')}"
+        return path_of("secrets", self._account, "variable", variable)
 
     def _quoted(self, variable: str) -> str:
         return quote(full_id(self._account, variable), safe="")

@@ -61,6 +61,8 @@ class ConfigurationTests(AgentCase):
             (FILE + "mode = '4755'", "three octal digits"),
             (FILE + "mode = '0602'", "lets everybody write"),
             (FILE + "owner = 'no-such-user'", "file[1].owner: this machine has no no-such-user"),
+            (FILE + "owner = '4294967295'", "file[1].owner: 4294967295 is larger than any number of a user or a group"),
+            (FILE + "group = '99999999999999999999'", "file[1].group: this machine has no 99999999999999999999"),
             (FILE + "group = 'no-such-group'", "file[1].group: this machine has no no-such-group"),
             (FILE + "command = 'reload x'", "file[1].command must be a list"),
             (FILE + "command = []", "file[1].command is empty"),
@@ -149,6 +151,18 @@ class ConfigurationTests(AgentCase):
         self.configured(text)
         os.chown(template, NOBODY, 0)
         self.assertIn(f"{template} belongs to user {NOBODY}", self.refusal(text))
+
+    def test_links(self) -> None:
+        """A template may be a link of root's, and not of somebody else's, who could show a file of root's in it (AGT-2)."""
+        text = FILE.replace("variable = 'a'", "template_file = 'x.tmpl'")
+        (self.folder / "y.tmpl").write_text("x")
+        template = self.folder / "x.tmpl"
+        template.symlink_to("y.tmpl")
+        self.configured(text)
+        if os.geteuid() != 0:
+            raise SkipTest("only root gives links to others")
+        os.chown(template, NOBODY, NOBODY, follow_symlinks=False)
+        self.assertIn(f"{template} is a symbolic link of user {NOBODY}", self.refusal(text))
 
     def test_owners(self) -> None:
         """An owner without a group has the group that the user logs in with; numbers are taken as they are (AGT-5)."""

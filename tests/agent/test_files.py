@@ -178,6 +178,30 @@ class PlacingTests(AgentCase):
         self.assertIn(f"belongs to user {NOBODY}", self.fault())
         self.assertTrue(files.place(Destination(self.path, NOBODY, NOBODY, 0o600), b"x").replaced)
 
+    def test_ways_of_others(self) -> None:
+        """Nobody but root, the agent and the file's owner has a folder on the way, and a link that the owner has put in the
+        place of one leads the agent nowhere (AGT-24).
+        """
+        if os.geteuid() != 0:
+            raise SkipTest("only root gives folders to others")
+        home, elsewhere = self.folder / "home", self.folder / "elsewhere"
+        inner = home / "inner"
+        inner.mkdir(parents=True)
+        elsewhere.mkdir()
+        for folder in (home, inner):
+            os.chown(folder, NOBODY, NOBODY)
+        theirs = Destination(inner / "x.sh", NOBODY, NOBODY, 0o600)
+        self.assertTrue(files.place(theirs, b"x").replaced)
+        os.chown(home, NOBODY - 1, NOBODY)
+        self.assertIn(f"{home}, above the folder {inner}, belongs to user {NOBODY - 1}", self.fault(theirs))
+        os.chown(home, NOBODY, NOBODY)
+        inner.rename(home / "old")
+        inner.symlink_to(elsewhere)
+        os.chown(inner, NOBODY, NOBODY, follow_symlinks=False)
+        for act in (lambda: self.fault(theirs), lambda: str(self.assertRaises(FileFault, files.remove, theirs))):
+            self.assertIn(f"{inner} is a symbolic link of user {NOBODY}", act())
+        self.assertEqual(os.listdir(elsewhere), [])
+
     def test_marks(self) -> None:
         """What follows from a change is owed until it is settled, also by the next agent (AGT-28)."""
         owing = Destination(self.path, os.geteuid(), os.getegid(), 0o600, owes=True)

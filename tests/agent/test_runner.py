@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequenc
 from contextlib import asynccontextmanager
 from typing import Any
 
-from svc.agent.commands import Blotting
+from svc.agent.commands import OUTPUT_LIMIT, Blotting
 from svc.agent.configuration import AgentConfiguration, read_configuration
 from svc.agent.faults import BadConfiguration, SourceFault
 from svc.agent.runner import Agent, AgentSurroundings
@@ -280,6 +280,28 @@ class CommandsTests(RunnerCase):
         self.assertEqual(lines[:4], ["***", "***", "seco", "y"])
         self.assertLess(len(lines), 9000)
 
+    def test_cut_off(self) -> None:
+        """Of a line that doesn't end within the limit, or in time, nothing is logged: it may hold half a value (AGT-27)."""
+        self.server.values = {"a": b"s3cr3t-s3cr3t"}
+        for script in (
+            f"echo one; head -c {OUTPUT_LIMIT - 10} /dev/zero | tr '\\0' x; cat $PLACE/out; echo",
+            "echo one; printf s3cr3t-; exec sleep 3 2>&1 & exit 0",
+        ):
+            said = self.run_command("sh", "-c", script)
+            self.assertIn("sh: one", said)
+            self.assertNotIn("s3cr", said)
+            (self.folder / "out").unlink()
+        self.assertIn("sh: … and more, which is not logged", said)
+
+    def test_group_ends(self) -> None:
+        """When the time is up all that a command has started ends, what doesn't hear SIGTERM too (AGT-27)."""
+        os.mkfifo(self.folder / "line")
+        line = os.open(self.folder / "line", os.O_RDONLY | os.O_NONBLOCK)
+        self.addCleanup(os.close, line)
+        script = f"(trap '' TERM; exec 9> {self.folder}/line; echo here >&9; exec sleep 60) & sleep 60"
+        self.run_command("sh", "-c", script, more="command_timeout = 0.5\n")
+        self.assertEqual([os.read(line, 99), os.read(line, 99)], [b"here\n", b""])
+
     def test_blotting(self) -> None:
         """The values of now and those before the change are blotted out, the longest first (AGT-27)."""
         blotting = Blotting()
@@ -290,6 +312,8 @@ class CommandsTests(RunnerCase):
         self.assertEqual(blotting.blotted("one"), "***")
         blotting.learn([b"four"])
         self.assertEqual(blotting.blotted("one two"), "one ***")
+        blotting.learn([b"four", b"five"])
+        self.assertEqual(blotting.blotted("two four five"), "*** *** ***")
 
 
 #: A program that writes its environment to a file at each start, and the signals that it gets.

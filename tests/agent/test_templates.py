@@ -30,12 +30,16 @@ class TemplatesTests(SynchronousTestCase):
         return message
 
     def test_values(self) -> None:
-        """Values stand as they are, in base64, or quoted for a shell, and the last line end stays (AGT-10)."""
+        """Values stand as they are, in base64, quoted for a shell or within a line, and the last line end stays (AGT-10)."""
         self.assertEqual(render('p = {{ secret("a/b") }}\n'), "p = s3cr3t\n")
         self.assertEqual(render('{{ secret("odd") }}'), "<&\"'>\n")
         self.assertEqual(render('{{ secret_base64("raw") }}'), "/wA=")
         self.assertEqual(shlex.split(render('P={{ secret("odd")|shell }}')), ["P=<&\"'>\n"])
+        self.assertEqual(render('P={{ secret("odd")|trim|line }}'), "P=<&\"'>")
         self.assertEqual(render('{% if secret("a/b") %}yes{% endif %}'), "yes")
+        self.assertIn("(MoreThanOneLine)", self.fault('P={{ secret("odd")|line }}'))
+        self.assertIn("(MoreThanOneLine)", self.fault("{{ '\x1b[1m'|line }}"))
+        self.assertEqual(render("{{ 'a\tb \xe9'|line }}"), "a\tb \xe9")
         self.assertIn("the value of raw is not text", self.fault('{{ secret("raw") }}'))
 
     @given(st.binary(), st.text(st.characters(exclude_categories=["Cs"])))

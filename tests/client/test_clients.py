@@ -19,6 +19,7 @@ from svc.client import (
     Jwt,
     LoginRefused,
     NewVersions,
+    NoEvidence,
     NoLongerThere,
     NotAuthenticated,
     NotFound,
@@ -207,6 +208,25 @@ class BothClients(EitherClient):
             self.fault(Unexpected, "secret", "a")
         self.assertEqual({request.url.host for request in self.service.requests}, {"svc.example"})
         self.assertFalse(any("cookie" in request.headers for request in self.service.requests))
+
+    def test_dots(self) -> None:
+        """An id of dots is asked for, and no other path (LIB-11)."""
+        for variable, segment in (("..", "%2E%2E"), (".", "%2E"), ("../x", "..%2Fx"), ("a?b#c%2f", "a%3Fb%23c%252f")):
+            self.service.answers = [httpx.Response(200), httpx.Response(201), httpx.Response(200, json=[])]
+            self.call("secret", variable)
+            self.call("set_secret", variable, b"1")
+            self.call("resources", variable)
+            path = f"/secrets/acme/variable/{segment}"
+            asked = [f"GET {path}", f"POST {path}", f"GET /resources/acme/{segment}"]
+            self.assertEqual(self.service.asked()[-3:], asked)
+
+    def test_bad_headers(self) -> None:
+        """What can't be a header isn't sent, and not repeated either: it may be a token (LIB-7)."""
+        for text in ("s3cr3t\n", "s3cr3t\r\nX: y", "s3cr3t\0", "s3cr3t\u00e9"):
+            fault = self.fault(NoEvidence, "set_secret", "a", b"1", if_match=text)
+            self.assertIn("what should be sent as If-Match", str(fault))
+            self.assertNotIn("s3cr3t", f"{fault!r} {fault} {fault.__context__!r}")
+        self.assertEqual(self.service.requests, [])
 
     def test_long_answers(self) -> None:
         """Of an answer no more is taken than the limit, and a compressed one isn't unpacked."""

@@ -1,10 +1,14 @@
-"""The document over HTTP, and the page that shows it to people: both are public, as the declarations are."""
+"""The document over HTTP, and the page that shows it to people: both are public, as the declarations are.
+
+Note [Half a megabyte for strangers]. Both are long, and anybody may ask for them and take nothing of what comes. So they are
+written in pieces, as the client takes them: what waits for it is a few of these, and not a copy of the whole.
+"""
 
 from __future__ import annotations
 
 import functools
 import hashlib
-from collections.abc import Sequence
+from collections.abc import AsyncGenerator, Sequence
 from typing import Final
 
 import attrs
@@ -13,7 +17,7 @@ from svc.model.dialect import Dialect
 from svc.web.http.declarations import Answer, Unaudited
 from svc.web.http.json_bytes import written
 from svc.web.http.preconditions import IF_NONE_MATCH, Tags, preconditions, tagged
-from svc.web.http.response import Response
+from svc.web.http.response import HeaderPairs, Response
 from svc.web.http.routing import PUBLIC, Call, ResourceRoutes, Routes
 from svc.web.http.shapes import ANY, raw
 from svc.web.openapi.document import TaggedRoutes, document_of
@@ -23,6 +27,9 @@ _HTML: Final = "text/html; charset=utf-8"
 
 #: Clients may keep both, and ask each time whether they are as they were.
 _KEPT: Final = "no-cache"
+
+#: Bytes that are written at a time (Note [Half a megabyte for strangers]).
+_PIECE: Final = 16 * 1024
 
 
 @functools.lru_cache(8)
@@ -71,7 +78,7 @@ class Documentation:
     async def document(self, call: Call, *, none_match: Tags | None) -> Response:  # noqa: ARG002 (every route takes its call)
         """Return the OpenAPI document of this server's interface (OAS-1)."""
         body, tag = _document(self._tagged, self.dialect)
-        return _kept(Response.content(body, "application/json", headers=tagged(tag)), none_match, tag)
+        return _kept(body, "application/json", tagged(tag), none_match, tag)
 
     @routes.add(
         "GET",
@@ -89,10 +96,15 @@ class Documentation:
         """Return a page that shows the document to people (OAS-10)."""
         body, tag, policy = _page(self._tagged, self.dialect)
         headers = (("Content-Security-Policy", policy), ("Referrer-Policy", "no-referrer"), *tagged(tag))
-        return _kept(Response.content(body, _HTML, headers=headers), none_match, tag)
+        return _kept(body, _HTML, headers, none_match, tag)
 
 
-def _kept(response: Response, none_match: Tags | None, tag: str) -> Response:
+def _kept(body: bytes, content_type: str, headers: HeaderPairs, none_match: Tags | None, tag: str) -> Response:
     if preconditions(None, none_match).fresh(tag):
-        response = Response.empty(304, tagged(tag))
-    return attrs.evolve(response, cache_control=_KEPT)
+        return attrs.evolve(Response.empty(304, tagged(tag)), cache_control=_KEPT)
+    return Response(200, b"", content_type, headers, _KEPT, _pieces(body))
+
+
+async def _pieces(body: bytes) -> AsyncGenerator[bytes, None]:
+    for start in range(0, len(body), _PIECE):
+        yield body[start : start + _PIECE]

@@ -92,7 +92,8 @@ class ServedTests(WorldCase):
         again = self.client.get("/openapi.json", headers=[("If-None-Match", f'"x", {tag}')])
         self.assertEqual((again.status, again.body, again.headers["etag"]), (304, b"", tag))
         self.assertEqual(self.client.get("/openapi.json", headers=[("If-None-Match", '"x"')]).status, 200)
-        self.assertEqual(self.client.head("/openapi.json").headers["content-length"], str(len(answer.body)))
+        head = self.client.head("/openapi.json")
+        self.assertEqual({**head.headers, "x-request-id": ""}, {**answer.headers, "x-request-id": ""})
 
     def test_no_other_methods(self) -> None:
         """OAS-7: a method that a path does not list is 404, as ``OPTIONS`` is on all; each ``GET`` answers ``HEAD``."""

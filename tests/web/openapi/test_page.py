@@ -62,6 +62,18 @@ class PageTests(WorldCase):
         tag = self.client.get("/docs").headers["etag"]
         self.assertEqual(self.client.get("/docs", headers=[("If-None-Match", tag)]).status, 304)
 
+    def test_as_it_is_taken(self) -> None:
+        """OAS-12: for a client that takes nothing little is kept, and it gets the whole once it takes it."""
+        for path in ("/docs", "/openapi.json"):
+            whole = self.client.get(path).body
+            connection = self.client.connect()
+            connection.stall()
+            connection.send(f"GET {path} HTTP/1.1\r\nHost: svc.example\r\n\r\n".encode())
+            self.assertLess(len(connection.sent), len(whole) / 4)
+            connection.resume()
+            self.assertEqual(connection.answer().body, whole)
+            self.assertEqual(self.client.head(path).status, 200)
+
     def test_escaped(self) -> None:
         """What the document says is text on the page, whatever it looks like."""
         document = self.client.get("/openapi.json").json()
