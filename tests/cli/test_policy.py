@@ -210,6 +210,18 @@ class SendTests(SynchronousTestCase):
         fault = self.assertRaises(click.ClickException, self.send, Server(422, INVALID))
         self.assertEqual(fault.message, "line 2, column 3: It is wrong\nCorrect it.\nAll of it\nBegin anew.")
 
+    def test_removals(self) -> None:
+        """What adds alone, and is told to remove something, names the command that does it."""
+        said = "policy_text may not contain deletion statements"
+        for server, dry_run in (
+            (Server(422, {"error": {"code": "validation_failed", "message": said}}), False),
+            (Server(422, {"error": {"code": "validation_failed", "message": said}}), True),
+            (Server(422, {"status": "Invalid YAML", "errors": [{"message": said}]}), True),
+        ):
+            fault = self.assertRaises(click.ClickException, self.send, server, dry_run=dry_run)
+            self.assertIn(said, fault.message)
+            self.assertIn(": `svc policy update` does these", fault.message)
+
     def test_other_answers(self) -> None:
         """Any other refusal ends the command with what the server said; so does an answer that is none."""
         error = {"error": {"code": "unprocessable_entity", "message": "too much to tell"}}
