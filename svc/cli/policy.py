@@ -81,8 +81,8 @@ async def _send(
     path = _path(connection, branch) + query(dryRun=dry_run)
     sending = connection.call(_METHODS[mode], path, file.read(), Content_Type="application/x-yaml")
     answer = await shown(sending, f"Loading policy {branch}", sys.stderr)
-    if answer.status == 422 and answer.said == _REMOVES:
-        raise click.ClickException(f"{_with_way(_REMOVES)} (status 422){named(answer.request_id)}")
+    if answer.status == 422 and answer.said == _REMOVES and not (dry_run and as_json):
+        raise click.ClickException(f"{_REMOVES}: `svc policy update` does these (status 422){named(answer.request_id)}")
     if as_json:
         print_json(answer.expect(*((200, 422) if dry_run else (201,))).json())
         if answer.status == 422:
@@ -144,15 +144,10 @@ def _faults(answer: ApiAnswer) -> str:
     try:
         faults = answer.json()["errors"]
         places = [f"line {fault['line']}, column {fault['column']}: " if "line" in fault else "" for fault in faults]
-        return "\n".join(f"{place}{_with_way(fault['message'])}" for place, fault in zip(places, faults, strict=True))
+        return "\n".join(f"{place}{fault['message']}" for place, fault in zip(places, faults, strict=True))
     except (KeyError, TypeError):
         answer.expect(200)
         raise
-
-
-def _with_way(message: str) -> str:
-    """Return a message with the command that does what another was refused."""
-    return f"{message}: `svc policy update` does these" if message == _REMOVES else message
 
 
 def _warn(result: Any) -> None:
