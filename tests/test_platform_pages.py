@@ -189,7 +189,7 @@ class NativePagesTests(GuideCase):
             self.assertEqual(self.client.get(path, role=RoleName("acme", "host", "other")).status, 404)
 
     def test_in_order(self) -> None:
-        """Each page says what its file is, logs in, loads it and sets the secret that its jobs read; no failure is silent."""
+        """Each page says what its file is, logs in, loads it and sets the secret that its jobs read; none fails silently."""
         for name in (*(page.name for page in PAGES), "google", "aws"):
             text = Guide(name, "", "").text
             file = only(r"(?m)^svc login --for 1h\nsvc policy load root (\S+)$", text)
