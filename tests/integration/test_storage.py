@@ -45,6 +45,7 @@ from tests.contracts import (
     impact,
     inspection,
     last_logins,
+    ldap_mappings,
     lists,
     loads,
     policies,
@@ -135,6 +136,10 @@ class EndingStoreTests(endings.EndingsContract, InPostgres):
 
 class PolicyEditStoreTests(policy_edits.PolicyEditsContract, InPostgres):
     """``PolicyEditStore``."""
+
+
+class LdapMappingStoreTests(ldap_mappings.LdapMappingsContract, InPostgres):
+    """``LdapMappingStore``."""
 
 
 class LastLoginStoreTests(last_logins.LastLoginsContract, InPostgres):
