@@ -1,8 +1,8 @@
 """Mappings of LDAP authenticators: names that a directory has for people and their groups, and the roles that they give.
 
-Note [Said by nobody]. A membership that follows from mappings is there because of these alone. One that policy, an operator or
-a host factory made is none, though a mapping would give it too; and where one of them says it later, it is theirs from then on.
-So it stays when mappings go, and what mappings made goes with them.
+Note [Said by nobody]. A membership that follows from mappings is there because of these alone. One that policy or an
+operator made is none, though a mapping would give it too; and where one of them says it later, it is theirs from then on. So
+that stays when mappings go, and what mappings made goes with them.
 """
 
 from __future__ import annotations
@@ -62,8 +62,9 @@ class Mapped(NamedTuple):
 
 @attrs.frozen
 class MappedDifference:
-    """The difference between memberships as mappings give them and as they are: mappings that begin or cease to hold, and the
-    full ids of the roles that their member gains and loses by that, in order.
+    """The difference between memberships as mappings give them and as they are.
+
+    Mappings to roles that begin or cease to hold, and the full ids of the roles that their member gains and loses by that.
     """
 
     begins: tuple[tuple[DirectoryName, str], ...] = ()

@@ -57,6 +57,7 @@ from svc.services.credentials import CredentialService
 from svc.services.deleted import DeletedService
 from svc.services.effective_policy import EffectivePolicyService
 from svc.services.host_factories import HostFactoryService
+from svc.services.ldap_mappings import LdapMappingService
 from svc.services.login import AccessTokenService, ApiKeyService, LoginService
 from svc.services.policy_loads import PolicyLoadService
 from svc.services.public_keys import PublicKeyService
@@ -77,6 +78,7 @@ from svc.storage.events import EventStore
 from svc.storage.expirations import ExpirationStore
 from svc.storage.host_factories import HostFactoryStore
 from svc.storage.last_logins import LastLoginStore
+from svc.storage.ldap_mappings import LdapMappingStore
 from svc.storage.memory.memory import Memory
 from svc.storage.memory.slots import Slots
 from svc.storage.public_keys import PublicKeyStore
@@ -105,6 +107,7 @@ from svc.web.routes.deleted import DeletedRecords
 from svc.web.routes.effective_policy import EffectivePolicies
 from svc.web.routes.health import Health
 from svc.web.routes.host_factories import HostFactories
+from svc.web.routes.ldap_mappings import LdapMappings
 from svc.web.routes.policies import Policies
 from svc.web.routes.public_keys import PublicKeys
 from svc.web.routes.refusals import Refusals
@@ -219,7 +222,8 @@ class Serving:
         throttle = None if seams.failures is None else Throttle(reactor, seams.failures, -(-HELD // processes))
         timer = child(server, FineTimer(reactor))
         memory, readings = memory_of(server, ground), ground.readings
-        loads, ldap = ground.parts.loads(server, seams.loading), ground.parts.ldap(ground.servers, ground.directories)
+        loads = ground.parts.loads(server, seams.loading)
+        ldap = ground.parts.ldap(ground.servers, ground.directories, self.journal, demand_primary)
         dialect, limits, proxies = settings.dialect, settings.limits, TrustedProxies(settings.trusted_proxies)
         overview = Overview(seams.health, dialect, seams.members, lambda: seams.verdict.contenders)
         new_id, wall = RequestIds(), ground.installation.wall
@@ -378,6 +382,7 @@ class Serving:
                 ApiKeyService(PacedLogin(LoggedLogin(logging_in_by_ldap, LDAP), pace)),
                 batches,
             ),
+            LdapMappings(LdapMappingService(LdapMappingStore(database), roles, dialect)),
             Authenticators(authenticators),
             key_logins,
             *(FederatedAuthenticators(each) for each in operated.values()),

@@ -1,7 +1,7 @@
 """The store of mappings of LDAP authenticators on PostgreSQL, and of the memberships that follow from them.
 
-What goes with a mapping, the schema sees to (0021): a membership that a login makes is marked with each mapping that gives it,
-and goes with its last mark.
+What goes with a mapping, the schema sees to (0021): a membership that a login makes is marked with each mapping that gives
+it, and goes with its last mark.
 """
 
 from __future__ import annotations

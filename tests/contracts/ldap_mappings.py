@@ -73,7 +73,7 @@ class LdapMappingsContract(Contract):
     async def apply(
         self, stores: Stores, *names: DirectoryName, member: object = ALICE, to: object = CORP
     ) -> tuple[tuple[str, ...], tuple[str, ...], bool]:
-        """Let a member have what mappings give it, as it was foreseen; return the roles gained and lost, and the privilege."""
+        """Let a member have what mappings give it, as was foreseen; return the roles gained and lost, and the privilege."""
         foreseen = await stores.mappings.foreseen(to, member, names)  # type: ignore[arg-type]
         difference, may = await stores.mappings.apply(to, member, names, no_trail)  # type: ignore[arg-type]
         self.assertEqual((foreseen.difference, foreseen.may_authenticate), (difference, may))

@@ -1,4 +1,4 @@
-"""Memberships that are there because of mappings alone, where others come to say them (``ldap_mappings``, Note [Said by nobody])."""
+"""Memberships that mappings made, as others come across them (``svc/model/ldap_mappings.py``, Note [Said by nobody])."""
 
 from __future__ import annotations
 

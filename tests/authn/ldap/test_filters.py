@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from ldaptor.protocols import pureber, pureldap
 from twisted.trial.unittest import SynchronousTestCase
 
-from svc.authn.ldap.filters import InvalidTemplate, dn_escaped, search_filter
+from svc.authn.ldap.filters import InvalidTemplate, search_filter
+from svc.model.directory_names import dn_escaped
 
 DEFAULT = "(&(objectClass=posixAccount)(uid=%s))"
 
