@@ -1,4 +1,4 @@
-"""The use cases of mappings of LDAP authenticators (LDAP-1 to LDAP-9).
+"""The use cases of mappings of LDAP authenticators (LDAP-1 to LDAP-7).
 
 Note [Who may map]. Who sets a mapping makes strangers members of its roles: all whom the directory will ever know by the
 name. So each role that is newly named takes the authority to grant it, and ``update`` on the authenticator alone gives none.

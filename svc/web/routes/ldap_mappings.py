@@ -1,4 +1,4 @@
-"""Mappings of LDAP authenticators over HTTP (LDAP-1 to LDAP-9)."""
+"""Mappings of LDAP authenticators over HTTP (LDAP-1 to LDAP-7)."""
 
 from __future__ import annotations
 
