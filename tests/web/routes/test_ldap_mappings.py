@@ -201,8 +201,10 @@ class RequestTests(MappingCase):
         self.assertEqual(self.put("devs", "group:devs", role=DEPUTY).status, 201)
         self.assertEqual(self.put("devs", "group:devs", "group:ops", role=DEPUTY).status, 403)
         self.assertEqual(self.get("groups/devs").json()["roles"], ["acme:group:devs"])
-        self.load("- !permit { role: !user /deputy, privilege: read, resource: !group users }", "app", method="PATCH")
-        self.assertEqual(self.put("apps", "group:app/users", role=DEPUTY).status, 201, "update on the policy is enough")
+        self.load(
+            "- !group own\n- !permit { role: !user /deputy, privilege: read, resource: !group own }", "app", method="PATCH"
+        )
+        self.assertEqual(self.put("apps", "group:app/own", role=DEPUTY).status, 201, "update on the policy is enough")
 
     def test_what_stays_takes_nothing(self) -> None:
         """A role that the name had before takes no authority again, and to leave one out takes none (LDAP-7)."""
