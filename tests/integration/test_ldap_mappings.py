@@ -134,8 +134,8 @@ class LdapMappingTests(PostgresTestCase, ServerTestCase):
         return (await self.api.ask("GET", self.api.variable("app/secret"), token=token)).status
 
     async def test_a_life(self) -> None:
-        """A group of the directory gives access to a secret; who leaves it loses that with the next login, and all who are in
-        it with the mapping, at once (LDAP-10, LDAP-13, LDAP-15).
+        """A group of the directory gives access to a secret; who leaves it loses that with the next login, and all with the
+        mapping, at once (LDAP-10, LDAP-13, LDAP-15).
         """
         self.assertEqual(await self.login("alice"), 401, "she has no privilege yet")
         self.assertEqual((await self.put("devs", "group:app/users", "group:svc/authn-ldap/corp/users")).status, 201)
@@ -153,7 +153,7 @@ class LdapMappingTests(PostgresTestCase, ServerTestCase):
         await self.remove("DEVS")
         self.assertEqual(await self.reads(bob), 404)
         self.assertEqual(await self.login("bob"), 401)
-        audit = (await self.api.ask("GET", "/audit/role/acme:group:app%2Fusers?limit=20", token=self.admin)).body.decode()
+        audit = (await self.api.ask("GET", "/audit/roles/acme:group:app%2Fusers?limit=20", token=self.admin)).body.decode()
         for words in ("acme:user:alice became a member of acme:group:app/users", "removed acme:user:bob from"):
             self.assertIn(words, audit)
 
@@ -164,7 +164,7 @@ class LdapMappingTests(PostgresTestCase, ServerTestCase):
         for login in ("bob", ODD):
             self.assertEqual(await self.reads(await self.login(login)), 200, login)
         self.assertEqual(await self.login("alice"), 401)
-        for name in ("*", "a*", "(cn=*)", "a(b)*", f"cn=*,{GROUPS}"):
+        for name in ("*", "a*", "(cn:*)", "a(b)*", f"cn=*,{GROUPS}"):
             self.assertEqual((await self.put(name, *roles)).status, 201, name)
         self.assertEqual(await self.login("alice"), 401)
         self.assertEqual((await self.put("a(b)*,c", *roles)).status, 201)
@@ -201,7 +201,8 @@ class LdapMappingTests(PostgresTestCase, ServerTestCase):
         name = self.dsn.rpartition("=")[2]
         self.server.command(f'ALTER DATABASE "{name}" SET default_transaction_read_only = on')
         self.server.command(f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '{name}'")
-        await self.api.tells("/health", 503)
+        await self.api.tells("/authenticators", 200)
+        after = len(self.process.stdout)
         self.assertEqual(await self.login("bob"), 503)
+        await self.process.says(": ldap-roles-unwritten (", after)
         self.assertIsInstance(await self.login("alice"), str)
-        self.assertIn("ldap-roles-unwritten", self.process.said)
