@@ -26,8 +26,7 @@ class LoginRequest:
     """A request to be authenticated, of which nothing is verified.
 
     ``login`` is the decoded id of the path, ``None`` when left out. ``evidence`` is the API key, or the JWT's text.
-    ``fault``: why no evidence could be read from the request, as a code, and what was found. ``origin`` is that of the
-    events of what the login changes, which are recorded if it is there.
+    ``fault``: why no evidence could be read, as a code, and what was found. ``origin``: that of the events of what changes.
     """
 
     account: str

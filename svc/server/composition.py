@@ -46,7 +46,16 @@ from svc.server.listening import Endpoint, Listening
 from svc.server.oidc import Oidc
 from svc.server.remembering import memory_of, reached_by, watches_of
 from svc.server.v2_nouns import make_v2
-from svc.server.wrapped_logins import at_once, by_tokens, hashing_threads, make_explanations, make_sessions, slowed, watched
+from svc.server.wrapped_logins import (
+    at_once,
+    by_tokens,
+    hashing_threads,
+    make_explanations,
+    make_ldap,
+    make_sessions,
+    slowed,
+    watched,
+)
 from svc.services.access import AccessService
 from svc.services.accounts import AccountService
 from svc.services.audit_reading import AuditService
@@ -57,7 +66,6 @@ from svc.services.credentials import CredentialService
 from svc.services.deleted import DeletedService
 from svc.services.effective_policy import EffectivePolicyService
 from svc.services.host_factories import HostFactoryService
-from svc.services.ldap_mappings import LdapMappingService
 from svc.services.login import AccessTokenService, ApiKeyService, LoginService
 from svc.services.policy_loads import PolicyLoadService
 from svc.services.public_keys import PublicKeyService
@@ -78,7 +86,6 @@ from svc.storage.events import EventStore
 from svc.storage.expirations import ExpirationStore
 from svc.storage.host_factories import HostFactoryStore
 from svc.storage.last_logins import LastLoginStore
-from svc.storage.ldap_mappings import LdapMappingStore
 from svc.storage.memory.memory import Memory
 from svc.storage.memory.slots import Slots
 from svc.storage.public_keys import PublicKeyStore
@@ -99,7 +106,7 @@ from svc.web.openapi.routes import Documentation
 from svc.web.routes.accounts import Accounts
 from svc.web.routes.audit import Audit
 from svc.web.routes.authenticators import Authenticators, FederatedAuthenticators
-from svc.web.routes.authn import Authn, LdapAuthn
+from svc.web.routes.authn import Authn
 from svc.web.routes.batches import SecretBatches
 from svc.web.routes.cluster import Cluster
 from svc.web.routes.credentials import Credentials
@@ -107,7 +114,6 @@ from svc.web.routes.deleted import DeletedRecords
 from svc.web.routes.effective_policy import EffectivePolicies
 from svc.web.routes.health import Health
 from svc.web.routes.host_factories import HostFactories
-from svc.web.routes.ldap_mappings import LdapMappings
 from svc.web.routes.policies import Policies
 from svc.web.routes.public_keys import PublicKeys
 from svc.web.routes.refusals import Refusals
@@ -305,15 +311,9 @@ class Serving:
         batches = BatchService(secrets, vault, reactor)
         oidc = Oidc.make(ground, self.seams.keys, statements, login, throttle, pace, batches)
         explained = {**federated, OIDC: oidc.operated}
-        by_ldap, logging_in_by_ldap = slowed(ldap, throttle)
-        dialect, listed, authenticator_store = (
-            settings.dialect,
-            frozenset(settings.authenticators),
-            AuthenticatorStore(statements),
-        )
-        authenticators = AuthenticatorService(
-            store=authenticator_store, roles=roles, installed=(*explained, LDAP), listed=listed, dialect=settings.dialect
-        )
+        dialect, listed = settings.dialect, frozenset(settings.authenticators)
+        authenticator_store = AuthenticatorStore(statements)
+        authenticators = AuthenticatorService(authenticator_store, roles, (*explained, LDAP), listed, dialect)
         operated = {
             name: FederatedService(
                 name=name,
@@ -377,12 +377,7 @@ class Serving:
                 batches,
             ),
             oidc.routes,
-            LdapAuthn(
-                LoginService(watched(by_ldap, LDAP, metrics, pace), tokens, notes.note),
-                ApiKeyService(PacedLogin(LoggedLogin(logging_in_by_ldap, LDAP), pace)),
-                batches,
-            ),
-            LdapMappings(LdapMappingService(LdapMappingStore(database), roles, dialect)),
+            *make_ldap(ground, ldap, throttle, pace, notes, batches, roles),
             Authenticators(authenticators),
             key_logins,
             *(FederatedAuthenticators(each) for each in operated.values()),
