@@ -20,10 +20,8 @@ _NAME = click.argument("name", metavar="AUTHENTICATOR")
 
 def _whose(command: F) -> F:
     """Declare the options that say what is mapped."""
-    group = click.option(
-        "--group", help="A group of the directory: its name below group_base_dn, or its distinguished name."
-    )
-    return group(click.option("--login", "user", help="A login, instead of a group.")(command))
+    told = "A group of the directory: a name right below its group_base_dn, or a distinguished name."
+    return click.option("--group", help=told)(click.option("--user", help="A login, instead of a group.")(command))
 
 
 @click.command("map")
@@ -95,7 +93,7 @@ def _base(connection: ApiConnection, name: str) -> str:
 
 def _path(connection: ApiConnection, name: str, group: str | None, user: str | None) -> str:
     if (group is None) == (user is None):
-        raise click.UsageError("say what is mapped: --group developers, or --login alice")
+        raise click.UsageError("say what is mapped: --group developers, or --user alice")
     word, said = ("groups", group) if user is None else ("users", user)
     return f"{_base(connection, name)}/{word}{_segment(connection, said or '')}"
 

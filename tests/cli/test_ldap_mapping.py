@@ -17,7 +17,7 @@ class MappingTests(CommandsCase):
         path = "/authn-ldap/c%20i/a%2Fb/groups/cn%3Da%2Fb%2C%20dc%3Dx"
         self.assertEqual(server.asked, [("POST", path, b'{"roles": ["group:x", "group:y"]}')])
         self.assertEqual(said.stderr, "the group cn=a/b, dc=x is mapped to a/b:group:x, a/b:group:y.\n")
-        self.run_command(server, "map", "authn-ldap/ci", "--login", "alice", "group:x")
+        self.run_command(server, "map", "authn-ldap/ci", "--user", "alice", "group:x")
         self.assertEqual(server.asked[-1][1], "/authn-ldap/ci/a%2Fb/users/alice")
 
     def test_unmap(self) -> None:
@@ -37,9 +37,8 @@ class MappingTests(CommandsCase):
         server = Server(200, {"keys": ["devs"]}, *answers)
         said = self.run_command(server, "mappings", "authn-ldap/ci").stdout
         self.assertEqual(said, "group\tdevs\ta:group:x, a:group:y\nuser\talice\ta:group:x\n")
-        self.assertEqual(
-            [path.rpartition("a%2Fb/")[2] for _, path, _ in server.asked], ["groups", "groups/devs", "users", "users/alice"]
-        )
+        asked = [path.rpartition("a%2Fb/")[2] for _, path, _ in server.asked]
+        self.assertEqual(asked, ["groups", "groups/devs", "users", "users/alice"])
         server = Server(200, {"keys": ["devs"]}, *answers)
         told = json.loads(self.run_command(server, "mappings", "authn-ldap/ci", "--json").stdout)
         self.assertEqual(told, {"groups": {"devs": ["a:group:x", "a:group:y"]}, "users": {"alice": ["a:group:x"]}})
@@ -49,7 +48,7 @@ class MappingTests(CommandsCase):
         for line in (
             ("map", "authn-jwt/ci", "--group", "a", "group:x"),
             ("map", "authn-ldap/ci", "group:x"),
-            ("map", "authn-ldap/ci", "--group", "a", "--login", "b", "group:x"),
+            ("map", "authn-ldap/ci", "--group", "a", "--user", "b", "group:x"),
             ("map", "authn-ldap/ci", "--group", "a"),
             ("unmap", "authn-ldap/ci"),
             ("mappings", "authn-ldap"),
