@@ -188,8 +188,8 @@ class LdapAuthenticator:
             else:
                 mapped = await self._mapped.foreseen(webservice, role, found)
             unproven = mapped.unwritten
-            if candidate.role_exists and mapped.foreseen.difference:
-                candidate = attrs.evolve(candidate, may_authenticate=mapped.foreseen.may_authenticate)
+            # What was read of the candidate is older.
+            candidate = attrs.evolve(candidate, may_authenticate=mapped.foreseen.may_authenticate)
         return LdapFacts(
             **attrs.asdict(asked, recurse=False),
             candidate=candidate,

@@ -157,7 +157,7 @@ class RequestTests(MappingCase):
         self.assertEqual(self.get().json(), {"keys": []})
 
     def test_how_many(self) -> None:
-        """An authenticator maps so many names of a kind, and no more (LDAP-1)."""
+        """An authenticator maps so many names of a kind, and no more (LDAP-1, LIM-23)."""
         webservice = f"acme:webservice:{self.branch}"
         for number in range(NAMES_MOST):
             self.memory.mappings[webservice, "group", f"g{number}", "acme:group:devs"] = f"g{number}"
