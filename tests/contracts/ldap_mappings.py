@@ -182,6 +182,18 @@ class LdapMappingsContract(Contract):
         self.assertEqual(await stores.mappings.names(CORP, GROUP), [])
 
     @scenario
+    async def test_with_the_account(self) -> None:
+        """With an account go its mappings and all that followed; the next of its name has none (LDAP-13)."""
+        stores = await self._stores()
+        await self.put(stores, DEVS, A)
+        await self.apply(stores, DEVS)
+        await stores.accounts.delete(ACCOUNT)
+        await self.add_account(stores, ACCOUNT)
+        await load(stores, Draft().define("user:alice", "group:a", "webservice:corp"))
+        self.assertEqual(await stores.mappings.names(CORP, GROUP), [])
+        self.assertEqual(await self.roles(stores), [])
+
+    @scenario
     async def test_of_policy(self) -> None:
         """What policy says stays when mappings go, be it said before them or later (LDAP-12)."""
         stores = await self._stores()

@@ -44,3 +44,14 @@ END
 $$;
 CREATE TRIGGER membership_goes_with_mapping AFTER DELETE ON mapped_memberships
     FOR EACH ROW EXECUTE FUNCTION delete_unmapped_membership();
+
+-- As in 0003, no table that has several indexes is ever empty.
+
+INSERT INTO ldap_mappings (webservice_id, kind, key, role_id, name)
+    SELECT '/:host:' || number, 'group', number::text, '/:host:' || number, number::text
+    FROM generate_series(1, 200) AS number;
+INSERT INTO memberships (role_id, member_id, ownership, admin_option)
+    SELECT '/:host:' || number, '/:host:' || number, false, false FROM generate_series(1, 200) AS number;
+INSERT INTO mapped_memberships (webservice_id, kind, key, role_id, member_id)
+    SELECT '/:host:' || number, 'group', number::text, '/:host:' || number, '/:host:' || number
+    FROM generate_series(1, 200) AS number;
