@@ -90,11 +90,11 @@ class Reason(enum.StrEnum):
     LDAP_ANSWER_MALFORMED = "ldap-answer-malformed"
     LDAP_BIND_REFUSED = "ldap-bind-refused"
     LDAP_SEARCH_REFUSED = "ldap-search-refused"
+    LDAP_GROUPS_UNKNOWN = "ldap-groups-unknown"
+    LDAP_ROLES_UNWRITTEN = "ldap-roles-unwritten"
     LDAP_ENTRY_UNKNOWN = "ldap-entry-unknown"
     LDAP_ENTRY_AMBIGUOUS = "ldap-entry-ambiguous"
     LDAP_ENTRY_REFUSED = "ldap-entry-refused"
-    LDAP_GROUPS_UNKNOWN = "ldap-groups-unknown"
-    LDAP_ROLES_UNWRITTEN = "ldap-roles-unwritten"
 
 
 class RefusalKind(enum.StrEnum):

@@ -173,8 +173,9 @@ class LdapMappingStoreTests(ldap_mappings.LdapMappingsContract, InPostgres):
         going = begun(stores.mappings.transact(first))
         await removed
         other = begun(self.put(stores, ldap_mappings.DEVS, to=services[1]))
-        reactor.callLater(0.3, go_on.callback, None)  # type: ignore[attr-defined] # the reactor's
-        await gatherResults([going, other])
+        reactor.callLater(0.3, go_on.callback, None)
+        await going
+        await other
         self.assertEqual(await self.roles(stores), [])
 
 
