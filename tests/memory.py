@@ -152,6 +152,9 @@ class Memory:
     permissions: dict[tuple[str, str, str], str | None] = attrs.field(factory=dict)
     annotations: dict[tuple[str, str], tuple[str, str | None]] = attrs.field(factory=dict)
     restrictions: dict[tuple[str, str], None] = attrs.field(factory=dict)
+    #: How a mapped name was said, by webservice, kind, key and role; and grants that follow from these, with the member.
+    mappings: dict[tuple[str, str, str, str], str] = attrs.field(factory=dict)
+    mapped: dict[tuple[str, str, str, str, str], None] = attrs.field(factory=dict)
     credentials: dict[str, Sealed] = attrs.field(factory=dict)
     #: Hashes of passwords; when keys expire; when they were rotated.
     passwords: dict[str, Sealed] = attrs.field(factory=dict)
@@ -327,8 +330,10 @@ class Memory:
         _insert(self.roles, dict.fromkeys(created, policy))
         _insert(self.credentials, dict(api_keys or {}))
         _insert(self.resources, {row.resource: (row.owner, policy) for row in rows.resources})
-        for row in rows.resources:
-            self.made[row.resource] = self.next_number("made")
+        for made in rows.resources:
+            self.made[made.resource] = self.next_number("made")
+        for row in rows.memberships:
+            self.unmap(row.role, row.member, ownership=row.ownership)
         _insert(self.memberships, {row[:3]: (row.admin_option, policy) for row in rows.memberships})
         _insert(self.permissions, dict.fromkeys(rows.permissions, policy))
         _insert(self.annotations, {row[:2]: (row.value, policy) for row in rows.annotations})
@@ -343,6 +348,27 @@ class Memory:
         things = {row.resource for row in rows.permissions} | {row.resource for row in rows.annotations}
         if not (referred <= self.roles.keys() and things <= self.resources.keys()):
             raise PolicyConflict
+
+    def is_mapped(self, role: str, member: str, ownership: bool = False) -> bool:
+        """Whether there is a grant that nobody said."""
+        return not ownership and any(mark[3:] == (role, member) for mark in self.mapped)
+
+    def unmap(self, role: str, member: str, *, ownership: bool = False) -> None:
+        """Remove a grant that nobody said."""
+        if self.is_mapped(role, member, ownership):
+            remove(self.mapped, lambda mark, _: mark[3:] == (role, member))
+            del self.memberships[role, member, False]
+
+    def follow_mappings(self) -> None:
+        """Let go what followed from mappings that are gone, and mappings that have nothing to speak of."""
+        remove(self.mappings, lambda key, _: key[0] not in self.resources or key[3] not in self.roles)
+        gone = [m for m in self.mapped if m[:4] not in self.mappings or (*m[3:], False) not in self.memberships]
+        for mark in gone:
+            del self.mapped[mark]
+        for _, _, _, role, member in gone:
+            grant = self.memberships.get((role, member, False))
+            if grant is not None and grant[1] is None and not self.is_mapped(role, member):
+                del self.memberships[role, member, False]
 
     def add_value(self, resource: str, sealed: Sealed, ends_at: float | None = None) -> int:
         """Give a resource a new value, and return its version."""
@@ -443,6 +469,7 @@ class Memory:
         remove(self.refreshes, lambda resource, _: resource in gone)
         remove(self.distrusted, lambda key, _: key[0] in gone)
         remove(self.factory_tokens, lambda _, token: str(token.factory) in gone)
+        self.follow_mappings()
 
     def delete_roles(self, roles: Iterable[str]) -> None:
         """Delete roles, what they own, and what they recorded if they are policies."""
@@ -778,6 +805,7 @@ class MemoryRoles:
             if str(name) not in self.memory.roles:
                 raise RecordNotFound.of(name)
         key = (str(role), str(member), False)
+        self.memory.unmap(str(role), str(member))
         if key in self.memory.memberships:
             return False
         layers = self.memory.carried(RecordLimit.LAYERS, str(member))
@@ -800,6 +828,7 @@ class MemoryRoles:
         decide(self._member_reading(caller, role, member))
         self.memory.write()
         removed = self.memory.memberships.pop((str(role), str(member), False), None) is not None
+        self.memory.follow_mappings()
         self.memory.record(trail if removed else None)
         return removed
 

@@ -42,6 +42,7 @@ class MemoryEffectivePolicies:
                 MembershipRow(*key, admin)
                 for key, (admin, _) in self.memory.memberships.items()
                 if not key[2]
+                and not self.memory.is_mapped(*key)
                 and key[1] in self.memory.resources
                 and (
                     key[0] in resources

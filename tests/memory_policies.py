@@ -186,7 +186,11 @@ class MemoryPolicyTransaction:
     def _stored(self) -> list[list[tuple[Any, str | None]]]:
         return [
             [(ResourceRow(key, owner), by) for key, (owner, by) in self.memory.resources.items()],
-            [(MembershipRow(*key, admin), by) for key, (admin, by) in self.memory.memberships.items()],
+            [
+                (MembershipRow(*key, admin), by)
+                for key, (admin, by) in self.memory.memberships.items()
+                if not self.memory.is_mapped(*key)
+            ],
             [(PermissionRow(*key), by) for key, by in self.memory.permissions.items()],
             [(AnnotationRow(*key, value), by) for key, (value, by) in self.memory.annotations.items()],
         ]
@@ -311,7 +315,7 @@ class MemoryPolicyTransaction:
         annotations = {row[:2] for row in rows.annotations} & memory.annotations.keys()
         return Rows(
             tuple(ResourceRow(key, memory.resources[key][0]) for key, _ in rows.resources if key in memory.resources),
-            tuple(MembershipRow(*key, memory.memberships[key][0]) for key in memberships),
+            tuple(MembershipRow(*key, memory.memberships[key][0]) for key in memberships if not memory.is_mapped(*key)),
             tuple(row for row in rows.permissions if row in memory.permissions),
             tuple(AnnotationRow(*key, memory.annotations[key][0]) for key in annotations),
             tuple(RestrictionRow(*key) for key in memory.restrictions if key[0] in {row.resource for row in rows.resources}),

@@ -37,7 +37,9 @@ class MemoryEditTransaction(MemoryPolicyTransaction):
     async def remove_grant(self, role: RoleName, member: RoleName) -> bool:
         """See ``IEditTransaction``."""
         self.memory.write()
-        return self.memory.memberships.pop((str(role), str(member), False), None) is not None
+        removed = self.memory.memberships.pop((str(role), str(member), False), None) is not None
+        self.memory.follow_mappings()
+        return removed
 
     async def annotate(self, policy: RoleName, rows: Sequence[AnnotationRow]) -> None:
         """See ``IEditTransaction``."""

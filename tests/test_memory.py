@@ -21,6 +21,7 @@ from tests.contracts import (
     impact,
     inspection,
     last_logins,
+    ldap_mappings,
     lists,
     loads,
     policies,
@@ -51,6 +52,7 @@ from tests.memory_endings import MemoryEndings, MemoryLastLogins
 from tests.memory_events import MemoryEvents
 from tests.memory_expirations import MemoryExpirations
 from tests.memory_factories import MemoryHostFactories, MemoryPublicKeys
+from tests.memory_ldap_mappings import MemoryLdapMappings
 from tests.memory_policies import MemoryPolicies
 from tests.memory_policy_edits import MemoryPolicyEdits
 from tests.memory_resources import MemoryResources
@@ -80,6 +82,7 @@ def stores_of(memory: Memory) -> Stores:
         MemoryEndings(memory),
         MemoryLastLogins(memory),
         MemoryPolicyEdits(memory),
+        MemoryLdapMappings(memory),
     )
 
 
@@ -130,6 +133,10 @@ class MemoryEndingsTests(endings.EndingsContract, InMemory):
 
 class MemoryPolicyEditsTests(policy_edits.PolicyEditsContract, InMemory):
     """``MemoryPolicyEdits``."""
+
+
+class MemoryLdapMappingsTests(ldap_mappings.LdapMappingsContract, InMemory):
+    """``MemoryLdapMappings``."""
 
 
 class MemoryLastLoginsTests(last_logins.LastLoginsContract, InMemory):

@@ -9,6 +9,7 @@ from urllib.parse import urlencode
 import click
 
 from svc.cli.connection import ApiAnswer, ApiConnection, anonymously, over_http
+from svc.cli.ldap_mapping import list_mappings, map_name, unmap_name
 from svc.cli.options import AS_JSON, HOST_OF_JWT, JWT_FILE
 from svc.cli.table import plain, print_found, print_json, print_table
 from svc.workload.faults import Fault
@@ -38,6 +39,10 @@ def authenticator() -> None:
     AUTHENTICATOR is written authn-jwt/ci, or ci for short; those for a cloud's workloads are written authn-cloud/prod,
     authn-iam/prod and authn-gcp.
     """
+
+
+for _command in (map_name, unmap_name, list_mappings):
+    authenticator.add_command(_command)
 
 
 @authenticator.command("list")

@@ -14,7 +14,7 @@ from typing import Final
 import attrs
 from zope.interface import Interface
 
-from svc.model.events import EventBatch
+from svc.model.events import AuditContext, EventBatch
 from svc.model.key_sets import DEFAULT_ALGORITHMS, KeySet
 from svc.model.names import ResourceName, RoleName
 from svc.model.query_results import Network, Sealed
@@ -26,7 +26,7 @@ class LoginRequest:
     """A request to be authenticated, of which nothing is verified.
 
     ``login`` is the decoded id of the path, ``None`` when left out. ``evidence`` is the API key, or the JWT's text.
-    ``fault``: why no evidence could be read from the request, as a code, and what was found.
+    ``fault``: why no evidence could be read, as a code, and what was found. ``origin``: that of the events of what changes.
     """
 
     account: str
@@ -35,6 +35,7 @@ class LoginRequest:
     client_ip: str
     service_id: str | None = None
     fault: tuple[Reason, str] | None = None
+    origin: AuditContext | None = attrs.field(default=None, eq=False, repr=False)
 
     @property
     def whose(self) -> str:

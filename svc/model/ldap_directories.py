@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+from collections.abc import Sequence
 from typing import Final
 
 import attrs
@@ -13,6 +14,13 @@ from svc.model.reasons import Reason
 
 #: The place of the login in a filter template.
 PLACEHOLDER: Final = "%s"
+
+#: The place of the name of a person's entry in the template of a filter for groups, and that template unless policy says it.
+ENTRY_PLACEHOLDER: Final = "%d"
+GROUP_FILTER: Final = "(|(member=%d)(uniqueMember=%d)(memberUid=%s))"
+
+#: How many groups of a person are learned; one who is in more can't be judged.
+GROUPS_MOST: Final = 1000
 
 
 class Security(enum.Enum):
@@ -28,7 +36,8 @@ class LdapServer:
     """A directory, and how people are found in it, below the entry ``base_dn``.
 
     ``filter_template`` is an LDAP filter (RFC 4515) with ``PLACEHOLDER``. ``bind_dn``: the account that searches, ``None``
-    for nobody. ``ca_cert``: PEM of the only authorities to trust; ``None`` stands for the platform's.
+    for nobody. ``ca_cert``: PEM of the only authorities to trust; ``None`` stands for the platform's. The groups of a person
+    are found below ``group_base_dn`` with ``group_filter_template``; without that, their entry tells them (``memberOf``).
     """
 
     host: str
@@ -39,6 +48,8 @@ class LdapServer:
     bind_dn: str | None = None
     bind_password: bytes | None = attrs.field(default=None, repr=False)
     ca_cert: str | None = attrs.field(default=None, repr=False)
+    group_base_dn: str | None = None
+    group_filter_template: str = GROUP_FILTER
 
 
 @attrs.frozen(str=False)
@@ -56,6 +67,12 @@ class IDirectories(Interface):
         """Find the one entry that a login stands for, and see that the directory takes the password for it.
 
         :raises DirectoryRefused: it doesn't, or it can't be asked.
+        """
+
+    async def groups(server: LdapServer, login: str, password: bytes) -> Sequence[str]:
+        """Do as ``prove``, and return the names of the groups that the person is in; nothing is asked of them before.
+
+        :raises DirectoryRefused: as ``prove``; or it doesn't tell the groups, or they are more than ``GROUPS_MOST``.
         """
 
     async def reach(server: LdapServer) -> None:

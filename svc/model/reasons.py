@@ -90,6 +90,8 @@ class Reason(enum.StrEnum):
     LDAP_ANSWER_MALFORMED = "ldap-answer-malformed"
     LDAP_BIND_REFUSED = "ldap-bind-refused"
     LDAP_SEARCH_REFUSED = "ldap-search-refused"
+    LDAP_GROUPS_UNKNOWN = "ldap-groups-unknown"
+    LDAP_ROLES_UNWRITTEN = "ldap-roles-unwritten"
     LDAP_ENTRY_UNKNOWN = "ldap-entry-unknown"
     LDAP_ENTRY_AMBIGUOUS = "ldap-entry-ambiguous"
     LDAP_ENTRY_REFUSED = "ldap-entry-refused"
@@ -125,5 +127,8 @@ PUT_OFF: Final = frozenset(
         Reason.LDAP_ANSWER_MALFORMED,
         Reason.LDAP_BIND_REFUSED,
         Reason.LDAP_SEARCH_REFUSED,
+        # Of those whose password the directory has taken.
+        Reason.LDAP_GROUPS_UNKNOWN,
+        Reason.LDAP_ROLES_UNWRITTEN,
     }
 )

@@ -140,6 +140,11 @@ def claims(disposed: Disposed, ownership: Ownership) -> RequiredAuthority:
     return RequiredAuthority(judging.roles, judging.resources)
 
 
+def to_grant(roles: Iterable[str], ownership: Ownership) -> RequiredAuthority:
+    """Return what it takes to grant roles, for one who acts as no policy (POL-58)."""
+    return RequiredAuthority({role: _vouching(role, ownership) for role in roles}, {})
+
+
 def left_alone(resolved: Resolved, present: Present) -> tuple[str, ...]:
     """Return warnings of records that the document declares and that others recorded: they stay, and it relies on others."""
     own = {str(resolved.policy), str(admin_of(resolved.policy.account))}
@@ -227,11 +232,15 @@ class _Judging:
         return self._vouching(policy) | {policy}
 
     def _vouching(self, record: str) -> frozenset[str]:
-        """Return the policy that recorded a thing and owns it, if one does: ``update`` on it is enough."""
-        found = self._ownership.records.get(record)
-        if found is None or found.policy is None or not self._ownership.owns(found.policy, record):
-            return frozenset()
-        return frozenset({found.policy})
+        return _vouching(record, self._ownership)
+
+
+def _vouching(record: str, ownership: Ownership) -> frozenset[str]:
+    """Return the policy that recorded a thing and owns it, if one does: ``update`` on it is enough."""
+    found = ownership.records.get(record)
+    if found is None or found.policy is None or not ownership.owns(found.policy, record):
+        return frozenset()
+    return frozenset({found.policy})
 
 
 def _kind(full: str) -> str:

@@ -46,7 +46,16 @@ from svc.server.listening import Endpoint, Listening
 from svc.server.oidc import Oidc
 from svc.server.remembering import memory_of, reached_by, watches_of
 from svc.server.v2_nouns import make_v2
-from svc.server.wrapped_logins import at_once, by_tokens, hashing_threads, make_explanations, make_sessions, slowed, watched
+from svc.server.wrapped_logins import (
+    at_once,
+    by_tokens,
+    hashing_threads,
+    make_explanations,
+    make_ldap,
+    make_sessions,
+    slowed,
+    watched,
+)
 from svc.services.access import AccessService
 from svc.services.accounts import AccountService
 from svc.services.audit_reading import AuditService
@@ -97,7 +106,7 @@ from svc.web.openapi.routes import Documentation
 from svc.web.routes.accounts import Accounts
 from svc.web.routes.audit import Audit
 from svc.web.routes.authenticators import Authenticators, FederatedAuthenticators
-from svc.web.routes.authn import Authn, LdapAuthn
+from svc.web.routes.authn import Authn
 from svc.web.routes.batches import SecretBatches
 from svc.web.routes.cluster import Cluster
 from svc.web.routes.credentials import Credentials
@@ -219,7 +228,8 @@ class Serving:
         throttle = None if seams.failures is None else Throttle(reactor, seams.failures, -(-HELD // processes))
         timer = child(server, FineTimer(reactor))
         memory, readings = memory_of(server, ground), ground.readings
-        loads, ldap = ground.parts.loads(server, seams.loading), ground.parts.ldap(ground.servers, ground.directories)
+        loads = ground.parts.loads(server, seams.loading)
+        ldap = ground.parts.ldap(ground.servers, ground.directories, self.journal, demand_primary)
         dialect, limits, proxies = settings.dialect, settings.limits, TrustedProxies(settings.trusted_proxies)
         overview = Overview(seams.health, dialect, seams.members, lambda: seams.verdict.contenders)
         new_id, wall = RequestIds(), ground.installation.wall
@@ -301,15 +311,9 @@ class Serving:
         batches = BatchService(secrets, vault, reactor)
         oidc = Oidc.make(ground, self.seams.keys, statements, login, throttle, pace, batches)
         explained = {**federated, OIDC: oidc.operated}
-        by_ldap, logging_in_by_ldap = slowed(ldap, throttle)
-        dialect, listed, authenticator_store = (
-            settings.dialect,
-            frozenset(settings.authenticators),
-            AuthenticatorStore(statements),
-        )
-        authenticators = AuthenticatorService(
-            store=authenticator_store, roles=roles, installed=(*explained, LDAP), listed=listed, dialect=settings.dialect
-        )
+        dialect, listed = settings.dialect, frozenset(settings.authenticators)
+        authenticator_store = AuthenticatorStore(statements)
+        authenticators = AuthenticatorService(authenticator_store, roles, (*explained, LDAP), listed, dialect)
         operated = {
             name: FederatedService(
                 name=name,
@@ -373,11 +377,7 @@ class Serving:
                 batches,
             ),
             oidc.routes,
-            LdapAuthn(
-                LoginService(watched(by_ldap, LDAP, metrics, pace), tokens, notes.note),
-                ApiKeyService(PacedLogin(LoggedLogin(logging_in_by_ldap, LDAP), pace)),
-                batches,
-            ),
+            *make_ldap(ground, ldap, throttle, pace, notes, batches, roles),
             Authenticators(authenticators),
             key_logins,
             *(FederatedAuthenticators(each) for each in operated.values()),

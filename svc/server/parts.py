@@ -31,6 +31,7 @@ from svc.authn.iam import iam
 from svc.authn.jwt import JWT
 from svc.authn.ldap.authenticator import LdapAuthenticator
 from svc.authn.ldap.directory_settings import LdapServers
+from svc.authn.ldap.mapped_roles import MappedRoles
 from svc.authn.providers.discovery import Publications
 from svc.authn.providers.keys import ProviderKeys
 from svc.authn.providers.sts import SecurityTokenService, StsAddress
@@ -43,6 +44,7 @@ from svc.health.probes import AuditProbe, AuthzProbe, CoreProbe, DatabaseProbe, 
 from svc.model.authentication import IProviderKeys, KeySource
 from svc.model.aws import IUsedSignatures
 from svc.model.errors import StartRefused
+from svc.model.events import IJournal
 from svc.model.events import Server as EventServer
 from svc.model.ldap_directories import IDirectories
 from svc.model.ports import ILoads, IProbe
@@ -68,6 +70,7 @@ from svc.storage.driver.replication import Replication
 from svc.storage.driver.statements import ReadSource, Statements
 from svc.storage.expirations import ExpirationStore
 from svc.storage.host_factories import HostFactoryStore
+from svc.storage.ldap_mappings import LdapMappingStore
 from svc.storage.policies import PolicyStore
 from svc.storage.public_keys import PublicKeyStore
 from svc.telemetry.metrics import Metrics
@@ -265,13 +268,20 @@ class Parts:
         store, settings = AuthenticatorStore(self.readings), self.settings
         return LdapServers(store, store, self.installation.vault, settings.dialect, frozenset(settings.authenticators))
 
-    def ldap(self, servers: LdapServers, directories: Callable[[], IDirectories]) -> LdapAuthenticator:
+    def ldap(
+        self,
+        servers: LdapServers,
+        directories: Callable[[], IDirectories],
+        journal: IJournal,
+        demand_primary: Callable[[], Awaitable[None]],
+    ) -> LdapAuthenticator:
         """Return the authenticator that asks them."""
         installation, dialect, enabled = self.installation, self.settings.dialect, frozenset(self.settings.authenticators)
         # Three readings decide together, and the directory takes longer than all of them: none comes from memory.
         store, credentials = AuthenticatorStore(self.readings), CredentialStore(self.readings)
         vault, wall = installation.vault, installation.wall
-        return LdapAuthenticator(store, credentials, servers, directories, vault, dialect, enabled, wall)
+        mapped = MappedRoles(LdapMappingStore(self.readings), journal, demand_primary)
+        return LdapAuthenticator(store, credentials, servers, directories, vault, dialect, enabled, wall, mapped)
 
     def directories(self) -> IDirectories:
         """Return the client of LDAP directories."""

@@ -6,12 +6,13 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
-from svc.audit.refusals import LoggedAuthenticator, LoggedExplainer
+from svc.audit.refusals import LoggedAuthenticator, LoggedExplainer, LoggedLogin
 from svc.authn.apikey import ApiKeyAuthenticator
 from svc.authn.iam import NAME as IAM
 from svc.authn.ldap.authenticator import LdapAuthenticator
 from svc.authn.ldap.directory_settings import NAME as LDAP
-from svc.authn.pacing import Pace, PacedAuthenticator, PacedExplainer
+from svc.authn.login_notes import LoginNotes
+from svc.authn.pacing import Pace, PacedAuthenticator, PacedExplainer, PacedLogin
 from svc.authn.sessions import SessionAuthenticator
 from svc.authn.throttling import Throttle, ThrottledAuthenticator, ThrottledExplainer, ThrottledLogin
 from svc.crypto.refresh_tokens import RefreshTokens
@@ -21,13 +22,16 @@ from svc.server.duties import Ground
 from svc.services.authenticators import DEFAULT
 from svc.services.batches import BatchService
 from svc.services.explanations import KeyExplanations
-from svc.services.login import LoginService
+from svc.services.ldap_mappings import LdapMappingService
+from svc.services.login import ApiKeyService, LoginService
 from svc.services.sessions import SessionService
+from svc.storage.ldap_mappings import LdapMappingStore
 from svc.storage.roles import RoleStore
 from svc.storage.sessions import SessionStore
 from svc.telemetry.metrics import CountedAuthenticator, Metrics
-from svc.web.routes.authn import FederatedAuthn
+from svc.web.routes.authn import FederatedAuthn, LdapAuthn
 from svc.web.routes.explanations import KeyLogins
+from svc.web.routes.ldap_mappings import LdapMappings
 from svc.web.routes.signed_authn import SignedAuthn
 
 #: How many threads hash passwords at most.
@@ -55,6 +59,27 @@ def by_tokens(
     for name, each in authenticators.items():
         slow = each if throttle is None or name != IAM else ThrottledAuthenticator(each, throttle)
         yield (SignedAuthn if name in SIGNED_TYPES else FederatedAuthn)(name, service(slow, name), batches)
+
+
+def make_ldap(
+    ground: Ground,
+    ldap: LdapAuthenticator,
+    throttle: Throttle | None,
+    pace: Pace,
+    notes: LoginNotes,
+    batches: BatchService,
+    roles: RoleStore,
+) -> list[LdapAuthn | LdapMappings]:
+    """Return the routes of logging in with a directory's password, and of what the directory's names are mapped to."""
+    by_password, logging_in = slowed(ldap, throttle)
+    return [
+        LdapAuthn(
+            LoginService(watched(by_password, LDAP, ground.metrics, pace), ground.tokens, notes.note),
+            ApiKeyService(PacedLogin(LoggedLogin(logging_in, LDAP), pace)),
+            batches,
+        ),
+        LdapMappings(LdapMappingService(LdapMappingStore(ground.readings), roles, ground.settings.dialect)),
+    ]
 
 
 def watched(authenticator: IAuthenticator, name: str, metrics: Metrics | None, pace: Pace) -> IAuthenticator:

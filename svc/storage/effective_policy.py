@@ -26,6 +26,7 @@ from svc.model.query_results import Sealed
 from svc.storage.driver.columns import column, for_each, rows_of
 from svc.storage.driver.statements import Statement, Statements, Transaction
 from svc.storage.sql.impact import visible
+from svc.storage.sql.mapped import SAID
 
 #: The most rows of a sort that are read, whatever the limit of the query (POL-81).
 MOST: Final = 100_000
@@ -73,7 +74,7 @@ _EXTENT: Final = Statement.named("effective_extent")(f"""
     WITH {_THINGS},
     {_weighed("annotation", "annotations", "resource_id", "octet_length(name) + octet_length(value)")},
     {_weighed("permission", "permissions", "resource_id", "octet_length(privilege) + octet_length(role_id)")},
-    {_weighed("membership", "memberships", "role_id", "octet_length(member_id)", "AND NOT ownership")},
+    {_weighed("membership", "memberships", "role_id", "octet_length(member_id)", f"AND NOT ownership AND {SAID}")},
     {_weighed("restriction", "restrictions", "role_id", "octet_length(cidr)")}
     SELECT
         (SELECT count(*) FROM thing), (SELECT count(*) FROM annotation), (SELECT count(*) FROM permission),
@@ -88,9 +89,10 @@ _PERMISSIONS: Final = Statement.named("effective_permissions")(f"""
     SELECT resource_id, privilege, role_id FROM {rows_of("text")} AS thing (resource_id) JOIN permissions USING (resource_id)
     WHERE EXISTS (SELECT FROM resources WHERE resources.resource_id = permissions.role_id OFFSET 0)
 """)
-_MEMBERSHIPS: Final = Statement.named("effective_memberships")("""
+_MEMBERSHIPS: Final = Statement.named("effective_memberships")(f"""
     SELECT thing.role_id, member_id, ownership, admin_option FROM unnest($1::text[]) AS thing (role_id), LATERAL (
-        SELECT member_id, ownership, admin_option FROM memberships WHERE memberships.role_id = thing.role_id OFFSET 0
+        SELECT member_id, ownership, admin_option FROM memberships
+        WHERE memberships.role_id = thing.role_id AND {SAID} OFFSET 0
     ) AS membership
     WHERE NOT ownership AND EXISTS (SELECT FROM resources WHERE resources.resource_id = membership.member_id OFFSET 0)
 """)

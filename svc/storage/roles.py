@@ -26,6 +26,7 @@ from svc.model.query_results import (
     RoleReading,
 )
 from svc.storage import memberships
+from svc.storage.driver.columns import column
 from svc.storage.driver.connection import Fetched
 from svc.storage.driver.failures import ForeignKeyViolation
 from svc.storage.driver.statements import NamedAnswer, RememberedReading, Statement, Statements, Transaction
@@ -34,6 +35,7 @@ from svc.storage.sql import membership_graph
 from svc.storage.sql.access_facts import CURRENT, WITH_ACCESS_FACTS, access_facts_of, identity
 from svc.storage.sql.dependencies import CALLER_NAMES, HELD_NAMES, named, remembered
 from svc.storage.sql.inspection import Fetch, inspected_of, is_settled, opened, read_with_inspection, with_inspection
+from svc.storage.sql.mapped import UNMAP
 from svc.storage.sql.record_limits import exceeding
 
 _ACCESS_FACTS: Final = Statement("access_facts", f"{WITH_ACCESS_FACTS} SELECT * FROM access_facts")
@@ -189,6 +191,7 @@ class RoleStore:
 
         async def work(transaction: Transaction) -> bool:
             decide(await _reading(transaction, caller, role, member))
+            await transaction.fetch(UNMAP, column([str(role)]), column([str(member)]))
             added = bool(await transaction.fetch(_ADD, str(role), str(member)))
             if added and member.kind == "host_factory":
                 await _weigh(transaction, member)

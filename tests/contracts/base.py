@@ -19,6 +19,7 @@ from svc.model.events import IEvents
 from svc.model.expiration import IExpirations
 from svc.model.host_factories import IHostFactories
 from svc.model.last_logins import ILastLogins
+from svc.model.ldap_mappings import ILdapMappings
 from svc.model.names import ROLE_KINDS, ResourceName, RoleName, admin_of, root_policy
 from svc.model.policy_edits import IPolicyEdits
 from svc.model.policy_rows import (
@@ -95,6 +96,7 @@ class Stores:
     endings: IEndings
     last_logins: ILastLogins
     edits: IPolicyEdits
+    mappings: ILdapMappings
 
     async def has_role(self, role: RoleName) -> bool:
         """Tell whether there is a role of that name."""

@@ -31,6 +31,10 @@ class FakeDirectories:
         """A probe has nobody's password."""
         raise NotImplementedError
 
+    async def groups(self, server: LdapServer, login: str, password: bytes) -> Sequence[str]:
+        """A probe has nobody's password."""
+        raise NotImplementedError
+
     async def reach(self, server: LdapServer) -> None:
         """Answer."""
         self.reached.append(server.host)

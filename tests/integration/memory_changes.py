@@ -12,6 +12,7 @@ from svc.crypto.vault import Vault
 from svc.model.dialect import NATIVE
 from svc.model.errors import Refusal
 from svc.model.host_factories import FactoryToken
+from svc.model.ldap_mappings import GROUP, DirectoryName
 from svc.model.names import ResourceName, RoleName, admin_of, root_policy
 from svc.model.policy_loads import Load, LoadMode
 from svc.model.policy_rows import AnnotationRow, Changes, MembershipRow, ResourceRow, Rows
@@ -39,7 +40,8 @@ SOON: Final = 0.25
 
 #: The tables that nothing else refers to, which can be emptied alone.
 LEAVES: Final = (
-    *("memberships", "permissions", "annotations", "credentials", "secrets", "restrictions", "signing_keys"),
+    *("memberships, mapped_memberships", "permissions", "annotations", "credentials", "secrets", "restrictions"),
+    "signing_keys",
     *("authenticator_switches", "key_refreshes", "distrusted_keys"),
 )
 
@@ -96,6 +98,19 @@ async def _member(make: Maker) -> None:
     role, member = make.role("group:g1", "group:g2", "layer:l"), make.role("user:alice", "user:bob", "host:h1", "host:h2")
     change = make.chance.choice((make.stores.roles.add_member, make.stores.roles.remove_member))
     await change(admin_of(make.account), role, member, lambda _: None)
+
+
+async def _mapping(make: Maker) -> None:
+    """A mapping of an LDAP authenticator changes, with which memberships go, or a login changes what follows from it."""
+    webservice, name = make.resource(f"webservice:{BRANCH}"), DirectoryName(GROUP, make.chance.choice(("n1", "n2")))
+    roles = [f"{make.account}:group:{each}" for each in make.chance.sample(("g1", "g2"), make.chance.randrange(3))]
+    match make.chance.randrange(3):
+        case 0:
+            await make.stores.mappings.transact(lambda changing: changing.set_mapping(webservice, name, "said", roles))
+        case _:
+            member = make.role("user:alice", "user:bob")
+            names = [name] if make.chance.random() < 0.7 else []
+            await make.stores.mappings.apply(webservice, member, names, lambda _: None)
 
 
 async def _key(make: Maker) -> None:
@@ -242,6 +257,7 @@ async def _sql(make: Maker) -> None:
                 ("UPDATE resources SET owner_id = '{a}:policy:p' WHERE resource_id = '{a}:group:g3'",),
                 ("DELETE FROM accounts WHERE account = '{a}'",),
                 ("DELETE FROM roles WHERE role_id = '{a}:policy:p'",),
+                ("DELETE FROM ldap_mappings WHERE webservice_id LIKE '{a}:%'",),
                 ("DELETE FROM secrets WHERE resource_id LIKE '{a}:%' AND version = 1",),
                 (
                     "SAVEPOINT s",
@@ -286,6 +302,7 @@ OF_SERVERS: Final[Mapping[Kind, int]] = {
     _write: 6,
     _write_several: 2,
     _member: 5,
+    _mapping: 4,
     _key: 2,
     _password: 1,
     _operate: 4,

@@ -38,6 +38,7 @@ from svc.storage.driver.statements import (
     Transaction,
 )
 from svc.storage.host_factories import HostFactoryStore
+from svc.storage.ldap_mappings import LdapMappingStore
 from svc.storage.memory.memory import Memory
 from svc.storage.memory.slots import BYTES, WIDTH, Slots
 from svc.storage.places import Places
@@ -246,6 +247,11 @@ class StoresThrough:
     def policies(self) -> PolicyStore:
         """Policy loads."""
         return PolicyStore(self.database)
+
+    @property
+    def mappings(self) -> LdapMappingStore:
+        """Mappings of LDAP authenticators."""
+        return LdapMappingStore(self.database)
 
     @property
     def factories(self) -> HostFactoryStore:

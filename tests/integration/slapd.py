@@ -26,6 +26,7 @@ reactor: Any = installed_reactor
 
 _SLAPD: Final = Path("/usr/sbin/slapd")
 _SLAPADD: Final = Path("/usr/sbin/slapadd")
+_SLAPMODIFY: Final = Path("/usr/sbin/slapmodify")
 _SCHEMA: Final = Path("/etc/ldap/schema")
 _MODULES: Final = Path("/usr/lib/ldap")
 
@@ -45,6 +46,7 @@ pidfile {directory}/pid
 argsfile {directory}/args
 modulepath {modules}
 moduleload back_mdb.la
+moduleload memberof.la
 TLSCACertificateFile {directory}/ca.pem
 TLSCertificateFile {directory}/certificate.pem
 TLSCertificateKeyFile {directory}/certificate.pem
@@ -52,6 +54,7 @@ database mdb
 maxsize 16777216
 suffix "{base}"
 directory {directory}/data
+overlay memberof
 access to attrs=userPassword by anonymous auth by * none
 access to * by dn.exact="{service}" read by * none
 """
@@ -90,7 +93,7 @@ userPassword:: {{password}}
 
 def unavailable() -> str | None:
     """Why the tests that need it are skipped, ``None`` when they are not."""
-    missing = [str(path) for path in (_SLAPD, _SLAPADD, _SCHEMA, _MODULES) if not path.exists()]
+    missing = [str(path) for path in (_SLAPD, _SLAPADD, _SLAPMODIFY, _SCHEMA, _MODULES) if not path.exists()]
     return f"slapd isn't installed: there is no {', '.join(missing)}" if missing else None
 
 
@@ -103,10 +106,10 @@ def _free_port() -> int:
 class Slapd:
     """One server. ``people`` are logins and passwords; ``twice`` is a login that two entries have.
 
-    ``authority`` is that of its certificate, which is for 127.0.0.1.
+    ``more`` are further entries, in LDIF. ``authority`` is that of its certificate, which is for 127.0.0.1.
     """
 
-    def __init__(self, directory: Path, people: dict[str, str], twice: str) -> None:
+    def __init__(self, directory: Path, people: dict[str, str], twice: str, more: str = "") -> None:
         self.authority = Authority()
         self.port, self.tls_port = _free_port(), _free_port()
         self._process: subprocess.Popen[bytes] | None = None
@@ -131,9 +134,22 @@ class Slapd:
             )
             for number, (attribute, name, uid, password) in enumerate(entries, 2000)
         )
-        command = [str(_SLAPADD), "-f", str(self._configuration)]
-        loaded = subprocess.run(command, input=tree.encode(), capture_output=True, check=False)
-        assert loaded.returncode == 0, loaded.stderr.decode()
+        self._run(_SLAPADD, tree + more)
+
+    def _run(self, program: Path, ldif: str) -> None:
+        ran = subprocess.run(
+            [str(program), "-f", str(self._configuration)], input=ldif.encode(), capture_output=True, check=False
+        )
+        assert ran.returncode == 0, ran.stderr.decode()
+
+    async def change(self, ldif: str) -> None:
+        """Stop it, change entries as LDIF says, and start it again."""
+        assert self._process is not None
+        self._process.terminate()
+        self._process.wait()
+        self._process = None
+        self._run(_SLAPMODIFY, ldif)
+        await self.start()
 
     async def start(self) -> None:
         """Start it, and wait until it can be connected to."""

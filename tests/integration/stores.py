@@ -28,6 +28,7 @@ from svc.storage.events import EventStore
 from svc.storage.expirations import ExpirationStore
 from svc.storage.host_factories import HostFactoryStore
 from svc.storage.last_logins import LastLoginStore
+from svc.storage.ldap_mappings import LdapMappingStore
 from svc.storage.policies import PolicyStore
 from svc.storage.policy_edits import PolicyEditStore
 from svc.storage.public_keys import PublicKeyStore
@@ -71,6 +72,7 @@ def stores_on(database: Database, keeping: Keeping = KEEPING) -> Stores:
         EndingStore(database),
         LastLoginStore(database),
         PolicyEditStore(database, keeping),
+        LdapMappingStore(database),
     )
 
 

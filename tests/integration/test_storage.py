@@ -16,6 +16,7 @@ from svc.model.dialect import CONJUR
 from svc.model.errors import CallerReplaced, Conflict, PolicyConflict, RecordNotFound, StoreReadOnly
 from svc.model.events import EventsQuery
 from svc.model.host_factories import FactoryToken, MadeHost, digest_of
+from svc.model.ldap_mappings import IMappingTransaction
 from svc.model.names import ACCOUNT_LIMIT, IDENTIFIER_LIMIT
 from svc.model.policy_loads import LoadMode
 from svc.model.policy_rows import Changes, Present, ResourceRow, Rows
@@ -46,6 +47,7 @@ from tests.contracts import (
     impact,
     inspection,
     last_logins,
+    ldap_mappings,
     lists,
     loads,
     policies,
@@ -59,6 +61,7 @@ from tests.contracts import (
     state,
 )
 from tests.contracts.base import ACCOUNT, ADMIN, ROOT, Draft, change, load, resource, role, scenario
+from tests.contracts.ldap_mappings import no_trail
 from tests.contracts.policies import sets
 from tests.integration.stores import SHARED, InPostgres, begun
 
@@ -136,6 +139,45 @@ class EndingStoreTests(endings.EndingsContract, InPostgres):
 
 class PolicyEditStoreTests(policy_edits.PolicyEditsContract, InPostgres):
     """``PolicyEditStore``."""
+
+
+class LdapMappingStoreTests(ldap_mappings.LdapMappingsContract, InPostgres):
+    """``LdapMappingStore``."""
+
+    @scenario
+    async def test_logins_at_once(self) -> None:
+        """Logins of one user at once make each membership once, and leave none that doesn't follow (LDAP-10)."""
+        stores = await self._stores()
+        await self.put(stores, ldap_mappings.DEVS, ldap_mappings.A, ldap_mappings.B)
+        for names in ([ldap_mappings.DEVS], []):
+            logins = [stores.mappings.apply(ldap_mappings.CORP, ldap_mappings.ALICE, names, no_trail) for _ in range(4)]
+            outcomes = await gatherResults([begun(login) for login in logins])
+            self.assertEqual(sorted(bool(difference) for difference, _ in outcomes), [False, False, False, True])
+            expected = [ldap_mappings.A, ldap_mappings.B] if names else []
+            self.assertEqual(await self.roles(stores), expected)
+
+    @scenario
+    async def test_both_go_at_once(self) -> None:
+        """Of two mappings that give the same, and go at once, none leaves the membership behind (LDAP-13)."""
+        stores = await self._stores()
+        services = (ldap_mappings.CORP, ldap_mappings.OTHER)
+        for service in services:
+            await self.put(stores, ldap_mappings.DEVS, ldap_mappings.A, to=service)
+            await self.apply(stores, ldap_mappings.DEVS, to=service)
+        removed, go_on = Deferred[None](), Deferred[None]()
+
+        async def first(transaction: IMappingTransaction) -> None:
+            await transaction.set_mapping(services[0], ldap_mappings.DEVS, "devs", ())
+            removed.callback(None)
+            await go_on
+
+        going = begun(stores.mappings.transact(first))
+        await removed
+        other = begun(self.put(stores, ldap_mappings.DEVS, to=services[1]))
+        reactor.callLater(0.3, go_on.callback, None)
+        await going
+        await other
+        self.assertEqual(await self.roles(stores), [])
 
 
 class LastLoginStoreTests(last_logins.LastLoginsContract, InPostgres):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
 from twisted.internet.defer import Deferred
@@ -22,6 +22,7 @@ from svc.authn.jwt import JWT
 from svc.authn.ldap.authenticator import LdapAuthenticator
 from svc.authn.ldap.directory_settings import NAME as LDAP
 from svc.authn.ldap.directory_settings import LdapServers
+from svc.authn.ldap.mapped_roles import MappedRoles
 from svc.authn.login_notes import LoginNotes
 from svc.authn.sessions import SessionAuthenticator
 from svc.authn.throttling import Failures, Throttle, ThrottledAuthenticator, ThrottledExplainer, ThrottledLogin
@@ -55,6 +56,7 @@ from svc.services.expiring import ExpiringService, KeyEndings
 from svc.services.explanations import KeyExplanations
 from svc.services.group_members import GroupMemberService
 from svc.services.host_factories import HostFactoryService
+from svc.services.ldap_mappings import LdapMappingService
 from svc.services.login import AccessTokenService, ApiKeyService, LoginService
 from svc.services.policy_edits import PolicyEdits
 from svc.services.policy_loads import Loads, PolicyLoadService
@@ -84,6 +86,7 @@ from svc.web.routes.expiring import Endings
 from svc.web.routes.explanations import KeyLogins
 from svc.web.routes.groups import GroupMembers, Groups
 from svc.web.routes.host_factories import HostFactories
+from svc.web.routes.ldap_mappings import LdapMappings
 from svc.web.routes.policies import Policies
 from svc.web.routes.public_keys import PublicKeys
 from svc.web.routes.refusals import Refusals
@@ -114,6 +117,7 @@ from tests.memory_endings import MemoryEndings, MemoryLastLogins
 from tests.memory_events import MemoryEvents
 from tests.memory_expirations import MemoryExpirations
 from tests.memory_factories import MemoryHostFactories, MemoryPublicKeys
+from tests.memory_ldap_mappings import MemoryLdapMappings
 from tests.memory_policies import MemoryPolicies
 from tests.memory_policy_edits import MemoryPolicyEdits
 from tests.memory_resources import MemoryResources
@@ -186,6 +190,8 @@ class Directory:
     def __init__(self) -> None:
         self.passwords: dict[str, bytes] = {}
         self.refused: DirectoryRefused | None = None
+        self.groups_refused: DirectoryRefused | None = None
+        self.groups_of: dict[str, Sequence[str]] = {}
         self.asked: list[tuple[LdapServer, str, bytes]] = []
 
     async def prove(self, server: LdapServer, login: str, password: bytes) -> None:
@@ -196,6 +202,13 @@ class Directory:
             raise DirectoryRefused(Reason.LDAP_ENTRY_UNKNOWN, "nobody")
         if self.passwords[login] != password:
             raise DirectoryRefused(Reason.CREDENTIALS_WRONG, "49")
+
+    async def groups(self, server: LdapServer, login: str, password: bytes) -> Sequence[str]:
+        """Compare the password, and tell the groups."""
+        await self.prove(server, login, password)
+        if self.groups_refused is not None:
+            raise self.groups_refused
+        return self.groups_of.get(login, ())
 
     async def reach(self, server: LdapServer) -> None:
         """Be there, or not."""
@@ -249,11 +262,20 @@ class WorldCase(SynchronousTestCase):
         ]
         self.explainers = {"authn-jwt": federated[0], cloud_kind.name: federated[1]}
         readings, store = MemoryAuthenticatorReadings(memory), MemoryAuthenticators(memory)
+        self.journal = Chronicle()
         self.directory = Directory()
         corp = self.authenticators_listed | {f"{LDAP}/corp"}
         self.ldap_servers = LdapServers(readings, store, vault, self.dialect, corp)
         self.ldap = LdapAuthenticator(
-            readings, credentials, self.ldap_servers, lambda: self.directory, vault, self.dialect, corp, clock
+            readings,
+            credentials,
+            self.ldap_servers,
+            lambda: self.directory,
+            vault,
+            self.dialect,
+            corp,
+            clock,
+            MappedRoles(MemoryLdapMappings(memory), self.journal, memory.demand_primary),
         )
         roles, resources, secrets = MemoryRoles(memory), MemoryResources(memory), MemorySecrets(memory, self.dialect.prefix)
         authenticators = AuthenticatorService(
@@ -276,7 +298,6 @@ class WorldCase(SynchronousTestCase):
         sessions = MemorySessions(memory)
         renewals = SessionAuthenticator(sessions, self.refresh_tokens, clock, self.session_max)
         renewed = LoginService(ThrottledAuthenticator(renewals, self.throttle), self.tokens, notes.note)
-        self.journal = Chronicle()
         self.events = MemoryEvents(memory)
         self.policy_load_service = PolicyLoadService(
             Loads(MemoryPolicies(memory), vault, self.dialect, Bounds(records=self.records)),
@@ -337,6 +358,7 @@ class WorldCase(SynchronousTestCase):
                 ApiKeyService(ThrottledLogin(self.ldap, self.throttle)),
                 batches,
             ),
+            LdapMappings(LdapMappingService(MemoryLdapMappings(memory), roles, self.dialect)),
             Authenticators(authenticators),
             KeyLogins(
                 self.explanations,

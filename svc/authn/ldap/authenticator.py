@@ -4,7 +4,9 @@ A role's own API key proves it too, without the directory: so clients go on that
 
 Note [Same work]. The directory is asked about every request whose evidence isn't the role's API key, whether or not the role
 exists and may log in. So an unknown role, a missing privilege and a wrong password take the same time (FAIL-18); only an
-authenticator that can't be used is refused before. Failures count in the order of TOK-6.
+authenticator that can't be used is refused before. Failures count in the order of TOK-6. Whether names are mapped is looked
+up for every request, too, and the directory is asked for the groups of everybody whom it proves. What is written then, only
+somebody who knows a good password could time.
 
 Note [Epoch first]. Tokens may be revoked once the directory knows somebody no more. So the epoch that a token gets is read
 before the directory is asked (``svc/storage/sql/access_facts.py``, Note [Epochs]).
@@ -21,6 +23,7 @@ from svc.authn.checks import why_disabled
 from svc.authn.fact_checks import FactCheck, Objection, objection_of, steps_of
 from svc.authn.ldap.directory_settings import NAME, VARIABLES, LdapMisconfiguration, LdapServers
 from svc.authn.ldap.login_checks import AUTHENTICATE, BEFORE, LOGIN, LdapFacts, LdapLogin
+from svc.authn.ldap.mapped_roles import MappedOutcome, MappedRoles, Proven
 from svc.crypto.vault import Decoy, Vault, api_key_name
 from svc.model.authentication import (
     Admitted,
@@ -41,6 +44,7 @@ from svc.model.credentials import ICredentials, new_api_key, same_key
 from svc.model.dialect import Dialect
 from svc.model.errors import InvalidName, WrongDataKey
 from svc.model.ldap_directories import DirectoryRefused, IDirectories
+from svc.model.ldap_mappings import GROUP
 from svc.model.names import ResourceName, RoleName
 from svc.model.reasons import PUT_OFF, Reason, RefusalKind
 
@@ -62,6 +66,7 @@ class LdapAuthenticator:
     _dialect: Dialect
     _enabled: frozenset[str]
     _wall: WallClock
+    _mapped: MappedRoles
     _decoy: Decoy = attrs.field(init=False)
 
     @_decoy.default
@@ -104,7 +109,7 @@ class LdapAuthenticator:
         if objection is not None:
             skipped = tuple(Step(check.name, "not reached") for check in AUTHENTICATE)
             return ExplainedRefusal(*objection, role, steps=(*steps, *skipped))
-        facts = await self._facts(asked, request.address, tried=tried)
+        facts = await self._facts(asked, request, request.address, tried=tried, changes=False)
         steps, objection = (
             (*steps, *steps_of(AUTHENTICATE, facts, tried=tried)),
             objection_of(AUTHENTICATE, facts, tried=tried),
@@ -122,7 +127,7 @@ class LdapAuthenticator:
         objection = objection_of(BEFORE, asked)
         if objection is not None:
             return Refused(*objection, str(asked.role))
-        facts = await self._facts(asked, request.client_ip)
+        facts = await self._facts(asked, request, request.client_ip)
         objection = objection_of(checks, facts)
         return facts if objection is None else self._refused(facts, objection)
 
@@ -155,8 +160,10 @@ class LdapAuthenticator:
         disabled = why_disabled(self._dialect, service, listed, settings.switched)
         return attrs.evolve(asked, settings=settings, disabled=None if disabled is None else disabled.what)
 
-    async def _facts(self, asked: LdapLogin, address: str, *, tried: bool = True) -> LdapFacts:
-        """Return the findings about a request (Note [Same work])."""
+    async def _facts(
+        self, asked: LdapLogin, request: LoginRequest, address: str, *, tried: bool = True, changes: bool = True
+    ) -> LdapFacts:
+        """Return the findings about a request (Note [Same work]), once mappings have their effect if it ``changes`` that."""
         role, webservice = asked.role, asked.webservice
         assert asked.settings is not None
         candidate = await self._readings.candidate(role, webservice.identifier, VARIABLES, NAME)
@@ -170,9 +177,19 @@ class LdapAuthenticator:
         usable = not (credential.api_key_off or credential.is_expired(self._wall.seconds()))
         is_key = matches and opened is not None and usable
         evidence = asked.evidence if tried else None
-        unproven = None if is_key else await self._unproven(webservice, asked.settings, role, evidence)
+        mapped: MappedOutcome | None = None
+        found = None if is_key else await self._found(webservice, asked.settings, role, evidence)
+        unproven = None if found is None or isinstance(found, Proven) else found
         if unreadable is not None and (unproven is None or unproven[0] not in PUT_OFF):
             unproven = unreadable
+        if unproven is None and isinstance(found, Proven):
+            if changes and candidate.role_exists:
+                mapped = await self._mapped.made(request, webservice, role, found)
+            else:
+                mapped = await self._mapped.foreseen(webservice, role, found)
+            unproven = mapped.unwritten
+            # What was read of the candidate is older.
+            candidate = attrs.evolve(candidate, may_authenticate=mapped.foreseen.may_authenticate)
         return LdapFacts(
             **attrs.asdict(asked, recurse=False),
             candidate=candidate,
@@ -181,20 +198,27 @@ class LdapAuthenticator:
             is_key=is_key,
             unproven=unproven,
             address=address,
+            mapped=mapped,
         )
 
-    async def _unproven(
+    async def _found(
         self, webservice: ResourceName, settings: AuthenticatorSettings, role: RoleName, password: bytes | None
-    ) -> Objection | None:
-        """Return why the directory doesn't prove the role, or without a password can't be asked; ``None`` otherwise."""
-        server = await self._servers.of(webservice, settings)
+    ) -> Proven | Objection | None:
+        """Return why the directory doesn't prove the role, or without a password can't be asked.
+
+        Otherwise what it says of whom it proves, where names are mapped; else ``None``.
+        """
+        server, kinds = await self._servers.of(webservice, settings), await self._mapped.kinds(webservice)
         if isinstance(server, LdapMisconfiguration):
             return Reason.CONFIGURATION_INVALID, str(server)
         try:
             if password is None:
                 await self._directories().reach(server)
-            else:
-                await self._directories().prove(server, role.identifier, password)
+                return None
+            if GROUP in kinds:
+                groups = await self._directories().groups(server, role.identifier, password)
+                return Proven(tuple(groups), server.group_base_dn)
+            await self._directories().prove(server, role.identifier, password)
         except DirectoryRefused as refusal:
             return refusal.reason, refusal.detail
-        return None
+        return Proven((), None) if kinds else None

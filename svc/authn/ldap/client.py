@@ -1,13 +1,16 @@
-"""The client of LDAP directories: it finds entries, and checks passwords by binding.
+"""The client of LDAP directories: it finds entries, checks passwords by binding, and learns groups.
 
 A login is one conversation: connect, secure the connection, bind as the account that searches, search, and bind as the entry
 that was found. It has one deadline. A directory that hangs holds ``PER_SERVER`` conversations; others wait for their turn,
 and give up at their own deadline.
+
+Note [Groups last]. Groups are asked for when the directory has taken the password, as the account that searches. So guesses
+cost the directory no more than before, and what is wrong with a person's groups is told to that person alone.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, Final
 
@@ -19,9 +22,9 @@ from zope.interface import implementer
 
 from svc.authn.ldap import messages
 from svc.authn.ldap.conversation import Conversation, FactoryOf, Line
-from svc.authn.ldap.filters import InvalidTemplate, search_filter
+from svc.authn.ldap.filters import InvalidTemplate, group_filter, search_filter
 from svc.model.errors import AddressRefused, KeysUnavailable
-from svc.model.ldap_directories import DirectoryRefused, IDirectories, LdapServer, Security
+from svc.model.ldap_directories import GROUPS_MOST, DirectoryRefused, IDirectories, LdapServer, Security
 from svc.model.reasons import Reason
 from svc.net.lookup import LookUps, endpoints
 
@@ -35,6 +38,9 @@ DEADLINE: Final = 5.0
 #: Conversations at the same time: with one directory, and with all of them.
 PER_SERVER: Final = 16
 IN_ALL: Final = 256
+
+#: The attribute of a person's entry that tells groups.
+_MEMBER_OF: Final = "memberOf"
 
 
 @implementer(IDirectories)
@@ -55,16 +61,19 @@ class Directories:
 
     async def prove(self, server: LdapServer, login: str, password: bytes) -> None:
         """See ``IDirectories``."""
-        try:
-            wanted = search_filter(server.filter_template, login)
-        except InvalidTemplate as error:
-            raise DirectoryRefused(Reason.CONFIGURATION_INVALID, f"the filter template is not usable: {error}") from None
-        async with self._conversation(server) as conversation:
-            dn = await conversation.find(server.base_dn, wanted)
-            result = await conversation.bind(dn, password)
-        if result.code in {messages.INVALID_CREDENTIALS, messages.INAPPROPRIATE_AUTHENTICATION}:
-            raise DirectoryRefused(Reason.CREDENTIALS_WRONG, f"the directory doesn't take the password: {result}")
-        _check_bound(result, "the bind as the entry that was found", Reason.LDAP_ENTRY_REFUSED)
+        async with self._conversation(server, login) as conversation:
+            await _prove(server, conversation, login, password)
+
+    async def groups(self, server: LdapServer, login: str, password: bytes) -> Sequence[str]:
+        """See ``IDirectories`` (Note [Groups last])."""
+        async with self._conversation(server, login) as conversation:
+            dn = await _prove(server, conversation, login, password)
+            await _bind_searcher(server, conversation, as_nobody=True)
+            found = await _groups(server, conversation, login, dn)
+        if len(found) > GROUPS_MOST:
+            raise DirectoryRefused(Reason.LDAP_GROUPS_UNKNOWN, f"the person is in more than {GROUPS_MOST} groups")
+        # A name that is no text is no mapping's.
+        return [name.decode("utf-8") for name in found if _is_text(name)]
 
     async def reach(self, server: LdapServer) -> None:
         """See ``IDirectories``."""
@@ -72,8 +81,13 @@ class Directories:
             pass
 
     @asynccontextmanager
-    async def _conversation(self, server: LdapServer) -> AsyncIterator[Conversation]:
-        """Open a conversation in which the account that searches is bound; end the connection in any case."""
+    async def _conversation(self, server: LdapServer, login: str | None = None) -> AsyncIterator[Conversation]:
+        """Open a conversation in which the account that searches is bound; end the connection in any case.
+
+        With a ``login``, its filters must be usable.
+        """
+        if login is not None:
+            _usable(server, login)
         conversation = Conversation(self._reactor, self._reactor.seconds() + self._deadline)
         turns = self._turns.setdefault(server, DeferredSemaphore(PER_SERVER))
         await conversation.until(turns.acquire())
@@ -100,9 +114,7 @@ class Directories:
         await self._connect(server, conversation, tls if server.security is Security.TLS else None)
         if server.security is Security.START_TLS and tls is not None:
             await conversation.start_tls(tls)
-        if server.bind_dn is not None:
-            result = await conversation.bind(server.bind_dn, server.bind_password or b"")
-            _check_bound(result, f"the bind as {server.bind_dn!r}", Reason.LDAP_BIND_REFUSED)
+        await _bind_searcher(server, conversation)
 
     def _tls_of(self, server: LdapServer) -> IOpenSSLClientConnectionCreator:
         try:
@@ -134,6 +146,61 @@ class Directories:
             except ConnectingCancelledError:  # the client has left
                 raise CancelledError from None
         raise DirectoryRefused(Reason.LDAP_UNAVAILABLE, "; ".join(refused))
+
+
+def _usable(server: LdapServer, login: str) -> None:
+    try:
+        what = "filter template"
+        search_filter(server.filter_template, login)
+        what = "filter template for groups"
+        group_filter(server.group_filter_template, login, b"")
+    except InvalidTemplate as error:
+        raise DirectoryRefused(Reason.CONFIGURATION_INVALID, f"the {what} is not usable: {error}") from None
+
+
+async def _bind_searcher(server: LdapServer, conversation: Conversation, *, as_nobody: bool = False) -> None:
+    """Bind as the account that searches; where that is nobody, only if somebody else was bound before."""
+    if server.bind_dn is not None:
+        result = await conversation.bind(server.bind_dn, server.bind_password or b"")
+        _check_bound(result, f"the bind as {server.bind_dn!r}", Reason.LDAP_BIND_REFUSED)
+    elif as_nobody:
+        _check_bound(await conversation.bind_nobody(), "the bind as nobody", Reason.LDAP_BIND_REFUSED)
+
+
+async def _prove(server: LdapServer, conversation: Conversation, login: str, password: bytes) -> bytes:
+    """Return the name of the entry that a login stands for, which has bound with the password."""
+    dn = await conversation.find(server.base_dn, search_filter(server.filter_template, login))
+    result = await conversation.bind(dn, password)
+    if result.code in {messages.INVALID_CREDENTIALS, messages.INAPPROPRIATE_AUTHENTICATION}:
+        raise DirectoryRefused(Reason.CREDENTIALS_WRONG, f"the directory doesn't take the password: {result}")
+    _check_bound(result, "the bind as the entry that was found", Reason.LDAP_ENTRY_REFUSED)
+    return dn
+
+
+async def _groups(server: LdapServer, conversation: Conversation, login: str, dn: bytes) -> list[bytes]:
+    """Return the names of a person's groups, or some more than there may be."""
+    if server.group_base_dn is not None:
+        wanted = group_filter(server.group_filter_template, login, dn)
+        found, result = await conversation.find_all(server.group_base_dn, wanted, GROUPS_MOST + 1)
+        if result.code == messages.SIZE_LIMIT_EXCEEDED:
+            raise DirectoryRefused(Reason.LDAP_GROUPS_UNKNOWN, f"the directory doesn't tell all groups: {result}")
+        _check_bound(result, f"the search below {server.group_base_dn!r}", Reason.LDAP_GROUPS_UNKNOWN)
+        return found
+    values, result = await conversation.values(dn, _MEMBER_OF)
+    _check_bound(result, "the search for the groups of the entry", Reason.LDAP_GROUPS_UNKNOWN)
+    if any(";range=" in description for description in values):
+        raise DirectoryRefused(
+            Reason.LDAP_GROUPS_UNKNOWN, f"the entry has more values of {_MEMBER_OF} than it tells at once"
+        )
+    return [name for several in values.values() for name in several]
+
+
+def _is_text(octets: bytes) -> bool:
+    try:
+        octets.decode("utf-8")
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def _check_bound(result: messages.Result, what: str, otherwise: Reason) -> None:

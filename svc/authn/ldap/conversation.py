@@ -62,22 +62,15 @@ class Conversation(Protocol):
             raise DirectoryRefused(Reason.CREDENTIALS_MISSING, "a bind needs a name and a password")
         return await self._result(messages.BIND, messages.bind_request(self._next_number(), dn, password))
 
+    async def bind_nobody(self) -> Result:
+        """Go on as nobody (RFC 4513 5.1.1): what the directory tells then, it tells anybody."""
+        return await self._result(messages.BIND, messages.bind_request(self._next_number(), "", b""))
+
     async def find(self, base_dn: str, wanted: pureldap.LDAPFilter) -> bytes:
         """Return the name of the one entry that a search finds; references to other directories are not followed."""
-        seconds = max(1, int(self.left()))
-        self._send(messages.search_request(self._next_number(), base_dn, wanted, seconds))
-        found: list[bytes] = []
-        elsewhere = 0
-        while True:
-            match await self._answer():
-                case Entry(dn):
-                    found.append(dn)
-                case SearchReference():
-                    elsewhere += 1
-                case Result(operation=messages.SEARCH) as result:
-                    break
-                case _:
-                    raise _malformed("the directory answers a search with something else")
+        request = messages.search_request(self._next_number(), base_dn, wanted, self._seconds())
+        entries, elsewhere, result = await self._search(request)
+        found = [entry.dn for entry in entries]
         if len(found) > 1 or result.code == messages.SIZE_LIMIT_EXCEEDED:
             raise DirectoryRefused(Reason.LDAP_ENTRY_AMBIGUOUS, "the login stands for more than one entry")
         if result.code != messages.SUCCESS:
@@ -88,6 +81,42 @@ class Conversation(Protocol):
         if not found[0]:
             raise _malformed("the directory found an entry without a name")
         return found[0]
+
+    async def find_all(self, base_dn: str, wanted: pureldap.LDAPFilter, most: int) -> tuple[list[bytes], Result]:
+        """Return the names of the entries that a search finds, as far as they are as many, and how it ended."""
+        request = messages.search_request(self._next_number(), base_dn, wanted, self._seconds(), most)
+        entries, _, result = await self._search(request)
+        return [entry.dn for entry in entries], result
+
+    async def values(self, dn: bytes, attribute: str) -> tuple[dict[str, list[bytes]], Result]:
+        """Return the values of an attribute of an entry, as ``Entry.values``, and how the search ended."""
+        request = messages.attribute_request(self._next_number(), dn, attribute, self._seconds())
+        entries, _, result = await self._search(request)
+        if len(entries) > 1:
+            raise _malformed("the directory tells more than the one entry that it was asked for")
+        try:
+            return (entries[0].values(attribute.lower()) if entries else {}), result
+        except Garbled as error:
+            raise _malformed(f"the directory's answer can't be read: {error}") from None
+
+    async def _search(self, request: bytes) -> tuple[list[Entry], int, Result]:
+        """Return the entries that a search finds, how many references there are, and how it ended."""
+        self._send(request)
+        found: list[Entry] = []
+        elsewhere = 0
+        while True:
+            match await self._answer():
+                case Entry() as entry:
+                    found.append(entry)
+                case SearchReference():
+                    elsewhere += 1
+                case Result(operation=messages.SEARCH) as result:
+                    return found, elsewhere, result
+                case _:
+                    raise _malformed("the directory answers a search with something else")
+
+    def _seconds(self) -> int:
+        return max(1, int(self.left()))
 
     def hang_up(self) -> None:
         """End the connection at once."""

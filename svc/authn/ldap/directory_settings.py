@@ -17,7 +17,7 @@ from svc.crypto.vault import Vault
 from svc.model.authentication import AuthenticatorSettings, IAuthenticatorReadings, IAuthenticators, Problem
 from svc.model.dialect import Dialect
 from svc.model.hosts import HOST, HOST_LIMIT
-from svc.model.ldap_directories import LdapServer, Security
+from svc.model.ldap_directories import GROUP_FILTER, LdapServer, Security
 from svc.model.names import ResourceName
 from svc.model.text import shown
 
@@ -28,7 +28,8 @@ NAME: Final = "authn-ldap"
 VARIABLES: Final = ("bind-password", "tls-ca-cert", "tls-cert")
 
 _PREFIX: Final = "ldap-authn/"
-_WORDS: Final = ("uri", "host", "port", "base_dn", "bind_dn", "filter_template", "connect_type")
+_GROUPS: Final = ("group_base_dn", "group_filter_template")
+_WORDS: Final = ("uri", "host", "port", "base_dn", "bind_dn", "filter_template", "connect_type", *_GROUPS)
 
 ANNOTATIONS: Final = tuple(_PREFIX + word for word in _WORDS)
 
@@ -116,11 +117,16 @@ def understood(annotations: Mapping[str, str], values: Values) -> LdapServer | L
         what = "The variable bind-password is declared, and it is not said whose password that is."
         remedy = f"Annotate the webservice with {_PREFIX}bind_dn, or remove the declaration from the policy."
         problems.append(Problem(what, remedy))
+    if "group_filter_template" in words and "group_base_dn" not in words:
+        problems.append(
+            _missing("group_base_dn", "below which entry the groups of the filter stand", "ou=groups,dc=example")
+        )
     if problems:
         return LdapMisconfiguration(tuple(problems))
     template, bind_dn = words.get("filter_template", DEFAULT_FILTER), words.get("bind_dn")
     password = None if bind_dn is None else texts["bind-password"].encode("utf-8")
-    return LdapServer(host, port, security, words["base_dn"], template, bind_dn, password, texts.get(ca_name))
+    ca_cert, groups = texts.get(ca_name), (words.get("group_base_dn"), words.get("group_filter_template", GROUP_FILTER))
+    return LdapServer(host, port, security, words["base_dn"], template, bind_dn, password, ca_cert, *groups)
 
 
 def _security(words: Mapping[str, str], problems: list[Problem]) -> Security:

@@ -1,9 +1,10 @@
-"""Search filters (RFC 4515): a template from policy, and the login that is put into it.
+"""Search filters (RFC 4515): a template from policy, and the login that is put into it, or the name of a person's entry.
 
 Note [Structure first]. The template is parsed, and the login then becomes part of a comparison's value. So nothing in a
 login could be taken for a parenthesis, an asterisk or an escape. Within a distinguished name, which has a structure of its
-own, it is escaped as RFC 4514 says. ``ldaptor.ldapfilter`` isn't used: it takes the escape of an octet above 127 for two
-octets and exceeds Python's stack on a template of 300 parentheses.
+own, it is escaped as RFC 4514 says. The name of an entry is a whole value by itself, as the directory wrote it.
+``ldaptor.ldapfilter`` isn't used: it takes the escape of an octet above 127 for two octets and exceeds Python's stack on a
+template of 300 parentheses.
 """
 
 from __future__ import annotations
@@ -13,7 +14,8 @@ from typing import Final
 
 from ldaptor.protocols import pureldap
 
-from svc.model.ldap_directories import PLACEHOLDER
+from svc.model.directory_names import dn_escaped
+from svc.model.ldap_directories import ENTRY_PLACEHOLDER, PLACEHOLDER
 
 #: The longest template, in characters, and how deep its parentheses may be nested.
 TEMPLATE_LIMIT: Final = 2048
@@ -35,7 +37,7 @@ _SIGNS: Final = {
 #: The comparisons that may hold the login: they find one entry by one value.
 _SELECTIVE: Final = ("=", "~=", ":=")
 
-_DN_SPECIAL: Final = re.compile(r'[\\"+,;<>=# \0]')
+_EXACT: Final = ("=", ":=")
 
 
 class InvalidTemplate(ValueError):
@@ -49,29 +51,41 @@ def search_filter(template: str, login: str) -> pureldap.LDAPFilter:
 
     :raises InvalidTemplate: it is no filter, or has the login elsewhere, or nowhere.
     """
-    if len(template) > TEMPLATE_LIMIT:
-        raise InvalidTemplate(f"it has more than {TEMPLATE_LIMIT} characters")
     if PLACEHOLDER not in template:
         raise InvalidTemplate(f"it has no {PLACEHOLDER} where the login is to stand")
-    parser = _FilterParser(template, login)
+    return _parsed(template, login, None)
+
+
+def group_filter(template: str, login: str, dn: bytes) -> pureldap.LDAPFilter:
+    """Read a template for the groups of a person, with the name of the person's entry in the place of each ``%d``.
+
+    ``%d`` is the whole value of a ``=`` or ``:=``. ``%s`` is as in ``search_filter``; one of them must stand somewhere.
+
+    :raises InvalidTemplate: as ``search_filter``.
+    """
+    if PLACEHOLDER not in template and ENTRY_PLACEHOLDER not in template:
+        raise InvalidTemplate(f"it has no {ENTRY_PLACEHOLDER} where the person's entry is to stand, nor {PLACEHOLDER}")
+    return _parsed(template, login, dn)
+
+
+def _parsed(template: str, login: str, dn: bytes | None) -> pureldap.LDAPFilter:
+    if len(template) > TEMPLATE_LIMIT:
+        raise InvalidTemplate(f"it has more than {TEMPLATE_LIMIT} characters")
+    parser = _FilterParser(template, login, dn)
     found = parser.filter(_DEPTH)
     if parser.place != len(template):
         raise InvalidTemplate(f"something follows its last parenthesis, at character {parser.place + 1}")
     return found
 
 
-def dn_escaped(text: str) -> str:
-    """Escape a text as a value in a distinguished name (RFC 4514 2.4); more is escaped than needs to be."""
-    return _DN_SPECIAL.sub(lambda match: "\\00" if match[0] == "\0" else f"\\{match[0]}", text)
-
-
 class _FilterParser:
     """The parser of a template; ``place`` is the offset that it has reached."""
 
-    def __init__(self, text: str, login: str) -> None:
+    def __init__(self, text: str, login: str, dn: bytes | None) -> None:
         self.place = 0
         self._text = text
         self._login = login
+        self._dn = dn
 
     def filter(self, depth: int) -> pureldap.LDAPFilter:
         """Read a filter, from its parenthesis to the one that closes it."""
@@ -115,6 +129,8 @@ class _FilterParser:
             raise InvalidTemplate(f"a comparison with {sign} needs an attribute, and nothing else before the sign")
         if PLACEHOLDER in value and (sign not in _SELECTIVE or "*" in value):
             raise InvalidTemplate(f"{PLACEHOLDER} may stand only in the value of =, ~= or :=, without an asterisk")
+        if self._dn is not None and ENTRY_PLACEHOLDER in value and (value != ENTRY_PLACEHOLDER or sign not in _EXACT):
+            raise InvalidTemplate(f"{ENTRY_PLACEHOLDER} may be nothing but the whole value of = or :=")
         if sign == "=" and value == "*":
             return pureldap.LDAPFilter_present(attribute)
         if sign == "=" and "*" in value:
@@ -139,6 +155,8 @@ class _FilterParser:
 
     def _filled(self, value: str) -> bytes:
         """Return the octets of a value with the login in it: as it is or, in a distinguished name, escaped."""
+        if self._dn is not None and value == ENTRY_PLACEHOLDER:
+            return self._dn
         parts = value.split(PLACEHOLDER)
         login = dn_escaped(self._login) if "=" in parts[0] else self._login
         return login.encode("utf-8").join(map(_octets, parts))

@@ -11,12 +11,14 @@ administrators would otherwise be (AUTH-53).
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 
 import attrs
 
 from svc.authn.apikey import API_KEY_OFF
 from svc.authn.fact_checks import FactCheck, Objection
+from svc.authn.ldap.mapped_roles import MappedOutcome
 from svc.model.authentication import AuthenticatorSettings, LoginCandidate
 from svc.model.credentials import Credential
 from svc.model.names import ResourceName, RoleName, admin_of
@@ -47,7 +49,10 @@ class LdapLogin:
 
 @attrs.frozen(kw_only=True)
 class LdapFacts(LdapLogin):
-    """The findings about a request that the directory could be asked about; ``unproven`` says why it proves nobody."""
+    """The findings about a request that the directory could be asked about; ``unproven`` says why it proves nobody.
+
+    ``mapped``: what mappings mean for it, where the directory proves somebody and there are mappings.
+    """
 
     candidate: LoginCandidate
     credential: Credential
@@ -55,17 +60,24 @@ class LdapFacts(LdapLogin):
     is_key: bool
     unproven: Objection | None
     address: str
+    mapped: MappedOutcome | None = None
 
+
+#: Most names and roles that the check of mappings tells, each.
+_TOLD: Final = 20
 
 #: Why the directory proves nobody, by the check that says it.
 _DIRECTORY: Final = frozenset({Reason.LDAP_UNAVAILABLE, Reason.LDAP_TLS_FAILED, Reason.LDAP_ANSWER_MALFORMED})
 _BIND: Final = frozenset({Reason.LDAP_BIND_REFUSED})
 _SEARCH: Final = frozenset({Reason.LDAP_SEARCH_REFUSED})
+_MAPPINGS: Final = frozenset({Reason.LDAP_GROUPS_UNKNOWN, Reason.LDAP_ROLES_UNWRITTEN})
 _ENTRY: Final = frozenset({Reason.LDAP_ENTRY_UNKNOWN, Reason.LDAP_ENTRY_AMBIGUOUS, Reason.LDAP_ENTRY_REFUSED})
 _CONFIGURATION: Final = frozenset({Reason.CONFIGURATION_INVALID})
 
 
-def _unproven(name: str, reasons: frozenset[Reason], passed: str, *, of_evidence: bool = False) -> FactCheck[LdapFacts]:
+def _unproven(
+    name: str, reasons: frozenset[Reason], passed: str | Callable[[LdapFacts], str], *, of_evidence: bool = False
+) -> FactCheck[LdapFacts]:
     """Return the check of what the directory, or its configuration, may object to; it isn't asked about an API key."""
 
     def objection(facts: LdapFacts) -> Objection | None:
@@ -75,9 +87,26 @@ def _unproven(name: str, reasons: frozenset[Reason], passed: str, *, of_evidence
         if facts.is_key:
             return "not asked: the evidence is the role's API key"
         misconfigured = facts.unproven is not None and facts.unproven[0] in _CONFIGURATION
-        return "not asked: its configuration is faulty" if misconfigured else passed
+        if misconfigured:
+            return "not asked: its configuration is faulty"
+        return passed if isinstance(passed, str) else passed(facts)
 
     return FactCheck(name, objection, tell, of_evidence)
+
+
+def _tell_mappings(facts: LdapFacts) -> str:
+    if facts.mapped is None:
+        return "no name is mapped" if facts.unproven is None else "not asked: nobody is proven"
+    foreseen, made = facts.mapped.foreseen, facts.mapped.made
+    mapped = ", ".join(f"the {name.kind} {shown(name.key)}" for name in foreseen.names[:_TOLD]) or "no name of its"
+    told = [f"of {facts.mapped.groups} groups and the login, mapped are: {mapped}"]
+    for roles, did, does in (
+        (foreseen.difference.gains, "it became a member of", "a login makes it a member of"),
+        (foreseen.difference.loses, "it is no member any more of", "a login takes from it"),
+    ):
+        if roles:
+            told.append(f"{did if made else does} {', '.join(map(shown, roles[:_TOLD]))}")
+    return "; ".join(told)
 
 
 def _unfit(asked: LdapLogin) -> Objection | None:
@@ -126,6 +155,7 @@ _AFTER: Final = (
     _unproven("directory", _DIRECTORY, "the directory answers"),
     _unproven("bind", _BIND, "the directory takes the account that searches"),
     _unproven("search", _SEARCH, "the directory has the account search", of_evidence=True),
+    _unproven("mappings", _MAPPINGS, _tell_mappings, of_evidence=True),
     FactCheck[LdapFacts](
         "account",
         lambda f: (

@@ -19,6 +19,7 @@ _SEQUENCE: Final = 0x30
 _INTEGER: Final = 0x02
 _OCTETS: Final = 0x04
 _ENUMERATED: Final = 0x0A
+_SET: Final = 0x31
 
 _LENGTHS: Final = 4
 _CODE_BYTES: Final = 2
@@ -70,9 +71,27 @@ class Result:
 
 @attrs.frozen
 class Entry:
-    """An entry that a search found, by its name."""
+    """An entry that a search found, by its name; ``attributes`` are not looked at before they are wanted."""
 
     dn: bytes
+    attributes: bytes = attrs.field(default=b"", repr=False)
+
+    def values(self, attribute: str) -> dict[str, list[bytes]]:
+        """Return the values of an attribute by its description in small letters, which may have options.
+
+        :raises Garbled: the attributes can't be read.
+        """
+        found: dict[str, list[bytes]] = {}
+        elements = _Elements(self.attributes, 0, len(self.attributes))
+        while elements.more:
+            one = elements.inside(_SEQUENCE)
+            description = one.take(_OCTETS).decode("utf-8", "replace").lower()
+            values = one.inside(_SET)
+            if description.partition(";")[0] == attribute:
+                of_this = found.setdefault(description, [])
+                while values.more:
+                    of_this.append(values.take(_OCTETS))
+        return found
 
 
 @attrs.frozen
@@ -107,17 +126,32 @@ def bind_request(number: int, dn: str | bytes, password: bytes) -> bytes:
     return _wire(number, pureldap.LDAPBindRequest(dn=dn, auth=password))
 
 
-def search_request(number: int, base_dn: str, wanted: pureldap.LDAPFilter, seconds: int) -> bytes:
-    """Return a search for the names of at most two entries below one. Aliases are not followed."""
+def search_request(number: int, base_dn: str, wanted: pureldap.LDAPFilter, seconds: int, most: int = 2) -> bytes:
+    """Return a search for the names of at most so many entries below one. Aliases are not followed."""
     request = pureldap.LDAPSearchRequest(
         baseObject=base_dn,
         scope=pureldap.LDAP_SCOPE_wholeSubtree,
         derefAliases=pureldap.LDAP_DEREF_neverDerefAliases,
-        sizeLimit=2,
+        sizeLimit=most,
         timeLimit=seconds,
         typesOnly=1,
         filter=wanted,
         attributes=["1.1"],  # which stands for none (RFC 4511 4.5.1.8)
+    )
+    return _wire(number, request)
+
+
+def attribute_request(number: int, dn: bytes, attribute: str, seconds: int) -> bytes:
+    """Return a request for the values of one attribute of one entry."""
+    request = pureldap.LDAPSearchRequest(
+        baseObject=dn,
+        scope=pureldap.LDAP_SCOPE_baseObject,
+        derefAliases=pureldap.LDAP_DEREF_neverDerefAliases,
+        sizeLimit=1,
+        timeLimit=seconds,
+        typesOnly=0,
+        filter=pureldap.LDAPFilter_present("objectClass"),
+        attributes=[attribute],
     )
     return _wire(number, request)
 
@@ -164,7 +198,8 @@ def read(message: bytes) -> LdapMessage:
             diagnostic = within.take(_OCTETS)[:_DIAGNOSTIC]
             return LdapMessage(number, Result(operation, code, diagnostic.decode("utf-8", "replace").rstrip("\0")))
         case 0x64:
-            return LdapMessage(number, Entry(within.take(_OCTETS)))
+            dn = within.take(_OCTETS)
+            return LdapMessage(number, Entry(dn, within.content(_SEQUENCE) if within.more else b""))
         case 0x73:
             return LdapMessage(number, SearchReference())
         case _:
@@ -209,6 +244,16 @@ class _Elements:
         begin, end = self._next(tag)
         if end - begin > limit or (tag != _OCTETS and begin == end):
             raise Garbled(f"an element with the tag {tag:#x} has an impossible length")
+        return self._octets[begin:end]
+
+    @property
+    def more(self) -> bool:
+        """Return whether there is another element."""
+        return self._place < self._end
+
+    def content(self, tag: int) -> bytes:
+        """Return the octets inside the next element, which must have this tag."""
+        begin, end = self._next(tag)
         return self._octets[begin:end]
 
     def inside(self, tag: int) -> _Elements:

@@ -25,6 +25,7 @@ from svc.model.query_results import Sealed
 from svc.storage.driver.columns import for_each, rows_of
 from svc.storage.driver.statements import Statement, Transaction
 from svc.storage.sql import deletions, impact, search
+from svc.storage.sql.mapped import SAID, UNMAP
 
 Row = TypeVar("Row", bound=tuple[Any, ...])
 
@@ -33,12 +34,16 @@ Row = TypeVar("Row", bound=tuple[Any, ...])
 
 @attrs.frozen
 class _Table(Generic[Row]):
-    """A table of one sort of rows: its columns with their types, of which the first ``key`` are the key."""
+    """A table of one sort of rows: its columns with their types, of which the first ``key`` are the key.
+
+    Rows that don't meet ``condition`` are as good as missing.
+    """
 
     name: str
     row: Callable[..., Row]
     key: int
     types: Mapping[str, str]
+    condition: str = "true"
     #: Takes a policy, and returns the rows that it recorded.
     own: Statement = attrs.field(init=False)
     #: Takes columns of keys, then a policy, and returns the rows with one of those keys that it did not record.
@@ -64,7 +69,7 @@ class _Table(Generic[Row]):
         keys = ", ".join(list(self.types)[: self.key])
         return Statement.named(f"{self.name}_foreign")(f"""
             SELECT {self.columns} FROM {self._rows(self.key)} AS wanted ({keys}) JOIN {self.name} USING ({keys})
-            WHERE policy_id IS DISTINCT FROM ${self.key + 1}::text
+            WHERE policy_id IS DISTINCT FROM ${self.key + 1}::text AND {self.condition}
         """)
 
     @named.default
@@ -72,7 +77,7 @@ class _Table(Generic[Row]):
         keys = ", ".join(list(self.types)[: self.key])
         return Statement.named(f"{self.name}_named")(f"""
             SELECT {self.columns}, policy_id IS NOT DISTINCT FROM ${self.key + 1}::text
-            FROM {self._rows(self.key)} AS wanted ({keys}) JOIN {self.name} USING ({keys})
+            FROM {self._rows(self.key)} AS wanted ({keys}) JOIN {self.name} USING ({keys}) WHERE {self.condition}
         """)
 
     def create(self) -> Statement:
@@ -134,6 +139,7 @@ _MEMBERSHIPS: Final = _Table(
     MembershipRow,
     3,
     {"role_id": "text", "member_id": "text", "ownership": "boolean", "admin_option": "boolean"},
+    SAID,
 )
 _PERMISSIONS: Final = _Table(
     "permissions", PermissionRow, 3, {"resource_id": "text", "privilege": "text", "role_id": "text"}
@@ -292,6 +298,7 @@ async def _create(transaction: Transaction, policy: str, rows: Rows, api_keys: M
     await for_each(transaction, _CREATE_ROLES, roles, policy)
     await for_each(transaction, _CREATE_CREDENTIALS, list(api_keys.items()))
     await for_each(transaction, _CREATE_RESOURCES, rows.resources, policy)
+    await for_each(transaction, UNMAP, [row[:2] for row in rows.memberships if not row.ownership])
     await for_each(transaction, _CREATE_MEMBERSHIPS, rows.memberships, policy)
     await for_each(transaction, _CREATE_PERMISSIONS, rows.permissions, policy)
     await for_each(transaction, _CREATE_ANNOTATIONS, rows.annotations, policy)

@@ -55,7 +55,14 @@ class _Optional(BaseConverter):
     weight = 200
 
 
-_CONVERTERS: Final = {"flat": _Flat, "tail": _Tail, "raw": _Raw, "optional": _Optional}
+class _Mapped(BaseConverter):
+    """One segment, other than the words that paths of logins end with; encoded, these are names too."""
+
+    regex = r"(?!(?:authenticate|explain)\Z)[^/]+"
+    part_isolating = True
+
+
+_CONVERTERS: Final = {"flat": _Flat, "tail": _Tail, "raw": _Raw, "optional": _Optional, "mapped": _Mapped}
 
 
 def prepare(routes: Map) -> None:
@@ -91,10 +98,11 @@ def rule_expression(rule: str) -> re.Pattern[str]:
 class Pattern:
     """The pattern of a route's path.
 
-    ``<name>`` is one segment, ``%2F`` allowed; ``<flat:name>`` one without a slash, encoded or not; ``<tail:name>`` one or
-    more, where ``/`` and ``%2F`` are one; ``<optional:name>`` may be absent too, with its slash or without (WIRE-14),
-    and is then ``None``; ``<absent:name>`` always is, with its slash. ``<raw:name>``, which has no other beside it, is one
-    segment that isn't decoded, of any length. ``{/}`` is a slash, encoded or not.
+    ``<name>`` is one segment, ``%2F`` allowed; ``<flat:name>`` one without a slash, encoded or not; ``<mapped:name>`` one
+    that no login's path ends with; ``<tail:name>`` one or more, where ``/`` and ``%2F`` are one; ``<optional:name>`` may be
+    absent too, with its slash or without (WIRE-14), and is then ``None``; ``<absent:name>`` always is, with its slash.
+    ``<raw:name>``, which has no other beside it, is one segment that isn't decoded, of any length. ``{/}`` is a slash,
+    encoded or not.
     """
 
     text: str

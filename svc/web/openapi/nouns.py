@@ -26,6 +26,7 @@ from svc.web.routes.explanations import KeyLogins
 from svc.web.routes.groups import GroupMembers, Groups
 from svc.web.routes.health import Health
 from svc.web.routes.host_factories import HostFactories
+from svc.web.routes.ldap_mappings import LdapMappings
 from svc.web.routes.oidc import OidcAuthn
 from svc.web.routes.policies import Policies
 from svc.web.routes.public_keys import PublicKeys
@@ -43,8 +44,8 @@ from svc.web.routes.watches import SecretWatches
 _ONCE: Final = (
     *(Accounts, Audit, Authenticators, Authn, Branches, Cluster, ConfiguredAuthenticators, Credentials, DeletedRecords),
     *(Documentation, EffectivePolicies, Endings, GroupMembers, Groups, Health, HostFactories, KeyLogins, LdapAuthn),
-    *(OidcAuthn, Policies, PublicKeys, Refusals, Resources, Revocation, Roles, SecretBatches, Secrets, SecretWatches),
-    *(Sessions, Status),
+    *(LdapMappings, OidcAuthn, Policies, PublicKeys, Refusals, Resources, Revocation, Roles, SecretBatches, Secrets),
+    *(SecretWatches, Sessions, Status),
 )
 
 

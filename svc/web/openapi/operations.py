@@ -28,6 +28,7 @@ _VARIABLE: Final = re.compile("<(?:([a-z]+):)?([a-z_]+)>")
 
 _SEGMENTS: Final = {
     "flat": "one segment, which may not have a slash, encoded or not",
+    "mapped": "one segment; `authenticate` and `explain` are to be sent encoded, as `%61uthenticate`",
     "tail": "one or more segments: a slash may be sent as %2F, or as it is",
     "optional": "one or more segments: a slash may be sent as %2F, or as it is",
     "raw": "one segment, which is not decoded",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from svc.model.dialect import authenticator_name
-from svc.model.events import Event
+from svc.model.events import NOTICE, Event
 from svc.web.http.routing import Call, Recount
 from svc.web.routes.audit_events import would_be
 
@@ -62,6 +62,36 @@ explained = _operated("explain", "had a login explained of", "have a login expla
 keys_refreshed = _operated("refresh-keys", "had the keys fetched again of", "have the keys fetched again of")
 key_distrusted = _operated("distrust-key", "distrusts", "distrust")
 key_trusted = _operated("trust-key", "trusts again", "trust again")
+
+
+def _of_mappings(operation: str, did: str, does: str) -> Recount:
+    """Return the function for requests about mappings of an LDAP authenticator; memberships that went have events too."""
+
+    def events(call: Call) -> list[Event]:
+        values, kind = call.values, call.facts.get("kind", "-")
+        service, name = f"authn-ldap/{values['service_id']}", values.get("name")
+        words = f"the mapped {kind}s of {service}" if name is None else f"the mapping of the {kind} {name} of {service}"
+        resource = f"{values['account']}:webservice:{call.origin.server.appname}/{service}"
+        subject = (("resource", resource), ("kind", kind), *((("name", name),) if name is not None else ()))
+        own = Event(
+            "ldap-mapping",
+            operation,
+            subject,
+            f"{did} {words}",
+            f"{does} {words}",
+            authenticator="authn-ldap",
+            service=service,
+            severity=NOTICE,
+        )
+        return [own, *call.facts.get("rows", ())]
+
+    return events
+
+
+mappings_listed = _of_mappings("list", "listed", "list")
+mapping_shown = _of_mappings("show", "read", "read")
+mapping_set = _of_mappings("set", "set", "set")
+mapping_removed = _of_mappings("remove", "removed", "remove")
 
 
 def _on_authenticator(call: Call, operation: str, service: str, did: str, does: str, *more: tuple[str, str]) -> Event:

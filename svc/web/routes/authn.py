@@ -276,7 +276,7 @@ class LdapAuthn:
         """Return the API key of the role that HTTP Basic credentials prove (AUTH-52)."""
         call.tell(authenticator="authn-ldap")
         name, password = call.late(BASIC)
-        request = LoginRequest(account, name, password, call.client_ip, service_id)
+        request = LoginRequest(account, name, password, call.client_ip, service_id, origin=call.origin)
         return Response.content(await self.api_keys.api_key(request, call), _TEXT.media_type)
 
     @routes.add(
@@ -347,4 +347,4 @@ def _by_key(call: Call, account: str, login: str) -> LoginRequest:
 
 def _by_password(call: Call, service_id: str, account: str, login: str) -> LoginRequest:
     call.tell(authenticator="authn-ldap")
-    return LoginRequest(account, login, call.body, call.client_ip, service_id)
+    return LoginRequest(account, login, call.body, call.client_ip, service_id, origin=call.origin)

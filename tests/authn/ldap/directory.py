@@ -36,6 +36,7 @@ CERTIFICATE = AUTHORITY.issue(HOST)
 
 ALICE = b"uid=alice,ou=people,dc=example"
 SERVICE = "cn=svc,dc=example"
+GROUPS = "ou=groups,dc=example"
 
 SERVER = LdapServer(
     HOST,
@@ -96,6 +97,10 @@ class Directory:
     asked: list[tuple[Any, bool]] = attrs.field(factory=list)
     tls_from_the_start: bool = False
     greeting: bytes = b""
+    #: The names of the groups that a search for groups finds, and the attributes of an entry that is asked for by its name.
+    groups: list[bytes] = attrs.field(factory=list)
+    attributes: list[tuple[bytes, list[bytes]]] = attrs.field(factory=list)
+    groups_code: int = 0
 
     def answer(self, request: Any, secure: bool) -> bytes:
         """Answer one message."""
@@ -111,9 +116,13 @@ class Directory:
             code = self.codes.get(content.dn, 0 if right else 49)
             return message(number, pureldap.LDAPBindResponse(resultCode=code))
         assert isinstance(content, pureldap.LDAPSearchRequest), content
+        if content.baseObject == GROUPS.encode():
+            return entries(*self.groups, code=self.groups_code)(number)
+        if content.scope == pureldap.LDAP_SCOPE_baseObject:
+            told = message(number, pureldap.LDAPSearchResultEntry(content.baseObject, self.attributes))
+            return told + message(number, pureldap.LDAPSearchResultDone(resultCode=self.groups_code))
         found = self.entries.get(equality(content.filter, b"uid") or b"", [])
-        entries = (message(number, pureldap.LDAPSearchResultEntry(dn, [])) for dn in found)
-        return b"".join([*entries, message(number, pureldap.LDAPSearchResultDone(resultCode=0))])
+        return entries(*found)(number)
 
     def kinds(self) -> list[str]:
         """What it was asked, in order."""
@@ -247,6 +256,14 @@ class DirectoryCase(SynchronousTestCase):
         """Begin to ask."""
         return Deferred.fromCoroutine(self.directories.prove(server, login, password))
 
+    def ask_groups(
+        self, login: str = "alice", password: bytes = b"alice's password", server: LdapServer = SERVER
+    ) -> Deferred[Sequence[str]]:
+        """Ask for groups, and carry all that is said."""
+        asked = Deferred.fromCoroutine(self.directories.groups(server, login, password))
+        self.connect().run()
+        return asked
+
     def connect(self, directory: Directory | None = None, played: bool = False) -> Connection:
         """Let the newest connection be made, to a directory or to a test that plays one."""
         host, port, factory, _, _ = self.reactor.tcpClients[-1]
@@ -269,7 +286,7 @@ class DirectoryCase(SynchronousTestCase):
         self.connect().run()
         return asked
 
-    def assert_refused(self, asked: Deferred[None], reason: Reason, *parts: str) -> DirectoryRefused:
+    def assert_refused(self, asked: Deferred[Any], reason: Reason, *parts: str) -> DirectoryRefused:
         """It ended in a refusal for this reason that says so, shows no password, and left nothing behind."""
         refused = self.failureResultOf(asked, DirectoryRefused).value
         assert isinstance(refused, DirectoryRefused)

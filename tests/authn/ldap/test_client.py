@@ -12,12 +12,14 @@ from zope.interface.verify import verifyObject
 
 from svc.authn.ldap.client import IN_ALL, PER_SERVER
 from svc.authn.ldap.conversation import CONVERSATION_LIMIT
-from svc.model.ldap_directories import DirectoryRefused, IDirectories, LdapServer, Security
+from svc.authn.ldap.messages import Entry, Garbled
+from svc.model.ldap_directories import GROUPS_MOST, DirectoryRefused, IDirectories, LdapServer, Security
 from svc.model.reasons import Reason
 from tests.authn.ldap.directory import (
     ALICE,
     AUTHORITY,
     CERTIFICATE,
+    GROUPS,
     HOST,
     SERVER,
     SERVICE,
@@ -521,3 +523,94 @@ class TurnTests(DirectoryCase):
     def test_secrets_are_not_shown(self) -> None:
         """No secret of a directory is shown."""
         self.assertNotIn("service password", repr(SERVER))
+
+
+class GroupsTests(DirectoryCase):
+    """The groups of a person (LDAP-11)."""
+
+    def test_searched(self) -> None:
+        """They are asked for once the password is taken, as the account that searches, below their own entry."""
+        self.directory.groups = [b"cn=devs," + GROUPS.encode(), b"cn=\xff"]
+        server = attrs.evolve(SERVER, group_base_dn=GROUPS)
+        self.assertEqual(self.successResultOf(self.ask_groups(server=server)), [f"cn=devs,{GROUPS}"])
+        self.assertEqual(self.directory.kinds(), ["Extended", "Bind", "Search", "Bind", "Bind", "Search"])
+        again, search = [request for request, _ in self.directory.asked[-2:]]
+        self.assertEqual((again.dn, again.auth), (SERVICE.encode(), b"service password"))
+        self.assertEqual((search.baseObject, search.scope, search.attributes), (GROUPS.encode(), 2, [b"1.1"]))
+        self.assertEqual([part.assertionValue.value for part in search.filter], [ALICE, ALICE, b"alice"])
+        self.assertTrue(all(secure for _, secure in self.directory.asked[1:]))
+        self.assert_idle()
+
+    def test_of_the_entry(self) -> None:
+        """Without such an entry, the person's own tells them."""
+        self.directory.attributes = [
+            (b"MemberOf", [b"cn=devs", b"cn=ops"]),
+            (b"mail", [b"cn=no"]),
+            (b"memberOf;x-y", [b"cn=a"]),
+        ]
+        self.assertEqual(self.successResultOf(self.ask_groups()), ["cn=devs", "cn=ops", "cn=a"])
+        search = self.directory.asked[-1][0]
+        self.assertEqual((search.baseObject, search.scope, search.attributes), (ALICE, 0, [b"memberOf"]))
+        self.directory.attributes = []
+        self.assertEqual(self.successResultOf(self.ask_groups()), [])
+
+    def test_as_nobody(self) -> None:
+        """Where nobody searches, nobody asks for groups, either, though somebody was bound before."""
+        self.directory.passwords[b""] = b""
+        self.assertEqual(self.successResultOf(self.ask_groups(server=ANONYMOUS)), [])
+        binds = [request.dn for request, _ in self.directory.asked if isinstance(request, pureldap.LDAPBindRequest)]
+        self.assertEqual(binds, [ALICE, b""])
+
+    def test_not_before_the_password(self) -> None:
+        """Who doesn't know the password has nothing asked of groups."""
+        self.assert_refused(self.ask_groups(password=b"wrong"), Reason.CREDENTIALS_WRONG)
+        self.assert_refused(self.ask_groups("nobody"), Reason.LDAP_ENTRY_UNKNOWN)
+        self.assertEqual(self.directory.kinds().count("Search"), 2)
+
+    def test_not_told(self) -> None:
+        """Where the directory doesn't tell all groups, none are taken for known."""
+        searched = attrs.evolve(SERVER, group_base_dn=GROUPS)
+        for server, code, reason in (
+            (searched, 32, Reason.LDAP_GROUPS_UNKNOWN),
+            (searched, 4, Reason.LDAP_GROUPS_UNKNOWN),
+            (searched, 51, Reason.LDAP_UNAVAILABLE),
+            (SERVER, 50, Reason.LDAP_GROUPS_UNKNOWN),
+        ):
+            self.directory.groups_code = code
+            self.assert_refused(self.ask_groups(server=server), reason)
+        self.directory.groups_code = 0
+        self.directory.attributes = [(b"memberOf;range=0-1499", [b"cn=a"])]
+        self.assert_refused(self.ask_groups(), Reason.LDAP_GROUPS_UNKNOWN, "more values")
+        self.directory.groups = [b"cn=%d" % number for number in range(GROUPS_MOST + 1)]
+        self.assert_refused(self.ask_groups(server=searched), Reason.LDAP_GROUPS_UNKNOWN, "more than 1000")
+        del self.directory.groups[0]
+        self.assertEqual(len(self.successResultOf(self.ask_groups(server=searched))), GROUPS_MOST)
+
+    def test_unusable_template(self) -> None:
+        """A template for groups that can't be used is refused before the directory is asked."""
+        server = attrs.evolve(SERVER, group_base_dn=GROUPS, group_filter_template="(objectClass=*)")
+        asked = Deferred.fromCoroutine(self.directories.groups(server, "alice", b"alice's password"))
+        self.assert_refused(asked, Reason.CONFIGURATION_INVALID, "filter template for groups")
+        self.assertEqual(self.reactor.tcpClients, [])
+
+    @given(st.binary(max_size=60))
+    def test_any_attributes(self, octets: bytes) -> None:
+        """Whatever stands where attributes should be is read, or refused."""
+        try:
+            values = Entry(ALICE, octets).values("memberof")
+        except Garbled:
+            return
+        self.assertTrue(all(isinstance(value, bytes) for several in values.values() for value in several))
+
+    def test_garbled_attributes(self) -> None:
+        """Attributes that can't be read are an answer that can't be."""
+        begin = b"\x04" + bytes([len(ALICE)]) + ALICE + b"\x30\x03\x30\x01\x04"
+        self.directory.answers[pureldap.LDAPSearchRequest] = lambda number: (
+            (
+                message(number, pureldap.LDAPSearchResultEntry(ALICE, []))
+                if number == 3
+                else b"\x30" + bytes([len(begin) + 5, 2, 1, number, 0x64, len(begin)]) + begin
+            )
+            + message(number, pureldap.LDAPSearchResultDone(resultCode=0))
+        )
+        self.assert_refused(self.ask_groups(), Reason.LDAP_ANSWER_MALFORMED, "can't be read")

@@ -10,7 +10,9 @@ from hypothesis import strategies as st
 from ldaptor.protocols import pureber, pureldap
 from twisted.trial.unittest import SynchronousTestCase
 
-from svc.authn.ldap.filters import InvalidTemplate, dn_escaped, search_filter
+from svc.authn.ldap.filters import InvalidTemplate, group_filter, search_filter
+from svc.model.directory_names import dn_escaped
+from svc.model.ldap_directories import GROUP_FILTER
 
 DEFAULT = "(&(objectClass=posixAccount)(uid=%s))"
 
@@ -162,3 +164,30 @@ class FilterTests(SynchronousTestCase):
         except InvalidTemplate:
             return
         self.assertIn(b"alice", found.toWire())
+
+
+class GroupFilterTests(SynchronousTestCase):
+    """Filters for the groups of a person (LDAP-11)."""
+
+    def test_the_entry(self) -> None:
+        """The name of the entry is a whole value, whatever stands in it; the login is as in other filters."""
+        dn = rb"cn=a\2c)(*,ou=%s,dc=x"
+        self.assertEqual(group_filter("(member=%d)", "al", dn).toWire(), b"\xa3\x1f\x04\x06member\x04\x15" + dn)
+        found = group_filter(GROUP_FILTER, "a)*", b"cn=a")
+        self.assertEqual([part.assertionValue.value for part in found], [b"cn=a", b"cn=a", b"a)*"])
+        nested = group_filter("(member:1.2.840.113556.1.4.1941:=%d)", "al", dn)
+        self.assertEqual(nested.matchValue.value, dn)
+
+    def test_unusable(self) -> None:
+        """A template says where the person is, and nowhere else than in a whole value."""
+        for template in (
+            "(objectClass=group)",
+            "(member=x%d)",
+            "(member=%d*)",
+            "(member>=%d)",
+            "(%d=a)",
+            "(cn=%s*)",
+            "(member=%d",
+        ):
+            with self.assertRaises(InvalidTemplate, msg=template):
+                group_filter(template, "alice", b"cn=a")

@@ -94,6 +94,8 @@ class SceneCase(OidcRouteCase):
         self.directory.passwords = {"alice": PASSWORD}
         self.scene = self._served()
         self.scene.put("/authn-jwt/ci/acme/distrusted-keys/k9", role=ROLES["admin"])
+        for name in ("groups/developers", "users/alice"):
+            self.scene.post(f"/authn-ldap/corp/acme/{name}", b'{"roles":["group:app/readers"]}', role=ROLES["admin"])
         self.api_keys = {name.removeprefix("acme:"): each["api_key"] for name, each in made.items()}
         self.api_keys["user:alice"] = self._rotated("user:alice")
         opened = self.client.post("/authn/acme/alice/sessions", self.api_keys["user:alice"].encode()).json()

@@ -41,7 +41,7 @@ class DocumentTests(SynchronousTestCase):
         for _, route in declared():
             for _, rule in rules_of(route):
                 path = rule.replace("<", "{").replace(">", "}")
-                for word in ("flat:", "tail:", "optional:", "raw:"):
+                for word in ("flat:", "tail:", "optional:", "raw:", "mapped:"):
                     path = path.replace(word, "")
                 self.assertIn(
                     route.method.lower(), document["paths"].get(path, {}), f"{route}: see svc/web/openapi/nouns.py"

@@ -41,7 +41,7 @@ def _routes() -> Iterator[tuple[str, str, Route]]:
 
 
 def _braced(rule: str) -> str:
-    for word in ("flat:", "tail:", "optional:", "raw:"):
+    for word in ("flat:", "tail:", "optional:", "raw:", "mapped:"):
         rule = rule.replace(word, "")
     return rule.replace("<", "{").replace(">", "}")
 

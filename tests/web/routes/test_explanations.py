@@ -203,7 +203,7 @@ class LdapTests(ExplanationsCase):
         self.assertEqual((found["admitted"], {step["outcome"] for step in found["steps"]}), (True, {"passed"}))
         self.assertEqual(
             " ".join(step["check"] for step in found["steps"]),
-            "throttle listed user evidence enabled directory bind search account webservice role privilege origin"
+            "throttle listed user evidence enabled directory bind search mappings account webservice role privilege origin"
             " configuration entry credentials signing-key",
         )
         self.directory.asked.clear()
@@ -227,6 +227,7 @@ class LdapTests(ExplanationsCase):
             (Reason.LDAP_ANSWER_MALFORMED, "directory"),
             (Reason.LDAP_BIND_REFUSED, "bind"),
             (Reason.LDAP_SEARCH_REFUSED, "search"),
+            (Reason.LDAP_GROUPS_UNKNOWN, "mappings"),
         ):
             self.directory.refused = DirectoryRefused(reason, "what it said")
             self.assertEqual(self.failed("alice", PASSWORD), (check, reason.value))
@@ -240,7 +241,7 @@ class LdapTests(ExplanationsCase):
         self.assertIs(found["admitted"], None)
         self.assertEqual(
             [step["check"] for step in found["steps"] if step["outcome"] == "not tried"],
-            ["evidence", "search", "entry", "credentials"],
+            ["evidence", "search", "mappings", "entry", "credentials"],
         )
         self.assertEqual(self.directory.asked, [])
         self.directory.refused = DirectoryRefused(Reason.LDAP_UNAVAILABLE, "down")

@@ -1,0 +1,107 @@
+"""The memberships that a login gives a person and takes, as mappings have it (LDAP-10 to LDAP-18).
+
+Note [Proven first]. Only somebody whose password the directory has taken gains or loses a membership, whether or not the
+login is admitted: what the privilege ``authenticate`` followed from may be among what goes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterator
+
+import attrs
+
+from svc.authn.fact_checks import Objection
+from svc.authn.ldap.directory_settings import NAME
+from svc.model.authentication import LoginRequest
+from svc.model.directory_names import names_of
+from svc.model.errors import OutcomeUnknown, PolicyConflict, PrimaryContested, StoreReadOnly
+from svc.model.events import NOTICE, Event, EventBatch, IJournal, Outcome
+from svc.model.ldap_mappings import Foreseen, ILdapMappings, MappedDifference
+from svc.model.names import ResourceName, RoleName
+from svc.model.reasons import Reason
+
+
+@attrs.frozen
+class Proven:
+    """A person whom the directory has proven: its groups, if they were wanted, and below which entry plain names are."""
+
+    groups: tuple[str, ...]
+    group_base_dn: str | None
+
+
+@attrs.frozen
+class MappedOutcome:
+    """What mappings mean for a login: ``made``, it was changed so; ``unwritten`` says why it wasn't."""
+
+    foreseen: Foreseen
+    groups: int
+    made: bool = False
+    unwritten: Objection | None = None
+
+
+@attrs.frozen
+class MappedRoles:
+    """Makes the memberships of people as mappings have them; ``demand_primary`` is as ``Call`` has it."""
+
+    store: ILdapMappings
+    journal: IJournal
+    demand_primary: Callable[[], Awaitable[None]]
+
+    async def kinds(self, webservice: ResourceName) -> frozenset[str]:
+        """Return of what kinds the names are that an authenticator maps."""
+        return await self.store.kinds(webservice)
+
+    async def foreseen(self, webservice: ResourceName, role: RoleName, proven: Proven) -> MappedOutcome:
+        """Return what a login would change, and whether its role could authenticate then."""
+        names = names_of(role.identifier, proven.groups, proven.group_base_dn)
+        return MappedOutcome(await self.store.foreseen(webservice, role, names), len(proven.groups))
+
+    async def made(self, request: LoginRequest, webservice: ResourceName, role: RoleName, proven: Proven) -> MappedOutcome:
+        """Make the memberships of a role as they are to be, and return how they are; nothing is written that is so already.
+
+        :raises StoreUnavailable: the store can't be asked.
+        :raises AuditUnavailable: what was changed can't be recorded.
+        """
+        outcome = await self.foreseen(webservice, role, proven)
+        if not outcome.foreseen.difference:
+            return outcome
+        service = f"{NAME}/{request.service_id}"
+
+        def trail(difference: MappedDifference) -> EventBatch | None:
+            return None if request.origin is None else EventBatch(request.origin, tuple(_events(role, service, difference)))
+
+        names = names_of(role.identifier, proven.groups, proven.group_base_dn)
+        try:
+            await self.demand_primary()
+            difference, may = await self.store.apply(webservice, role, names, trail)
+        except (StoreReadOnly, PrimaryContested):
+            why = "its groups give it other roles than it has, and this server can't write that: the primary can"
+            return attrs.evolve(outcome, unwritten=(Reason.LDAP_ROLES_UNWRITTEN, why))
+        except (OutcomeUnknown, PolicyConflict):
+            why = "its groups give it other roles than it has, and it isn't known that this was written"
+            return attrs.evolve(outcome, unwritten=(Reason.LDAP_ROLES_UNWRITTEN, why))
+        if request.origin is not None and (events := tuple(_events(role, service, difference))):
+            await self.journal.take(request.origin, events, Outcome())
+        foreseen = attrs.evolve(outcome.foreseen, difference=difference, may_authenticate=may)
+        return attrs.evolve(outcome, foreseen=foreseen, made=True)
+
+
+def _events(role: RoleName, service: str, difference: MappedDifference) -> Iterator[Event]:
+    for operation, roles, did, does in (
+        ("add", difference.gains, "became a member", "become a member"),
+        ("remove", difference.loses, "ceased to be a member", "cease to be a member"),
+    ):
+        for granted in roles:
+            words = f"of {granted} by the mappings of {service}"
+            subject = (("role", granted), ("member", str(role)))
+            yield Event(
+                "membership",
+                operation,
+                subject,
+                f"{did} {words}",
+                f"{does} {words}",
+                str(role),
+                authenticator=NAME,
+                service=service,
+                severity=NOTICE,
+            )

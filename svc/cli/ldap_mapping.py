@@ -1,0 +1,105 @@
+"""Commands about mappings of LDAP authenticators: which groups here a directory's groups and logins give."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any, Final, TypeVar
+
+import click
+
+from svc.cli.connection import ApiConnection, over_http
+from svc.cli.options import AS_JSON
+from svc.cli.table import plain, print_found, print_json
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+_TYPE: Final = "authn-ldap"
+_NAME = click.argument("name", metavar="AUTHENTICATOR")
+
+
+def _whose(command: F) -> F:
+    """Declare the options that say what is mapped."""
+    told = "A group of the directory: a name right below its group_base_dn, or a distinguished name."
+    return click.option("--group", help=told)(click.option("--user", help="A login, instead of a group.")(command))
+
+
+@click.command("map")
+@_NAME
+@_whose
+@click.argument("roles", metavar="ROLE...", nargs=-1, required=True)
+@over_http
+async def map_name(
+    connection: ApiConnection, name: str, group: str | None, user: str | None, roles: tuple[str, ...]
+) -> None:
+    """Make all whom a directory has in a group members of ROLEs, each with its next login by password.
+
+    The ROLEs take the place of those that the group was mapped to before. It takes the privilege update on the
+    authenticator's webservice, and the authority to grant each new ROLE.
+
+    Example: svc authenticator map authn-ldap/corp --group developers group:apps/readers
+    """
+    body = json.dumps({"roles": roles}).encode()
+    found = (await connection.call("POST", _path(connection, name, group, user), body)).expect(200, 201).json()
+    click.echo(f"{plain(_said(group, user))} is mapped to {', '.join(map(plain, found['roles']))}.", err=True)
+
+
+@click.command("unmap")
+@_NAME
+@_whose
+@over_http
+async def unmap_name(connection: ApiConnection, name: str, group: str | None, user: str | None) -> None:
+    """Map a directory's group, or a login, no longer: memberships that followed from it alone end at once.
+
+    Example: svc authenticator unmap authn-ldap/corp --group developers
+    """
+    (await connection.call("DELETE", _path(connection, name, group, user))).expect(204)
+    click.echo(f"{plain(_said(group, user))} is mapped no longer.", err=True)
+
+
+@click.command("mappings")
+@_NAME
+@AS_JSON
+@over_http
+async def list_mappings(connection: ApiConnection, name: str, as_json: bool) -> None:
+    """List what an LDAP authenticator maps, each with its roles.
+
+    Example: svc authenticator mappings authn-ldap/corp
+    """
+    base, rows, found = _base(connection, name), list[tuple[str, str, str]](), dict[str, dict[str, list[str]]]()
+    for kind in ("groups", "users"):
+        found[kind] = {}
+        for key in (await connection.call("GET", f"{base}/{kind}")).expect(200).json()["keys"]:
+            answer = await connection.call("GET", f"{base}/{kind}{_segment(connection, key)}")
+            roles = answer.expect(200).json()["roles"]
+            found[kind][key] = roles
+            rows.append((kind.removesuffix("s"), key, ", ".join(roles)))
+    if as_json:
+        print_json(found)
+    else:
+        print_found(False, found, ("KIND", "NAME", "ROLES"), rows)
+
+
+def _said(group: str | None, user: str | None) -> str:
+    return f"the group {group}" if user is None else f"the login {user}"
+
+
+def _base(connection: ApiConnection, name: str) -> str:
+    kind, _, service_id = name.partition("/")
+    if kind != _TYPE or not service_id:
+        raise click.UsageError(f"an LDAP authenticator is written {_TYPE}/corp, not {name}")
+    return connection.path(kind, service_id, connection.account)
+
+
+def _path(connection: ApiConnection, name: str, group: str | None, user: str | None) -> str:
+    if (group is None) == (user is None):
+        raise click.UsageError("say what is mapped: --group developers, or --user alice")
+    word, said = ("groups", group) if user is None else ("users", user)
+    return f"{_base(connection, name)}/{word}{_segment(connection, said or '')}"
+
+
+def _segment(connection: ApiConnection, name: str) -> str:
+    """Return a name in a path; the words that paths of logins end with are encoded, too."""
+    if name in {"authenticate", "explain"}:
+        return f"/%{ord(name[0]):02X}{name[1:]}"
+    return connection.path(name)

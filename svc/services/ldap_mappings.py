@@ -1,0 +1,217 @@
+"""The use cases of mappings of LDAP authenticators (LDAP-1 to LDAP-7).
+
+Note [Who may map]. Who sets a mapping makes strangers members of its roles: all whom the directory will ever know by the
+name. So each role that is newly named takes the authority to grant it, and ``update`` on the authenticator alone gives none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final
+
+import attrs
+from twisted.logger import Logger
+
+from svc.model.authorization import Allowed, require, sight
+from svc.model.dialect import Dialect
+from svc.model.directory_names import InvalidDirectoryName, group_key
+from svc.model.errors import Forbidden, InvalidName, InvalidParameter, RecordNotFound
+from svc.model.events import NOTICE, Event
+from svc.model.ldap_mappings import (
+    GROUP,
+    NAMES_MOST,
+    ROLES_MOST,
+    USER,
+    DirectoryName,
+    ILdapMappings,
+    IMappingTransaction,
+    LdapMapping,
+)
+from svc.model.names import ResourceName, RoleName, admin_of
+from svc.model.ports import IRoles
+from svc.policy.authority import to_grant
+from svc.services.authenticators import webservice_of
+from svc.services.invocation import Invocation, printables
+from svc.services.policy_loads import lacking
+
+_LDAP: Final = "authn-ldap"
+
+_log = Logger()
+
+#: Returns the ids of roles that a request names, once the caller may know; it may refuse what can't be read.
+Wanted = Callable[[], Sequence[str]]
+
+
+@attrs.frozen
+class LdapMappingService:
+    """The use cases of mappings, each of the authenticator ``authn-ldap/<service id>`` of an account."""
+
+    store: ILdapMappings
+    roles: IRoles
+    dialect: Dialect
+
+    async def names(self, invocation: Invocation, account: str, service_id: str, kind: str) -> list[str]:
+        """Return the names of a kind that are mapped; takes ``read`` on the webservice, or inspecting it.
+
+        :raises RecordNotFound: there is no such authenticator, or the caller doesn't see it.
+        :raises Forbidden: the caller lacks the privilege.
+        """
+        return await self.store.names(await self._readable(invocation, account, service_id), kind)
+
+    async def one(self, invocation: Invocation, account: str, service_id: str, kind: str, name: str) -> LdapMapping:
+        """Return a mapping; takes what ``names`` does.
+
+        :raises RecordNotFound: as ``names``; or the name isn't mapped.
+        :raises Forbidden: as ``names``.
+        :raises InvalidName: no directory has the name.
+        """
+        webservice = await self._readable(invocation, account, service_id)
+        found = await self.store.one(webservice, _directory_name(account, kind, name))
+        if found is None:
+            raise _unmapped(account, kind, name)
+        return found
+
+    async def set(
+        self, invocation: Invocation, account: str, service_id: str, kind: str, name: str, wanted: Wanted
+    ) -> tuple[LdapMapping, bool]:
+        """Map a name to roles and no others, and return the mapping, and whether the name had none (Note [Who may map]).
+
+        :raises RecordNotFound: there is no such authenticator or role, or the caller doesn't see it.
+        :raises Forbidden: the caller lacks ``update`` on the webservice, or may not grant a role that is newly named.
+        :raises InvalidName: no directory has the name.
+        :raises InvalidParameter: there are no roles, or too many, or others than groups; or too many names are mapped.
+        :raises PolicyConflict: the authenticator or a role goes meanwhile.
+        """
+        webservice = await self._changeable(invocation, account, service_id)
+        key = _directory_name(account, kind, name)
+        roles = _groups(account, wanted())
+
+        async def work(transaction: IMappingTransaction) -> bool:
+            await transaction.lock_mappings(webservice)
+            before = await transaction.mapping(webservice, key)
+            if before is None and await transaction.count(webservice, kind) >= NAMES_MOST:
+                raise InvalidParameter("name", f"{NAMES_MOST} names of the kind are mapped already: remove some first")
+            had = () if before is None else before.roles
+            await _demand_granting(transaction, invocation, [role for role in roles if str(role) not in had])
+            named = [str(role) for role in roles]
+            await self._lose(transaction, invocation, webservice, key, [role for role in had if role not in named])
+            await transaction.set_mapping(webservice, key, name, named)
+            await _audit(transaction, invocation)
+            return before is None
+
+        made = await self.store.transact(work)
+        self._tell(invocation, webservice, kind, name, ", ".join(map(str, roles)))
+        return LdapMapping(name, tuple(map(str, roles))), made
+
+    async def remove(self, invocation: Invocation, account: str, service_id: str, kind: str, name: str) -> None:
+        """Map a name no longer; takes ``update`` on the webservice.
+
+        :raises RecordNotFound: as ``one``.
+        :raises Forbidden: the caller lacks the privilege.
+        :raises InvalidName: no directory has the name.
+        """
+        webservice = await self._changeable(invocation, account, service_id)
+        key = _directory_name(account, kind, name)
+
+        async def work(transaction: IMappingTransaction) -> None:
+            await transaction.lock_mappings(webservice)
+            before = await transaction.mapping(webservice, key)
+            if before is None:
+                raise _unmapped(account, kind, name)
+            await self._lose(transaction, invocation, webservice, key, before.roles)
+            await transaction.set_mapping(webservice, key, name, ())
+            await _audit(transaction, invocation)
+
+        await self.store.transact(work)
+        self._tell(invocation, webservice, kind, name, "no role")
+
+    async def _readable(self, invocation: Invocation, account: str, service_id: str) -> ResourceName:
+        webservice = webservice_of(self.dialect, account, f"{_LDAP}/{service_id}")
+        facts = await self.roles.access_facts(invocation.caller, webservice)
+        if sight(facts) != Allowed() or not await self.roles.inspects(invocation.caller.role, webservice):
+            require(facts, "read", webservice)
+        return webservice
+
+    async def _changeable(self, invocation: Invocation, account: str, service_id: str) -> ResourceName:
+        webservice = webservice_of(self.dialect, account, f"{_LDAP}/{service_id}")
+        require(await self.roles.access_facts(invocation.caller, webservice), "update", webservice)
+        return webservice
+
+    async def _lose(
+        self,
+        transaction: IMappingTransaction,
+        invocation: Invocation,
+        webservice: ResourceName,
+        key: DirectoryName,
+        roles: Sequence[str],
+    ) -> None:
+        """Tell of the memberships that go with a name's mapping to these roles."""
+        service = webservice.identifier.removeprefix(f"{self.dialect.prefix}/")
+        losing = await transaction.losing(webservice, key, roles) if roles else []
+        invocation.recorder.tell(rows=[_lost(role, member, service) for role, member in losing])
+
+    def _tell(self, invocation: Invocation, webservice: ResourceName, kind: str, name: str, roles: str) -> None:
+        facts = printables(role=invocation.caller.role, kind=kind, name=name, webservice=webservice, roles=roles)
+        _log.info("{role} mapped the {kind} {name} of {webservice} to {roles}", **facts)
+
+
+async def _demand_granting(transaction: IMappingTransaction, invocation: Invocation, roles: Sequence[RoleName]) -> None:
+    for role in roles:
+        facts = await transaction.access_facts(invocation.caller, role)
+        if not facts.caller_exists:
+            raise Forbidden("role of the token no longer exists")
+        if sight(facts) != Allowed():
+            raise RecordNotFound.of(role, hidden=facts.exists)
+    named = [str(role) for role in roles]
+    required = to_grant(named, await transaction.ownership(named, ()))
+    for verb, full in await lacking(transaction, invocation.caller.role, required):
+        raise Forbidden(f"may not {verb} {full}", f"may not {verb} {full}")
+
+
+async def _audit(transaction: IMappingTransaction, invocation: Invocation) -> None:
+    if (trail := invocation.recorder.trail) is not None:
+        await transaction.audit(trail)
+
+
+def _lost(role: str, member: str, service: str) -> Event:
+    words = f"{member} from {role}, which followed from a mapping of {service} alone"
+    subject = (("role", role), ("member", member))
+    return Event("membership", "remove", subject, f"removed {words}", f"remove {words}", severity=NOTICE)
+
+
+def _directory_name(account: str, kind: str, name: str) -> DirectoryName:
+    """Return the name by which names are compared.
+
+    :raises InvalidName: no directory has it, or nobody of the name could log in.
+    """
+    if not name.isprintable() or not name.strip():
+        raise InvalidName("name", "the name in the path is blank, or has characters that can't be printed")
+    if kind == USER:
+        role = RoleName.from_login(account, name)
+        if role.kind != "user" or role == admin_of(account):
+            raise InvalidName("name", "neither hosts nor admin log in by a directory")
+        return DirectoryName(USER, role.identifier)
+    try:
+        return DirectoryName(GROUP, group_key(name))
+    except InvalidDirectoryName as error:
+        raise InvalidName("name", f"the name in the path is no distinguished name: {error}") from None
+
+
+def _groups(account: str, ids: Iterable[str]) -> list[RoleName]:
+    """Return the groups that ids mean, each once, in order."""
+    roles = {_group(account, text) for text in ids}
+    if not 0 < len(roles) <= ROLES_MOST:
+        raise InvalidParameter("roles", f"'roles' are 1 to {ROLES_MOST} ids of groups")
+    return sorted(roles, key=str)
+
+
+def _group(account: str, text: str) -> RoleName:
+    identifier = text.removeprefix(f"{account}:") if text.startswith(f"{account}:group:") else text
+    kind, colon, rest = identifier.partition(":")
+    if not (colon and rest) or kind != "group":
+        raise InvalidParameter("roles", "'roles' are ids of groups of the account, such as group:developers")
+    return RoleName.of(account, "group", rest)
+
+
+def _unmapped(account: str, kind: str, name: str) -> RecordNotFound:
+    return RecordNotFound(account, "mapping", f"{kind} {name}")

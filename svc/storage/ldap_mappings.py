@@ -1,0 +1,238 @@
+"""The store of mappings of LDAP authenticators on PostgreSQL, and of the memberships that follow from them.
+
+What goes with a mapping, the schema sees to (0021): a membership that a login makes is marked with each mapping that gives
+it, and goes with its last mark.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Collection, Sequence
+from typing import Final, TypeVar
+
+import attrs
+from zope.interface import implementer
+
+from svc.model.authentication import ROLES_FOLLOWED
+from svc.model.deleted_records import KEEPING
+from svc.model.ldap_mappings import (
+    DirectoryName,
+    Foreseen,
+    ILdapMappings,
+    IMappingTransaction,
+    LdapMapping,
+    Mapped,
+    MappedDifference,
+    TrailOf,
+)
+from svc.model.names import ResourceName, RoleName
+from svc.storage.driver.columns import column, for_each, rows_of
+from svc.storage.driver.statements import Fetching, Statement, Statements, Transaction
+from svc.storage.events import record
+from svc.storage.policies import PolicyTransaction, as_load
+
+T = TypeVar("T")
+
+_LOCK: Final = Statement(
+    "ldap_mappings_lock", "SELECT pg_advisory_xact_lock(hashtextextended('ldap mappings ' || $1::text, 0))::text"
+)
+_ONE: Final = Statement.named("ldap_mapping_one")("""
+    SELECT role_id, name FROM ldap_mappings WHERE webservice_id = $1::text AND kind = $2::text AND key = $3::text
+    ORDER BY role_id
+""")
+_NAMES: Final = Statement.named("ldap_mapping_names")("""
+    SELECT key, min(name) FROM ldap_mappings WHERE webservice_id = $1::text AND kind = $2::text GROUP BY key ORDER BY key
+""")
+_KINDS: Final = Statement.named("ldap_mapping_kinds")("""
+    SELECT kind FROM (VALUES ('group'), ('user')) AS known (kind)
+    WHERE EXISTS (SELECT FROM ldap_mappings WHERE webservice_id = $1::text AND ldap_mappings.kind = known.kind OFFSET 0)
+""")
+_COUNT: Final = Statement.named("ldap_mapping_count")(
+    "SELECT count(DISTINCT key) FROM ldap_mappings WHERE webservice_id = $1::text AND kind = $2::text"
+)
+_REMOVE: Final = Statement.named("ldap_mapping_remove")("""
+    DELETE FROM ldap_mappings
+    WHERE webservice_id = $1::text AND kind = $2::text AND key = $3::text AND NOT role_id = ANY ($4::text[])
+""")
+_SET: Final = Statement.named("ldap_mapping_set")("""
+    INSERT INTO ldap_mappings (webservice_id, kind, key, role_id, name)
+    SELECT $1::text, $2::text, $3::text, role_id, $5::text FROM unnest($4::text[]) AS given (role_id)
+    ON CONFLICT (webservice_id, kind, key, role_id) DO UPDATE SET name = EXCLUDED.name
+""")
+_LOSING: Final = Statement.named("ldap_mapping_losing")("""
+    SELECT role_id, member_id FROM mapped_memberships AS made
+    WHERE webservice_id = $1::text AND kind = $2::text AND key = $3::text AND role_id = ANY ($4::text[])
+        AND NOT EXISTS (
+            SELECT FROM mapped_memberships AS other
+            WHERE other.role_id = made.role_id AND other.member_id = made.member_id
+                AND (other.webservice_id, other.kind, other.key) <> (made.webservice_id, made.kind, made.key)
+        )
+    ORDER BY role_id, member_id
+""")
+
+# What mappings of the authenticator $1 give the member $2 whom the directory has the names $3, $4 for, and have given it.
+_STANDING: Final = Statement.named("ldap_mapping_standing")("""
+    WITH given (kind, key, role_id) AS MATERIALIZED (
+        SELECT asked.kind, asked.key, mapping.role_id
+        FROM (SELECT DISTINCT * FROM unnest($3::text[], $4::text[]) AS asked (kind, key)) AS asked, LATERAL (
+            SELECT role_id FROM ldap_mappings
+            WHERE webservice_id = $1::text AND ldap_mappings.kind = asked.kind AND ldap_mappings.key = asked.key OFFSET 0
+        ) AS mapping
+    ), made (kind, key, role_id) AS MATERIALIZED (
+        SELECT kind, key, role_id FROM mapped_memberships WHERE member_id = $2::text AND webservice_id = $1
+    ), standing (kind, key, role_id) AS MATERIALIZED (SELECT * FROM given UNION SELECT * FROM made)
+    SELECT
+        kind, key, role_id,
+        EXISTS (SELECT FROM given WHERE (given.kind, given.key, given.role_id) = (s.kind, s.key, s.role_id)),
+        EXISTS (SELECT FROM made WHERE (made.kind, made.key, made.role_id) = (s.kind, s.key, s.role_id)),
+        EXISTS (SELECT FROM memberships WHERE role_id = s.role_id AND member_id = $2 AND NOT ownership OFFSET 0),
+        EXISTS (SELECT FROM mapped_memberships WHERE role_id = s.role_id AND member_id = $2 OFFSET 0),
+        EXISTS (
+            SELECT FROM mapped_memberships
+            WHERE role_id = s.role_id AND member_id = $2 AND webservice_id <> $1 OFFSET 0
+        )
+    FROM standing AS s
+""")
+
+# As a login's candidate is judged, after its direct roles have become others: it gains $3, and loses $4.
+_MAY_AUTHENTICATE: Final = Statement.named("ldap_mapping_may_authenticate")(f"""
+    WITH RECURSIVE direct (role_id) AS MATERIALIZED (
+        SELECT $1::text COLLATE "C"
+        UNION
+        SELECT role_id FROM memberships WHERE member_id = $1 AND (ownership OR NOT role_id = ANY ($4::text[]))
+        UNION
+        SELECT unnest($3::text[]) COLLATE "C"
+    ), held (role_id) AS (
+        SELECT role_id FROM direct
+        UNION
+        SELECT unnest(ARRAY(SELECT role_id FROM memberships WHERE member_id = held.role_id)) FROM held
+        WHERE held.role_id <> $1
+    ), followed (role_id) AS (SELECT role_id FROM held LIMIT {ROLES_FOLLOWED})
+    SELECT EXISTS (SELECT FROM followed WHERE role_id = ANY (ARRAY(
+        SELECT owner_id FROM resources WHERE resource_id = $2::text
+        UNION ALL
+        SELECT role_id FROM permissions WHERE resource_id = $2 AND privilege = 'authenticate'
+    )))
+""")
+
+# Who makes somebody a member of something waits for this, and the reverse: what a policy says isn't marked.
+_LOCK_MEMBER: Final = Statement("ldap_mapping_lock_member", "SELECT role_id FROM roles WHERE role_id = $1::text FOR UPDATE")
+_JOIN: Final = Statement.named("ldap_mapping_join")("""
+    INSERT INTO memberships (role_id, member_id, ownership, admin_option)
+    SELECT role_id, $2::text, false, false FROM unnest($1::text[]) AS gained (role_id)
+""")
+_MARK: Final = Statement.named("ldap_mapping_mark")(f"""
+    INSERT INTO mapped_memberships (kind, key, role_id, webservice_id, member_id)
+    SELECT kind, key, role_id, $4::text, $5::text FROM {rows_of("text", "text", "text")} AS begun (kind, key, role_id)
+""")
+_UNMARK: Final = Statement.named("ldap_mapping_unmark")(f"""
+    DELETE FROM mapped_memberships AS made
+    USING {rows_of("text", "text", "text")} AS ceased (kind, key, role_id)
+    WHERE made.role_id = ceased.role_id AND made.member_id = $5::text AND made.webservice_id = $4::text
+        AND made.kind = ceased.kind AND made.key = ceased.key
+""")
+
+
+@implementer(ILdapMappings)
+@attrs.frozen
+class LdapMappingStore:
+    """Provides ``ILdapMappings`` on PostgreSQL."""
+
+    _database: Statements
+
+    async def transact(self, work: Callable[[IMappingTransaction], Awaitable[T]]) -> T:
+        """See ``ILdapMappings``."""
+        return await as_load(self._database, lambda transaction: work(MappingTransaction(transaction, KEEPING)))
+
+    async def one(self, webservice: ResourceName, name: DirectoryName) -> LdapMapping | None:
+        """See ``ILdapMappings``."""
+        return await _one(self._database, webservice, name)
+
+    async def names(self, webservice: ResourceName, kind: str) -> list[str]:
+        """See ``ILdapMappings``."""
+        return [name for _, name in await self._database.fetch(_NAMES, str(webservice), kind)]
+
+    async def kinds(self, webservice: ResourceName) -> frozenset[str]:
+        """See ``ILdapMappings``."""
+        return frozenset(kind for (kind,) in await self._database.fetch(_KINDS, str(webservice)))
+
+    async def foreseen(self, webservice: ResourceName, member: RoleName, names: Sequence[DirectoryName]) -> Foreseen:
+        """See ``ILdapMappings``."""
+
+        async def work(transaction: Transaction) -> Foreseen:
+            rows = await _standing(transaction, webservice, member, names)
+            difference = MappedDifference.of(rows)
+            mapped = tuple(sorted({row.name for row in rows if row.given}))
+            return Foreseen(difference, mapped, await _may_authenticate(transaction, webservice, member, difference))
+
+        return await self._database.look(work)
+
+    async def apply(
+        self, webservice: ResourceName, member: RoleName, names: Sequence[DirectoryName], trail: TrailOf
+    ) -> tuple[MappedDifference, bool]:
+        """See ``ILdapMappings``."""
+        nothing = MappedDifference()
+
+        async def work(transaction: Transaction) -> tuple[MappedDifference, bool]:
+            difference = nothing
+            if await transaction.fetch(_LOCK_MEMBER, str(member)):
+                difference = MappedDifference.of(await _standing(transaction, webservice, member, names))
+                await transaction.fetch(_JOIN, column(difference.gains), str(member))
+                for statement, marks in ((_MARK, difference.begins), (_UNMARK, difference.ceases)):
+                    rows = [(name.kind, name.key, role) for name, role in marks]
+                    await for_each(transaction, statement, rows, str(webservice), str(member))
+                await record(transaction, trail(difference))
+            return difference, await _may_authenticate(transaction, webservice, member, nothing)
+
+        return await as_load(self._database, work)
+
+
+@implementer(IMappingTransaction)
+@attrs.frozen
+class MappingTransaction(PolicyTransaction):
+    """Provides ``IMappingTransaction`` within one transaction of PostgreSQL."""
+
+    async def lock_mappings(self, webservice: ResourceName) -> None:
+        """See ``IMappingTransaction``."""
+        await self._transaction.fetch(_LOCK, str(webservice))
+
+    async def mapping(self, webservice: ResourceName, name: DirectoryName) -> LdapMapping | None:
+        """See ``IMappingTransaction``."""
+        return await _one(self._transaction, webservice, name)
+
+    async def count(self, webservice: ResourceName, kind: str) -> int:
+        """See ``IMappingTransaction``."""
+        ((count,),) = await self._transaction.fetch(_COUNT, str(webservice), kind)
+        return int(count)
+
+    async def set_mapping(self, webservice: ResourceName, name: DirectoryName, said: str, roles: Sequence[str]) -> None:
+        """See ``IMappingTransaction``."""
+        key = (str(webservice), name.kind, name.key, column(roles))
+        await self._transaction.fetch(_REMOVE, *key)
+        await self._transaction.fetch(_SET, *key, said)
+
+    async def losing(self, webservice: ResourceName, name: DirectoryName, roles: Collection[str]) -> list[tuple[str, str]]:
+        """See ``IMappingTransaction``."""
+        asked = (str(webservice), name.kind, name.key, column(roles))
+        return [(role, member) for role, member in await self._transaction.fetch(_LOSING, *asked)]
+
+
+async def _one(statements: Fetching, webservice: ResourceName, name: DirectoryName) -> LdapMapping | None:
+    rows = await statements.fetch(_ONE, str(webservice), name.kind, name.key)
+    return LdapMapping(rows[0][1], tuple(role for role, _ in rows)) if rows else None
+
+
+async def _standing(
+    transaction: Transaction, webservice: ResourceName, member: RoleName, names: Sequence[DirectoryName]
+) -> list[Mapped]:
+    kinds, keys = column([name.kind for name in names]), column([name.key for name in names])
+    rows = await transaction.fetch(_STANDING, str(webservice), str(member), kinds, keys)
+    return [Mapped(DirectoryName(kind, key), *rest) for kind, key, *rest in rows]
+
+
+async def _may_authenticate(
+    transaction: Transaction, webservice: ResourceName, member: RoleName, difference: MappedDifference
+) -> bool:
+    ((may,),) = await transaction.fetch(
+        _MAY_AUTHENTICATE, str(member), str(webservice), column(difference.gains), column(difference.loses)
+    )
+    return bool(may)

@@ -1,0 +1,160 @@
+"""Mappings of LDAP authenticators over HTTP (LDAP-1 to LDAP-7)."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Final
+
+import attrs
+
+from svc.model.errors import BadRequest, Forbidden, InvalidParameter, PolicyConflict, RecordNotFound
+from svc.model.ldap_mappings import GROUP, USER, LdapMapping
+from svc.model.strict_json import Malformed, json_object
+from svc.services.ldap_mappings import LdapMappingService
+from svc.web.http.declarations import Answer, Body, Parameter, Source
+from svc.web.http.response import Response
+from svc.web.http.routing import REQUIRED, Call, Routes
+from svc.web.http.shapes import TEXT, array, obj
+from svc.web.routes import authenticator_events
+
+_AUTHENTICATOR: Final = "/authn-ldap/<service_id>/<flat:account>"
+_GROUPS: Final = f"{_AUTHENTICATOR}/groups"
+_USERS: Final = f"{_AUTHENTICATOR}/users"
+
+_READ: Final = "read on the authenticator's webservice, or inspects it"
+_UPDATE: Final = "update on the authenticator's webservice"
+_GRANT: Final = f"{_UPDATE}; and for each role that is newly named, to grant it"
+
+_LISTED: Final = obj({"keys": array(TEXT)})
+#: What answers call the name, by its kind.
+_WORDS: Final = {GROUP: "ldap_group", USER: "ldap_username"}
+
+
+def _roles(source: Source) -> list[str]:
+    """Read the roles from a JSON object, whatever the content type says."""
+    try:
+        roles = json_object(source.body).get("roles")
+    except Malformed as error:
+        raise BadRequest(f"the body can't be read as JSON: {error}") from None
+    if not isinstance(roles, list) or not all(isinstance(role, str) for role in roles):
+        raise InvalidParameter("roles", "'roles' is a list of texts")
+    return roles
+
+
+_TOLD: Final = "ids of groups, in full or without the account"
+ROLES: Final = Parameter("roles", _roles, array(TEXT), _TOLD, required=True, late=True)
+
+
+@attrs.frozen
+class LdapMappings:
+    """The routes of mappings."""
+
+    routes = Routes()
+    _reading = partial(routes.add, "GET", caller=REQUIRED, errors=(Forbidden, RecordNotFound), privileges=_READ)
+    _setting = partial(
+        routes.add,
+        "POST",
+        caller=REQUIRED,
+        body=Body("the roles", ("application/json",), fields=(ROLES,)),
+        errors=(BadRequest, Forbidden, InvalidParameter, PolicyConflict, RecordNotFound),
+        privileges=_GRANT,
+        audit=authenticator_events.mapping_set,
+    )
+    _removing = partial(
+        routes.add,
+        "DELETE",
+        caller=REQUIRED,
+        answers=(Answer(204, "the name is mapped no longer"),),
+        errors=(Forbidden, PolicyConflict, RecordNotFound),
+        privileges=_UPDATE,
+        audit=authenticator_events.mapping_removed,
+    )
+
+    mappings: LdapMappingService
+
+    @_reading(
+        path=_GROUPS,
+        answers=(Answer(200, "names of groups, in order", _LISTED),),
+        audit=authenticator_events.mappings_listed,
+    )
+    async def list_groups(self, call: Call, service_id: str, account: str) -> Response:
+        """List the directory's groups that are mapped."""
+        return await self._list(call, service_id, account, GROUP)
+
+    @_reading(path=_USERS, answers=(Answer(200, "logins, in order", _LISTED),), audit=authenticator_events.mappings_listed)
+    async def list_users(self, call: Call, service_id: str, account: str) -> Response:
+        """List the logins that are mapped."""
+        return await self._list(call, service_id, account, USER)
+
+    @_reading(
+        path=f"{_GROUPS}/<mapped:name>",
+        answers=(Answer(200, "the mapping", obj({_WORDS[GROUP]: TEXT, "roles": array(TEXT)})),),
+        audit=authenticator_events.mapping_shown,
+    )
+    async def show_group(self, call: Call, service_id: str, account: str, name: str) -> Response:
+        """Return the roles that a group of the directory is mapped to."""
+        return await self._show(call, service_id, account, GROUP, name)
+
+    @_reading(
+        path=f"{_USERS}/<mapped:name>",
+        answers=(Answer(200, "the mapping", obj({_WORDS[USER]: TEXT, "roles": array(TEXT)})),),
+        audit=authenticator_events.mapping_shown,
+    )
+    async def show_user(self, call: Call, service_id: str, account: str, name: str) -> Response:
+        """Return the roles that a login is mapped to."""
+        return await self._show(call, service_id, account, USER, name)
+
+    @_setting(
+        path=f"{_GROUPS}/<mapped:name>",
+        answers=tuple(
+            Answer(status, told, obj({_WORDS[GROUP]: TEXT, "roles": array(TEXT)}))
+            for status, told in ((200, "it has these roles now"), (201, "the group is mapped"))
+        ),
+    )
+    async def set_group(self, call: Call, service_id: str, account: str, name: str) -> Response:
+        """Map a group of the directory to roles, in place of those that it has."""
+        return await self._set(call, service_id, account, GROUP, name)
+
+    @_setting(
+        path=f"{_USERS}/<mapped:name>",
+        answers=tuple(
+            Answer(status, told, obj({_WORDS[USER]: TEXT, "roles": array(TEXT)}))
+            for status, told in ((200, "it has these roles now"), (201, "the login is mapped"))
+        ),
+    )
+    async def set_user(self, call: Call, service_id: str, account: str, name: str) -> Response:
+        """Map a login to roles, in place of those that it has."""
+        return await self._set(call, service_id, account, USER, name)
+
+    @_removing(path=f"{_GROUPS}/<mapped:name>")
+    async def remove_group(self, call: Call, service_id: str, account: str, name: str) -> Response:
+        """Map a group of the directory no longer."""
+        return await self._remove(call, service_id, account, GROUP, name)
+
+    @_removing(path=f"{_USERS}/<mapped:name>")
+    async def remove_user(self, call: Call, service_id: str, account: str, name: str) -> Response:
+        """Map a login no longer."""
+        return await self._remove(call, service_id, account, USER, name)
+
+    async def _list(self, call: Call, service_id: str, account: str, kind: str) -> Response:
+        call.tell(kind=kind)
+        return Response.json({"keys": await self.mappings.names(call.invocation, account, service_id, kind)})
+
+    async def _show(self, call: Call, service_id: str, account: str, kind: str, name: str) -> Response:
+        call.tell(kind=kind)
+        return _told(kind, await self.mappings.one(call.invocation, account, service_id, kind, name))
+
+    async def _set(self, call: Call, service_id: str, account: str, kind: str, name: str) -> Response:
+        call.tell(kind=kind)
+        wanted = partial(call.late, ROLES)
+        mapping, made = await self.mappings.set(call.invocation, account, service_id, kind, name, wanted)
+        return _told(kind, mapping, 201 if made else 200)
+
+    async def _remove(self, call: Call, service_id: str, account: str, kind: str, name: str) -> Response:
+        call.tell(kind=kind)
+        await self.mappings.remove(call.invocation, account, service_id, kind, name)
+        return Response.empty()
+
+
+def _told(kind: str, mapping: LdapMapping, status: int = 200) -> Response:
+    return Response.json({_WORDS[kind]: mapping.name, "roles": list(mapping.roles)}, status)

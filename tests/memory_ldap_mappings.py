@@ -1,0 +1,148 @@
+"""Mappings of LDAP authenticators in memory: the fake of ``ILdapMappings`` (see ``memory``)."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Collection, Sequence
+from typing import TypeVar
+
+import attrs
+from zope.interface import implementer
+
+from svc.model.ldap_mappings import (
+    DirectoryName,
+    Foreseen,
+    ILdapMappings,
+    IMappingTransaction,
+    LdapMapping,
+    Mapped,
+    MappedDifference,
+    TrailOf,
+)
+from svc.model.names import ResourceName, RoleName
+from tests.memory import Memory
+from tests.memory_policies import MemoryPolicyTransaction, transacted
+
+T = TypeVar("T")
+
+
+@implementer(ILdapMappings)
+@attrs.frozen
+class MemoryLdapMappings:
+    """Provides ``ILdapMappings``."""
+
+    memory: Memory
+
+    async def transact(self, work: Callable[[IMappingTransaction], Awaitable[T]]) -> T:
+        """See ``ILdapMappings``."""
+        return await transacted(MemoryMappingTransaction(self.memory), work)
+
+    async def one(self, webservice: ResourceName, name: DirectoryName) -> LdapMapping | None:
+        """See ``ILdapMappings``."""
+        self.memory.ask()
+        found = {key[3]: said for key, said in self.memory.mappings.items() if key[:3] == (str(webservice), *_key(name))}
+        return LdapMapping(next(iter(found.values())), tuple(sorted(found))) if found else None
+
+    async def names(self, webservice: ResourceName, kind: str) -> list[str]:
+        """See ``ILdapMappings``."""
+        self.memory.ask()
+        found = {key[2]: said for key, said in self.memory.mappings.items() if key[:2] == (str(webservice), kind)}
+        return [found[key] for key in sorted(found, key=str.encode)]
+
+    async def kinds(self, webservice: ResourceName) -> frozenset[str]:
+        """See ``ILdapMappings``."""
+        self.memory.ask()
+        return frozenset(key[1] for key in self.memory.mappings if key[0] == str(webservice))
+
+    async def foreseen(self, webservice: ResourceName, member: RoleName, names: Sequence[DirectoryName]) -> Foreseen:
+        """See ``ILdapMappings``."""
+        self.memory.ask()
+        rows = self._standing(webservice, member, names)
+        difference, before = MappedDifference.of(rows), self.memory.copied()
+        self._change(webservice, member, difference)
+        may = self._may_authenticate(webservice, member)
+        self.memory.restore(before)
+        return Foreseen(difference, tuple(sorted({row.name for row in rows if row.given})), may)
+
+    async def apply(
+        self, webservice: ResourceName, member: RoleName, names: Sequence[DirectoryName], trail: TrailOf
+    ) -> tuple[MappedDifference, bool]:
+        """See ``ILdapMappings``."""
+        self.memory.write()
+        difference = MappedDifference()
+        if str(member) in self.memory.roles:
+            difference = MappedDifference.of(self._standing(webservice, member, names))
+            self._change(webservice, member, difference)
+            self.memory.record(trail(difference))
+        return difference, self._may_authenticate(webservice, member)
+
+    def _standing(self, webservice: ResourceName, member: RoleName, names: Sequence[DirectoryName]) -> list[Mapped]:
+        memory, service = self.memory, str(webservice)
+        given = {key for key in memory.mappings if key[0] == service and DirectoryName(key[1], key[2]) in names}
+        made = {mark[:4] for mark in memory.mapped if (mark[0], mark[4]) == (service, str(member))}
+        return [
+            Mapped(
+                DirectoryName(key[1], key[2]),
+                key[3],
+                key in given,
+                key in made,
+                (key[3], str(member), False) in memory.memberships,
+                memory.is_mapped(key[3], str(member)),
+                any(mark[3:] == (key[3], str(member)) and mark[0] != service for mark in memory.mapped),
+            )
+            for key in sorted(given | made)
+        ]
+
+    def _change(self, webservice: ResourceName, member: RoleName, difference: MappedDifference) -> None:
+        memory = self.memory
+        for role in difference.gains:
+            memory.memberships[role, str(member), False] = (False, None)
+        for name, role in difference.begins:
+            memory.mapped[str(webservice), name.kind, name.key, role, str(member)] = None
+        for name, role in difference.ceases:
+            del memory.mapped[str(webservice), name.kind, name.key, role, str(member)]
+        for role in difference.loses:
+            del memory.memberships[role, str(member), False]
+
+    def _may_authenticate(self, webservice: ResourceName, member: RoleName) -> bool:
+        facts = self.memory.access_facts(str(member), str(webservice))
+        return facts.owns or "authenticate" in facts.privileges
+
+
+@implementer(IMappingTransaction)
+@attrs.frozen
+class MemoryMappingTransaction(MemoryPolicyTransaction):
+    """Provides ``IMappingTransaction``."""
+
+    async def lock_mappings(self, webservice: ResourceName) -> None:
+        """See ``IMappingTransaction``."""
+
+    async def mapping(self, webservice: ResourceName, name: DirectoryName) -> LdapMapping | None:
+        """See ``IMappingTransaction``."""
+        return await MemoryLdapMappings(self.memory).one(webservice, name)
+
+    async def count(self, webservice: ResourceName, kind: str) -> int:
+        """See ``IMappingTransaction``."""
+        return len(await MemoryLdapMappings(self.memory).names(webservice, kind))
+
+    async def set_mapping(self, webservice: ResourceName, name: DirectoryName, said: str, roles: Sequence[str]) -> None:
+        """See ``IMappingTransaction``."""
+        self.memory.write()
+        for key in [key for key in self.memory.mappings if key[:3] == (str(webservice), *_key(name))]:
+            del self.memory.mappings[key]
+        for role in roles:
+            self.memory.mappings[str(webservice), name.kind, name.key, role] = said
+        self.memory.follow_mappings()
+
+    async def losing(self, webservice: ResourceName, name: DirectoryName, roles: Collection[str]) -> list[tuple[str, str]]:
+        """See ``IMappingTransaction``."""
+        marks = self.memory.mapped
+        of_name = [mark for mark in marks if mark[:3] == (str(webservice), *_key(name)) and mark[3] in roles]
+        return sorted(
+            (mark[3], mark[4])
+            for mark in of_name
+            if not any(other[3:] == mark[3:] and other[:3] != mark[:3] for other in marks)
+        )
+
+
+def _key(name: DirectoryName) -> tuple[str, str]:
+    return name.kind, name.key
