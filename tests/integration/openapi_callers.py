@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import json
 import time
 from collections import deque
 from typing import Final
@@ -11,7 +12,9 @@ from urllib.parse import quote
 import attrs
 import requests
 
+from tests.integration.openapi_shots import Shot
 from tests.integration.openapi_values import POLICY
+from tests.signing import jwks, token
 
 #: Seconds that an answer may take.
 PATIENCE: Final = 30
@@ -22,6 +25,13 @@ _OTHERS: Final = 8
 
 #: How often a load is tried that others are in the way of.
 _ATTEMPTS: Final = 20
+
+#: Others than the admin: their roles and logins, and what examples have in place of their keys.
+_OTHER_ROLES: Final = (
+    ("host:app/web", "host/app/web", "5nk1x8w3q7z2"),
+    ("user:bob", "bob", ""),
+    ("user:alice", "alice", "3mk9b1z2x7n4w8q5v6c0"),
+)
 
 _MADE_UP: Final = (
     "",
@@ -41,6 +51,10 @@ class Callers:
 
     url: str
     admin_key: str
+    #: Of reserved policy ids, in the dialect of the server.
+    prefix: str
+    #: What is sent in place of what examples say: keys and tokens.
+    real: dict[str, str] = attrs.field(factory=dict)
     #: The admin's access token, in base64.
     token: str = ""
     proofs: tuple[str, ...] = ()
@@ -48,6 +62,7 @@ class Callers:
     _since: int = 0
     _at: float = 0.0
     _stale: bool = True
+    _revoked: bool = False
     _others: list[str] = attrs.field(factory=list)
     #: Tokens from before, which expire or were revoked one day.
     _former: deque[str] = attrs.field(factory=lambda: deque(maxlen=3))
@@ -71,18 +86,29 @@ class Callers:
         """What proves the admin where a password or key is needed."""
         return _basic("admin", self.admin_key)
 
+    def filled(self, shot: Shot) -> Shot:
+        """Return a request with real keys and tokens where it has those of examples."""
+        for said, meant in self.real.items():
+            if said.encode("ascii") in shot.body:
+                shot = attrs.evolve(shot, body=shot.body.replace(said.encode("ascii"), meant.encode("ascii")))
+            if any(said in value for value in shot.values.values()):
+                values = {name: value.replace(said, meant) for name, value in shot.values.items()}
+                shot = attrs.evolve(shot, values=values)
+        return shot
+
     def answered(self, method: str, status: int, proof: str) -> None:
         """Take note of an answer: what it deleted, revoked or replaced is made again soon."""
         self._since += 1
-        changed = status < 300 and method in {"PUT", "PATCH", "DELETE"}
-        self._stale = self._stale or changed or (status == 401 and proof == self.by_token)
+        self._stale = self._stale or (status < 300 and method in {"PUT", "PATCH", "DELETE"})
+        self._revoked = self._revoked or (status == 401 and proof == self.by_token)
 
     @property
     def due(self) -> bool:
         """Whether to renew."""
         if time.monotonic() - self._at > _VALID:
             return True
-        return self._since >= (40 if self._stale else 400)
+        # An operation that wants more than a token answers 401, too.
+        return self._since >= (20 if self._revoked else 60 if self._stale else 400)
 
     def renew(self) -> None:
         """Have an access token, and the records that requests are about."""
@@ -92,7 +118,7 @@ class Callers:
             self._former.append(self.by_token)
         self.token = base64.b64encode(login.content).decode("ascii")
         for attempt in range(_ATTEMPTS):
-            loaded = self._ask("POST", "/policies/acme/policy/root", POLICY)
+            loaded = self._ask("POST", "/policies/acme/policy/root", POLICY.format(prefix=self.prefix))
             if loaded.status_code == 201:
                 break
             # Others load at the same time.
@@ -102,7 +128,7 @@ class Callers:
         if self.renewals % _OTHERS == 0:
             self._others = self._logged_in()
         self.proofs = (*[self.by_token] * 4, *self._others, *self._former, self.by_key, *_MADE_UP)
-        self._since, self._at, self._stale = 0, time.monotonic(), False
+        self._since, self._at, self._stale, self._revoked = 0, time.monotonic(), False, False
         self.renewals += 1
 
     def _ask(self, method: str, path: str, body: bytes | str = b"") -> requests.Response:
@@ -110,16 +136,32 @@ class Callers:
         return self._http.request(method, self.url + path, data=body, headers=headers, timeout=PATIENCE)
 
     def _logged_in(self) -> list[str]:
-        """What proves the others: roles with few rights, a session, a host factory."""
+        """What proves the others: roles with few rights, a session, a host factory, an identity provider."""
         found = []
-        for role, login in (("user:alice", "alice"), ("host:app/web", "host/app/web"), ("user:bob", "bob")):
+        for role, login, said in _OTHER_ROLES:
             key = self._ask("PUT", f"/authn/acme/api_key?role={role}").text
             place = f"{self.url}/authn/acme/{quote(login, safe='')}"
             answer = self._http.post(f"{place}/authenticate", key.encode(), timeout=PATIENCE)
             found += [f'Token token="{base64.b64encode(answer.content).decode("ascii")}"', _basic(login, key)]
+            self.real |= {said: key} if said else {}
+            opened = self._http.post(f"{place}/sessions", key.encode(), timeout=PATIENCE)
+            self.real["svcr_refresh"] = opened.json()["refresh_token"] if opened.status_code == 201 else "svcr_x"
         later = "host_factory=acme:host_factory:app/machines&expiration=2999-01-01T00:00:00Z"
         made = self._ask("POST", "/host_factory_tokens", later)
-        found += [f'Token token="{each["token"]}"' for each in (made.json() if made.status_code == 200 else ())]
+        for each in made.json() if made.status_code == 200 else ():
+            found.append(f'Token token="{each["token"]}"')
+            self.real["1cv3rn2m8t0kq5"] = each["token"]
+        provider = {
+            "public-keys": json.dumps({"type": "jwks", "value": json.loads(jwks())}),
+            "token-app-property": "app",
+            "issuer": "idp",
+        }
+        for name, value in provider.items():
+            branch = quote(f"{self.prefix}/authn-jwt/ci/{name}", safe="")
+            self._ask("POST", f"/secrets/acme/variable/{branch}", value)
+        self._ask("PATCH", "/authn-jwt/ci/acme", "enabled=true")
+        claims = {"iss": "idp", "app": "shop", "project": "acme/shop", "exp": int(time.time()) + 3600}
+        self.real["eyJhbGciOiJSUzI1NiJ9.e30.c2lnbmF0dXJl"] = token(claims).decode("ascii")
         return found
 
 

@@ -30,6 +30,7 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 
+from svc.model.dialect import NATIVE, Dialect
 from svc.web.http.faults import V2
 from svc.web.openapi.document import operations
 from tests.integration.openapi_callers import PATIENCE, Callers
@@ -39,6 +40,13 @@ from tests.web.openapi.judging import Judge
 
 #: Nouns of the newer interface.
 _NEWER: Final = frozenset({"branches", "groups", "group-members", "configured-authenticators"})
+
+#: How a server is started for this; guessers would have to wait, and most requests guess.
+OPTIONS: Final = (
+    "--account=acme",
+    "--login-throttle=no",
+    "--authenticators=authn,authn-jwt/ci,authn-jwt/new,authn-gcp,authn-iam/prod,authn-ldap/corp,authn-oidc/corp",
+)
 
 ENDLESS: Final = "secret_watches_watch"
 
@@ -56,6 +64,7 @@ class Fuzz:
     url: str
     admin_key: str
     deadline: float
+    dialect: Dialect = NATIVE
     variants: int = 0
     at_most: int | None = None
     findings: Findings = attrs.field(init=False)
@@ -82,7 +91,7 @@ class Fuzz:
     def run(self, *, each: int, number: int = 0) -> None:
         """Send ``each`` requests of each operation, with their variants, again and again with other seeds."""
         self._random.seed(number)
-        self._callers = Callers(self.url, self.admin_key)
+        self._callers = Callers(self.url, self.admin_key, self.dialect.prefix)
         document = self._callers.http.get(f"{self.url}/openapi.json", timeout=PATIENCE).json()
         self.findings = Findings(Judge(document))
         self._volley = Volley(self._callers, self.findings, self._random)
@@ -163,8 +172,10 @@ class Fuzz:
         except (requests.exceptions.InvalidHeader, requests.exceptions.InvalidURL, UnicodeError):
             return
         self.findings.own += 1
-        self.findings.count(answer.status_code, time.monotonic() - began, answer.request.url)
-        self._judged(case, answer, self._paths[name])
+        path = self._paths[name]
+        asked = (case.operation.method.upper(), path)
+        self.findings.count(asked, answer.status_code, time.monotonic() - began, answer.request.url)
+        self._judged(case, answer, path)
         self._volley.send(name, answer.request, self.variants)
 
     def _exemplify(self, case: Any, raw: Any) -> bool:
@@ -180,7 +191,9 @@ class Fuzz:
                 place[parameter["name"]] = quote(value, safe="") if parameter["in"] == "path" else value
         for media_type, content in raw.get("requestBody", {}).get("content", {}).items():
             if name in content.get("examples", {}):
-                case.body, case.media_type = content["examples"][name]["value"], media_type
+                value = content["examples"][name]["value"]
+                # It would write text as a scalar of YAML.
+                case.body, case.media_type = value.encode() if "yaml" in media_type else value, media_type
         return True
 
     def _judged(self, case: Any, answer: Any, path: str) -> None:

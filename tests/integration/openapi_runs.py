@@ -17,8 +17,8 @@ import tempfile
 import time
 from pathlib import Path
 
-from svc.model.dialect import CONJUR, NATIVE
-from tests.integration.openapi_fuzz import Fuzz
+from svc.model.dialect import CONJUR, NATIVE, dialect_named
+from tests.integration.openapi_fuzz import OPTIONS, Fuzz
 
 _READY = re.compile(r"API key for admin: (\S+)\n(?:.*\n)*?svc ready: (\S+)\n")
 
@@ -26,8 +26,7 @@ _READY = re.compile(r"API key for admin: (\S+)\n(?:.*\n)*?svc ready: (\S+)\n")
 def _started(folder: str, dialect: str) -> tuple[subprocess.Popen[str], str, str]:
     """Start a server, and return it with the admin's API key and its address."""
     twistd = str(Path(sys.executable).with_name("twistd"))
-    # Guessers would have to wait, and most requests guess.
-    options = [f"--dialect={dialect}", "--account=acme", "--login-throttle=no", "--listen=tcp:0:interface=127.0.0.1"]
+    options = [f"--dialect={dialect}", "--listen=tcp:0:interface=127.0.0.1", *OPTIONS]
     log = Path(folder, "log")
     with log.open("w", encoding="utf-8") as said:
         command = [twistd, "-n", "--pidfile=", "svc", *options, f"--data-dir={folder}/data"]
@@ -58,7 +57,8 @@ def main() -> None:
         Path(folder).chmod(0o755)
         server, key, url = _started(folder, chosen.dialect)
         began = time.monotonic()
-        fuzz = Fuzz(url, key, began + chosen.seconds, chosen.variants, chosen.requests)
+        dialect = dialect_named(chosen.dialect)
+        fuzz = Fuzz(url, key, began + chosen.seconds, dialect, chosen.variants, chosen.requests)
         try:
             fuzz.run(each=chosen.each, number=chosen.seed)
         finally:

@@ -5,26 +5,37 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
+#: What policy there is; ``prefix`` is that of reserved ids.
 POLICY: Final = """
 - !user alice
 - !user bob
-- !host shop
+- !host {{ id: shop, annotations: {{ authn-jwt/ci/project: acme/shop }} }}
 - !policy
   id: app
   body:
     - !host web
     - !user carol
     - &variables [ !variable password, !variable url, !variable old ]
-    - !group { id: readers, annotations: { note: reads } }
+    - !group {{ id: readers, annotations: {{ note: reads }} }}
     - !layer machines
-    - !host-factory { id: machines, layers: [ !layer machines ] }
-    - !permit { role: !group readers, privileges: [ read, execute ], resources: *variables }
-    - !grant { role: !group readers, members: [ !host web, !user /alice ] }
-- !policy { id: team, annotations: { owner: red } }
-- !policy svc/authn-jwt
-- !policy { id: svc/authn-jwt/ci, body: [ !webservice , !webservice status, !variable jwks-uri, !group apps ] }
-- !policy { id: svc/authn-jwt/new, body: [ !webservice ] }
-- !webservice svc/authn-gcp
+    - !host-factory {{ id: machines, layers: [ !layer machines ] }}
+    - !permit {{ role: !group readers, privileges: [ read, execute ], resources: *variables }}
+    - !grant {{ role: !group readers, members: [ !host web, !user /alice ] }}
+- !policy {{ id: team, annotations: {{ owner: red }} }}
+- !policy {prefix}/authn-jwt
+- !policy
+  id: {prefix}/authn-jwt/ci
+  body:
+    - !webservice
+    - !webservice status
+    - !variable public-keys
+    - !variable token-app-property
+    - !variable issuer
+    - !group apps
+    - !permit {{ role: !group apps, privileges: [ read, authenticate ], resource: !webservice }}
+- !grant {{ role: !group {prefix}/authn-jwt/ci/apps, member: !host shop }}
+- !policy {{ id: {prefix}/authn-jwt/new, body: [ !webservice , !variable jwks-uri ] }}
+- !webservice {prefix}/authn-gcp
 """
 
 #: Names of records that there are, by the name of the value in the path or in the query.
@@ -51,6 +62,21 @@ NAMES: Final[Mapping[str, tuple[str, ...]]] = {
     "secrets": ("acme:variable:app/password",),
     "host_factory": ("acme:host_factory:app/machines",),
 }
+
+#: Kinds and identifiers that belong together.
+RECORDS: Final = (
+    ("variable", "app/password"),
+    ("variable", "app/old"),
+    ("group", "app/readers"),
+    ("host", "app/web"),
+    ("user", "alice"),
+    ("user", "bob"),
+    ("policy", "app"),
+    ("policy", "team"),
+    ("layer", "app/machines"),
+    ("host_factory", "app/machines"),
+    ("webservice", "svc/authn-jwt/ci"),
+)
 
 #: Methods, and what is none.
 METHODS: Final = ("GET", "GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "get", "X-Y")

@@ -2,16 +2,15 @@
 
 Each change is small and by chance: a value in the path, in the query, in a header or in the body becomes that of a record
 that there is, of another request, of an answer, or one that nobody expects; a parameter is dropped, given twice, or
-called as another one is; bytes are changed, added and left out; another method, media type, body or caller is tried. Half
-of the variants are of an earlier request of the operation that was answered with what was asked for, if there was one: so
-they come far.
+called as another one is; bytes are changed, added and left out; another method, media type, body or caller is tried. Many
+variants are of an example of the operation, or of an earlier request that did what it asked for: these come far.
 """
 
 from __future__ import annotations
 
 import random
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 from urllib.parse import unquote
 
@@ -19,7 +18,7 @@ import attrs
 
 from svc.web.http.faults import V2
 from tests.integration.openapi_shots import MANNERS, Shot
-from tests.integration.openapi_values import HEADERS, METHODS, NAMES, TYPES
+from tests.integration.openapi_values import HEADERS, METHODS, NAMES, RECORDS, TYPES
 from tests.integration.openapi_words import Bodies, Words, encoded
 
 #: How many requests of each operation are remembered.
@@ -38,6 +37,8 @@ class Variants:
 
     words: Words
     parameters: Sequence[str]
+    #: Requests as the examples of operations say them.
+    examples: Mapping[str, Sequence[Shot]]
     proofs: Sequence[str] = ()
     _shots: dict[str, deque[Shot]] = attrs.field(factory=dict)
     _good: dict[str, deque[Shot]] = attrs.field(factory=dict)
@@ -66,10 +67,12 @@ class Variants:
 
     def of(self, operation: str, shot: Shot) -> Shot:
         """Return a variant of a request of an operation."""
-        if self._rng.random() < 0.5 and (good := self._good.get(operation)):
-            shot = self._rng.choice(good)
-        if shot.header("authorization").startswith("Token token=") and self._rng.random() < 0.9:
-            # Tokens are revoked, and expire.
+        number = self._rng.random()
+        if earlier := (self._good if number < 0.35 else self.examples if number < 0.6 else {}).get(operation):
+            shot = self._rng.choice(earlier)
+        proof = shot.header("authorization")
+        if self._rng.random() < (0.9 if proof.startswith("Token token=") else 0.5 if not proof else 0):
+            # Tokens are revoked, and expire; and without one few requests come far.
             shot = attrs.evolve(shot, headers=(*_without(shot, "authorization"), ("Authorization", self.proofs[0])))
         for _ in range(self._rng.choice((0, 1, 1, 1, 1, 2, 2, 3))):
             shot = self._rng.choice(self._changes)(operation, shot)
@@ -84,6 +87,9 @@ class Variants:
 
     def _name(self, _: str, shot: Shot) -> Shot:
         """Have the path speak of a record that there is."""
+        if {"kind", "identifier"} <= shot.values.keys():
+            kind, identifier = self._rng.choice(RECORDS)
+            return _with_value(_with_value(shot, "kind", kind), "identifier", encoded(identifier))
         known = [name for name in shot.values if name in NAMES]
         if not known:
             return shot

@@ -14,6 +14,7 @@ import requests
 
 from svc.web.openapi.document import operations
 from tests.integration.openapi_callers import PATIENCE, Callers
+from tests.integration.openapi_examples import examples_of
 from tests.integration.openapi_shots import Shot
 from tests.integration.openapi_variants import Variants
 from tests.integration.openapi_wire import Line, Malformed, Reply, ready
@@ -48,11 +49,16 @@ class Findings:
     #: The request that took it.
     slow: str = ""
     statuses: Counter[int] = attrs.field(factory=Counter)
+    #: The operations that did what they were asked for.
+    done: set[tuple[str, str]] = attrs.field(factory=set)
     faults: dict[str, str] = attrs.field(factory=dict)
 
-    def count(self, status: int, seconds: float, request: object) -> None:
-        """Count an answer."""
+    def count(self, operation: tuple[str, str | None], status: int, seconds: float, request: object) -> None:
+        """Count an answer to an operation, which is a method and a path of the document, if it is one."""
         self.statuses[status] += 1
+        method, path = operation
+        if status < 300 and path is not None:
+            self.done.add(("GET" if method == "HEAD" else method, path))
         if seconds > self.slowest:
             self.slowest, self.slow = seconds, f"{request}"[:120]
 
@@ -64,17 +70,20 @@ class Findings:
     def told(self) -> str:
         """Return the figures in one line."""
         codes = ", ".join(f"{status}: {number}" for status, number in sorted(self.statuses.items()))
+        whole = sum(len(methods) for methods in self.judge.document["paths"].values())
         return (
             f"{self.own + self.varied} requests, {self.own} of them schemathesis's own and {self.varied} variants of these,"
+            f" {len(self.done)} of {whole} operations did what they were asked for,"
             f" {len(self.faults)} faults, the slowest {self.slowest:.2f} s ({self.slow}); {codes}"
         )
 
 
 def unmeant(path: str | None, status: int, body: bytes | None) -> bool:
-    """Return whether a status is one of a fault of the program."""
+    """Return whether a status is one of a fault of the program; ``body`` is ``None`` for an answer to ``HEAD``."""
     if status < 500 or status in _MEANT:
         return False
-    return not (status == 500 and path is not None and path.endswith("/status") and b'"status":"error"' in (body or b""))
+    told = body is None or b'"status":"error"' in body
+    return not (status == 500 and path is not None and path.endswith("/status") and told)
 
 
 @attrs.define
@@ -96,7 +105,7 @@ class Volley:
         self._lines = tuple(Line(address, PATIENCE) for _ in range(_LINES))
         document = dict(self.findings.judge.document)
         self._names = {(path, method): found["operationId"] for path, method, found in operations(document)}
-        self._variants = Variants(Words(self.rng), tuple(sorted(_parameters(document))))
+        self._variants = Variants(Words(self.rng), tuple(sorted(_parameters(document))), examples_of(document))
 
     def send(self, operation: str, request: requests.PreparedRequest, number: int) -> None:
         """Send variants of a request, which was sent as it is, and judge the answers; some may still be outstanding."""
@@ -107,7 +116,7 @@ class Volley:
                 self.renew()
             self._variants.proofs = self.callers.proofs
             line = self._free()
-            shot = self._variants.of(operation, original)
+            shot = self.callers.filled(self._variants.of(operation, original))
             if self._is_harmless(shot):
                 self._shots[line] = shot
                 line.send(shot.written(self.rng))
@@ -179,15 +188,15 @@ class Volley:
             self.findings.fault(shot.path, f"no answer of HTTP, {error!r}", shot)
             return
         if reply is not None:
-            self.findings.count(reply.status, time.monotonic() - line.began, shot)
+            path = self.findings.judge.path_of(shot.method, shot.raw_path)
+            self.findings.count((shot.method, path), reply.status, time.monotonic() - line.began, shot)
             self.findings.varied += 1
-            self._judged(shot, reply)
+            self._judged(shot, path, reply)
         elif shot.manner != "cut":
             self.findings.fault(shot.path, "the connection closed without an answer", shot)
 
-    def _judged(self, shot: Shot, reply: Reply) -> None:
+    def _judged(self, shot: Shot, path: str | None, reply: Reply) -> None:
         judge, status = self.findings.judge, reply.status
-        path = judge.path_of(shot.method, shot.raw_path)
         body = None if shot.method == "HEAD" else reply.body
         untold = judge.untold(path, shot.method, status, reply.headers, body, quickly=True)
         if untold is not None and shot.manner == "cut":

@@ -58,8 +58,15 @@ class Judge:
 
     @paths.default
     def _every_path(self) -> tuple[Fitting, ...]:
-        found = (_fitting(path, methods) for path, methods in self.document["paths"].items())
+        paths = self.document["paths"]
+        found = (_fitting(path, self._longer(path, methods), methods) for path, methods in paths.items())
         return tuple(sorted(found, key=lambda each: each.rank))
+
+    def _longer(self, path: str, methods: Mapping[str, Any]) -> str:
+        """Return the path with the value that this one leaves out (OAS-4), if it does."""
+        _, without, name = next(iter(methods.values()))["operationId"].partition("_without_")
+        same = (each for each in self.document["paths"] if each.replace(f"/{{{name}}}", "") == path and each != path)
+        return next(same, path) if without else path
 
     def resolved(self, found: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return an object of the document, or that which it refers to."""
@@ -176,7 +183,8 @@ def _no_number(text: str) -> None:
     raise ValueError(f"{text} is no number")
 
 
-def _fitting(path: str, methods: Mapping[str, Any]) -> Fitting:
+def _fitting(path: str, longer: str, methods: Mapping[str, Any]) -> Fitting:
+    """Return a path; ``longer`` is the one that has the value which this path leaves out, or the same."""
     about = {
         parameter["name"]: parameter["description"]
         for operation in methods.values()
@@ -184,14 +192,19 @@ def _fitting(path: str, methods: Mapping[str, Any]) -> Fitting:
         if parameter.get("in") == "path"
     }
     pieces, end = [], 0
-    for value in _VALUE.finditer(path):
-        pieces += [re.escape(path[end : value.start()]), f"(?P<{value[1]}>{_expression(about[value[1]])})"]
+    for value in _VALUE.finditer(longer):
+        before = longer[end : value.start()]
+        if value[1] in about:
+            pieces += [re.escape(before), f"(?P<{value[1]}>{_expression(about[value[1]])})"]
+        else:
+            # It is left out, with its slash or without (WIRE-14).
+            pieces += [re.escape(before.removesuffix("/")), "/?"]
         end = value.end()
     tails = {name for name, description in about.items() if description.startswith(_TAIL)}
     segments = [_VALUE.findall(segment) for segment in path.split("/")]
     # Behind a tail, what goes on comes before what ends.
     rank = (*(2 if tails & {*names} else min(len(names), 1) for names in segments), 3)
-    expression = re.compile("".join([*pieces, re.escape(path[end:])]))
+    expression = re.compile("".join([*pieces, re.escape(longer[end:])]))
     return Fitting(path, frozenset(method.upper() for method in methods), expression, rank)
 
 
