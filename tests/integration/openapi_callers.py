@@ -12,6 +12,8 @@ from urllib.parse import quote
 import attrs
 import requests
 
+from svc.model.dialect import Dialect
+from tests.integration.openapi_examples import ALICE, FACTORY_TOKEN
 from tests.integration.openapi_shots import Shot
 from tests.integration.openapi_values import POLICY
 from tests.signing import jwks, token
@@ -21,7 +23,7 @@ PATIENCE: Final = 30
 
 #: Seconds for which a token is surely valid, and how many renewals pass until others than the admin log in again.
 _VALID: Final = 120
-_OTHERS: Final = 8
+_OTHERS: Final = 4
 
 #: How often a load is tried that others are in the way of.
 _ATTEMPTS: Final = 20
@@ -51,8 +53,7 @@ class Callers:
 
     url: str
     admin_key: str
-    #: Of reserved policy ids, in the dialect of the server.
-    prefix: str
+    dialect: Dialect
     #: What is sent in place of what examples say: keys and tokens.
     real: dict[str, str] = attrs.field(factory=dict)
     #: The admin's access token, in base64.
@@ -91,9 +92,12 @@ class Callers:
         for said, meant in self.real.items():
             if said.encode("ascii") in shot.body:
                 shot = attrs.evolve(shot, body=shot.body.replace(said.encode("ascii"), meant.encode("ascii")))
-            if any(said in value for value in shot.values.values()):
+            if said in shot.raw_path:
                 values = {name: value.replace(said, meant) for name, value in shot.values.items()}
                 shot = attrs.evolve(shot, values=values)
+            if said in shot.header("authorization"):
+                headers = tuple((name, value.replace(said, meant)) for name, value in shot.headers)
+                shot = attrs.evolve(shot, headers=headers)
         return shot
 
     def answered(self, method: str, status: int, proof: str) -> None:
@@ -117,8 +121,9 @@ class Callers:
         if self.token and self.renewals % 50 == 0:
             self._former.append(self.by_token)
         self.token = base64.b64encode(login.content).decode("ascii")
+        policy = POLICY.format(prefix=self.dialect.prefix, cloud=self.dialect.cloud)
         for attempt in range(_ATTEMPTS):
-            loaded = self._ask("POST", "/policies/acme/policy/root", POLICY.format(prefix=self.prefix))
+            loaded = self._ask("POST", "/policies/acme/policy/root", policy)
             if loaded.status_code == 201:
                 break
             # Others load at the same time.
@@ -143,21 +148,25 @@ class Callers:
             place = f"{self.url}/authn/acme/{quote(login, safe='')}"
             answer = self._http.post(f"{place}/authenticate", key.encode(), timeout=PATIENCE)
             found += [f'Token token="{base64.b64encode(answer.content).decode("ascii")}"', _basic(login, key)]
-            self.real |= {said: key} if said else {}
+            self.real |= {said: key, ALICE: _basic(login, key)} if said else {}
             opened = self._http.post(f"{place}/sessions", key.encode(), timeout=PATIENCE)
             self.real["svcr_refresh"] = opened.json()["refresh_token"] if opened.status_code == 201 else "svcr_x"
         later = "host_factory=acme:host_factory:app/machines&expiration=2999-01-01T00:00:00Z"
         made = self._ask("POST", "/host_factory_tokens", later)
         for each in made.json() if made.status_code == 200 else ():
             found.append(f'Token token="{each["token"]}"')
-            self.real["1cv3rn2m8t0kq5"] = each["token"]
+            self.real[FACTORY_TOKEN] = each["token"]
         provider = {
-            "public-keys": json.dumps({"type": "jwks", "value": json.loads(jwks())}),
-            "token-app-property": "app",
-            "issuer": "idp",
+            "authn-jwt/ci/public-keys": json.dumps({"type": "jwks", "value": json.loads(jwks())}),
+            "authn-jwt/ci/token-app-property": "app",
+            "authn-jwt/ci/issuer": "idp",
+            "authn-oidc/corp/provider-uri": "https://127.0.0.1:9",
+            "authn-oidc/corp/client-id": "svc",
+            "authn-oidc/corp/id-token-user-property": "name",
+            f"{self.dialect.cloud}/corp/provider-uri": "https://127.0.0.1:9",
         }
         for name, value in provider.items():
-            branch = quote(f"{self.prefix}/authn-jwt/ci/{name}", safe="")
+            branch = quote(f"{self.dialect.prefix}/{name}", safe="")
             self._ask("POST", f"/secrets/acme/variable/{branch}", value)
         self._ask("PATCH", "/authn-jwt/ci/acme", "enabled=true")
         claims = {"iss": "idp", "app": "shop", "project": "acme/shop", "exp": int(time.time()) + 3600}

@@ -91,7 +91,7 @@ class Fuzz:
     def run(self, *, each: int, number: int = 0) -> None:
         """Send ``each`` requests of each operation, with their variants, again and again with other seeds."""
         self._random.seed(number)
-        self._callers = Callers(self.url, self.admin_key, self.dialect.prefix)
+        self._callers = Callers(self.url, self.admin_key, self.dialect)
         document = self._callers.http.get(f"{self.url}/openapi.json", timeout=PATIENCE).json()
         self.findings = Findings(Judge(document))
         self._volley = Volley(self._callers, self.findings, self._random)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-#: What policy there is; ``prefix`` is that of reserved ids.
+#: What policy there is; ``prefix`` is that of reserved ids, ``cloud`` the name of the cloud's authenticator.
 POLICY: Final = """
 - !user alice
 - !user bob
@@ -36,6 +36,19 @@ POLICY: Final = """
 - !grant {{ role: !group {prefix}/authn-jwt/ci/apps, member: !host shop }}
 - !policy {{ id: {prefix}/authn-jwt/new, body: [ !webservice , !variable jwks-uri ] }}
 - !webservice {prefix}/authn-gcp
+- !policy {{ id: {prefix}/authn-iam/prod, body: [ !webservice , !variable server-id, !group apps ] }}
+- !policy
+  id: {prefix}/authn-ldap/corp
+  body:
+    - !webservice
+      annotations:
+        ldap-authn/uri: ldap://127.0.0.1:9
+        ldap-authn/base_dn: ou=people,dc=example
+    - !permit {{ role: !user /alice, privileges: [ read, authenticate ], resource: !webservice }}
+- !policy
+  id: {prefix}/authn-oidc/corp
+  body: [ !webservice , !variable provider-uri, !variable client-id, !variable id-token-user-property ]
+- !policy {{ id: {prefix}/{cloud}/corp, body: [ !webservice , !variable provider-uri ] }}
 """
 
 #: Names of records that there are, by the name of the value in the path or in the query.
@@ -53,7 +66,7 @@ NAMES: Final[Mapping[str, tuple[str, ...]]] = {
     ),
     "login": ("admin", "host/app/web", "bob@app"),
     "kind": ("user", "host", "group", "variable", "policy", "jwt"),
-    "service_id": ("ci", "corp"),
+    "service_id": ("ci", "corp", "prod"),
     "name": ("ci",),
     "member": ("app/web",),
     "privilege": ("read", "execute"),

@@ -17,12 +17,16 @@ from urllib.parse import unquote
 import attrs
 
 from svc.web.http.faults import V2
+from tests.integration.openapi_examples import FACTORY_TOKEN
 from tests.integration.openapi_shots import MANNERS, Shot
 from tests.integration.openapi_values import HEADERS, METHODS, NAMES, RECORDS, TYPES
 from tests.integration.openapi_words import Bodies, Words, encoded
 
 #: How many requests of each operation are remembered.
 _KEPT: Final = 12
+
+#: How many of tokens give way to the current one.
+_RENEWED: Final = 0.9
 
 _MEDIA: Final = ("Content-Type", "Accept")
 _SUFFIXES: Final = ("[]", "%5B%5D", "[a]", "%00", ".")
@@ -71,7 +75,8 @@ class Variants:
         if earlier := (self._good if number < 0.35 else self.examples if number < 0.6 else {}).get(operation):
             shot = self._rng.choice(earlier)
         proof = shot.header("authorization")
-        if self._rng.random() < (0.9 if proof.startswith("Token token=") else 0.5 if not proof else 0):
+        known = proof.startswith("Token token=") and FACTORY_TOKEN not in proof
+        if self._rng.random() < (_RENEWED if known else 0.5 if not proof else 0):
             # Tokens are revoked, and expire; and without one few requests come far.
             shot = attrs.evolve(shot, headers=(*_without(shot, "authorization"), ("Authorization", self.proofs[0])))
         for _ in range(self._rng.choice((0, 1, 1, 1, 1, 2, 2, 3))):

@@ -33,6 +33,9 @@ _OF_CONNECTION: Final = frozenset(
     {"content-length", "transfer-encoding", "connection", "host", "user-agent", "accept-encoding"}
 )
 
+#: What a login of the admin by HTTP Basic begins with.
+_ADMIN: Final = "YWRtaW4"
+
 #: How many different faults are told.
 _FAULTS: Final = 100
 
