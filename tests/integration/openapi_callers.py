@@ -21,9 +21,15 @@ from tests.signing import jwks, token
 #: Seconds that an answer may take.
 PATIENCE: Final = 30
 
-#: Seconds for which a token is surely valid, and how many renewals pass until others than the admin log in again.
+#: Seconds for which a token is surely valid.
 _VALID: Final = 120
-_OTHERS: Final = 4
+
+#: After how many requests records are made again, where some were deleted, and in any case; after how many times others
+#: than the admin log in again, and a token is kept until it is none.
+_SOME: Final = 100
+_MANY: Final = 2000
+_OTHERS: Final = 5
+_RARELY: Final = 60
 
 #: How often a load is tried that others are in the way of.
 _ATTEMPTS: Final = 20
@@ -59,7 +65,7 @@ class Callers:
     #: The admin's access token, in base64.
     token: str = ""
     proofs: tuple[str, ...] = ()
-    renewals: int = 0
+    _made: int = 0
     _since: int = 0
     _at: float = 0.0
     _stale: bool = True
@@ -100,27 +106,32 @@ class Callers:
                 shot = attrs.evolve(shot, headers=headers)
         return shot
 
-    def answered(self, method: str, status: int, proof: str) -> None:
-        """Take note of an answer: what it deleted, revoked or replaced is made again soon."""
+    def answered(self, method: str, path: str, status: int, content_type: str) -> None:
+        """Take note of an answer: what it deleted or replaced is made again soon, and a token that is none at once."""
         self._since += 1
-        self._stale = self._stale or (status < 300 and method in {"PUT", "PATCH", "DELETE"})
-        self._revoked = self._revoked or (status == 401 and proof == self.by_token)
+        if status < 300 and (method == "DELETE" or (method != "POST" and path.startswith("/policies"))):
+            self._stale = True
+        # Other refusals have another form; a variant of a token is refused like this, too.
+        self._revoked = self._revoked or (status == 401 and content_type.startswith("text/plain"))
 
     @property
     def due(self) -> bool:
         """Whether to renew."""
-        if time.monotonic() - self._at > _VALID:
-            return True
-        # An operation that wants more than a token answers 401, too.
-        return self._since >= (20 if self._revoked else 60 if self._stale else 400)
+        if time.monotonic() - self._at > _VALID or self._since >= _MANY:
+            self._stale = True
+        return self._revoked or (self._stale and self._since >= _SOME) or self._since >= _MANY
 
     def renew(self) -> None:
-        """Have an access token, and the records that requests are about."""
+        """Have an access token, and the records that requests are about, if they may be gone."""
         login = self._http.post(f"{self.url}/authn/acme/admin/authenticate", self.admin_key, timeout=PATIENCE)
         assert login.status_code == 200, f"the admin can't log in any more: {login.status_code} {login.text}"
-        if self.token and self.renewals % 50 == 0:
-            self._former.append(self.by_token)
-        self.token = base64.b64encode(login.content).decode("ascii")
+        self.token, self._revoked = base64.b64encode(login.content).decode("ascii"), False
+        if self._stale:
+            self._make()
+        self.proofs = (*[self.by_token] * 4, *self._others, *self._former, self.by_key, *_MADE_UP)
+
+    def _make(self) -> None:
+        """Make the records that requests are about, and from time to time have the others log in again."""
         policy = POLICY.format(prefix=self.dialect.prefix, cloud=self.dialect.cloud)
         for attempt in range(_ATTEMPTS):
             loaded = self._ask("POST", "/policies/acme/policy/root", policy)
@@ -130,11 +141,12 @@ class Callers:
             assert loaded.status_code in {409, 503}, loaded.text
             time.sleep(0.01 * attempt)
         self._ask("POST", "/secrets/acme/variable/app%2Fpassword", b"s3cret")
-        if self.renewals % _OTHERS == 0:
+        if self._made % _OTHERS == 0:
             self._others = self._logged_in()
-        self.proofs = (*[self.by_token] * 4, *self._others, *self._former, self.by_key, *_MADE_UP)
-        self._since, self._at, self._stale, self._revoked = 0, time.monotonic(), False, False
-        self.renewals += 1
+        if self._made % _RARELY == 0:
+            self._former.append(self.by_token)
+        self._made += 1
+        self._since, self._at, self._stale = 0, time.monotonic(), False
 
     def _ask(self, method: str, path: str, body: bytes | str = b"") -> requests.Response:
         headers = {"Authorization": self.by_token, "Content-Type": "application/x-www-form-urlencoded"}

@@ -176,6 +176,8 @@ class Fuzz:
         asked = (case.operation.method.upper(), path)
         self.findings.count(asked, answer.status_code, time.monotonic() - began, answer.request.url)
         self._judged(case, answer, path)
+        kinds = answer.headers.get("content-type", [""])
+        self._callers.answered(asked[0], path, answer.status_code, kinds[0])
         self._volley.send(name, answer.request, self.variants)
 
     def _exemplify(self, case: Any, raw: Any) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import ItemsView, Iterator
 from typing import Any, Final
 from urllib.parse import urlsplit
 
@@ -36,8 +36,8 @@ _OF_CONNECTION: Final = frozenset(
 #: What a login of the admin by HTTP Basic begins with.
 _ADMIN: Final = "YWRtaW4"
 
-#: How many different faults are told.
-_FAULTS: Final = 100
+#: How many faults of one operation are told.
+_FAULTS: Final = 5
 
 
 @attrs.define
@@ -67,7 +67,7 @@ class Findings:
 
     def fault(self, about: str, why: str, request: object, body: str = "") -> None:
         """Note a fault of an operation."""
-        if len(self.faults) < _FAULTS:
+        if sum(each.startswith(f"{about}: ") for each in self.faults) < _FAULTS:
             self.faults.setdefault(f"{about}: {why}"[:800], f"{request}\n  answered {body[:500]}")
 
     def told(self) -> str:
@@ -115,8 +115,7 @@ class Volley:
         original = self._shot(request)
         self._variants.keep(operation, original)
         for _ in range(number):
-            if self.callers.due:
-                self.renew()
+            self.renew()
             self._variants.proofs = self.callers.proofs
             line = self._free()
             shot = self.callers.filled(self._variants.of(operation, original))
@@ -125,9 +124,10 @@ class Volley:
                 line.send(shot.written(self.rng))
 
     def renew(self) -> None:
-        """Renew the callers and their records, when nothing is outstanding that could be in the way."""
-        self.drain()
-        self.callers.renew()
+        """Renew the callers and their records if it is time, when nothing is outstanding that could be in the way."""
+        if self.callers.due:
+            self.drain()
+            self.callers.renew()
 
     def drain(self) -> None:
         """Judge the answers that are outstanding."""
@@ -141,27 +141,23 @@ class Volley:
 
     def _is_harmless(self, shot: Shot) -> bool:
         """Whether a request leaves the admin a key that this knows."""
-        proofs = (value for name, value in shot.headers if name.lower() == "authorization")
-        return not (
-            "api_key" in shot.raw_path and shot.method == "PUT" and any(value.startswith("Basic") for value in proofs)
-        )
+        if shot.method != "PUT" or "api_key" not in shot.raw_path:
+            return True
+        return not any(_ADMIN in value for _, value in shot.headers)
 
     def _shot(self, request: requests.PreparedRequest) -> Shot:
         target = urlsplit(request.url or "")
         method, body = request.method or "GET", request.body or b""
         path = self.findings.judge.path_of(method, target.path)
         values = {} if path is None else self.findings.judge.values_of(path, target.path)
+        headers: ItemsView[str, Any] = request.headers.items()
         pairs = (pair.partition("=") for pair in target.query.split("&") if pair)
         return Shot(
             method=method,
             path=path if path is not None and values else target.path,
             values=values,
             query=tuple((name, value) for name, _, value in pairs),
-            headers=tuple(
-                (name, value if isinstance(value, str) else value.decode("latin-1"))
-                for name, value in request.headers.items()
-                if name.lower() not in _OF_CONNECTION
-            ),
+            headers=tuple((name, _text(value)) for name, value in headers if name.lower() not in _OF_CONNECTION),
             body=body.encode("utf-8", "surrogatepass") if isinstance(body, str) else bytes(body),
         )
 
@@ -210,7 +206,8 @@ class Volley:
             self.findings.fault(about, untold, shot, said)
         if unmeant(path, status, body):
             self.findings.fault(about, f"a {status}", shot, said)
-        self.callers.answered(shot.method, status, shot.header("authorization"))
+        if shot.header("authorization") == self.callers.by_token or status != 401:
+            self.callers.answered(shot.method, shot.raw_path, status, reply.headers.get("content-type", ""))
         if status < 300 and path is not None and self.rng.random() < 0.2:
             self._variants.words.learn(reply.headers, body)
             if shot.manner == "" and (shot.method, path) in self._names:
@@ -218,6 +215,10 @@ class Volley:
                 self._variants.succeeded(
                     self._names[shot.method, path], attrs.evolve(shot, path=path if values else shot.raw_path, values=values)
                 )
+
+
+def _text(value: str | bytes) -> str:
+    return value if isinstance(value, str) else value.decode("latin-1")
 
 
 def _parameters(document: dict[str, Any]) -> Iterator[str]:
