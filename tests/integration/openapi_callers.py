@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import math
 import time
 from collections import deque
 from typing import Final
@@ -67,7 +68,7 @@ class Callers:
     proofs: tuple[str, ...] = ()
     _made: int = 0
     _since: int = 0
-    _at: float = 0.0
+    _at: float = -math.inf
     _stale: bool = True
     _revoked: bool = False
     _others: list[str] = attrs.field(factory=list)
@@ -117,9 +118,9 @@ class Callers:
     @property
     def due(self) -> bool:
         """Whether to renew."""
-        if time.monotonic() - self._at > _VALID or self._since >= _MANY:
-            self._stale = True
-        return self._revoked or (self._stale and self._since >= _SOME) or self._since >= _MANY
+        late = time.monotonic() - self._at > _VALID or self._since >= _MANY
+        self._stale = self._stale or late
+        return late or self._revoked or (self._stale and self._since >= _SOME)
 
     def renew(self) -> None:
         """Have an access token, and the records that requests are about, if they may be gone."""
