@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -51,6 +52,7 @@ def main() -> None:
     parser.add_argument("--variants", type=int, default=0, help="how many variants of each request are sent, too")
     parser.add_argument("--seed", type=int, default=0, help="the number of the first round")
     parser.add_argument("--dialect", choices=[NATIVE.name, CONJUR.name], default=NATIVE.name)
+    parser.add_argument("--log", help="where the server's log is kept, which has the tracebacks of faults")
     chosen = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         # Where this is root, PostgreSQL runs as another user.
@@ -64,6 +66,8 @@ def main() -> None:
         finally:
             server.terminate()
             server.wait(60)
+            if chosen.log is not None:
+                shutil.copy(Path(folder, "log"), chosen.log)
     took = time.monotonic() - began
     sys.stdout.write(f"{fuzz.told()}; {took:.0f} s, {fuzz.sent / took:.0f} a second\n")
     for fault, request in fuzz.faults.items():

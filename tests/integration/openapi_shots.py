@@ -14,6 +14,9 @@ from tests.integration.openapi_wire import Sending
 #: missing.
 MANNERS: Final = ("chunked", "absolute", "old", "invited", "cut")
 
+#: How much of a header is told.
+_WIDTH: Final = 60
+
 Pairs = tuple[tuple[str, str], ...]
 
 
@@ -49,7 +52,8 @@ class Shot:
         return next((value for each, value in self.headers if each.lower() == name), "")
 
     def __str__(self) -> str:
-        return f"{self.method} {self.target[:600]} {self.headers} {self.body[:300]!r} {self.manner}"
+        headers = ", ".join(f"{name}: {value[:_WIDTH]}" for name, value in self.headers)
+        return f"{self.method} {self.target[:600]} ({headers}) {self.body[:600]!r} {self.manner}"
 
     def written(self, rng: random.Random) -> Sending:
         """Return its bytes."""

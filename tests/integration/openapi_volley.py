@@ -99,7 +99,7 @@ class Volley:
     _variants: Variants = attrs.field(init=False)
     _lines: tuple[Line, ...] = attrs.field(init=False)
     _shots: dict[Line, Shot] = attrs.field(factory=dict)
-    #: The names of operations by path and method.
+    #: The names of operations by method and path.
     _names: dict[tuple[str, str], str] = attrs.field(factory=dict)
 
     def __attrs_post_init__(self) -> None:
@@ -107,7 +107,7 @@ class Volley:
         address = (found.hostname or "", found.port or 0)
         self._lines = tuple(Line(address, PATIENCE) for _ in range(_LINES))
         document = dict(self.findings.judge.document)
-        self._names = {(path, method): found["operationId"] for path, method, found in operations(document)}
+        self._names = {(method, path): found["operationId"] for path, method, found in operations(document)}
         self._variants = Variants(Words(self.rng), tuple(sorted(_parameters(document))), examples_of(document))
 
     def send(self, operation: str, request: requests.PreparedRequest, number: int) -> None:
