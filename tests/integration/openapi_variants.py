@@ -69,6 +69,11 @@ class Variants:
         """Remember a request that was answered with what was asked for."""
         self._good.setdefault(operation, deque(maxlen=_KEPT)).append(shot)
 
+    def elsewhere(self) -> tuple[str, Shot]:
+        """Return a request of any operation, with its name."""
+        operation = self._rng.choice([*self._shots])
+        return operation, self._rng.choice(self._shots[operation])
+
     def of(self, operation: str, shot: Shot) -> Shot:
         """Return a variant of a request of an operation."""
         number = self._rng.random()

@@ -21,6 +21,9 @@ from tests.integration.openapi_wire import Line, Malformed, Reply, ready
 from tests.integration.openapi_words import Words
 from tests.web.openapi.judging import Judge
 
+#: How many of the variants are of requests of other operations.
+_BETWEEN: Final = 0.25
+
 #: How many requests wait for their answers at once.
 _LINES: Final = 12
 
@@ -118,7 +121,10 @@ class Volley:
             self.renew()
             self._variants.proofs = self.callers.proofs
             line = self._free()
-            shot = self.callers.filled(self._variants.of(operation, original))
+            # Others come in between, as they do.
+            between = self.rng.random() < _BETWEEN
+            of = self._variants.elsewhere() if between else (operation, original)
+            shot = self.callers.filled(self._variants.of(*of))
             if self._is_harmless(shot):
                 self._shots[line] = shot
                 line.send(shot.written(self.rng))
