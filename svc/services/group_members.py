@@ -128,8 +128,11 @@ class GroupMemberService:
             raise Unprocessable(message)
         await edit.transaction.lock(branch)
         await edit.authorize(branch, granted=[str(group)])
-        ownership = await edit.transaction.ownership([str(group)], ())
-        return _Found(branch, group, ownership.records[str(group)].policy)
+        owned = (await edit.transaction.ownership([str(group)], ())).records.get(str(group))
+        if owned is None:
+            # It went since it was seen, by a load into a policy above, which doesn't lock this one, or before the lock.
+            raise RecordNotFound.of(group)
+        return _Found(branch, group, owned.policy)
 
     def _parts(self, found: _Found, member: RoleName) -> dict[str, Value]:
         role = Tagged("group", {"id": relative(found.branch, found.group.identifier)})

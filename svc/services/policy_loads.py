@@ -21,7 +21,7 @@ from svc.crypto.vault import Vault, api_key_name
 from svc.model.authorization import require
 from svc.model.credentials import new_api_key
 from svc.model.dialect import Dialect
-from svc.model.errors import Forbidden, PolicyInvalid
+from svc.model.errors import Forbidden, PolicyConflict, PolicyInvalid
 from svc.model.events import AuditContext, Event, EventBatch, IEvents, IJournal, Outcome
 from svc.model.limits import RecordLimits
 from svc.model.names import RoleName
@@ -261,9 +261,15 @@ async def _refuse_circles(transaction: IPolicyTransaction, changes: Changes) -> 
 
 
 async def _authorize(transaction: IPolicyTransaction, caller: RoleName, load: Disposed) -> None:
-    """Refuse a caller who may not dispose of all that the load disposes of (POL-55 to POL-67)."""
+    """Refuse a caller who may not dispose of all that the load disposes of (POL-55 to POL-67).
+
+    :raises PolicyConflict: a record that the document declares is gone since it was read.
+    """
     if load.placed or load.granted or load.changed:
         ownership = await transaction.ownership(load.access_facts, load.placed)
+        if any(record not in ownership.records for record in load.declared):
+            # It went since it was read, with a load into another policy.
+            raise PolicyConflict
         for verb, full in await lacking(transaction, caller, claims(load, ownership)):
             raise Forbidden(f"may not {verb} {full}")
 

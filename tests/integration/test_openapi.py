@@ -16,12 +16,13 @@ from svc.model.dialect import CONJUR
 from svc.web.openapi.document import document_of
 from svc.web.openapi.nouns import served
 from tests.integration.client import Api
-from tests.integration.openapi_fuzz import Fuzz
+from tests.integration.openapi_fuzz import OPTIONS, Fuzz
 from tests.integration.postgres import PostgresTestCase, unavailable
 from tests.integration.process import ServerTestCase
 
-#: Seconds for which requests are made up; ``tests.integration.openapi_runs`` does it for longer.
+#: Seconds for which requests are made up, and variants of each; ``tests.integration.openapi_runs`` does it for longer.
 SECONDS = 12.0
+VARIANTS = 25
 
 
 #: What makes a client of a document, what it is made of, and what checks its types.
@@ -108,9 +109,10 @@ class OpenapiServerTests(ServerTestCase, PostgresTestCase):
         """OAS-6: the document tells of every answer to requests that keep to it and that do not; no answer is a fault of the
         program, and none takes long.
         """
-        server = self.serve("--account=acme", "--login-throttle=no", database_url=await self.create_database(migrated=False))
-        fuzz = Fuzz(await server.ready(), server.admin_key(), time.monotonic() + SECONDS)
-        await deferToThread(fuzz.run, each=4)
+        server = self.serve(*OPTIONS, database_url=await self.create_database(migrated=False))
+        fuzz = Fuzz(await server.ready(), server.admin_key(), time.monotonic() + SECONDS, variants=VARIANTS)
+        await deferToThread(fuzz.run, each=1)
         self.assertEqual(fuzz.faults, {}, fuzz.told())
-        self.assertGreater(fuzz.sent, 100, fuzz.told())
-        self.assertGreater(fuzz.statuses[200], 10, fuzz.told())
+        self.assertGreater(fuzz.findings.own, 30, fuzz.told())
+        self.assertGreater(fuzz.findings.varied, 300, fuzz.told())
+        self.assertGreater(fuzz.statuses[200], 100, fuzz.told())

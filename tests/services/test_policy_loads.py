@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TypeVar
+
 import attrs
 from zope.interface import implementer
 from zope.interface.verify import verifyObject
 
+from svc.model.ownership import Ownership
 from svc.model.policy_loads import Load, LoadOutcome
-from svc.model.ports import ILoads
+from svc.model.ports import ILoads, IPolicies, IPolicyTransaction
 from svc.policy.document import Bounds
 from svc.services import policy_loads
 from svc.services.policy_loads import NEAR_BYTES, Loads, NearAndFar, PolicyLoadService
 from svc.web.routes.policies import Policies
 from tests.chronicle import Chronicle
-from tests.memory import MemoryRoles
+from tests.memory import Memory, MemoryRoles
 from tests.memory_events import MemoryEvents
-from tests.memory_policies import MemoryPolicies
+from tests.memory_policies import MemoryPolicies, MemoryPolicyTransaction, transacted
 from tests.web.support import Client
 from tests.web.world import WorldCase
+
+T = TypeVar("T")
 
 MOST = 5
 
@@ -34,6 +40,42 @@ class Counted:
         """Pass it on."""
         self.count += 1
         return await self.inner.load(load)
+
+
+@attrs.frozen
+class OvertakenTransaction(MemoryPolicyTransaction):
+    """A load which another one overtakes that deletes a host: after it was read, and before its owners are."""
+
+    async def ownership(self, records: Sequence[str], placed: Sequence[str]) -> Ownership:
+        """Return owners, when the host is gone."""
+        self.memory.delete_resources(["acme:host:app/web"])
+        return await super().ownership(records, placed)
+
+
+@implementer(IPolicies)
+@attrs.frozen
+class OvertakenPolicies:
+    """Loads of this kind."""
+
+    memory: Memory
+
+    async def transact(self, work: Callable[[IPolicyTransaction], Awaitable[T]]) -> T:
+        """See ``IPolicies``."""
+        return await transacted(OvertakenTransaction(self.memory), work)
+
+
+class OvertakenTests(WorldCase):
+    """A load and another one that is confirmed meanwhile."""
+
+    def test_declared_and_deleted(self) -> None:
+        """A record that a document declares, and that is deleted while it is loaded, makes the load a conflict (POL-50)."""
+        self.load("- !policy app\n- !host app/web\n")
+        loads = Loads(OvertakenPolicies(self.memory), self.vault, self.dialect, Bounds())
+        service = PolicyLoadService(loads, MemoryRoles(self.memory), MemoryEvents(self.memory), Chronicle())
+        self.client = Client(Policies(service))
+        answer = self.load("- !host web\n", "app", status=409)
+        self.assertEqual(answer.json()["error"]["code"], "policy_conflict")
+        self.assertIn("retry-after", answer.headers)
 
 
 class NearAndFarTests(WorldCase):

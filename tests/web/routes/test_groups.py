@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from svc.model.dialect import CONJUR
 from tests.web.v2 import ALICE, BOB, V2Case
 from tests.web.world import ADMIN
@@ -27,6 +29,19 @@ POLICY = """
 
 GROUP = "/groups/acme/data/g/members"
 HOST = {"kind": "host", "id": "data/h"}
+
+
+class _Meeting(set[str]):
+    """The policies that are locked; before one is, another request comes."""
+
+    def __init__(self, other: Callable[[], object]) -> None:
+        super().__init__()
+        self._other = other
+
+    def add(self, policy: str) -> None:
+        """Lock a policy."""
+        self._other()
+        super().add(policy)
 
 
 class GroupMembersTests(V2Case):
@@ -61,6 +76,15 @@ class GroupMembersTests(V2Case):
         self.assertEqual(
             (self.members(), self.members("top")), (["host:data/h", "user:bob", "user:carol@data"], ["group:data/g"])
         )
+
+    def test_gone_meanwhile(self) -> None:
+        """A group that is deleted after the request has seen it is missing, whether a member is added or removed (NEWER-22,
+        NEWER-24).
+        """
+        for method, path, body in (("POST", GROUP, HOST), ("DELETE", f"{GROUP}/user/bob", None)):
+            self.memory.locked = _Meeting(lambda: self.memory.delete_resources(["acme:group:data/g"]))
+            told = self.told(method, path, body, status=404)
+            self.assertIn("Group 'data/g' not found in account 'acme'", told["message"], method)
 
     def test_add_refused(self) -> None:
         """The branch that holds the group comes first, then the fields, the group, the member, and whether it is one already
