@@ -61,7 +61,7 @@ class Case(FetchCase):
         """Providers that are asked by a guarded client."""
         self.names = names or Names(["93.184.216.34"])
         client = GuardedClient(self.reactor, self.names, client_tls, allow_http=allow_http, limit=20_000)
-        return OidcEndpoints(client, self.reactor, 10.0)
+        return OidcEndpoints(client, self.reactor, self.reactor, 10.0)
 
     def metadata(self, issuer: OidcIssuer = ISSUER) -> Deferred[OidcMetadata]:
         """Ask what a provider says of itself."""
