@@ -115,7 +115,7 @@ class IOidcProviders(Interface):
         """
 
     def client_refusal(client: OidcClient) -> ClientRefusal | None:
-        """Return that a provider refused a client, with just this id and secret, at a login here, and took no code of it since."""
+        """Return that a provider refused a client of this id and secret at a login here, and took no code of it since."""
 
 
 @attrs.frozen

@@ -401,7 +401,7 @@ class ExplainTests(OidcCase):
 
     def test_client_refused(self) -> None:
         """The status tells that the provider refused client and secret at a login, since when, and what to do, also where
-        nothing may be asked; and no more once they are others (OIDC-36).
+        nothing may be asked; and no more once they are others (OIDC-30).
         """
         self.decided(self.login())
         [(client, _)] = self.providers.asked

@@ -7,8 +7,8 @@ exchanges have places, of which one address gets a few. Each process of a server
 Note [Sent once]. A code and its nonce count as spent before anything is sent, so that of two requests with the same one is
 refused. They are forgotten only where no answer came: the client may try again then, and the provider decides.
 
-Note [A refused client]. Whether id and secret are right shows at a login alone. So a provider's refusal of them is remembered
-for operators, under a digest of both, until a code is exchanged with them: others than these were never refused.
+Note [A refused client]. Whether id and secret are right shows at a login alone. So a provider's refusal of them is
+remembered for operators, under a digest of both, until a code is exchanged with them: others were never refused.
 """
 
 from __future__ import annotations

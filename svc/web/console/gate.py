@@ -88,8 +88,8 @@ _ANOTHER_ISSUER: Final = (
     " from this page, an operator compares the two; if you came by a link, somebody may have tried to deceive you."
 )
 _PROVIDER_AT_FAULT: Final = (
-    "You have not been signed in. The provider, or this server’s settings for it, are at fault, or there is too much to do."
-    " Try again in some seconds; if that doesn’t help, an operator finds out why."
+    "You have not been signed in. The provider, or this server's settings for it, are at fault, or there is too much to do."
+    " Try again in some seconds; if that doesn't help, an operator finds out why."
 )
 
 
