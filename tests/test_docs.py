@@ -262,6 +262,7 @@ class ExamplesTests(WorldCase):
             for more, status in ((claims, 200), ({"sub": "1"}, 401)):
                 answer = self.client.post("/authn-gcp/acme/authenticate", b"jwt=" + signed_token({**common, **more}))
                 self.assertEqual(answer.status, status, host)
+        self.assert_read("google/billing")
 
     def test_aws(self) -> None:
         """That of AWS loads, and admits each of its hosts with a request that its role has signed."""
@@ -275,6 +276,13 @@ class ExamplesTests(WorldCase):
             for host, status in ((role, 200), ("billing" if role == "reports" else "reports", 401)):
                 path = f"/authn-iam/prod/acme/host%2Faws%2F123456789012%2F{host}/authenticate"
                 self.assertEqual(self.client.post(path, evidence).status, status)
+        self.assert_read("aws/123456789012/billing")
+
+    def assert_read(self, host: str) -> None:
+        """A host reads the secret of its page."""
+        self.set_value("shop/database/password", b"secret")
+        answer = self.client.get("/secrets/acme/variable/shop%2Fdatabase%2Fpassword", role=RoleName("acme", "host", host))
+        self.assertEqual(answer.body, b"secret")
 
     def test_accounts(self) -> None:
         """That of accounts loads into the service's own account."""

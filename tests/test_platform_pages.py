@@ -25,6 +25,7 @@ from svc.cli.main import main
 from svc.model.authentication import LoginRequest
 from svc.model.credentials import API_KEY_ANNOTATION
 from svc.model.dialect import CONJUR
+from svc.model.names import RoleName
 from tests.signing import jwk_for, jwks, token
 from tests.test_docs import commands, read_command
 from tests.web.support import NOW, PEER
@@ -34,6 +35,9 @@ GUIDES: Final = Path(__file__).resolve().parent.parent / "docs" / "guides"
 
 #: Whose token it must be for: this server's address, or an application's of Azure.
 AUDIENCES: Final = ("https://svc.example.org", "api://svc.example.org")
+
+#: What a page's workload reads.
+_SECRET: Final = "shop/database/password"
 
 _VALUE: Final = re.compile(r"(?m)^printf %s (\S+) +\| svc variable set (\S+)$")
 
@@ -101,10 +105,12 @@ class GuideCase(WorldCase):
     authenticators_listed = LISTED | {page.service for page in PAGES} | {"authn-azure/prod"}
 
     def set_up(self, page: Guide, text: str) -> dict[str, str]:
-        """Load the first two policies of a page's text, set the values, and return these by the names of their variables."""
+        """Load the first two policies of a page's text, as one file, set the values, and return these by the names of their
+        variables.
+        """
         prefix = self.dialect.prefix
-        for policy in page.blocks("yaml", text)[:2]:
-            self.load(policy.replace("svc/authn", f"{prefix}/authn"))
+        policy = "\n".join(page.blocks("yaml", text)[:2])
+        self.load(policy.replace("svc/authn", f"{prefix}/authn"))
         found = {}
         for value, variable in _VALUE.findall(text.partition("\n## Keys behind")[0]):
             name = variable.removeprefix("svc/").removeprefix("conjur/")
@@ -169,6 +175,36 @@ class NativePagesTests(GuideCase):
         for page in self.each():
             self.set_up(page, page.parts()[0])
             self.assert_admitted(page, self.evidence(page.claims()))
+
+    def test_secrets(self) -> None:
+        """The host of a page reads the secret that the page declares, sets and asks for, and no other host does."""
+        for page in self.each():
+            native = page.parts()[0]
+            self.set_up(page, native)
+            self.load("- !host other")
+            self.set_value(_SECRET, page.name.encode())
+            path = f"/secrets/acme/variable/{quote(_SECRET, safe='')}"
+            answer = self.client.get(path, role=RoleName("acme", "host", page.host))
+            self.assertEqual((answer.status, answer.body), (200, page.name.encode()), page.name)
+            self.assertEqual(self.client.get(path, role=RoleName("acme", "host", "other")).status, 404)
+
+    def test_in_order(self) -> None:
+        """Each page says what its file is, logs in, loads it and sets the secret that its jobs read; none fails silently."""
+        for name in (*(page.name for page in PAGES), "google", "aws"):
+            text = Guide(name, "", "").text
+            file = only(r"(?m)^svc login --for 1h\nsvc policy load root (\S+)$", text)
+            self.assertIn(f"`{file}`", text)
+            self.assertIn(f"\nopenssl rand -hex 24 | tr -d '\\n' | svc variable set {_SECRET}\n", text)
+            if name != "terraform":
+                self.assertIn(f"DB_PASSWORD: {_SECRET}", text)
+            self.assertIn("../start/first-steps.md", text)
+            self.assertIn("workloads.md#where-the-command-comes-from", text)
+            self.assertIn("svc explain-request ID", text)
+            for options in re.findall(r"\bcurl( (?:--\S+ )*)--", text):
+                self.assertRegex(options, r"--fail(-with-body)? --silent --show-error ", name)
+            for block in re.findall(r"(?ms)^```(?:sh|yml)\n(.*?)^```$", text):
+                if re.search(r"(?:curl|spire-agent)[^|]*\| jq", block):
+                    self.assertRegex(block, "shell: bash|set -o pipefail", name)
 
     def test_refusals(self) -> None:
         """Whom a page names as refused is refused for that reason: other repositories, forks, branches and audiences."""
@@ -237,8 +273,7 @@ class NativePagesTests(GuideCase):
         [page] = [page for page in PAGES if page.name == "kubernetes"]
         native = page.parts()[0]
         self.set_up(page, native)
-        self.load("- !delete { record: !variable svc/authn-jwt/k8s/provider-uri }", method="PATCH")
-        self.load(page.blocks("yaml", native)[2])
+        self.load(page.blocks("yaml", native)[2], method="PATCH")
         [(uri, _)] = [found for found in _VALUE.findall(native) if found[1].endswith("/jwks-uri")]
         values = {
             "jwks-uri": uri,
@@ -253,6 +288,13 @@ class NativePagesTests(GuideCase):
         self.assert_admitted(page, self.evidence(page.claims()))
         source = self.provider.asked[-1]
         self.assertEqual((source.uri, source.ca_cert, source.token), (uri, values["ca-cert"], "of.svc.keys"))
+        self.load(page.blocks("yaml", native)[3], method="PATCH")
+        given = {"type": "jwks", "value": json.loads(jwks(jwk_for(self.algorithm)))}
+        self.set_value("svc/authn-jwt/k8s/public-keys", json.dumps(given).encode())
+        self.assert_admitted(page, self.evidence(page.claims()))
+        asked = len(self.provider.asked)
+        self.assert_admitted(page, self.evidence(page.claims(), jti="another"))
+        self.assertEqual(len(self.provider.asked), asked)
 
 
 class ConjurPagesTests(GuideCase):

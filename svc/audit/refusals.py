@@ -22,6 +22,7 @@ from svc.model.events import EventBatch
 from svc.model.expiration import IExpirationEvents
 from svc.model.host_factories import ExpiredToken
 from svc.model.names import ResourceName
+from svc.model.request_notes import request_notes
 from svc.model.text import printable
 
 _log = Logger()
@@ -81,6 +82,9 @@ def _log_refusal(name: str, request: LoginRequest, refused: Refused) -> None:
     detail, reason = printable(refused.detail), refused.reason.value
     # The sentence is put together here: a refusal may not cost more than a success, and the logger takes its time per field.
     sentence = f"{name} refused {role}, account {account}, service {service}, from {client_ip}: {reason} ({detail})"
+    notes = request_notes()
+    if notes is not None and notes.request_id is not None:
+        sentence = f"{sentence}, request {notes.request_id}"
     who = {"role": role, "account": account, "service": service, "client_ip": client_ip}
     why = {"repeats_as": f"{name} {reason}", "authenticator": name, "reason": reason, "detail": detail}
     _log.info("{sentence}", sentence=sentence, **who, **why)

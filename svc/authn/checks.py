@@ -14,7 +14,7 @@ from svc.crypto.compact import parse_compact
 from svc.crypto.signatures import key_for, verify
 from svc.model.authentication import ANNOTATIONS_BYTES, ANNOTATIONS_LIMIT, KeySource, Problem, moment
 from svc.model.dialect import Dialect
-from svc.model.errors import KeysUnavailable
+from svc.model.errors import UNLISTED, KeysUnavailable
 from svc.model.query_results import is_within
 from svc.model.reasons import Reason
 from svc.model.signed_claims import EvidenceRefused
@@ -43,6 +43,13 @@ def why_disabled(dialect: Dialect, service: str, listed: bool, switched: bool | 
             "List it in the setting authenticators and start the server again.",
         )
     return Problem(f"{shown(service)} is switched off.", "Switch it on.")
+
+
+def fetch_problem(what: str, why: str, remedy: str) -> Problem:
+    """Return the problem that something can't be fetched, with a remedy of its own where the setting forbids the address."""
+    if UNLISTED in why:
+        remedy = "If the address is right, list its network in --allow-private-providers, and start the server again."
+    return Problem(f"{what}: {why}.", remedy)
 
 
 def _check_enabled(evaluation: Evaluation) -> None:

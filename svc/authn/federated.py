@@ -29,7 +29,7 @@ from typing import Final
 import attrs
 from zope.interface import implementer
 
-from svc.authn.checks import ACCOUNT, ENABLED, why_disabled
+from svc.authn.checks import ACCOUNT, ENABLED, fetch_problem, why_disabled
 from svc.authn.evaluation import CachedSettings, Check, Context, Evaluation, Kind
 from svc.authn.settings import Configuration, Misconfiguration, opened
 from svc.crypto.vault import Vault
@@ -247,7 +247,7 @@ class FederatedAuthenticator:
                 await self._context.keys.current(source, refreshes)
         except KeysUnavailable as error:
             remedy = "Mend address, ca-cert, jwks-token, or what is between provider and server; then refresh the keys."
-            problems.append(Problem(f"There are no keys: {error.why}.", remedy))
+            problems.append(fetch_problem("There are no keys", error.why, remedy))
         return self._context.keys.state(source)
 
     async def _settings(self, account: str, branch: str) -> AuthenticatorSettings:

@@ -19,7 +19,7 @@ from typing import Final
 
 import attrs
 
-from svc.authn.checks import AUDIENCE, BEFORE_ISSUER, CANDIDATE, ISSUED_AT, ISSUER
+from svc.authn.checks import AUDIENCE, BEFORE_ISSUER, CANDIDATE, ISSUED_AT, ISSUER, fetch_problem
 from svc.authn.claims import check_audience, check_issuer, find, kind_of
 from svc.authn.evaluation import Check, Evaluation, Kind
 from svc.authn.oidc_settings import NAME, VARIABLES, OidcConfiguration, configuration_of
@@ -237,7 +237,7 @@ def oidc(providers: IOidcProviders, dialect: Dialect) -> OidcKinds:
             if configuration.client is None:
                 return []
             remedy = "Mend the address, ca-cert, or what lies between the provider and this server."
-            return [Problem(f"The provider's endpoints are not known: {error.why}.", remedy)]
+            return [fetch_problem("The provider's endpoints are not known", error.why, remedy)]
         return []
 
     def recalled(configuration: Configuration) -> list[Problem]:

@@ -271,15 +271,21 @@ class _Kept:
 
 def own_proof(connection: ApiConnection) -> tuple[str, str]:
     """Return the login and the API key or password of the user who runs the command: from the environment, or asked for."""
-    login = connection.login or asked("Login", default="admin").strip()
-    return login, connection.api_key or asked("API key or password", hide_input=True)
+    login = connection.login or asked("Login", default="admin", read=_TWO_LINES).strip()
+    read = _A_LINE if connection.login else _TWO_LINES
+    return login, connection.api_key or asked("API key or password", hide_input=True, read=read)
 
 
-def asked(what: str, **options: Any) -> str:
+#: What is read off a terminal, in the words of a message.
+_A_LINE: Final = "a line of standard input is read for each question"
+_TWO_LINES: Final = "two lines of standard input are read, first the login, such as admin, then its API key or password"
+
+
+def asked(what: str, *, read: str = _A_LINE, **options: Any) -> str:
     """Return the answer to a prompt with click's ``options``, or off a terminal a line of standard input."""
     answer: str = click.prompt(what, **options) if sys.stdin.isatty() else sys.stdin.readline().rstrip("\r\n")
     if not answer:
-        raise click.ClickException(f"no {what} given: off a terminal a line of standard input is read for each question")
+        raise click.ClickException(f"no {what} given: off a terminal {read}")
     return answer
 
 

@@ -19,7 +19,8 @@ _MOST: Final = 100
 
 _NOWHERE: Final = (
     "a server keeps its own refusals for an hour, the database has changes, and the rest is in the servers' audit files:"
-    " name these by --file. Requests that were wrong in themselves, without an access token, leave no record"
+    " name these by --file. Of requests to another account nothing is shown: compare the account in the client's message."
+    " Requests that were wrong in themselves, without an access token, leave no record"
 )
 
 
@@ -53,7 +54,11 @@ async def explain_request(connection: ApiConnection, request_id: str, files: Seq
     if not recent["refusals"]:
         found = await connection.call("GET", "/audit" + query(procid=request_id, limit=_MOST))
         events = [_plainly(event) for event in found.expect(200, 404).json()]
-    missing = f"{plain(recent['server'])} knows of no request {plain(request_id)} since {plain(recent['since'])}; {_NOWHERE}"
+    server, since = plain(recent["server"]), plain(recent["since"])
+    missing = (
+        f"the server {server} knows of no request {plain(request_id)} to the account {connection.account} since {since};"
+        f" {_NOWHERE}"
+    )
     _tell(request_id, recent["refusals"], events, as_json, missing)
 
 

@@ -174,7 +174,10 @@ def cloud_evidence(
             raise click.UsageError("say which authenticator to log in at: its service id")
         return Jwt(service_id, ProjectedToken(token_file), host)
     if not host:
-        raise click.UsageError("--host says which host to log in as: a cloud identity doesn't name one")
+        raise click.UsageError(
+            "--host says which host to log in as: a cloud identity doesn't name one"
+            " (in a pod of Kubernetes, --platform kubernetes takes the token that may)"
+        )
     if platform == GOOGLE:
         if service_id:
             raise click.UsageError("authn-gcp has no service id: an account has one")

@@ -14,10 +14,14 @@ from svc.cli.connection import ApiAnswer, ApiConnection, over_http, query
 from svc.cli.options import AS_JSON
 from svc.cli.progress import shown
 from svc.cli.table import plain, print_json
+from svc.workload.faults import named
 
 _METHODS: Final = {"load": "POST", "update": "PATCH", "replace": "PUT"}
 
 _COLOURS: Final = {Effect.GAIN: "green", Effect.LOSS: "red", Effect.NEITHER: None}
+
+#: What the server says of a document that removes something where nothing may be removed (POL-42).
+_REMOVES: Final = "policy_text may not contain deletion statements"
 
 #: The exit code of a dry run that finds that somebody would gain access (POL-89).
 GAINS: Final = 3
@@ -77,6 +81,8 @@ async def _send(
     path = _path(connection, branch) + query(dryRun=dry_run)
     sending = connection.call(_METHODS[mode], path, file.read(), Content_Type="application/x-yaml")
     answer = await shown(sending, f"Loading policy {branch}", sys.stderr)
+    if answer.status == 422 and answer.said == _REMOVES and not (dry_run and as_json):
+        raise click.ClickException(f"{_REMOVES}: `svc policy update` does these (status 422){named(answer.request_id)}")
     if as_json:
         print_json(answer.expect(*((200, 422) if dry_run else (201,))).json())
         if answer.status == 422:

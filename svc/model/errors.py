@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from typing import Self
+from typing import Final, Self
 
 import attrs
 
@@ -133,6 +133,10 @@ class AddressRefused(Refusal):
     why: str
 
 
+#: How ``why`` ends where operators can permit the address; it is handed on as text, and remedies look for it.
+UNLISTED: Final = "allow_private_providers doesn't list it"
+
+
 @attrs.frozen(str=False)
 class Forbidden(Refusal):
     """The caller sees the thing but lacks the privilege; raised by ``authorization`` (403). ``told`` is for the caller."""
@@ -183,11 +187,13 @@ class NoValue(Refusal):
     """A variable has no value, is missing, or may not be seen; raised when a secret is read (404).
 
     ``ended_at`` (seconds since the epoch) is for those who could have read the value. ``hidden``: see ``RecordNotFound``.
+    ``readable``: the caller may read the variable, which is there; for operators alone.
     """
 
     name: str
     ended_at: float | None = None
     hidden: bool = attrs.field(default=False, eq=False, repr=False)
+    readable: bool = attrs.field(default=False, eq=False, repr=False)
 
 
 @attrs.frozen(str=False)

@@ -1,4 +1,4 @@
-"""What the store notes about a request while it is answered, for the headers of its response.
+"""What is noted about a request while it is answered, for the headers of its response and for the log.
 
 Note [Beside the values]. A write's position in the log, and that an answer came from unconfirmed memory, are facts about the
 whole request, known far below the route that answers. They are noted beside the values that a use case returns, in an object
@@ -28,7 +28,7 @@ class RequestNotes:
     something was remembered. ``version``: the token of the state after its last write (CLU chapter), ``None`` if it wrote
     nothing. ``stale``: for how many seconds what it was answered from had not been confirmed, ``None`` if all of it was.
     ``at_least``: versions that all its readings must be as new as, and ``place``: where its first reading was answered; both
-    where readings may go to standbys (``storage/readings``).
+    where readings may go to standbys (``storage/readings``). ``request_id``: by which clients name it to operators.
     """
 
     writes: bool = False
@@ -39,6 +39,7 @@ class RequestNotes:
     stale: float | None = None
     at_least: tuple[StateVersion, ...] = ()
     place: object = None
+    request_id: str | None = None
 
 
 _NOTES: Final[ContextVar[RequestNotes | None]] = ContextVar("request_notes", default=None)

@@ -91,6 +91,8 @@ class _Outgoing:
         why = ", and redirects are not followed"
         if status in {401, 403}:
             why = ": the token that was shown is not accepted" if self.token else ": no token was shown (jwks-token)"
+            if self.token and status == 403:
+                why += ", or its account may not read this"
         raise KeysUnavailable(f"the answer has status {status}{why}")
 
 

@@ -23,7 +23,7 @@ from twisted.internet.interfaces import (
 from twisted.logger import Logger
 from zope.interface import implementer
 
-from svc.model.errors import AddressRefused
+from svc.model.errors import UNLISTED, AddressRefused
 from svc.model.query_results import Network
 from svc.net.addresses import Address, objection
 
@@ -59,7 +59,7 @@ class LookUps:
             what = objection(address, self._private_networks)
             if what is not None:
                 _log.warn("{host} has the address {address}, which is {what}", host=host, address=address, what=what)
-                raise AddressRefused(f"its address is {what}, and allow_private_providers doesn't list it")
+                raise AddressRefused(f"its address is {what}, and {UNLISTED}")
         return addresses[:_TRIES]
 
 

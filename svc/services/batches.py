@@ -260,7 +260,7 @@ def refusal_of(fault: ReadingFault, text: str, reading: SecretReading | None = N
         case ReadingFault.TOO_LARGE:
             return TooLarge("all secrets that are read at once, sealed and together,", limits.bytes)
         case ReadingFault.VALUELESS if reading is not None:
-            return NoValue(text, reading.ended_at)
+            return NoValue(text, reading.ended_at, readable=True)
         case _:
             return NoValue(text, hidden=fault is ReadingFault.INVISIBLE)
 

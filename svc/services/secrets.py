@@ -62,7 +62,7 @@ class SecretService:
         reading = await self.store.read(invocation.caller, variable, version)
         require_value(reading.access_facts, "execute", variable)
         if reading.sealed is None:
-            raise NoValue(str(variable), reading.ended_at)
+            raise NoValue(str(variable), reading.ended_at, readable=True)
         tag = self._tag(reading.version, reading.sealed)
         value = None if is_known(tag) else self.vault.open(str(variable), reading.sealed)
         return Secret(tag, value, reading.mime_type)

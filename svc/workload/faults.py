@@ -6,6 +6,7 @@ with the id of the request, by which the server's log and audit have it. No text
 
 from __future__ import annotations
 
+import shlex
 from typing import ClassVar
 
 import attrs
@@ -14,6 +15,12 @@ import attrs
 def named(request_id: str | None) -> str:
     """Return the end of a sentence about an answer: the id of its request, if that is known."""
     return "" if request_id is None else f" (request {request_id})"
+
+
+def where_told(request_id: str | None) -> str:
+    """Return where the reason of a refused login is told, and how an operator finds it if the id of its request is known."""
+    way = "" if request_id is None else f": an operator learns it with `svc explain-request {shlex.quote(request_id)}`"
+    return f"its log and its audit say why{way}"
 
 
 @attrs.frozen(init=False)
@@ -62,7 +69,7 @@ class Untrusted(Fault):
 
     _sentence = (
         "no answer from {0.url}: its certificate is not to be trusted ({0.why}); "
-        "--ca-file, or ca_file, names another authority"
+        "--ca-file or SVC_CA_FILE, or ca_file in a program, names another authority"
     )
     url: str
     why: str
@@ -91,11 +98,14 @@ class BadAnswer(Fault):
 class LoginRefused(Fault):
     """The service doesn't take this proof of identity. ``what`` names it; the reason is in the server's log alone."""
 
-    _sentence = "the server refused {0.what} (account {0.account}, status {0.status}); its log and its audit say why"
     what: str
     account: str
     status: int = 401
     request_id: str | None = None  # type: ignore[misc] # of the class where there is none
+
+    def __str__(self) -> str:
+        refused = f"the server refused {self.what} (account {self.account}, status {self.status})"
+        return f"{refused}; {where_told(self.request_id)}"
 
 
 @attrs.frozen(str=False)

@@ -18,6 +18,7 @@ from svc.model.expiration import IExpirationEvents
 from svc.model.host_factories import ExpiredToken
 from svc.model.names import ResourceName, RoleName
 from svc.model.reasons import Reason
+from svc.model.request_notes import begin_notes
 from svc.model.text import printable
 
 REQUEST = LoginRequest("acct", "host/web", b"the evidence", "10.0.0.1", "ci")
@@ -84,6 +85,14 @@ class LoggedTests(SynchronousTestCase):
             "authn-jwt refused acct:host:web, account acct, service ci, from 10.0.0.1: claim-mismatch"
             " (ref is 'x' and should be 'main')",
         )
+
+    def test_the_request_is_named(self) -> None:
+        """A refusal is logged with the id of its request, and counts with others of its kind (FAIL-22)."""
+        before = self.decide(REFUSED)[0]
+        begin_notes().request_id = "r-1"
+        event = self.decide(REFUSED)[0]
+        self.assertEqual(formatEvent(event), f"{formatEvent(before)}, request r-1")
+        self.assertEqual(event["repeats_as"], before["repeats_as"])
 
     def test_evidence_is_never_logged(self) -> None:
         """No field of an event holds the evidence (FAIL-11)."""

@@ -9,7 +9,7 @@ from twisted.internet.defer import Deferred
 from svc.authn.jwt import JWT
 from svc.model.authentication import Admitted, KeySource, Refused, Step
 from svc.model.dialect import CONJUR
-from svc.model.errors import InvalidName, StoreUnavailable
+from svc.model.errors import UNLISTED, InvalidName, StoreUnavailable
 from svc.model.reasons import Reason
 from tests.authn.world import CLAIMS, HOST, ISSUER, NOW, PROVIDER, URI, Case
 from tests.signing import jwk, jwks, token
@@ -198,6 +198,12 @@ class StatusTests(Case):
         self.provider.refused = "no route"
         self.assertEqual(self.whats(), ["There are no keys: no route."])
         self.assertEqual(self.status().keys.failure, "no route")
+
+    def test_private_networks(self) -> None:
+        """Where the setting forbids the address of the keys, the remedy is that option, and a new start."""
+        self.provider.refused = f"{URI}: its address is loopback, and {UNLISTED}"
+        (problem,) = self.status().problems
+        self.assertIn("--allow-private-providers, and start the server again", problem.remedy)
 
     def test_old_keys(self) -> None:
         """A provider that is down is none while its keys are at hand."""

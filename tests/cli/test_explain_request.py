@@ -108,7 +108,8 @@ class ExplainRequestTests(SynchronousTestCase):
     def test_nothing(self) -> None:
         """What is found nowhere is a fault that says where else to look (REF-16)."""
         output = self.run_command(Answering(), "r-1", code=1).output
-        self.assertIn("one knows of no request r-1 since 2026-01-01", output)
+        self.assertIn("the server one knows of no request r-1 to the account acme since 2026-01-01", output)
+        self.assertIn("compare the account in the client's message", output)
         self.assertIn("--file", output)
 
     def test_not_permitted(self) -> None:

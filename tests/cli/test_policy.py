@@ -210,6 +210,15 @@ class SendTests(SynchronousTestCase):
         fault = self.assertRaises(click.ClickException, self.send, Server(422, INVALID))
         self.assertEqual(fault.message, "line 2, column 3: It is wrong\nCorrect it.\nAll of it\nBegin anew.")
 
+    def test_removals(self) -> None:
+        """What adds alone, and is told to remove something, names the command that does it."""
+        said = "policy_text may not contain deletion statements"
+        server = Server(422, {"error": {"code": "validation_failed", "message": said}})
+        for dry_run in (False, True):
+            fault = self.assertRaises(click.ClickException, self.send, server, dry_run=dry_run)
+            self.assertIn(f"{said}: `svc policy update` does these", fault.message)
+        self.assertRaises(click.exceptions.Exit, self.send, server, as_json=True)
+
     def test_other_answers(self) -> None:
         """Any other refusal ends the command with what the server said; so does an answer that is none."""
         error = {"error": {"code": "unprocessable_entity", "message": "too much to tell"}}

@@ -141,3 +141,6 @@ class UserTests(SynchronousTestCase):
         self.assertIsInstance(refused.exception, LoginRefused)
         self.assertIn("refused the API key or password of alice", str(refused.exception))
         self.assertNotIn("secret", str(refused.exception))
+        key_alone = self.run_command("login", status=401, given="1key", code=1)
+        self.assertIn("first the login, such as admin, then its API key or password", key_alone.stderr)
+        self.assertNotIn("1key", key_alone.output)

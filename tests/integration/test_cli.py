@@ -477,7 +477,9 @@ class ProviderTests(CommandTestCase, PostgresTestCase):
 
         jwt.write_text((await self.svc(*said, "--claim", "project=acme/other")).stdout)
         refused = await self.svc(*run, environ=client, code=1)
-        self.assertRegex(refused.stderr, r"its log and its audit say why \(request [0-9a-f-]+\)")
+        self.assertRegex(
+            refused.stderr, r"its log and its audit say why: an operator learns it with `svc explain-request [0-9a-f-]+`"
+        )
         explained = await self.svc("authenticator", "explain", "ci", "--jwt", str(jwt), environ=admin, code=1)
         reason = re.search(r"what to do: svc explain-reason (\S+)", explained.stdout)
         assert reason is not None, explained

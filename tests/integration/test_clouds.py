@@ -40,14 +40,6 @@ SECRET: Final = "- !variable for-all\n" + "".join(
     for host in HOSTS.values()
 )
 
-#: What the page of Kubernetes declares for a cluster that shows its keys for a token.
-CLUSTER: Final = """
-- !delete {{ record: !variable {branch}/provider-uri }}
-- !policy
-  id: {branch}
-  body: [ !variable jwks-uri, !variable issuer, !variable ca-cert, !variable jwks-token ]
-"""
-
 ISSUER: Final = "https://kubernetes.default.svc.cluster.local"
 ROLE: Final = aws.Keys(arn="arn:aws:sts::123456789012:assumed-role/billing/i-1")
 
@@ -135,12 +127,12 @@ class CloudsTests(CommandTestCase, PostgresTestCase):
         self.url = await server.ready()
         self.api = Api.of(self, self.url)
         self.admin = await self.api.authenticate("admin", server.admin_key())
-        kubernetes = policies("docs/guides/kubernetes.md")[:2]
+        *kubernetes, keys, _, _ = policies("docs/guides/kubernetes.md")
         loads = [*policies("docs/guides/google.md"), *policies("docs/guides/aws.md"), *kubernetes, SECRET]
         for policy in loads:
             await self.change("POST", "/policies/acme/policy/root", policy.encode())
         branch = "svc/authn-jwt/k8s"
-        await self.change("PATCH", "/policies/acme/policy/root", CLUSTER.format(branch=branch).encode())
+        await self.change("PATCH", "/policies/acme/policy/root", keys.encode())
         for name, value in {
             "for-all": "s3cret",
             "svc/authn-iam/prod/server-id": "127.0.0.1",

@@ -90,15 +90,6 @@ KUBERNETES: Final = Platform(
 
 PLATFORMS: Final = (GITHUB, GITLAB, KUBERNETES)
 
-#: What the steps of the document read, and who may.
-SECRET: Final = """
-- !variable shop/database/password
-- !permit
-  role: !host {host}
-  privileges: [ read, execute ]
-  resource: !variable shop/database/password
-"""
-
 
 def blocks(section: str, language: str) -> list[str]:
     """The fenced blocks of a section that are in a language."""
@@ -188,16 +179,14 @@ class PlatformTests(PostgresTestCase, ServerTestCase):
             await self.set(variable, value)
         await self.set(f"svc/authn-jwt/{service}/provider-uri", self.issuers.uri(service))
         await self.load(hosts)
-        await self.load(SECRET.format(host=only(r"(?m)^  member: !host (.+)$", hosts)))
         await self.set("shop/database/password", f"for {service}")
         status = await self.api.ask("GET", f"/authn-jwt/{service}/acme/status", token=self.admin)
         self.assertEqual((status.status, status.json()["problems"]), (200, []), service)
 
     async def _give_keys(self, platform: Platform) -> None:
         """Give the keys to the server instead, as the page says of a cluster that can't be reached."""
-        page, branch = platform.text, f"svc/authn-jwt/{platform.service}"
-        await self.load(f"- !delete {{ record: !variable {branch}/provider-uri }}", "PATCH")
-        await self.load(f"- !variable {branch}/public-keys\n- !variable {branch}/issuer")
+        page = platform.text
+        await self.load(blocks(page, "yaml")[3], "PATCH")
         [(form, keys)] = _KEYS.findall(page)
         [issuer] = _ISSUER.findall(page)
         await self.set(keys, form.replace("%s", jwks(jwk("given")).decode()))

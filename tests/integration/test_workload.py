@@ -210,6 +210,7 @@ class RunTests(WorkloadCase):
         good = self.mapping("A: apps/password")
         for arguments, told, code in (
             (("--cloud", "--service-id", "prod"), "--host says which host", 2),
+            (("--cloud", "--service-id", "prod"), "--platform kubernetes", 2),
             (("--service-id", "prod"), "belong to --jwt-file or --cloud", 2),
             (("--jwt-file", good), "--service-id says which", 2),
             (("--jwt-file", good, "--cloud"), "exclude each other", 2),

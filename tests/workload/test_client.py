@@ -272,6 +272,11 @@ class FreshTests(ClientCase):
             "the server refused the API key of host/apps/shop (account acme, status 401); its log and its audit say why",
         )
 
+    def test_who_explains(self) -> None:
+        """The fault of a refused login names the command that tells operators why, in one word whatever the id is."""
+        self.assertTrue(str(LoginRefused("it", "acme", 401, "r-1")).endswith(" learns it with `svc explain-request r-1`"))
+        self.assertTrue(str(LoginRefused("it", "acme", 401, "a;b")).endswith(" `svc explain-request 'a;b'`"))
+
     def test_a_token_at_hand(self) -> None:
         """A token that is at hand is used without a login, until the service refuses it."""
         self.service.valid["at-hand"] = self.clock.seconds() + 10

@@ -47,6 +47,9 @@ class RefusalWatch:
                 pass
             case errors.Forbidden(why=detail):
                 pass
+            case errors.NoValue(readable=True):
+                without = "no value, or none of this version" if refusal.ended_at is None else "no value: it expired"
+                detail = f"{refusal.name}, which the caller may read, has {without}"
             case errors.RecordNotFound() | errors.NoValue() | errors.CredentialUnknown():
                 detail = f"there is no {refusal.name} that the caller may see"
             case errors.CallerReplaced():

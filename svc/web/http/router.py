@@ -122,6 +122,7 @@ class Router:
         """Return the answer of one of these routes, of the noun of this number; nothing but a cancellation is raised."""
         # The context of this coroutine is the request's own.
         notes = begin_notes()
+        notes.request_id = incoming.request_id
         # Alternatives of a path and method are alike in these.
         notes.writes, notes.may_outlive = alternatives.rest.writes, alternatives.rest.outlives
         response = await self._decided(number, alternatives, incoming, raw, query)

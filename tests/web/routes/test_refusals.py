@@ -19,6 +19,7 @@ POLICY: Final = """
 - !user bob
 - !variable seen
 - !variable hidden
+- !variable empty
 - !permit { role: !user alice, privileges: [ read ], resource: !variable seen }
 - !policy
   id: svc/authn-jwt/ci
@@ -186,6 +187,14 @@ class RequestTests(RefusalsCase):
                 refused = self.refused("GET", path)
                 self.assertEqual(refused["reason"], reason)
                 self.assertEqual(refused["detail"], f"there is no acme:variable:{name} that the caller may see")
+
+    def test_no_value(self) -> None:
+        """A variable that the caller may read, and that has no value, is told apart from a missing one (REF-2)."""
+        told = "acme:variable:empty, which the caller may read, has no value, or none of this version"
+        for path in ("/secrets/acme/variable/empty", "/secrets?variable_ids=acme:variable:empty"):
+            self.assertEqual(self.client.get(path, role=ADMIN).status, 404)
+            refused = self.refused("GET", path, ADMIN)
+            self.assertEqual((refused["reason"], refused["detail"]), ("not-found", told))
 
     def test_other_accounts(self) -> None:
         """Whether another account has a thing is never told (REF-3)."""
