@@ -208,7 +208,7 @@ def _not_signed_in_there(refusal: Refusal, status: int) -> str | None:
         return _PROVIDER_AT_FAULT
     if status not in {400, 401, 403}:
         return None
-    # That is about the provider alone, and so the same whoever has tried.
+    # That is about the provider alone, and says nothing of who has tried.
     is_another = isinstance(refusal, AuthenticationRefused) and refusal.reason is Reason.ISSUER_WRONG
     return _ANOTHER_ISSUER if is_another else _NOT_SIGNED_IN_THERE
 
