@@ -152,8 +152,9 @@ class Kind:
     annotations for the authenticator of a name such as ``authn-jwt/ci``, by the rest of their names, among those below that
     name or, where annotations may be ``general``, those below the name of the type. ``refusals`` has the reasons that are
     told apart from evidence that proves nothing. ``sends``: a check sends something to the provider, so that outdated
-    settings won't do. ``examine`` returns what else is wrong with settings that are sound in themselves. ``claim`` is
-    awaited when a login has passed all checks: it takes evidence that admits once, or raises ``EvidenceRefused``.
+    settings won't do. Of settings that are sound in themselves ``examine`` returns what else is wrong, which it asks for,
+    and ``recall`` what logins here have shown. ``claim`` is awaited when a login has passed all checks: it takes evidence
+    that admits once, or raises ``EvidenceRefused``.
     """
 
     name: str
@@ -165,6 +166,7 @@ class Kind:
     refusals: Mapping[Reason, RefusalKind] = TOLD_APART
     sends: bool = False
     examine: Callable[[Configuration], Awaitable[list[Problem]]] | None = None
+    recall: Callable[[Configuration], list[Problem]] | None = None
     claim: Callable[[Evaluation], Awaitable[None]] | None = None
 
     @property

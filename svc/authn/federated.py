@@ -207,8 +207,9 @@ class FederatedAuthenticator:
             problems += cached.meaning.problems
         source = cached.meaning.keys
         state = await self._state(source, settings.refreshes, problems, ask=ask and disabled is None)
-        if self._kind.examine is not None and ask and disabled is None and isinstance(cached.meaning, Configuration):
-            problems += await self._kind.examine(cached.meaning)
+        if disabled is None and isinstance(cached.meaning, Configuration):
+            problems += [] if self._kind.recall is None else self._kind.recall(cached.meaning)
+            problems += [] if self._kind.examine is None or not ask else await self._kind.examine(cached.meaning)
         if state.keys and all(not settings.distrusted.isdisjoint(names) for names in state.keys):
             remedy = "Have the provider make a new key and refresh the keys, or trust one of these again."
             problems.append(Problem("Every key of the provider is distrusted.", remedy))

@@ -26,6 +26,7 @@ from svc.authn.oidc_settings import NAME, VARIABLES, OidcConfiguration, configur
 from svc.authn.settings import Configuration
 from svc.crypto.compact import base64url, parse_compact
 from svc.model.authentication import Problem, moment
+from svc.model.clocks import iso_seconds
 from svc.model.dialect import Dialect
 from svc.model.errors import InvalidName
 from svc.model.names import RoleName
@@ -225,17 +226,30 @@ def oidc(providers: IOidcProviders, dialect: Dialect) -> OidcKinds:
         await _exchange(evaluation, providers)
 
     async def examined(configuration: Configuration) -> list[Problem]:
-        """Return what is wrong with a provider's endpoints."""
+        """Return what is wrong with a provider's endpoints, which id tokens alone do without, and with its name."""
         assert isinstance(configuration, OidcConfiguration)
-        client = configuration.client
-        if client is None:
-            return []
         try:
-            await providers.metadata(client.issuer)
+            called = (await providers.metadata(configuration.provider)).calls_itself
+            if called is not None:
+                what = f"The provider calls itself {shown(called)}, and provider-uri is {shown(configuration.provider.uri)}"
+                return [Problem(f"{what}: nobody can log in.", f"Set provider-uri to {shown(called)}.")]
         except ProviderUnavailable as error:
+            if configuration.client is None:
+                return []
             remedy = "Mend the address, ca-cert, or what lies between the provider and this server."
             return [fetch_problem("The provider's endpoints are not known", error.why, remedy)]
         return []
+
+    def recalled(configuration: Configuration) -> list[Problem]:
+        """Return that the provider refused this service as its client, where that has shown at a login."""
+        assert isinstance(configuration, OidcConfiguration)
+        refusal = None if configuration.client is None else providers.client_refusal(configuration.client)
+        if refusal is None:
+            return []
+        since = iso_seconds(refusal.since)
+        what = f"The provider refused client-id and client-secret at a login, first at {since}: {refusal.why}."
+        remedy = "Set client-id and client-secret to what it has, and allow the client the authorization code flow there."
+        return [Problem(what, remedy)]
 
     traded = Check("exchange", exchange, lambda e: f"the provider gave an id token for it: {_TOKEN.tell(e)}")
     first = _ENABLED, _ACCOUNT
@@ -251,6 +265,7 @@ def oidc(providers: IOidcProviders, dialect: Dialect) -> OidcKinds:
         _nothing_own,
         refusals=_OF_REQUEST,
         examine=examined,
+        recall=recalled,
     )
     code = attrs.evolve(
         token,

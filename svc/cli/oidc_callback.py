@@ -99,7 +99,9 @@ class CallbackAnswers:
         if self.outcome is not None:
             return 400, "This login is over."
         if issuer is not None and self._issuer is not None and issuer != self._issuer:
-            self._fail(f"the answer is from {plain(issuer)}, and not from {plain(self._issuer)}")
+            alike = issuer.removesuffix("/") == self._issuer.removesuffix("/")
+            why = f"an operator sets provider-uri to {plain(issuer)}" if alike else "this may be an attack"
+            self._fail(f"the answer is from {plain(issuer)}, and not from {plain(self._issuer)}: {why}")
             return 400, "The answer is another provider's. Nothing was done."
         codes = given.get("code", [])
         if "error" in given or len(codes) != 1 or not codes[0]:
@@ -107,7 +109,7 @@ class CallbackAnswers:
             self._fail(f"the provider refused: {plain(' '.join(said))}")
             return 400, "The provider refused the login. The terminal says more."
         self._end(codes[0])
-        return 200, "You have signed in, if the terminal says so. You can close this window."
+        return 200, "The terminal says whether you have signed in. You can close this window."
 
     def _fail(self, why: str) -> None:
         self._end(click.ClickException(why))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import secrets
+import shlex
 import webbrowser
 from collections.abc import Callable, Mapping
 from typing import Any, Final
@@ -107,7 +108,10 @@ async def _in_a_browser(connection: ApiConnection, name: str, entry: Mapping[str
                 code=await asyncio.wait_for(code, PATIENCE), nonce=entry["nonce"], code_verifier=entry["code_verifier"]
             )
         except TimeoutError:
-            raise click.ClickException(f"nobody signed in within {PATIENCE / 60:g} minutes") from None
+            raise click.ClickException(
+                f"nobody signed in within {PATIENCE / 60:g} minutes; if the provider showed an error instead, an operator"
+                " compares client-id and redirect-uri with what it has"
+            ) from None
     path = connection.path("authn-oidc", name, connection.account, "authenticate")
     return await _token(connection, name, "GET", path + given)
 
@@ -115,6 +119,12 @@ async def _in_a_browser(connection: ApiConnection, name: str, entry: Mapping[str
 async def _token(connection: ApiConnection, name: str, method: str, path: str, body: bytes | None = None) -> str:
     more = {} if body is None else {"Content_Type": "application/x-www-form-urlencoded"}
     answer = await connection.request(method, path, body, Accept_Encoding="base64", **more)
+    if answer.status == 503:
+        way = "" if answer.request_id is None else f" by `svc explain-request {plain(shlex.quote(answer.request_id))}`"
+        raise click.ClickException(
+            f"not possible now (status 503): the provider {plain(name)}, or this server's settings for it, are at fault, or"
+            f" the server is; an operator finds out{way}"
+        )
     if answer.status in {400, 401, 403}:
         raise click.ClickException(
             f"the server refuses the login by {plain(name)} (account {plain(connection.account)}, status {answer.status});"

@@ -25,6 +25,7 @@ class OidcMetadata:
 
     ``posts_secret``: a client proves itself in the body of a request, since the provider takes no HTTP Basic.
     ``names_issuer``: the answer to the browser has ``iss`` (RFC 9207). ``device_endpoint`` is that of RFC 8628, if any.
+    ``calls_itself`` is the issuer that the document says, where it isn't the address that was asked to the last character.
     """
 
     authorization_endpoint: str
@@ -32,6 +33,7 @@ class OidcMetadata:
     posts_secret: bool = False
     names_issuer: bool = False
     device_endpoint: str | None = None
+    calls_itself: str | None = None
 
 
 @attrs.frozen
@@ -43,6 +45,14 @@ class OidcClient:
     secret: str = attrs.field(repr=False)
     scope: str
     redirect_uri: str | None = None
+
+
+@attrs.frozen
+class ClientRefusal:
+    """A provider takes no codes of a client: first at a login at ``since``, in seconds since the epoch, and never after."""
+
+    since: float
+    why: str
 
 
 @attrs.frozen(eq=False)
@@ -103,6 +113,9 @@ class IOidcProviders(Interface):
         :raises ClientRefused: it takes no code of this client.
         :raises CodeRefused: the code is none, or was used, or belongs to another client or verifier.
         """
+
+    def client_refusal(client: OidcClient) -> ClientRefusal | None:
+        """Return that a provider refused a client of this id and secret at a login here, and took no code of it since."""
 
 
 @attrs.frozen

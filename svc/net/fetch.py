@@ -172,7 +172,7 @@ class GuardedClient:
             try:
                 return await self._ask(target, endpoint, deadline, question)
             except ConnectError as error:
-                refused.append(f"no connection to {address} port {target.port}: {error}")
+                refused.append(f"no connection to {address} port {target.port}: {error}".removesuffix("."))
         raise KeysUnavailable("; ".join(refused))
 
     async def _addresses(self, target: _Target, deadline: float) -> list[Address]:

@@ -125,7 +125,7 @@ def _sentence(error: Exception) -> str:
 
 def _cause(cause: BaseException) -> str:
     if isinstance(cause, ConnectionClosed | RequestTransmissionFailed):
-        return tls_fault(cause) or f"{type(cause).__name__}: {cause}"
+        return tls_fault(cause) or f"{type(cause).__name__}: {cause}".removesuffix(".")
     return tls_fault(cause) or "the answer is not HTTP"  # of which the fault would quote a part
 
 

@@ -38,7 +38,7 @@ from svc.model.ports import ILoads
 from svc.model.refusals import IRefusals
 from svc.model.turns import ITurns
 from svc.server.bootstrap import Installation
-from svc.server.duties import Certificate, Duties, Ground, Pulses, make_account, serve_metrics
+from svc.server.duties import Certificate, Duties, Ground, Pulses, prepare, serve_metrics
 from svc.server.endings import make_endings
 from svc.server.fine_timer import FineTimer
 from svc.server.lifecycle import child
@@ -146,7 +146,7 @@ class Composition:
         metrics = None if self.metrics_endpoint is None else Metrics()
         ground = Ground.lay(server, reactor, settings, installation, metrics, Slots.private())
         ground.watch_certificates(*filter(None, (*self.endpoints, self.metrics_endpoint)))
-        await make_account(ground, self.tell_admin_key)
+        await prepare(ground, self.tell_admin_key)
         journal = functools.partial(ground.journal, server, self.audit_syslog, daemon=self.tell_admin_key is None)
         duties = await Duties.assume(server, ground, journal)
         keys = ground.parts.provider_keys()

@@ -30,12 +30,14 @@ from svc.health.ldap import LdapProbe
 from svc.health.probes import AuditProbe, ExpirationProbe
 from svc.health.pulse import Pulse
 from svc.health.signing import AuthnProbe
+from svc.model.authentication import IAuthenticators
 from svc.model.clocks import WallClock
 from svc.model.databases import DatabaseIdentity
-from svc.model.dialect import NATIVE
+from svc.model.dialect import CONJUR, NATIVE, Dialect
 from svc.model.errors import StoreUnavailable
 from svc.model.ldap_directories import IDirectories
 from svc.model.ports import IProbe
+from svc.model.text import printable
 from svc.model.versions import StateVersion
 from svc.server import certificates
 from svc.server.bootstrap import Installation
@@ -46,6 +48,7 @@ from svc.server.parts import Parts
 from svc.server.reloading import Renewals
 from svc.settings.config import Settings
 from svc.storage.accounts import AccountStore
+from svc.storage.authenticators import AuthenticatorStore
 from svc.storage.database_state import DatabaseState
 from svc.storage.deleted import DeletedStore
 from svc.storage.driver.database import Database
@@ -278,6 +281,12 @@ def _key_watch(reactor: Any, installation: Installation, replication: Replicatio
     return KeyWatch(reactor, installation.data_keys, installation.vault, os.urandom(8).hex(), place, writable, source)
 
 
+async def prepare(ground: Ground, tell_admin_key: Callable[[str], bool] | None) -> None:
+    """Have the account that the settings name, and see whether policy fits the dialect."""
+    await make_account(ground, tell_admin_key)
+    await compare_dialect(AuthenticatorStore(ground.readings), ground.settings.dialect)
+
+
 async def make_account(ground: Ground, tell_admin_key: Callable[[str], bool] | None) -> None:
     """Make the account that the settings name, unless it is there; a follower waits for its primary's."""
     account, installation = ground.settings.account, ground.installation
@@ -294,6 +303,20 @@ async def make_account(ground: Ground, tell_admin_key: Callable[[str], bool] | N
     elif account not in await installation.accounts.names():
         warning = "There is no account {account} yet: this server is a follower, so make it on the primary"
         log.warn(warning, account=account)
+
+
+async def compare_dialect(authenticators: IAuthenticators, dialect: Dialect) -> None:
+    """Warn where policy has authenticators in the other dialect's names, and none in this one's (CFG-27)."""
+    other = CONJUR if dialect.prefix == NATIVE.prefix else NATIVE
+    try:
+        found = [name for name, _ in await authenticators.webservices(other.prefix)]
+        first = next((name for name in found if name.identifier.startswith(f"{other.prefix}/authn-")), None)
+        if first is None or await authenticators.webservices(dialect.prefix):
+            return
+    except StoreUnavailable:
+        return  # It began without a primary.
+    warning = "Policy has {what}, in the dialect {other}: this server has {here}, and takes no logins there"
+    log.warn(warning, what=printable(str(first)), other=other.name, here=dialect.name)
 
 
 async def serve_metrics(server: MultiService, endpoint: Endpoint, site: IProtocolFactory) -> None:

@@ -48,7 +48,8 @@ class Oidc:
     ) -> Self:
         """Make it; ``login`` has the tokens that are issued, and what is told of them."""
         settings, vault, store = ground.settings, ground.installation.vault, AuthenticatorStore(statements)
-        endpoints = OidcEndpoints(ground.parts.guarded(), ground.reactor, settings.jwks_refetch_interval)
+        wall, interval = ground.installation.wall, settings.jwks_refetch_interval
+        endpoints = OidcEndpoints(ground.parts.guarded(), ground.reactor, wall, interval)
         kinds = oidc(endpoints, settings.dialect)
         federate = ground.parts.federate(keys, statements)
 

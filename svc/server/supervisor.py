@@ -29,7 +29,7 @@ from svc.model.turns import SharedTurns
 from svc.processes.spawned import Spawned
 from svc.processes.workforce import IOwner, Workforce, WorkforceProbe
 from svc.server.bootstrap import Installation
-from svc.server.duties import Duties, Ground, make_account, serve_metrics
+from svc.server.duties import Duties, Ground, prepare, serve_metrics
 from svc.server.lifecycle import ServerService, child
 from svc.server.listening import Endpoint, listen, url_of
 from svc.server.process_messages import (
@@ -293,7 +293,7 @@ class Supervision:
         metrics = None if self.metrics_endpoint is None else Metrics()
         ground = Ground.lay(server, reactor, settings, installation, metrics, slots_of(page, 0))
         ground.watch_certificates(*filter(None, [self.metrics_endpoint]))
-        await make_account(ground, self.tell_admin_key)
+        await prepare(ground, self.tell_admin_key)
         office = Office(ground, daemon=daemon)
         ports = SharedPorts(self.endpoints)
 

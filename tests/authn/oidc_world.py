@@ -14,7 +14,7 @@ from svc.authn.oidc import OidcKinds, oidc
 from svc.authn.oidc_settings import NAME
 from svc.model.authentication import Admitted, Refused
 from svc.model.names import RoleName
-from svc.model.oidc import CodeLogin, IOidcProviders, OidcClient, OidcIssuer, OidcMetadata
+from svc.model.oidc import ClientRefusal, CodeLogin, IOidcProviders, OidcClient, OidcIssuer, OidcMetadata
 from svc.model.reasons import Reason
 from tests.authn.world import ALICE, CREATION, NOW, PROVIDER, Case
 from tests.signing import token
@@ -44,6 +44,8 @@ class Providers:
     def __init__(self) -> None:
         self.token = token(CLAIMS)
         self.wrong: Exception | None = None
+        self.refusals: dict[OidcClient, ClientRefusal] = {}
+        self.known = METADATA
         self.asked: list[tuple[OidcClient, CodeLogin]] = []
         self.meanwhile: Callable[[], object] = lambda: None
 
@@ -51,7 +53,11 @@ class Providers:
         """Its endpoints."""
         if self.wrong is not None:
             raise self.wrong
-        return METADATA
+        return self.known
+
+    def client_refusal(self, client: OidcClient) -> ClientRefusal | None:
+        """Whether it takes no codes of a client."""
+        return self.refusals.get(client)
 
     async def exchange(self, client: OidcClient, login: CodeLogin) -> bytes:
         """An id token."""

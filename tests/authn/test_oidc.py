@@ -6,12 +6,13 @@ import attrs
 from twisted.internet.defer import Deferred
 
 from svc.model.authentication import Admitted, Explanation, LoginRequest, Refused
+from svc.model.clocks import iso_seconds
 from svc.model.dialect import CONJUR
 from svc.model.errors import StoreUnavailable
 from svc.model.names import RoleName
-from svc.model.oidc import ClientRefused, CodeRefused, OidcClient, OidcIssuer, ProviderUnavailable
+from svc.model.oidc import ClientRefusal, ClientRefused, CodeRefused, OidcClient, OidcIssuer, ProviderUnavailable
 from svc.model.reasons import Reason
-from tests.authn.oidc_world import CLAIMS, CLIENT, NONCE, SECRET, OidcCase
+from tests.authn.oidc_world import CLAIMS, CLIENT, METADATA, NONCE, SECRET, OidcCase
 from tests.authn.world import ALICE, NOW, PROVIDER
 from tests.signing import base64url, jwk, jwk_for, jwks, signed, token
 from tests.statuses import privilege_missing_status, refusal_status
@@ -135,7 +136,8 @@ class TokenTests(OidcCase):
         self.assert_refused(Reason.ORIGIN_REFUSED, token(CLAIMS), 401)
         self.assert_user(token(CLAIMS), client_ip="198.51.100.7")
         self.readings.permitted.clear()
-        self.assert_refused(Reason.PRIVILEGE_MISSING, token(CLAIMS), privilege_missing_status(self.dialect))
+        refused = self.assert_refused(Reason.PRIVILEGE_MISSING, token(CLAIMS), privilege_missing_status(self.dialect))
+        self.assertTrue(refused.detail.endswith(" has no privilege authenticate on 'authn-oidc/corp'"), refused.detail)
 
     def test_keys_away(self) -> None:
         """Without the provider's keys nobody can be judged: 503 (FAIL-12)."""
@@ -384,6 +386,37 @@ class ExplainTests(OidcCase):
         self.readings.set(self.branch, client_id=CLIENT)
         (problem,) = self.status(service="corp").problems
         self.assertIn("There are no keys", problem.what)
+
+    def test_other_name(self) -> None:
+        """The status tells that the provider calls itself by another name, and which, also where no codes are taken
+        (OIDC-30).
+        """
+        self.authenticator = self.made(kind=self.kinds.explained)
+        self.providers.known = attrs.evolve(METADATA, calls_itself=f"{PROVIDER}/")
+        for unset in ((), ("client-secret", "claim-mapping")):
+            self.readings.unset(self.branch, *unset)
+            (problem,) = self.status(service="corp").problems
+            self.assertIn(f"calls itself '{PROVIDER}/', and provider-uri is '{PROVIDER}'", problem.what)
+            self.assertEqual(problem.remedy, f"Set provider-uri to '{PROVIDER}/'.")
+
+    def test_client_refused(self) -> None:
+        """The status tells that the provider refused client and secret at a login, since when, and what to do, also where
+        nothing may be asked; and no more once they are others (OIDC-30).
+        """
+        self.decided(self.login())
+        [(client, _)] = self.providers.asked
+        self.authenticator = self.made(kind=self.kinds.explained)
+        self.assertEqual(self.status(service="corp").problems, ())
+        self.providers.refusals[client] = ClientRefusal(NOW, "https://idp/token: the answer is 'invalid_client'")
+        for ask in (True, False):
+            asked = self.authenticator.status("acme", "corp", ask=ask)
+            (problem,) = self.successResultOf(Deferred.fromCoroutine(asked)).problems
+            for text in ("refused client-id and client-secret at a login", iso_seconds(NOW), "invalid_client"):
+                self.assertIn(text, problem.what)
+            self.assertIn("Set client-id and client-secret", problem.remedy)
+            self.assertNotIn(SECRET, problem.what + problem.remedy)
+        self.readings.set(self.branch, client_secret="another")
+        self.assertEqual(self.status(service="corp").problems, ())
 
 
 class RefusedTests(OidcCase):

@@ -112,7 +112,11 @@ class ListenerTests(SynchronousTestCase):
             ("state=the-state", "no code"),
             ("code=&state=the-state", "no code"),
             ("code=a&code=b&state=the-state", "no code"),
-            ("code=a&iss=https://evil.example&state=the-state", "the answer is from https://evil.example"),
+            (
+                "code=a&iss=https://evil.example&state=the-state",
+                f"the answer is from https://evil.example, and not from {ISSUER}: this may be an attack",
+            ),
+            (f"code=a&iss={ISSUER}/&state=the-state", f"and not from {ISSUER}: an operator sets provider-uri to {ISSUER}/"),
         ):
             self.setUp()
             status, page = self.come(query)
@@ -172,6 +176,7 @@ class Service:
         }
         self.asked: list[tuple[str, dict[str, list[str]]]] = []
         self.status = 200
+        self.request_id: str | None = None
         app = Klein()
 
         @app.route("/", branch=True)
@@ -189,6 +194,8 @@ class Service:
             return json.dumps([self.entry]).encode()
         if path.startswith("/authn-oidc/"):
             request.setResponseCode(self.status)
+            if self.request_id is not None:
+                request.setHeader("X-Request-Id", self.request_id)
             return base64.b64encode(b"{}") if self.status == 200 else b""
         answers: dict[str, Callable[[], object]] = {
             "/.well-known/openid-configuration": lambda: self.document,
@@ -293,10 +300,13 @@ class DeviceTests(SynchronousTestCase):
             self.successResultOf(waiting)
 
     def test_server_refuses(self) -> None:
-        """A refusal of the server says where the reason is."""
+        """A refusal of the server says where the reason is, and who may be at fault where it can't judge (OIDC-36)."""
         self.server.status = 401
         self.server.polls = [{"id_token": "x.y.z"}]
         self.refused("its log and its audit say why")
+        self.server.status, self.server.request_id = 503, "id-1"
+        self.server.polls = [{"id_token": "x.y.z"}]
+        self.refused("an operator finds out by `svc explain-request id-1`")
 
     def test_choices(self) -> None:
         """Where there is nothing to choose from, that is said; without a browser a device is taken (OIDC-33)."""

@@ -23,9 +23,8 @@ func done(err error) {
 }
 
 func main() {
-	config := conjurapi.Config{Account: "acme", ApplianceURL: os.Getenv("CONJUR_APPLIANCE_URL"), CredentialStorage: "none"}
-	pair := authn.LoginPair{Login: "admin", APIKey: os.Getenv("ADMIN_KEY")}
-	client := must(conjurapi.NewClientFromKey(config, pair))
+	config := must(conjurapi.LoadConfig())
+	client := must(conjurapi.NewClientFromEnvironment(config))
 	newer := client.V2()
 	say := fmt.Println
 
@@ -36,6 +35,8 @@ func main() {
 	for name, value := range map[string]string{"apps/db/user": "shop", "apps/db/password": "s3cret"} {
 		done(client.AddSecret(name, value))
 	}
+	must(newer.CreateBranch(conjurapi.Branch{Name: "conjur", Branch: "/"}))
+	must(newer.CreateBranch(conjurapi.Branch{Name: "authn-jwt", Branch: "conjur"}))
 	data := map[string]any{
 		"jwks_uri": os.Args[2], "issuer": os.Args[3], "audience": os.Args[4],
 		"identity": map[string]any{"token_app_property": "app", "identity_path": "apps"},

@@ -93,9 +93,37 @@ class RealProviderTests(CommandTestCase, PostgresTestCase):
         self.assertIn(
             "the server refuses the login by corp", (await self.signing_in("admin", callback, client, code=1)).stderr
         )
+        await self.faulty_settings(provider, callback, admin)
         await self.on_a_device(provider, client)
         await self.attacks(Api.of(self, base), provider, callback)
         await self.in_the_console(console)
+
+    async def faulty_settings(self, provider: RealProvider, callback: str, admin: dict[str, str]) -> None:
+        """Settings that the provider doesn't have so are told by the status, once they have shown (OIDC-30, OIDC-36)."""
+        client = {"SVC_URL": admin["SVC_URL"], "SVC_ACCOUNT": admin["SVC_ACCOUNT"]}
+
+        async def given(name: str, value: str) -> None:
+            await self.svc("variable", "set", f"svc/authn-oidc/corp/{name}", given=value.encode(), environ=admin)
+
+        async def status(code: int) -> str:
+            return (await self.svc("authenticator", "status", "authn-oidc/corp", environ=admin, code=code)).stdout
+
+        await given("client-secret", "another")
+        await status(0)
+        failed = await self.signing_in("alice", callback, client, code=1)
+        self.assertIn("or this server's settings for it, are at fault", failed.stderr)
+        (request_id,) = re.findall(r"`svc explain-request (\S+)`", failed.stderr)
+        explained = await self.svc("explain-request", request_id, environ=admin)
+        self.assertIn("refused at authn-oidc/corp, oidc-client-refused", explained.stdout)
+        self.assertIn("The provider refused client-id and client-secret at a login", await status(1))
+        await given("client-secret", SECRET)
+        await status(0)
+        await given("provider-uri", f"{provider.issuer}/")
+        self.assertIn(f"The provider calls itself '{provider.issuer}'", await status(1))
+        failed = await self.signing_in("alice", callback, client, code=1)
+        self.assertIn(f"an operator sets provider-uri to {provider.issuer}", failed.stderr)
+        await given("provider-uri", provider.issuer)
+        self.assertEqual(await self.in_a_browser("alice", callback, client), "alice")
 
     async def in_the_console(self, url: str) -> None:
         """Sign in to the console: by a browser's rules on cookies a person comes back, and to the page that was wanted."""

@@ -7,11 +7,15 @@ from typing import Any, cast
 
 from twisted.application.service import MultiService
 from twisted.internet.task import Clock
+from twisted.logger import capturedLogs
 from twisted.trial.unittest import SynchronousTestCase
 
 from svc.health.pulse import BEAT
 from svc.model.counts import Census
-from svc.server.duties import Ground
+from svc.model.dialect import CONJUR, NATIVE, Dialect
+from svc.server.duties import Ground, compare_dialect
+from tests.memory import MemoryAuthenticators
+from tests.web.world import WorldCase
 
 
 class CountedPlace:
@@ -85,3 +89,26 @@ class PulsesTests(SynchronousTestCase):
         self.assertIs(pulses.writes, pulses.readings)
         self.primary.for_readings = 0
         self.assertEqual(self.became(), ["written", "read"])
+
+
+class DialectTests(WorldCase):
+    """Policy in the names of the other dialect."""
+
+    def warnings(self, dialect: Dialect) -> list[tuple[str, str]]:
+        """Which authenticator a start in a dialect warns of, and which dialect that is of."""
+        with capturedLogs() as logs:
+            self.result_of(compare_dialect(MemoryAuthenticators(self.memory), dialect))
+        return [(event["what"], event["other"]) for event in logs if "other" in event]
+
+    def test_other(self) -> None:
+        """A start warns of authenticators in the other dialect's names, where there are none in its own (CFG-27)."""
+        self.load("- !policy { id: svc/tools, body: [ !webservice ] }\n", method="PATCH")
+        self.assertEqual(self.warnings(CONJUR), [])
+        self.load("- !policy { id: svc/authn-jwt/ci, body: [ !webservice ] }\n", method="PATCH")
+        self.assertEqual(self.warnings(NATIVE), [])
+        self.assertEqual(self.warnings(CONJUR), [("acme:webservice:svc/authn-jwt/ci", "native")])
+        self.load("- !policy { id: conjur/authn-oidc/corp, body: [ !webservice ] }\n", method="PATCH")
+        self.assertEqual((self.warnings(NATIVE), self.warnings(CONJUR)), ([], []))
+        for name in ("authn-jwt/ci", "tools"):
+            self.load(f"- !delete {{ record: !webservice svc/{name} }}\n", method="PATCH")
+        self.assertEqual(self.warnings(NATIVE), [("acme:webservice:conjur/authn-oidc/corp", "conjur")])

@@ -17,7 +17,17 @@ from svc.authn.throttling import Throttle, ThrottledAuthenticator
 from svc.crypto.vault import Vault
 from svc.model.authentication import IProviderKeys
 from svc.model.dialect import Dialect
-from svc.model.oidc import CodeLogin, CodeRefused, IOidcProviders, OidcClient, OidcIssuer, OidcMetadata, ProviderUnavailable
+from svc.model.oidc import (
+    ClientRefusal,
+    ClientRefused,
+    CodeLogin,
+    CodeRefused,
+    IOidcProviders,
+    OidcClient,
+    OidcIssuer,
+    OidcMetadata,
+    ProviderUnavailable,
+)
 from svc.services.batches import BatchService
 from svc.services.login import LoginService
 from svc.services.oidc import OidcService
@@ -55,6 +65,11 @@ class OidcProvider:
         self.metadata_of: dict[str, OidcMetadata] = {}
         self.exchanged: list[tuple[OidcClient, CodeLogin]] = []
         self.asked = 0
+        self.client_refused: ClientRefusal | None = None
+
+    def client_refusal(self, client: OidcClient) -> ClientRefusal | None:
+        """Whether it takes codes of the client."""
+        return self.client_refused
 
     def claims(self, nonce: str, **changes: object) -> dict[str, object]:
         """The claims of a good id token."""
@@ -74,6 +89,8 @@ class OidcProvider:
         """The id token of a code."""
         self.exchanged.append((client, login))
         await self.metadata(client.issuer)
+        if self.client_refused is not None:
+            raise ClientRefused(self.client_refused.why)
         claims = self.codes.pop(login.evidence.decode("utf-8"), None)
         if claims is None:
             raise CodeRefused("the answer is 'invalid_grant'")

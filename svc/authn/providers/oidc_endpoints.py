@@ -6,6 +6,9 @@ exchanges have places, of which one address gets a few. Each process of a server
 
 Note [Sent once]. A code and its nonce count as spent before anything is sent, so that of two requests with the same one is
 refused. They are forgotten only where no answer came: the client may try again then, and the provider decides.
+
+Note [A refused client]. Whether id and secret are right shows at a login alone. So a provider's refusal of them is
+remembered for operators, under a digest of both, until a code is exchanged with them: others were never refused.
 """
 
 from __future__ import annotations
@@ -27,8 +30,10 @@ from zope.interface import implementer
 from svc.authn.providers.discovery import document_uri, members_of
 from svc.authn.providers.shared_work import SharedWork
 from svc.model.authentication import moment
+from svc.model.clocks import WallClock
 from svc.model.errors import KeysUnavailable
 from svc.model.oidc import (
+    ClientRefusal,
     ClientRefused,
     CodeLogin,
     CodeRefused,
@@ -47,7 +52,7 @@ from svc.net.outgoing import HttpAnswer, PostedForm
 #: Seconds after which a provider's document is read again.
 FRESH: Final = 300.0
 
-#: The providers whose documents are remembered; of each no more is kept than a few addresses.
+#: The providers whose documents are remembered, and the clients that were refused; of each no more is kept than a few lines.
 KEPT: Final = 1000
 
 #: The exchanges that may be under way: in all, with one provider, and for one address there.
@@ -78,14 +83,16 @@ class _KnownProvider:
 class OidcEndpoints:
     """Provides ``IOidcProviders``; a provider that failed is asked again after ``interval`` seconds."""
 
-    def __init__(self, client: GuardedClient, clock: IReactorTime, interval: float) -> None:
+    def __init__(self, client: GuardedClient, clock: IReactorTime, wall: WallClock, interval: float) -> None:
         self._client = client
         self._clock = clock
+        self._wall = wall
         self._interval = interval
         self._readings: SharedWork[OidcIssuer, None] = SharedWork()
         self._known: OrderedDict[OidcIssuer, _KnownProvider] = OrderedDict()
         self._spent: OrderedDict[bytes, float] = OrderedDict()
         self._exchanges: Counter[object] = Counter()
+        self._refused: OrderedDict[bytes, ClientRefusal] = OrderedDict()
 
     async def metadata(self, issuer: OidcIssuer) -> OidcMetadata:
         """See ``IOidcProviders``."""
@@ -119,7 +126,25 @@ class OidcEndpoints:
             except ProviderUnavailable:
                 self._forget(spent)
                 raise
-        return _id_token(metadata.token_endpoint, answer)
+        try:
+            token = _id_token(metadata.token_endpoint, answer)
+        except ClientRefused as refusal:
+            self._remember(client, refusal.why)
+            raise
+        self._refused.pop(_digest(client), None)
+        return token
+
+    def client_refusal(self, client: OidcClient) -> ClientRefusal | None:
+        """See ``IOidcProviders`` (Note [A refused client])."""
+        return self._refused.get(_digest(client))
+
+    def _remember(self, client: OidcClient, why: str) -> None:
+        digest = _digest(client)
+        first = self._refused.get(digest)
+        self._refused[digest] = ClientRefusal(self._wall.seconds() if first is None else first.since, why)
+        self._refused.move_to_end(digest)
+        if len(self._refused) > KEPT:
+            self._refused.popitem(last=False)
 
     def _spend(self, spent: list[bytes]) -> None:
         now = self._clock.seconds()
@@ -196,7 +221,14 @@ class OidcEndpoints:
             posts_secret="client_secret_basic" not in named and "client_secret_post" in named,
             names_issuer=members.get("authorization_response_iss_parameter_supported") is True,
             device_endpoint=address("device_authorization_endpoint") if "device_authorization_endpoint" in members else None,
+            calls_itself=None if members["issuer"] == provider else str(members["issuer"]),
         )
+
+
+def _digest(client: OidcClient) -> bytes:
+    """Return what a client is known by here: the provider, and id and secret there."""
+    parts = client.issuer.uri, client.issuer.ca_cert or "", client.id, client.secret
+    return sha256("\0".join(parts).encode("utf-8")).digest()
 
 
 def _form(client: OidcClient, metadata: OidcMetadata, login: CodeLogin) -> PostedForm:

@@ -136,7 +136,7 @@ class SecurityTokenService:
             try:
                 return await self._until(deadline, Deferred.fromCoroutine(asked))
             except ConnectError as error:
-                refused.append(f"no connection to {address} port {where.port}: {error}")
+                refused.append(f"no connection to {address} port {where.port}: {error}".removesuffix("."))
             except Unanswered as error:
                 raise StsUnavailable(error.why) from None
         raise StsUnavailable("; ".join(refused))

@@ -33,6 +33,7 @@ from svc.model.errors import (
     Refusal,
 )
 from svc.model.oidc import CodeLogin
+from svc.model.reasons import Reason
 from svc.model.text import shown
 from svc.services.console_sessions import ConsoleSessionService, caller_of
 from svc.web.console import links
@@ -82,6 +83,14 @@ _NOT_SIGNED_IN_THERE: Final = (
     "You have not been signed in. Nobody here goes by the name that the provider says, or may not sign in so or from your"
     " address; or the sign-in took too long."
 )
+_ANOTHER_ISSUER: Final = (
+    "You have not been signed in. The provider calls itself by another name than the one that it has here. If you went there"
+    " from this page, an operator compares the two; if you came by a link, somebody may have tried to deceive you."
+)
+_PROVIDER_AT_FAULT: Final = (
+    "You have not been signed in. The provider, or this server's settings for it, are at fault, or there is too much to do."
+    " Try again in some seconds; if that doesn't help, an operator finds out why."
+)
 
 
 @attrs.frozen(eq=False)
@@ -125,8 +134,8 @@ class Gate:
         if visit is not None and visit.tried is not None and isinstance(refusal, AuthenticationRefused | PasswordsBusy):
             told = _NOT_SIGNED_IN.get(response.status, _NOT_SIGNED_IN[401])
             request, back = visit.tried
-            if isinstance(request, CodeLogin) and response.status in {400, 401, 403}:
-                told = _NOT_SIGNED_IN_THERE
+            if isinstance(request, CodeLogin):
+                told = _not_signed_in_there(refusal, response.status) or told
             page = self._rendering.page(
                 *(visit, "sign_in.html"),
                 title="Sign in",
@@ -137,6 +146,7 @@ class Gate:
                 told=told,
                 is_fault=True,
                 providers=(),
+                request_id=incoming.request_id,
             )
         else:
             title, told = _SAID.get(response.status, _UNEXPECTED)
@@ -148,14 +158,17 @@ class Gate:
                 told = refusal.message
             elif isinstance(refusal, Forbidden) and refusal.told is not None:
                 told = refusal.told
-            page = self._rendering.page(visit, "refusal.html", title=title, status=response.status, told=told)
+            page = self._refusal(visit, title, response.status, told, incoming.request_id)
         return attrs.evolve(page, headers=retry)
 
     def failed(self, incoming: Incoming, incident: str) -> Response:
         """See ``IConsole``."""
         visit = incoming.visit if isinstance(incoming.visit, Visit) else None
         told = f"This is a fault of the server. Its log has it as incident {incident}."
-        return self._rendering.page(visit, "refusal.html", title="An internal error", status=500, told=told)
+        return self._refusal(visit, "An internal error", 500, told, incoming.request_id)
+
+    def _refusal(self, visit: Visit | None, title: str, status: int, told: str, request_id: str | None) -> Response:
+        return self._rendering.page(visit, "refusal.html", title=title, status=status, told=told, request_id=request_id)
 
     def finished(self, incoming: Incoming, response: Response) -> Response:
         """See ``IConsole``."""
@@ -185,8 +198,19 @@ class Gate:
         if path != links.HOME and not path.startswith(f"{links.HOME}/"):
             return None
         title, told = _SAID[404]
-        page = self._rendering.page(None, "refusal.html", title=title, status=404, told=told)
+        page = self._refusal(None, title, 404, told, None)
         return attrs.evolve(page, headers=self._rendering.headers)
+
+
+def _not_signed_in_there(refusal: Refusal, status: int) -> str | None:
+    """Return what is said of a sign-in at a provider that fails; ``None`` for what is said of all."""
+    if status == 503:
+        return _PROVIDER_AT_FAULT
+    if status not in {400, 401, 403}:
+        return None
+    # That is about the provider alone, and says nothing of who has tried.
+    is_another = isinstance(refusal, AuthenticationRefused) and refusal.reason is Reason.ISSUER_WRONG
+    return _ANOTHER_ISSUER if is_another else _NOT_SIGNED_IN_THERE
 
 
 def own_address(host: str) -> str:

@@ -25,6 +25,7 @@ from svc.model.errors import AuthenticationRefused, RecordNotFound
 from svc.model.events import Event
 from svc.model.oidc import CodeLogin
 from svc.model.reasons import Reason, RefusalKind
+from svc.model.text import shown
 from svc.services.console_sessions import ConsoleSessionService
 from svc.services.oidc import OidcService
 from svc.web.console import links, pages
@@ -119,10 +120,14 @@ class ProviderSignIn:
             redirect_uri=begun.redirect_uri,
         )
         call.visit.tried = request, begun.back
-        call.tell(account=begun.account, authenticator="authn-oidc")
+        call.tell(account=begun.account, authenticator="authn-oidc", service_id=begun.service_id)
         late = self.wall.seconds() - begun.began_at > PATIENCE
-        if late or not code or (issuer != begun.issuer and (issuer is not None or begun.names_issuer)):
-            why = "it took too long" if late else "the provider gave no code, or another one did"
+        if not late and issuer != begun.issuer and (issuer is not None or begun.names_issuer):
+            said = "no 'iss'" if issuer is None else f"the 'iss' {shown(issuer)}"
+            why = f"the answer that the browser brings has {said}; it must be {shown(begun.issuer)}"
+            raise AuthenticationRefused(Reason.ISSUER_WRONG, RefusalKind.UNPROVEN, detail=why)
+        if late or not code:
+            why = "it took too long" if late else "the provider gave no code"
             raise AuthenticationRefused(Reason.CODE_MISSING, RefusalKind.UNPROVEN, detail=why)
         call.visit.session = await self.sessions.begin_by_code(request, call)
         return self._led(call, begun.back, "You are signed in", "Go on")

@@ -131,5 +131,6 @@ class SignIn:
             back=back,
             told=told,
             is_fault=False,
+            request_id=None,
             providers=providers,
         )

@@ -60,7 +60,7 @@ class RefusalWatch:
                 return
         if account is None:
             return
-        service_id = None if call is None or authenticator is None else call.values.get("service_id")
+        service_id = None if call is None or authenticator is None else _service_id(call)
         self._refusals.keep(
             RefusedRequest(
                 at=self._wall.seconds(),
@@ -89,6 +89,12 @@ def _reason(refusal: errors.Refusal, account: str) -> str:
 def _authenticator(call: Call) -> str:
     name: str = call.facts.get("authenticator", "authn")
     return name
+
+
+def _service_id(call: Call) -> str | None:
+    """Return the authenticator's service id, by the path or, on a page, by what was begun there."""
+    found: str | None = call.values.get("service_id") or call.facts.get("service_id")
+    return found
 
 
 def _account_of(call: Call) -> str | None:

@@ -22,7 +22,7 @@ def _authentication(operation: str, did: str, does: str) -> Recount:
         facts, account = call.facts, call.values.get("account") or call.facts.get("account", "-")
         name = facts.get("authenticator", "authn")
         role = facts.get("role") or would_be(account, facts.get("login") or call.values.get("login"))
-        service_id = call.values.get("service_id")
+        service_id = call.values.get("service_id") or facts.get("service_id")
         service = None if service_id is None else f"{name}/{service_id}"
         where = f" with authenticator {name}" + ("" if service is None else f" service {service}")
         user, tried = (_NOT_FOUND, f"be {role}, to {does}") if facts.get("unknown") else (role, does)

@@ -7,6 +7,7 @@ from base64 import b64decode
 from typing import Any
 from urllib.parse import parse_qsl
 
+import attrs
 from hypothesis import given
 from hypothesis import strategies as st
 from twisted.internet.defer import Deferred
@@ -61,7 +62,7 @@ class Case(FetchCase):
         """Providers that are asked by a guarded client."""
         self.names = names or Names(["93.184.216.34"])
         client = GuardedClient(self.reactor, self.names, client_tls, allow_http=allow_http, limit=20_000)
-        return OidcEndpoints(client, self.reactor, 10.0)
+        return OidcEndpoints(client, self.reactor, self.reactor, 10.0)
 
     def metadata(self, issuer: OidcIssuer = ISSUER) -> Deferred[OidcMetadata]:
         """Ask what a provider says of itself."""
@@ -118,6 +119,15 @@ class MetadataTests(Case):
             device_endpoint="http://idp.example/device",
         )
         self.assertEqual(self.successResultOf(asked), expected)
+
+    def test_name(self) -> None:
+        """A final slash makes no other provider, and what it calls itself then is told (OIDC-30)."""
+        for asked_as, said, called in (("", "", None), ("/", "/", None), ("", "/", "/"), ("/", "", "")):
+            self.providers = self.made()
+            asked = self.metadata(OidcIssuer(ISSUER.uri + asked_as))
+            self.answer({**DOCUMENT, "issuer": ISSUER.uri + said})
+            expected = None if called is None else ISSUER.uri + called
+            self.assertEqual(self.successResultOf(asked).calls_itself, expected)
 
     def test_more(self) -> None:
         """What the provider takes from clients, and says to browsers, is known from there (OIDC-14)."""
@@ -289,6 +299,35 @@ class ExchangeTests(Case):
             refusal = self.failureResultOf(asked, kind).value
             self.assertNotIn("s&cret", refusal.why)
             self.assertNotIn(f"code-{number}", refusal.why)
+
+    def test_refused_client(self) -> None:
+        """That a client was refused is remembered, since the first time, until it has exchanged a code; one with another
+        secret was never refused, and a refused code is no news of the client (OIDC-30).
+        """
+
+        def exchanged(code: str, body: object, status: str, client: OidcClient = CLIENT) -> None:
+            asked = self.exchange(login(code, code), client)
+            self.answer(body, status)
+            asked.addErrback(lambda failure: failure.trap(ClientRefused, CodeRefused, ProviderUnavailable))
+            self.successResultOf(asked)
+
+        self.assertIsNone(self.providers.client_refusal(CLIENT))
+        exchanged("a", {"error": "invalid_grant"}, "400 Bad")
+        self.assertIsNone(self.providers.client_refusal(CLIENT))
+        began = self.reactor.seconds()
+        for code in ("b", "c"):
+            exchanged(code, {"error": "invalid_client"}, "401 No", attrs.evolve(CLIENT, redirect_uri="https://svc.example/"))
+            self.reactor.advance(20)
+        for code, body in (("d", {"error": "invalid_grant"}), ("e", {})):
+            exchanged(code, body, "400 Bad")
+        refusal = self.providers.client_refusal(CLIENT)
+        assert refusal is not None
+        self.assertEqual((refusal.since, "invalid_client" in refusal.why), (began, True))
+        self.assertNotIn(CLIENT.secret, repr(self.providers._refused))
+        for changed in ({"secret": "other"}, {"id": "other"}, {"issuer": OidcIssuer("http://other.example")}):
+            self.assertIsNone(self.providers.client_refusal(attrs.evolve(CLIENT, **changed)))
+        exchanged("f", {"id_token": "x"}, "200 OK")
+        self.assertIsNone(self.providers.client_refusal(CLIENT))
 
     def test_elsewhere(self) -> None:
         """A redirect of the token endpoint is followed nowhere: code and secret go to no other host (OIDC-14)."""

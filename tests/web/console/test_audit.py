@@ -44,7 +44,7 @@ class AuditPageTests(PagesCase):
         self.assertNotIn(PASSWORD, page.text)
         self.assertEqual(self.alice.get(f"/ui/audit?what={PASSWORD}").answer.status, 403)
         hidden, absent = (self.alice.get(f"/ui/audit?what=acme:variable:{name}") for name in ("hidden", "absent"))
-        self.assertEqual((hidden.answer.status, hidden.text), (404, absent.text))
+        self.assertEqual((hidden.answer.status, hidden.words), (404, absent.words))
         self.assertEqual(self.admin.get("/ui/audit?what=other:variable:x").answer.status, 404)
         self.assertEqual(self.admin.get("/ui/audit?what=nothing").answer.status, 422)
         self.assertEqual(self.admin.get("/ui/audit?offset=x").answer.status, 422)

@@ -152,7 +152,7 @@ class AuthenticatorPageTests(AuthenticatorsPagesCase):
             "authn-jwt/" + "x" * 900,
         ):
             page = self.olivia.get(f"/ui/authenticators/{name}")
-            told.add((page.answer.status, page.text))
+            told.add((page.answer.status, page.words))
         self.assertEqual({status for status, _ in told}, {404}, told)
         self.assertEqual(len(told), 1)
 

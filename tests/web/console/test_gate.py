@@ -193,6 +193,7 @@ class HeadersTests(GateCase):
         self.assertEqual(answer.status, 500)
         self.assert_headers(answer)
         self.assertNotIn(b"secret", answer.body)
+        self.assertIn(f"{answer.headers['x-request-id']}</bdi>, for an operator".encode(), answer.body)
         self.assertRaises(TypeError, Client, Broken())
 
 

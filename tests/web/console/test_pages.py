@@ -219,7 +219,7 @@ class TreeTests(PagesCase):
             "/ui/roles/acme:variable:hidden",
         ):
             page = self.alice.get(path)
-            told.add((page.answer.status, page.text))
+            told.add((page.answer.status, page.words))
         self.assertEqual(len(told), 1, told)
         self.assertEqual(page.answer.status, 404)
 
@@ -417,7 +417,7 @@ class RoleTests(PagesCase):
         """A role that the reader doesn't see and one that isn't there have one and the same page (CON-17)."""
         told = [self.alice.get(f"/ui/roles/acme:user:{name}") for name in ("bob", "nobody")]
         self.assertEqual([page.answer.status for page in told], [404, 404])
-        self.assertEqual(told[0].text, told[1].text)
+        self.assertEqual(told[0].words, told[1].words)
 
     def test_logins(self) -> None:
         """The page of a user or host has the day of its last login, and the servers whose logins aren't counted (CON-47)."""
@@ -471,7 +471,7 @@ class RoleTests(PagesCase):
         self.assertEqual(self.admin.send("/ui/roles/acme:group:ops", {"token": token}).answer.status, 405)
         self.assertIn("don't log in", self.admin.page.text)
         token = self.alice.get("/ui").forms["Sign out"][2]["token"]
-        told = {self.alice.send(f"/ui/roles/acme:user:{name}", {"token": token}).text for name in ("bob", "nobody")}
+        told = {self.alice.send(f"/ui/roles/acme:user:{name}", {"token": token}).words for name in ("bob", "nobody")}
         self.assertEqual((len(told), self.alice.page.answer.status), (1, 404))
 
     def test_reach(self) -> None:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import html
 from typing import Any
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
 from svc.crypto.console_cookies import BegunSignIn
-from svc.model.oidc import OidcMetadata
+from svc.model.oidc import ClientRefusal, OidcMetadata
 from svc.web.console.provider_sign_in import PATIENCE
 from tests.web.console.world import ConsoleCase, MemoryBrowser, Page
 from tests.web.oidc_world import CLIENT, ISSUER, POLICY
 from tests.web.support import Answer
+from tests.web.world import ADMIN_KEY
 
 CALLBACK = "/ui/sign-in/callback"
 COOKIE = "__Secure-svc-console-provider"
@@ -35,6 +37,7 @@ class ProviderSignInTests(ConsoleCase):
             "name": "Corp <b>",
         }.items():
             self.set_value(f"svc/authn-oidc/corp/{name}", value.encode())
+        self.admin_browser = self.signed_in("admin", ADMIN_KEY)
         self.journal.told()
 
     def begin(self, browser: MemoryBrowser | None = None, path: str = "/ui/policies") -> dict[str, str]:
@@ -162,18 +165,32 @@ class ProviderSignInTests(ConsoleCase):
             begun = self.begin()
             self.oidc_provider.codes[begun["code"]] = {**self.oidc_provider.claims(begun["nonce"]), **changes}
             self.journal.told()
-            self.assert_not_signed_in(self.come_back(begun), 401)
+            answer = self.come_back(begun)
+            self.assert_not_signed_in(answer, 401)
+            self.assertIn(b"Nobody here goes by the name", answer.body)
+            self.assertEqual([event.service for _, event, _ in self.journal.taken], ["authn-oidc/corp"])
             self.assertEqual([why for *_, why in self.journal.told()], [reason])
+            page = self.admin_browser.get(f"/ui/refusals?request={answer.headers['x-request-id']}")
+            self.assertIn("at authn-oidc/corp: ", page.text)
+            self.assertIn(reason, page.text)
+            self.journal.told()
 
     def test_answers_of_the_provider(self) -> None:
         """No code, an error, and an answer that another provider gave prove nobody (CON-62)."""
-        changes: list[dict[str, str | None]] = [
-            {"code": None},
-            {"code": "", "error": "access_denied"},
-            {"iss": "https://evil.example"},
+        changes: list[tuple[dict[str, str | None], str]] = [
+            ({"code": None}, "code-missing"),
+            ({"code": "", "error": "access_denied"}, "code-missing"),
+            ({"iss": "https://evil.example"}, "issuer-wrong"),
+            ({"iss": f"{ISSUER}/"}, "issuer-wrong"),
         ]
-        for changed in changes:
-            self.assert_not_signed_in(self.come_back(self.begin(), None, **changed), 401)
+        for changed, reason in changes:
+            begun = self.begin()
+            self.journal.told()
+            answer = self.come_back(begun, None, **changed)
+            self.assert_not_signed_in(answer, 401)
+            self.assertEqual([why for *_, why in self.journal.told()], [reason])
+            self.assertEqual(b"calls itself by another name" in answer.body, reason == "issuer-wrong")
+            self.assertNotIn(b"evil", answer.body)
         self.assertEqual(self.come_back(self.begin(), iss=ISSUER).status, 200)
         self.browser = self.new_browser()
         self.oidc_provider.metadata_of[ISSUER] = OidcMetadata(f"{ISSUER}/authorize", f"{ISSUER}/token", names_issuer=True)
@@ -193,12 +210,22 @@ class ProviderSignInTests(ConsoleCase):
         self.assert_not_signed_in(self.come_back(begun), 401)
 
     def test_provider_away(self) -> None:
-        """While the provider is away nobody is judged: 503, with a time to come again."""
-        begun = self.begin()
-        self.oidc_provider.down.add(ISSUER)
-        answer = self.come_back(begun)
-        self.assertEqual(answer.status, 503)
-        self.assertIn("retry-after", answer.headers)
+        """While the provider is away, or refuses this service as its client, nobody is judged: 503, with a time to come
+        again, and it is said who is at fault (CON-63).
+        """
+        self.oidc_provider.client_refused = ClientRefusal(0.0, "the answer is 'invalid_client'")
+        for reason in ("oidc-client-refused", "oidc-unavailable"):
+            begun = self.begin()
+            self.journal.told()
+            if reason == "oidc-unavailable":
+                self.oidc_provider.down.add(ISSUER)
+            answer = self.come_back(begun)
+            self.assert_not_signed_in(answer, 503)
+            self.assertIn("retry-after", answer.headers)
+            self.assertIn(
+                "The provider, or this server's settings for it, are at fault", html.unescape(answer.body.decode())
+            )
+            self.assertEqual([why for *_, why in self.journal.told()], [reason])
 
     def test_revoked(self) -> None:
         """Such a session ends as others do: when the user's tokens are revoked, or the user is deleted (CON-62, CON-9)."""

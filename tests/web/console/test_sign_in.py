@@ -101,6 +101,20 @@ class SignInTests(ConsoleCase):
             ],
         )
 
+    def test_request(self) -> None:
+        """A page that refuses says the id of its request, as text, by which an operator finds it (CON-17)."""
+        page = self.browser.sign_in("alice", "wrong")
+        self.assertIn(f"Request {page.answer.headers['x-request-id']}, for an operator", page.text)
+        self.assertNotIn("for an operator", self.new_browser().get("/ui/sign-in?out").text)
+        browser = self.signed_in("alice", self.alice_key)
+        self.assertNotIn("for an operator", browser.page.text)
+        browser.headers = {"X-Request-Id": "<b>id&amp;"}
+        for path in ("/ui/refusals", "/ui/resources/acme:variable:absent", "/ui/resources?offset=x"):
+            page = browser.get(path)
+            self.assertGreaterEqual(page.answer.status, 400)
+            self.assertIn(f"Request {page.answer.headers['x-request-id']}, for an operator", page.text)
+            self.assertNotIn("b", [tag for tag, _ in page.tags])
+
     def test_alike(self) -> None:
         """Failures look alike: a wrong key, an unknown login, an unknown account, an address from which a role may not come
         (CON-3).
@@ -118,7 +132,7 @@ class SignInTests(ConsoleCase):
             browser = self.new_browser()
             page = browser.sign_in(login, evidence, account)
             self.assertNotIn(SESSION, browser.cookies)
-            seen.add((page.answer.status, page.text, *(name for name in page.forms)))
+            seen.add((page.answer.status, page.words, *(name for name in page.forms)))
         self.assertEqual(len(seen), 1, seen)
         self.assertEqual(page.answer.status, 401)
         self.assertIn("don't fit together", page.text)

@@ -48,6 +48,11 @@ class Page:
     forms: dict[str, tuple[str, str, dict[str, str]]] = attrs.field(factory=dict)
 
     @property
+    def words(self) -> str:
+        """Its text without the id of its request, which no two have."""
+        return self.text.replace(f"Request {self.answer.headers['x-request-id']}, for", "Request, for")
+
+    @property
     def links(self) -> list[str]:
         """Where its links lead."""
         return [attributes["href"] or "" for tag, attributes in self.tags if tag == "a"]
