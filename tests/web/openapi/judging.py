@@ -17,7 +17,7 @@ _MAY_BE_EMPTY: Final = "The body may be empty."
 _VALUE: Final = re.compile(r"\{([a-z_]+)\}")
 
 #: An authenticator's name with its slash encoded.
-_ENCODED: Final = re.compile("^(/authn-[^/%]+)%2[Ff]")
+_ENCODED: Final = re.compile("^(/authn-(?:[^/%]|%(?!2[Ff]))+)%2[Ff]")
 
 #: What begins the descriptions of values that have one segment or more, and of those that have no slash in any form.
 _TAIL: Final = "one or more segments"

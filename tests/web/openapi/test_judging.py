@@ -40,6 +40,7 @@ class JudgeTests(SynchronousTestCase):
             ("GET", "/resources/a%2Fb/variable/x", None),
             ("PATCH", "/authn-jwt/ci/acme", "/authn-{kind}/{service_id}/{account}"),
             ("PATCH", "/authn-jwt%2Fci/acme", "/authn-{kind}/{service_id}/{account}"),
+            ("PATCH", "/authn-a%3Ab%2Fci/acme", "/authn-{kind}/{service_id}/{account}"),
             ("POST", "/authn-jwt/ci/acme/authenticate", "/authn-jwt/{service_id}/{account}/authenticate"),
             ("POST", "/authn-jwt/ci/acme//authenticate", "/authn-jwt/{service_id}/{account}/authenticate"),
             ("POST", "/authn-jwt/ci/acme/x/authenticate", "/authn-jwt/{service_id}/{account}/{login}/authenticate"),
