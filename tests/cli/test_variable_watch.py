@@ -210,7 +210,9 @@ class WatchTests(SynchronousTestCase):
 
     def test_unread(self) -> None:
         """When nobody reads its lines any more it ends with 1, at the next one, and says nothing (CLI-1)."""
-        environ = {**os.environ, **KEYED, "HOME": str(self.path.parent.parent)}
+        # It finds these tests where they were found here.
+        places = os.pathsep.join([str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")])
+        environ = {**os.environ, **KEYED, "HOME": str(self.path.parent.parent), "PYTHONPATH": places}
         pipe: Any = subprocess.PIPE
         with subprocess.Popen([sys.executable, "-c", UNREAD], stdin=pipe, stdout=pipe, stderr=pipe, env=environ) as command:
             assert command.stdin is not None
