@@ -378,6 +378,19 @@ class EffectTests(MappingCase):
         self.delete("groups/devs")
         self.assertEqual(self.granted(), {"app/users", "devs", "ops"})
 
+    def test_taken_by_hand(self) -> None:
+        """What a mapping made no policy can revoke; a request takes it until the next login gives it again (LDAP-12)."""
+        self.put("devs", "group:devs")
+        self.groups("alice", "devs")
+        self.login()
+        self.load("- !revoke { role: !group devs, member: !user alice }", method="PATCH")
+        self.assertEqual(self.granted(), {"devs"})
+        path = "/roles/acme/group/devs?members&member=acme:user:alice"
+        self.assertEqual(self.client.request("DELETE", path, role=ADMIN).status, 204)
+        self.assertEqual(self.granted(), set())
+        self.login()
+        self.assertEqual(self.granted(), {"devs"})
+
     def test_shown(self) -> None:
         """Memberships that mappings made are shown as others are, but for effective policy (LDAP-14)."""
         self.put("devs", "group:app/users")
