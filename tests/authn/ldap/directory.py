@@ -122,7 +122,9 @@ class Directory:
             return entries(*self.groups, code=self.groups_code)(number)
         if content.scope == pureldap.LDAP_SCOPE_baseObject:
             told = message(number, pureldap.LDAPSearchResultEntry(content.baseObject, self.attributes))
-            return (b"" if self.hidden else told) + message(number, pureldap.LDAPSearchResultDone(resultCode=self.groups_code))
+            return (b"" if self.hidden else told) + message(
+                number, pureldap.LDAPSearchResultDone(resultCode=self.groups_code)
+            )
         found = self.entries.get(equality(content.filter, b"uid") or b"", [])
         return entries(*found)(number)
 
