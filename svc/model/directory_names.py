@@ -2,14 +2,19 @@
 
 Note [One group by each name]. A name with an equals sign is a distinguished name (RFC 4514), and means that entry. Any
 other name N is short for the entry ``cn=N`` right below ``group_base_dn``, and for no other: where groups of the same name
-stand in several places, one who may make groups in one of them doesn't make members of another. What isn't compared as
-directories compare it is taken for different, so that it gives nothing. Logins are the ids of users, and compared as these.
+stand in several places, one who may make groups in one of them doesn't make members of another. Logins are the ids of
+users, and compared as these.
+
+Note [Different to any directory]. Directories disagree about what is the same: capitals beyond A to Z, letters that are
+composed in two ways, repeated blanks, and characters that are like blanks. Where a directory tells two names apart, one who
+may make groups could call one so that it is taken for another here. So only capitals from A to Z are the same as small
+letters, as they are to all; what differs otherwise is different, and gives nothing.
 """
 
 from __future__ import annotations
 
 import re
-import unicodedata
+import string
 from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
 
@@ -20,7 +25,7 @@ _TYPE: Final = re.compile(r" *([A-Za-z][A-Za-z0-9-]*|[0-9]+(?:\.[0-9]+)*) *= *")
 _VALUE: Final = re.compile(r'(?:\\[0-9A-Fa-f]{2}|\\[ "#+,;<=>\\]|[^\\"+,;<>\0])*')
 _ESCAPED: Final = re.compile(r"\\([0-9A-Fa-f]{2})|\\(.)|([^\\]+)", re.DOTALL)
 _SPECIAL: Final = re.compile(r'[\\"+,;<>=# \0]')
-_BLANKS: Final = re.compile(r"\s+")
+_SMALL: Final = str.maketrans(string.ascii_uppercase, string.ascii_lowercase)
 
 #: Attributes whose values are the same in capitals and small letters (RFC 4519).
 _CASELESS: Final = frozenset({"c", "cn", "dc", "l", "o", "ou", "st", "street", "uid"})
@@ -64,7 +69,8 @@ def _groups(groups: Iterable[str], group_base_dn: str | None) -> Iterator[Direct
             continue
         yield DirectoryName(GROUP, _written(rdns))
         (first, *more), above = rdns[0], rdns[1:]
-        if base is not None and above == base and first.attribute == "cn" and not more and "=" not in first.value:
+        plain = first.attribute == "cn" and not more and "=" not in first.value and "\0" not in first.value
+        if plain and base is not None and above == base:
             yield DirectoryName(GROUP, first.value)
 
 
@@ -119,7 +125,8 @@ def _value(attribute: str, text: str) -> str:
 
 
 def _folded(text: str) -> str:
-    return _BLANKS.sub(" ", unicodedata.normalize("NFC", unicodedata.normalize("NFC", text).lower())).strip()
+    """Make small letters of capitals (Note [Different to any directory])."""
+    return text.translate(_SMALL)
 
 
 def _written(rdns: Iterable[_Rdn]) -> str:

@@ -27,6 +27,10 @@ USER: Final = "user"
 NAMES_MOST: Final = 1000
 ROLES_MOST: Final = 50
 
+#: Bytes of a name's key and the full ids of webservice and role, together: with a member's they must fit into a page of an
+#: index.
+BYTES_MOST: Final = 1400
+
 
 @attrs.frozen(order=True)
 class DirectoryName:

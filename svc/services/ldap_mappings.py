@@ -18,6 +18,7 @@ from svc.model.directory_names import InvalidDirectoryName, group_key
 from svc.model.errors import Forbidden, InvalidName, InvalidParameter, RecordNotFound
 from svc.model.events import NOTICE, Event
 from svc.model.ldap_mappings import (
+    BYTES_MOST,
     GROUP,
     NAMES_MOST,
     ROLES_MOST,
@@ -85,6 +86,9 @@ class LdapMappingService:
         webservice = await self._changeable(invocation, account, service_id)
         key = _directory_name(account, kind, name)
         roles = _groups(account, wanted())
+        if any(len(f"{webservice}{key.key}{role}".encode()) > BYTES_MOST for role in roles):
+            told = "the name in the path, as it is compared, and the full ids of the webservice and of a role"
+            raise InvalidParameter("name", f"{told} have more than {BYTES_MOST} bytes together")
 
         async def work(transaction: IMappingTransaction) -> bool:
             await transaction.lock_mappings(webservice)

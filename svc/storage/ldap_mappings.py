@@ -35,6 +35,11 @@ T = TypeVar("T")
 _LOCK: Final = Statement(
     "ldap_mappings_lock", "SELECT pg_advisory_xact_lock(hashtextextended('ldap mappings ' || $1::text, 0))::text"
 )
+# Who removes mappings tells which memberships go with them: none is made in between.
+_LOCK_SHARED: Final = Statement(
+    "ldap_mappings_lock_shared",
+    "SELECT pg_advisory_xact_lock_shared(hashtextextended('ldap mappings ' || $1::text, 0))::text",
+)
 _ONE: Final = Statement.named("ldap_mapping_one")("""
     SELECT role_id, name FROM ldap_mappings WHERE webservice_id = $1::text AND kind = $2::text AND key = $3::text
     ORDER BY role_id
@@ -174,6 +179,7 @@ class LdapMappingStore:
 
         async def work(transaction: Transaction) -> tuple[MappedDifference, bool]:
             difference = nothing
+            await transaction.fetch(_LOCK_SHARED, str(webservice))
             if await transaction.fetch(_LOCK_MEMBER, str(member)):
                 difference = MappedDifference.of(await _standing(transaction, webservice, member, names))
                 await transaction.fetch(_JOIN, column(difference.gains), str(member))

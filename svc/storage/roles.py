@@ -191,8 +191,11 @@ class RoleStore:
 
         async def work(transaction: Transaction) -> bool:
             decide(await _reading(transaction, caller, role, member))
-            await transaction.fetch(UNMAP, column([str(role)]), column([str(member)]))
             added = bool(await transaction.fetch(_ADD, str(role), str(member)))
+            if not added:
+                # A mapping may have made it, even just now: the statement before has waited for that.
+                await transaction.fetch(UNMAP, column([str(role)]), column([str(member)]))
+                added = bool(await transaction.fetch(_ADD, str(role), str(member)))
             if added and member.kind == "host_factory":
                 await _weigh(transaction, member)
             await record(transaction, trail if added else None)

@@ -16,7 +16,7 @@ from svc.model.dialect import CONJUR
 from svc.model.errors import CallerReplaced, Conflict, PolicyConflict, RecordNotFound, StoreReadOnly
 from svc.model.events import EventsQuery
 from svc.model.host_factories import FactoryToken, MadeHost, digest_of
-from svc.model.ldap_mappings import IMappingTransaction
+from svc.model.ldap_mappings import IMappingTransaction, MappedDifference
 from svc.model.names import ACCOUNT_LIMIT, IDENTIFIER_LIMIT
 from svc.model.policy_loads import LoadMode
 from svc.model.policy_rows import Changes, Present, ResourceRow, Rows
@@ -177,6 +177,59 @@ class LdapMappingStoreTests(ldap_mappings.LdapMappingsContract, InPostgres):
         reactor.callLater(0.3, go_on.callback, None)
         await going
         await other
+        self.assertEqual(await self.roles(stores), [])
+
+    @scenario
+    async def test_added_meanwhile(self) -> None:
+        """A member whom somebody adds while a login makes the same membership stays when the mapping goes (LDAP-12)."""
+        stores = await self._stores()
+        await self.put(stores, ldap_mappings.DEVS, ldap_mappings.A)
+        made, go_on = Deferred[None](), Deferred[None]()
+
+        async def login(transaction: Transaction) -> None:
+            ids = [ldap_mappings.A, str(ldap_mappings.ALICE)]
+            await transaction.execute("SELECT FROM roles WHERE role_id = %s FOR UPDATE", ids[1:])
+            await transaction.execute(
+                "INSERT INTO memberships (role_id, member_id, ownership, admin_option) VALUES (%s, %s, false, false)", ids
+            )
+            await transaction.execute(
+                "INSERT INTO mapped_memberships (role_id, member_id, webservice_id, kind, key)"
+                " VALUES (%s, %s, %s, 'group', 'devs')",
+                [*ids, str(ldap_mappings.CORP)],
+            )
+            made.callback(None)
+            await go_on
+
+        going = begun(self.database.transact(login))
+        await made
+        added = begun(stores.roles.add_member(ADMIN, role("group:a"), ldap_mappings.ALICE, lambda _: None))
+        reactor.callLater(0.3, go_on.callback, None)
+        await going
+        self.assertTrue(await added)
+        self.assertEqual(await self.put(stores, ldap_mappings.DEVS), [])
+        self.assertEqual(await self.roles(stores), [ldap_mappings.A])
+
+    @scenario
+    async def test_removed_meanwhile(self) -> None:
+        """A login that comes while its mapping is removed makes no membership that nobody is told about (LDAP-18)."""
+        stores = await self._stores()
+        await self.put(stores, ldap_mappings.DEVS, ldap_mappings.A)
+        logins: list[Deferred[tuple[MappedDifference, bool]]] = []
+
+        async def removal(transaction: IMappingTransaction) -> list[tuple[str, str]]:
+            await transaction.lock_mappings(ldap_mappings.CORP)
+            losing = await transaction.losing(ldap_mappings.CORP, ldap_mappings.DEVS, [ldap_mappings.A])
+            names = [ldap_mappings.DEVS]
+            logins.append(begun(stores.mappings.apply(ldap_mappings.CORP, ldap_mappings.ALICE, names, no_trail)))
+            waited = Deferred[None]()
+            reactor.callLater(0.3, waited.callback, None)
+            await waited
+            await transaction.set_mapping(ldap_mappings.CORP, ldap_mappings.DEVS, "devs", ())
+            return losing
+
+        self.assertEqual(await stores.mappings.transact(removal), [])
+        ((difference, _),) = await gatherResults(logins)
+        self.assertFalse(difference)
         self.assertEqual(await self.roles(stores), [])
 
 

@@ -188,6 +188,8 @@ async def _groups(server: LdapServer, conversation: Conversation, login: str, dn
         return found
     values, result = await conversation.values(dn, _MEMBER_OF)
     _check_bound(result, "the search for the groups of the entry", Reason.LDAP_GROUPS_UNKNOWN)
+    if values is None:
+        raise DirectoryRefused(Reason.LDAP_GROUPS_UNKNOWN, "the directory doesn't show the entry whose groups are asked for")
     if any(";range=" in description for description in values):
         raise DirectoryRefused(
             Reason.LDAP_GROUPS_UNKNOWN, f"the entry has more values of {_MEMBER_OF} than it tells at once"

@@ -88,14 +88,17 @@ class Conversation(Protocol):
         entries, _, result = await self._search(request)
         return [entry.dn for entry in entries], result
 
-    async def values(self, dn: bytes, attribute: str) -> tuple[dict[str, list[bytes]], Result]:
-        """Return the values of an attribute of an entry, as ``Entry.values``, and how the search ended."""
+    async def values(self, dn: bytes, attribute: str) -> tuple[dict[str, list[bytes]] | None, Result]:
+        """Return the values of an attribute of an entry, as ``Entry.values``, and how the search ended.
+
+        ``None`` stands for an entry that isn't shown.
+        """
         request = messages.attribute_request(self._next_number(), dn, attribute, self._seconds())
         entries, _, result = await self._search(request)
         if len(entries) > 1:
             raise _malformed("the directory tells more than the one entry that it was asked for")
         try:
-            return (entries[0].values(attribute.lower()) if entries else {}), result
+            return (entries[0].values(attribute.lower()) if entries else None), result
         except Garbled as error:
             raise _malformed(f"the directory's answer can't be read: {error}") from None
 

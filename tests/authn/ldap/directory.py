@@ -101,6 +101,8 @@ class Directory:
     groups: list[bytes] = attrs.field(factory=list)
     attributes: list[tuple[bytes, list[bytes]]] = attrs.field(factory=list)
     groups_code: int = 0
+    #: Whether an entry that is asked for by its name isn't shown.
+    hidden: bool = False
 
     def answer(self, request: Any, secure: bool) -> bytes:
         """Answer one message."""
@@ -120,7 +122,9 @@ class Directory:
             return entries(*self.groups, code=self.groups_code)(number)
         if content.scope == pureldap.LDAP_SCOPE_baseObject:
             told = message(number, pureldap.LDAPSearchResultEntry(content.baseObject, self.attributes))
-            return told + message(number, pureldap.LDAPSearchResultDone(resultCode=self.groups_code))
+            return (b"" if self.hidden else told) + message(
+                number, pureldap.LDAPSearchResultDone(resultCode=self.groups_code)
+            )
         found = self.entries.get(equality(content.filter, b"uid") or b"", [])
         return entries(*found)(number)
 

@@ -581,6 +581,8 @@ class GroupsTests(DirectoryCase):
         self.directory.groups_code = 0
         self.directory.attributes = [(b"memberOf;range=0-1499", [b"cn=a"])]
         self.assert_refused(self.ask_groups(), Reason.LDAP_GROUPS_UNKNOWN, "more values")
+        self.directory.hidden = True
+        self.assert_refused(self.ask_groups(), Reason.LDAP_GROUPS_UNKNOWN, "doesn't show the entry")
         self.directory.groups = [b"cn=%d" % number for number in range(GROUPS_MOST + 1)]
         self.assert_refused(self.ask_groups(server=searched), Reason.LDAP_GROUPS_UNKNOWN, "more than 1000")
         del self.directory.groups[0]

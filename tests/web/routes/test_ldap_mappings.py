@@ -6,6 +6,7 @@ import base64
 import json
 from collections.abc import Sequence
 from typing import Final
+from urllib.parse import quote
 
 from svc.model.authentication import ExplanationRequest
 from svc.model.dialect import CONJUR
@@ -164,6 +165,15 @@ class RequestTests(MappingCase):
         self.assertEqual(self.put("more", "group:devs").status, 422)
         self.assertEqual(self.put("g1", "group:ops").status, 200)
         self.assertEqual(self.put("more", "group:devs", kind="users").status, 201)
+
+    def test_how_long(self) -> None:
+        """What is too long for an index together with the longest login is refused, and nothing is mapped (LDAP-1)."""
+        name = "cn=" + "=" * 1000
+        refused = self.put(quote(name), "group:devs")
+        self.assertEqual(refused.status, 422)
+        self.assertIn("bytes together", refused.json()["error"]["message"])
+        self.assertEqual(self.get().json(), {"keys": []})
+        self.assertEqual(self.put(quote("cn=" + "a" * 1000), "group:devs").status, 201)
 
     def test_who_reads(self) -> None:
         """Who has ``read`` on the webservice or inspects it sees mappings; others are 403, or 404 (LDAP-6)."""
@@ -377,6 +387,19 @@ class EffectTests(MappingCase):
         self.assertEqual(added.status, 204)
         self.delete("groups/devs")
         self.assertEqual(self.granted(), {"app/users", "devs", "ops"})
+
+    def test_taken_by_hand(self) -> None:
+        """What a mapping made no policy can revoke; a request takes it until the next login gives it again (LDAP-12)."""
+        self.put("devs", "group:devs")
+        self.groups("alice", "devs")
+        self.login()
+        self.load("- !revoke { role: !group devs, member: !user alice }", method="PATCH")
+        self.assertEqual(self.granted(), {"devs"})
+        path = "/roles/acme/group/devs?members&member=acme:user:alice"
+        self.assertEqual(self.client.request("DELETE", path, role=ADMIN).status, 204)
+        self.assertEqual(self.granted(), set())
+        self.login()
+        self.assertEqual(self.granted(), {"devs"})
 
     def test_shown(self) -> None:
         """Memberships that mappings made are shown as others are, but for effective policy (LDAP-14)."""
