@@ -28,7 +28,10 @@ command()
 """
 
 
+#: In the background of a shell, where tests may run, SIGINT is ignored, and commands leave it so.
 PROMPT = """
+import signal
+signal.signal(signal.SIGINT, signal.default_int_handler)
 import click
 from svc.cli.connection import asked
 from svc.cli.coroutines import react

@@ -30,7 +30,7 @@ CREATE TABLE mapped_memberships (
 CREATE INDEX mapped_memberships_by_mapping ON mapped_memberships (webservice_id, kind, key, role_id);
 CREATE INDEX mapped_memberships_by_member ON mapped_memberships (member_id, webservice_id);
 
--- A membership goes with the last mapping that it follows from, in the same transaction, whoever removes that and in which
+-- A membership goes with the last mapping that it follows from, in the same transaction, no matter who removes that and in which
 -- program. It is locked before others are looked for: of two that go at once, the second finds the first gone.
 
 CREATE FUNCTION delete_unmapped_membership() RETURNS trigger LANGUAGE plpgsql AS $$
