@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
+import warnings
 from collections.abc import Awaitable, Callable, Generator
 from contextlib import contextmanager
 from pathlib import Path
@@ -73,6 +74,8 @@ def _interruptible() -> Generator[None, None, None]:
     """Have signals end the command wherever it is: in its loop, or at a prompt or a pipe, for which no loop runs."""
 
     def end(number: int, _: object) -> None:
+        # What was under way is left unfinished, of which Python would warn.
+        warnings.simplefilter("ignore")
         raise Interrupted(128 + number)
 
     # What is ignored stays so, as in the background of a shell: what `svc run` starts expects that, too.
