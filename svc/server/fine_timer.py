@@ -4,10 +4,6 @@ Note [Whole milliseconds]. The reactor waits for whole milliseconds from the las
 fraction of one later, and the fraction tells when that event was. For refused logins, which are to tell nothing of what was
 done in the meantime (FAIL-18), that is too much: a thousand tries tell 0.3 ms and 0.9 ms apart. Linux has timers that are
 descriptors, which the reactor reads like a connection; Python has them from 3.13 on. Elsewhere the reactor's own wait.
-
-Note [Beats]. To wake up costs more than to refuse a login. So waits end at beats, which are the same for all of them, and
-those of one beat share a turn of the reactor, in the order in which they are due. Beat and order follow from when a wait is
-due alone, so they tell nothing of what was done in the meantime either.
 """
 
 from __future__ import annotations
@@ -30,9 +26,6 @@ from zope.interface import implementer
 _LIBC: Final = ctypes.CDLL(None)
 _ABSOLUTE: Final = 1
 _BILLION: Final = 1_000_000_000
-
-#: Nanoseconds from one beat to the next.
-BEAT: Final = 10_000_000
 
 
 class _Timespec(ctypes.Structure):
@@ -72,14 +65,14 @@ class FineTimer(Service):
             self._descriptor = None
 
     def after(self, seconds: float) -> Deferred[None]:
-        """Return at the first beat after so many seconds."""
+        """Return when so many seconds have passed."""
         if self._descriptor is None:
             return deferLater(self._reactor, seconds)
         due = time.monotonic_ns() + round(seconds * _BILLION)
         wait: Deferred[None] = Deferred()
         heapq.heappush(self._waiting, (due, next(self._numbers), wait))
         if self._waiting[0][2] is wait:
-            _set(self._descriptor, _beat(due))
+            _set(self._descriptor, due)
         return wait
 
     def fileno(self) -> int:
@@ -88,16 +81,16 @@ class FineTimer(Service):
         return self._descriptor
 
     def doRead(self) -> None:
-        """End the waits whose beat has come."""
+        """End the waits that are due."""
         with suppress(BlockingIOError):
             os.read(self.fileno(), 8)
-        while self._waiting and _beat(self._waiting[0][0]) <= time.monotonic_ns():
+        while self._waiting and self._waiting[0][0] <= time.monotonic_ns():
             wait = heapq.heappop(self._waiting)[2]
             # One that was cancelled has ended.
             if not wait.called:
                 wait.callback(None)
         if self._waiting and self._descriptor is not None:
-            _set(self._descriptor, _beat(self._waiting[0][0]))
+            _set(self._descriptor, self._waiting[0][0])
 
     def connectionLost(self, reason: Failure) -> None:
         """Nothing is connected."""
@@ -114,11 +107,6 @@ def _made() -> int | None:
     except AttributeError:
         return None
     return descriptor if descriptor >= 0 else None
-
-
-def _beat(due: int) -> int:
-    """Return the first beat that isn't before a moment."""
-    return -(-due // BEAT) * BEAT
 
 
 def _set(descriptor: int, due: int) -> None:

@@ -10,7 +10,7 @@ from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase, TestCase
 
 from svc.server import fine_timer
-from svc.server.fine_timer import BEAT, FineTimer
+from svc.server.fine_timer import FineTimer
 
 
 class FineTimerTests(TestCase):
@@ -37,26 +37,6 @@ class FineTimerTests(TestCase):
         patch.restore()
         await gatherResults(waits)
         self.assertEqual(ended, [0.0, 0.002, 0.004, 0.006])
-
-    async def test_beats(self) -> None:
-        """Waits end at beats, in the order in which they are due, and not before the beat that follows (FAIL-18)."""
-        beat = BEAT * (time.monotonic_ns() // BEAT + 2)
-        ended = list[tuple[str, int]]()
-
-        async def wait(name: str, seconds: float) -> None:
-            await self.timer.after(seconds)
-            ended.append((name, time.monotonic_ns()))
-
-        # One millisecond before a beat.
-        patch = self.patch(time, "monotonic_ns", lambda: beat - 1_000_000)
-        begun = {"after": 0.0015, "second": 0.0009, "first": 0.0}
-        waits = [Deferred.fromCoroutine(wait(*each)) for each in begun.items()]
-        patch.restore()
-        await gatherResults(waits)
-        self.assertEqual([name for name, _ in ended], ["first", "second", "after"])
-        moments = dict(ended)
-        self.assertGreaterEqual(moments["first"], beat)
-        self.assertGreaterEqual(moments["after"], beat + BEAT)
 
     async def test_cancelled(self) -> None:
         """One that is cancelled ends, and others go on: those before it, those after it, and one that begins then."""
