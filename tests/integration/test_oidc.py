@@ -108,6 +108,15 @@ class RealProviderTests(CommandTestCase, PostgresTestCase):
         async def status(code: int) -> str:
             return (await self.svc("authenticator", "status", "authn-oidc/corp", environ=admin, code=code)).stdout
 
+        async def offers(issuer: str) -> None:
+            """Wait until people are offered that: what they are offered is read once a second."""
+            api = Api.of(self, admin["SVC_URL"])
+            while ("corp", issuer) not in [
+                (each["service_id"], each.get("issuer"))
+                for each in json.loads((await api.ask("GET", "/authn-oidc/acme/providers")).body)
+            ]:
+                await beat()
+
         await given("client-secret", "another")
         await status(0)
         failed = await self.signing_in("alice", callback, client, code=1)
@@ -120,9 +129,11 @@ class RealProviderTests(CommandTestCase, PostgresTestCase):
         await status(0)
         await given("provider-uri", f"{provider.issuer}/")
         self.assertIn(f"The provider calls itself '{provider.issuer}'", await status(1))
+        await offers(f"{provider.issuer}/")
         failed = await self.signing_in("alice", callback, client, code=1)
         self.assertIn(f"an operator sets provider-uri to {provider.issuer}", failed.stderr)
         await given("provider-uri", provider.issuer)
+        await offers(provider.issuer)
         self.assertEqual(await self.in_a_browser("alice", callback, client), "alice")
 
     async def in_the_console(self, url: str) -> None:
