@@ -15,6 +15,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 import attrs
@@ -24,8 +25,11 @@ TESTS = Path(__file__).resolve().parent
 #: More processes than this get in each other's way: every one has a PostgreSQL of its own.
 JOBS = str(min(os.cpu_count() or 1, 4))
 
-#: Bytes at the end of a runner's output that have its counts.
-_TAIL = 4096
+#: Bytes at the end of a runner's output that have its counts, and name what failed and what was skipped.
+_TAIL = 32768
+
+#: As many tests may fail beside others and pass by themselves.
+_AGAIN = 3
 
 
 @attrs.frozen
@@ -36,6 +40,7 @@ class Outcome:
     exit_code: int
     passed: int
     skipped: int
+    failed: tuple[str, ...] = ()
 
 
 def _run(runner: str, command: list[str], passed: str, skipped: str) -> Outcome:
@@ -50,8 +55,10 @@ def _run(runner: str, command: list[str], passed: str, skipped: str) -> Outcome:
             sys.stdout.buffer.write(piece)
             sys.stdout.flush()
             text = (text + piece)[-_TAIL:]
-    count = [sum(int(n) for n in re.findall(pattern, text.decode(errors="replace"))) for pattern in (passed, skipped)]
-    return Outcome(runner, process.returncode, *count)
+    said = text.decode(errors="replace")
+    succeeded, left = (sum(int(n) for n in re.findall(pattern, said)) for pattern in (passed, skipped))
+    failed = re.findall(r"^(?:FAILED|ERROR) (\S+)", said, re.MULTILINE)
+    return Outcome(runner, process.returncode, succeeded, left, tuple(dict.fromkeys(failed)))
 
 
 def _ended(process: subprocess.Popen[bytes]) -> bool:
@@ -85,9 +92,26 @@ def _trial(names: list[str]) -> Outcome:
     return _run("trial", command, r"successes=(\d+)", r"skips=(\d+)")
 
 
-def _pytest(names: list[str]) -> Outcome:
-    options = ["-n", JOBS, "-c", str(TESTS.parent / "pyproject.toml"), "--rootdir", os.curdir, "-rfEs"]
+def _pytest(names: Sequence[str], jobs: str = JOBS) -> Outcome:
+    options = ["-n", jobs, "-c", str(TESTS.parent / "pyproject.toml"), "--rootdir", os.curdir, "-rfEs"]
     return _run("pytest", [sys.executable, "-m", "pytest", *options, *names], r"(\d+) passed", r"(\d+) skipped")
+
+
+def _on_real_parts() -> Outcome:
+    """Run the tests on real processes; a few that failed once more, by themselves.
+
+    They wait for other processes, so that one fails now and then for what a busy machine does. What passes by itself is
+    named all the same.
+    """
+    first = _pytest(["tests/integration"])
+    if first.exit_code != 1 or not 0 < len(first.failed) <= _AGAIN:
+        return first
+    again = _pytest(first.failed, "0")
+    if again.exit_code or again.passed != len(first.failed):
+        return first
+    for name in first.failed:
+        print(f"FAILED beside others, and passed by itself: {name}")
+    return attrs.evolve(first, exit_code=0, passed=first.passed + again.passed)
 
 
 def main(arguments: list[str]) -> int:
@@ -97,7 +121,7 @@ def main(arguments: list[str]) -> int:
         link.symlink_to(TESTS, target_is_directory=True)
     names, newest = arguments or _in_memory(), _newest()
     same = [_trial(names), _pytest(names)] if arguments or newest else [_trial(names)]
-    outcomes = [*same, _pytest(["tests/integration"])] if newest and not arguments else same
+    outcomes = [*same, _on_real_parts()] if newest and not arguments else same
     failed = False
     for outcome in outcomes:
         print(f"{outcome.runner}: {outcome.passed} passed, {outcome.skipped} skipped, exit code {outcome.exit_code}")
