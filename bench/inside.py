@@ -136,7 +136,9 @@ class Answering:
             "signing_keys_named": lambda *_: [tuple(attrs.astuple(self._signing))],
             "authenticator_settings": self._settings,
             "login_candidate": self._candidate,
-            "credential": lambda role, _: [(True, [7, 0], self._keys.get(role), self.signing_key_id, None, None, [], 0)],
+            "credential": lambda role, _: [
+                (True, [7, 0], self._keys.get(role), self.signing_key_id, None, None, [], 0, False)
+            ],
             "role_present": lambda *_: [(True,)],
             "standing": lambda *_: [_FACTS],
             "secret_read_newest": lambda _, name, *__: [(*_FACTS, self._secrets[name], 1, None, None)],
