@@ -184,6 +184,20 @@ class OneServerTests(PostgresTestCase):
         gate.open()
         await done
 
+    async def test_many_changes(self) -> None:
+        """Of more changes than a look returns, those that it leaves out aren't missed, and a look reads no more (CLU-32)."""
+        scene = await self.scene()
+        before = await scene.ask("c")
+        noted = "INSERT INTO annotations SELECT '{a}:host:h2', 'note' || {begin} + n, 'x' FROM generate_series(1, 1999) AS n"
+        for number in range(6):
+            if number == 3:
+                await scene.change()
+            await scene.change(noted.replace("{begin}", str(number * 2000)))
+        scene.world.clock.skip(2 * SHORT)
+        self.assertNotEqual(await scene.truth(), before)
+        await self.assert_current(scene)
+        self.assertEqual(max(scene.process("c").database.looked), 1 + 5_000)
+
     async def test_lists_of_several_batches(self) -> None:
         """A list of several batches isn't judged by memory while later batches come from the database (CLU-34)."""
         scene = await self.scene()

@@ -15,6 +15,10 @@ Note [Missed]. Rows of changes are removed some minutes later, and a standby's r
 The number below which they are removed is part of each look: where the last look could not see all below that, it is too
 late.
 
+Note [Too many]. After a time without looks there may be more changes than can be processed without keeping others
+waiting. Then a look returns some of them, and everything counts as changed, so that no change that was left out is missed.
+On a standby these are new to the next look, if it asks for them.
+
 Note [Waiting for looks]. A look shows what had been committed when it was sent. A request may wait for one under way if this
 server has written nothing since it was sent, and if that isn't longer ago than the lag; otherwise for the next, which all
 share that ask meanwhile. The age of a look counts from its sending.
@@ -57,15 +61,25 @@ _NOTHING: Final = str(2**64 - 1)
 #: How many names that were touched are kept for readings under way; then those wait for another turn.
 _TOUCHED: Final = 50_000
 
-_LOOK: Final = Statement.named("memory_look")("""
+#: How many changes a look returns, of those from a transaction on and of those that were running; with as many, everything
+#: has changed (Note [Too many]). One transaction names about 2,000 at most (``schema/0010_changes.sql``).
+_FOUND: Final = 5_000
+
+_LOOK: Final = Statement.named("memory_look")(f"""
     SELECT
         pg_current_snapshot()::text, pg_is_in_recovery(), (SELECT below::text FROM changes_removed WHERE single),
         current_setting('svc.reached'), NULL::text, NULL::text, NULL::text[]
     UNION ALL
-    SELECT NULL, NULL, NULL, NULL, xid::text, ctid::text, touched FROM changes WHERE xid >= $1::text::xid8
+    (
+        SELECT NULL, NULL, NULL, NULL, xid::text, ctid::text, touched FROM changes WHERE xid >= $1::text::xid8
+        LIMIT {_FOUND}
+    )
     UNION ALL
-    SELECT NULL, NULL, NULL, NULL, xid::text, ctid::text, touched FROM changes
-    WHERE xid = ANY ($2::text[]::xid8[]) AND xid < $1::text::xid8
+    (
+        SELECT NULL, NULL, NULL, NULL, xid::text, ctid::text, touched FROM changes
+        WHERE xid = ANY ($2::text[]::xid8[]) AND xid < $1::text::xid8
+        LIMIT {_FOUND}
+    )
 """)
 
 #: Goes before a look, in one message with it (Note [Known before]): the timeline, and the position of a standby.
@@ -328,7 +342,8 @@ class Looks:
             self._began()
         else:
             new = [touched for row, touched in found.items() if row not in seen.handled]
-            names = [name for touched in new for name in touched_by(touched)]
+            # Note [Too many]
+            names = [ALL] if len(found) >= _FOUND else [name for touched in new for name in touched_by(touched)]
             if len(self._touched) > _TOUCHED:
                 self._touched.clear()
                 self._forgotten = self.processed

@@ -254,6 +254,23 @@ class ChangeTests(LooksCase):
         self.look(("10:11:", False, "0", "1", None, None, None), change(10, "v:a", "*"))
         self.assertEqual(self.changed, [["*"]])
 
+    def test_many_changes(self) -> None:
+        """A look that returns as many changes as it may leaves out others, so that everything has changed (CLU-32)."""
+        self.look(("10:10:", True, "0", "1", None, None, None))
+        mark = self.looks.mark()
+        assert mark is not None
+        many = [change(xid, f"v:{xid}") for xid in range(11, 11 + 5_000)]
+        self.look(("10:6000:", True, "0", "1", None, None, None), *many[1:])
+        self.assertEqual(len(self.changed[0]), 4_999)
+        self.assertTrue(self.looks.untouched(mark, "one", ["v:x", "*"]))
+        self.look(("10:6000:", True, "0", "1", None, None, None), *many)
+        self.assertEqual(self.changed[1:], [["*"]])
+        self.assertFalse(self.looks.untouched(mark, "one", ["v:x", "*"]))
+        self.look(("10:6000:", True, "0", "1", None, None, None), *many[1:], change(6_000, "v:left-out"))
+        self.assertEqual(self.changed[2:], [["*"]])
+        self.look(("6000:6001:", True, "0", "1", None, None, None), change(6_000, "v:left-out"), change(6_001, "v:late"))
+        self.assertEqual(self.changed[3:], [["v:late"]], "what was seen is skipped again")
+
     def test_many_names(self) -> None:
         """So many names are kept; readings under way then are not remembered (CLU-35)."""
         mark = self.looks.mark()
