@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import re
-import shutil
 import subprocess
 import sys
 from pathlib import Path
-from unittest import SkipTest
 
 from svc.agent.configuration import CLOUDS, AgentConfiguration, read_configuration
 from tests.agent.scene import AgentCase
+from tests.programs import require_programs
 from tests.web.world import WorldCase
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -89,8 +88,7 @@ class SamplesTests(AgentCase):
 
     def test_unit(self) -> None:
         """Systemd finds nothing wrong with the unit (AGT-35)."""
-        if shutil.which("systemd-analyze") is None:
-            raise SkipTest("systemd-analyze isn't installed")
+        require_programs("systemd-analyze")
         copy = self.folder / "svc-agent.service"
         copy.write_text(UNIT.read_text().replace("/opt/svc/bin/svc", sys.executable))
         done = subprocess.run(["systemd-analyze", "verify", str(copy)], capture_output=True, text=True, check=False)

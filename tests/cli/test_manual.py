@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 from pathlib import Path
 
 import click
 from click.testing import CliRunner
-from twisted.trial.unittest import SkipTest, SynchronousTestCase
+from twisted.trial.unittest import SynchronousTestCase
 
 from svc.cli.main import main
 from svc.cli.manual import manual_page
+from tests.programs import require_programs
 
 
 def page(help_text: str) -> str:
@@ -46,8 +46,7 @@ class ManualTests(SynchronousTestCase):
 
     def test_lint(self) -> None:
         """They are sound pages, but for a date, which they don't have (CLI-43)."""
-        if shutil.which("mandoc") is None:
-            raise SkipTest("mandoc isn't installed")
+        require_programs("mandoc")
         pages = [str(path) for path in self.write().iterdir()]
         done = subprocess.run(["mandoc", "-T", "lint", "-W", "warning", *pages], capture_output=True, text=True, check=False)
         said = [line for line in done.stdout.splitlines() if 'missing date, using ""' not in line]

@@ -12,6 +12,7 @@ from twisted.internet.utils import getProcessOutputAndValue
 from twisted.trial.unittest import SkipTest, TestCase
 
 from tests.integration.browser import Browser
+from tests.programs import require_programs
 
 PACKAGE: Final = "axe-core@4.14.1"
 
@@ -24,9 +25,7 @@ return await axe.run(document, {resultTypes: ["violations"]}).then(found => foun
 
 async def axe_script(case: TestCase) -> str:
     """The script, from the registry; skips the test, with the reason, where it can't be had."""
-    npm = shutil.which("npm")
-    if npm is None:
-        raise SkipTest("there is no npm to get axe-core with: Debian's package is npm")
+    [npm] = require_programs("npm")
     folder = Path(tempfile.mkdtemp())
     case.addCleanup(shutil.rmtree, folder, ignore_errors=True)
     environment = {"PATH": f"{Path(npm).parent}:/usr/local/bin:/usr/bin:/bin", "HOME": str(folder)}

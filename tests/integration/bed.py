@@ -70,7 +70,12 @@ for disk in "$1"/disks/*; do umount -l "$disk"; done 2>/dev/null
 rm -rf "$1"
 """
 
-_POLICY: Final = f"""
+_POLICY: Final = """
+- !variable password
+"""
+
+#: Loaded where there is a directory. Without it the authenticator is listed, and the health check has nothing to bind to.
+_DIRECTORY_POLICY: Final = f"""
 - !group people
 - !policy
   id: svc/authn-ldap/corp
@@ -83,7 +88,6 @@ _POLICY: Final = f"""
     - !variable bind-password
     - !variable tls-ca-cert
     - !permit {{{{ role: !group /people, privileges: [ read, authenticate ], resource: !webservice }}}}
-- !variable password
 """
 
 
@@ -305,12 +309,16 @@ class Bed:
         #: What asks the primary with the rights of its admin.
         token = await api.authenticate("admin", line.split()[0])
         self.api, self.admin = api, token
+        await self._load_policy(_POLICY)
         if self.slapd is None:
             return
-        loaded = await api.ask("POST", "/policies/acme/policy/root", _POLICY.format(port=self.slapd.port).encode(), token)
-        assert loaded.status == 201, loaded
+        await self._load_policy(_DIRECTORY_POLICY.format(port=self.slapd.port))
         for name, value in (("bind-password", SERVICE_PASSWORD), ("tls-ca-cert", self.slapd.authority.pem)):
             await self.set_variable(f"svc/authn-ldap/corp/{name}", value)
+
+    async def _load_policy(self, text: str) -> None:
+        answer = await self.api.ask("POST", "/policies/acme/policy/root", text.encode(), self.admin)
+        assert answer.status == 201, answer
 
     async def set_variable(self, name: str, value: str) -> None:
         """Give a variable a value."""

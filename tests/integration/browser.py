@@ -19,9 +19,10 @@ from twisted.internet.error import ConnectionRefusedError as Refused
 from twisted.internet.interfaces import IReactorProcess, IReactorTCP
 from twisted.internet.protocol import ProcessProtocol, ServerFactory
 from twisted.python.failure import Failure
-from twisted.trial.unittest import SkipTest, TestCase
+from twisted.trial.unittest import TestCase
 
 from tests.integration.process import beat
+from tests.programs import require_programs
 
 #: Nothing of the browser's own goes over any network.
 _OPTIONS: Final = (
@@ -63,9 +64,7 @@ class Browser:
     @classmethod
     async def start(cls, case: TestCase) -> Browser:
         """Open a window, which closes when the test ends."""
-        chromium, driver = shutil.which("chromium"), shutil.which("chromedriver")
-        if chromium is None or driver is None:
-            raise SkipTest("there is no Chromium: Debian's packages are chromium and chromium-driver")
+        chromium, driver = require_programs("chromium", "chromedriver")
         port: Any = IReactorTCP(installed_reactor).listenTCP(0, ServerFactory(), interface="127.0.0.1")
         number = port.getHost().port
         await port.stopListening()

@@ -45,7 +45,7 @@ from tests.authn.providers.authority import Authority
 from tests.integration.bed import free_port
 from tests.integration.client import Api
 from tests.integration.process import DATA_KEY
-from tests.integration.proxy import program
+from tests.programs import explain_missing, find_postgresql, find_program
 
 reactor: Any = installed_reactor
 
@@ -93,23 +93,17 @@ rm -rf "$1"
 """
 
 
-def binaries() -> Path | None:
-    """Where the newest PostgreSQL of Debian's packages is; the one that Python's package index has knows no TLS."""
-    found = sorted(Path("/usr/lib/postgresql").glob("*/bin/postgres"), key=lambda path: int(path.parent.parent.name))
-    return found[-1].parent if found else None
-
-
 def unavailable() -> str | None:
     """Why no cluster can be made here; ``None`` when one can."""
-    for name, package in (("etcd", "etcd-server"), ("haproxy", "haproxy")):
-        if program(name) is None:
-            return f"{package} isn't installed"
-    if binaries() is None:
+    # The embedded PostgreSQL knows no TLS.
+    if missing := explain_missing("etcd", "haproxy", "pg_ctlcluster"):
+        return missing
+    if find_postgresql() is None:
         return "Debian's postgresql isn't installed"
     if not Path(sys.executable).with_name("patroni").exists():
         return "Patroni isn't installed"
-    if os.geteuid() == 0 and shutil.which("setpriv") is None:
-        return "setpriv isn't installed"
+    if os.geteuid() == 0 and (missing := explain_missing("setpriv")):
+        return missing
     return None
 
 
@@ -117,10 +111,9 @@ def divisible() -> str | None:
     """Why no machine can be cut off here; ``None`` when one can."""
     if os.geteuid() != 0:
         return "only root may make network namespaces"
-    try:
-        done = subprocess.run(["ip", "netns", "add", f"svctrial{os.getpid()}"], capture_output=True, check=False)
-    except FileNotFoundError:
-        return "iproute2 isn't installed"
+    if missing := explain_missing("ip"):
+        return missing
+    done = subprocess.run(["ip", "netns", "add", f"svctrial{os.getpid()}"], capture_output=True, check=False)
     if done.returncode:
         return f"no network namespaces are allowed here: {done.stderr.decode().strip()}"
     subprocess.run(["ip", "netns", "delete", f"svctrial{os.getpid()}"], check=True)
@@ -302,7 +295,7 @@ class Node:
             "/var/lib/postgresql/svc": f"{self.folder}/var/data/svc",
             "/var/lib/postgresql/": f"{self.folder}/var/data/",
             "/var/run/postgresql": f"{self.folder}/run",
-            "/usr/lib/postgresql/15/bin": str(binaries()),
+            "/usr/lib/postgresql/15/bin": str(find_postgresql()),
         }
         for shipped, ours in places.items():
             text = text.replace(shipped, ours)
@@ -313,7 +306,7 @@ class Node:
         """Install etcd and Patroni."""
         environ = _assignments(self.install("etcd/etcd", "etc/etcd/default"))
         found = unit("etcd.service.d/svc.conf")
-        self._add("etcd", [program("etcd") or "etcd"], environ, found, unprivileged=True)
+        self._add("etcd", [find_program("etcd") or "etcd"], environ, found, unprivileged=True)
         text = self.install("patroni/patroni.yml", "etc/patroni/patroni.yml")
         # The machines of svc alone, as the page says.
         lines = "".join(f"    - hostssl svc svc {address}/32 scram-sha-256\n" for address in CLIENTS.values())
@@ -401,7 +394,7 @@ class Node:
 
     def sql(self, command: str, database: str = "postgres") -> str:
         """Run a statement as PostgreSQL's superuser; blocks."""
-        folder = binaries()
+        folder = find_postgresql()
         assert folder is not None
         psql = [str(folder / "psql")]
         options = ["-AtX", "--set=ON_ERROR_STOP=1", f"--host={self.folder}/run", f"--username={self.cluster.superuser}"]
@@ -649,7 +642,7 @@ class Proxy:
             assert shipped in text
             text = text.replace(shipped, ours)
         (folder / "haproxy.cfg").write_text(text)
-        command = [program("haproxy") or "haproxy", "-f", str(folder / "haproxy.cfg")]
+        command = [find_program("haproxy") or "haproxy", "-f", str(folder / "haproxy.cfg")]
         self.program = Program(command, {}, folder / "log" / "haproxy", "always", 1.0)
 
     def api(self) -> Api:

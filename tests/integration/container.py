@@ -24,6 +24,7 @@ from typing import Final
 import svc
 from tests import manifests
 from tests.integration.process import PATIENCE
+from tests.programs import explain_missing
 
 #: Makes the file system that the container has, then becomes its process. $1 is the folder of the volumes, $2 lists them.
 _ENTER: Final = """
@@ -168,8 +169,8 @@ def unavailable() -> str | None:
     """Why a container's surroundings can't be made here; ``None`` when they can."""
     if os.geteuid() != 0:
         return "only root may make the file system of a container without an engine"
-    if shutil.which("ip") is None:
-        return "iproute2 isn't installed"
+    if missing := explain_missing("ip"):
+        return missing
     trial = ["unshare", "--mount", "--pid", "--net", "--fork", "--mount-proc", "sh", "-c", "mount -o remount,bind,ro /"]
     try:
         done = subprocess.run(trial, capture_output=True, check=False)

@@ -18,6 +18,7 @@ from twisted.internet.defer import Deferred, FirstError
 from twisted.internet.task import react
 from twisted.trial.unittest import SkipTest
 
+from tests.integration import slapd
 from tests.integration.bed import INTERVAL, Bed, discard, the_bed
 from tests.integration.faults import OF_POSTGRES, OF_ROWS
 from tests.integration.faults_around import OF_MEMBERS, OF_PROCESSES, OF_SERVICES, PROMOTED
@@ -62,7 +63,7 @@ async def tried(fault: Fault) -> Outcome:
         if fault.mounts and not bed.primary.disk.mounted:
             raise SkipTest("this process may not mount a disk that could be filled")
         if fault.ldap and bed.slapd is None:
-            raise SkipTest("slapd isn't installed")
+            raise SkipTest(slapd.unavailable() or "slapd isn't installed")
         outcome = await _tried(bed, fault)
     except SkipTest:
         raise

@@ -26,6 +26,8 @@ from twisted.python.failure import Failure
 from twisted.trial.unittest import SkipTest, TestCase
 from twisted.web.client import Agent
 
+from tests.programs import require_programs
+
 PACKAGE: Final = "oidc-provider@9.13.3"
 
 _SCRIPT: Final = Path(__file__).with_name("oidc_provider.mjs")
@@ -67,10 +69,7 @@ class RealProvider:
     @classmethod
     async def start(cls, case: TestCase, *redirect_uris: str) -> Self:
         """Start one that sends browsers back to these addresses."""
-        programs = [shutil.which(name) for name in ("node", "npm")]
-        node, npm = programs
-        if node is None or npm is None:
-            raise SkipTest("there is no node and npm to run oidc-provider with: Debian's packages are nodejs and npm")
+        node, npm = require_programs("node", "npm")
         folder = Path(tempfile.mkdtemp())
         case.addCleanup(shutil.rmtree, folder, ignore_errors=True)
         environment = {"PATH": f"{Path(npm).parent}:/usr/local/bin:/usr/bin:/bin", "HOME": str(folder)}

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import re
-import shutil
 import socket
 import ssl
 import subprocess
@@ -23,6 +21,7 @@ from tests.authn.providers.authority import Authority
 from tests.integration.bed import free_port
 from tests.integration.client import Api
 from tests.integration.postgres import PATIENCE
+from tests.programs import explain_missing, find_program
 
 reactor: Any = installed_reactor
 
@@ -34,12 +33,7 @@ _LOGGED: Final = re.compile(r" svc~? (\S+)/\S+ .* \"(\S+ \S+) [^\"]*\"?$")
 
 def unavailable() -> str | None:
     """Why tests with a proxy are skipped, ``None`` when they are not."""
-    return None if program("haproxy") else "haproxy isn't installed"
-
-
-def program(name: str) -> str | None:
-    """A proxy's program, which Debian keeps where only root looks."""
-    return shutil.which(name, path=os.pathsep.join((os.environ.get("PATH", os.defpath), "/usr/sbin")))
+    return explain_missing("haproxy")
 
 
 class Proxy:
@@ -67,7 +61,7 @@ class Proxy:
         path.write_text(self.text)
         self._log = place / "log"
         with self._log.open("wb") as log:
-            command = [program("haproxy") or "haproxy", "-f", str(path)]
+            command = [find_program("haproxy") or "haproxy", "-f", str(path)]
             self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT)
         case.addCleanup(self._end)
         self._case = case

@@ -21,12 +21,10 @@ from twisted.internet.protocol import Protocol
 from twisted.internet.task import deferLater
 
 from tests.authn.providers.authority import Authority
+from tests.programs import explain_missing, find_program
 
 reactor: Any = installed_reactor
 
-_SLAPD: Final = Path("/usr/sbin/slapd")
-_SLAPADD: Final = Path("/usr/sbin/slapadd")
-_SLAPMODIFY: Final = Path("/usr/sbin/slapmodify")
 _SCHEMA: Final = Path("/etc/ldap/schema")
 _MODULES: Final = Path("/usr/lib/ldap")
 
@@ -92,9 +90,10 @@ userPassword:: {{password}}
 
 
 def unavailable() -> str | None:
-    """Why the tests that need it are skipped, ``None`` when they are not."""
-    missing = [str(path) for path in (_SLAPD, _SLAPADD, _SLAPMODIFY, _SCHEMA, _MODULES) if not path.exists()]
-    return f"slapd isn't installed: there is no {', '.join(missing)}" if missing else None
+    """Return the reason to skip the tests that need it, ``None`` where it is installed."""
+    missing = [str(path) for path in (_SCHEMA, _MODULES) if not path.exists()]
+    lacking = f"slapd isn't installed: there is no {', '.join(missing)}" if missing else None
+    return explain_missing("slapd", "slapadd", "slapmodify") or lacking
 
 
 def _free_port() -> int:
@@ -134,12 +133,11 @@ class Slapd:
             )
             for number, (attribute, name, uid, password) in enumerate(entries, 2000)
         )
-        self._run(_SLAPADD, tree + more)
+        self._run("slapadd", tree + more)
 
-    def _run(self, program: Path, ldif: str) -> None:
-        ran = subprocess.run(
-            [str(program), "-f", str(self._configuration)], input=ldif.encode(), capture_output=True, check=False
-        )
+    def _run(self, name: str, ldif: str) -> None:
+        command = [find_program(name) or name, "-f", str(self._configuration)]
+        ran = subprocess.run(command, input=ldif.encode(), capture_output=True, check=False)
         assert ran.returncode == 0, ran.stderr.decode()
 
     async def change(self, ldif: str) -> None:
@@ -148,13 +146,13 @@ class Slapd:
         self._process.terminate()
         self._process.wait()
         self._process = None
-        self._run(_SLAPMODIFY, ldif)
+        self._run("slapmodify", ldif)
         await self.start()
 
     async def start(self) -> None:
         """Start it, and wait until it can be connected to."""
         urls = f"ldap://127.0.0.1:{self.port} ldaps://127.0.0.1:{self.tls_port}"
-        command = [str(_SLAPD), "-d", "0", "-h", urls, "-f", str(self._configuration)]
+        command = [find_program("slapd") or "slapd", "-d", "0", "-h", urls, "-f", str(self._configuration)]
         self._process = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
         )

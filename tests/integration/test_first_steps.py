@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import shlex
-import shutil
 import socket
 import sys
 from pathlib import Path
@@ -16,6 +15,7 @@ from twisted.internet.utils import getProcessOutputAndValue
 import svc
 from tests.integration.process import ServerTestCase
 from tests.integration.test_cli import CommandTestCase
+from tests.programs import explain_missing
 from tests.test_docs import commands
 
 PAGE: Final = Path(__file__).resolve().parents[2] / "docs" / "start" / "first-steps.md"
@@ -28,8 +28,7 @@ exec {python} -c 'from svc.cli.main import main; main()' "$@"
 
 
 def _missing() -> str | None:
-    absent = [name for name in ("bash", "curl", "openssl") if shutil.which(name) is None]
-    return f"the page's commands need {', '.join(absent)}" if absent else CommandTestCase.skip
+    return explain_missing("bash", "curl", "openssl") or CommandTestCase.skip
 
 
 class FirstStepsTests(ServerTestCase):

@@ -17,6 +17,7 @@ from twisted.trial.unittest import SkipTest
 from tests.integration.client import CLAIMS, KeySetSite
 from tests.integration.postgres import PostgresTestCase
 from tests.integration.test_cli import CommandTestCase
+from tests.programs import find_program
 
 MODULE: Final = "github.com/cyberark/conjur-api-go@v0.15.7"
 PAGE: Final = Path(__file__).resolve().parents[2] / "docs" / "guides" / "go.md"
@@ -72,7 +73,7 @@ class GoTests(CommandTestCase, PostgresTestCase):
     async def prepare(self) -> None:
         """Get the library, before anything is started."""
         await super().prepare()
-        go = shutil.which("go", path=f"{os.environ['PATH']}:/usr/local/go/bin")
+        go = find_program("go")
         if go is None:
             raise SkipTest("there is no go to compile with: go.dev has it, in version 1.25 or later")
         self.go, self.folder = go, Path(tempfile.mkdtemp())

@@ -19,6 +19,7 @@ from tests.integration.client import Api
 from tests.integration.openapi_fuzz import OPTIONS, Fuzz
 from tests.integration.postgres import PostgresTestCase, unavailable
 from tests.integration.process import ServerTestCase
+from tests.programs import require_programs
 
 #: Seconds for which requests are made up, and variants of each; ``tests.integration.openapi_runs`` does it for longer.
 SECONDS = 12.0
@@ -44,9 +45,7 @@ async def generated(case: TestCase, document: str) -> tuple[str, Path]:
 
     It gets what it needs from npm's registry, and skips the test, with the reason, where that can't be had.
     """
-    node, npm = shutil.which("node"), shutil.which("npm")
-    if node is None or npm is None:
-        raise SkipTest("there is no node and npm to generate a client with: Debian's packages are nodejs and npm")
+    node, npm = require_programs("node", "npm")
     folder = Path(tempfile.mkdtemp())
     case.addCleanup(shutil.rmtree, folder, ignore_errors=True)
     environment = {"PATH": f"{Path(npm).parent}:/usr/local/bin:/usr/bin:/bin", "HOME": str(folder)}

@@ -13,7 +13,7 @@ from twisted.internet import reactor as installed_reactor
 from twisted.internet.defer import Deferred
 from twisted.internet.task import deferLater
 from twisted.internet.threads import deferToThread
-from twisted.trial.unittest import SkipTest, TestCase
+from twisted.trial.unittest import TestCase
 
 from svc.model.limits import Limits
 from svc.web.http.incoming import Incoming
@@ -23,7 +23,7 @@ from svc.web.http.response import Response
 from svc.web.http.site import Site
 from tests.integration.bed import free_port
 from tests.integration.postgres import PATIENCE
-from tests.integration.proxy import program
+from tests.programs import find_program, require_programs
 from tests.web.http.smuggling import CASES
 from tests.web.support import read_answers
 
@@ -175,8 +175,7 @@ class SmugglingTests(TestCase):
 
         What the proxy says to have passed on between two such questions is what the server has read.
         """
-        if program(name) is None:
-            raise SkipTest(f"{name} isn't installed")
+        require_programs(name)
         port, log = await self.started(name, text, more)
         self.seen.clear()
         for number, case in enumerate(CASES.values()):
@@ -201,7 +200,7 @@ class SmugglingTests(TestCase):
         flags = ["-f", f"{place}/conf"] if name == "haproxy" else ["-c", f"{place}/conf", "-e", f"{place}/errors"]
         with (place / "log").open("wb") as log:
             process = subprocess.Popen(
-                [program(name) or name, *flags], stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT
+                [find_program(name) or name, *flags], stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT
             )
         self.addCleanup(process.wait)
         self.addCleanup(process.terminate)

@@ -26,6 +26,7 @@ from tests.integration.embedding import python_for
 from tests.integration.postgres import Server
 from tests.integration.process import beat
 from tests.integration.unit import ELSEWHERE, HERE, ROOT, SAMPLE, UNIT, Unit, settings, unavailable
+from tests.programs import require_programs
 
 ROTATION: Final = ROOT / "etc" / "logrotate.d" / "svc"
 
@@ -146,8 +147,7 @@ class UnitTests(UnitCase):
         """With the file that the sample configuration shows, which the unit may write to, and the shipped rotation at work
         meanwhile, each record is in one of the files, in order.
         """
-        if shutil.which("logrotate") is None:
-            raise SkipTest("logrotate isn't installed")
+        require_programs("logrotate")
         unit = await self.begin("audit_file")
         file = self._rotation(unit)
         reading = Deferred.fromCoroutine(self.read(unit))
@@ -191,8 +191,7 @@ class UnitFileTests(SynchronousTestCase):
 
     def test_verified(self) -> None:
         """Systemd finds nothing wrong with it."""
-        if shutil.which("systemd-analyze") is None:
-            raise SkipTest("systemd-analyze isn't installed")
+        require_programs("systemd-analyze")
         copy = Path(self.mktemp()).resolve() / "svc.service"
         copy.parent.mkdir()
         text = UNIT.read_text(encoding="utf-8")

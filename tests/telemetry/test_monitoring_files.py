@@ -7,15 +7,15 @@ queries and rules is Prometheus's own ``promtool``.
 from __future__ import annotations
 
 import json
-import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
 import yaml
-from twisted.trial.unittest import SkipTest, SynchronousTestCase
+from twisted.trial.unittest import SynchronousTestCase
 
+from tests.programs import require_programs
 from tests.telemetry.promql import names
 
 ROOT: Final = Path(__file__).resolve().parents[2]
@@ -157,8 +157,7 @@ class FilesTests(SynchronousTestCase):
 
     def promtool(self, *words: str) -> None:
         """Have it look at something, without a complaint."""
-        if shutil.which("promtool") is None:
-            raise SkipTest("promtool isn't installed, which is in Debian's package prometheus")
+        require_programs("promtool")
         done = subprocess.run(["promtool", *words], capture_output=True, text=True, check=False)
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
 
