@@ -27,21 +27,23 @@ def json_object(document: bytes) -> dict[str, object]:
 
     :raises Malformed: the document is anything else.
     """
-    text = _text(document)
-    if text.count("[") + text.count("{") > NESTING_LIMIT and _depth(text) > NESTING_LIMIT:
-        raise Malformed(f"it is nested more than {NESTING_LIMIT} deep")
-    value = _value(text)
+    value = json_value(document)
     if not isinstance(value, dict):
         raise Malformed("it is no JSON object, or not only one")
     return value
 
 
 def json_value(document: bytes) -> object:
-    """Read any JSON value, as deep as the parser goes.
+    """Read any JSON value that is at most ``NESTING_LIMIT`` deep.
 
-    :raises Malformed: the document is none.
+    How deep the parser of Python goes depends on its version and on the size of the stack.
+
+    :raises Malformed: the document is none, or is nested deeper.
     """
-    return _value(_text(document))
+    text = _text(document)
+    if text.count("[") + text.count("{") > NESTING_LIMIT and _depth(text) > NESTING_LIMIT:
+        raise Malformed(f"it is nested more than {NESTING_LIMIT} deep")
+    return _value(text)
 
 
 def json_text(value: object) -> str:

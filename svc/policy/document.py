@@ -83,6 +83,10 @@ class Alias(NamedTuple):
 
 Node = Scalar | Sequence | Mapping | Alias
 
+#: libyaml refuses deeper flow collections by itself, before the first event; since 0.2.6 in these words.
+_PARSER_LIMIT: Final = 1000
+_PARSER_NESTING: Final = "exceeded maximum nesting depth"
+
 #: Makes a source of events out of UTF-8: the library's C parser where it was built, else the one in Python.
 FASTEST: Final[Callable[[bytes], Any]] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
@@ -116,7 +120,7 @@ def nodes(text: str | bytes, bounds: Bounds, parser: Callable[[bytes], Any] = FA
     :raises PolicyInvalid: this is not one YAML document whose root is a sequence, or it exceeds the bounds.
     """
     composition = _Composition(bounds)
-    for event in _events(_encoded(text), parser):
+    for event in _events(_encoded(text), parser, min(bounds.nesting, _PARSER_LIMIT)):
         node = composition.take(event)
         if node is not None:
             yield node
@@ -232,7 +236,7 @@ def _encoded(text: str | bytes) -> bytes:
     return encoded
 
 
-def _events(encoded: bytes, parser: Callable[[bytes], Any]) -> Iterator[Any]:
+def _events(encoded: bytes, parser: Callable[[bytes], Any], nesting: int) -> Iterator[Any]:
     try:
         next_event = parser(encoded).get_event
         while (event := next_event()) is not None:
@@ -240,6 +244,8 @@ def _events(encoded: bytes, parser: Callable[[bytes], Any]) -> Iterator[Any]:
     except MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         message = " ".join(filter(None, (error.problem, error.context)))
+        if message.startswith(_PARSER_NESTING):
+            message = f"Nested more than {nesting} levels deep"
         raise PolicyInvalid(message, mark.line + 1 if mark else None, mark.column + 1 if mark else None) from None
     except ReaderError as error:
         raise PolicyInvalid(f"{error.reason}", *_place(encoded, error.position)) from None

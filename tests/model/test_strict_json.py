@@ -92,3 +92,9 @@ class ValueTests(SynchronousTestCase):
         """What has more than one reading has none here either, and brackets without end exhaust nothing."""
         for document in (b"", b"1 2", b'{"a":1,"a":1}', b"[NaN]", b"\xff", b"\xef\xbb\xbf1", b"[" * 200_000, b"1" * 10_000):
             self.assertRaises(Malformed, json_value, document)
+
+    def test_nesting(self) -> None:
+        """64 levels are read and 65 are refused, on every version of Python (WIRE-26)."""
+        self.assertEqual(json_value(b"[" * 64 + b"]" * 64), json.loads("[" * 64 + "]" * 64))
+        for levels in (65, 100_000):
+            self.assertRaises(Malformed, json_value, b"[" * levels + b"]" * levels)

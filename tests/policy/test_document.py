@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import yaml
 from hypothesis import given
 from twisted.trial.unittest import SynchronousTestCase
+from yaml.error import Mark
+from yaml.parser import ParserError
 
 from svc.model.errors import InvalidParameter, PolicyInvalid
 from svc.policy.document import Alias, Bounds, Mapping, Node, Scalar, nodes, shown
@@ -152,6 +155,19 @@ class BoundsTests(CompositionTests):
             text = f"- {opening * 100_000}"
             self.assertEqual(self.refusal(text).message, "Nested more than 64 levels deep", opening)
         self.assertEqual(self.told("[" * 65), ("Nested more than 64 levels deep", 1, 65))
+
+    def test_nesting_of_the_parser(self) -> None:
+        """The parser's own refusal of deep nesting, which comes before any event, has the words of ours (LIM-11)."""
+
+        def parser(encoded: bytes) -> Any:
+            raise ParserError(
+                "while increasing flow level", None, "exceeded maximum nesting depth", Mark("", 0, 0, 7, "", 0)
+            )
+
+        with self.assertRaises(PolicyInvalid) as caught:
+            list(nodes("[", Bounds(nesting=5), parser))
+        refusal = caught.exception
+        self.assertEqual((refusal.message, refusal.line, refusal.column), ("Nested more than 5 levels deep", 1, 8))
 
     def test_aliases_nest(self) -> None:
         """Levels are counted through aliases, so that a chain of them can't exhaust a reader's stack."""
