@@ -63,7 +63,7 @@ DOORS: dict[str, set[str]] = {
 ALONE: dict[str, set[str]] = {
     "workload": {
         *("model.clocks", "model.names", "model.errors", "model.text", "model.versions", "net.trust", "net.capped"),
-        *("model.caller_identity", "model.strict_json"),
+        *("model.caller_identity", "model.cloud_resource_id", "model.strict_json"),
     },
     "agent": {"client", "model.clocks", "model.text", "workload"},
     "client": {"model.clocks", "model.versions", "_version", "workload"},
@@ -102,7 +102,6 @@ SIBLINGS: dict[str, set[str]] = {
         "claims",
         "jwt_annotations",
         "cloud_annotations",
-        "cloud_resource_id",
         "settings",
         "evaluation",
         "checks",

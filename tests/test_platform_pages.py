@@ -34,7 +34,7 @@ from tests.web.world import LISTED, WorldCase
 GUIDES: Final = Path(__file__).resolve().parent.parent / "docs" / "guides"
 
 #: Whose token it must be for: this server's address, or an application's of Azure.
-AUDIENCES: Final = ("https://svc.example.org", "api://svc.example.org")
+AUDIENCES: Final = ("https://svc.example.org", "https://management.azure.com/")
 
 #: What a page's workload reads.
 _SECRET: Final = "shop/database/password"

@@ -18,7 +18,7 @@ from svc.workload.batches import SecretFault
 from svc.workload.evidence import ApiKey, Jwt
 from svc.workload.evidence import Login as LoginRequest
 from svc.workload.faults import BadAddress, Fault, NoEvidence
-from svc.workload.metadata import RESOURCE
+from svc.workload.machine import RESOURCE
 
 #: The longest list of ids of one watch, in characters, and the most watches: what is beyond is polled alone.
 _LIST_LIMIT: Final = 6 * 1024

@@ -24,10 +24,10 @@ from svc.authn.cloud_annotations import (
     identity_claim,
     own,
 )
-from svc.authn.cloud_resource_id import ResourceId
 from svc.authn.evaluation import Check, Evaluation, Kind
 from svc.authn.settings import Configuration, Misconfiguration, Values, texts_of
 from svc.model.authentication import KeySource, Problem
+from svc.model.cloud_resource_id import ResourceId, ResourceIdMalformed
 from svc.model.dialect import Dialect
 from svc.model.reasons import Reason
 from svc.model.signed_claims import EvidenceRefused
@@ -68,7 +68,10 @@ def _tell_identity_claims(evaluation: Evaluation) -> str:
 
 
 def _check_resource_id(evaluation: Evaluation) -> None:
-    evaluation.resource_id = ResourceId.parse(identity_claim(evaluation.claims, RESOURCE_CLAIM))
+    try:
+        evaluation.resource_id = ResourceId.parse(identity_claim(evaluation.claims, RESOURCE_CLAIM))
+    except ResourceIdMalformed as malformed:
+        raise EvidenceRefused(Reason.RESOURCE_ID_MALFORMED, malformed.why) from None
 
 
 def _tell_resource_id(evaluation: Evaluation) -> str:

@@ -13,7 +13,6 @@ from typing import Final
 
 import attrs
 
-from svc.authn.cloud_resource_id import ResourceId
 from svc.authn.settings import Configuration, Misconfiguration, Values
 from svc.model.authentication import (
     AuthenticatorSettings,
@@ -26,6 +25,7 @@ from svc.model.authentication import (
 from svc.model.aws import SignedRequest
 from svc.model.caller_identity import CallerIdentity
 from svc.model.clocks import WallClock
+from svc.model.cloud_resource_id import ResourceId
 from svc.model.dialect import SINGLE_TYPES, Dialect
 from svc.model.key_sets import KeySet
 from svc.model.names import RoleName

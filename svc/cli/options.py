@@ -16,7 +16,8 @@ from svc.workload.aws import AwsCredentials
 from svc.workload.evidence import AwsRole, CloudIdentity, Evidence, GoogleIdentity, Jwt
 from svc.workload.google import GoogleMetadata
 from svc.workload.kubernetes import TOKEN_FILE, ProjectedToken
-from svc.workload.metadata import DEADLINE, LINK_LOCAL, RESOURCE, Metadata, environment
+from svc.workload.machine import RESOURCE
+from svc.workload.metadata import DEADLINE, LINK_LOCAL, Metadata, environment
 from svc.workload.platform_service import PlatformService
 from svc.workload.requester import Requester
 

@@ -11,7 +11,8 @@ import attrs
 from svc.workload.aws import AwsCredentials
 from svc.workload.evidence import AwsRole, CloudIdentity, Evidence, GoogleIdentity
 from svc.workload.google import GoogleMetadata
-from svc.workload.metadata import LINK_LOCAL, RESOURCE, Metadata, environment
+from svc.workload.machine import RESOURCE
+from svc.workload.metadata import LINK_LOCAL, Metadata, environment
 from svc.workload.platform_service import PlatformService
 from svc.workload.requester import Requester
 

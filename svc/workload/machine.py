@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import base64
+import re
 from typing import Final
 
 import attrs
 
+from svc.model.cloud_resource_id import ResourceId, ResourceIdMalformed
+from svc.model.text import shown
 from svc.workload.faults import NoIdentity
 from svc.workload.replies import parsed
 
-#: The namespace and type of user-assigned identities, in lower case.
-_USER_ASSIGNED: Final = ("microsoft.managedidentity", "userassignedidentities")
+#: The audience that tokens are made for unless another is asked for, and for which they say which machine has them.
+RESOURCE: Final = "https://management.azure.com/"
 
+#: Audiences of Microsoft's own: any other is an application that somebody has registered.
+_MICROSOFT: Final = re.compile(r"(?i)https?://([a-z0-9-]+\.)*(azure\.(com|net)|windows\.net|microsoft\.com)([:/]|\Z)")
+
+_NESTED_REMEDY: Final = "this is a resource within another: assign a user-assigned identity to it, and name its client id"
 _REMEDY: Final = "use the platform's managed identity of a machine, an app service, a function or a container instance"
 
 
@@ -37,20 +44,23 @@ class Machine:
         claims = claims_within(token)
         texts = {name: value for name in ("xms_mirid", "oid", "iss", "aud") if isinstance(value := claims.get(name), str)}
         resource_id, object_id = texts.get("xms_mirid"), texts.get("oid")
+        audience = texts.get("aud", "")
+        if not resource_id and object_id and not _MICROSOFT.match(audience):
+            raise NoIdentity(
+                f"the identity token names no machine: it is for the audience {shown(audience)}, which is none of"
+                " Microsoft's own, and only tokens for those have xms_mirid",
+                f"ask for a token for --resource {RESOURCE}, and set the authenticator's variable audience to that",
+            )
         if not resource_id or not object_id:
             raise NoIdentity("the identity token names no machine: it lacks xms_mirid or oid", _REMEDY)
-        match resource_id.removeprefix("/").split("/"):
-            case [first, subscription, second, group, third, namespace, kind, name, *rest] if [
-                first.lower(),
-                second.lower(),
-                third.lower(),
-            ] == ["subscriptions", "resourcegroups", "providers"] and all(
-                (subscription, group, namespace, kind, name, *rest)
-            ):
-                user_assigned = name if (namespace.lower(), kind.lower()) == _USER_ASSIGNED else None
-                told = texts.get("iss", ""), texts.get("aud", "")
-                return cls(resource_id, subscription, group, user_assigned, object_id, *told)
-        raise NoIdentity(f"the identity token's resource id has an unknown form: {resource_id[:300]!r}", _REMEDY)
+        try:
+            resource = ResourceId.parse(resource_id)
+        except ResourceIdMalformed as malformed:
+            remedy = _NESTED_REMEDY if malformed.nested else _REMEDY
+            raise NoIdentity(f"no server admits a machine with this identity: {malformed}", remedy) from None
+        user_assigned = resource.name if resource.shared else None
+        issuer = texts.get("iss", "")
+        return cls(resource_id, resource.subscription, resource.resource_group, user_assigned, object_id, issuer, audience)
 
     def annotations(self) -> dict[str, str]:
         """Return the annotations, without their prefix, of a host that only this machine's identity can log in as."""

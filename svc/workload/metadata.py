@@ -1,7 +1,11 @@
 """The identity token that a cloud platform gives to a workload, from the metadata service of the machine itself.
 
-There are two of them (NET-25, NET-26): virtual machines and container instances ask at a fixed link-local address; app
-services and functions at an address from their environment, with a secret. Neither is asked through a proxy, nor followed.
+Virtual machines and container instances ask at a fixed link-local address; app services and functions at an address from
+their environment, with a secret; machines that Arc connects to the cloud ask an agent beside them, which has them prove that
+they may read a file (NET-25, NET-26, NET-28). None is asked through a proxy, nor followed.
+
+Note [Other surroundings]. Where the environment has variables of surroundings that aren't served, nothing is asked: at the
+link-local address another identity might answer, that of the machine under a pod for example.
 
 Note [Pauses]. The platform says how to come again after 404, 429, 5xx and silence: five times, after 0, 2, 6, 14 and 30
 seconds, after 5xx at least one second later; and that 410 (the service is being updated) is over after 70 seconds, within
@@ -14,6 +18,7 @@ import os
 import random
 import re
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlencode
 
@@ -22,13 +27,13 @@ import attrs
 from svc.model.clocks import MachineClock, WallClock
 from svc.workload.address import demand_address, origin
 from svc.workload.faults import NoIdentity, PlatformUnavailable, Unreachable
+from svc.workload.machine import RESOURCE, claims_within
 from svc.workload.on_twisted import of_reactor
 from svc.workload.replies import Reply, excerpt, parsed
 from svc.workload.requester import Requester
 
-#: Where a virtual machine asks, and for whom tokens are made by default.
+#: Where a virtual machine asks.
 LINK_LOCAL: Final = "http://169.254.169.254"
-RESOURCE: Final = "https://management.azure.com/"
 
 #: Seconds for a token, all tries included, and for one try; the largest answer that is taken, in bytes.
 DEADLINE: Final = 120.0
@@ -37,6 +42,13 @@ ANSWER_LIMIT: Final = 256 * 1024
 
 #: Seconds before its end when a token is not given out any more.
 MARGIN: Final = 300.0
+
+#: Where Arc's agent puts files that processes prove their access with, and the largest of them, in bytes.
+ARC_KEYS: Final = Path("/var/opt/azcmagent/tokens")
+_CHALLENGE_LIMIT: Final = 4096
+
+#: A time that no token reaches, in seconds since the epoch.
+_LATEST: Final = 1e11
 
 _PAUSES: Final = (0.0, 2.0, 6.0, 14.0, 30.0)
 _FAULT_PAUSE: Final = 1.0
@@ -60,11 +72,13 @@ class IdentityToken:
 
 @attrs.frozen
 class _Service:
-    """A metadata service."""
+    """A metadata service. ``proves``: it first asks for the content of a file, as Arc's agent does."""
 
     url: str
     api_version: str
     headers: Mapping[str, str] = attrs.field(repr=False)
+    client: str = "client_id"
+    proves: bool = False
 
 
 class Metadata:
@@ -72,7 +86,8 @@ class Metadata:
 
     ``client_id`` names a user-assigned identity; without it the machine's own is used. ``base_url`` is where a virtual
     machine asks; ``surroundings`` are the environment's variables, which go before it. ``deadline`` is for a token with all
-    its tries, ``try_deadline`` for each try, in seconds. ``chance`` returns random numbers of [0, 1). Many may ask at once.
+    its tries, ``try_deadline`` for each try, in seconds. ``chance`` returns random numbers of [0, 1). ``keys`` is the folder
+    of the files of Arc's agent. Many may ask at once.
 
     :raises BadAddress: an address is none that can be asked.
     """
@@ -89,13 +104,13 @@ class Metadata:
         try_deadline: float = TRY_DEADLINE,
         chance: Callable[[], float] = random.random,
         wall: WallClock | None = None,
+        keys: Path = ARC_KEYS,
     ) -> None:
+        self._keys = keys
         self._requester, self._wall = requester, wall or MachineClock()
         self._deadline, self._try_deadline, self._chance = deadline, try_deadline, chance
         self._service = _service(surroundings, base_url)
-        query = {"api-version": self._service.api_version, "resource": resource}
-        self._query = urlencode({**query, **({} if client_id is None else {"client_id": client_id})})
-        self._client_id = client_id
+        self._resource, self._client_id = resource, client_id
         self._kept: IdentityToken | None = None
         self._fetch = requester.shared(self._fetched)
 
@@ -120,35 +135,48 @@ class Metadata:
         return await self._fetch.result()
 
     async def _fetched(self) -> IdentityToken:
+        service = self._service
+        if isinstance(service, NoIdentity):
+            raise service
+        query = {"api-version": service.api_version, "resource": self._resource}
+        identity = {} if self._client_id is None else {service.client: self._client_id}
+        url = f"{service.url}?{urlencode({**query, **identity})}"
         ends = self._requester.seconds() + self._deadline
-        url = f"{self._service.url}?{self._query}"
         updates = others = 0
         while True:
             began = self._wall.seconds()
             try:
                 within = min(self._try_deadline, ends - self._requester.seconds())
-                reply = await self._requester.ask("GET", url, None, self._service.headers, within=within)
+                reply = await self._ask(service, url, within)
             except Unreachable as unreachable:
                 status, why = 0, unreachable.why
             else:
                 if reply.status == 200:
-                    return self._keep(reply, began)
+                    return self._keep(url, reply, began)
                 status, why = reply.status, f"status {reply.status}{_said(reply)}"
-                self._demand_hope(reply)
+                self._demand_hope(url, reply)
             updates, others = updates + (status == 410), others + (status != 410)
             pause = _pause(status, updates if status == 410 else others)
             if pause is not None:
                 pause *= 1 + _SPREAD * self._chance()
             if pause is None or self._requester.seconds() + pause >= ends:
-                raise PlatformUnavailable(origin(self._service.url), self._deadline, updates + others, why)
+                raise PlatformUnavailable(origin(url), self._deadline, updates + others, why)
             await self._requester.sleep(pause)
 
-    def _demand_hope(self, reply: Reply) -> None:
+    async def _ask(self, service: _Service, url: str, within: float) -> Reply:
+        ends = self._requester.seconds() + within
+        reply = await self._requester.ask("GET", url, None, service.headers, within=within)
+        if reply.status == 401 and service.proves:
+            proof = {**service.headers, "Authorization": f"Basic {_read_challenge(reply, self._keys)}"}
+            reply = await self._requester.ask("GET", url, None, proof, within=max(ends - self._requester.seconds(), 0.0))
+        return reply
+
+    def _demand_hope(self, url: str, reply: Reply) -> None:
         """Return when a later try may succeed.
 
         :raises NoIdentity: it won't.
         """
-        place = origin(self._service.url)
+        place = origin(url)
         match reply.status:
             case status if status in {404, 410, 429} or status >= 500:
                 return
@@ -168,14 +196,14 @@ class Metadata:
                 why, remedy = f"what answers at {place} is no metadata service", "run this on a machine of the platform"
         raise NoIdentity(f"{why} (status {reply.status}{_said(reply)})", remedy)
 
-    def _keep(self, reply: Reply, began: float) -> IdentityToken:
+    def _keep(self, url: str, reply: Reply, began: float) -> IdentityToken:
         try:
             told = parsed(reply.body)
             text = told["access_token"]
             text.encode("ascii")
-            token = IdentityToken(text, _end(told, began))
+            token = IdentityToken(text, _end(told, text, began))
         except (ValueError, KeyError, TypeError, AttributeError):
-            why = f"the answer of {origin(self._service.url)} is no identity token"
+            why = f"the answer of {origin(url)} is no identity token"
             raise NoIdentity(why, "run this on a machine of the platform") from None
         if token.ends_at <= self._wall.seconds():
             raise NoIdentity("the platform gave a token that has expired", "set this machine's clock right")
@@ -183,13 +211,68 @@ class Metadata:
         return token
 
 
-def _service(surroundings: Mapping[str, str], base_url: str) -> _Service:
+def _service(surroundings: Mapping[str, str], base_url: str) -> _Service | NoIdentity:
+    """Return the service of these surroundings, or why they have none (Note [Other surroundings]).
+
+    :raises BadAddress: the address that they give can't be asked.
+    """
     endpoint, secret = surroundings.get("IDENTITY_ENDPOINT"), surroundings.get("IDENTITY_HEADER")
+    if endpoint and secret and surroundings.get("IDENTITY_SERVER_THUMBPRINT"):
+        return _unserved(
+            "IDENTITY_SERVER_THUMBPRINT: a Service Fabric cluster",
+            "get the token in the service's own code, and log in with it: svc authenticate jwt --help",
+        )
     if endpoint and secret:
         demand_address(endpoint, "IDENTITY_ENDPOINT")
         return _Service(endpoint, "2019-08-01", {"X-IDENTITY-HEADER": secret})
+    if endpoint and surroundings.get("IMDS_ENDPOINT"):
+        demand_address(endpoint, "IDENTITY_ENDPOINT")
+        return _Service(endpoint, "2020-06-01", {"Metadata": "true"}, proves=True)
+    if endpoint:
+        return _unserved(
+            "IDENTITY_ENDPOINT without IDENTITY_HEADER or IMDS_ENDPOINT", "pass on the whole environment of the platform"
+        )
+    endpoint, secret = surroundings.get("MSI_ENDPOINT"), surroundings.get("MSI_SECRET")
+    if endpoint and secret:
+        demand_address(endpoint, "MSI_ENDPOINT")
+        return _Service(endpoint, "2017-09-01", {"secret": secret}, client="clientid")
+    if endpoint:
+        return _unserved(
+            "MSI_ENDPOINT without MSI_SECRET: Cloud Shell",
+            "log in there as a person (svc login): its tokens are of the person, not of a machine",
+        )
+    if file := surroundings.get("AZURE_FEDERATED_TOKEN_FILE"):
+        return _unserved(
+            "AZURE_FEDERATED_TOKEN_FILE: a pod with workload identity",
+            f"log in with the token of its cluster: --platform kubernetes --token-file {file}",
+        )
     demand_address(base_url, "the address of the metadata service")
     return _Service(base_url.rstrip("/") + "/metadata/identity/oauth2/token", "2018-02-01", {"Metadata": "true"})
+
+
+def _unserved(found: str, remedy: str) -> NoIdentity:
+    return NoIdentity(f"this process has no identity of a machine: its environment has {found}", remedy)
+
+
+def _read_challenge(reply: Reply, folder: Path) -> str:
+    """Return the content of the file that Arc's agent names, which shows that this process may read it (NET-28).
+
+    :raises NoIdentity: it isn't a file of the agent's, or can't be read.
+    """
+    remedy = "run this as root, or as a member of the group himds"
+    challenge = re.fullmatch(r'Basic realm="?([^"]+)"?', reply.headers.get("www-authenticate", "").strip())
+    file = Path(challenge[1]) if challenge else None
+    # The agent must not be able to have other files sent to it.
+    if file is None or file.parent != folder or file.suffix != ".key":
+        raise NoIdentity("the agent of this connected machine names no file of its own to prove access with", remedy)
+    try:
+        with os.fdopen(os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as opened:
+            content = opened.read(_CHALLENGE_LIMIT + 1)
+    except OSError as error:
+        raise NoIdentity(f"{file} cannot be read: {error.strerror}", remedy) from None
+    if len(content) > _CHALLENGE_LIMIT or not re.fullmatch(rb"[!-~]+", content):
+        raise NoIdentity(f"{file} does not hold what the agent of this connected machine writes there", remedy)
+    return content.decode("ascii")
 
 
 def _pause(status: int, times: int) -> float | None:
@@ -201,12 +284,22 @@ def _pause(status: int, times: int) -> float | None:
     return max(_PAUSES[times - 1], _FAULT_PAUSE if status >= 500 else 0.0)
 
 
-def _end(told: Mapping[str, object], began: float) -> float:
-    """Return when a token expires: the platform tells the moment or the rest of its life, as a number or as text."""
+def _end(told: Mapping[str, object], token: str, began: float) -> float:
+    """Return when a token expires, in seconds since the epoch.
+
+    The platform writes the moment or the rest of the token's life as a number, as text, or, at older endpoints, as a date in
+    one of several forms. Where neither is a number, the token's own ``exp`` counts.
+    """
     for name, start in (("expires_on", 0.0), ("expires_in", began)):
         text = str(told.get(name, ""))
-        if re.fullmatch("[0-9]{1,11}", text, re.ASCII):
+        if re.fullmatch(r"[0-9]{1,11}(\.[0-9]{1,9})?", text, re.ASCII):
             return start + float(text)
+    try:
+        ends_at = claims_within(token).get("exp")
+    except NoIdentity:
+        ends_at = None
+    if isinstance(ends_at, int | float) and 0 < ends_at < _LATEST:
+        return float(ends_at)
     raise ValueError("it doesn't say when it ends")
 
 

@@ -381,6 +381,11 @@ class ClaimTests(CloudCase):
             for other in (1, True, [MACHINE], {"a": OID}):
                 self.row("identity-claims", Reason.IDENTITY_CLAIM_INVALID, self.claims(**{name: other}))
 
+    def test_own_audience(self) -> None:
+        """A token without ``xms_mirid`` is refused with its audience, which may be the cause (AUTH-38)."""
+        refused = self.refusal(Reason.IDENTITY_CLAIM_MISSING, self.claims(xms_mirid=..., aud="api://svc.example"))
+        self.assertIn("'aud' is 'api://svc.example'", refused.detail)
+
     def test_resource_id(self) -> None:
         """CONJ00052E to CONJ00054E: the resource id must be one, of a resource that is in no other."""
         for text in ("x", MACHINE + "/", "/" + MACHINE, MACHINE.rpartition("/")[0], SLOT, MACHINE.replace("/providers", "")):

@@ -9,8 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
+from svc.model.cloud_resource_id import ResourceId, ResourceIdMalformed
 from svc.workload.faults import NoIdentity
-from svc.workload.machine import Machine
+from svc.workload.machine import RESOURCE, Machine
 
 OID = "22222222-aaaa-4bbb-8ccc-000000000002"
 
@@ -65,10 +66,28 @@ class MachineTests(SynchronousTestCase):
             "/subscriptions//resourcegroups/g/providers/Microsoft.Web/sites/x",
             "//subscriptions/s/resourcegroups/g/providers/Microsoft.Web/sites/x",
             "/subscription/s/resourcegroups/g/providers/Microsoft.Web/sites/x",
+            "/subscriptions/s/resourcegroups/g/providers/Microsoft.Web/sites/x%2F..",
+            "/subscriptions/s/resourcegroups/../providers/Microsoft.Web/sites/x",
         ):
-            self.assertIn("unknown form", str(self.assertRaises(NoIdentity, machine, resource_id)))
+            self.assertIn("is not of the form", str(self.assertRaises(NoIdentity, machine, resource_id)))
         for claims in ({}, {"oid": OID}, {"xms_mirid": 5, "oid": OID}, {"xms_mirid": "/", "oid": ""}):
             self.assertIn("names no machine", str(self.assertRaises(NoIdentity, Machine.of, token(claims))))
+
+    def test_within_another(self) -> None:
+        """A resource within another is no machine for the command either, as it is none for the server (AUTH-37)."""
+        for rest in ("Web/sites/shop/slots/staging", "MachineLearningServices/workspaces/w/onlineEndpoints/e"):
+            fault = self.assertRaises(NoIdentity, machine, f"/subscriptions/s/resourcegroups/g/providers/Microsoft.{rest}")
+            self.assertIn("assign a user-assigned identity to it", str(fault))
+
+    def test_own_audience(self) -> None:
+        """A token for an audience of one's own names no machine, and the fault says so and names another (AUTH-38)."""
+        for audience in ("api://svc.example", "9c6b-1", "https://svc.example/", "https://azure.com.example/"):
+            fault = str(self.assertRaises(NoIdentity, Machine.of, token({"oid": "a", "aud": audience})))
+            self.assertIn(audience, fault)
+            self.assertIn("--resource https://management.azure.com/", fault)
+        for audience in (RESOURCE, "https://vault.azure.net", "https://graph.microsoft.com"):
+            fault = str(self.assertRaises(NoIdentity, Machine.of, token({"oid": "a", "aud": audience})))
+            self.assertNotIn("--resource", fault)
 
     def test_nested(self) -> None:
         """A token that is nested too deeply is none."""
@@ -82,8 +101,12 @@ class MachineTests(SynchronousTestCase):
 
     @given(st.text(), st.text(), st.text())
     def test_any_values(self, subscription: str, group: str, name: str) -> None:
-        """Values without a slash are found as they are, or are missing."""
+        """Values are found as they are, or the resource id is refused, exactly as the server does it."""
         resource_id = f"/subscriptions/{subscription}/resourcegroups/{group}/providers/n/t/{name}"
-        if all((subscription, group, name)) and "/" not in subscription + group + name:
+        try:
+            expected = ResourceId.parse(resource_id)
+        except ResourceIdMalformed:
+            self.assertRaises(NoIdentity, machine, resource_id)
+        else:
             found = machine(resource_id)
-            self.assertEqual((found.subscription_id, found.resource_group), (subscription, group))
+            self.assertEqual((found.subscription_id, found.resource_group), (expected.subscription, expected.resource_group))

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import math
+import os
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from twisted.internet.defer import Deferred
@@ -27,6 +30,11 @@ BASE = "http://platform.example"
 APP_SERVICE = {"IDENTITY_ENDPOINT": f"{BASE}{APP_SERVICE_PATH}", "IDENTITY_HEADER": IDENTITY_HEADER}
 
 
+def signed(claims: object) -> str:
+    """Return a token with these claims, whose signature nobody looks at."""
+    return f"e30.{base64.urlsafe_b64encode(json.dumps(claims).encode()).decode().rstrip('=')}.x"
+
+
 class Told(Resource):
     """A metadata service that tells what the test wants."""
 
@@ -36,9 +44,11 @@ class Told(Resource):
         super().__init__()
         self.document = document
         self.status = status
+        self.asked: list[Request] = []
 
     def render(self, request: Request) -> bytes:
         """Tell it."""
+        self.asked.append(request)
         request.setResponseCode(self.status)
         return self.document if isinstance(self.document, bytes) else json.dumps(self.document).encode()
 
@@ -106,10 +116,30 @@ class FormTests(MetadataCase):
         self.assertEqual(request.getHeader("x-identity-header"), IDENTITY_HEADER)
         self.assertIsNone(request.getHeader("metadata"))
 
-    def test_half_an_environment(self) -> None:
-        """An endpoint without its header is another platform's, and isn't asked (NET-25)."""
-        self.token(self.source({"IDENTITY_ENDPOINT": APP_SERVICE["IDENTITY_ENDPOINT"]}))
-        self.assertEqual([request.path for request in self.platform.asked], [b"/metadata/identity/oauth2/token"])
+    def test_older_app_services(self) -> None:
+        """The variables of older app services lead to their endpoint, with its header, version and parameter (NET-25)."""
+        older = {"MSI_ENDPOINT": APP_SERVICE["IDENTITY_ENDPOINT"], "MSI_SECRET": IDENTITY_HEADER}
+        told = Told({"access_token": "t", "expires_in": "3599.0"})
+        token = self.token(self.source(older, Wire(told), client_id="c"))
+        self.assertEqual(token.ends_at, NOW + 3599)
+        [request] = told.asked
+        self.assertEqual(request.args[b"api-version"], [b"2017-09-01"])
+        self.assertEqual(request.args[b"clientid"], [b"c"])
+        self.assertEqual(request.getHeader("secret"), IDENTITY_HEADER)
+
+    def test_unserved_surroundings(self) -> None:
+        """In surroundings that aren't served nothing is asked, and the fault names them and what to do (NET-28)."""
+        endpoint = APP_SERVICE["IDENTITY_ENDPOINT"]
+        for surroundings, found, remedy in (
+            ({"IDENTITY_ENDPOINT": endpoint}, "IDENTITY_ENDPOINT without", "whole environment"),
+            ({**APP_SERVICE, "IDENTITY_SERVER_THUMBPRINT": "ab"}, "Service Fabric", "svc authenticate jwt"),
+            ({"MSI_ENDPOINT": endpoint}, "Cloud Shell", "svc login"),
+            ({"AZURE_FEDERATED_TOKEN_FILE": "/var/token"}, "workload identity", "--token-file /var/token"),
+        ):
+            refusal = self.refusal(self.source(surroundings), NoIdentity)
+            self.assertIn(found, refusal)
+            self.assertIn(remedy, refusal)
+        self.assertEqual(self.platform.asked, [])
 
     def test_ends(self) -> None:
         """The end of a token is told as a moment or as the rest of its life, in digits as a text or as a number (NET-25)."""
@@ -119,9 +149,28 @@ class FormTests(MetadataCase):
             ({"expires_in": "50"}, NOW + 50),
             ({"expires_in": 50, "expires_on": str(int(NOW) + 60)}, NOW + 60),
             ({"expires_in": 50, "expires_on": "1/1/2027 12:00:00 AM +00:00"}, NOW + 50),
+            ({"expires_on": f"{int(NOW) + 50}.5"}, NOW + 50.5),
+            ({"expires_in": "3599.0"}, NOW + 3599),
         ):
             source = self.source(wire=Wire(Told({"access_token": "t", **told})))
             self.assertEqual(self.token(source), IdentityToken("t", ends_at))
+
+    def test_own_end(self) -> None:
+        """Where the platform writes a date, or nothing, the token's own end counts (NET-25)."""
+        text = signed({"exp": int(NOW) + 70})
+        for told in (
+            {},
+            {"expires_on": None},
+            {"expires_on": "11/28/2026 1:05:12 AM +00:00"},
+            {"expires_on": "11/28/2026 15:18:31 +00:00"},
+            {"expires_on": "11/28/2026 00:00:00 PM +00:00", "expires_in": ""},
+            {"expires_on": "2026-11-28T01:05:12Z"},
+        ):
+            source = self.source(wire=Wire(Told({"access_token": text, **told})))
+            self.assertEqual(self.token(source), IdentityToken(text, NOW + 70))
+        for end in (True, -1, 0, "5", 1e300, None):
+            source = self.source(wire=Wire(Told({"access_token": signed({"exp": end})})))
+            self.refusal(source, NoIdentity)
 
     def test_bad_answers(self) -> None:
         """An answer that is no token with an end, or whose token has ended, is a fault that says so."""
@@ -159,6 +208,69 @@ class FormTests(MetadataCase):
         token = self.token(source)
         self.assertNotIn(token.text, repr(token))
         self.assertNotIn(IDENTITY_HEADER, f"{source!r} {vars(source)!r}")
+
+
+class ArcTests(MetadataCase):
+    """The agent of a machine that Arc connects, which has the process prove that it may read a file."""
+
+    def setUp(self) -> None:
+        """Make the folder of the agent's files."""
+        super().setUp()
+        self.folder = Path(self.mktemp()).resolve()
+        self.folder.mkdir()
+
+    def ask(self, realm: str | None) -> tuple[Deferred[IdentityToken], Agent]:
+        """Ask an agent that names a file."""
+        agent = Agent(realm)
+        surroundings = {"IDENTITY_ENDPOINT": f"{BASE}/metadata/identity/oauth2/token", "IMDS_ENDPOINT": BASE}
+        return self.begin(self.source(surroundings, Wire(agent), keys=self.folder)), agent
+
+    def test_proof(self) -> None:
+        """The content of the file is sent back once, and the token comes (NET-28)."""
+        (self.folder / "a.key").write_text("the-content")
+        asked, agent = self.ask(f"Basic realm={self.folder}/a.key")
+        self.assertEqual(self.successResultOf(asked).text, "t")
+        self.assertEqual(agent.shown, [None, "Basic the-content"])
+        self.assertEqual(agent.versions, [b"2020-06-01"] * 2)
+
+    def test_other_files(self) -> None:
+        """No other file is read: none elsewhere, of another ending, too large, or a link (NET-28)."""
+        (self.folder / "a.txt").write_text("secret")
+        (self.folder / "large.key").write_text("x" * 4097)
+        (self.folder / "lines.key").write_text("x\ny")
+        (self.folder / "link.key").symlink_to(self.folder / "a.txt")
+        (self.folder / "within").mkdir()
+        (self.folder / "within" / "b.key").write_text("secret")
+        os.mkfifo(self.folder / "pipe.key")
+        names = ("a.txt", "large.key", "lines.key", "link.key", "within/b.key", "missing.key", "pipe.key", "within/../a.txt")
+        challenges = (f"Basic realm={self.folder}/{name}" for name in names)
+        for challenge in (*challenges, "Basic realm=/etc/passwd.key", "Basic realm=", "Bearer x", None):
+            asked, agent = self.ask(challenge)
+            self.failureResultOf(asked, NoIdentity)
+            self.assertEqual(agent.shown, [None], challenge)
+
+
+class Agent(Resource):
+    """Arc's agent: refuses with a challenge, then answers."""
+
+    isLeaf = True
+
+    def __init__(self, challenge: str | None) -> None:
+        super().__init__()
+        self.challenge = challenge
+        self.shown: list[str | None] = []
+        self.versions: list[bytes] = []
+
+    def render(self, request: Request) -> bytes:
+        """Answer those that show something."""
+        self.shown.append(request.getHeader("authorization"))
+        self.versions += request.args[b"api-version"]
+        if self.shown[-1] is not None:
+            return b'{"access_token": "t", "expires_in": 50}'
+        request.setResponseCode(401)
+        if self.challenge is not None:
+            request.setHeader("www-authenticate", self.challenge)
+        return b""
 
 
 class CacheTests(MetadataCase):

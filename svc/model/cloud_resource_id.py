@@ -19,8 +19,6 @@ from typing import Final
 
 import attrs
 
-from svc.model.reasons import Reason
-from svc.model.signed_claims import EvidenceRefused
 from svc.model.text import shown
 
 _FORM: Final = "/subscriptions/…/resourcegroups/…/providers/<namespace>/<type>/<name>"
@@ -34,6 +32,17 @@ _SHARED: Final = "microsoft.managedidentity"
 
 #: What can't be read in two ways: no escapes, and nothing that ends a path.
 _NAME: Final = re.compile(r"(?!\.{1,2}\Z)[^/%\\?#]+")
+
+
+@attrs.frozen(str=False)
+class ResourceIdMalformed(ValueError):
+    """A text is no resource id of a workload; ``nested`` when it names a resource within another."""
+
+    why: str
+    nested: bool = False
+
+    def __str__(self) -> str:
+        return self.why
 
 
 @attrs.frozen
@@ -50,18 +59,19 @@ class ResourceId:
     def parse(cls, text: str) -> ResourceId:
         """Read a resource id, whose first slash may be missing (Note [By position]).
 
-        :raises EvidenceRefused: it is none.
+        :raises ResourceIdMalformed: it is none.
         """
         segments = text.removeprefix("/").split("/", _SEGMENTS)
         for position, keyword in _KEYWORDS.items():
             if len(segments) <= position or not _same_word(segments[position], keyword):
-                raise _refused(text, f"{keyword!r} is not where it must be")
+                raise _malformed(text, f"{keyword!r} is not where it must be")
         if len(segments) != _SEGMENTS:
             rest = shown("/".join(segments[5:]))
-            raise _refused(text, f"'providers' must be followed by three segments, and is by {rest}")
+            why = f"'providers' must be followed by three segments, and is by {rest}"
+            raise _malformed(text, why, nested=len(segments) > _SEGMENTS)
         for segment in segments:
             if not segment.isprintable() or not _NAME.fullmatch(segment):
-                raise _refused(text, f"{shown(segment)} is no name")
+                raise _malformed(text, f"{shown(segment)} is no name")
         _, subscription, _, group, _, namespace, kind, name = segments
         return cls(subscription, group, namespace, kind, name)
 
@@ -82,5 +92,5 @@ def _same_word(text: str, word: str) -> bool:
     return text.isascii() and text.lower() == word
 
 
-def _refused(text: str, why: str) -> EvidenceRefused:
-    return EvidenceRefused(Reason.RESOURCE_ID_MALFORMED, f"{shown(text)} is not of the form {_FORM}: {why}")
+def _malformed(text: str, why: str, *, nested: bool = False) -> ResourceIdMalformed:
+    return ResourceIdMalformed(f"{shown(text)} is not of the form {_FORM}: {why}", nested)

@@ -1,4 +1,4 @@
-"""Tests of ``svc.authn.cloud_resource_id``."""
+"""Tests of ``svc.model.cloud_resource_id``."""
 
 from __future__ import annotations
 
@@ -7,9 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
-from svc.authn.cloud_resource_id import ResourceId
-from svc.model.reasons import Reason
-from svc.model.signed_claims import EvidenceRefused
+from svc.model.cloud_resource_id import ResourceId, ResourceIdMalformed
 from tests.authn.shapes import GROUP, SHAPES, SLOT, SUBSCRIPTION
 
 VM = "/subscriptions/s/resourcegroups/g/providers/Microsoft.Compute/virtualMachines/web"
@@ -30,12 +28,10 @@ class ParseTests(SynchronousTestCase):
 
     def refused(self, text: str) -> str:
         """What is said of a text that is none."""
-        refusal = self.assertRaises(EvidenceRefused, ResourceId.parse, text)
-        self.assertIs(refusal.reason, Reason.RESOURCE_ID_MALFORMED)
-        self.assertTrue(refusal.detail.isprintable())
-        self.assertLess(len(refusal.detail), 500)
-        detail: str = refusal.detail
-        return detail
+        malformed: ResourceIdMalformed = self.assertRaises(ResourceIdMalformed, ResourceId.parse, text)
+        self.assertTrue(malformed.why.isprintable())
+        self.assertLess(len(malformed.why), 500)
+        return malformed.why
 
     def test_shapes(self) -> None:
         """The resource ids of every kind of workload are read, and those of identities that may be shared are known."""
@@ -167,7 +163,7 @@ class ParseTests(SynchronousTestCase):
         """Any text is either refused, or is the text of the resource that it is read as, but for a slash and for case."""
         try:
             resource = ResourceId.parse(text)
-        except EvidenceRefused as refusal:
-            self.assertIs(refusal.reason, Reason.RESOURCE_ID_MALFORMED)
+        except ResourceIdMalformed as malformed:
+            self.assertTrue(malformed.why)
         else:
             self.assertEqual(str(resource).lower(), ("/" + text.removeprefix("/")).lower())
