@@ -12,14 +12,15 @@ from typing import Final
 
 import attrs
 
-from svc.model.databases import DatabaseFacts
+from svc.model.databases import OLDEST_TESTED_POSTGRESQL, DatabaseFacts
 
 _DAY: Final = 86400.0
 
-#: Days after which a backup or a signing key is old, and before its end that a certificate is near it.
+#: Days after which a backup or a signing key is old, and before its end that a certificate or a password is near it.
 BACKUP_DAYS: Final = 2
 KEY_DAYS: Final = 400
 CERTIFICATE_DAYS: Final = 14
+PASSWORD_DAYS: Final = 14
 
 #: Seconds by which clocks may differ and a standby may lag, and from how many cores on one process is few.
 SKEW: Final = 2.0
@@ -224,6 +225,14 @@ def _database(facts: Facts) -> Iterator[Risk]:
     end = END_OF_LIFE.get(major)
     if (end is not None and facts.now > end) or major < min(END_OF_LIFE):
         yield Risk("postgresql-old", f"PostgreSQL {major} gets no corrections any more", "upgrade to a newer major version")
+    elif major < OLDEST_TESTED_POSTGRESQL:
+        found = f"PostgreSQL {major} is older than {OLDEST_TESTED_POSTGRESQL}, the oldest that this program is tested with"
+        yield Risk("postgresql-old", found, "upgrade to a newer major version")
+    if database.password_ends is not None and (days := (database.password_ends - facts.now) / _DAY) < PASSWORD_DAYS:
+        found = f"the password of svc's role in PostgreSQL expires in {days:.1f} days"
+        if days < 0:
+            found = "the password of svc's role in PostgreSQL has expired: no new connection can be made"
+        yield Risk("database-password-expires", found, "give it a new password, and ALTER ROLE … VALID UNTIL 'infinity'")
 
 
 def _access(facts: Facts) -> Iterator[Risk]:

@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Final
 
 import attrs
+
+#: The oldest PostgreSQL that the program works with, and the oldest that it is tested with, as major versions.
+OLDEST_POSTGRESQL: Final = 14
+OLDEST_TESTED_POSTGRESQL: Final = 15
 
 
 @attrs.frozen
@@ -74,7 +79,8 @@ class DatabaseFacts:
     ``schema_behind`` counts migrations that are lacking, ``server_version`` is as ``server_version_num`` has it, ``listens``
     is ``listen_addresses``. ``open_rules`` counts rules of ``pg_hba.conf`` that admit any address, ``None`` where the role
     may not see them. ``durable``: a COMMIT is on disk. ``archived`` is when a part of the log was archived last, in epoch
-    seconds. ``lag`` is a standby's, in seconds.
+    seconds. ``password_ends`` is when the password of the program's role expires, in epoch seconds; ``None`` for never.
+    ``lag`` is a standby's, in seconds.
     """
 
     schema_behind: int
@@ -86,6 +92,7 @@ class DatabaseFacts:
     durable: bool
     superuser: bool
     archived: float | None
+    password_ends: float | None
     ages: Ages
     lag: float | None
 

@@ -22,7 +22,9 @@ _FACTS: Final = Statement.named("examination_facts")("""
         current_setting('fsync') = 'on' AND current_setting('synchronous_commit') <> 'off',
         current_setting('is_superuser') = 'on',
         (SELECT extract(epoch FROM last_archived_time)::double precision FROM pg_stat_archiver),
-        has_function_privilege('pg_catalog.pg_hba_file_rules()', 'EXECUTE')
+        has_function_privilege('pg_catalog.pg_hba_file_rules()', 'EXECUTE'),
+        (SELECT extract(epoch FROM nullif(rolvaliduntil, 'infinity'))::double precision
+            FROM pg_roles WHERE rolname = session_user AND rolvaliduntil > '-infinity')
 """)
 _OPEN_RULES: Final = Statement.named("examination_rules")("""
     SELECT count(*)::integer FROM pg_hba_file_rules()
@@ -50,7 +52,7 @@ class Examination:
         :raises StartRefused: the database has no schema yet.
         """
         version = await SealedStore(self._database).version()
-        ((server, listens, most, used, durable, superuser, archived, may_see),) = await self._database.fetch(_FACTS)
+        ((server, listens, most, used, durable, superuser, archived, may_see, ends),) = await self._database.fetch(_FACTS)
         rules = None
         if may_see:
             ((rules,),) = await self._database.fetch(_OPEN_RULES)
@@ -66,6 +68,7 @@ class Examination:
             durable=durable,
             superuser=superuser,
             archived=archived,
+            password_ends=ends,
             ages=await state.ages() if current else Ages(None, None),
             lag=(await state.position()).lag_seconds,
         )

@@ -37,6 +37,7 @@ DATABASE: Final = DatabaseFacts(
     durable=True,
     superuser=False,
     archived=None,
+    password_ends=NOW + 15 * DAY,
     ages=Ages(NOW - 10 * DAY, NOW - DAY / 2),
     lag=0.4,
 )
@@ -106,6 +107,9 @@ CASES: Final[tuple[tuple[dict[str, Any], str], ...]] = (
     (database(connections=81), "connections-few"),
     (database(server_version=130020), "postgresql-old"),
     (database(server_version=90624), "postgresql-old"),
+    (database(server_version=140023), "postgresql-old"),
+    (database(password_ends=NOW + 13 * DAY), "database-password-expires"),
+    (database(password_ends=NOW - DAY), "database-password-expires"),
     ({"verified": False}, "database-unverified"),
     (database(listens="*", open_rules=1), "database-exposed"),
     (database(listens="10.0.0.1, ::", open_rules=None), "database-exposed"),
