@@ -43,6 +43,7 @@ from svc.storage.audit_keys import AuditKeyStore
 from svc.storage.data_keys import DataKeyStore
 from svc.storage.database_state import DatabaseState
 from svc.storage.driver.database import Database
+from svc.storage.driver.failures import DatabaseUnfit
 from svc.storage.driver.location import with_attributes
 from svc.storage.driver.migrations import migrate
 from svc.storage.driver.standbys import Standbys
@@ -232,7 +233,7 @@ async def _connected_database(
     ``parent`` as well. ``joining`` and ``sessions`` are as in ``Installation.open``.
 
     :raises ConfigurationInvalid: the database's URL isn't one.
-    :raises StartRefused: there is no database within ``--database-wait`` seconds.
+    :raises StartRefused: there is no database within ``--database-wait`` seconds, or it can't be used.
     """
     url, wait = settings.database_url, settings.database_wait
     if settings.splits and url is None:
@@ -251,6 +252,8 @@ async def _connected_database(
         raise ConfigurationInvalid(settings.key("database_url"), refusal.message) from None
     try:
         await database.connected()
+    except DatabaseUnfit as refusal:
+        raise StartRefused(refusal.why) from None
     except StoreUnavailable as refusal:
         standby = await _standby(parent, reactor, url, database) if settings.splits else None
         if standby is None:

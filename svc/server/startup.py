@@ -53,7 +53,7 @@ def reason_of(refusal: Refusal) -> str:
         case OutcomeUnknown():
             return f"the database did not confirm the change, which may have been made: {refusal.why}"
         case StoreUnavailable():
-            return f"the database went away: {refusal.why}"
+            return f"the database can't be used: {refusal.why}"
         case StoreReadOnly():
             return "the database takes no writes, as a standby does: do this on the primary"
         case _:

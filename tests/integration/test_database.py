@@ -3,23 +3,34 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import tempfile
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any, Final
 
+import attrs
 from psycopg2.extensions import AsIs
 from twisted.internet import reactor
 from twisted.internet.defer import CancelledError, Deferred, gatherResults
 from twisted.internet.endpoints import UNIXServerEndpoint
-from twisted.internet.protocol import Factory, Protocol
+from twisted.internet.protocol import ClientFactory, Factory, Protocol
 from twisted.internet.task import deferLater
+from twisted.logger import capturedLogs
+from twisted.protocols import portforward
 
 from svc.model.errors import OutcomeUnknown, StoreReadOnly, StoreUnavailable
+from svc.storage.driver.connection import Fetched
 from svc.storage.driver.database import Database
-from svc.storage.driver.failures import ForeignKeyViolation, LockNotAvailable, StatementFailed, UniqueViolation
-from svc.storage.driver.statements import Statement, Transaction
+from svc.storage.driver.failures import (
+    DatabaseUnfit,
+    ForeignKeyViolation,
+    LockNotAvailable,
+    StatementFailed,
+    UniqueViolation,
+)
+from svc.storage.driver.statements import Statement, Transaction, run_prepared
 from tests.integration.postgres import PostgresTestCase
 
 ECHO: Final = Statement("echo", "SELECT $1::text, $2::bytea, $3::text[], $4::bigint, $5::double precision, $6::boolean")
@@ -33,6 +44,52 @@ INSERT_SLOWLY: Final = Statement(
 NOTES: Final = Statement("notes", "SELECT id, text FROM notes ORDER BY id")
 LOCK: Final = Statement("lock", "SELECT FROM notes WHERE id = $1 FOR UPDATE")
 SETTING: Final = Statement("setting", "SELECT current_setting($1)")
+
+
+class OldServer(portforward.ProxyFactory):
+    """Passes connections on to a PostgreSQL, and has it say another major version; ``asked`` is what it was asked."""
+
+    version = b""
+
+    def __init__(self, path: str) -> None:
+        super().__init__("", 0)  # type: ignore[no-untyped-call]  # Twisted has no types here
+        self.path = path
+        self.asked = b""
+
+    def buildProtocol(self, addr: object) -> Protocol:
+        """Pass one connection on."""
+        old = self
+
+        class Client(portforward.ProxyClient):
+            def dataReceived(self, data: bytes) -> None:
+                super().dataReceived(re.sub(rb"(server_version\x00)..\.", rb"\g<1>" + old.version, data))  # type: ignore[no-untyped-call]
+
+        class ClientFactory(portforward.ProxyClientFactory):
+            protocol = Client
+
+        class Passing(portforward.ProxyServer):
+            clientProtocolFactory = ClientFactory  # noqa: N815  # the name is Twisted's
+            reactor = UnixReactor(old.path)
+
+            def dataReceived(self, data: bytes) -> None:
+                # A question is a message Q; the first message of all has no letter.
+                old.asked += data if data[:1] == b"Q" and old.version < b"14" else b""
+                super().dataReceived(data)  # type: ignore[no-untyped-call]
+
+        protocol = Passing()  # type: ignore[no-untyped-call]
+        protocol.factory = self
+        return protocol
+
+
+@attrs.frozen
+class UnixReactor:
+    """Connects to a socket of the file system in place of a host and a port."""
+
+    path: str
+
+    def connectTCP(self, host: str, port: int, factory: ClientFactory) -> object:
+        """Connect to the path."""
+        return reactor.connectUNIX(self.path, factory)  # type: ignore[attr-defined]
 
 
 def begun(awaitable: Awaitable[Any]) -> Deferred[Any]:
@@ -254,22 +311,106 @@ class FetchTests(NotesTestCase):
         self.assertEqual(await self.writer(), before)
 
     async def test_settings(self) -> None:
-        """A connection has the settings that the program counts on, whatever the database's own are."""
-        self.server.command(f'ALTER DATABASE "{self.name}" SET timezone = "Asia/Kolkata"')
-        self.server.command(f'ALTER DATABASE "{self.name}" SET bytea_output = "escape"')
-        self.server.command(f'ALTER DATABASE "{self.name}" SET standard_conforming_strings = "off"')
-        database = await self.open_database(self.dsn, statement_timeout=1.5)
+        """Every session has the settings that the program counts on, whatever the database's own are (DATA-50)."""
+        for name, value in (
+            *(("timezone", "Asia/Kolkata"), ("datestyle", "German"), ("bytea_output", "escape")),
+            *(("standard_conforming_strings", "off"), ("default_transaction_isolation", "serializable")),
+            *(("statement_timeout", "1ms"), ("lock_timeout", "1ms"), ("transaction_timeout", "300ms")),
+            *(("idle_session_timeout", "500ms"), ("idle_in_transaction_session_timeout", "1ms")),
+            *(("plan_cache_mode", "auto"), ("jit", "on"), ("client_min_messages", "debug1")),
+        ):
+            self.server.command(f"ALTER DATABASE \"{self.name}\" SET {name} = '{value}'")
+        database = await self.open_database(self.dsn, pool_size=1, statement_timeout=1.5)
         expected = {
             "application_name": "svc",
             "timezone": "UTC",
+            "datestyle": "ISO, DMY",
             "bytea_output": "hex",
             "client_encoding": "UTF8",
             "standard_conforming_strings": "on",
+            "default_transaction_isolation": "read committed",
             "statement_timeout": "1500ms",
+            "lock_timeout": "0",
+            "transaction_timeout": "0",
+            "idle_session_timeout": "0",
             "idle_in_transaction_session_timeout": "30s",
+            "plan_cache_mode": "force_generic_plan",
+            "enable_seqscan": "off",
+            "jit": "off",
+            "client_min_messages": "warning",
         }
-        found = {name: (await database.fetch(SETTING, name))[0][0] for name in expected}
-        self.assertEqual(found, expected)
+        await later(0.6)
+        for ask, read_only in ((database.fetch, "on"), (database.change, "off"), (self.asked_beside(database), "on")):
+            wanted = {**expected, "default_transaction_read_only": read_only}
+            found = {name: (await ask(SETTING, name))[0][0] for name in wanted}
+            self.assertEqual(found, wanted)
+
+    async def test_quotes(self) -> None:
+        """A value is a value, also where the database's own strings have escapes (DATA-18)."""
+        for value in ("off", "on"):
+            self.server.command(f'ALTER DATABASE "{self.name}" SET standard_conforming_strings = {value}')
+            database = await self.open_database(self.dsn, pool_size=1)
+            for text in ("a\\' , 'b', 1, 2, true) --", "\\", "\\'", "'", "\\\\"):
+                ((found, *_),) = await database.fetch(ECHO, text, b"\\'", [text, "'"], 1, 1.5, True)
+                self.assertEqual(found, text)
+
+    def asked_beside(self, database: Database) -> Callable[..., Awaitable[Fetched]]:
+        """Ask in a session of its own, as what looks for changes has one."""
+
+        async def ask(statement: Statement, *parameters: object) -> Fetched:
+            session = await database.open_session(lambda _: None)
+            try:
+                return await run_prepared(session, statement, parameters)
+            finally:
+                session.close()
+
+        return ask
+
+    async def test_role_limits(self) -> None:
+        """A role's own limits for locks and transactions end nothing that this program has longer limits for (DATA-50)."""
+        self.server.command(f"ALTER DATABASE \"{self.name}\" SET lock_timeout = '50ms'")
+        self.server.command(f"ALTER DATABASE \"{self.name}\" SET transaction_timeout = '50ms'")
+        database = await self.open_database(self.dsn, pool_size=2)
+        await database.change(INSERT, 1, "a")
+        holding = begun(database.transact(lambda held: held.execute("SELECT FROM notes FOR UPDATE; SELECT pg_sleep(0.3)")))
+        while not self.server.command("SELECT 1 FROM pg_locks WHERE mode = 'RowShareLock'", self.name):
+            await later(0.01)
+        await database.change(LOCK, 1)
+        await holding
+
+    async def test_remarks(self) -> None:
+        """What PostgreSQL remarks at a login is logged once, as that a password expires soon (DATA-54)."""
+        self.server.command(
+            "CREATE FUNCTION remark() RETURNS event_trigger LANGUAGE plpgsql AS"
+            " $$ BEGIN RAISE WARNING 'role password will expire soon'; END $$;"
+            " CREATE EVENT TRIGGER remark ON login EXECUTE FUNCTION remark()",
+            self.name,
+        )
+        with capturedLogs() as events:
+            await self.open_database(self.dsn)
+        remarks = [event["remark"] for event in events if "remark" in event]
+        self.assertEqual(remarks, ["WARNING:  role password will expire soon"])
+
+    async def test_old_server(self) -> None:
+        """A PostgreSQL that is too old is refused by its version, before anything is asked (DATA-53)."""
+        directory = tempfile.mkdtemp(dir="/tmp")
+        self.addCleanup(shutil.rmtree, directory)
+        receiver = OldServer(f"{self.server.directory}/.s.PGSQL.5432")
+        port = await UNIXServerEndpoint(reactor, f"{directory}/.s.PGSQL.5432").listen(receiver)
+        self.addCleanup(port.stopListening)
+        for version, name in ((b"13.", "PostgreSQL 13."), (b"12.", "PostgreSQL 12.")):
+            receiver.version = version
+            database = Database(
+                reactor, f"host={directory} user=svc dbname={self.name}", pool_size=1, statement_timeout=5.0, first_wait=60.0
+            )
+            database.startService()
+            self.addCleanup(database.stopService)
+            with self.assertRaises(DatabaseUnfit) as caught:
+                await database.connected()
+            self.assertRegex(caught.exception.why, rf"\A{name}[0-9]+ is too old: 15 or newer is needed\Z")
+            self.assertEqual((database.census().sessions, receiver.asked), (0, b""))
+        receiver.version = b"14."
+        await self.open_database(f"host={directory} user=svc dbname={self.name}", pool_size=1)
 
 
 class TransactionTests(NotesTestCase):
@@ -448,21 +589,36 @@ class TransactionTests(NotesTestCase):
                 await self.database.fetch(conflict)
 
     async def test_read_only(self) -> None:
-        """A write that PostgreSQL refuses because it may only read is refused as that."""
+        """A primary that is read-only for a while is unavailable for writes, says why, and takes them again, in all
+        sessions, soon after that has ended; readings go on (DATA-51).
+        """
         self.server.command(f'ALTER DATABASE "{self.name}" SET default_transaction_read_only = on')
-        database = await self.open_database(self.dsn, pool_size=1)
+        database = await self.open_database(self.dsn, pool_size=3)
+        reading = await database.fetch(PID)
+        await gatherResults([begun(database.change(SLEEP, 0.05)) for _ in range(3)])
+        with self.assertRaisesRegex(StoreUnavailable, "default_transaction_read_only is on"):
+            await database.transact(insertion(1))
+        self.server.command(f'ALTER DATABASE "{self.name}" RESET default_transaction_read_only')
+        while True:
+            try:
+                await database.change(INSERT, 1, "a")
+            except StoreUnavailable:
+                await later(0.05)
+            else:
+                break
+        await gatherResults([begun(database.transact(insertion(number))) for number in range(2, 8)])
+        self.assertEqual([note for note, _ in await database.fetch(NOTES)], list(range(1, 8)))
+        self.assertEqual(await database.fetch(PID), reading)
 
-        async def work(transaction: Transaction) -> None:
-            await transaction.fetch(INSERT, 1, "a")
-
+    async def test_write_in_a_reading(self) -> None:
+        """A session for readings takes no writes, and stays (DATA-15)."""
+        before = await self.database.fetch(PID)
         with self.assertRaises(StoreReadOnly):
-            await database.transact(work)
-        with self.assertRaises(StoreReadOnly):
-            await database.change(INSERT, 1, "a")
-        self.assertEqual(await database.fetch(NOTES), [])
+            await self.database.fetch(INSERT, 1, "a")
+        self.assertEqual(await self.database.fetch(PID), before)
 
     async def test_locks(self) -> None:
-        """A lock that is not to be waited for, and a missing reference, pass as they are."""
+        """A lock that is not to be waited for makes the store unavailable (DATA-52); a missing reference passes as it is."""
         database = await self.open_database(self.dsn, pool_size=2)
         await database.change(INSERT, 1, "a")
         self.server.command("CREATE TABLE remarks (note bigint REFERENCES notes)", self.name)
@@ -472,8 +628,9 @@ class TransactionTests(NotesTestCase):
                 await other.execute("SELECT FROM notes WHERE id = 1 FOR UPDATE NOWAIT")
 
             await transaction.fetch(LOCK, 1)
-            with self.assertRaises(LockNotAvailable):
+            with self.assertRaises(StoreUnavailable) as caught:
                 await database.transact(grab)
+            self.assertIsInstance(caught.exception.__cause__, LockNotAvailable)
 
         async def refer(transaction: Transaction) -> None:
             await transaction.execute("INSERT INTO remarks VALUES (2)")

@@ -213,8 +213,10 @@ class PlansCase(DatabaseTestCase):
         """Open the session."""
         await super().prepare()
         self.session = Session(reactor, lambda reason: None, 60.0)
-        await self.session.open(await Location(reactor, self.dsn, 60.0).parameters(read_only=False))
+        location = Location(reactor, self.dsn, 60.0)
+        await self.session.open(await location.parameters(read_only=False))
         self.addCleanup(self.session.close)
+        await self.session.begin(location.settings(read_only=False))
 
 
 class PlanTests(PlansCase):

@@ -64,7 +64,7 @@ class ReasonTests(SynchronousTestCase):
         for refusal, reason in (
             (ConfigurationInvalid("SERVICE_LISTEN", "must list at least one"), "SERVICE_LISTEN must list at least one"),
             (StartRefused("the data key does not fit"), "the data key does not fit"),
-            (StoreUnavailable("connection lost"), "the database went away: connection lost"),
+            (StoreUnavailable("connection lost"), "the database can't be used: connection lost"),
             (
                 OutcomeUnknown("connection lost"),
                 "the database did not confirm the change, which may have been made: connection lost",

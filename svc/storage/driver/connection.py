@@ -13,6 +13,20 @@ Note [Lost sessions]
 A session is lost for good, whatever the reason: it is closed and never lent again, so that no caller gets the answer to
 another's statement. It may have been about to commit, so nothing is sent a second time. The server process behind it may go
 on with the statement: its owner ends it (Note [Ended, not cancelled] in ``database``).
+
+Note [Settings after connecting]
+
+Poolers refuse the ``options`` of libpq, or drop them silently. So the settings are made by the first statement of a session,
+in one round trip with the question which PostgreSQL it is; names that an older PostgreSQL doesn't know are left out. The
+second statement reads them back, and with them a mark that no other session has. They are missing where a pooler gives each
+transaction another session of PostgreSQL, and where one sends readings elsewhere than to the primary. The second statement
+has stable functions alone, since poolers take a volatile one for a write. A role's own statement time-out may be too short
+for the first one, so it is lifted in the same message.
+
+Note [Quoting]
+
+psycopg2 learns at the login how values are quoted, and never again: after ``SET standard_conforming_strings`` they would end
+where they shouldn't. So a role that has that off connects again, with an option of libpq.
 """
 
 from __future__ import annotations
@@ -20,6 +34,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from secrets import token_hex
 from typing import Any, Final
 
 import psycopg2
@@ -29,8 +44,9 @@ from twisted.internet.error import ConnectionClosed
 from twisted.python.failure import Failure
 from txpostgres import txpostgres
 
+from svc.model.databases import OLDEST_POSTGRESQL, OLDEST_TESTED_POSTGRESQL
 from svc.model.errors import StoreUnavailable
-from svc.storage.driver.failures import ends_session, summary, translated
+from svc.storage.driver.failures import NOT_A_SESSION, Contention, DatabaseUnfit, ends_session, summary, translated
 from svc.storage.driver.shield import shielded
 
 
@@ -47,10 +63,22 @@ _PARAMETER_TYPES: Final = frozenset({str, bytes, int, float, bool, type(None), l
 IDENTITY: Final = "system_identifier || ' ' || extract(epoch FROM pg_postmaster_start_time())"
 #: The timeline of a primary, which it keeps as long as it runs.
 TIMELINE: Final = "('x' || left(pg_walfile_name(pg_current_wal_lsn()), 8))::bit(32)::bigint"
-#: Asks for both; a standby says 0 for its timeline.
-SERVER: Final = f"""
-    SELECT {IDENTITY}, CASE WHEN standby THEN 0 ELSE {TIMELINE} END
+#: Note [Settings after connecting]. Returns which PostgreSQL it is, the timeline, 0 of a standby, the server's process and
+#: its start, and the settings as PostgreSQL writes them. A pooler makes up its own ids of processes.
+_BEGIN: Final = f"""
+    SET statement_timeout = %s;
+    SELECT {IDENTITY}, CASE WHEN standby THEN 0 ELSE {TIMELINE} END, pg_backend_pid(),
+        (SELECT backend_start::text FROM pg_stat_activity WHERE pid = pg_backend_pid()),
+        set_config('svc.session', %s, false),
+        (SELECT json_object_agg(name, set_config(name, value, false))
+            FROM unnest(%s::text[], %s::text[]) AS wanted (name, value) JOIN pg_settings USING (name))
     FROM (SELECT pg_is_in_recovery() AS standby OFFSET 0) AS mode CROSS JOIN pg_control_system()
+"""
+_KEPT: Final = """
+    SELECT current_setting('svc.session', true) IS NOT DISTINCT FROM %s AND NOT EXISTS (
+        SELECT FROM unnest(%s::text[], %s::text[]) AS made (name, value)
+        WHERE current_setting(name, true) IS DISTINCT FROM value
+    )
 """
 #: What a statement returns.
 Fetched = list[tuple[Any, ...]]
@@ -80,10 +108,14 @@ class Session(txpostgres.Connection):  # type: ignore[misc]  # txpostgres is unt
         #: Statements that this session has prepared, by name.
         self.prepared: dict[str, object] = {}
         self.patience = patience
-        #: Which PostgreSQL is at the other end, as ``SERVER`` says; empty where nobody asked.
+        #: Which PostgreSQL is at the other end, as ``IDENTITY`` says; empty until it has begun.
         self.server = ""
         #: The timeline of the primary that it was opened with; 0 with a standby.
         self.timeline = 0
+        #: The server's process that serves it, and when that was started.
+        self.process, self.started = 0, ""
+        self._mark = token_hex(8)
+        self._made: Mapping[str, str] = {}
         #: Whether it was lost during a statement, with which the server may go on.
         self.interrupted = False
         self._descriptor = -1
@@ -106,8 +138,13 @@ class Session(txpostgres.Connection):  # type: ignore[misc]  # txpostgres is unt
 
     async def _connected(self, parameters: Mapping[str, object]) -> None:
         try:
-            self._connection = psycopg2.connect(**parameters, async_=True)
-            await self.poll()
+            await self._reach(parameters)
+            if self._quotes_escaped:  # Note [Quoting]
+                self._connection.close()
+                options = f"{parameters.get('options', '')} -c standard_conforming_strings=on"
+                await self._reach({**parameters, "options": options})
+            if self._quotes_escaped:
+                raise DatabaseUnfit("standard_conforming_strings is off: set it on for the database and its role")
             psycopg2.extensions.register_type(_BYTEA, self._connection)
             psycopg2.extensions.register_type(_BYTEA_ARRAY, self._connection)
             self._descriptor = os.dup(self._connection.fileno())
@@ -116,15 +153,49 @@ class Session(txpostgres.Connection):  # type: ignore[misc]  # txpostgres is unt
         self._cursor = self._connection.cursor()
         self.reactor.addReader(self)
 
+    async def _reach(self, parameters: Mapping[str, object]) -> None:
+        self._connection = psycopg2.connect(**parameters, async_=True)
+        await self.poll()
+
+    @property
+    def _quotes_escaped(self) -> bool:
+        """Return whether psycopg2 quotes for a session with ``standard_conforming_strings`` off."""
+        return bool(self._connection.info.parameter_status("standard_conforming_strings") == "off")
+
+    async def begin(self, settings: Mapping[str, str]) -> list[str]:
+        """Make the settings, verify them, and learn which PostgreSQL it is (Note [Settings after connecting]).
+
+        Return what PostgreSQL remarked at the login.
+
+        :raises DatabaseUnfit: it is too old, or the settings don't hold.
+        :raises StoreUnavailable: it gives no answer.
+        """
+        version = int(self._connection.server_version)
+        if version // 10000 < OLDEST_POSTGRESQL:
+            name = f"{version // 10000}.{version % 10000}" if version >= 100000 else f"{version // 10000}"
+            raise DatabaseUnfit(f"PostgreSQL {name} is too old: {OLDEST_TESTED_POSTGRESQL} or newer is needed")
+        wanted = [list(settings), list(settings.values())]
+        try:
+            answer = await self.run(_BEGIN, (settings["statement_timeout"], self._mark, *wanted))
+            ((self.server, self.timeline, self.process, self.started, _, self._made),) = answer
+            await self.verify()
+        except (psycopg2.Error, Contention) as error:
+            raise StoreUnavailable(f"the settings of a session can't be made: {summary(error)}") from None
+        return self.take_notices()
+
+    async def verify(self) -> None:
+        """Return if the settings hold that :meth:`begin` made.
+
+        :raises DatabaseUnfit: they don't.
+        """
+        ((kept,),) = await self.run(_KEPT, (self._mark, list(self._made), list(self._made.values())))
+        if not kept:
+            raise DatabaseUnfit(NOT_A_SESSION)
+
     @property
     def row_count(self) -> int:
         """Return how many rows the last statement touched."""
         return int(self._cursor.rowcount)
-
-    @property
-    def process(self) -> int:
-        """Return the id of the server's process that serves it."""
-        return int(self._connection.get_backend_pid())
 
     def take_notices(self) -> list[str]:
         """Return the first line of each notice that the server has sent since the last call, and forget them."""

@@ -13,6 +13,10 @@ than sessions for writing. It isn't cancelled: PostgreSQL would call that a succ
 Note [Left behind]. Where the DSN leads to whichever host is the primary, sessions with a former one may live on. A commit of
 this server on a newer timeline says that they are left behind: nothing is read or written there any more.
 
+Note [Read-only for a while]. ``default_transaction_read_only`` may be set on a database, as services do whose disk is nearly
+full. Sessions keep what they were opened with, poolers for longer than this program. So where a primary refuses a write, the
+server's process ends with the session, and those that nobody uses are replaced.
+
 Note [Unknown outcomes]. A COMMIT that isn't answered may have happened. So may one that is answered with a warning: that is
 how PostgreSQL says that its wait was cancelled, and that what was committed has not reached the standby. Warnings come in
 the language of the server, so each one counts. And a transaction that changes nothing may rest on a COMMIT of unknown
@@ -37,7 +41,7 @@ from twisted.logger import Logger
 from svc.model.counts import Census
 from svc.model.errors import StoreReadOnly, StoreUnavailable
 from svc.storage.driver.commits import Written, attempted, commit
-from svc.storage.driver.connection import SERVER, Fetched, Session
+from svc.storage.driver.connection import Fetched, Session
 from svc.storage.driver.failures import Contention
 from svc.storage.driver.hosts import Hosts
 from svc.storage.driver.location import Location
@@ -58,11 +62,13 @@ GLANCES: Final = 40
 _BEGIN: Final = "BEGIN"
 #: A transaction whose statements all see what the first one saw.
 _BEGIN_SNAPSHOT: Final = "BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY"
-_STARTED: Final = "SELECT backend_start::text FROM pg_stat_activity WHERE pid = pg_backend_pid()"
 _TERMINATE: Final = """
     SELECT pid, pg_terminate_backend(pid) FROM pg_stat_activity
     WHERE (pid, backend_start) IN (SELECT * FROM unnest(%s::integer[], %s::timestamptz[]))
 """
+#: Which kind of read-only PostgreSQL is; and what ends the process of the session that runs it.
+_READ_ONLY: Final = "SELECT pg_is_in_recovery(), current_setting('default_transaction_read_only') = 'on'"
+_END: Final = "SELECT pg_terminate_backend(pg_backend_pid())"
 
 _log = Logger()
 
@@ -96,7 +102,9 @@ class Database(Service):
         self._pool_size, self._statement_timeout = pool_size, statement_timeout
         self._written: Written = lambda *_: None
         self._newest: Callable[[], int] = lambda: 0
-        self._hosts: Hosts[Session] = Hosts(reactor, Location(reactor, dsn, statement_timeout))
+        self._location = Location(reactor, dsn, statement_timeout)
+        self._hosts: Hosts[Session] = Hosts(reactor, self._location)
+        self._remarks: set[str] = set()
         self._first_wait = first_wait
         self._chance = chance
         self._patience = statement_timeout + GRACE
@@ -158,11 +166,28 @@ class Database(Service):
         """Return when PostgreSQL has been reached; attempts go on behind this call, also after it failed.
 
         :raises StoreUnavailable: it has not been reached within ``first_wait`` seconds.
+        :raises DatabaseUnfit: it was reached, and can't be used.
         """
         deadline = self._reactor.seconds() + self._first_wait
         await self._readings.connected(self._first_wait)
         if self._writers:
             await self._writes.connected(max(0.0, deadline - self._reactor.seconds()))
+        pools = (self._readings, self._writes) if self._writers else (self._readings,)
+        for pool in pools:
+            # A pooler that gives a session's place to another shows when two are used in turn.
+            await shielded(self._verify(pool, await pool.borrow()))
+        for pool in pools:
+            # One that balances load gives some sessions another PostgreSQL.
+            if pool.unfit is not None:
+                raise pool.unfit
+
+    async def _verify(self, pool: Pool[Session], session: Session) -> None:
+        try:
+            await session.verify()
+        except Contention as contention:
+            raise StoreUnavailable(str(contention)) from None
+        finally:
+            _give_back(pool, session)
 
     async def pause(self, seconds: float) -> None:
         """Return after so many seconds, for work that is to be tried again."""
@@ -292,7 +317,7 @@ class Database(Service):
     async def _connect(self, lost: Callable[[Exception], None]) -> Session:
         session = await self._hosts.open(lambda: Session(self._reactor, lost, self._patience), read_only=True)
         try:
-            ((session.server, session.timeline),) = await session.run(SERVER)
+            await self._begin(session, read_only=True)
             if self.only not in {"", session.server}:
                 raise StoreUnavailable("another PostgreSQL has taken its place, or it was restarted")
         except BaseException:
@@ -305,22 +330,25 @@ class Database(Service):
         """Open a session for writing, after the processes of lost ones have ended (Note [Ended, not cancelled])."""
 
         def left(reason: Exception) -> None:
-            if session.interrupted and started is not None:
-                self._left.add((process, started))
+            if session.interrupted and session.started:
+                self._left.add((session.process, session.started))
             lost(reason)
 
-        process, started = 0, None
         session = await self._hosts.open(lambda: Session(self._reactor, left, self._patience), read_only=False)
         try:
-            process = session.process
-            ((session.server, session.timeline),) = await session.run(SERVER)
-            ((started,),) = await session.run(_STARTED)
+            await self._begin(session, read_only=False)
             await self._end_left(session)
         except BaseException:
             session.close()
             raise
         self._readings.hasten()
         return session
+
+    async def _begin(self, session: Session, *, read_only: bool) -> None:
+        for remark in await session.begin(self._location.settings(read_only=read_only)):
+            if remark not in self._remarks:
+                self._remarks.add(remark)
+                _log.warn("PostgreSQL remarked at a login: {remark}", remark=remark)
 
     async def _end_left(self, session: Session) -> None:
         """Terminate the server processes that lost sessions left behind, and return when they are gone.
@@ -368,12 +396,33 @@ class Database(Service):
                     await end(session, self._reactor.seconds() - began)
                 except Contention as contention:
                     conflict = str(contention)
+                except StoreReadOnly:
+                    if pool is self._writes:
+                        await self._refuse_unless_standby(session)
+                    raise
                 else:
                     return result
             raise StoreUnavailable(f"{ATTEMPTS} attempts met conflicts with other transactions: {conflict}")
         finally:
             session.patience = self._patience
             _give_back(pool, session)
+
+    async def _refuse_unless_standby(self, session: Session) -> None:
+        """Return on a standby; end the session on a primary, and have others replaced (Note [Read-only for a while]).
+
+        :raises StoreUnavailable: it is a primary, or can't be asked.
+        """
+        ((standby, by_default),) = await session.run(_READ_ONLY)
+        if standby:
+            return
+        cause = "it was a standby until now"
+        if by_default:
+            cause = "default_transaction_read_only is on for the database or its role"
+        refusal = StoreUnavailable(f"writes are refused, since {cause}")
+        session.run(_END).addErrback(lambda _: None)
+        session.drop(refusal)
+        self._writes.renew(refusal.why)
+        raise refusal
 
 
 def _give_back(pool: Pool[Session], session: Session) -> None:

@@ -1,7 +1,8 @@
 """Translate errors of PostgreSQL and of psycopg2 into those of the domain.
 
 Errors that mean "not now" become ``StoreUnavailable``, and a refused write ``StoreReadOnly``. Others pass as they are: those
-about the data have names here, so that no other module needs to know the driver, and the rest are bugs.
+about the data have names here, so that no other module needs to know the driver, and the rest are bugs. What an error was
+translated from is its ``__cause__``.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ from svc.model.errors import StoreReadOnly, StoreUnavailable
 UniqueViolation: Final[type[Exception]] = sqlstates.UniqueViolation
 #: A row that is referred to does not exist, or one that is deleted is referred to; SQLSTATE 23503.
 ForeignKeyViolation: Final[type[Exception]] = sqlstates.ForeignKeyViolation
-#: Somebody else holds a lock that was asked for with ``NOWAIT`` or under a ``lock_timeout``; SQLSTATE 55P03.
+#: Somebody else holds a lock that was asked for with ``NOWAIT`` or under a ``lock_timeout``; SQLSTATE 55P03. It is raised as
+#: the cause of ``StoreUnavailable``.
 LockNotAvailable: Final[type[Exception]] = sqlstates.LockNotAvailable
 #: A statement came after one that had failed in the same transaction; SQLSTATE 25P02.
 TransactionAborted: Final[type[Exception]] = sqlstates.InFailedSqlTransaction
@@ -27,26 +29,47 @@ StatementFailed: Final[type[Exception]] = psycopg2.Error
 _READ_ONLY: Final = "25006"
 #: Serialization failure, and deadlock detected.
 _CONTENTION: Final = frozenset({"40001", "40P01"})
-#: Query cancelled (so ends the statement time-out); sessions that PostgreSQL ended for their idleness or length.
-_UNAVAILABLE: Final = frozenset({"57014", "25P03", "25P04"})
+#: Query cancelled (so ends the statement time-out); sessions that PostgreSQL ended for their idleness or length; a lock that
+#: was not to be waited for any longer.
+_UNAVAILABLE: Final = frozenset({"57014", "25P03", "25P04", "55P03"})
 #: Classes: connection exception, insufficient resources, operator intervention, system error.
 _UNAVAILABLE_CLASSES: Final = frozenset({"08", "53", "57", "58"})
-#: What a prepared statement raises that another session's migration, or a connection pooler, has taken the ground from:
-#: feature not supported ("cached plan must not change result type"), and invalid statement name.
-_STALE: Final = frozenset({"0A000", "26000"})
+#: What a prepared statement raises whose result another session's migration has changed: feature not supported ("cached plan
+#: must not change result type").
+_STALE: Final = "0A000"
+#: What it raises where another session has it: invalid statement name, and duplicate prepared statement.
+_SWAPPED: Final = frozenset({"26000", "42P05"})
+#: The reason, and what helps.
+NOT_A_SESSION: Final = (
+    "a pooler in transaction mode is in between, or one that balances load, and settings of sessions don't last:"
+    " PgBouncer works with pool_mode = session, pgpool-II with load_balance_mode = off"
+)
 
 
 class Contention(Exception):
     """A transaction lost against another and was rolled back; it may be run again. Never leaves ``storage``."""
 
 
+class DatabaseUnfit(StoreUnavailable):
+    """PostgreSQL answers, and sessions with it can't be used as it stands; ``why`` says what is to be changed."""
+
+
 def translated(error: Exception) -> Exception:
     """Return the error to raise instead of ``error``; ``error`` itself where the tables above don't have it."""
     state = _sqlstate(error)
+    reason = _translated(error, state)
+    if reason is not error:
+        reason.__cause__ = error
+    return reason
+
+
+def _translated(error: Exception, state: str) -> Exception:
     if state == _READ_ONLY:
         return StoreReadOnly()
     if state in _CONTENTION:
         return Contention(summary(error))
+    if state in _SWAPPED:
+        return StoreUnavailable(f"{summary(error)}: {NOT_A_SESSION}")
     if ends_session(error) or state in _UNAVAILABLE or state[:2] in _UNAVAILABLE_CLASSES:
         return StoreUnavailable(summary(error))
     return error
@@ -62,7 +85,7 @@ def ends_session(error: Exception) -> bool:
         return False
     if not _sqlstate(error):
         return not isinstance(error, psycopg2.ProgrammingError | psycopg2.DataError | psycopg2.NotSupportedError)
-    return _sqlstate(error) in _STALE or error.diag.severity_nonlocalized in {"FATAL", "PANIC"}
+    return _sqlstate(error) in {_STALE, *_SWAPPED} or error.diag.severity_nonlocalized in {"FATAL", "PANIC"}
 
 
 def _sqlstate(error: Exception) -> str:

@@ -1,4 +1,4 @@
-"""The parameters that connections to PostgreSQL are opened with: address, settings of the session, limits.
+"""Where PostgreSQL is, how libpq connects to it, and the settings that its sessions get then.
 
 Note [Names before connecting]
 
@@ -7,9 +7,9 @@ libpq would block the reactor while it looks a name up. So the reactor resolves 
 
 Note [Several hosts]
 
-Of several hosts that one is taken which is as ``target_session_attrs`` says. A session for readings is read-only by its
-own settings, and libpq would find no host for it that is ``read-write``: there that is read as ``primary``. Where readings
-may go to standbys (``storage/readings``), each host, and each address of a name, is tried on its own.
+Of several hosts that one is taken which is as ``target_session_attrs`` says. A primary may be read-only for a while, and
+libpq finds no host then that is ``read-write``: for a session for readings that is read as ``primary``. Where readings may
+go to standbys (``storage/readings``), each host, and each address of a name, is tried on its own.
 """
 
 from __future__ import annotations
@@ -62,38 +62,46 @@ class Location:
 
     def __init__(self, reactor: Any, dsn: str, statement_timeout: float) -> None:
         self._reactor = reactor
-        given = parts_of(dsn)
-        settings = {
-            "statement_timeout": milliseconds(statement_timeout),
-            "idle_in_transaction_session_timeout": milliseconds(IDLE_IN_TRANSACTION),
-            "timezone": "UTC",
-            "datestyle": "ISO",
+        self._settings = {
+            "statement_timeout": str(milliseconds(statement_timeout)),
+            "idle_in_transaction_session_timeout": str(milliseconds(IDLE_IN_TRANSACTION)),
+            # A role's own limits would end what this program has limits for: waits for locks, large loads, quiet sessions.
+            "lock_timeout": "0",
+            "transaction_timeout": "0",
+            "idle_session_timeout": "0",
+            "TimeZone": "UTC",
+            "DateStyle": "ISO",
             "bytea_output": "hex",
             # What is remarked on a COMMIT is a warning, or worse (Note [Unknown outcomes] in ``database``).
             "client_min_messages": "warning",
             "standard_conforming_strings": "on",
             # Each statement sees what had been replayed when it began (Note [Known before] in ``memory/looks``).
-            "default_transaction_isolation": r"read\ committed",
+            "default_transaction_isolation": "read committed",
             # See Note [Plans that last] in svc/storage/sql/access_facts.py.
             "plan_cache_mode": "force_generic_plan",
             "enable_seqscan": "off",
             "enable_bitmapscan": "off",
             "jit": "off",
         }
-        options = [given.get("options", ""), *(f"-c {name}={value}" for name, value in settings.items())]
-        self._parameters = {**_DEFAULTS, **given, "client_encoding": "UTF8", "options": " ".join(options).strip()}
+        self._parameters = {**_DEFAULTS, **parts_of(dsn), "client_encoding": "UTF8"}
+
+    def settings(self, *, read_only: bool) -> Mapping[str, str]:
+        """Return what a session is to be set to once it is connected, by the names of ``pg_settings``.
+
+        :param read_only: whether PostgreSQL is to refuse writes in this session. One that writes has that as the database
+            and the role have it: a database that is nearly full may be made read-only so.
+        """
+        return {**self._settings, "default_transaction_read_only": "on"} if read_only else self._settings
 
     async def parameters(self, *, read_only: bool) -> Mapping[str, str]:
         """Return the parameters of libpq, with the addresses that its host names have now (Note [Names before connecting]).
 
-        :param read_only: whether PostgreSQL is to refuse writes in this session.
+        :param read_only: whether the session is for readings alone.
         :raises StoreUnavailable: a host name has no address now.
         """
         parameters = self._parameters
-        if read_only:
-            parameters = {**parameters, "options": f"{parameters['options']} -c default_transaction_read_only=on"}
-            if parameters.get("target_session_attrs") == "read-write":  # Note [Several hosts]
-                parameters["target_session_attrs"] = "primary"
+        if read_only and parameters.get("target_session_attrs") == "read-write":  # Note [Several hosts]
+            parameters = {**parameters, "target_session_attrs": "primary"}
         hosts = parameters.get("host", "").split(",")
         if "hostaddr" in parameters or not any(map(_is_name, hosts)):
             return parameters

@@ -23,7 +23,7 @@ from typing import Final
 import attrs
 from twisted.logger import Logger
 
-from svc.model.errors import StandbyBehind, StartRefused, StoreReadOnly
+from svc.model.errors import StandbyBehind, StartRefused, StoreReadOnly, StoreUnavailable
 from svc.storage.driver.database import Database
 from svc.storage.driver.failures import LockNotAvailable, StatementFailed, summary
 from svc.storage.driver.location import milliseconds
@@ -215,7 +215,9 @@ async def _step(database: Database, migrations: Sequence[Migration], awaited: Mi
             standing, made = await database.transact(
                 partial(_apply_next, migrations=migrations), statement_timeout=STATEMENT_TIMEOUT
             )
-        except LockNotAvailable:
+        except StoreUnavailable as refusal:
+            if not isinstance(refusal.__cause__, LockNotAvailable):
+                raise
             if not attempt:
                 _log.warn("Migration {name} waits for tables that others have locked", name=awaited.name)
         else:

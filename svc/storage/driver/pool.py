@@ -26,7 +26,7 @@ from twisted.python.failure import Failure
 
 from svc.model.counts import Census
 from svc.model.errors import StoreUnavailable
-from svc.storage.driver.failures import summary
+from svc.storage.driver.failures import DatabaseUnfit, summary
 
 #: Time between two looks at what waits, in seconds.
 BEAT: Final = 0.25
@@ -101,6 +101,8 @@ class Pool(Generic[S]):
         self._chance = chance
         self._open = False
         self._unreachable: str | None = None
+        #: What was wrong with a session that was opened since the start, and couldn't be used.
+        self.unfit: DatabaseUnfit | None = None
         self._sessions: set[S] = set()
         self._idle: list[S] = []
         self._waiters: deque[_Waiter[S]] = deque()
@@ -128,6 +130,7 @@ class Pool(Generic[S]):
     def start(self) -> None:
         """Begin to connect."""
         self._open = True
+        self.unfit = None
         self._trying, self._followers = None, []
         self._beat.start(BEAT, now=False).addErrback(_log_bug)
         self._keepers = [Deferred.fromCoroutine(self._keep()).addErrback(_log_bug) for _ in range(self._size)]
@@ -163,6 +166,7 @@ class Pool(Generic[S]):
         """Return once there is a session, at most ``wait`` seconds from now.
 
         :raises StoreUnavailable: there is none; says why the last attempt failed.
+        :raises DatabaseUnfit: there can be none before something is changed.
         """
         if self._sessions:
             return
@@ -226,6 +230,11 @@ class Pool(Generic[S]):
             session.drop(StoreUnavailable(why))
         self._turn_away(why)
 
+    def renew(self, why: str) -> None:
+        """Lose the sessions that nobody has now; new ones take their places."""
+        for session in tuple(self._idle):
+            session.drop(StoreUnavailable(why))
+
     def hasten(self) -> None:
         """End the pauses between attempts to connect: there is hope."""
         for pause in tuple(self._pauses):
@@ -258,6 +267,11 @@ class Pool(Generic[S]):
                 session = await connecting.addTimeout(self._patience, self._reactor)
             except StoreUnavailable as refusal:
                 self._missed(place, refusal.why)
+                if isinstance(refusal, DatabaseUnfit):
+                    self.unfit = refusal
+                    arrivals, self._arrivals = self._arrivals, []
+                    for arrival in arrivals:
+                        arrival.errback(refusal)
                 continue
             except DeferredTimeout:
                 self._missed(place, f"PostgreSQL gave no answer in {self._patience:g} seconds")

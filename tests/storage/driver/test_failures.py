@@ -10,7 +10,6 @@ from svc.model.errors import StoreReadOnly, StoreUnavailable
 from svc.storage.driver.failures import (
     Contention,
     ForeignKeyViolation,
-    LockNotAvailable,
     UniqueViolation,
     ends_session,
     summary,
@@ -30,10 +29,15 @@ class FailuresTests(SynchronousTestCase):
 
     def test_unavailable(self) -> None:
         """Time-outs, lost connections, shutdowns and lack of resources mean that the store is unavailable now."""
-        for sqlstate in ("57014", "08006", "57P01", "57P02", "57P03", "53100", "53200", "53300", "58030", "25P03"):
-            translation = translated(raised(sqlstate))
+        for sqlstate in (
+            *("57014", "08006", "57P01", "57P02", "57P03", "57P05", "53100", "53200", "53300", "53400", "58030"),
+            *("25P03", "25P04", "55P03"),
+        ):
+            error = raised(sqlstate)
+            translation = translated(error)
             self.assertIsInstance(translation, StoreUnavailable, sqlstate)
             self.assertEqual(summary(translation), "What happened")
+            self.assertIs(translation.__cause__, error)
 
     def test_the_drivers_own(self) -> None:
         """What the driver itself says of a connection means that the store is unavailable, and the connection lost."""
@@ -54,16 +58,16 @@ class FailuresTests(SynchronousTestCase):
 
     def test_stale(self) -> None:
         """A prepared statement that has become stale makes the store unavailable and ends the session."""
-        for sqlstate in ("0A000", "26000"):
+        for sqlstate in ("0A000", "26000", "42P05"):
             self.assertIsInstance(translated(raised(sqlstate)), StoreUnavailable)
             self.assertTrue(ends_session(raised(sqlstate)))
+            self.assertEqual("pool_mode = session" in summary(translated(raised(sqlstate))), sqlstate != "0A000")
 
     def test_what_passes(self) -> None:
         """What says something about the rows, or is a bug, passes as it is, and the session stays."""
         passing = {
             "23505": UniqueViolation,
             "23503": ForeignKeyViolation,
-            "55P03": LockNotAvailable,
             "42601": psycopg2.Error,
         }
         for sqlstate, kind in passing.items():

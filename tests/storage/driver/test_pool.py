@@ -13,6 +13,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from svc.model.counts import Census
 from svc.model.errors import StoreUnavailable
+from svc.storage.driver.failures import DatabaseUnfit
 from svc.storage.driver.pool import BEAT, LONGEST_PAUSE, QUEUE_LIMIT, Pool, pauses
 
 PATIENCE = 6.0
@@ -67,6 +68,7 @@ class PoolTests(SynchronousTestCase):
         self.attempts: list[float] = []
         self.sessions: list[Imagined] = []
         self.refusal: str | None = None
+        self.kind: type[StoreUnavailable] = StoreUnavailable
         self.silent = False
         self.bug: Exception | None = None
         self.unanswered: list[Deferred[None]] = []
@@ -82,7 +84,7 @@ class PoolTests(SynchronousTestCase):
         if self.bug is not None:
             raise self.bug
         if self.refusal is not None:
-            raise StoreUnavailable(self.refusal)
+            raise self.kind(self.refusal)
         self.sessions.append(Imagined(lost))
         return self.sessions[-1]
 
@@ -141,6 +143,27 @@ class PoolTests(SynchronousTestCase):
         self.assertNoResult(borrowed)
         self.clock.advance(0)
         self.successResultOf(borrowed)
+
+    def test_unfit(self) -> None:
+        """Nobody waits for a database that can't be used until something is changed; attempts go on (DATA-53)."""
+        self.refusal, self.kind = "too old", DatabaseUnfit
+        connected = Deferred.fromCoroutine(self.pool.connected(10.0))
+        self.clock.advance(0)
+        self.assertEqual(self.failureResultOf(connected, DatabaseUnfit).value.why, "too old")
+        self.refusal = None
+        self.clock.advance(LONGEST_PAUSE)
+        self.successResultOf(Deferred.fromCoroutine(self.pool.connected(10.0)))
+        assert self.pool.unfit is not None
+        self.assertEqual(self.pool.unfit.why, "too old")
+
+    def test_renewed(self) -> None:
+        """Sessions that nobody has are replaced, and one that is lent stays with its borrower (DATA-51)."""
+        self.clock.advance(0)
+        lent = self.successResultOf(self.borrow())
+        self.pool.renew("it is read-only")
+        self.assertEqual([session.lost for session in self.sessions], [session is not lent for session in self.sessions])
+        self.pass_time(0.1)
+        self.assertEqual((len(self.sessions), self.pool.census().sessions), (3, 2))
 
     def test_turned_away(self) -> None:
         """When the server cannot be reached those who wait are told, and those who come are told at once."""
