@@ -10,7 +10,7 @@ from twisted.logger import capturedLogs
 
 from svc.model.errors import StartRefused
 from svc.storage.driver.database import Database
-from svc.storage.driver.migrations import FIRST_RELEASE, Migration, applied, migrate, packaged
+from svc.storage.driver.migrations import FIRST_RELEASE, FORMER, Migration, applied, migrate, packaged
 from svc.storage.driver.statements import Statement
 from tests.integration.postgres import PostgresTestCase, Server
 
@@ -46,7 +46,7 @@ class MigrationTests(PostgresTestCase):
         self.assertEqual([event["name"] for event in events if "name" in event], [one.name for one in packaged()])
         recorded = await self.database.look(applied)
         needs = [one.version if one.version <= FIRST_RELEASE else one.head.needs for one in packaged()]
-        wanted = [(one.version, one.name, one.sha256, needed) for one, needed in zip(packaged(), needs, strict=True)]
+        wanted = [(one.version, one.name, one.recorded, needed) for one, needed in zip(packaged(), needs, strict=True)]
         self.assertEqual(recorded, wanted)
 
     async def test_roles_of_before(self) -> None:
@@ -124,6 +124,21 @@ class MigrationTests(PostgresTestCase):
             with self.assertRaisesRegex(StartRefused, r"another 0002_more.sql \(version 2\)"):
                 await migrate(self.database, [NOTES[0], Migration(2, *other), NOTES[2]])
         self.assertEqual(await self.stored(), [1, 2])
+
+    async def test_other_comments(self) -> None:
+        """A schema that was made by files with other comments is this program's, no matter by which hash it was recorded
+        (DATA-11).
+        """
+        await migrate(self.database)
+        name = self.dsn.rpartition("dbname=")[2]
+        for number in (13, 21):
+            migration = packaged()[number - 1]
+            for sha256 in (*FORMER[migration.sha256], migration.sha256):
+                self.server.command(
+                    f"UPDATE schema_steps SET sha256 = '{sha256}' WHERE version = {number}",
+                    self.dsn.rpartition("dbname=")[2],
+                )
+                self.assertEqual(await migrate(self.database), len(packaged()))
 
     async def test_another_programs_database(self) -> None:
         """A database in which another program has tables of the same names is refused, and stays as it is (DATA-11)."""

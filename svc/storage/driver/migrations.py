@@ -7,6 +7,9 @@ Note [Two records]. A program works on a newer schema if it bears all that is ne
 The first release asks the table ``schema_versions`` alone, and refuses rows that it doesn't know. So later migrations are
 recorded in ``schema_steps``, and also there only if it doesn't bear them.
 
+Note [Comments may change]. A migration is known by the SHA-256 of its statements, without comments and blank lines. Versions
+1 to 21 were known by that of the whole file, and are recorded so, since programs from before ask for it.
+
 Note [Nobody queues]. A statement that waits for a lock has everybody else wait behind it. So a migration waits for a moment
 only, is rolled back, lets others pass, and is tried again.
 """
@@ -41,6 +44,77 @@ LOCK_ATTEMPTS: Final = 40
 #: The last version of the schema whose programs know one record alone (Note [Two records]).
 FIRST_RELEASE: Final = 9
 
+#: The SHA-256 of whole files, by that of their statements (Note [Comments may change]): the one that is recorded, and
+#: perhaps that of an earlier wording.
+FORMER: Final[Mapping[str, tuple[str, ...]]] = {
+    "f130aeb8bd3511adad88af53ef46e289a773a1e5367a022c2a7882fbc31fbd44": (
+        "418bd433c5d59fcec67792a3eb003fe117e7ecc9e34ed354d8670a6ec742e974",
+    ),  # 0001_start.sql
+    "328afec2420e14df5e39acf267ff2d76408011f76f4ed894b032b31c3b57c942": (
+        "4aec5a64eea6ba1e8c18d533c96f5dbdeba183b32e8637feffda6c80e7d20bb0",
+    ),  # 0002_language.sql
+    "286705aef29a2d1f46a662ec1fe595983bfadfb0f2ec2d12ea48fccba0519e26": (
+        "d298face396ec222059aa60cf815a73400331826243be8d05aa8529ea6e605ed",
+    ),  # 0003_search.sql
+    "e4649f83b5cc961805a8c106cd1a43f913f2f90dad33b9447daa42fdc128e716": (
+        "4d7c6f7e278f4754c2f64e3189c0a90214a94750c2ef12f758b992a8a62f7691",
+    ),  # 0004_authenticators.sql
+    "db26ed87c87c864a3c795641a52962c95b545bf412354dd030b6928559e8ab74": (
+        "1957afe037c11b538212d8dd80beb36975f7391a2f8042bff33079b1b5db650e",
+    ),  # 0005_host_factories.sql
+    "e9f11e663306f390d0a54d918cbe9e7dba8d2e61d73c98e5f1b5db2c99a6b786": (
+        "be3f9ebd0f3b472989bab3afb5392108c1b64172827a8a98b57988e8e113e9bd",
+    ),  # 0006_credentials.sql
+    "9358555cf8573d6be0a58ff7f77500d3eb439a1d2bbc3fd270f3b762d675cac3": (
+        "26cbb27e573c42234ccd95444a8339b3f4bf7cd80f8add7f071807ceb95f7bda",
+    ),  # 0007_expirations.sql
+    "32afb35a741955523e502829847b8f3f91d52bdb08c237303bdd05c0b98202b4": (
+        "4a64caf73c12213b8090374316debcccd93a32ab6d0fbdce5643d6b150cc7fc6",
+    ),  # 0008_audit.sql
+    "1165676dc55d74211cb8037dccc3c781e63480bd62b54bbce19775a11ed7500c": (
+        "114d8ad39bf66e7889670cfa0b5c51f56c4dd784ef8945299a0ddcc476e7a667",
+    ),  # 0009_creations.sql
+    "7de8979a6d776698c8e9022900e25c6184042dc26b166b567d16a93392c3f541": (
+        "dc05d5750d1434b40ce241012e4bab6ae30f763e3d195fbc0e17057d5dbdf91c",
+    ),  # 0010_changes.sql
+    "5ef9970d5d50be347c97e4ad5cf314b207d96c2fa9f41a8e7238ae2f0bc94a07": (
+        "d1e4f362dafb3a30ba8aca54ad2f8349239c6abb6de96f66c1e92ea1c3a5b755",
+    ),  # 0011_timeline.sql
+    "5025ed166872c0cca017618abe5243f4cd3e579e2cc1d113d8e8c933163cf53e": (
+        "a68b00fc45a848fecb017c963a51de07e77b5d3737bcdc3a39549195bb8b8190",
+    ),  # 0012_data_keys.sql
+    "56e42e221ed086b96f7c87f2cd81e44642342a62bd7f3ee13471f3e0ff68de6e": (
+        "b619594624587ba8001f758ac826e40c676c38c3fc28ca9dbdffb19f30025dc3",
+        "622115defb29434527d47f4c713d5c64937ab909b26c12fe260fcd44d2055c54",
+    ),  # 0013_deleted.sql
+    "db496fd022f19213624352c73e9cabfa861fcd2cfeaf7b00cd51a4a00a63367a": (
+        "dba01645b72ba5d313d98b2688f17c3f52a80aabc397b1e7fe0ae54866012836",
+    ),  # 0014_sessions.sql
+    "4a83ccf9130433047ddb5069c7176692154bc8aeda9ad2068141d4d0cdea2096": (
+        "30555a1534162e19fb70b262dd5d5cc48f3d0524e32544b6a611216bb5e5337b",
+    ),  # 0015_since.sql
+    "b3afec7de4484f6ed488b041fd84aa7546a68cea374964ed05828494b0316832": (
+        "90558683939a6f70014971196aa4bb6100ea34eb893dc51de4c703dabcc77658",
+    ),  # 0016_backups.sql
+    "9d7609efe01c2c07ae291c8af2e4281cdb117b9759c1a6ed1fb73d22e3b004e0": (
+        "78214689d51ad4e5d03dc8762b99ccba31483fbd32693d68884ee6d4ff083801",
+    ),  # 0017_audit_keys.sql
+    "0471229f432c0c20aa92fa6fad46d4324b8c7a360244ed3be4a40aae1c1c6300": (
+        "f47c926ec91a48a5f9eacb2d28cb82b5e991dfdbc2dcdb3221ba75b05d7377fb",
+    ),  # 0018_last_logins.sql
+    "7232052266db542867b90df26af047c3db49feef429edc5517655b52bcca2170": (
+        "068f52129f1982006bfff1485f76233f7be947504fc6a00136de81779f85a108",
+    ),  # 0019_audit_filters.sql
+    "aa2c3ffb0e7343a2e153efde0343c3552030b767ed57fe6c7932274e57f8468b": (
+        "83264fb1117e9e253602c9b92bd2cfc1c500770f29dc0d8051f0a0f1cc5a7ad9",
+    ),  # 0020_audit_filter_rows.sql
+    "c0d1c8ecdae190e28bcf3a9b0dd72c4b2131b99e1cade7ae2729042c584087b0": (
+        "55168ac55ba88f5fa1b5b7158e93b12dc6a2dcb12caaa028226c8a400421347e",
+        "2704c1de68f674501de97db6d306691772a60403ef11d3f7ec1d7c711df94587",
+    ),  # 0021_ldap_mappings.sql
+}
+#: A text, which stays as it is, or a comment.
+_COMMENT: Final = re.compile(r"('(?:[^']|'')*')|--[^\n]*|/\*.*?\*/", re.DOTALL)
 _FILE = re.compile(r"([0-9]{4})_[a-z0-9_]+\.sql")
 _SURROUNDINGS: Final = Statement("migration_surroundings", "SELECT pg_is_in_recovery(), current_setting('server_encoding')")
 _RECORDS: Final = Statement.named("migration_records")(
@@ -83,7 +157,7 @@ _log = Logger()
 
 @attrs.frozen
 class Migration:
-    """One numbered SQL file."""
+    """One numbered SQL file; ``sha256`` is of its statements (Note [Comments may change])."""
 
     version: int
     name: str
@@ -93,7 +167,17 @@ class Migration:
 
     @sha256.default
     def _sha256(self) -> str:
-        return hashlib.sha256(self.sql.encode()).hexdigest()
+        lines = (line.rstrip() for line in _COMMENT.sub(r"\1", self.sql).split("\n"))
+        return hashlib.sha256("\n".join(filter(None, lines)).encode()).hexdigest()
+
+    @property
+    def recorded(self) -> str:
+        """The hash that a database keeps of it."""
+        return FORMER.get(self.sha256, (self.sha256,))[0]
+
+    def is_recorded(self, name: str, sha256: str) -> bool:
+        """Return whether a record is of this migration."""
+        return name == self.name and sha256 in {self.sha256, *FORMER.get(self.sha256, ())}
 
     @head.default
     def _head(self) -> MigrationHead:
@@ -241,7 +325,7 @@ async def _apply_next(transaction: Transaction, migrations: Sequence[Migration])
     migration = migrations[version]
     await transaction.execute(f"SET LOCAL lock_timeout = {milliseconds(LOCK_TIMEOUT)}")
     await transaction.execute(migration.sql)
-    record, needs = (migration.version, migration.name, migration.sha256), migration.head.needs
+    record, needs = (migration.version, migration.name, migration.recorded), migration.head.needs
     if migration.version > FIRST_RELEASE:
         await transaction.fetch(_RECORD_STEP, *record, needs)
     if migration.version <= FIRST_RELEASE or needs > FIRST_RELEASE:
@@ -252,7 +336,7 @@ async def _apply_next(transaction: Transaction, migrations: Sequence[Migration])
 def _version(recorded: Sequence[tuple[int, str, str, int]], migrations: Sequence[Migration]) -> int:
     """Return how many migrations are applied; refuse records of other ones, and newer ones that this program can't bear."""
     for (version, name, sha256, _), migration in zip(recorded, migrations, strict=False):
-        if (version, name, sha256) != (migration.version, migration.name, migration.sha256):
+        if version != migration.version or not migration.is_recorded(name, sha256):
             raise StartRefused(
                 f"the database's schema was made by another {name} (version {version}) than this program's {migration.name}:"
                 " install the program that made it, or use another database"

@@ -4,10 +4,16 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Mapping
+from itertools import zip_longest
+from typing import Final
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from svc.storage.driver.migrations import FIRST_RELEASE, Migration, numbered, packaged
+from svc.storage.driver.migrations import FIRST_RELEASE, FORMER, Migration, numbered, packaged
+
+#: The ``sha256`` of each migration after those of ``FORMER``, by its name. A line is added with the file, and never changed.
+LANDED: Final[Mapping[str, str]] = {}
 
 
 class NumberedTests(SynchronousTestCase):
@@ -33,8 +39,21 @@ class NumberedTests(SynchronousTestCase):
                 numbered(dict.fromkeys(names, ""))
 
     def test_checksum(self) -> None:
-        """A migration is known by the SHA-256 of its text."""
-        self.assertEqual(Migration(1, "0001_π.sql", "SELECT 'π'").sha256, hashlib.sha256("SELECT 'π'".encode()).hexdigest())
+        """A migration is known by the SHA-256 of its statements: comments and blank lines may change, and nothing else may
+        (DATA-11).
+        """
+        sql = "SELECT 'π';\nSELECT '--', '/* */', 'it''s';"
+        known = Migration(1, "0001_π.sql", sql)
+        self.assertEqual(known.sha256, hashlib.sha256(sql.encode()).hexdigest())
+        self.assertEqual(known.recorded, known.sha256)
+        for same in (
+            f"-- expand\n-- don't\n\n{sql}\n",
+            "SELECT 'π'; -- that's pi\n\n  \nSELECT '--', '/* */', 'it''s';",
+            "/* don't\n  do */\n" + sql,
+        ):
+            self.assertEqual(Migration(1, "0001_π.sql", same).sha256, known.sha256, same)
+        for other in (sql.replace("π", "p"), sql.replace("'--'", "'-- '"), sql.replace("/* */", ""), f"{sql}--\nSELECT 1"):
+            self.assertNotEqual(Migration(1, "0001_π.sql", other).sha256, known.sha256, other)
 
 
 class PackagedTests(SynchronousTestCase):
@@ -44,6 +63,33 @@ class PackagedTests(SynchronousTestCase):
         """The program brings its schema along, numbered from 1."""
         self.assertEqual([migration.version for migration in packaged()], list(range(1, len(packaged()) + 1)))
         self.assertTrue(packaged())
+
+    def test_landed(self) -> None:
+        """A migration that has landed stays as it is, but for its comments (DATA-11)."""
+        landed = [*FORMER, *LANDED.values()]
+        for migration, known in zip_longest(packaged(), landed):
+            assert migration is not None, f"a migration is gone: {known}"
+            remedy = f"its statements have changed; if {migration.name} is new, add it to LANDED: {migration.sha256}"
+            self.assertEqual(migration.sha256, known, remedy)
+        self.assertEqual([migration.name for migration in packaged()[len(FORMER) :]], [*LANDED])
+
+    def test_former(self) -> None:
+        """Databases whose migrations were recorded by the hashes of whole files are this program's, also where a comment has
+        another wording since (DATA-11).
+        """
+        deleted, mappings = packaged()[12], packaged()[20]
+        for migration, before, after in (
+            (deleted, "-- read its values, whoever said so.", "-- read its values, no matter who said so."),
+            (deleted, "", ""),
+            (mappings, "", ""),
+        ):
+            former = hashlib.sha256(migration.sql.replace(after, before).encode()).hexdigest()
+            self.assertTrue(migration.is_recorded(migration.name, former))
+            self.assertTrue(migration.is_recorded(migration.name, migration.sha256))
+            self.assertFalse(migration.is_recorded("other.sql", former))
+            self.assertFalse(migration.is_recorded(migration.name, "0" * 64))
+        for migration in packaged()[:21]:
+            self.assertEqual(migration.recorded, hashlib.sha256(migration.sql.encode()).hexdigest())
 
     def test_heads(self) -> None:
         """Each migration since the first release says whether older programs bear it (OPS-2)."""
