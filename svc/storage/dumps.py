@@ -7,6 +7,7 @@ they dump. So an operator's database is dumped by this machine's ``pg_dump``, an
 from __future__ import annotations
 
 import os
+import re
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
@@ -21,8 +22,10 @@ from svc.storage.embedded.binaries import installed
 #: The first bytes of a dump in the custom format.
 _MAGIC: Final = b"PGDMP"
 
-#: What ``pg_dump`` says of a database that is newer than itself.
-_TOO_OLD: Final = "server version mismatch"
+#: What ``pg_dump`` says of a database that is newer than itself, where it names the versions, and what is said of that here.
+_MISMATCH: Final = "server version mismatch"
+_SERVER_VERSION: Final = re.compile(r"server version: ([0-9]+)")
+_TOO_OLD: Final = "must not be older than the server"
 
 #: Before the one line of a program's complaint that is repeated: what follows may quote rows.
 _COMPLAINT: Final = "error:"
@@ -90,6 +93,13 @@ async def run_program(reactor: Any, program: str, dsn: str, arguments: Sequence[
         place or installed().program(program), command, {k: v for k, v in environment.items() if v}, reactor=reactor
     )
     if code:
-        lines = said.decode("utf-8", "replace").splitlines()
-        complaint = next((line for line in lines if _COMPLAINT in line), f"exit code {code}")
-        raise StartRefused(f"{program} failed: {complaint.partition(_COMPLAINT)[2].strip() or complaint}")
+        raise StartRefused(f"{program} failed: {complaint_of(program, said.decode('utf-8', 'replace'), code)}")
+
+
+def complaint_of(program: str, said: str, code: int) -> str:
+    """Return why a program of PostgreSQL failed, of what it wrote to standard error; of a version mismatch, the remedy."""
+    server = _SERVER_VERSION.search(said)
+    if server is not None and _MISMATCH in said:
+        return f"install postgresql-client-{server[1]}: {program} {_TOO_OLD}"
+    complaint = next((line for line in said.splitlines() if _COMPLAINT in line), f"exit code {code}")
+    return complaint.partition(_COMPLAINT)[2].strip() or complaint

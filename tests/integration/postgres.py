@@ -100,7 +100,7 @@ class Server:
         self._port = port
         # PostgreSQL refuses to run as root. A socket's path may have about 100 bytes, and all parents of the directory must
         # be open to the user it runs as, so that TMPDIR is no place for it.
-        self._account = _unprivileged_account()
+        self._account = unprivileged_account()
         self.directory = Path(tempfile.mkdtemp(prefix="svc-postgres-", dir="/tmp"))
         self._data = self.directory / "data"
         #: What PostgreSQL logs.
@@ -344,7 +344,7 @@ def program(name: str) -> str:
     return str(Path(installed().postgres).with_name(name))
 
 
-def _unprivileged_account() -> pwd.struct_passwd | None:
+def unprivileged_account() -> pwd.struct_passwd | None:
     """Whom to run PostgreSQL as: ``postgres``, else ``nobody``, when this process is root; else as this process."""
     if os.geteuid() != 0:
         return None

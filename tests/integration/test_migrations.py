@@ -134,10 +134,7 @@ class MigrationTests(PostgresTestCase):
         for number in (13, 21):
             migration = packaged()[number - 1]
             for sha256 in (*FORMER[migration.sha256], migration.sha256):
-                self.server.command(
-                    f"UPDATE schema_steps SET sha256 = '{sha256}' WHERE version = {number}",
-                    self.dsn.rpartition("dbname=")[2],
-                )
+                self.server.command(f"UPDATE schema_steps SET sha256 = '{sha256}' WHERE version = {number}", name)
                 self.assertEqual(await migrate(self.database), len(packaged()))
 
     async def test_another_programs_database(self) -> None:

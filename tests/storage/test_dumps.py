@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from svc.storage.dumps import dumpers
+from svc.storage.dumps import complaint_of, dumpers
 
 OWN = "/usr/bin/pg_dump"
 
@@ -21,3 +21,27 @@ class DumpersTests(SynchronousTestCase):
         """Any other is dumped by the machine's own program, which speaks TLS, and else by ours."""
         self.assertEqual(dumpers(embedded=False, own=OWN), [OWN, None])
         self.assertEqual(dumpers(embedded=False, own=None), [None])
+
+
+class ComplaintTests(SynchronousTestCase):
+    """The reason why a program failed."""
+
+    def test_complaints(self) -> None:
+        """A pg_dump that is too old says which package is needed; of others the first complaint is repeated, no rows
+        (DATA-55).
+        """
+        for said, reason in (
+            (
+                "pg_dump: error: aborting because of server version mismatch\n"
+                "pg_dump: detail: server version: 19rc1; pg_dump version: 18.4\n",
+                "install postgresql-client-19: pg_dump must not be older than the server",
+            ),
+            (
+                "pg_dump: error: server version: 18.4; pg_dump version: 14.23\n"
+                "pg_dump: error: aborting because of server version mismatch\n",
+                "install postgresql-client-18: pg_dump must not be older than the server",
+            ),
+            ("pg_dump: error: query failed: ERROR:  denied\npg_dump: detail: a row", "query failed: ERROR:  denied"),
+            ("", "exit code 1"),
+        ):
+            self.assertEqual(complaint_of("pg_dump", said, 1), reason)
