@@ -75,9 +75,12 @@ class PoolerTests(ServerTestCase, PostgresTestCase):
                     database = Database(reactor, dsn, pool_size=size, statement_timeout=5.0, first_wait=60.0)
                     database.startService()
                     self.addCleanup(database.stopService)
-                    with self.assertRaises(DatabaseUnfit, msg=f"{mode} {size} {others}") as caught:
+                    try:
                         await database.connected()
-                    self.assertIn("a pooler in transaction mode is in between", caught.exception.why)
+                    except DatabaseUnfit as refusal:
+                        self.assertIn("a pooler in transaction mode is in between", refusal.why)
+                    else:
+                        self.fail(f"{mode} mode with {others} was not noticed by {size} sessions of each kind")
         server = self.serve("--account=acme", database_url=self.bouncer(pool_mode="transaction"))
         self.assertEqual(await server.ended(), 1)
         self.assertIn(b"svc did not start: a pooler in transaction mode is in between", server.stderr)

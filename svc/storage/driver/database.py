@@ -174,8 +174,9 @@ class Database(Service):
             await self._writes.connected(max(0.0, deadline - self._reactor.seconds()))
         pools = (self._readings, self._writes) if self._writers else (self._readings,)
         for pool in pools:
-            # A pooler that gives a session's place to another shows when two are used in turn.
-            await shielded(self._verify(pool, await pool.borrow()))
+            # A pooler gives each transaction the session that was used last, or the next in turn: one of both shows here.
+            for _ in range(2):
+                await shielded(self._verify(pool, await pool.borrow()))
         for pool in pools:
             # One that balances load gives some sessions another PostgreSQL.
             if pool.unfit is not None:
