@@ -37,12 +37,16 @@ from svc.model.errors import (
     InvalidParameter,
     PolicyConflict,
     RecordNotFound,
+    RequestRunning,
     StoreReadOnly,
     StoreUnavailable,
+    TooOften,
 )
 from svc.model.events import AuditContext, Event, EventBatch
 from svc.model.expiration import LIFETIME, ROTATOR, Duration, is_about_expiration, lifetime_of
 from svc.model.host_factories import FactoryToken
+from svc.model.kept_answers import KEPT as KEPT_SECONDS
+from svc.model.kept_answers import PIECES_MOST, AnswerKept, IKeptAnswers, KeptAnswer, Once, RequestKey
 from svc.model.limits import RECORD_LIMITS
 from svc.model.names import (
     ACCOUNTS_WEBSERVICE,
@@ -74,6 +78,7 @@ from svc.model.sessions import UserSession
 from tests.memory_search import search_rank
 
 L = TypeVar("L", Membership, Place)
+R = TypeVar("R")
 
 #: How many versions of a secret, and of a policy, are kept.
 KEPT = 20
@@ -200,6 +205,9 @@ class Memory:
     made_at: float = 1_700_000_000.25
     #: Policies that are being loaded.
     locked: set[str] = attrs.field(factory=set)
+    #: Answers that are kept, with when they were made, by caller and key; keys that a request under way holds.
+    answers: dict[tuple[str, str], tuple[float, KeptAnswer]] = attrs.field(factory=dict)
+    running: set[tuple[str, str]] = attrs.field(factory=set)
 
     def copied(self) -> dict[str, Any]:
         """All that is stored, for :meth:`restore`; the values themselves never change."""
@@ -234,6 +242,40 @@ class Memory:
             assert trail is not None
             self.events[number] = (trail.origin, event)
         return (before, max(self.events)) if trail is not None and trail.events else (0, 0)
+
+    def claim(self, request: RequestKey) -> KeptAnswer | None:
+        """The answer that is kept for a key that nobody holds."""
+        if (request.caller, request.key) in self.running:
+            raise RequestRunning
+        kept = self.kept(request)
+        pieces = sum(len(answer.pieces) for (caller, _), (_, answer) in self.answers.items() if caller == request.caller)
+        if kept is None and pieces >= PIECES_MOST:
+            raise TooOften("too many answers are kept for this caller", 60)
+        return kept
+
+    def kept(self, request: RequestKey) -> KeptAnswer | None:
+        """The answer that is kept for a key."""
+        made_at, answer = self.answers.get((request.caller, request.key), (-inf, None))
+        return answer if made_at > self.now - KEPT_SECONDS else None
+
+    def keep_answer(self, request: RequestKey, pieces: Sequence[Sealed]) -> None:
+        """Keep an answer from now on."""
+        self.answers[request.caller, request.key] = (self.now, KeptAnswer(request.digest, tuple(pieces)))
+
+    def begin_once(self, once: Once[Any] | None) -> None:
+        """Whatever goes on from here wasn't done before.
+
+        :raises AnswerKept: it was.
+        """
+        if once is not None and (kept := self.claim(once.request)) is not None:
+            kept.demand(once.request)
+            raise AnswerKept(once.request, kept)
+
+    def end_once(self, once: Once[R] | None, result: R) -> R:
+        """What was done once had this result."""
+        if once is not None:
+            self.keep_answer(once.request, once.answer(result))
+        return result
 
     def held(self, role: str) -> set[str]:
         """The roles that ``role`` holds, itself included."""
@@ -553,10 +595,16 @@ class MemoryAccounts:
     memory: Memory
 
     async def create(
-        self, account: str, admin_key: Sealed, signing_key: StoredSigningKey, trail: EventBatch | None = None
+        self,
+        account: str,
+        admin_key: Sealed,
+        signing_key: StoredSigningKey,
+        trail: EventBatch | None = None,
+        once: Once[None] | None = None,
     ) -> None:
         """See ``IAccounts``."""
         self.memory.write()
+        self.memory.begin_once(once)
         if account in self.memory.accounts:
             raise Conflict("account", account, f'account "{account}" already exists')
         admin, root = str(admin_of(account)), str(root_policy(account))
@@ -572,6 +620,7 @@ class MemoryAccounts:
             self.memory.add(Rows(resources=(ResourceRow(str(ACCOUNTS_WEBSERVICE), admin),)))
         self.memory.since[account] = max(self.memory.events, default=0)
         self.memory.record(trail)
+        self.memory.end_once(once, None)
 
     async def delete(self, account: str, trail: EventBatch | None = None) -> None:
         """See ``IAccounts``."""
@@ -625,6 +674,25 @@ class MemoryAccounts:
         self.memory.record(trail)
 
 
+@implementer(IKeptAnswers)
+@attrs.frozen
+class MemoryKeptAnswers:
+    """Provides ``IKeptAnswers``."""
+
+    memory: Memory
+
+    async def kept(self, request: RequestKey) -> KeptAnswer | None:
+        """See ``IKeptAnswers``."""
+        self.memory.ask()
+        return self.memory.kept(request)
+
+    async def purge(self) -> int:
+        """See ``IKeptAnswers``."""
+        self.memory.write()
+        old = [key for key, (made_at, _) in self.memory.answers.items() if made_at < self.memory.now - KEPT_SECONDS - 60]
+        return sum(len(self.memory.answers.pop(key)[1].pieces) for key in old)
+
+
 @implementer(ICredentials)
 @attrs.frozen
 class MemoryCredentials:
@@ -648,15 +716,19 @@ class MemoryCredentials:
             self.memory.api_key_off(str(role)),
         )
 
-    async def set_api_key(self, role: RoleName, api_key: Sealed, trail: EventBatch | None = None) -> None:
+    async def set_api_key(
+        self, role: RoleName, api_key: Sealed, trail: EventBatch | None = None, once: Once[None] | None = None
+    ) -> None:
         """See ``ICredentials``."""
         self.memory.write()
+        self.memory.begin_once(once)
         if str(role) not in self.memory.roles:
             raise RecordNotFound.of(role)
         self.memory.credentials[str(role)] = api_key
         self.memory.editions[str(role)] = self.memory.editions.get(str(role), 0) + 1
         self.memory.rotations[str(role)] = self.memory.made_at
         self.memory.record(trail)
+        self.memory.end_once(once, None)
 
     async def rotated_at(self, role: RoleName) -> float | None:
         """See ``ICredentials``."""

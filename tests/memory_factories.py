@@ -10,6 +10,7 @@ from zope.interface import implementer
 from svc.model.errors import Conflict, RecordNotFound
 from svc.model.events import EventBatch
 from svc.model.host_factories import ExpiredToken, FactoryToken, IHostFactories, MadeHost, Recount, called
+from svc.model.kept_answers import Once
 from svc.model.names import RoleName
 from svc.model.policy_rows import AnnotationRow, MembershipRow, ResourceRow, Rows
 from svc.model.public_keys import KEYS_LIMIT, IPublicKeys
@@ -24,13 +25,21 @@ class MemoryHostFactories:
 
     memory: Memory
 
-    async def add_tokens(self, digests: Sequence[bytes], token: FactoryToken, trail: EventBatch | None = None) -> None:
+    async def add_tokens(
+        self,
+        digests: Sequence[bytes],
+        token: FactoryToken,
+        trail: EventBatch | None = None,
+        once: Once[None] | None = None,
+    ) -> None:
         """See ``IHostFactories``."""
         self.memory.write()
+        self.memory.begin_once(once)
         if str(token.factory) not in self.memory.resources:
             raise RecordNotFound.of(token.factory)
         self.memory.factory_tokens.update(dict.fromkeys(digests, token))
         self.memory.record(trail)
+        self.memory.end_once(once, None)
 
     async def token(self, digest: bytes) -> FactoryToken | None:
         """See ``IHostFactories``."""
@@ -65,10 +74,12 @@ class MemoryHostFactories:
         annotations: Mapping[str, str],
         api_key: Sealed,
         trail: EventBatch | None = None,
+        once: Once[MadeHost] | None = None,
     ) -> MadeHost:
         """See ``IHostFactories``."""
         memory, name = self.memory, str(host)
         memory.write()
+        memory.begin_once(once)
         token = memory.factory_tokens.get(digest)
         if token is None:
             raise RecordNotFound(host.account, "host_factory_token", "given")
@@ -99,7 +110,7 @@ class MemoryHostFactories:
                 memory.rotations[name] = memory.made_at
             memory.credentials[name] = api_key
         memory.record(trail)
-        return MadeHost(made, has_key)
+        return memory.end_once(once, MadeHost(made, has_key))
 
     async def remove_expired(self, now: float, recount: Recount) -> list[ExpiredToken]:
         """See ``IHostFactories``; many are more than a thousand."""

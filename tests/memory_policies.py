@@ -11,6 +11,7 @@ from zope.interface import implementer
 from svc.model.deleted_records import DeletedRecord, RoleIdentity
 from svc.model.errors import PolicyConflict
 from svc.model.events import EventBatch
+from svc.model.kept_answers import KeptAnswer, RequestKey
 from svc.model.names import ROLE_KINDS, RoleName
 from svc.model.ownership import Ownership
 from svc.model.policy_rows import (
@@ -115,6 +116,14 @@ class MemoryPolicyTransaction:
 
     memory: Memory
     locks: set[str] = attrs.field(factory=set)
+
+    async def claim(self, request: RequestKey) -> KeptAnswer | None:
+        """See ``IPolicyTransaction``."""
+        return self.memory.claim(request)
+
+    async def keep(self, request: RequestKey, pieces: Sequence[Sealed]) -> None:
+        """See ``IPolicyTransaction``."""
+        self.memory.keep_answer(request, pieces)
 
     async def lock(self, policy: RoleName) -> None:
         """See ``IPolicyTransaction``."""

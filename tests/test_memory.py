@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from svc.model.errors import StoreReadOnly, StoreUnavailable
+from svc.model.kept_answers import RequestKey
 from svc.model.names import RoleName
 from svc.model.query_results import MembersQuery, Sealed
 from tests.contracts import (
@@ -20,6 +21,7 @@ from tests.contracts import (
     factories,
     impact,
     inspection,
+    kept_answers,
     last_logins,
     ldap_mappings,
     lists,
@@ -41,6 +43,7 @@ from tests.memory import (
     MemoryAuthenticatorReadings,
     MemoryAuthenticators,
     MemoryCredentials,
+    MemoryKeptAnswers,
     MemoryRoles,
     MemorySecrets,
     MemoryState,
@@ -83,6 +86,7 @@ def stores_of(memory: Memory) -> Stores:
         MemoryLastLogins(memory),
         MemoryPolicyEdits(memory),
         MemoryLdapMappings(memory),
+        MemoryKeptAnswers(memory),
     )
 
 
@@ -145,6 +149,18 @@ class MemoryLastLoginsTests(last_logins.LastLoginsContract, InMemory):
 
 class MemoryCredentialsTests(credentials.CredentialsContract, InMemory):
     """``MemoryCredentials``."""
+
+
+class MemoryKeptAnswersTests(kept_answers.KeptAnswersContract, InMemory):
+    """All fakes that make a change once."""
+
+    async def pass_time(self, seconds: float) -> None:
+        """Move the clock."""
+        self.memory.now += seconds
+
+    async def hold(self, request: RequestKey) -> None:
+        """Have a request be under way."""
+        self.memory.running.add((request.caller, request.key))
 
 
 class MemoryDeletedTests(deleted.DeletedContract, InMemory):

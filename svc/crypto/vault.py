@@ -62,6 +62,11 @@ def signing_key_name(account: str, key_id: str) -> str:
     return f"signing-key/{account}/{key_id}"
 
 
+def kept_answer_name(caller: str, key: str, piece: int) -> str:
+    """Return the name under which a piece of a kept answer is sealed; neither keys nor numbers have blanks."""
+    return f"kept-answer/{caller} {key} {piece}"
+
+
 def new_data_key() -> str:
     """Make a data key, as the text that :func:`parse_data_key` reads."""
     return base64.b64encode(os.urandom(DATA_KEY_BYTES)).decode("ascii")

@@ -11,6 +11,7 @@ import attrs
 from zope.interface import Interface
 
 from svc.model.events import EventBatch
+from svc.model.kept_answers import Once
 from svc.model.names import RoleName
 from svc.model.query_results import Network, Sealed
 
@@ -57,10 +58,13 @@ class ICredentials(Interface):
     async def credential(role: RoleName) -> Credential:
         """Return the credential of a role; an unknown role or account has an empty one."""
 
-    async def set_api_key(role: RoleName, api_key: Sealed, trail: EventBatch | None = None) -> None:
+    async def set_api_key(
+        role: RoleName, api_key: Sealed, trail: EventBatch | None = None, once: Once[None] | None = None
+    ) -> None:
         """Replace the API key of a role, and note when; one that expires, expires when it did.
 
         :raises NotFound: the role is missing.
+        :raises AnswerKept: ``once`` says that it was done before (``kept_answers``).
         """
 
     async def rotated_at(role: RoleName) -> float | None:

@@ -243,6 +243,13 @@ class PolicyConflict(Refusal):
 
 
 @attrs.frozen(str=False)
+class RequestRunning(Refusal):
+    """A request with the same ``Idempotency-Key`` is under way; raised by ``storage`` (409 with ``Retry-After``)."""
+
+    retry_after: int = 1
+
+
+@attrs.frozen(str=False)
 class PolicyInvalid(Refusal):
     """A policy document says something that cannot be; raised by ``policy`` and ``storage`` (422).
 

@@ -12,6 +12,7 @@ import attrs
 from zope.interface import Interface
 
 from svc.model.events import EventBatch
+from svc.model.kept_answers import Once
 from svc.model.names import RoleName
 from svc.model.query_results import OutstandingToken, Sealed, is_within
 
@@ -69,10 +70,13 @@ Recount = Callable[[Sequence[ExpiredToken]], EventBatch | None]
 class IHostFactories(Interface):
     """Tokens of host factories, each known by its ``digest_of``, and the hosts that they make. Errors: see ``ports``."""
 
-    async def add_tokens(digests: Sequence[bytes], token: FactoryToken, trail: EventBatch | None = None) -> None:
+    async def add_tokens(
+        digests: Sequence[bytes], token: FactoryToken, trail: EventBatch | None = None, once: Once[None] | None = None
+    ) -> None:
         """Add tokens that are alike.
 
         :raises NotFound: the factory is missing.
+        :raises AnswerKept: ``once`` says that it was done before (``kept_answers``).
         """
 
     async def token(digest: bytes) -> FactoryToken | None:
@@ -88,7 +92,12 @@ class IHostFactories(Interface):
         """Remove a token, and return whether there was one."""
 
     async def create_host(
-        digest: bytes, host: RoleName, annotations: Mapping[str, str], api_key: Sealed, trail: EventBatch | None = None
+        digest: bytes,
+        host: RoleName,
+        annotations: Mapping[str, str],
+        api_key: Sealed,
+        trail: EventBatch | None = None,
+        once: Once[MadeHost] | None = None,
     ) -> MadeHost:
         """Make a host of the token's factory, or give the one that it has made another API key.
 
@@ -98,6 +107,7 @@ class IHostFactories(Interface):
         :raises NotFound: the token is gone.
         :raises Conflict: the id belongs to another, or did; or it lies beneath a policy, and the factory isn't that policy's
             own (HF-17, HF-19).
+        :raises AnswerKept: ``once`` says that it was done before (``kept_answers``).
         """
 
     async def remove_expired(now: float, recount: Recount) -> list[ExpiredToken]:

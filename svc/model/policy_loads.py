@@ -13,6 +13,7 @@ import attrs
 
 from svc.model.access import Way, WayStep
 from svc.model.events import AuditContext
+from svc.model.kept_answers import RequestKey
 from svc.model.names import RoleName
 from svc.model.query_results import Caller
 
@@ -32,7 +33,10 @@ class LoadMode(enum.StrEnum):
 
 @attrs.frozen
 class Load:
-    """A document for a policy. ``dry_run``: only report what would change. Without ``origin``, no events are written."""
+    """A document for a policy. ``dry_run``: only report what would change. Without ``origin``, no events are written.
+
+    ``request`` is the caller's key for it, without the digest of the document, if the load is to be made once.
+    """
 
     policy: RoleName
     mode: LoadMode
@@ -41,6 +45,7 @@ class Load:
     document: bytes = attrs.field(repr=False)
     dry_run: bool = False
     origin: AuditContext | None = None
+    request: RequestKey | None = None
 
 
 @attrs.frozen
@@ -72,13 +77,15 @@ class Loaded:
 
     The key is ``None`` where policy says that the role has none (TOK-53).
 
-    ``audited`` are the numbers of its events in the database: after the first of the two, up to the second.
+    ``audited`` are the numbers of its events in the database: after the first of the two, up to the second. ``repeated``: it
+    was made before, and this is the answer that was kept.
     """
 
     version: int
     api_keys: Batches[tuple[str, str | None]] = Batches()
     warnings: tuple[str, ...] = ()
     audited: tuple[int, int] = (0, 0)
+    repeated: bool = False
 
 
 #: A thing at one moment, in the fields of the wire (POL-69). One that is too long for a batch comes in parts: the first has

@@ -14,6 +14,7 @@ from zope.interface import Attribute, Interface
 
 from svc.model.databases import Ages, ReplicationPosition
 from svc.model.events import EventBatch
+from svc.model.kept_answers import KeptAnswer, Once, RequestKey
 from svc.model.names import ResourceName, RoleName
 from svc.model.ownership import Ownership
 from svc.model.policy_loads import Load, LoadOutcome
@@ -57,13 +58,18 @@ class IAccounts(Interface):
     """Accounts and their signing keys."""
 
     async def create(
-        account: str, admin_key: Sealed, signing_key: StoredSigningKey, trail: EventBatch | None = None
+        account: str,
+        admin_key: Sealed,
+        signing_key: StoredSigningKey,
+        trail: EventBatch | None = None,
+        once: Once[None] | None = None,
     ) -> None:
         """Make an account with its ``admin`` user, root policy and first signing key.
 
         The service's own account gets ``ACCOUNTS_WEBSERVICE`` too, which its admin owns.
 
         :raises Conflict: an account of that name exists.
+        :raises AnswerKept: ``once`` says that it was done before (``kept_answers``).
         """
 
     async def delete(account: str, trail: EventBatch | None = None) -> None:
@@ -237,6 +243,16 @@ class ISecrets(Interface):
 
 class IPolicyTransaction(Interface):
     """One transaction of a policy load."""
+
+    async def claim(request: RequestKey) -> KeptAnswer | None:
+        """Keep other requests with this key out until the transaction ends, and return the answer that is kept for it.
+
+        :raises RequestRunning: one is under way.
+        :raises TooOften: too much is kept for the caller already.
+        """
+
+    async def keep(request: RequestKey, pieces: Sequence[Sealed]) -> None:
+        """Keep the answer to a request whose key was claimed, as sealed pieces."""
 
     async def lock(policy: RoleName) -> None:
         """Keep every other load of this policy out until the transaction ends.

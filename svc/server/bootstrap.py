@@ -33,6 +33,7 @@ from svc.model.errors import (
     WrongDataKey,
 )
 from svc.model.events import EventBatch
+from svc.model.kept_answers import Once
 from svc.model.names import admin_of
 from svc.model.query_results import Sealed
 from svc.server.data_key_source import DataKeySource, check_command, given_outside
@@ -158,14 +159,17 @@ class Installation:
         state, accounts, keys = DatabaseState(database), AccountStore(database), DataKeyStore(database)
         return cls(reactor, MachineClock(), dsn, database, state, accounts, keys, source, vault, audit_key)
 
-    async def create_account(self, account: str, api_key: str, trail: EventBatch | None = None) -> None:
+    async def create_account(
+        self, account: str, api_key: str, trail: EventBatch | None = None, once: Once[None] | None = None
+    ) -> None:
         """Make an account, whose admin has that API key.
 
         :raises Conflict: it exists.
+        :raises AnswerKept: ``once`` says that it was made before.
         """
         admin_key = self.vault.seal(api_key_name(admin_of(account)), api_key.encode("ascii"))
         signing_key = new_signing_key(self.vault, account, self.wall.seconds())
-        await self.accounts.create(account, admin_key, signing_key, trail)
+        await self.accounts.create(account, admin_key, signing_key, trail, once)
 
     async def recover_account(self, account: str, api_key: str, trail: EventBatch | None = None) -> None:
         """Give the admin of an account that API key, in place of the one that was lost.

@@ -85,6 +85,7 @@ from svc.storage.effective_policy import EffectiveStore
 from svc.storage.events import EventStore
 from svc.storage.expirations import ExpirationStore
 from svc.storage.host_factories import HostFactoryStore
+from svc.storage.kept_answers import KeptAnswerStore
 from svc.storage.last_logins import LastLoginStore
 from svc.storage.memory.memory import Memory
 from svc.storage.memory.slots import Slots
@@ -302,6 +303,7 @@ class Serving:
         access = AccessService(AccessStore(database), roles, resources, settings.dialect)
         events, last_logins = EventStore(database), LastLoginStore(database)
         credentials, factories = CredentialStore(statements), HostFactoryStore(database)
+        answers = KeptAnswerStore(installation.database)
         pace = Pace(reactor, statements.take_turn if isinstance(statements, Memory) else at_once, after)
         comparing = ApiKeyAuthenticator(credentials, vault, passwords, wall)
         by_api_key, logging_in = slowed(comparing, throttle)
@@ -368,7 +370,7 @@ class Serving:
             *pages,
             Authn(login, api_keys, access_tokens, batches),
             Sessions(make_sessions(ground, login, roles, throttle, pace)),
-            Credentials(CredentialService(api_keys, credentials, roles, vault, passwords)),
+            Credentials(CredentialService(api_keys, credentials, roles, vault, passwords, answers)),
             Revocation(revocation),
             *by_tokens(
                 federated,
@@ -395,6 +397,6 @@ class Serving:
             HostFactories(HostFactoryService(factories, roles, resources, vault, dialect, wall, settings.record_limits)),
             PublicKeys(PublicKeyService(PublicKeyStore(database), secrets, vault)),
             *make_v2(statements, settings, access_tokens, vault, authenticators.installed),
-            Accounts(AccountService(ground.accounts, roles, keys, installation.create_account)),
+            Accounts(AccountService(ground.accounts, roles, keys, installation.create_account, vault)),
             Status(ground.state, access_tokens, authenticators, dialect, has_console=settings.console),
         ]

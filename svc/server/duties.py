@@ -55,6 +55,7 @@ from svc.storage.driver.database import Database
 from svc.storage.driver.replication import Replication
 from svc.storage.driver.standbys import Standbys
 from svc.storage.events import RETENTION, EventStore
+from svc.storage.kept_answers import KeptAnswerStore
 from svc.storage.memory.slots import Slots
 from svc.storage.memory.trimming import Trimming
 from svc.storage.places import Places
@@ -236,9 +237,8 @@ class Duties:
 
         child(server, Retention(reactor, installation.wall, EventStore(installation.database), RETENTION, demand_primary))
         child(server, Trimming(reactor, installation.database, demand_primary))
-        purging = child(
-            server, Purging(reactor, DeletedStore(installation.database, ground.settings.keeping), demand_primary)
-        )
+        deleted = DeletedStore(installation.database, ground.settings.keeping)
+        purging = child(server, Purging(reactor, deleted, KeptAnswerStore(installation.database), demand_primary))
         journal = await journal_of()
         child(server, Recoveries(reactor, installation.accounts.recovered, journal))
         expirations = child(server, parts.expirations(journal, demand_primary))

@@ -12,14 +12,17 @@ import attrs
 from twisted.logger import Logger
 
 from svc.crypto.keyring import AccountKeys
+from svc.crypto.vault import Vault
 from svc.model.authorization import Allowed, use
 from svc.model.credentials import new_api_key
 from svc.model.errors import Conflict, Forbidden, InvalidName, InvalidParameter, RecordNotFound
 from svc.model.events import EventBatch
+from svc.model.kept_answers import AnswerKept, Once, RequestKey
 from svc.model.names import ACCOUNTS_WEBSERVICE, RESERVED_ACCOUNT, account_name
 from svc.model.ports import IAccounts, IRoles
 from svc.model.text import shown
 from svc.services.invocation import Invocation, printables
+from svc.services.repeats import once, opened
 
 _log = Logger()
 
@@ -42,10 +45,13 @@ class AccountService:
     store: IAccounts
     roles: IRoles
     keys: AccountKeys
-    make: Callable[[str, str, EventBatch | None], Awaitable[None]]
+    make: Callable[[str, str, EventBatch | None, Once[None] | None], Awaitable[None]]
+    vault: Vault
 
-    async def create(self, invocation: Invocation, name: Callable[[], str | None]) -> NewAccount:
-        """Make an account; the caller needs ``execute``.
+    async def create(
+        self, invocation: Invocation, name: Callable[[], str | None], request: RequestKey | None = None
+    ) -> NewAccount:
+        """Make an account, with ``request`` once; the caller needs ``execute``.
 
         :param name: returns the name, ``None`` when none was given; it is called once the caller has proved to be allowed.
         :raises InvalidParameter: the name is missing, or can't be one.
@@ -55,7 +61,12 @@ class AccountService:
         asked = name()
         invocation.recorder.tell(account=asked or "-")
         account = NewAccount(_new_name(asked), new_api_key())
-        await self.make(account.name, account.api_key, invocation.recorder.trail)
+        repeatable = once(self.vault, request, invocation.caller, account.api_key)
+        try:
+            await self.make(account.name, account.api_key, invocation.recorder.trail, repeatable)
+        except AnswerKept as before:
+            invocation.recorder.tell(repeated=True)
+            return NewAccount(account.name, opened(self.vault, before))
         facts = printables(role=invocation.caller.role, does="made", account=account.name)
         _log.info("{role} {does} the account {account}", **facts)
         return account

@@ -3,16 +3,22 @@
 Note [Strength]. An access token lasts for minutes, and may have been stolen: it may not be turned into a key that lasts. So
 one's own credentials are changed with a password or API key alone. Others' API keys are rotated with a token alone, by who
 has ``update`` on them; an API key that is found in a log rotates nobody else's.
+
+Note [The key that is gone]. An API key that replaces itself proves nothing afterwards, so a lost answer would lock its role
+out. A request that shows the replaced key, with the ``Idempotency-Key`` by which it was replaced, gets the new one, as long
+as that one would be admitted from there now. The old key is known by its digest; it is 256 random bits, so nobody finds it
+by that. Of a password no digest is kept there.
 """
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable
 
 import attrs
 from twisted.logger import Logger
 
-from svc.crypto.passwords import Passwords, demand_password
+from svc.crypto.passwords import Passwords, can_be_password, demand_password
 from svc.crypto.vault import Vault, api_key_name, password_name
 from svc.model.authentication import LoginRequest
 from svc.model.authorization import require, require_visible
@@ -23,14 +29,17 @@ from svc.model.errors import (
     CredentialInsufficient,
     CredentialUnknown,
     Forbidden,
+    InvalidName,
     RecordNotFound,
 )
+from svc.model.kept_answers import AnswerKept, IKeptAnswers, RequestKey
 from svc.model.names import ACTOR_KINDS, RoleName
 from svc.model.ports import IRoles
 from svc.model.query_results import Caller
 from svc.model.reasons import Reason
 from svc.services.invocation import Recorder, printables
 from svc.services.login import ApiKeyService
+from svc.services.repeats import once, opened
 
 _log = Logger()
 
@@ -56,6 +65,7 @@ class CredentialService:
     roles: IRoles
     vault: Vault
     passwords: Passwords
+    answers: IKeptAnswers
 
     async def change_password(
         self, caller: Caller | LoginRequest, named: Named, password: bytes, client_ip: str, recorder: Recorder
@@ -84,18 +94,37 @@ class CredentialService:
             raise AuthenticationRefused(Reason.ROLE_UNKNOWN)  # it was deleted in between
         _log.info("{role} changed its password, from {client_ip}", **printables(role=user, client_ip=client_ip))
 
-    async def rotate_api_key(self, caller: Caller | LoginRequest, named: Named, client_ip: str, recorder: Recorder) -> str:
+    async def rotate_api_key(
+        self,
+        caller: Caller | LoginRequest,
+        named: Named,
+        client_ip: str,
+        recorder: Recorder,
+        request: RequestKey | None = None,
+    ) -> str:
         """Replace the API key of the caller, or of the named role, and return the new one; raises what ``rotation`` does.
+
+        With ``request`` it is replaced once.
 
         :raises CredentialImpossible: also where the role has no API key by policy (TOK-54).
         """
+        if request is not None and isinstance(caller, LoginRequest) and (lost := await self._lost(caller, named, request)):
+            await self._proven(attrs.evolve(caller, evidence=lost.encode("ascii")), recorder)
+            recorder.tell(repeated=True)
+            return lost
         proven, role = await self._changeable(caller, named, recorder)
-        if (await self.store.credential(role)).api_key_off:
+        credential = await self.store.credential(role)
+        if credential.api_key_off:
             raise CredentialImpossible(str(role), by_policy=True)
         api_key = new_api_key()
         sealed = self.vault.seal(api_key_name(role), api_key.encode("ascii"))
+        whose = caller if isinstance(caller, Caller) else _own(caller, proven) or f"{proven} {credential.creation}"
+        repeatable = once(self.vault, request, whose, api_key)
         try:
-            await self.store.set_api_key(role, sealed, recorder.trail)
+            await self.store.set_api_key(role, sealed, recorder.trail, repeatable)
+        except AnswerKept as before:
+            recorder.tell(repeated=True)
+            return str(opened(self.vault, before))
         except RecordNotFound:  # it was deleted in between
             raise CredentialUnknown(str(role)) from None
         facts = printables(caller=proven, role=role, client_ip=client_ip)
@@ -140,6 +169,25 @@ class CredentialService:
             raise CredentialImpossible(str(role))
         return proven, role
 
+    async def _lost(self, caller: LoginRequest, named: Named, request: RequestKey) -> str | None:
+        """Return the API key that took the place of this one by this very request (Note [The key that is gone])."""
+        try:
+            role = RoleName.from_login(caller.account, caller.login or "")
+        except InvalidName:
+            return None
+        if (whose := _own(caller, role)) is None:
+            return None
+        own = request.of(whose)
+        kept = await self.answers.kept(own)
+        if kept is None or kept.request != own.digest or named() not in {None, role}:
+            return None
+        return str(opened(self.vault, AnswerKept(own, kept)))
+
     async def _proven(self, request: LoginRequest, recorder: Recorder) -> RoleName:
         await self.login.api_key(request, recorder)
         return RoleName.from_login(request.account, request.login or "")
+
+
+def _own(caller: LoginRequest, role: RoleName) -> str | None:
+    """Return the caller of a key whom an API key proves; ``None`` where it is a password, whose digest could be guessed."""
+    return None if can_be_password(caller.evidence) else f"{role} key {hashlib.sha256(caller.evidence).hexdigest()}"

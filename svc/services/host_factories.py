@@ -21,16 +21,18 @@ from svc.model.clocks import WallClock, iso_seconds
 from svc.model.credentials import new_api_key
 from svc.model.dialect import Dialect
 from svc.model.errors import AuthenticationRefused, Conflict, Forbidden, InvalidParameter, RecordNotFound
-from svc.model.host_factories import FactoryToken, IHostFactories, called, digest_of, is_called
+from svc.model.host_factories import FactoryToken, IHostFactories, MadeHost, called, digest_of, is_called
+from svc.model.kept_answers import AnswerKept, Once, RequestKey
 from svc.model.limits import RECORD_LIMITS, RecordLimits
 from svc.model.names import ResourceName, RoleName, identifier
 from svc.model.ports import IResources, IRoles
-from svc.model.query_results import OutstandingToken, Resource
+from svc.model.query_results import OutstandingToken, Resource, Sealed
 from svc.model.reasons import Reason
 from svc.model.text import shown
 from svc.policy.ranges import cidr
 from svc.policy.resolve import ANNOTATION_NAME_LIMIT, ANNOTATION_VALUE_LIMIT
 from svc.services.invocation import Invocation, Recorder, printables
+from svc.services.repeats import once, opened, sealed_pieces
 
 COUNT_MOST: Final = 1000  # tokens that are made at once
 NETWORKS_MOST: Final = 100  # that tokens are bound to
@@ -80,9 +82,13 @@ class HostFactoryService:
     limits: RecordLimits = RECORD_LIMITS
 
     async def create_tokens(
-        self, invocation: Invocation, factory: ResourceName, wanted: Callable[[], TokensWanted]
+        self,
+        invocation: Invocation,
+        factory: ResourceName,
+        wanted: Callable[[], TokensWanted],
+        request: RequestKey | None = None,
     ) -> NewTokens:
-        """Make tokens of a factory, which takes ``execute`` on it.
+        """Make tokens of a factory, which takes ``execute`` on it; with ``request``, once.
 
         In the order of HF-5: who may not see the factory is told neither its kind nor what else is wrong.
 
@@ -103,7 +109,12 @@ class HostFactoryService:
             raise InvalidParameter("expiration", message)
         token = FactoryToken(factory.role, expires_at, _networks(asked.networks))
         texts = [new_api_key() for _ in range(asked.count)]
-        await self.store.add_tokens([digest_of(text) for text in texts], token, recorder.trail)
+        repeatable = once(self.vault, request, caller, texts)
+        try:
+            await self.store.add_tokens([digest_of(text) for text in texts], token, recorder.trail, repeatable)
+        except AnswerKept as before:
+            recorder.tell(repeated=True)
+            return NewTokens(opened(self.vault, before), token)
         facts = printables(role=caller.role, factory=factory, expiration=iso_seconds(expires_at))
         named = ", ".join(called(digest_of(text)) for text in texts[:10])
         message = "{role} made {count} tokens of {factory}, good until {expiration}: {tokens}"
@@ -155,8 +166,9 @@ class HostFactoryService:
         annotations: Callable[[], Mapping[str, str]],
         client_ip: str,
         recorder: Recorder,
+        request: RequestKey | None = None,
     ) -> NewHost:
-        """Make a host of a token's factory, or give one that it made another API key.
+        """Make a host of a token's factory, or give one that it made another API key; with ``request``, once for the token.
 
         ``demand_primary`` returns when this server may write.
 
@@ -172,8 +184,13 @@ class HostFactoryService:
         given = _within(annotations(), self.limits)
         api_key = new_api_key()
         sealed = self.vault.seal(api_key_name(host), api_key.encode("ascii"))
+        own = None if request is None else request.of(f"factory-token {digest.hex()}")
+        repeatable = None if own is None else Once[MadeHost](own, lambda made: self._kept(own, api_key, made))
         try:
-            made = await self.store.create_host(digest, host, given, sealed, recorder.trail)
+            made = await self.store.create_host(digest, host, given, sealed, recorder.trail, repeatable)
+        except AnswerKept as before:
+            recorder.tell(repeated=True)
+            return NewHost(host, opened(self.vault, before), self.resources.described([str(host)]))
         except RecordNotFound:
             raise _refused(digest, Reason.CREDENTIALS_WRONG, client_ip, recorder) from None
         except Conflict as refusal:
@@ -182,6 +199,9 @@ class HostFactoryService:
         facts = printables(host=host, outcome=outcome, token=called(digest), factory=admitted.factory, client_ip=client_ip)
         _log.info("{host} {outcome} with the token {token} of {factory} from {client_ip}", **facts)
         return NewHost(host, api_key if made.has_key else None, self.resources.described([str(host)]))
+
+    def _kept(self, request: RequestKey, api_key: str, made: MadeHost) -> Sequence[Sealed]:
+        return sealed_pieces(self.vault, request, [api_key if made.has_key else None])
 
     def _host_id(self, text: str) -> str:
         """Return the id of a host, when it is none of the reserved prefix, nor one that policy couldn't name."""

@@ -21,8 +21,9 @@ from svc.crypto.vault import Vault, api_key_name
 from svc.model.authorization import require
 from svc.model.credentials import new_api_key
 from svc.model.dialect import Dialect
-from svc.model.errors import Forbidden, PolicyConflict, PolicyInvalid
+from svc.model.errors import Forbidden, PolicyConflict, PolicyInvalid, RequestRunning
 from svc.model.events import AuditContext, Event, EventBatch, IEvents, IJournal, Outcome
+from svc.model.kept_answers import AnswerKept, RequestKey
 from svc.model.limits import RecordLimits
 from svc.model.names import RoleName
 from svc.model.policy_loads import Batches, Load, Loaded, LoadMode, LoadOutcome
@@ -40,6 +41,7 @@ from svc.policy.references import kept, lost, missing, refuse_deletions
 from svc.policy.resolve import described, resolve
 from svc.services.dry_run import Comparison, Undone, undone
 from svc.services.invocation import Invocation, printables
+from svc.services.repeats import OpenedPieces, opened, sealed_pieces
 
 #: The privilege on the policy that each mode takes (POL-40).
 PRIVILEGES: Final = {LoadMode.APPEND: "create", LoadMode.UPDATE: "update", LoadMode.REPLACE: "update"}
@@ -68,9 +70,18 @@ class PolicyLoadService:
     journal: IJournal
 
     async def load(
-        self, invocation: Invocation, policy: RoleName, mode: LoadMode, document: bytes, *, dry_run: bool
+        self,
+        invocation: Invocation,
+        policy: RoleName,
+        mode: LoadMode,
+        document: bytes,
+        *,
+        dry_run: bool,
+        request: RequestKey | None = None,
     ) -> LoadOutcome:
         """Load a document into a policy, and have the journal take the events of the rows that changed.
+
+        With ``request``, a load that was made before isn't made again, and its answer is returned once more.
 
         :raises Refusal: as ``ILoads`` says, or the caller lacks the privilege that the mode takes.
         """
@@ -80,8 +91,14 @@ class PolicyLoadService:
         trail = invocation.recorder.trail
         origin = None if trail is None else trail.origin
         load = Load(policy, mode, invocation.caller, invocation.client_ip, document, dry_run, origin)
+        if request is not None and not dry_run:
+            load = attrs.evolve(load, request=request.of(invocation.caller))
         outcome = await self.loads.load(load)
-        if isinstance(outcome, Loaded) and outcome.warnings:
+        if isinstance(outcome, Loaded) and outcome.repeated:
+            invocation.recorder.tell(repeated=True)
+            facts = printables(role=invocation.caller.role, policy=policy)
+            _log.info("{role} repeated a load of {policy}, and was given its answer again", **facts)
+        elif isinstance(outcome, Loaded) and outcome.warnings:
             warnings = " ".join(outcome.warnings[:WARNINGS_LOGGED])
             facts = printables(role=invocation.caller.role, policy=policy, warnings=warnings)
             _log.info("{role} loaded {policy}, and was warned: {warnings}", **facts)
@@ -103,6 +120,8 @@ class NearAndFar:
 
     near: Loads
     far: ILoads
+    #: The keys of loads that wait for ``far``, or are read there: these hold no lock in the database yet.
+    _under_way: set[RequestKey] = attrs.field(factory=set, init=False)
 
     async def load(self, load: Load) -> LoadOutcome:
         """See ``ILoads``."""
@@ -112,7 +131,18 @@ class NearAndFar:
                 return await self.near.load(load)
             except LoadTooLarge:
                 pass
-        return await self.far.load(load)
+        if load.request is None:
+            return await self.far.load(load)
+        if (made := await self.near.made(load)) is not None:
+            return made
+        name = attrs.evolve(load.request, target="")
+        if name in self._under_way:
+            raise RequestRunning
+        self._under_way.add(name)
+        try:
+            return await self.far.load(load)
+        finally:
+            self._under_way.discard(name)
 
 
 @implementer(ILoads)
@@ -144,8 +174,27 @@ class Loads:
                 raise
             return undone([fault]).outcome
 
+    async def made(self, load: Load) -> Loaded | None:
+        """Return the answer that is kept for a load, ``None`` when there is none, without a look at the document's meaning.
+
+        :raises Refusal: a load with its key is under way, or the key belongs to another, or the caller may not load it now.
+        """
+        return await self.store.transact(functools.partial(self._made, load))
+
+    async def _made(self, load: Load, transaction: IPolicyTransaction) -> Loaded | None:
+        if load.request is None or (kept := await transaction.claim(load.request)) is None:
+            return None
+        # What was made before may no longer be the caller's to have.
+        await _admit(transaction, load.caller, load.policy, load.mode)
+        kept.demand(load.request.with_body(load.document))
+        told = opened(self.vault, AnswerKept(load.request, kept))
+        api_keys = Batches[tuple[str, str | None]](OpenedPieces(self.vault, load.request, kept, first=1))
+        return Loaded(told["version"], api_keys, tuple(told["warnings"]), repeated=True)
+
     async def _load(self, load: Load, resolved: Resolved, transaction: IPolicyTransaction) -> Loaded:
         policy, caller = load.policy, load.caller.role
+        if (made := await self._made(load, transaction)) is not None:
+            return made
         present = await self._present(load, resolved, transaction)
         changes = plan(load.mode, resolved.rows, present, resolved.removals)
         self._bound(bool(changes.delete.resources))
@@ -171,7 +220,12 @@ class Loads:
         audited = (0, 0)
         if load.origin is not None:
             audited = await _audit(transaction, load.origin, events_of(policy, version, changes))
-        return Loaded(version, Batches.of(api_keys.items()), warnings, audited)
+        loaded = Loaded(version, Batches.of(api_keys.items()), warnings, audited)
+        if load.request is not None:
+            request = load.request.with_body(load.document)
+            answer = ({"version": version, "warnings": warnings}, *loaded.api_keys)
+            await transaction.keep(request, sealed_pieces(self.vault, request, answer))
+        return loaded
 
     async def _present(self, load: Load, resolved: Resolved, transaction: IPolicyTransaction) -> Present:
         """Lock the policy, and return what the store holds that bears on a load, unless the document has faults."""

@@ -11,12 +11,14 @@ from zope.interface import implementer
 from svc.model.credentials import API_KEY_ANNOTATION
 from svc.model.errors import Conflict, RecordNotFound
 from svc.model.events import EventBatch
+from svc.model.kept_answers import Once
 from svc.model.names import ACCOUNTS_WEBSERVICE, RESERVED_ACCOUNT, admin_of, root_policy
 from svc.model.ports import IAccounts
 from svc.model.query_results import Sealed, StoredSigningKey
 from svc.storage.driver.columns import column
 from svc.storage.driver.statements import Statement, Statements, Transaction
 from svc.storage.events import change, record
+from svc.storage.kept_answers import transact_once
 from svc.storage.sql.access_facts import NEW_EPOCH
 from svc.storage.sql.search import index
 
@@ -117,7 +119,12 @@ class AccountStore:
     _database: Statements
 
     async def create(
-        self, account: str, admin_key: Sealed, signing_key: StoredSigningKey, trail: EventBatch | None = None
+        self,
+        account: str,
+        admin_key: Sealed,
+        signing_key: StoredSigningKey,
+        trail: EventBatch | None = None,
+        once: Once[None] | None = None,
     ) -> None:
         """See ``IAccounts``."""
         admin, root = str(admin_of(account)), str(root_policy(account))
@@ -136,7 +143,7 @@ class AccountStore:
                 await index(transaction, (str(ACCOUNTS_WEBSERVICE),))
             await record(transaction, trail)
 
-        await self._database.transact(work)
+        await transact_once(self._database, once, work)
 
     async def delete(self, account: str, trail: EventBatch | None = None) -> None:
         """See ``IAccounts``. What is added meanwhile goes with its owner, or waits and then finds it gone."""

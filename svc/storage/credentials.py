@@ -15,11 +15,13 @@ from svc.model.authentication import RESTRICTIONS_LIMIT
 from svc.model.credentials import Credential, ICredentials
 from svc.model.errors import RecordNotFound, StoreReadOnly, StoreUnavailable
 from svc.model.events import EventBatch
+from svc.model.kept_answers import Once
 from svc.model.names import RoleName
 from svc.model.query_results import Sealed
 from svc.storage.driver.failures import ForeignKeyViolation
-from svc.storage.driver.statements import Statement, Statements
-from svc.storage.events import change
+from svc.storage.driver.statements import Statement, Statements, Transaction
+from svc.storage.events import change, record
+from svc.storage.kept_answers import transact_once
 from svc.storage.sql.access_facts import NEW_EPOCH, NUMBERS, numbers_of
 from svc.storage.sql.api_keys import API_KEY_OFF
 from svc.storage.sql.dependencies import named, remembered
@@ -81,14 +83,20 @@ class CredentialStore:
         proof = (api_key, signing_key, password, expires_at, restrictions)
         return Credential(account_exists, known, *proof, *numbers_of(numbers), edition or 0, api_key_off)
 
-    async def set_api_key(self, role: RoleName, api_key: Sealed, trail: EventBatch | None = None) -> None:
+    async def set_api_key(
+        self, role: RoleName, api_key: Sealed, trail: EventBatch | None = None, once: Once[None] | None = None
+    ) -> None:
         """See ``ICredentials``."""
+
+        async def work(transaction: Transaction) -> None:
+            if not await transaction.fetch(_SET_API_KEY, str(role), api_key):
+                raise RecordNotFound.of(role)
+            await record(transaction, trail)
+
         try:
-            found = await change(self._database, trail, _SET_API_KEY, str(role), api_key)
+            await transact_once(self._database, once, work)
         except ForeignKeyViolation:  # the role went meanwhile
-            found = []
-        if not found:
-            raise RecordNotFound.of(role)
+            raise RecordNotFound.of(role) from None
 
     async def rotated_at(self, role: RoleName) -> float | None:
         """See ``ICredentials``."""

@@ -11,12 +11,14 @@ from zope.interface import implementer
 from svc.model.errors import Conflict, RecordNotFound
 from svc.model.events import EventBatch
 from svc.model.host_factories import ExpiredToken, FactoryToken, IHostFactories, MadeHost, Recount, called
+from svc.model.kept_answers import Once
 from svc.model.names import INTERNAL_ACCOUNT, RoleName
 from svc.model.query_results import OutstandingToken, Sealed
 from svc.storage.driver.columns import column, for_each
 from svc.storage.driver.failures import Contention, ForeignKeyViolation, summary
 from svc.storage.driver.statements import Statement, Statements, Transaction
 from svc.storage.events import change, record
+from svc.storage.kept_answers import transact_once
 from svc.storage.sql.api_keys import API_KEY_OFF
 from svc.storage.sql.owners import ownership
 from svc.storage.sql.search import index
@@ -91,7 +93,13 @@ class HostFactoryStore:
 
     _database: Statements
 
-    async def add_tokens(self, digests: Sequence[bytes], token: FactoryToken, trail: EventBatch | None = None) -> None:
+    async def add_tokens(
+        self,
+        digests: Sequence[bytes],
+        token: FactoryToken,
+        trail: EventBatch | None = None,
+        once: Once[None] | None = None,
+    ) -> None:
         """See ``IHostFactories``."""
 
         async def work(transaction: Transaction) -> None:
@@ -99,7 +107,7 @@ class HostFactoryStore:
             await record(transaction, trail)
 
         try:
-            await self._database.transact(work)
+            await transact_once(self._database, once, work)
         except ForeignKeyViolation:
             raise RecordNotFound.of(token.factory) from None
 
@@ -126,7 +134,13 @@ class HostFactoryStore:
         return bool(await change(self._database, trail, _REMOVE, digest))
 
     async def create_host(
-        self, digest: bytes, host: RoleName, annotations: Mapping[str, str], api_key: Sealed, trail: EventBatch | None = None
+        self,
+        digest: bytes,
+        host: RoleName,
+        annotations: Mapping[str, str],
+        api_key: Sealed,
+        trail: EventBatch | None = None,
+        once: Once[MadeHost] | None = None,
     ) -> MadeHost:
         """See ``IHostFactories``."""
 
@@ -140,7 +154,7 @@ class HostFactoryStore:
                 raise Contention(summary(violation)) from None
             return MadeHost(new, has_key)
 
-        return await self._database.transact(work)
+        return await transact_once(self._database, once, work)
 
     async def remove_expired(self, now: float, recount: Recount) -> list[ExpiredToken]:
         """See ``IHostFactories``."""

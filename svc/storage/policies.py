@@ -12,11 +12,13 @@ from zope.interface import implementer
 from svc.model.deleted_records import KEEPING, Keeping
 from svc.model.errors import PolicyConflict
 from svc.model.events import EventBatch
+from svc.model.kept_answers import KeptAnswer, RequestKey
 from svc.model.names import RESOURCE_KINDS, RoleName
 from svc.model.ownership import Ownership
 from svc.model.policy_rows import Changes, PolicyVersion, Present, RecordLimit, RowKeys, Rows, Side, Surroundings
 from svc.model.ports import IPolicies, IPolicyTransaction
 from svc.model.query_results import AccessFacts, Asker, Sealed
+from svc.storage import kept_answers
 from svc.storage.driver.columns import column, for_each
 from svc.storage.driver.failures import ForeignKeyViolation, UniqueViolation, summary
 from svc.storage.driver.statements import Statement, Statements, Transaction
@@ -170,6 +172,14 @@ class PolicyTransaction:
 
     _transaction: Transaction
     _keeping: Keeping
+
+    async def claim(self, request: RequestKey) -> KeptAnswer | None:
+        """See ``IPolicyTransaction``."""
+        return await kept_answers.claim(self._transaction, request)
+
+    async def keep(self, request: RequestKey, pieces: Sequence[Sealed]) -> None:
+        """See ``IPolicyTransaction``."""
+        await kept_answers.keep(self._transaction, request, pieces)
 
     async def lock(self, policy: RoleName) -> None:
         """See ``IPolicyTransaction``."""

@@ -1,4 +1,4 @@
-"""Purges what was deleted when its time is over, or its account has too much of it."""
+"""Purges what was deleted when its time is over, or its account has too much of it, and answers that were kept."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from twisted.logger import Logger
 from svc.model.counts import PurgeCounts
 from svc.model.deleted_records import IDeletedRecords
 from svc.model.errors import OutcomeUnknown, StoreReadOnly, StoreUnavailable
+from svc.model.kept_answers import IKeptAnswers
 from svc.model.rounds import RoundsService
 from svc.model.text import printable
 
@@ -21,13 +22,19 @@ _log = Logger()
 
 
 class Purging(RoundsService):
-    """Purges deleted records at a steady pace, unless ``demand_primary`` raises ``StoreReadOnly``."""
+    """Purges deleted records and kept answers at a steady pace, unless ``demand_primary`` raises ``StoreReadOnly``."""
 
     name = "purging"
 
-    def __init__(self, clock: IReactorTime, records: IDeletedRecords, demand_primary: Callable[[], Awaitable[None]]) -> None:
-        super().__init__(clock, INTERVAL, self.purge, _log, "Deleted records are not purged any more")
-        self._records, self._demand_primary = records, demand_primary
+    def __init__(
+        self,
+        clock: IReactorTime,
+        records: IDeletedRecords,
+        answers: IKeptAnswers,
+        demand_primary: Callable[[], Awaitable[None]],
+    ) -> None:
+        super().__init__(clock, INTERVAL, self.purge, _log, "Deleted records and kept answers are not purged any more")
+        self._records, self._answers, self._demand_primary = records, answers, demand_primary
         self._counts = PurgeCounts()
 
     def counts(self) -> PurgeCounts:
@@ -38,6 +45,7 @@ class Purging(RoundsService):
         """Do one round."""
         try:
             await self._demand_primary()
+            await self._answers.purge()
             old, excess = await self._records.purge_old(), await self._records.bound()
             kept = await self._records.kept()
         except (StoreReadOnly, StoreUnavailable, OutcomeUnknown):

@@ -166,4 +166,12 @@ SEALED_COLUMNS: Final = (
         guarded=False,
     ),
     SealedColumn("audit_keys", "sealed", "audit keys", {"number": "integer"}, "'audit-key/'", "'the audit key'"),
+    SealedColumn(
+        "kept_answers",
+        "sealed",
+        "kept answers",
+        {"caller": "text", "key": "text", "piece": "integer"},
+        "'kept-answer/' || caller || ' ' || key || ' ' || piece",
+        "'answer ' || key || ' kept for ' || caller",
+    ),
 )

@@ -18,6 +18,7 @@ from svc.model.endings import IEndings
 from svc.model.events import IEvents
 from svc.model.expiration import IExpirations
 from svc.model.host_factories import IHostFactories
+from svc.model.kept_answers import IKeptAnswers
 from svc.model.last_logins import ILastLogins
 from svc.model.ldap_mappings import ILdapMappings
 from svc.model.names import ROLE_KINDS, ResourceName, RoleName, admin_of, root_policy
@@ -97,6 +98,7 @@ class Stores:
     last_logins: ILastLogins
     edits: IPolicyEdits
     mappings: ILdapMappings
+    answers: IKeptAnswers
 
     async def has_role(self, role: RoleName) -> bool:
         """Tell whether there is a role of that name."""

@@ -17,6 +17,7 @@ from svc.model.authentication import LoginRequest
 from svc.model.dialect import NATIVE
 from svc.model.errors import AuthenticationRefused, Forbidden, NoValue, RecordNotFound
 from svc.model.events import Event, EventBatch, EventsQuery
+from svc.model.kept_answers import Once
 from svc.model.names import RESERVED_ACCOUNT, ResourceName, RoleName, admin_of, root_policy
 from svc.model.policy_loads import DocumentFaults, DryRun, Loaded, LoadMode
 from svc.model.query_results import MembersQuery, ResourcesQuery
@@ -94,11 +95,13 @@ class Services:
         self._tokens = AccessTokens(keys, clock, 480, 480)
         self._journal = Chronicle()
         by_api_key = ApiKeyAuthenticator(stores.credentials, vault, passwords, clock)
-        self.accounts = AccountService(stores.accounts, stores.roles, keys, self.make_account)
+        self.accounts = AccountService(stores.accounts, stores.roles, keys, self.make_account, vault)
         self.login = LoginService(by_api_key, self._tokens, lambda _: None)
         self.api_keys = ApiKeyService(by_api_key)
         self.access_tokens = AccessTokenService(stores.roles, keys)
-        self.credentials = CredentialService(self.api_keys, stores.credentials, stores.roles, vault, passwords)
+        self.credentials = CredentialService(
+            self.api_keys, stores.credentials, stores.roles, vault, passwords, stores.answers
+        )
         loads = Loads(stores.policies, vault, NATIVE, Bounds())
         self.policies = PolicyLoadService(loads, stores.roles, stores.events, self._journal)
         self.effective = EffectivePolicyService(stores.effective, stores.roles, vault, clock)
@@ -111,11 +114,13 @@ class Services:
         self.authenticators = AuthenticatorService(stores.operated, stores.roles, ("authn-jwt",), frozenset({JWT}), NATIVE)
         self.audit = AuditService(stores.events, stores.roles)
 
-    async def make_account(self, account: str, api_key: str, trail: EventBatch | None = None) -> None:
+    async def make_account(
+        self, account: str, api_key: str, trail: EventBatch | None = None, once: Once[None] | None = None
+    ) -> None:
         """Make an account, as the server does."""
         sealed = self._vault.seal(api_key_name(admin_of(account)), api_key.encode())
         signing_key = new_signing_key(self._vault, account, self._clock.seconds())
-        await self._stores.accounts.create(account, sealed, signing_key, trail)
+        await self._stores.accounts.create(account, sealed, signing_key, trail, once)
 
     async def enter(self, role: RoleName, api_key: str) -> Invocation:
         """Log a role in, and return its invocation by the access token."""

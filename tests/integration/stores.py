@@ -27,6 +27,7 @@ from svc.storage.endings import EndingStore
 from svc.storage.events import EventStore
 from svc.storage.expirations import ExpirationStore
 from svc.storage.host_factories import HostFactoryStore
+from svc.storage.kept_answers import KeptAnswerStore
 from svc.storage.last_logins import LastLoginStore
 from svc.storage.ldap_mappings import LdapMappingStore
 from svc.storage.policies import PolicyStore
@@ -46,7 +47,7 @@ T = TypeVar("T")
 SHARED = "stores"
 
 #: Back to what the schema begins with.
-EMPTY = "DELETE FROM accounts; DELETE FROM roles WHERE role_id NOT LIKE '/:%'; DELETE FROM canary"
+EMPTY = "DELETE FROM accounts; DELETE FROM roles WHERE role_id NOT LIKE '/:%'; DELETE FROM canary; DELETE FROM kept_answers"
 
 
 def stores_on(database: Database, keeping: Keeping = KEEPING) -> Stores:
@@ -73,6 +74,7 @@ def stores_on(database: Database, keeping: Keeping = KEEPING) -> Stores:
         LastLoginStore(database),
         PolicyEditStore(database, keeping),
         LdapMappingStore(database),
+        KeptAnswerStore(database),
     )
 
 

@@ -16,6 +16,7 @@ from svc.model.dialect import CONJUR
 from svc.model.errors import CallerReplaced, Conflict, PolicyConflict, RecordNotFound, StoreReadOnly
 from svc.model.events import EventsQuery
 from svc.model.host_factories import FactoryToken, MadeHost, digest_of
+from svc.model.kept_answers import RequestKey
 from svc.model.ldap_mappings import IMappingTransaction, MappedDifference
 from svc.model.names import ACCOUNT_LIMIT, IDENTIFIER_LIMIT
 from svc.model.policy_loads import LoadMode
@@ -27,6 +28,7 @@ from svc.storage.driver.columns import BATCH
 from svc.storage.driver.failures import StatementFailed
 from svc.storage.driver.statements import Statement, Transaction
 from svc.storage.events import RETENTION
+from svc.storage.kept_answers import claim
 from svc.storage.sealed_values import SealedStore
 from svc.storage.secrets import SecretStore
 from svc.storage.sql import visibility
@@ -46,6 +48,7 @@ from tests.contracts import (
     factories,
     impact,
     inspection,
+    kept_answers,
     last_logins,
     ldap_mappings,
     lists,
@@ -254,6 +257,28 @@ class LastLoginStoreTests(last_logins.LastLoginsContract, InPostgres):
 
 class CredentialStoreTests(credentials.CredentialsContract, InPostgres):
     """``CredentialStore``."""
+
+
+class KeptAnswerStoreTests(kept_answers.KeptAnswersContract, InPostgres):
+    """Stores that make a change once."""
+
+    async def pass_time(self, seconds: float) -> None:
+        """Make all answers older."""
+        older = f"UPDATE kept_answers SET made_at = made_at - interval '{seconds} seconds'"
+        await self.database.transact(lambda transaction: transaction.execute(older))
+
+    async def hold(self, request: RequestKey) -> None:
+        """Have a request be under way, until the test ends."""
+        claimed, ended = Deferred[None](), Deferred[None]()
+
+        async def work(transaction: Transaction) -> None:
+            self.assertIsNone(await claim(transaction, request))
+            claimed.callback(None)
+            await ended
+
+        under_way = begun(self.database.transact(work)).addErrback(claimed.errback)
+        self.addCleanup(lambda: (ended.callback(None), under_way)[1])
+        await claimed
 
 
 class DeletedStoreTests(deleted.DeletedContract, InPostgres):

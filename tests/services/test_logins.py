@@ -30,7 +30,7 @@ from svc.services.credentials import CredentialService, Named
 from svc.services.host_factories import HostFactoryService, TokensWanted
 from svc.services.invocation import Invocation, Unrecorded
 from svc.services.login import AccessTokenService, ApiKeyService, LoginService
-from tests.memory import MemoryAccounts, MemoryAuthenticators, MemoryCredentials, MemoryRoles
+from tests.memory import MemoryAccounts, MemoryAuthenticators, MemoryCredentials, MemoryKeptAnswers, MemoryRoles
 from tests.memory_factories import MemoryHostFactories
 from tests.memory_resources import MemoryResources
 from tests.threads import passwords_in
@@ -88,7 +88,7 @@ class LoginsTests(WorldCase):
         self.noted: list[Admitted] = []
         self.login, self.api_keys = LoginService(by_api_key, self.tokens, self.noted.append), ApiKeyService(by_api_key)
         self.access_tokens = AccessTokenService(roles, self.keys)
-        self.credentials = CredentialService(self.api_keys, store, roles, self.vault, passwords)
+        self.credentials = CredentialService(self.api_keys, store, roles, self.vault, passwords, MemoryKeptAnswers(memory))
         self.factories = HostFactoryService(
             MemoryHostFactories(memory), roles, MemoryResources(memory), self.vault, self.dialect, self.clock
         )

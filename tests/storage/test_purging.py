@@ -14,7 +14,7 @@ from svc.model.deleted_records import DeletedRecord, Keeping, RoleIdentity
 from svc.model.query_results import Sealed
 from svc.storage.purging import INTERVAL, Purging
 from svc.telemetry.metrics import Metrics
-from tests.memory import KeptRow, Memory
+from tests.memory import KeptRow, Memory, MemoryKeptAnswers
 from tests.memory_deleted import MemoryDeleted
 
 OWNER = RoleIdentity("acct:policy:root", 0)
@@ -29,7 +29,9 @@ class PurgingTests(SynchronousTestCase):
         for version in (1, 2, 3):
             record = DeletedRecord(0, "acct:variable:v", OWNER, None, True, 1.0, 0.0, 0.0, versions=(version,))
             self.memory.keep(KeptRow(record, OWNER, {version: (Sealed(b"x" * 1400), (0.0, None))}))
-        self.purging = Purging(self.clock, MemoryDeleted(self.memory), self.memory.demand_primary)
+        self.purging = Purging(
+            self.clock, MemoryDeleted(self.memory), MemoryKeptAnswers(self.memory), self.memory.demand_primary
+        )
         self.logged: list[str] = []
         observer = cast(ILogObserver, self.observe)
         globalLogPublisher.addObserver(observer)

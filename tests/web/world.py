@@ -36,6 +36,7 @@ from svc.model.changes import IChanges, TouchedRecords
 from svc.model.dialect import NATIVE, Dialect
 from svc.model.errors import KeysUnavailable
 from svc.model.events import EventBatch
+from svc.model.kept_answers import Once
 from svc.model.key_sets import KeySet
 from svc.model.ldap_directories import DirectoryRefused, IDirectories, LdapServer
 from svc.model.limits import RECORD_LIMITS, RecordLimits
@@ -106,6 +107,7 @@ from tests.memory import (
     MemoryAuthenticatorReadings,
     MemoryAuthenticators,
     MemoryCredentials,
+    MemoryKeptAnswers,
     MemoryRoles,
     MemorySecrets,
     MemoryState,
@@ -342,7 +344,7 @@ class WorldCase(SynchronousTestCase):
             Sessions(
                 SessionService(login, renewed, sessions, roles, self.refresh_tokens, clock, self.session_max),
             ),
-            Credentials(CredentialService(api_keys, credentials, roles, vault, passwords)),
+            Credentials(CredentialService(api_keys, credentials, roles, vault, passwords, MemoryKeptAnswers(memory))),
             Revocation(RevocationService(roles, credentials, accounts)),
             FederatedAuthn(JWT.name, LoginService(federated[0], self.tokens, notes.note, by_token=True), batches),
             FederatedAuthn(cloud_kind.name, LoginService(federated[1], self.tokens, notes.note, by_token=True), batches),
@@ -386,7 +388,7 @@ class WorldCase(SynchronousTestCase):
                 ),
                 access_tokens,
             ),
-            Accounts(AccountService(accounts, roles, self.keys, self.create_account)),
+            Accounts(AccountService(accounts, roles, self.keys, self.create_account, vault)),
             Status(MemoryState(memory), access_tokens, authenticators, self.dialect),
         ]
         self.client = Client(
@@ -399,10 +401,13 @@ class WorldCase(SynchronousTestCase):
             clock=turns,
         )
 
-    async def create_account(self, account: str, api_key: str, trail: EventBatch | None = None) -> None:
+    async def create_account(
+        self, account: str, api_key: str, trail: EventBatch | None = None, once: Once[None] | None = None
+    ) -> None:
         """Make an account, as the server does."""
         admin_key = self.vault.seal(api_key_name(admin_of(account)), api_key.encode())
-        await MemoryAccounts(self.memory).create(account, admin_key, new_signing_key(self.vault, account, NOW), trail)
+        signing_key = new_signing_key(self.vault, account, NOW)
+        await MemoryAccounts(self.memory).create(account, admin_key, signing_key, trail, once)
 
     async def certificates(self) -> list[tuple[str, str, float]]:
         """The certificates of the server."""

@@ -159,6 +159,10 @@ _FAULTS: Final[Mapping[type[errors.Refusal], Callable[[Any], Response]]] = {
     errors.PolicyConflict: lambda r: _later(
         _fault(409, "policy_conflict", "Concurrent policy load in progress, please retry"), r.retry_after
     ),
+    errors.RequestRunning: lambda r: _later(
+        _fault(409, "in_progress", "a request with this Idempotency-Key is under way: its answer can be asked for soon"),
+        r.retry_after,
+    ),
     errors.PolicyInvalid: _policy_invalid,
     errors.StoreUnavailable: lambda r: _unavailable("the database is away now, or took too long over this", r.retry_after),
     # No Retry-After: libraries take that for leave to send a request again.
@@ -198,6 +202,7 @@ _REASONS: Final[Mapping[type[errors.Refusal], str]] = {
     errors.PreconditionFailed: "precondition-failed",
     errors.Conflict: "conflict",
     errors.PolicyConflict: "conflict",
+    errors.RequestRunning: "in-progress",
     errors.StoreUnavailable: "unavailable",
     errors.OutcomeUnknown: OUTCOME_UNKNOWN,
     errors.PrimaryContested: "unavailable",

@@ -55,6 +55,7 @@ from svc.model.errors import (
     TooManyConnections,
 )
 from svc.model.events import AuditContext, Event, EventBatch
+from svc.model.kept_answers import RequestKey
 from svc.model.query_results import Caller
 from svc.services.invocation import Invocation
 from svc.web.http.console import Visit
@@ -154,6 +155,13 @@ class Call:
     def client_ip(self) -> str:
         """The client's address."""
         return self._incoming.client_ip
+
+    def request_key(self, key: str | None) -> RequestKey | None:
+        """Return the key of this request, still without its caller, and of a policy document without its body."""
+        if key is None:
+            return None
+        request = RequestKey(key, f"{self._incoming.method} {self._incoming.target}")
+        return request if self._route.size is BodySize.POLICY else request.with_body(self.body)
 
     def header(self, name: str) -> str | None:
         """Return the value of a header; several lines of one name are joined with commas (RFC 9110 5.3)."""

@@ -6,13 +6,14 @@ from typing import Final
 
 import attrs
 
-from svc.model.errors import BadRequest, Conflict, Forbidden, RecordNotFound
+from svc.model.errors import BadRequest, Conflict, Forbidden, RecordNotFound, WrongDataKey
 from svc.services.accounts import AccountService
 from svc.web.http.declarations import PARAMETERS, Answer, Body, Parameter
 from svc.web.http.response import Response
 from svc.web.http.routing import REQUIRED, Call, Routes
 from svc.web.http.shapes import TEXT, array, obj
 from svc.web.routes import audit_events
+from svc.web.routes.idempotency import IDEMPOTENCY_KEY, REPEATED
 
 _ID: Final = Parameter.body_text("id", "the name of the account", required=True, late=True)
 
@@ -29,15 +30,16 @@ class Accounts:
         "POST",
         "/accounts",
         caller=REQUIRED,
+        headers=(IDEMPOTENCY_KEY,),
         body=Body("the account", PARAMETERS, fields=(_ID,)),
         answers=(Answer(201, "the account, and the API key of its admin", obj({"id": TEXT, "api_key": TEXT})),),
-        errors=(Forbidden, BadRequest, Conflict),
+        errors=(*REPEATED, Forbidden, BadRequest, Conflict, WrongDataKey),
         privileges="execute on !:webservice:accounts",
-        audit=audit_events.account_made,
+        audit=audit_events.or_repeated(audit_events.account_made),
     )
-    async def create(self, call: Call) -> Response:
+    async def create(self, call: Call, *, key: str | None) -> Response:
         """Make an account, and return the API key of its admin."""
-        account = await self.accounts.create(call.invocation, lambda: call.late(_ID))
+        account = await self.accounts.create(call.invocation, lambda: call.late(_ID), call.request_key(key))
         return Response.json({"id": account.name, "api_key": account.api_key}, 201)
 
     @routes.add(

@@ -6,6 +6,7 @@ A route names its function here (``routes.add(…, audit=…)``). The words are 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 from svc.model.events import AUTH, NOTICE, Event, Subject
@@ -103,6 +104,19 @@ def _proven(call: Call) -> tuple[str, str]:
         return str(call.caller.role), str(call.caller.role)
     role = call.facts.get("role") or would_be(call.values["account"], call.facts.get("login"))
     return _NOT_FOUND if call.facts.get("unknown") else role, role
+
+
+def or_repeated(events: Recount) -> Recount:
+    """Return the function of a change that clients may repeat: a repeat changes nothing, and tells secrets again."""
+
+    def recount(call: Call) -> Sequence[Event]:
+        found = events(call)
+        if not call.facts.get("repeated"):
+            return found
+        words = "repeated a request, and was given its answer again"
+        return [event._replace(operation="repeat", did=f"{words}: {event.did}") for event in found]
+
+    return recount
 
 
 def identity_checked(call: Call) -> list[Event]:

@@ -18,6 +18,7 @@ from svc.model.errors import (
     CredentialUnknown,
     Forbidden,
     PasswordsBusy,
+    WrongDataKey,
 )
 from svc.model.query_results import Caller
 from svc.services.credentials import CredentialService
@@ -27,6 +28,7 @@ from svc.web.http.response import Response
 from svc.web.http.routing import OPTIONAL, Call, Routes
 from svc.web.http.shapes import TEXT, obj, raw
 from svc.web.routes import audit_events
+from svc.web.routes.idempotency import IDEMPOTENCY_KEY, REPEATED
 from svc.web.routes.named_role import ROLE, named_role
 
 _REFUSALS: Final = (AuthenticationRefused, CredentialInsufficient, CredentialUnknown, Forbidden, PasswordsBusy)
@@ -64,17 +66,17 @@ class Credentials:
         "/authn/<flat:account>/api_key",
         caller=OPTIONAL,
         query=(ROLE,),
-        headers=(BASIC,),
+        headers=(BASIC, IDEMPOTENCY_KEY),
         body=NO_BODY,
         answers=(Answer(200, "the new API key", raw("text/plain; charset=utf-8")),),
-        errors=(*_REFUSALS, CredentialImpossible),
+        errors=(*_REFUSALS, *REPEATED, CredentialImpossible, WrongDataKey),
         privileges=_OWN_OR_UPDATE,
-        audit=audit_events.api_key_rotated,
+        audit=audit_events.or_repeated(audit_events.api_key_rotated),
     )
-    async def rotate_api_key(self, call: Call, account: str) -> Response:
+    async def rotate_api_key(self, call: Call, account: str, *, key: str | None) -> Response:
         """Give the caller, or the role ``role``, another API key, and return it; the old one proves nothing any more."""
         api_key = await self.credentials.rotate_api_key(
-            _caller(call, account), named_role(call, account), call.client_ip, call
+            _caller(call, account), named_role(call, account), call.client_ip, call, call.request_key(key)
         )
         return Response.content(api_key.encode("ascii"), "text/plain; charset=utf-8")
 

@@ -8,7 +8,15 @@ from typing import Final
 import attrs
 
 from svc.model.clocks import iso_seconds
-from svc.model.errors import AuthenticationRefused, BadRequest, Forbidden, InvalidName, InvalidParameter, RecordNotFound
+from svc.model.errors import (
+    AuthenticationRefused,
+    BadRequest,
+    Forbidden,
+    InvalidName,
+    InvalidParameter,
+    RecordNotFound,
+    WrongDataKey,
+)
 from svc.model.names import ResourceName
 from svc.services.host_factories import COUNT_MOST, HostFactoryService, TokensWanted
 from svc.web.http.declarations import PARAMETERS, Answer, Body, Parameter, Source
@@ -17,6 +25,7 @@ from svc.web.http.routing import PUBLIC, REQUIRED, Call, Routes
 from svc.web.http.shapes import TEXT, array, integer, obj
 from svc.web.routes import audit_events
 from svc.web.routes.description import RESOURCE_SHAPE, TOKEN_SHAPE, described, token_json
+from svc.web.routes.idempotency import IDEMPOTENCY_KEY, REPEATED
 from svc.web.routes.listing import OFFSET
 
 #: How a token stands in the ``Authorization`` header, as it is (HF-11).
@@ -97,19 +106,21 @@ class HostFactories:
         "POST",
         "/host_factory_tokens",
         caller=REQUIRED,
+        headers=(IDEMPOTENCY_KEY,),
         body=Body("which tokens to make", PARAMETERS, fields=(FACTORY, EXPIRATION, COUNT, NETWORKS)),
         answers=(Answer(200, "the tokens, which nothing tells again", array(_NEW_TOKEN)),),
-        errors=(BadRequest, RecordNotFound, Forbidden),
+        errors=(*REPEATED, BadRequest, RecordNotFound, Forbidden, WrongDataKey),
         privileges="execute on the factory",
-        audit=audit_events.factory_tokens_made,
+        audit=audit_events.or_repeated(audit_events.factory_tokens_made),
     )
-    async def create_tokens(self, call: Call, *, host_factory: str | None) -> Response:
+    async def create_tokens(self, call: Call, *, host_factory: str | None, key: str | None) -> Response:
         """Make ``count`` tokens that are good until ``expiration``, from the networks ``cidr``."""
         call.tell(factory=host_factory or "-")
         made = await self.factories.create_tokens(
             call.invocation,
             _factory(host_factory),
             lambda: TokensWanted(expiration=call.late(EXPIRATION), count=call.late(COUNT), networks=call.late(NETWORKS)),
+            call.request_key(key),
         )
         told = {"expiration": iso_seconds(made.token.expires_at), "cidr": list(made.token.networks)}
         return Response.json([{**told, "token": text} for text in made.texts])
@@ -148,18 +159,24 @@ class HostFactories:
         "POST",
         "/host_factories/hosts",
         caller=PUBLIC,
-        headers=(TOKEN,),
+        headers=(TOKEN, IDEMPOTENCY_KEY),
         body=Body("which host to make", PARAMETERS, fields=(HOST_ID, ANNOTATIONS)),
         answers=(Answer(201, "the host as a resource, with its API key", _NEW_HOST),),
-        errors=(AuthenticationRefused, BadRequest, InvalidName, RecordNotFound, Forbidden),
+        errors=(*REPEATED, AuthenticationRefused, BadRequest, InvalidName, RecordNotFound, Forbidden, WrongDataKey),
         privileges="none: a token of the factory",
-        audit=audit_events.factory_host_made,
+        audit=audit_events.or_repeated(audit_events.factory_host_made),
     )
-    async def create_host(self, call: Call, *, token: str | None) -> Response:
+    async def create_host(self, call: Call, *, token: str | None, key: str | None) -> Response:
         """Make the host ``id`` of the token's factory, with ``annotations``, or give it another API key."""
         call.tell(authenticator="host-factory")
         made = await self.factories.create_host(
-            token, call.demand_primary, lambda: call.late(HOST_ID), lambda: call.late(ANNOTATIONS), call.client_ip, call
+            token,
+            call.demand_primary,
+            lambda: call.late(HOST_ID),
+            lambda: call.late(ANNOTATIONS),
+            call.client_ip,
+            call,
+            call.request_key(key),
         )
         found = await Response.json_pieces(described(made.described, {"api_key": made.api_key}), status=201)
         if found.pieces is None and not found.body:

@@ -28,6 +28,7 @@ from svc.web.http.routing import REQUIRED, Call, Routes
 from svc.web.http.shapes import BOOLEAN, INTEGER, TEXT, array, keyed, obj, text
 from svc.web.routes import audit_events
 from svc.web.routes.access_json import ACCESS_SHAPE, access_json
+from svc.web.routes.idempotency import IDEMPOTENCY_KEY, REPEATED
 
 
 def _dry_run(source: Source) -> bool:
@@ -80,33 +81,35 @@ class Policies:
         name=PathName("policy", RoleName.of, "policy"),
         caller=REQUIRED,
         query=(DRY_RUN,),
+        headers=(IDEMPOTENCY_KEY,),
         body=Body("a policy document", ("application/x-yaml",), size=BodySize.POLICY),
         answers=_ANSWERS,
-        errors=(RecordNotFound, Forbidden, PolicyInvalid, PolicyConflict, LoadsUnavailable, WrongDataKey),
-        audit=audit_events.policy_loaded,
+        errors=(*REPEATED, RecordNotFound, Forbidden, PolicyInvalid, PolicyConflict, LoadsUnavailable, WrongDataKey),
+        audit=audit_events.or_repeated(audit_events.policy_loaded),
     )
 
     loads: PolicyLoadService
 
     @_loading("POST", privileges="create on the policy; on what else the document disposes of, its owner's")
-    async def append(self, call: Call, policy: RoleName, *, dry_run: bool) -> Response:
+    async def append(self, call: Call, policy: RoleName, *, dry_run: bool, key: str | None) -> Response:
         """Add what the document declares; change and delete nothing."""
-        return await self._load(call, policy, LoadMode.APPEND, dry_run)
+        return await self._load(call, policy, LoadMode.APPEND, dry_run, key)
 
     @_loading("PATCH", privileges="update on the policy; on what else the document disposes of, its owner's")
-    async def update(self, call: Call, policy: RoleName, *, dry_run: bool) -> Response:
+    async def update(self, call: Call, policy: RoleName, *, dry_run: bool, key: str | None) -> Response:
         """Add what the document declares, and change what is there to match; delete nothing."""
-        return await self._load(call, policy, LoadMode.UPDATE, dry_run)
+        return await self._load(call, policy, LoadMode.UPDATE, dry_run, key)
 
     @_loading(
         "PUT", privileges="update on the policy and all beneath it; on what else the document disposes of, its owner's"
     )
-    async def replace(self, call: Call, policy: RoleName, *, dry_run: bool) -> Response:
+    async def replace(self, call: Call, policy: RoleName, *, dry_run: bool, key: str | None) -> Response:
         """Make the policy what the document declares: add, change and delete."""
-        return await self._load(call, policy, LoadMode.REPLACE, dry_run)
+        return await self._load(call, policy, LoadMode.REPLACE, dry_run, key)
 
-    async def _load(self, call: Call, policy: RoleName, mode: LoadMode, dry_run: bool) -> Response:
-        match await self.loads.load(call.invocation, policy, mode, call.body, dry_run=dry_run):
+    async def _load(self, call: Call, policy: RoleName, mode: LoadMode, dry_run: bool, key: str | None) -> Response:
+        request = call.request_key(key)
+        match await self.loads.load(call.invocation, policy, mode, call.body, dry_run=dry_run, request=request):
             case Loaded() as loaded:
                 return await _response(_loaded(loaded), 201)
             case DryRun() as told:

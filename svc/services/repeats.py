@@ -1,0 +1,54 @@
+"""What is kept of answers, sealed: small documents of JSON in pieces (``svc.model.kept_answers``)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import attrs
+
+from svc.crypto.vault import Vault, kept_answer_name
+from svc.model.kept_answers import AnswerKept, KeptAnswer, Once, RequestKey
+from svc.model.query_results import Sealed
+
+
+def once(vault: Vault, request: RequestKey | None, caller: Any, answer: Any) -> Once[Any] | None:
+    """Return what has a store make a change once for a caller's key, and keep ``answer``; ``None`` without a key."""
+    if request is None:
+        return None
+    own = request.of(caller)
+    return Once(own, lambda _: sealed_pieces(vault, own, [answer]))
+
+
+def sealed_pieces(vault: Vault, request: RequestKey, documents: Iterable[Any]) -> list[Sealed]:
+    """Return documents of JSON sealed, each as one piece."""
+    return [
+        vault.seal(kept_answer_name(request.caller, request.key, number), json.dumps(document).encode("ascii"))
+        for number, document in enumerate(documents)
+    ]
+
+
+@attrs.frozen
+class OpenedPieces:
+    """The documents of a kept answer from one piece on, each opened when its turn comes; they can be iterated again.
+
+    Iteration raises ``WrongDataKey``.
+    """
+
+    vault: Vault
+    request: RequestKey
+    kept: KeptAnswer
+    first: int = 0
+
+    def __iter__(self) -> Iterator[Any]:
+        for number, piece in enumerate(self.kept.pieces[self.first :], self.first):
+            yield json.loads(self.vault.open(kept_answer_name(self.request.caller, self.request.key, number), piece))
+
+
+def opened(vault: Vault, before: AnswerKept) -> Any:
+    """Return the first document of a kept answer.
+
+    :raises WrongDataKey: it doesn't open.
+    """
+    return next(iter(OpenedPieces(vault, before.request, before.answer)))

@@ -1,0 +1,129 @@
+"""Kept answers on PostgreSQL: claimed and written in the transaction of their change (``svc.model.kept_answers``)."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Final, TypeVar
+
+import attrs
+from zope.interface import implementer
+
+from svc.model.errors import RequestRunning, TooOften
+from svc.model.kept_answers import KEPT, PIECES_MOST, AnswerKept, IKeptAnswers, KeptAnswer, Once, RequestKey
+from svc.model.query_results import Sealed
+from svc.storage.driver.columns import for_each
+from svc.storage.driver.statements import Fetching, Statement, Statements, Transaction
+
+T = TypeVar("T")
+
+#: How many pieces one statement returns: about as many bytes as the reactor reads within a few milliseconds.
+READ: Final = 16
+
+#: How many pieces one statement removes.
+PURGED: Final = 1000
+
+#: For how many seconds longer pieces stay, so that none goes while an answer that was just in time is read.
+LINGER: Final = 60.0
+
+_LOCK: Final = Statement.named("kept_answer_lock")(
+    "SELECT pg_try_advisory_xact_lock(hashtextextended('kept answer ' || $1::text || ' ' || $2::text, 0))"
+)
+# Its own statement, after the lock: it must see what the last holder of the lock committed.
+_FIND: Final = Statement.named("kept_answer_find")(f"""
+    SELECT (SELECT count(*) FROM (SELECT FROM kept_answers WHERE caller = $1::text LIMIT {PIECES_MOST}) AS stored),
+        found.request, found.made_at > clock_timestamp() - interval '{KEPT} seconds'
+    FROM (SELECT) AS always LEFT JOIN (
+        SELECT request, made_at FROM kept_answers WHERE caller = $1 AND key = $2::text AND piece = 0
+    ) AS found ON true
+""")
+_PIECES: Final = Statement.named("kept_answer_pieces")(f"""
+    SELECT sealed FROM kept_answers WHERE caller = $1::text AND key = $2::text AND piece >= $3::integer
+    ORDER BY piece LIMIT {READ}
+""")
+_FORGET: Final = Statement(
+    "kept_answer_forget", "DELETE FROM kept_answers WHERE caller = $1::text AND key = $2::text RETURNING piece"
+)
+_KEEP: Final = Statement.named("kept_answer_keep")("""
+    INSERT INTO kept_answers (caller, key, piece, request, sealed)
+    SELECT $3::text, $4::text, piece::integer, $5::bytea, sealed
+    FROM unnest($1::text[], $2::bytea[]) AS added (piece, sealed)
+""")
+_PURGE: Final = Statement.named("kept_answers_purge")(f"""
+    DELETE FROM kept_answers WHERE ctid = ANY (ARRAY(
+        SELECT ctid FROM kept_answers WHERE made_at < clock_timestamp() - interval '{KEPT + LINGER} seconds'
+        ORDER BY made_at LIMIT {PURGED}
+    )) RETURNING piece
+""")
+
+
+async def claim(transaction: Transaction, request: RequestKey) -> KeptAnswer | None:
+    """Lock a key until the transaction ends, and return the answer that is kept for it.
+
+    :raises RequestRunning: another transaction has the lock.
+    :raises TooOften: too much is kept for the caller already.
+    """
+    ((locked,),) = await transaction.fetch(_LOCK, request.caller, request.key)
+    if not locked:
+        raise RequestRunning
+    return await _found(transaction, request)
+
+
+async def keep(transaction: Transaction, request: RequestKey, pieces: Sequence[Sealed]) -> None:
+    """Keep the answer to a request whose key was claimed in this transaction."""
+    await transaction.fetch(_FORGET, request.caller, request.key)
+    rows = [(str(number), piece) for number, piece in enumerate(pieces)]
+    await for_each(transaction, _KEEP, rows, request.caller, request.key, request.digest)
+
+
+async def transact_once(database: Statements, once: Once[T] | None, work: Callable[[Transaction], Awaitable[T]]) -> T:
+    """Run ``work`` in one transaction and return its result; with ``once``, only unless it was done before.
+
+    :raises AnswerKept: it was, for the same request.
+    :raises Refusal: as :func:`claim` does, or the key belongs to another request.
+    """
+    if once is None:
+        return await database.transact(work)
+    request, answer = once.request, once.answer
+
+    async def claimed(transaction: Transaction) -> T:
+        kept = await claim(transaction, request)
+        if kept is not None:
+            kept.demand(request)
+            raise AnswerKept(request, kept)
+        result = await work(transaction)
+        await keep(transaction, request, answer(result))
+        return result
+
+    return await database.transact(claimed)
+
+
+async def _found(database: Fetching, request: RequestKey) -> KeptAnswer | None:
+    ((count, digest, fresh),) = await database.fetch(_FIND, request.caller, request.key)
+    if not fresh:
+        if count >= PIECES_MOST:
+            message = "too many answers are kept for this caller, each for ten minutes: send fewer keys, or wait"
+            raise TooOften(message, retry_after=60)
+        return None
+    pieces: list[Sealed] = []
+    while rows := await database.fetch(_PIECES, request.caller, request.key, len(pieces)):
+        pieces += [Sealed(sealed) for (sealed,) in rows]
+    return KeptAnswer(bytes(digest), pieces)
+
+
+@implementer(IKeptAnswers)
+@attrs.frozen
+class KeptAnswerStore:
+    """Provides ``IKeptAnswers`` on PostgreSQL."""
+
+    _database: Statements
+
+    async def kept(self, request: RequestKey) -> KeptAnswer | None:
+        """See ``IKeptAnswers``."""
+        return await _found(self._database, request)
+
+    async def purge(self) -> int:
+        """See ``IKeptAnswers``."""
+        count = 0
+        while removed := len(await self._database.change(_PURGE)):
+            count += removed
+        return count

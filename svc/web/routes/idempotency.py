@@ -1,0 +1,31 @@
+"""The header by which clients name a change that they may repeat (WIRE-56 to WIRE-61)."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from svc.model.errors import InvalidParameter, RequestRunning, TooOften
+from svc.model.kept_answers import HEADER
+from svc.web.http.declarations import Parameter, Source
+from svc.web.http.shapes import TEXT
+
+#: A string of RFC 9651, or its characters alone, as many a client sends it. Two lines of the header are no key.
+_KEY: Final = re.compile(r'("?)([A-Za-z0-9._~:/+=@-]{1,128})\1', re.ASCII)
+
+
+def _key(source: Source) -> str | None:
+    text = source.header(HEADER)
+    if text is None:
+        return None
+    if (matched := _KEY.fullmatch(text.strip(" \t"))) is None:
+        raise InvalidParameter(
+            HEADER, "must have 1 to 128 letters, digits and characters of ._~:/+=@-", "unprocessable_entity"
+        )
+    return matched[2]
+
+
+IDEMPOTENCY_KEY: Final = Parameter(HEADER, _key, TEXT, "a name for this change, by which it can be repeated", field="key")
+
+#: What a route that takes the header may refuse beside all else.
+REPEATED: Final = (RequestRunning, InvalidParameter, TooOften)
