@@ -17,10 +17,12 @@ from base64 import b64encode
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 from functools import partial
+from http import HTTPStatus
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlencode, urlsplit
+from uuid import uuid4
 
 import attrs
 import click
@@ -32,15 +34,22 @@ from svc.cli.versions import KeptVersions
 from svc.model.clocks import MachineClock, WallClock
 from svc.workload.access_tokens import claims_of
 from svc.workload.address import demand_address, origin, path_of
-from svc.workload.calls import Calls
+from svc.workload.calls import LOST, Calls
 from svc.workload.evidence import ApiKey, Evidence, Login
-from svc.workload.faults import BadAddress, LoginRefused, NoEvidence, Unavailable, named
+from svc.workload.faults import BadAddress, LoginRefused, NoEvidence, Unavailable, Unreachable, named
 from svc.workload.replies import Reply, parsed
 from svc.workload.requester import Requester, StreamRequester
 from svc.workload.watching import LATER, TokenSource
 
 #: How long a request may take, in seconds; policies of many thousand records take the longest.
 DEADLINE: Final = 600.0
+
+#: For how many seconds a change is repeated whose answer is lost, and every how many where the server doesn't say.
+PATIENCE: Final = 660.0
+AGAIN: Final = 2.0
+
+#: Methods that change nothing, or need not: of a POST the command says so.
+_NO_CHANGES: Final = {"GET", "HEAD", "POST"}
 
 #: How long one may take of a command that tries again until it is ended.
 SOON: Final = 30.0
@@ -54,7 +63,9 @@ _PLAIN: Final = "text/plain; charset=utf-8"
 
 @attrs.frozen
 class ApiAnswer(Reply):
-    """An answer of the server, with what commands need to judge it."""
+    """An answer of the server, with what commands need to judge it; ``doubt`` is ``None`` unless it is that of a change."""
+
+    doubt: str | None = None
 
     def json(self) -> Any:
         """Return the body, read as JSON.
@@ -74,15 +85,19 @@ class ApiAnswer(Reply):
         """
         if self.status in statuses:
             return self
-        try:
-            unknown = parsed(self.body)["error"]["code"] == "outcome_unknown"
-        except (ValueError, KeyError, TypeError):
-            unknown = False
-        advice = "done, or not done" if unknown else _ADVICE.get(self.status, "the server refused")
+        advice = "done, or not done" if self.code == "outcome_unknown" else _ADVICE.get(self.status, "the server refused")
         if self.status == 405 and self.said == _FOLLOWER:
             advice = "not possible on a follower: the primary takes changes"
+        if not self.ours:
+            advice = "something in front of the server answered"
         said = f": {self.said}" if self.said else ""
+        if self.status in LOST and self.doubt is not None:
+            said += f"; {self.doubt}"
         raise click.ClickException(f"{advice} (status {self.status}){said}{named(self.request_id)}")
+
+
+class ChangeUncertain(click.ClickException):
+    """No answer to a change came, so that nobody knows whether it was made."""
 
 
 #: What a follower says to every change (CLU-4).
@@ -120,43 +135,88 @@ class ApiConnection:
     streams: StreamRequester | None = None
     deadline: float = DEADLINE
 
-    async def request(self, method: str, path: str, body: bytes | None = None, **headers: str) -> ApiAnswer:
+    async def request(
+        self, method: str, path: str, body: bytes | None = None, *, shows: str | None = None, **headers: str
+    ) -> ApiAnswer:
         """Send a request without a token, and return its answer, whatever the status.
 
+        :param shows: the command that shows whether a change was made; what has none is no change, if it is a ``POST``.
         :raises Fault: there was none within ``deadline`` seconds.
+        :raises ChangeUncertain: likewise, to a change that may have arrived.
         """
         fields = {name.replace("_", "-"): value for name, value in headers.items()}
-        reply = await self.requester.ask(method, f"{self.url}{path}", body, fields, within=self.deadline)
-        return ApiAnswer(reply.status, reply.body, reply.headers)
+        doubt = None
+        if shows is not None or method not in _NO_CHANGES:
+            doubt = "it may or may not have been made: " + (f"see `{shows}`" if shows else "look before you repeat it")
+        try:
+            reply = await self.requester.ask(method, f"{self.url}{path}", body, fields, within=self.deadline)
+        except Unreachable as fault:
+            if doubt is None or not fault.connected:
+                raise
+            raise ChangeUncertain(f"{fault}; {doubt}") from None
+        return ApiAnswer(reply.status, reply.body, reply.headers, doubt)
+
+    async def once(self, send: Callable[..., Awaitable[ApiAnswer]], *request: Any, **named: Any) -> ApiAnswer:
+        """Send a change under a key of its own, and the same again while its answer is lost or it is under way.
+
+        :param send: a method of this object, with its arguments after it.
+        :raises ClickException: there was no answer within ``PATIENCE`` seconds.
+        """
+        key, ends, sent = f'"{uuid4()}"', self.requester.seconds() + PATIENCE, False
+        while True:
+            answer: ApiAnswer | None = None
+            try:
+                answer = await send(*request, **named, Idempotency_Key=key)
+                running = answer.status == HTTPStatus.CONFLICT and answer.code == "in_progress"
+                if not running and answer.status not in LOST:
+                    return answer
+                lost: Exception | None = None
+                what, pause = "it is under way" if running else f"no answer (status {answer.status})", answer.retry_after
+            except ChangeUncertain as uncertain:
+                lost, what, pause = uncertain, "the connection was lost", None
+            except Unreachable as fault:
+                if not sent:
+                    raise
+                lost, what, pause = fault, "the server is away", None
+            sent, pause = True, pause or AGAIN
+            if self.requester.seconds() + pause >= ends:
+                if lost is not None:
+                    raise lost
+                assert answer is not None
+                return answer
+            click.echo(f"{what[:1].upper()}{what[1:]}: asking again in {pause:g} s, for the same change.", err=True)
+            await self.requester.sleep(pause)
 
     async def authenticate(self, login: str, api_key: str) -> str:
         """Exchange an API key for an access token, base64 as it stands in the ``Authorization`` header."""
         return await (await self.workload(ApiKey(login, api_key))).access_token()
 
-    async def proven(self, login: str, secret: str, method: str, route: str, body: bytes | None = None) -> ApiAnswer:
+    async def proven(
+        self, login: str, secret: str, method: str, route: str, body: bytes | None = None, **named: Any
+    ) -> ApiAnswer:
         """Send a request to a route of the account's ``/authn`` with an API key or password, and return its answer.
 
         :raises Fault: there was none, or the server refused the proof.
         """
         header = b64encode(f"{login}:{secret}".encode()).decode("ascii")
         path = self.path("authn", self.account, route)
-        answer = await self.request(method, path, body, Authorization=f"Basic {header}")
+        answer = await self.request(method, path, body, Authorization=f"Basic {header}", **named)
         if answer.status == 401:
             raise LoginRefused(f"the API key or password of {login}", self.account, 401, answer.request_id)
         return answer
 
-    async def call(self, method: str, path: str, body: bytes | None = None, **headers: str) -> ApiAnswer:
-        """Send a request with an access token and return its answer, whatever the status.
+    async def call(self, method: str, path: str, body: bytes | None = None, **options: Any) -> ApiAnswer:
+        """Send a request with an access token and return its answer, whatever the status; ``options`` as :meth:`request`.
 
         :raises click.ClickException: there is no token, or it is the kept one, is refused and has ended.
         """
         own = self._own_key()
         token = await self._kept_token() if own is None else await self.authenticate(own.role, own.api_key)
-        answer = await self.request(method, path, body, Authorization=f'Token token="{token}"', **headers)
+        answer = await self.request(method, path, body, Authorization=f'Token token="{token}"', **options)
         if answer.status != 401 or own is not None:
             return answer
         if renewed := await self._renewed(token):
-            return await self.request(method, path, body, Authorization=f'Token token="{renewed}"', **headers)
+            return await self.request(method, path, body, Authorization=f'Token token="{renewed}"', **options)
         if ended := self._ended(token):
             raise click.ClickException(ended + named(answer.request_id))
         return answer

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from shlex import quote
 from typing import Any, Final
 
 import click
@@ -109,7 +110,8 @@ async def _restored(connection: ApiConnection, policy: str, numbers: Sequence[in
     """Have records back, in several requests where that is too much for one; return the outcome of all."""
     restored, left_out, coming = list[Any](), 0, list(numbers)
     while True:
-        answer = await connection.call("POST", _path(connection, policy) + query(number=coming))
+        shows = f"svc deleted list {quote(policy)}"
+        answer = await connection.call("POST", _path(connection, policy) + query(number=coming), shows=shows)
         outcome = answer.expect(200).json()
         restored += outcome["restored"]
         left_out += outcome["rows_left_out"]

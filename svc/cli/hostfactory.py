@@ -6,6 +6,7 @@ import re
 import sys
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from shlex import quote
 from typing import Any, Final
 from urllib.parse import urlencode
 
@@ -49,7 +50,9 @@ async def create(
     until = datetime.fromtimestamp(connection.wall.seconds() + expires_in, UTC).isoformat(timespec="seconds")
     fields = [("host_factory", f"{connection.account}:host_factory:{factory}"), ("expiration", until), ("count", str(count))]
     fields += [("cidr[]", network) for network in networks]
-    made = (await connection.call("POST", "/host_factory_tokens", urlencode(fields).encode())).expect(200).json()
+    shows = f"svc hostfactory tokens list {quote(factory)}"
+    request = ("POST", "/host_factory_tokens", urlencode(fields).encode())
+    made = (await connection.once(connection.call, *request, shows=shows)).expect(200).json()
     if as_json:
         print_json(made)
         return
@@ -124,7 +127,9 @@ async def create_host(
             raise click.UsageError(f"an annotation is written NAME=VALUE, not {annotation!r}")
         fields.append((f"annotations[{name}]", value))
     header = f'Token token="{token or _read()}"'
-    answer = await connection.request("POST", "/host_factories/hosts", urlencode(fields).encode(), Authorization=header)
+    request = ("POST", "/host_factories/hosts", urlencode(fields).encode())
+    shows = "svc list --kind host"
+    answer = await connection.once(connection.request, *request, shows=shows, Authorization=header)
     if answer.status == 401:
         message = "the server refused this token: it is wrong, expired or revoked, or isn't meant for this address"
         raise click.ClickException(message)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from shlex import quote
 from typing import Any, Final, TypeVar
 
 import click
@@ -39,8 +40,12 @@ async def map_name(
 
     Example: svc authenticator map authn-ldap/corp --group developers group:apps/readers
     """
-    body = json.dumps({"roles": roles}).encode()
-    found = (await connection.call("POST", _path(connection, name, group, user), body)).expect(200, 201).json()
+    path, body = _path(connection, name, group, user), json.dumps({"roles": roles}).encode()
+    found = (
+        (await connection.call("POST", path, body, shows=f"svc authenticator mappings {quote(name)}"))
+        .expect(200, 201)
+        .json()
+    )
     click.echo(f"{plain(_said(group, user))} is mapped to {', '.join(map(plain, found['roles']))}.", err=True)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from shlex import quote
 from typing import IO, Any, Final
 
 import click
@@ -79,7 +80,9 @@ async def _send(
     if (fail_on_gain or fail_on_gain_of_existing) and not dry_run:
         raise click.UsageError("--fail-on-gain and --fail-on-gain-of-existing are for --dry-run, which changes nothing")
     path = _path(connection, branch) + query(dryRun=dry_run)
-    sending = connection.call(_METHODS[mode], path, file.read(), Content_Type="application/x-yaml")
+    given = {"shows": f"svc policy show {quote(branch)}", "Content_Type": "application/x-yaml"}
+    request = (_METHODS[mode], path, file.read())
+    sending = connection.call(*request, **given) if dry_run else connection.once(connection.call, *request, **given)
     answer = await shown(sending, f"Loading policy {branch}", sys.stderr)
     if answer.status == 422 and answer.said == _REMOVES and not (dry_run and as_json):
         raise click.ClickException(f"{_REMOVES}: `svc policy update` does these (status 422){named(answer.request_id)}")

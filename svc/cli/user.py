@@ -52,9 +52,10 @@ async def rotate_api_key(connection: ApiConnection, role: str | None) -> None:
     """
     if role is None:
         login, secret = own_proof(connection)
-        answer = await connection.proven(login, secret, "PUT", "api_key")
+        answer = await connection.once(connection.proven, login, secret, "PUT", "api_key")
     else:
-        answer = await connection.call("PUT", connection.path("authn", connection.account, "api_key") + query(role=role))
+        path = connection.path("authn", connection.account, "api_key") + query(role=role)
+        answer = await connection.once(connection.call, "PUT", path)
         if answer.status == 401 and b"strength" in answer.body:
             raise click.ClickException("this is your own API key: leave --role out, and give a password or key")
     click.echo(answer.expect(200).body.decode())

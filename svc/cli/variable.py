@@ -6,6 +6,7 @@ import json
 import random
 import sys
 from pathlib import Path
+from shlex import quote
 from typing import IO, Final
 
 import attrs
@@ -81,7 +82,8 @@ async def set_value(
     else:
         value = (file or sys.stdin.buffer).read()
     demands = {"If-Match": if_match} if if_match is not None else {"If-None-Match": "*"} if create_only else {}
-    (await connection.call("POST", _path(connection, identifier), value, **demands)).expect(201)
+    shows = f"svc variable get --tag {quote(identifier)}"
+    (await connection.call("POST", _path(connection, identifier), value, shows=shows, **demands)).expect(201)
     click.echo(f"The value of {identifier} is set.", err=True)
 
 
@@ -93,7 +95,8 @@ async def rotate(connection: ApiConnection, identifier: str) -> None:
 
     The new value is there within moments. `svc list --kind variable --json` tells what kept it from being rotated.
     """
-    (await connection.call("POST", f"{_path(connection, identifier)}?expirations")).expect(201)
+    path = f"{_path(connection, identifier)}?expirations"
+    (await connection.call("POST", path, shows="svc list --kind variable --json")).expect(201)
     click.echo(f"{identifier} is due.", err=True)
 
 

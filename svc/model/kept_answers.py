@@ -1,4 +1,4 @@
-"""Answers that are kept for ten minutes, so that a client which lost one can ask for it again (WIRE-56).
+"""Answers that are kept for ten minutes, so that a client which lost one can ask for it again (WIRE-53).
 
 Note [Made once]. A client names a change by a key of its own choice, and sends the same request again when the answer got
 lost. The answer is written in the change's own transaction: either both are there or neither is. That transaction also holds

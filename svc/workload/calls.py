@@ -47,6 +47,9 @@ TRIES: Final = 4
 #: The statuses after which the same request may succeed: away or busy, or asked too often.
 _LATER: Final = {503, 429}
 
+#: The statuses of what stands before the service and has no answer of it: a change may have been made, or may be made yet.
+LOST: Final = {502, 504}
+
 #: Seconds before the second try; each pause is twice the one before, and up to twice as long again by chance.
 _BACKOFF: Final = 0.25
 
@@ -154,13 +157,16 @@ class Calls:
         :param if_match: replace only the value of this tag.
         :param create_only: set only a first value.
         :raises ValueChanged: the value is another one, or there is one.
-        :raises Fault: as ``secret`` does. After ``Unreachable`` with ``connected`` the value may have been set.
+        :raises Fault: as ``secret`` does. After ``Unreachable`` with ``connected``, and after ``Unexpected`` that is
+            ``uncertain``, the value may have been set.
         """
         demands = {"If-None-Match": "*"} if create_only else {} if if_match is None else {"If-Match": if_match}
         headers = {"Content-Type": "application/octet-stream", **demands}
         reply = await self._send("POST", self._variable(variable), value, headers, changes=True)
         if reply.status == HTTPStatus.PRECONDITION_FAILED:
             raise ValueChanged(variable, reply.headers.get("etag"), reply.request_id)
+        if reply.status in LOST:
+            raise self._unusual(reply, changes=True)
         return self._expected(reply, variable, "update", 201).headers.get("etag")
 
     async def whoami(self) -> dict[str, Any]:
@@ -357,10 +363,11 @@ class Calls:
     def _not_found(asked: str, reply: Reply) -> Fault:
         return NotFound(asked, reply.said, reply.request_id)
 
-    def _unusual(self, reply: Reply) -> Fault:
+    def _unusual(self, reply: Reply, *, changes: bool = False) -> Fault:
         if reply.status in _LATER:
             return Unavailable(origin(self._url), reply.retry_after, reply.status, reply.request_id)
-        return Unexpected(origin(self._url), reply.status, reply.said, reply.request_id)
+        uncertain = changes and reply.status in LOST
+        return Unexpected(origin(self._url), reply.status, reply.said, reply.request_id, reply.ours, uncertain)
 
 
 def _is_unknown(reply: Reply) -> bool:

@@ -163,15 +163,25 @@ class Unavailable(Fault):
 
 @attrs.frozen(str=False)
 class Unexpected(Fault):
-    """The server refused for another reason; ``said`` is what it says."""
+    """The server refused for another reason; ``said`` is what it says.
+
+    ``ours``: it was the server, and not something in front of it. ``uncertain``: the request was to change something, which
+    may or may not have been done.
+    """
 
     url: str
     status: int
     said: str
     request_id: str | None = None  # type: ignore[misc] # of the class where there is none
+    ours: bool = True
+    uncertain: bool = False
 
     def _text(self) -> str:
-        return f"{self.url} refused (status {self.status}): {self.said or 'without a reason'}"
+        end = "; the change may or may not have been made" if self.uncertain else ""
+        if self.ours:
+            return f"{self.url} refused (status {self.status}): {self.said or 'without a reason'}{end}"
+        said = f": {self.said}" if self.said else ""
+        return f"something in front of {self.url} answered (status {self.status}){said}{end}"
 
 
 @attrs.frozen(str=False)

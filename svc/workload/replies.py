@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
+from http import HTTPStatus
 from typing import Any, Final
 
 import attrs
@@ -13,6 +14,9 @@ from svc.model.text import blanked
 
 #: How much of what a server says is repeated, in characters.
 _SAID_LIMIT: Final = 300
+
+#: Statuses that what stands before the service gives without a word, where the service says why or names the request.
+_OF_PROXIES: Final = {413, 414, 431, 502, 504}
 
 
 def parsed(text: str | bytes) -> Any:
@@ -50,6 +54,33 @@ class Reply:
                 return ""
             message = self.body[: 4 * _SAID_LIMIT].decode("utf-8", "replace")
         return excerpt(message) if isinstance(message, str) else ""
+
+    @property
+    def code(self) -> str | None:
+        """Return the code of a refusal as the service writes it; ``None`` where there is none."""
+        error = self._error
+        return str(error["code"]) if isinstance(error, dict) and "code" in error else None
+
+    @property
+    def ours(self) -> bool:
+        """Return whether a refusal is the service's own, and not that of something in front of it.
+
+        Ours say why in JSON. Those that say nothing, or in plain text why a token is refused, mostly have the request's id.
+        """
+        if self.status < HTTPStatus.BAD_REQUEST or self._error is not None:
+            return True
+        html = self.headers.get("content-type", "").lower().startswith("text/html")
+        silent = not self.body and self.status not in _OF_PROXIES
+        return not html and (self.request_id is not None or self.status == HTTPStatus.UNAUTHORIZED or silent)
+
+    @property
+    def _error(self) -> dict[str, Any] | str | None:
+        try:
+            error = parsed(self.body)["error"]
+            message = error if isinstance(error, str) else error["message"]
+        except (ValueError, KeyError, TypeError):
+            return None
+        return error if isinstance(message, str) else None
 
     @property
     def request_id(self) -> str | None:

@@ -231,7 +231,7 @@ class Watch:
                 return NotFound(self._asked, reply.said, reply.request_id)
             case status if status in LATER:
                 return Unavailable(self._place, reply.retry_after, reply.status, reply.request_id)
-        return Unexpected(self._place, reply.status, reply.said, reply.request_id)
+        return Unexpected(self._place, reply.status, reply.said, reply.request_id, reply.ours)
 
     def _told(self, event: _Event) -> WatchEvent | None:
         """Return what an event tells, ``None`` where that concerns the stream alone."""

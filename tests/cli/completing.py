@@ -14,8 +14,8 @@ class Nowhere(MemoryReactorClock):
     """A reactor, or a network, without anybody to reach."""
 
     def requester(self, *_: Any) -> Any:
-        """See ``Network``."""
-        return None
+        """See ``Network``; its clock stands still."""
+        return self
 
 
 def complete(work: Callable[[Any], Coroutine[Any, Any, None]]) -> None:

@@ -70,7 +70,7 @@ class Server:
         answers = ((status, answer), *later)
         self._answers = [ApiAnswer(status, b"" if told is None else json.dumps(told).encode()) for status, told in answers]
 
-    async def call(self, method: str, path: str, body: bytes | None = None) -> ApiAnswer:
+    async def call(self, method: str, path: str, body: bytes | None = None, **_: str) -> ApiAnswer:
         """Answer."""
         self.asked.append((method, path, body))
         return self._answers.pop(0) if len(self._answers) > 1 else self._answers[0]

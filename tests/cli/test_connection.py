@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import base64
 import json
+from collections.abc import Callable, Coroutine, Mapping
 from pathlib import Path
+from typing import Any
 
 import click
 from click.testing import CliRunner
@@ -16,10 +18,12 @@ from twisted.web.resource import IResource
 from twisted.web.server import Request
 
 from svc.cli import connection, kept_login
-from svc.cli.connection import ApiAnswer, ApiConnection
+from svc.cli.connection import ApiAnswer, ApiConnection, ChangeUncertain
 from svc.cli.health import health
 from svc.cli.login import whoami
-from svc.workload.faults import NoEvidence
+from svc.workload.faults import NoEvidence, Unreachable
+from svc.workload.replies import Reply
+from svc.workload.requester import SharedResult
 from tests.walls import Wall
 from tests.workload.wire import NOW, Wire, exchange_of
 
@@ -73,6 +77,35 @@ class AnswerTests(SynchronousTestCase):
             fault = self.assertRaises(click.ClickException, answer.expect, 200)
             self.assertIn(said, fault.message)
             self.assertIn(str(answer.status), fault.message)
+
+    def test_not_ours(self) -> None:
+        """An answer without the server's JSON is said to be that of something in front of it, whatever its status; after a
+        change, 502 and 504 say that it may have been made, and what shows that (CLI-50).
+        """
+        html, ours = {"content-type": "text/html"}, {"x-request-id": "r-1"}
+        made = '{"error":{"code":"gateway_timeout","message":"late"}}'
+        front, doubt = "something in front of the server answered", "it may or may not have been made: see `svc x`"
+        table: tuple[tuple[ApiAnswer, bool, bool], ...] = (
+            (ApiAnswer(413, b"<html>413</html>", html), True, False),
+            (ApiAnswer(413, b'{"error":{"code":"too_large","message":"too long"}}'), False, False),
+            (ApiAnswer(413, b"", ours), False, False),
+            (ApiAnswer(413, b""), True, False),
+            (ApiAnswer(403, b"<html>", html | ours), True, False),
+            (ApiAnswer(403, b""), False, False),
+            (ApiAnswer(401, b"Unauthorized: Invalid token"), False, False),
+            (ApiAnswer(431, b"Request Header Fields Too Large"), True, False),
+            (ApiAnswer(400, b'{"error":"bad"}'), False, False),
+            (ApiAnswer(400, b'{"error":{"message":7}}'), True, False),
+            (ApiAnswer(504, b"<html>", html), True, False),
+            (ApiAnswer(504, b"<html>", html, doubt), True, True),
+            (ApiAnswer(502, b"upstream", {}, doubt), True, True),
+            (ApiAnswer(504, made.encode(), {}, doubt), False, True),
+            (ApiAnswer(503, b"<html>", html, doubt), True, False),
+        )
+        for answer, by_another, uncertain in table:
+            fault = self.assertRaises(click.ClickException, answer.expect, 200)
+            self.assertEqual((front in fault.message, doubt in fault.message), (by_another, uncertain), answer)
+            self.assertEqual(fault.exit_code, 1)
 
     def test_not_json(self) -> None:
         """What is no JSON hardly comes from the service, and the fault says so."""
@@ -183,3 +216,101 @@ class TokenTests(SynchronousTestCase):
     def _write(self, text: str) -> None:
         self.path.parent.mkdir(parents=True, exist_ok=True)
         self.path.write_text(text)
+
+
+class Upstream:
+    """A ``Requester`` with answers in turn, each a status with a body and a ``Retry-After``, or a fault, after ``lasts``."""
+
+    def __init__(self, *script: tuple[int, bytes, str] | Exception, lasts: float = 0.0) -> None:
+        self.script, self.lasts, self.now = [*script], lasts, 1000.0
+        self.keys: list[str | None] = []
+        self.slept: list[float] = []
+
+    async def ask(
+        self, method: str, url: str, body: bytes | None = None, headers: Mapping[str, str] | None = None, *, within: float
+    ) -> Reply:
+        """See ``Requester``."""
+        self.keys.append((headers or {}).get("Idempotency-Key"))
+        self.now += self.lasts
+        step = self.script.pop(0) if len(self.script) > 1 else self.script[0]
+        if isinstance(step, Exception):
+            raise step
+        status, answer, retry_after = step
+        return Reply(status, answer, {"retry-after": retry_after} if retry_after else {})
+
+    def seconds(self) -> float:
+        """See ``Requester``."""
+        return self.now
+
+    async def sleep(self, seconds: float) -> None:
+        """See ``Requester``."""
+        self.slept.append(seconds)
+        self.now += seconds
+
+    def shared(self, work: Callable[[], Coroutine[Any, Any, Any]]) -> SharedResult[Any]:
+        """See ``Requester``."""
+        raise NotImplementedError
+
+
+RUNNING = (409, b'{"error":{"code":"in_progress","message":"under way"}}', "3")
+DONE = (201, b"{}", "")
+LATE = (504, b"<html>", "")
+CLOSED = Unreachable("http://svc", "the connection was closed")
+AWAY = Unreachable("http://svc", "refused", connected=False)
+
+
+class OnceTests(SynchronousTestCase):
+    """Changes that are sent under a key of their own."""
+
+    def send(self, upstream: Upstream) -> ApiAnswer:
+        """Send one."""
+        at = ApiConnection("http://svc", "acme", None, None, upstream)
+        sending = Deferred.fromCoroutine(at.once(at.request, "POST", "/x", b"body", shows="svc x"))
+        return self.successResultOf(sending)
+
+    def test_repeated(self) -> None:
+        """After 502, 504 or a lost connection, and while the change is under way, the same request is sent again under the
+        same key, as ``Retry-After`` says; each change has a key of its own (CLI-49).
+        """
+        bad = (502, b"<html>", "7")
+        upstream = Upstream(bad, RUNNING, CLOSED, AWAY, LATE, RUNNING, DONE)
+        self.assertEqual(self.send(upstream).status, 201)
+        self.assertEqual(upstream.slept, [7.0, 3.0, 2.0, 2.0, 2.0, 3.0])
+        self.assertEqual((len(upstream.keys), len(set(upstream.keys))), (7, 1))
+        other = Upstream(DONE)
+        self.send(other)
+        self.assertRegex(str(other.keys[0]), '^"[0-9a-f-]{36}"$')
+        self.assertNotEqual(other.keys[0], upstream.keys[0])
+
+    def test_final(self) -> None:
+        """Any other answer is final, another conflict and an unknown outcome among them (CLI-49)."""
+        conflict = b'{"error":{"code":"policy_conflict","message":"busy"}}'
+        unknown = b'{"error":{"code":"outcome_unknown","message":"ask"}}'
+        for step in (DONE, (409, conflict, "1"), (503, unknown, ""), (413, b"<html>", ""), (422, b"", ""), (500, b"", "")):
+            upstream = Upstream(step)
+            self.assertEqual((self.send(upstream).status, upstream.slept), (step[0], []))
+
+    def test_given_up(self) -> None:
+        """After eleven minutes the last word counts, which says that the change may have been made; what can't have arrived
+        isn't repeated (CLI-49, CLI-50).
+        """
+        upstream = Upstream(CLOSED, lasts=35.0)
+        at = ApiConnection("http://svc", "acme", None, None, upstream)
+        sending = Deferred.fromCoroutine(at.once(at.request, "PUT", "/x", shows="svc x"))
+        fault = self.failureResultOf(sending, ChangeUncertain).value
+        self.assertIn("it may or may not have been made: see `svc x`", fault.message)
+        self.assertTrue(600 < upstream.now - 1000 <= 700, upstream.now)
+        late = Upstream(LATE, lasts=35.0)
+        message = self.assertRaises(click.ClickException, self.send(late).expect, 201).message
+        self.assertIn("it may or may not have been made: see `svc x`", message)
+        away = Upstream(AWAY)
+        at = ApiConnection("http://svc", "acme", None, None, away)
+        self.failureResultOf(Deferred.fromCoroutine(at.once(at.request, "PUT", "/x", shows="svc x")), Unreachable)
+        self.assertEqual(away.slept, [])
+
+    def test_no_changes(self) -> None:
+        """What only reads, or logs in, is no change: a lost connection is told as it is (CLI-50)."""
+        for method, changes in (("GET", False), ("HEAD", False), ("POST", False), ("PUT", True), ("DELETE", True)):
+            at = ApiConnection("http://svc", "acme", None, None, Upstream(CLOSED))
+            kind = ChangeUncertain if changes else Unreachable
+            self.failureResultOf(Deferred.fromCoroutine(at.request(method, "/x")), kind)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 from urllib.parse import parse_qsl
 
@@ -37,6 +37,7 @@ class Server:
 
     async def call(self, method: str, path: str, body: bytes | None = None, **headers: str) -> ApiAnswer:
         """Answer."""
+        headers.pop("shows", None)
         fields = parse_qsl((body or b"").decode(), keep_blank_values=True, strict_parsing=bool(body))
         self.asked.append((method, path, fields, headers))
         answer = self._answer
@@ -45,6 +46,10 @@ class Server:
         return answer
 
     request = call
+
+    async def once(self, send: Callable[..., Awaitable[ApiAnswer]], *request: Any, **named: str) -> ApiAnswer:
+        """Send it."""
+        return await send(*request, **named)
 
 
 class HostFactoryTests(SynchronousTestCase):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import json
-from collections.abc import Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, cast
 
 import click
@@ -81,8 +81,13 @@ class Server:
 
     async def call(self, method: str, path: str, body: bytes | None = None, **headers: str) -> ApiAnswer:
         """Answer."""
+        headers.pop("shows", None)
         self.asked.append((method, path, body, headers))
         return self._answer
+
+    async def once(self, send: Callable[..., Awaitable[ApiAnswer]], *request: Any, **named: str) -> ApiAnswer:
+        """Send it."""
+        return await send(*request, **named)
 
 
 class Screen(io.StringIO):

@@ -44,7 +44,7 @@ class KeptAnswersContract(Contract):
 
     @scenario
     async def test_once(self) -> None:
-        """Every change is made once for a key, and what a repeat gets is the answer of the first (WIRE-56)."""
+        """Every change is made once for a key, and what a repeat gets is the answer of the first (WIRE-53)."""
         stores, changes = await self._changes()
         for number, (name, change) in enumerate(changes.items()):
             request = RequestKey(f"k-{number}", "POST /x").of(name)
@@ -58,7 +58,7 @@ class KeptAnswersContract(Contract):
 
     @scenario
     async def test_another_request(self) -> None:
-        """With another method, path, query or body the key is refused, and tells nothing (WIRE-57)."""
+        """With another method, path, query or body the key is refused, and tells nothing (WIRE-54)."""
         _, changes = await self._changes()
         for name, change in changes.items():
             request = RequestKey("k", "POST /x").with_body(b"1").of(name)
@@ -70,7 +70,7 @@ class KeptAnswersContract(Contract):
 
     @scenario
     async def test_another_caller(self) -> None:
-        """Another caller, or another creation of the role, makes a change of its own under the same key (WIRE-58)."""
+        """Another caller, or another creation of the role, makes a change of its own under the same key (WIRE-55)."""
         stores = await self._stores()
         for number, caller in enumerate((Caller(HOST, 0.0, 1), Caller(HOST, 0.0, 2), "acct:host:one", "acct:host:one 1 ")):
             change = self._rotation(stores)
@@ -81,7 +81,7 @@ class KeptAnswersContract(Contract):
 
     @scenario
     async def test_under_way(self) -> None:
-        """While a request with the key is under way, others are refused, and change nothing (WIRE-57)."""
+        """While a request with the key is under way, others are refused, and change nothing (WIRE-54)."""
         stores, changes = await self._changes()
         await self.hold(REQUEST)
         for change in changes.values():
@@ -92,7 +92,7 @@ class KeptAnswersContract(Contract):
 
     @scenario
     async def test_refused(self) -> None:
-        """A change that is refused keeps nothing, so that the same key may make it later (WIRE-56)."""
+        """A change that is refused keeps nothing, so that the same key may make it later (WIRE-53)."""
         stores = await self._stores()
         key = signing_key(ACCOUNT, "again")
         refused: Sequence[tuple[Change, type[Exception]]] = (
@@ -108,7 +108,7 @@ class KeptAnswersContract(Contract):
 
     @scenario
     async def test_ten_minutes(self) -> None:
-        """An answer is kept for ten minutes; then the key makes a change again, and a round removes the rest (WIRE-56)."""
+        """An answer is kept for ten minutes; then the key makes a change again, and a round removes the rest (WIRE-53)."""
         stores = await self._stores()
         change = self._rotation(stores)
         await change(once(REQUEST, b"first", b"and more"))
@@ -128,7 +128,7 @@ class KeptAnswersContract(Contract):
 
     @scenario
     async def test_bounded(self) -> None:
-        """Of one caller so much is kept at most; then its keys are refused, and not those of others (WIRE-61)."""
+        """Of one caller so much is kept at most; then its keys are refused, and not those of others (WIRE-57)."""
         stores = await self._stores()
         change = self._rotation(stores)
         await change(once(REQUEST, *[b"piece"] * PIECES_MOST))

@@ -87,6 +87,7 @@ TOLD: Final[Mapping[type[errors.Refusal], tuple[Told, ...]]] = {
     errors.Conflict: _one(409, "json", "conflict", "it exists already"),
     errors.PreconditionFailed: _one(412, "json", "precondition_failed", "it is not as the precondition asks"),
     errors.PolicyConflict: _one(409, "json", "policy_conflict", "the policy is being loaded", later=True),
+    errors.RequestRunning: _one(409, "json", "in_progress", "a request with this Idempotency-Key is under way", later=True),
     errors.PolicyInvalid: _one(422, "json", "policy_invalid", "the policy says what can't be"),
     errors.StoreUnavailable: _one(503, "json", "unavailable", "the database can't be asked now", later=True),
     errors.OutcomeUnknown: _one(503, "json", "outcome_unknown", "the database didn't confirm the change"),

@@ -1,4 +1,4 @@
-"""The header by which clients name a change that they may repeat (WIRE-56 to WIRE-61)."""
+"""The header by which clients name a change that they may repeat (WIRE-53 to WIRE-57)."""
 
 from __future__ import annotations
 
