@@ -97,6 +97,7 @@ SIBLINGS: dict[str, set[str]] = {
         "v2_events",
         "v2_requests",
         "issued_tokens",
+        "idempotency",
     },
     "authn": {
         "claims",
@@ -148,6 +149,7 @@ LIBRARIES: dict[str, set[str]] = {
         "model.strict_json",
         "cli",
         "server.logformat",
+        "services.repeats",
     },
     "orjson": {"web.http.json_bytes"},
     # In cli, for the file that says which variables of the environment hold which secrets.

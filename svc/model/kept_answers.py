@@ -33,6 +33,11 @@ KEPT: Final = 600.0
 PIECES_MOST: Final = 5000
 
 
+def digest_text(secret: bytes) -> str:
+    """Return a digest of a secret that nobody can guess, by which its owner is known as a caller."""
+    return hashlib.sha256(secret).hexdigest()
+
+
 @attrs.frozen
 class RequestKey:
     """The key of a change, and the request that it names: ``target`` is method, path and query, ``body`` a digest."""

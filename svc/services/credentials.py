@@ -6,13 +6,12 @@ has ``update`` on them; an API key that is found in a log rotates nobody else's.
 
 Note [The key that is gone]. An API key that replaces itself proves nothing afterwards, so a lost answer would lock its role
 out. A request that shows the replaced key, with the ``Idempotency-Key`` by which it was replaced, gets the new one, as long
-as that one would be admitted from there now. The old key is known by its digest; it is 256 random bits, so nobody finds it
+as that one would be admitted now. The old key is known by its digest; it is 256 random bits, so nobody finds it
 by that. Of a password no digest is kept there.
 """
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable
 
 import attrs
@@ -32,7 +31,7 @@ from svc.model.errors import (
     InvalidName,
     RecordNotFound,
 )
-from svc.model.kept_answers import AnswerKept, IKeptAnswers, RequestKey
+from svc.model.kept_answers import AnswerKept, IKeptAnswers, RequestKey, digest_text
 from svc.model.names import ACTOR_KINDS, RoleName
 from svc.model.ports import IRoles
 from svc.model.query_results import Caller
@@ -190,4 +189,4 @@ class CredentialService:
 
 def _own(caller: LoginRequest, role: RoleName) -> str | None:
     """Return the caller of a key whom an API key proves; ``None`` where it is a password, whose digest could be guessed."""
-    return None if can_be_password(caller.evidence) else f"{role} key {hashlib.sha256(caller.evidence).hexdigest()}"
+    return None if can_be_password(caller.evidence) else f"{role} key {digest_text(caller.evidence)}"
