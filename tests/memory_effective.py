@@ -5,7 +5,7 @@ from __future__ import annotations
 import attrs
 from zope.interface import implementer
 
-from svc.model.names import root_policy
+from svc.model.names import ACTING_KINDS, root_policy
 from svc.model.policy_rows import (
     AnnotationRow,
     Effective,
@@ -100,7 +100,7 @@ class MemoryEffectivePolicies:
         owner, recorder = self.memory.resources[name]
         ours = self._ours(owner, query) or (recorder is not None and self._ours(recorder, query, "policy"))
         if name in query.namesakes:
-            return ours or owner == self.memory.resources[str(query.policy)][0]
+            return ours or (kind not in ACTING_KINDS and owner == self.memory.resources[str(query.policy)][0])
         if kind == "user":
             return ours and (name.endswith(query.suffix) or f"{query.suffix}-" in name)
         return identifier.startswith(query.policy.identifier + "/")

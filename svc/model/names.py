@@ -30,6 +30,9 @@ RESOURCE_KINDS: Final = ROLE_KINDS | {"variable", "webservice", "public_key", "c
 #: Kinds of role that can log in.
 ACTOR_KINDS: Final = frozenset({"user", "host"})
 
+#: Kinds of role that can log in, or make others that can.
+ACTING_KINDS: Final = ACTOR_KINDS | {"host_factory"}
+
 _ACCOUNT = re.compile(r"[^\s:/\x00-\x1f\x7f]+")
 
 

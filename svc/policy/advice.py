@@ -24,7 +24,10 @@ _ADVICE: Final = (
     ("Dependency cycle", "Give one of them an owner outside of the circle."),
     ("Illegal absolute id", "Remove the leading slash: what is declared belongs to the policy around it."),
     ("Invalid relative reference", "Remove one '..': there are fewer policies around it than that."),
-    ("blank id", "Write an id after the tag; only inside of a policy may it be blank."),
+    (
+        "blank id",
+        "Write an id after the tag. Only inside of a policy, whose id then counts, may it be left out; a policy needs one.",
+    ),
     ("Invalid public key format", "Write one line as ssh-keygen does: the algorithm, the key, and a name to call it by."),
     ("is missing on type", "Add the attribute."),
     ("can't be a mapping", "Write a single value there, or a tag before the mapping."),

@@ -1,9 +1,9 @@
 """The effective policy: rows back to statements that declare them (POL-75 to POL-81).
 
 Note [What is left out]. Statements can't say everything that rows can. Left out are things that no document can declare
-(called by blanks alone, or a user with a slash; a host factory without a layer; a user, host or host factory that is called
-like the policy), references and annotations through which ``..`` would climb elsewhere, kinds without a tag here, and what
-another account's roles have been given. Of a public key only the text is printed, with its user.
+(called by blanks alone, or a user with a slash; a host factory without a layer), references and annotations through which
+``..`` would climb elsewhere, kinds without a tag here, and what another account's roles have been given. Of a public key
+only the text is printed, with its user.
 
 Note [What is hidden]. The owner of a policy needn't see all that lies beneath it by name: a record there may be somebody
 else's. Of one that the viewer doesn't see only the kind is printed, with an id that no record can have, so that the document
@@ -20,10 +20,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final, TypeVar
 
-from svc.model.names import RoleName, admin_of, root_policy
+from svc.model.names import ACTING_KINDS, RoleName, admin_of, root_policy
 from svc.model.policy_rows import AnnotationRow, Effective, EffectiveQuery, MembershipRow, PermissionRow, RestrictionRow
 from svc.policy.differences import REDACTED
-from svc.policy.ids import NAMED, climbed, identifier_of, under
+from svc.policy.ids import climbed, identifier_of, under
 from svc.policy.writing import PolicyBody, Tagged, Value
 
 T = TypeVar("T")
@@ -49,7 +49,7 @@ _PAUSE: Final = 0x3FF  # there is one after so many rows, and one more
 
 def asked(policy: RoleName, depth: int | None, limit: int, viewer: RoleName | None = None) -> EffectiveQuery:
     """Return what to ask of the store; for a ``viewer``, Note [What is hidden] holds."""
-    named = [f"{policy.account}:{kind}:{policy.identifier}" for kind in TAGS if kind not in NAMED]
+    named = [f"{policy.account}:{kind}:{identifier_of(kind, policy.identifier)}" for kind in TAGS if kind != "policy"]
     return EffectiveQuery(policy, tuple(TAGS), depth, limit, "@" + _folded(policy.identifier), tuple(named), viewer)
 
 
@@ -199,10 +199,10 @@ class _Printing:
                 return
 
     def _place(self, full: str) -> None:
-        _, kind, identifier = full.split(":", 2)
+        kind = full.split(":", 2)[1]
         if kind == "policy":
             return
-        for namespace, written in self._of_user(full) if kind == "user" else self._of_thing(identifier):
+        for namespace, written in self._of_user(full) if kind == "user" else self._of_thing(full):
             if self._takes(full, namespace, written):
                 self._settle(full, namespace, written)
                 return
@@ -220,8 +220,10 @@ class _Printing:
             end = identifier.rfind("/", 0, end)
         yield self._top, identifier[len(self._top) + 1 :] if self._top else identifier
 
-    def _of_thing(self, identifier: str) -> Iterator[tuple[str, str]]:
-        if identifier in self._levels:
+    def _of_thing(self, full: str) -> Iterator[tuple[str, str]]:
+        """Return the places of a thing: in the policy of its id, which for what logs in, or makes hosts, must own it."""
+        _, kind, identifier = full.split(":", 2)
+        if identifier in self._levels and (kind not in ACTING_KINDS or self._is_owned_by(full, identifier)):
             yield identifier, ""
         yield from self._around(identifier)
 
@@ -229,6 +231,8 @@ class _Printing:
         """Return the places of a user: in its owner if that fits, else in the first policy that fits, else at the top."""
         identifier = full.split(":", 2)[2]
         _, owner_kind, owner = self._owners[full].split(":", 2)
+        if owner_kind == "policy" and owner in self._levels:
+            yield owner, ""
         fitting: list[tuple[str, str]] = []
         at = identifier.find("@")
         while at >= 0:
@@ -245,6 +249,7 @@ class _Printing:
         name, mark, namespace = identifier.partition(f"@{_folded(self._top)}-")
         if mark:
             yield self._top, f"{namespace}/{name}"
+        yield self._top, ""
 
     def _place_around(self) -> tuple[str, str] | None:
         """Return the place of the policy itself, in the policy around it."""
@@ -256,7 +261,7 @@ class _Printing:
     def _takes(self, full: str, namespace: str, written: str) -> bool:
         """Return whether a thing that is declared so is this one, with its owner."""
         _, kind, identifier = full.split(":", 2)
-        is_blank = not (written.strip() if written else namespace and kind not in NAMED)
+        is_blank = not (written.strip() if written else namespace and kind != "policy")
         if kind not in TAGS or is_blank or written.startswith("/"):
             return False
         if identifier_of(kind, under(namespace, written)) != identifier or (
@@ -265,6 +270,9 @@ class _Printing:
             return False
         owner = self._owners.get(full)
         return owner is not None and (owner == self._default_owner(namespace) or self._named(owner))
+
+    def _is_owned_by(self, full: str, policy: str) -> bool:
+        return self._owners[full] == f"{self._account}:policy:{policy}"
 
     def _default_owner(self, namespace: str) -> str:
         return f"{self._account}:policy:{namespace}" if namespace else str(admin_of(self._account))

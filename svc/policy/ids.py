@@ -13,9 +13,6 @@ PUBLIC_KEY: Final = "public_key"
 #: Kinds whose ids don't begin with that of the policy in which they are declared.
 OF_USERS: Final = frozenset({"user", PUBLIC_KEY})
 
-#: Kinds of records that have ids of their own; one of another kind may do with that of its policy (POL-25).
-NAMED: Final = frozenset({"policy", "user", "host", "host_factory"})
-
 
 def under(namespace: str, ident: str) -> str:
     """Return the path of an id that is written in the policy ``namespace``, which is empty for the root.

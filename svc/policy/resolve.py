@@ -15,7 +15,7 @@ from svc.model.names import identifier as checked_identifier
 from svc.model.policy_rows import AnnotationRow, MembershipRow, ResourceRow, RestrictionRow, Rows
 from svc.model.unserved import UNSERVED
 from svc.policy.document import shown
-from svc.policy.ids import NAMED, PUBLIC_KEY, climbed, identifier_of, inside, under
+from svc.policy.ids import PUBLIC_KEY, climbed, identifier_of, inside, under
 from svc.policy.meaning import Granted, Permitted, Resolved, SourcePlace
 from svc.policy.statements import Annotation, Delete, Deny, Grant, Permit, Record, Reference, Revoke, Scope, Statement
 from svc.policy.vocabulary import ATTRIBUTES
@@ -97,7 +97,7 @@ class _Resolution:
         name = record.name
         if name.id.startswith("/"):
             raise _refused(f"Illegal absolute id: {shown(name.id)}", name)
-        if not name.id and name.kind in NAMED:
+        if not name.id and name.kind == "policy":
             raise _refused(f"{name.kind} has a blank id", name)
         path = self._path(name)
         full = self._full(name, path)

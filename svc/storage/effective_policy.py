@@ -9,7 +9,7 @@ from typing import Any, Final
 import attrs
 from zope.interface import implementer
 
-from svc.model.names import ROLE_KINDS, RoleName, root_policy
+from svc.model.names import ACTING_KINDS, ROLE_KINDS, RoleName, root_policy
 from svc.model.policy_rows import (
     AnnotationRow,
     Effective,
@@ -196,7 +196,9 @@ async def _spans(
     namesakes = {
         full
         for full, (owned_by, by) in named.items()
-        if owned_by == owner or _within(owned_by, of_owners) or (by is not None and _within(by, of_policies))
+        if (owned_by == owner and full.split(":", 2)[1] not in ACTING_KINDS)
+        or _within(owned_by, of_owners)
+        or (by is not None and _within(by, of_policies))
     }
     extra = sorted(namesakes.union(full for (full,) in users))
     return [*map(_just, extra), *(_beneath(account, kind, identifier) for kind in query.kinds if kind != "user")]

@@ -115,8 +115,8 @@ class EffectiveContract(Contract):
 
     @scenario
     async def test_namesakes(self) -> None:
-        """A thing that is called like a policy belongs to it when it is owned or recorded there, or shares its owner; but
-        users and hosts don't, which a document can't declare so.
+        """A thing that is called like a policy belongs to it when it is owned or recorded there, or shares its owner; for
+        users, hosts and host factories the owner in common isn't enough (POL-75).
         """
         stores = await self.stores_with_account()
         await load(stores, Draft().define("group:g", "policy:a/b").define("policy:p", owner="group:g"))
@@ -125,10 +125,11 @@ class EffectiveContract(Contract):
         )
         await load(stores, Draft().define("group:p"), role("policy:p"))
         await load(stores, Draft().define("user:b@a", "host:a/b", owner="policy:a/b").define("user:p"))
+        await load(stores, Draft().define("host:p", "host_factory:p", owner="group:g"))
         self.assertEqual(
             names(await self._read(stores, role("policy:p"))), {"policy:p", "layer:p", "webservice:p", "group:p"}
         )
-        self.assertEqual(names(await self._read(stores, role("policy:a/b"))), {"policy:a/b"})
+        self.assertEqual(names(await self._read(stores, role("policy:a/b"))), {"policy:a/b", "user:b@a", "host:a/b"})
 
     @scenario
     async def test_depth(self) -> None:

@@ -250,26 +250,31 @@ class OwnersTests(WorldCase):
             self.assertEqual(self.statuses(f"- !host /{policy}\n", role, "POST", policy), 422, role)
 
     def test_records_without_ids(self) -> None:
-        """A policy, a user, a host or a host factory without an id is 422, in a load and in a body, for all callers
-        (POL-25).
+        """A user, a host or a host factory without an id is the policy's own, for all who may load the policy, and a policy
+        without one is 422 for all (POL-25, POL-63).
         """
         for record in (
             "!policy",
             "!policy { body: [ !variable v ] }",
-            "!user",
-            f"!user {{ public_key: {ONE} }}",
-            "!host",
-            "!host ' '",
-            "!host { id: '', owner: !user /bob }",
-            "!host-factory { layers: !layer mine/l }",
-            "!role { kind: host }",
-            "!role { kind: user, id: ~ }",
+            "!policy { id: ' ' }",
             "!resource { kind: policy }",
-            "!resource { kind: host_factory }",
         ):
             for text in (f"- {record}", f"- !policy {{ id: new, body: [ {record} ] }}"):
                 for role in (ADMIN, user("lead"), user("una")):
                     self.assertEqual(self.statuses(text, role, "POST"), 422, text)
+        for record in (
+            "!user",
+            f"!user {{ public_key: {ONE} laptop }}",
+            "!host",
+            "!host ' '",
+            "!host { id: '', owner: !user /bob }",
+            "!host-factory { layers: !layer l }",
+            "!role { kind: host }",
+            "!role { kind: user, id: ~ }",
+        ):
+            for text in (f"- {record}\n- !layer l", f"- !policy {{ id: new, body: [ {record}, !layer l ] }}"):
+                for role in (ADMIN, user("lead"), user("una")):
+                    self.assertEqual(self.statuses(text, role, "POST"), 201, text)
 
 
 class ConjurOwnersTests(OwnersTests):
