@@ -513,6 +513,12 @@ class Memory:
         remove(self.factory_tokens, lambda _, token: str(token.factory) in gone)
         self.follow_mappings()
 
+    def own_within(self, gone: Iterable[str]) -> set[str]:
+        """Return the policies that own themselves and stand in one of those that go."""
+        own = [name for name, (owner, _) in self.resources.items() if name == owner and kind_of(name) == "policy"]
+        around = self.ownership(own).around
+        return {name for name in own if around[name] in gone and around[name] != str(root_policy(name.partition(":")[0]))}
+
     def delete_roles(self, roles: Iterable[str]) -> None:
         """Delete roles, what they own, and what they recorded if they are policies."""
         gone = set(roles)
@@ -521,7 +527,7 @@ class Memory:
                 role
                 for role, policy in self.roles.items()
                 if policy is not None and gone.intersection((policy, *self.resources.get(role, ())[:1]))
-            }
+            }.union(self.own_within(gone))
             - gone
         ):
             gone |= following

@@ -86,7 +86,11 @@ class MemoryDeletedTransaction(MemoryPolicyTransaction):
             if asked in found:
                 continue
             there = self._is_there(asked)
-            owner = None if there else next((record.owner for record in self._roles() if self._own(record) == asked), None)
+            owner = (
+                None
+                if there
+                else next((self._above(record) for record in self._roles() if self._own(record) == asked), None)
+            )
             found[asked] = KeptOwner(asked, there, owner)
             coming += [] if owner is None else [owner]
         return list(found.values())
@@ -181,6 +185,10 @@ class MemoryDeletedTransaction(MemoryPolicyTransaction):
 
     def _roles(self) -> Iterator[DeletedRecord]:
         return (record for record in self._records() if kind_of(record.resource) in ROLE_KINDS)
+
+    def _above(self, record: DeletedRecord) -> RoleIdentity:
+        """The owner, and of a policy that owns itself the recorder."""
+        return record.owner if record.owner.role != record.resource else self.memory.deleted[record.number].policy
 
     def _own(self, record: DeletedRecord) -> RoleIdentity:
         return RoleIdentity(record.resource, record.creation or 0)

@@ -295,6 +295,7 @@ class MemoryPolicyTransaction:
             if kind_of(going) == "user":
                 keys = going.replace(":user:", ":public_key:user/", 1) + "/"
                 owned |= {name for name in self.memory.resources if name.startswith(keys)}
+            owned |= self.memory.own_within({going})
             new = (owned | {name for name, by in self.memory.roles.items() if by == going}) - gone
             gone |= new
             coming += new

@@ -36,7 +36,7 @@ class Dialect:
     search_splits_values: bool = True  #: values of annotations are split at ``.`` ``/`` ``-`` as identifiers are
     search_by_class: bool = True  #: what a search finds is ordered by class, then id; otherwise by id
     dry_run_tells_owners: bool = False  #: a dry run lists the roles that owners gain and lose
-    lenient_public_keys: bool = False  #: policy may declare malformed public keys, and several of one name: the last counts
+    lenient_policy: bool = False  #: policy may say what the installed base takes and what is likely a mistake (POL-90)
     tells_last_login: bool = True  #: a user or host is shown with the day of its last login
     malformed_codes: bool = False  #: most codes of OpenID Connect that prove nobody are answered as malformed requests
     lists_disabled_providers: bool = False  #: the list of OIDC providers has authenticators that may not be used, too
@@ -69,7 +69,7 @@ CONJUR: Final = Dialect(
     search_splits_values=False,
     search_by_class=False,
     dry_run_tells_owners=True,
-    lenient_public_keys=True,
+    lenient_policy=True,
     tells_last_login=False,
     malformed_codes=True,
     lists_disabled_providers=True,

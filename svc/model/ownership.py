@@ -2,8 +2,9 @@
 
 A policy *owns* a record when the record's owner is the policy, or is owned by it, and so on. What is loaded into the root
 belongs to the account's admin instead, who owns everybody in the end: so the root owns what is its own, or the admin's
-directly or through policies alone. The *policy around* a record is the one with the longest id that, with a slash, begins
-the record's; else the root. Names don't tell who made a record: anybody can name an owner, or make a policy later.
+directly or through policies alone. A policy that owns itself is of the policy that recorded it. The *policy around* a record
+is the one with the longest id that, with a slash, begins the record's; else the root. Names don't tell who made a record:
+anybody can name an owner, or make a policy later.
 """
 
 from __future__ import annotations
@@ -41,6 +42,14 @@ class Ownership:
         """Return whether a record belongs to itself, through what it owns."""
         return record in set(self._owners(record))
 
+    def recorder_of_own(self, record: str) -> str | None:
+        """Return the policy that recorded the policy that owns itself and a record, directly or through what it owns."""
+        for owner in (record, *self._owners(record)):
+            found = self.records.get(owner)
+            if found is not None and found.owner == owner and found.policy is not None:
+                return found.policy
+        return None
+
     def is_above(self, upper: str, policy: str) -> bool:
         """Return whether ``upper`` disposes of ``policy``: it is the policy itself, the root, or a policy that owns it."""
         return upper in {policy, str(root_policy(policy.partition(":")[0]))} or self.owns(upper, policy)
@@ -77,7 +86,9 @@ class Ownership:
 
     def _owner(self, record: str) -> str | None:
         found = self.records.get(record)
-        return None if found is None else found.owner
+        if found is None:
+            return None
+        return found.policy if found.owner == record and found.policy is not None else found.owner
 
     def _owners(self, record: str) -> Iterator[str]:
         """Return the owner of a record, the owner's owner, and so on, each once."""

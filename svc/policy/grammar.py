@@ -77,23 +77,23 @@ _EXPECTED: Final = {
 }
 
 
-def parse(text: str | bytes, bounds: Bounds | None = None, lenient_keys: bool = False) -> list[Statement]:
+def parse(text: str | bytes, bounds: Bounds | None = None, lenient: bool = False) -> list[Statement]:
     """Read a policy document, which is valid when it is empty: its statements in order, a policy before its body.
 
-    ``lenient_keys``: texts that are no keys are taken, and of several of one user that have one name the last counts.
+    ``lenient``: what the installed base takes is taken, be it likely a mistake (POL-90).
 
     :raises InvalidParameter: there is nothing but blanks.
     :raises PolicyInvalid: it isn't YAML, isn't policy, or exceeds the bounds.
     """
-    reading = _Reading(lenient_keys)
+    reading = _Reading(lenient)
     return [statement for node in nodes(text, bounds or Bounds()) for statement in reading.statements(node, None)]
 
 
 class _Reading:
     """The reading of a document; ``anchored`` holds the scope in which each anchor was last read (Note [Aliases])."""
 
-    def __init__(self, lenient_keys: bool) -> None:
-        self._lenient_keys = lenient_keys
+    def __init__(self, lenient: bool) -> None:
+        self._lenient = lenient
         self._anchored: dict[str, Scope | None] = {}
 
     def statements(self, node: Node, scope: Scope | None) -> Iterator[Statement]:
@@ -135,7 +135,7 @@ class _Reading:
             _annotations(values["annotations"]) if "annotations" in values else (),
             properties,
             tuple(_restrictions(values["restricted_to"])) if "restricted_to" in values else (),
-            _public_keys(values["public_key"], self._lenient_keys) if "public_key" in values else (),
+            _public_keys(values["public_key"], self._lenient) if "public_key" in values else (),
             tuple(self._references(values["layer"], "layer", scope)) if "layer" in values else (),
             self._one(values["role"], "role", scope) if "role" in values else None,
         )

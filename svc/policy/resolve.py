@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator
 from typing import Final
 
 from svc.model.credentials import API_KEY_ANNOTATION
+from svc.model.dialect import Dialect
 from svc.model.errors import InvalidName, PolicyInvalid
 from svc.model.names import ACTOR_KINDS, ROLE_KINDS, RoleName, admin_of, root_policy
 from svc.model.names import identifier as checked_identifier
@@ -37,12 +38,12 @@ BYTES_LIMIT: Final = 256 * 1024 * 1024
 WARNINGS_MOST: Final = 100  # records that are named of which there is the same to be said
 
 
-def resolve(statements: Iterable[Statement], policy: RoleName, prefix: str) -> Resolved:
-    """Resolve the statements of a document that is loaded into ``policy``; ``prefix`` is the dialect's.
+def resolve(statements: Iterable[Statement], policy: RoleName, dialect: Dialect) -> Resolved:
+    """Resolve the statements of a document that is loaded into ``policy``.
 
     :raises PolicyInvalid: an id is no id, a thing is declared twice or owned in a circle, or the document makes too much.
     """
-    resolution = _Resolution(policy, prefix)
+    resolution = _Resolution(policy, dialect)
     relations: list[Grant | Revoke | Permit | Deny | Delete] = []
     declared: list[tuple[str, Record]] = []
     for statement in statements:
@@ -67,9 +68,10 @@ def described(full: str) -> str:
 class _Resolution:
     """The resolution of a document: records first, then their owners, then what relates them."""
 
-    def __init__(self, policy: RoleName, prefix: str) -> None:
+    def __init__(self, policy: RoleName, dialect: Dialect) -> None:
         self._policy = policy
-        self._prefix = prefix
+        self._prefix = dialect.prefix
+        self._lenient = dialect.lenient_policy
         self._account = policy.account
         self._is_root = policy == root_policy(policy.account)
         self._namespaces: dict[Scope | None, str] = {None: "" if self._is_root else policy.identifier}
@@ -147,8 +149,12 @@ class _Resolution:
             self._mention(record.factory_role, self._literal(record.factory_role))
 
     def refuse_circles(self) -> None:
-        """Refuse declared roles that own each other, and so are nobody's; the account's admin alone is his own."""
+        """Refuse declared roles that own each other, and so are nobody's. The account's admin is his own, and where the
+        dialect has it so a policy may be, too.
+        """
         sound = {str(admin_of(self._account))}
+        if self._lenient:
+            sound.update(full for full, owner in self._owners.items() if full == owner and full.split(":", 2)[1] == "policy")
         for start in self._owners:
             trail: dict[str, None] = {}
             current = start

@@ -33,7 +33,7 @@ def make_v2(
     authenticators = ConfiguredAuthenticatorService(changes, roles, resources, secrets, vault, settings.dialect, installed)
     of_groups = groups(changes, roles, resources)
     return [
-        Branches(branches(changes, roles, resources), tokens),
+        Branches(branches(changes, roles, resources, settings.dialect), tokens),
         Groups(of_groups, tokens),
         GroupMembers(GroupMemberService(changes, of_groups, roles), tokens),
         ConfiguredAuthenticators(authenticators, tokens),

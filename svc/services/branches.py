@@ -9,6 +9,7 @@ from typing import Final, TypeVar
 import attrs
 
 from svc.model.authorization import Allowed, sight, use
+from svc.model.dialect import Dialect
 from svc.model.errors import Conflict, Forbidden, RecordNotFound, Unprocessable
 from svc.model.names import RoleName, admin_of
 from svc.model.policy_rows import AnnotationRow, Changes, MembershipRow, ResourceRow, Rows
@@ -67,7 +68,7 @@ class NewEntry:
 class BranchEntries:
     """What branches and groups have in common: how they are read, and what each change of one takes.
 
-    ``kind`` is that of the roles, ``word`` what messages call them.
+    ``kind`` is that of the roles, ``word`` what messages call them. ``own_themselves``: they may.
     """
 
     kind: str
@@ -75,6 +76,7 @@ class BranchEntries:
     edits: PolicyEdits
     roles: IRoles
     resources: IResources
+    own_themselves: bool = False
 
     def missing(self, name: RoleName, *, hidden: bool = False) -> RecordNotFound:
         """Return the refusal of one that isn't there, or may not be used, which is the same."""
@@ -214,7 +216,7 @@ class BranchEntries:
         if not await edit.transaction.existing([str(owner)]):
             raise RecordNotFound.of(owner)
         ownership = await edit.transaction.ownership([str(name), str(owner)], ())
-        if owner == name or ownership.owns(str(name), str(owner)):
+        if (owner == name and not self.own_themselves) or ownership.owns(str(name), str(owner)):
             raise Unprocessable(f"{owner.kind.capitalize()} '{owner.identifier}' belongs to what it would own")
         # To act as a policy is not to own it.
         await edit.authorize(name, changed=[str(name)])
@@ -303,9 +305,9 @@ class BranchEntries:
         return {"id": relative(place, name.identifier)}
 
 
-def branches(edits: PolicyEdits, roles: IRoles, resources: IResources) -> BranchEntries:
+def branches(edits: PolicyEdits, roles: IRoles, resources: IResources, dialect: Dialect) -> BranchEntries:
     """Return the use cases of branches."""
-    return BranchEntries("policy", "branch", edits, roles, resources)
+    return BranchEntries("policy", "branch", edits, roles, resources, dialect.lenient_policy)
 
 
 def groups(edits: PolicyEdits, roles: IRoles, resources: IResources) -> BranchEntries:

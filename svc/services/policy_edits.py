@@ -119,7 +119,7 @@ class Edit:
             raise Unprocessable(f"More than {DELETED_MOST} records and rows would go at once: delete parts of it before")
         gone = [row.resource for row in going.resources]
         others = [full for full in gone if full not in own]
-        if lacking_update := await self.transaction.not_updatable(self.invocation.caller.role, others):
+        if lacking_update := await self._lacking_update(others):
             seen = await self.transaction.visible(self.invocation.caller.role, lacking_update)
             raise Lacking(next((full for full in lacking_update if full in seen), None))
         if str(policy) in gone:
@@ -127,6 +127,20 @@ class Edit:
         wanted = set(named)
         rows = Rows(tuple(row for row in going.resources if row.resource in wanted))
         await self.apply(policy, [statement], Changes(delete=rows), None)
+
+    async def _lacking_update(self, records: Sequence[str]) -> list[str]:
+        """Return the records on which the caller lacks ``update``. Of what a policy has that owns itself, ``update`` on the
+        policy that recorded that one is enough (POL-33).
+        """
+        caller = self.invocation.caller.role
+        denied = await self.transaction.not_updatable(caller, records)
+        if not denied:
+            return []
+        ownership = await self.transaction.ownership(denied, ())
+        recorders = {full: ownership.recorder_of_own(full) for full in denied}
+        asked = {recorder for recorder in recorders.values() if recorder is not None}
+        closed = {None, *await self.transaction.not_updatable(caller, sorted(asked))}
+        return [full for full in denied if recorders[full] in closed]
 
     async def note(self, policy: RoleName, statements: Sequence[Tagged], changes: Changes) -> None:
         """Add changes that were made to the policy's history, and to the events; nothing where nothing changed."""

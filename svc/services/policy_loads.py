@@ -162,8 +162,8 @@ class Loads:
     async def load(self, load: Load) -> LoadOutcome:
         """See ``ILoads``."""
         try:
-            statements = parse(load.document, self.bounds, self.dialect.lenient_public_keys)
-            resolved = resolve(statements, load.policy, self.dialect.prefix)
+            statements = parse(load.document, self.bounds, self.dialect.lenient_policy)
+            resolved = resolve(statements, load.policy, self.dialect)
             refuse_deletions(load.mode, resolved)
             self._bound(resolved.related > (self.most or 0))
             return await self.store.transact(functools.partial(self._load, load, resolved))

@@ -62,7 +62,10 @@ _OWNERS: Final = Statement.named("deleted_owners")(
             SELECT FROM roles WHERE role_id = first.owner_id AND creation = first.owner_creation OFFSET 0
         ) AS there OFFSET 0) AS standing
         LEFT JOIN LATERAL (
-            SELECT owner_id, owner_creation FROM deleted_records
+            SELECT
+                CASE WHEN owner_id = resource_id THEN policy_id ELSE owner_id END AS owner_id,
+                CASE WHEN owner_id = resource_id THEN policy_creation ELSE owner_creation END AS owner_creation
+            FROM deleted_records
             WHERE resource_id = first.owner_id AND creation = first.owner_creation AND NOT there
                 AND {_kept("deleted_records", "$2")}
             ORDER BY number DESC LIMIT 1

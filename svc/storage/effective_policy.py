@@ -253,10 +253,13 @@ async def _around(transaction: Transaction, policy: RoleName) -> frozenset[str]:
 async def _seen(
     transaction: Transaction, query: EffectiveQuery, found: list[tuple[Any, ...]]
 ) -> tuple[list[tuple[Any, ...]], tuple[str, ...]]:
-    """Return those of the resources that the viewer sees, and the kinds of the others."""
+    """Return those of the resources that the viewer sees, and the kinds of the others. Of a policy that owns itself no more
+    than it is told, and that is no secret to those who read the policy around it.
+    """
     if query.viewer is None:
         return found, ()
-    seen = await visible(transaction, query.viewer, [full for full, _ in found])
+    own = {full for full, owner in found if full == owner and _is_policy(full)}
+    seen = own | await visible(transaction, query.viewer, [full for full, _ in found])
     return [row for row in found if row[0] in seen], tuple(sorted(_kind(row) for row in found if row[0] not in seen))
 
 
@@ -264,6 +267,10 @@ async def _of(transaction: Transaction, statement: Statement, things: list[tuple
     """Return the rows of things, asked for some of them at a time."""
     batches = [things[start : start + _BATCH] for start in range(0, len(things), _BATCH)]
     return chain.from_iterable([await transaction.fetch(statement, column(full for full, _ in batch)) for batch in batches])
+
+
+def _is_policy(full: str) -> bool:
+    return full.split(":", 2)[1] == "policy"
 
 
 def _kind(resource: tuple[Any, ...]) -> str:

@@ -7,7 +7,7 @@ from zope.interface.verify import verifyObject
 
 from svc.crypto.vault import Vault
 from svc.model.deleted_records import OVERWRITTEN_MOST, IDeletedRecords, Keeping, Kept
-from svc.model.dialect import NATIVE
+from svc.model.dialect import CONJUR, NATIVE, Dialect
 from svc.model.errors import Forbidden, NoValue, PolicyInvalid, RecordNotFound
 from svc.model.host_factories import FactoryToken, digest_of
 from svc.model.limits import RecordLimits
@@ -57,6 +57,7 @@ class World:
     stores: Stores
     limits: RecordLimits = attrs.field(factory=RecordLimits)
     vault: Vault = attrs.field(factory=lambda: Vault(b"k" * 32))
+    dialect: Dialect = NATIVE
 
     @property
     def deleted(self) -> DeletedService:
@@ -71,7 +72,7 @@ class World:
     async def load(self, text: str, policy: RoleName = ROOT, mode: LoadMode = APPEND, name: RoleName = ADMIN) -> Loaded:
         """Load a document."""
         caller = (await self.caller(name)).caller
-        loads = Loads(self.stores.policies, self.vault, NATIVE, Bounds())
+        loads = Loads(self.stores.policies, self.vault, self.dialect, Bounds())
         loaded = await loads.load(Load(policy, mode, caller, "192.0.2.7", text.encode(), dry_run=False))
         assert isinstance(loaded, Loaded)
         return loaded
@@ -356,6 +357,18 @@ class DeletedContract(_Suite):
         self.assertEqual(len(await world.listed(by=ALICE)), 3)
         self.assertEqual(set((await world.restore(by=ALICE)).values()), {None})
         self.assertEqual(await world.value(DB, by=role("host:app/web")), "one")
+
+    @scenario
+    async def test_own_policy(self) -> None:
+        """A policy that owns itself comes back, with what it owns, by who may have back what its recorder owned (DEL-7)."""
+        world = await self.world()
+        world.dialect = CONJUR
+        await world.load("- !policy { id: own, owner: !policy own, body: [ !variable v ] }", APP, UPDATE)
+        await world.load("- !delete { record: !policy own }", APP, UPDATE)
+        self.assertEqual(set(await world.listed(by=ALICE)), {("policy:app/own", ()), ("variable:app/own/v", ())})
+        self.assertEqual(set((await world.restore(by=ALICE)).values()), {None})
+        self.assertEqual((await world.resource("variable:app/own/v")).owner, "acct:policy:app/own")
+        self.assertEqual((await world.resource("policy:app/own")).owner, "acct:policy:app/own")
 
     @scenario
     async def test_policy_of_the_name(self) -> None:

@@ -572,6 +572,28 @@ class PoliciesContract(PolicyCase):
 
         await stores.policies.transact(work)
 
+    @scenario
+    async def test_own_policies(self) -> None:
+        """A policy that owns itself goes with the policy nearest around it, and with no other (POL-45)."""
+        stores = await self.stores_with_account()
+        policies = ("team", "team/own", "team/own/in", "team/sub", "team/sub/own", "team-x/own", "root/own")
+        draft = Draft()
+        for name in policies:
+            itself = name.endswith(("own", "in"))
+            draft.define(f"policy:{name}", owner=f"policy:{name}" if itself else "user:admin")
+        await load(stores, draft.define("variable:team/own/v", owner="policy:team/own"))
+        full = [f"{ACCOUNT}:policy:{name}" for name in policies]
+
+        async def work(transaction: IPolicyTransaction) -> None:
+            impact = await transaction.deleted_with(full[:1], 100)
+            assert impact is not None
+            gone = {*full[:3], f"{ACCOUNT}:variable:team/own/v"}
+            self.assertEqual({row.resource for row in impact.resources}, gone)
+            await transaction.apply(ROOT, Changes(delete=Rows((ResourceRow(full[0], str(ADMIN)),))), {})
+            self.assertEqual(await transaction.existing([*full, *gone]), set(full[3:]))
+
+        await stores.policies.transact(work)
+
     # -- record -------------------------------------------------------------------------------------------------------
 
     @scenario

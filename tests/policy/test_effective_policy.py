@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
+from svc.model.dialect import NATIVE
 from svc.model.errors import PolicyInvalid
 from svc.model.names import ROLE_KINDS, RoleName
 from svc.model.policy_rows import AnnotationRow, Effective, MembershipRow, PermissionRow, ResourceRow, Rows
@@ -40,7 +41,7 @@ def _rows(draw: st.DrawFn) -> Rows:
 def _resolved(policy: RoleName, rows: Rows) -> Resolved:
     """What is told of rows, and what that means when it is loaded into root."""
     text = "".join(as_yaml(statements(policy, Effective(rows), {})))
-    return resolve(parse(text), ROOT, "svc")
+    return resolve(parse(text), ROOT, NATIVE)
 
 
 class TruthTests(SynchronousTestCase):

@@ -340,12 +340,14 @@ class RowTests(ResolveTests):
             (AnnotationRow("acct:user:u", "svc/uidnumber", "1000"), AnnotationRow("acct:group:g", "svc/gidnumber", "5")),
         )
         text = "- !variable {id: v, kind: k, mime_type: text/plain, annotations: {svc/kind: mine, a: b}}"
-        for prefix, kinds in (
-            (NATIVE.prefix, {"svc/kind": "mine"}),
-            (CONJUR.prefix, {"svc/kind": "mine", "conjur/kind": "k"}),
+        for dialect, kinds in (
+            (NATIVE, {"svc/kind": "mine"}),
+            (CONJUR, {"svc/kind": "mine", "conjur/kind": "k"}),
         ):
-            rows = resolved(text, prefix=prefix).rows.annotations
-            self.assertEqual({row.name: row.value for row in rows}, {**kinds, "a": "b", f"{prefix}/mime_type": "text/plain"})
+            rows = resolved(text, dialect=dialect).rows.annotations
+            self.assertEqual(
+                {row.name: row.value for row in rows}, {**kinds, "a": "b", f"{dialect.prefix}/mime_type": "text/plain"}
+            )
 
     def test_low_level_records(self) -> None:
         """``!role`` and ``!resource`` declare what the tag of their kind does: rows, ids and folding are the same

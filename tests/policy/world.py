@@ -8,6 +8,7 @@ from typing import Any
 
 import attrs
 
+from svc.model.dialect import NATIVE, Dialect
 from svc.model.errors import Forbidden
 from svc.model.names import RoleName, admin_of, root_policy
 from svc.model.ownership import Ownership
@@ -33,9 +34,9 @@ def policy_named(identifier: str) -> RoleName:
     return RoleName(ACCOUNT, "policy", identifier)
 
 
-def resolved(text: str | bytes, into: str = "root", prefix: str = "svc") -> Resolved:
+def resolved(text: str | bytes, into: str = "root", dialect: Dialect = NATIVE) -> Resolved:
     """What a document means that is loaded into a policy."""
-    return resolve(parse(text), policy_named(into), prefix)
+    return resolve(parse(text), policy_named(into), dialect)
 
 
 def row_sets(rows: Rows) -> dict[str, set[Any]]:
@@ -132,7 +133,7 @@ class World:
         ``powers`` are the full ids that the caller may grant and permit; ``None`` for all.
         """
         policy = policy_named(into)
-        wanted = resolve(parse(text), policy, "svc")
+        wanted = resolve(parse(text), policy, NATIVE)
         refuse_deletions(mode, wanted)
         for refusal in missing(wanted, {key[0] for key in self.rows["resources"]}):
             raise refusal

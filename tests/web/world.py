@@ -379,7 +379,7 @@ class WorldCase(SynchronousTestCase):
             DeletedRecords(DeletedService(MemoryDeleted(memory), self.records)),
             HostFactories(HostFactoryService(MemoryHostFactories(memory), roles, resources, vault, self.dialect, clock)),
             PublicKeys(PublicKeyService(MemoryPublicKeys(memory), secrets, vault)),
-            Branches(branches(self.edits, roles, resources), access_tokens),
+            Branches(branches(self.edits, roles, resources, self.dialect), access_tokens),
             Groups(of_groups, access_tokens),
             GroupMembers(GroupMemberService(self.edits, of_groups, roles), access_tokens),
             ConfiguredAuthenticators(

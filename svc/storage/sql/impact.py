@@ -24,12 +24,13 @@ from svc.model.policy_rows import (
 from svc.storage.driver.columns import batches, column, for_each, rows_of
 from svc.storage.driver.statements import Statement, Transaction
 from svc.storage.sql.inspection import inspected
+from svc.storage.sql.owners import own_within
 from svc.storage.sql.role_closure import CALLER, held_among
 
 # -- the rows that go with resources -----------------------------------------------------------------------------------
 
 #: More than really goes with them, since owners and policies may go without a thing. A user's public keys go too.
-_GONE: Final = Statement.named("impact_gone")("""
+_GONE: Final = Statement.named("impact_gone")(f"""
     WITH RECURSIVE gone (id) AS (
         SELECT unnest($1::text[]) COLLATE "C"
         UNION
@@ -39,6 +40,8 @@ _GONE: Final = Statement.named("impact_gone")("""
             SELECT resource_id FROM resources WHERE policy_id = gone.id
             UNION ALL
             SELECT role_id FROM roles WHERE policy_id = gone.id
+            UNION ALL
+            {own_within("gone.id")}
             UNION ALL
             SELECT resource_id FROM resources
             WHERE gone.id ~ '^[^:]*:user:'

@@ -39,6 +39,19 @@ _LAST_POLICY: Final = Statement.named("owners_last_policy")("""
 """)
 
 
+def own_within(policy: str) -> str:
+    """Return a query for the policies that own themselves and stand in a policy, if a full id is one (POL-33)."""
+    return f"""
+        SELECT own.resource_id FROM resources AS own
+        WHERE {policy} ~ '^[^:]*:policy:' AND own.resource_id > {policy} || '/' AND own.resource_id < {policy} || '0'
+            AND own.owner_id = own.resource_id AND NOT EXISTS (
+                SELECT FROM resources AS nearer
+                WHERE nearer.resource_id > {policy} || '/' AND nearer.resource_id < own.resource_id
+                    AND starts_with(own.resource_id, nearer.resource_id || '/')
+            )
+    """
+
+
 async def ownership(transaction: Transaction, records: Iterable[str], placed: Sequence[str]) -> Ownership:
     """See ``IPolicyTransaction``."""
     around = await _around(transaction, placed)

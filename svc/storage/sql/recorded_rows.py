@@ -26,6 +26,7 @@ from svc.storage.driver.columns import for_each, rows_of
 from svc.storage.driver.statements import Statement, Transaction
 from svc.storage.sql import deletions, impact, search
 from svc.storage.sql.mapped import SAID, UNMAP
+from svc.storage.sql.owners import own_within
 
 Row = TypeVar("Row", bound=tuple[Any, ...])
 
@@ -252,7 +253,7 @@ _DELETE_RESTRICTIONS: Final = Statement.named("restrictions_delete")("""
 
 # Of any policy: an explicit deletion reaches beyond the loaded one (POL-45). The schema sees to what goes with them. Roles
 # that go are found here nevertheless: row by row, PostgreSQL can't follow a thousand owners.
-_GONE: Final = """
+_GONE: Final = f"""
     WITH RECURSIVE gone (role_id) AS (
         SELECT unnest($1::text[]) COLLATE "C"
         UNION
@@ -261,6 +262,8 @@ _GONE: Final = """
             UNION ALL
             SELECT resource_id FROM resources
             WHERE owner_id = gone.role_id AND (SELECT policy_id FROM roles WHERE role_id = resource_id) IS NOT NULL
+            UNION ALL
+            {own_within("gone.role_id")}
         )) FROM gone
     )
 """

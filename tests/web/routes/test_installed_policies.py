@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import copy
+import json
 from collections.abc import Iterable
 from typing import Final
 
 from svc.model.dialect import CONJUR
+from svc.model.names import RoleName
+from svc.web.http.faults import V2
 from tests.web.routes.test_effective_policy import rows
 from tests.web.routes.test_language import LanguageCase
 from tests.web.world import ADMIN, user
 
 MODES: Final = ("POST", "PATCH", "PUT")
 EVE: Final = user("eve")
+DELETED: Final = "/deleted/acme/policy/root"
+JSON: Final = ("Content-Type", "application/json")
 
 
 class InstalledCase(LanguageCase):
@@ -181,3 +187,190 @@ class ConjurBlankIdTests(BlankIdTests):
     """The same, in the vocabulary of the installed base."""
 
     dialect = CONJUR
+
+
+#: Documents that make ``team/own``, which owns itself, with what they are loaded into.
+OWN: Final = (
+    ("- !policy\n  id: team\n  body:\n    - !policy\n      id: own\n      owner: !policy own\n", "root"),
+    ("- !policy { id: team, body: [ !policy { id: own, owner: !policy /team/own } ] }", "root"),
+    ("- !policy team\n- !policy { id: team/own, owner: !policy team/own }", "root"),
+    ("- !policy { owner: !policy team/own, id: team/own }\n- !policy team", "root"),
+    ("- !policy { id: team, body: [ !policy { id: own, owner: { kind: policy, id: own } } ] }", "root"),
+    ("- !policy { id: team, body: [ !policy { id: own, owner: !role { kind: policy, id: own } } ] }", "root"),
+    ("- !policy { id: team, body: [ !resource { kind: policy, id: own, owner: !policy own } ] }", "root"),
+    ("- !policy { id: team, body: [ &own !policy { id: own, owner: !policy x/../own }, !policy x ] }", "root"),
+    ("- !policy { id: team, body: [ !policy { id: own, owner: !policy own, body: [ !group g, !variable v ] } ] }", "root"),
+    (
+        "- !policy { id: team, body: [ !policy { id: own, owner: !policy own, annotations: { a: b },"
+        " body: [ !policy { id: in, owner: !policy in } ] } ] }",
+        "root",
+    ),
+    ("- !policy { id: own, owner: !policy own }", "team"),
+    ("- !policy { id: own, owner: !policy ../team/own, body: [ !host , !user ] }", "team"),
+)
+
+
+class OwnPolicyTests(InstalledCase):
+    """Policies that own themselves, in the vocabulary of the installed base (POL-33)."""
+
+    dialect = CONJUR
+
+    def test_loaded(self) -> None:
+        """They are made in every mode, and loaded again; nobody but the policy's own role owns one (POL-33)."""
+        for document, into in OWN:
+            self.everywhere(document, "policy:team/own", into=into, before="- !policy team\n" if into == "team" else "")
+            self.assertEqual(self.owner("policy:team/own"), "policy:team/own")
+            held = copy.deepcopy(self.memory.memberships)
+            for mode in MODES:
+                # To replace a policy takes ``update`` on all beneath it (POL-41).
+                self.load(document, policy=into, method=mode, status=403 if (mode, into) == ("PUT", "team") else 201)
+            self.assertEqual(self.memory.memberships, held)
+            self.load("- !variable v\n", policy="team/own", status=404)
+            members = [key[1] for key in held if key[0] == "acme:policy:team/own"]
+            self.assertEqual(members, ["acme:policy:team/own"])
+
+    def test_other_roles(self) -> None:
+        """Only a policy may own itself, and only by itself: other roles and longer circles are refused (POL-33)."""
+        for text in (
+            "- !group { id: g, owner: !group g }",
+            "- !user { id: u, owner: !user u }",
+            "- !layer { id: l, owner: !layer l }",
+            "- !policy { id: a, owner: !policy b }\n- !policy { id: b, owner: !policy a }",
+            "- !policy { id: a, owner: !group a/g, body: [ !group g ] }",
+        ):
+            self.assertIn("Dependency cycle encountered", self.invalid(text))
+        self.load("- !policy { id: team, body: [ !policy { id: own, owner: !policy own } ] }")
+        self.load("- !policy { id: mine, owner: !policy mine }", policy="team/own", status=404)
+        self.load("- !policy { id: two, owner: !policy two }\n- !group { id: g, owner: !policy two }", policy="team")
+        document = "- !policy { id: team, owner: !group team/g }"
+        self.assertIn("Dependency cycle encountered", self.invalid(document, method="PATCH"))
+
+    def test_given_to_itself_and_back(self) -> None:
+        """An update gives a policy to itself, and back (POL-42)."""
+        self.load("- !policy { id: team, body: [ !policy own ] }")
+        self.load("- !policy { id: own, owner: !policy own }", policy="team", status=403, method="PUT", role=user("nobody"))
+        own = "- !policy { id: team, body: [ !policy { id: own, owner: !policy own } ] }"
+        self.load(own, method="PATCH")
+        self.assertEqual(self.owner("policy:team/own"), "policy:team/own")
+        self.load("- !policy { id: team, body: [ !policy own ] }", method="PATCH")
+        self.assertEqual(self.owner("policy:team/own"), "policy:team")
+        self.assertNotIn(("acme:policy:team/own", "acme:policy:team/own", True), self.memory.memberships)
+
+    def test_deleted(self) -> None:
+        """One goes with the policy around it, whatever deletes that, and alone by the policy that recorded it (POL-45)."""
+        own = "- !policy { id: team, body: [ !policy { id: own, owner: !policy own, body: [ !variable v, !host h ] } ] }"
+        for document, mode, stays in (
+            ("- !delete { record: !policy team }", "PATCH", ""),
+            ("- !delete { record: !policy team/own }", "PATCH", "team"),
+            ("[]", "PUT", ""),
+            ("- !policy team", "PUT", "team"),
+            ("- !delete { record: !group ops }", "PATCH", ""),
+        ):
+            self.setUp()
+            group = "- !group ops\n" if "ops" in document else ""
+            self.load(group + (own.replace("team,", "team, owner: !group ops,") if group else own))
+            before = set(self.memory.resources)
+            tried = self.client.request(mode, "/policies/acme/policy/root?dryRun", body=document.encode(), role=ADMIN)
+            told = {item["identifier"] for item in tried.json()["deleted"]["items"]}
+            self.load(document, method=mode)
+            self.assertEqual(told, before - set(self.memory.resources), document)
+            for record in ("policy:team/own", "variable:team/own/v", "host:team/own/h"):
+                self.assertFalse(self.exists(record), (document, record))
+            self.assertEqual(self.exists("policy:team"), bool(stays))
+
+    def test_nearer_policies(self) -> None:
+        """Only the nearest policy around it takes one along: another that stays between keeps it (POL-45)."""
+        self.load("- !group ops\n- !policy team\n- !policy { id: team/sub, owner: !group ops }\n")
+        self.load("- !policy { id: team/sub/own, owner: !policy team/sub/own }")
+        self.load("- !delete { record: !policy team }", method="PATCH")
+        self.assertTrue(self.exists("policy:team/sub/own"))
+        self.load("- !delete { record: !policy team/sub }", method="PATCH")
+        self.assertFalse(self.exists("policy:team/sub/own"))
+
+    def test_had_back(self) -> None:
+        """A deleted one is had back, with what it owned, by the policy that recorded it (DEL-12)."""
+        self.load("- !policy { id: team, body: [ !policy { id: own, owner: !policy own, body: [ !variable v ] } ] }")
+        self.client.post("/secrets/acme/variable/team%2Fown%2Fv", b"x", role=RoleName("acme", "policy", "team/own"))
+        self.load("- !delete { record: !policy team }", method="PATCH")
+        listed = self.client.get(DELETED, role=ADMIN).json()
+        self.assertEqual(
+            [each["id"] for each in listed if "own" in each["id"]], ["acme:variable:team/own/v", "acme:policy:team/own"]
+        )
+        numbers = "&".join(f"number={each['number']}" for each in listed)
+        answer = self.client.post(f"{DELETED}?{numbers}", b"", role=ADMIN)
+        self.assertEqual(answer.status, 200, answer.body)
+        self.assertEqual(answer.json()["left"], [], answer.body)
+        self.assertEqual(self.owner("policy:team/own"), "policy:team/own")
+        self.assertTrue(self.exists("variable:team/own/v"))
+
+    def test_authority(self) -> None:
+        """Nobody gets anything by it: its recorder's loaders may change and delete it, and neither see nor read more; others
+        may neither load into it nor take it (POL-33, POL-58).
+        """
+        self.load(
+            "- !user eve\n- !user bob\n"
+            "- !policy { id: team, body: [ !policy { id: own, owner: !policy own, body: [ !variable v ] } ] }\n"
+            "- !permit { role: !user eve, privileges: [ read, create, update ], resource: !policy team }"
+        )
+        bob = "[ !grant { role: !policy own, member: !user /bob } ]"
+        for mode in MODES:
+            for text in (
+                f"- {bob}",
+                "- !permit { role: !user /bob, privilege: execute, resource: !variable own/v }",
+                "- !grant { role: !policy own, member: !policy /team }",
+                "- !policy { id: own, annotations: { a: b } }",
+            ):
+                self.load(text, policy="team", method=mode, role=EVE, status=403)
+            self.load("- !variable w", policy="team/own", method=mode, role=EVE, status=404)
+            self.load("- !variable w", policy="team/own", method=mode, status=404)
+        self.load("- !delete { record: !policy own }", policy="team", method="PATCH", role=EVE, status=403)
+        for role, path in ((ADMIN, "own%2Fv"), (EVE, "own%2Fv")):
+            answer = self.client.get(f"/secrets/acme/variable/team%2F{path}", role=role)
+            self.assertEqual(answer.status, 404)
+        for role in (ADMIN, EVE):
+            self.assertEqual(self.client.get("/resources/acme/policy/team%2Fown", role=role).status, 404)
+
+    def test_who_can(self) -> None:
+        """Who has access to one is told, and ends (ACC-1)."""
+        self.load("- !policy { id: team, body: [ !policy { id: own, owner: !policy own, body: [ !variable v ] } ] }")
+        self.load("- !user eve\n- !grant { role: !policy team/own, member: !user eve }\n", status=201)
+        for path in ("policy/team%2Fown", "variable/team%2Fown%2Fv"):
+            answer = self.client.get(f"/resources/acme/{path}?holders&privilege=update", role=EVE)
+            self.assertIn(answer.status, {200, 404}, answer.body)
+            answer = self.client.get(f"/resources/acme/{path}?permitted_roles&privilege=update", role=EVE)
+            self.assertEqual(answer.json(), ["acme:policy:team/own", "acme:user:admin", "acme:user:eve"])
+        for view in ("all", "graph", "members", "memberships"):
+            self.assertEqual(self.client.get(f"/roles/acme/policy/team%2Fown?{view}", role=EVE).status, 200, view)
+
+    def test_read_back(self) -> None:
+        """The effective policy tells the owner, and loads back (POL-77)."""
+        self.load("- !policy { id: team, body: [ !policy { id: own, owner: !policy own, annotations: { a: b } } ] }")
+        self.assertIn("owner: !policy /team/own", self.reads_back())
+        self.reads_back("team")
+
+    def test_branches(self) -> None:
+        """Branches tell the owner; one is given to itself, and deleted with the branch around it (NEWER-16, NEWER-17)."""
+        self.load("- !policy { id: team, body: [ !policy { id: own, owner: !policy own, body: [ !variable v ] } ] }")
+        self.load("- !policy { id: seen, body: [ !policy own ] }")
+        path = "/branches/acme/seen/own"
+        body = b'{"owner": {"kind": "policy", "id": "seen/own"}}'
+        answer = self.client.request("PATCH", path, body=body, role=ADMIN, headers=(JSON, ("Accept", V2)))
+        self.assertEqual((answer.status, self.owner("policy:seen/own")), (200, "policy:seen/own"), answer.body)
+        self.load("- !user eve\n- !permit { role: !user eve, privilege: read, resource: !policy seen/own }\n")
+        told = json.loads(self.client.get(path, role=EVE, headers=(("Accept", V2),)).body)
+        self.assertEqual(told["owner"], {"kind": "policy", "id": "seen/own"})
+        answer = self.client.request("DELETE", "/branches/acme/team", role=ADMIN, headers=(("Accept", V2),))
+        self.assertEqual(answer.status, 204, answer.body)
+        self.assertFalse(self.exists("policy:team/own") or self.exists("variable:team/own/v"))
+
+
+class NativeOwnPolicyTests(InstalledCase):
+    """The dialect ``native`` refuses them, since nobody would own them (POL-33, POL-90)."""
+
+    def test_refused(self) -> None:
+        """The words name the policy (POL-33)."""
+        for document, into in OWN:
+            self.setUp()
+            if into == "team":
+                self.load("- !policy team\n")
+            self.assertIn("Dependency cycle encountered between Policy 'team/own", self.invalid(document, policy=into))
