@@ -18,14 +18,15 @@ Network = IPv4Network | IPv6Network
 def is_within(client_ip: str, networks: Iterable[Network]) -> bool:
     """Return whether a client's address lies in one of the networks; what is no address lies in none.
 
-    An address of IPv4 that stands in one of IPv6, as at an endpoint that serves both, is taken for the former.
+    An address of IPv4 that stands in one of IPv6, as at an endpoint that serves both, is taken for the former. A network
+    with a zone has nobody in it: by which interface a client comes isn't known.
     """
     try:
         address = ip_address(client_ip.partition("%")[0])
     except ValueError:
         return False
     address = getattr(address, "ipv4_mapped", None) or address
-    return any(address in network for network in networks)
+    return any(address in network and not getattr(network.network_address, "scope_id", None) for network in networks)
 
 
 def counted_as(client_ip: str) -> str:

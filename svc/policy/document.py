@@ -63,13 +63,14 @@ class Sequence(NamedTuple):
 
 
 class Mapping(NamedTuple):
-    """Nodes by name; no name stands twice."""
+    """Nodes by name; no name stands twice. ``flow``: in braces."""
 
     pairs: list[tuple[Scalar, Node]]
     tag: str | None
     anchor: str | None
     line: int
     column: int
+    flow: bool = False
 
 
 class Alias(NamedTuple):
@@ -91,6 +92,19 @@ _PARSER_NESTING: Final = "exceeded maximum nesting depth"
 FASTEST: Final[Callable[[bytes], Any]] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 _TAG_DIRECTIVES: Final = 100
+
+#: What begins with a character that is often meant as text.
+_SIGNS: Final = {
+    **dict.fromkeys("@`%,]}", "no text"),
+    "*": "an alias",
+    "&": "an anchor",
+    "|": "a block of text",
+    ">": "a block of text",
+    "{": "a mapping",
+    "[": "a list",
+}
+#: Behind these a value has ended.
+_ENDS: Final = frozenset("]}'\"")
 
 
 @attrs.define
@@ -182,7 +196,7 @@ class _Composition:
     def _alias(self, anchor: str, line: int, column: int) -> Node | None:
         known = self._anchored.get(anchor)
         if known is None:
-            raise PolicyInvalid(f"Unknown anchor {shown(anchor)}", line, column)
+            raise PolicyInvalid(f"Unknown anchor {shown(anchor)}{begins('*', 'an alias')}", line, column)
         self._aliases += 1
         if self._aliases > self._bounds.aliases:
             raise PolicyInvalid(f"More than {self._bounds.aliases} aliases", line, column)
@@ -246,12 +260,33 @@ def _events(encoded: bytes, parser: Callable[[bytes], Any], nesting: int) -> Ite
         message = " ".join(filter(None, (error.problem, error.context)))
         if message.startswith(_PARSER_NESTING):
             message = f"Nested more than {nesting} levels deep"
+        else:
+            message += _hint(error, encoded)
         raise PolicyInvalid(message, mark.line + 1 if mark else None, mark.column + 1 if mark else None) from None
     except ReaderError as error:
         raise PolicyInvalid(f"{error.reason}", *_place(encoded, error.position)) from None
     except (YAMLError, ValueError, OverflowError) as error:
         # The parser in Python lets chr() judge "\U00110000".
         raise PolicyInvalid(f"This is not YAML: {error}") from None
+
+
+def begins(sign: str, what: str) -> str:
+    """Return the end of a message about a text that should have had quotes."""
+    return f". In YAML {sign} begins {what}: put quotes around a text that begins so"
+
+
+def _hint(error: MarkedYAMLError, encoded: bytes) -> str:
+    """Return what to add to the parser's words, where a text without quotes is the likely cause."""
+    if (error.problem or "").startswith("mapping values"):
+        return ". Put quotes around a text with a colon before a blank"
+    text = encoded.decode("utf-8", "replace")
+    for place in (mark.index for mark in (error.context_mark, error.problem_mark) if mark):
+        sign = text[place : place + 1]
+        if sign in _SIGNS:
+            return begins(sign, _SIGNS[sign])
+        if text[max(0, text.rfind("\n", 0, place)) : place].rstrip()[-1:] in _ENDS:
+            return ". Put quotes around the whole of a text that begins with a quote or a bracket"
+    return ""
 
 
 def _place(encoded: bytes, position: int) -> tuple[int, int]:
@@ -280,9 +315,10 @@ def _closed(opened: _Open) -> Sequence | Mapping:
         key = target(name)
         if not isinstance(key, Scalar):
             kind = "mapping" if isinstance(key, Mapping) else "sequence"
-            raise PolicyInvalid(f"Unexpected {kind}", name.line, name.column)
+            hint = begins("{", "a mapping") if isinstance(key, Mapping) and key.flow else ""
+            raise PolicyInvalid(f"Unexpected {kind}{hint}", name.line, name.column)
         if key.value in seen:
             raise PolicyInvalid(f"Duplicate attribute: {shown(key.value)}", name.line, name.column)
         seen.add(key.value)
         pairs.append((key, value))
-    return Mapping(pairs, start.tag, start.anchor, opened.line, opened.column)
+    return Mapping(pairs, start.tag, start.anchor, opened.line, opened.column, bool(start.flow_style))

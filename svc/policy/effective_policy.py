@@ -1,9 +1,9 @@
 """The effective policy: rows back to statements that declare them (POL-75 to POL-81).
 
 Note [What is left out]. Statements can't say everything that rows can. Left out are things that no document can declare
-(called by blanks alone, or a user with a slash; a host factory without a layer), references and annotations through which
-``..`` would climb elsewhere, kinds without a tag here, and what another account's roles have been given. Of a public key
-only the text is printed, with its user.
+(called by blanks alone, or a user with a slash; in ``native`` a host factory without a layer), references and annotations
+through which ``..`` would climb elsewhere, kinds without a tag here, and what another account's roles have been given. Of a
+public key only the text is printed, with its user.
 
 Note [What is hidden]. The owner of a policy needn't see all that lies beneath it by name: a record there may be somebody
 else's. Of one that the viewer doesn't see only the kind is printed, with an id that no record can have, so that the document
@@ -20,6 +20,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final, TypeVar
 
+from svc.model.dialect import Dialect
 from svc.model.names import ACTING_KINDS, RoleName, admin_of, root_policy
 from svc.model.policy_rows import AnnotationRow, Effective, EffectiveQuery, MembershipRow, PermissionRow, RestrictionRow
 from svc.policy.differences import REDACTED
@@ -53,9 +54,11 @@ def asked(policy: RoleName, depth: int | None, limit: int, viewer: RoleName | No
     return EffectiveQuery(policy, tuple(TAGS), depth, limit, "@" + _folded(policy.identifier), tuple(named), viewer)
 
 
-def statements(policy: RoleName, effective: Effective, public_keys: Mapping[str, str]) -> Iterator[Tagged | None]:
+def statements(
+    policy: RoleName, effective: Effective, public_keys: Mapping[str, str], dialect: Dialect
+) -> Iterator[Tagged | None]:
     """Return what was read of ``policy`` as statements, with its opened public keys; ``None`` is a pause."""
-    printing = _Printing(policy, effective, public_keys)
+    printing = _Printing(policy, effective, public_keys, dialect.lenient_policy)
     yield from printing.arrange()
     yield from printing.told()
 
@@ -77,9 +80,10 @@ class _Printing:
     root; a *place* is a namespace with the id that is written there.
     """
 
-    def __init__(self, policy: RoleName, effective: Effective, public_keys: Mapping[str, str]) -> None:
+    def __init__(self, policy: RoleName, effective: Effective, public_keys: Mapping[str, str], lenient: bool) -> None:
         self._policy = policy
         self._public_keys = public_keys
+        self._lenient = lenient
         self._account = policy.account
         self._is_root = policy == root_policy(policy.account)
         self._top = "" if self._is_root else policy.identifier
@@ -265,7 +269,7 @@ class _Printing:
         if kind not in TAGS or is_blank or written.startswith("/"):
             return False
         if identifier_of(kind, under(namespace, written)) != identifier or (
-            kind == "host_factory" and full not in self._layers
+            kind == "host_factory" and full not in self._layers and not self._lenient
         ):
             return False
         owner = self._owners.get(full)
@@ -303,8 +307,8 @@ class _Printing:
             attributes["restricted_to"] = tuple(self._restrictions[full])
         if full in self._keys:
             attributes["public_keys"] = tuple(self._keys[full])
-        if full in self._layers:
-            attributes["layers"] = [self._absolute(layer) for layer in self._layers[full]]
+        if kind == "host_factory":
+            attributes["layers"] = [self._absolute(layer) for layer in self._layers.get(full, ())] or ()
         if kind == "policy" and not (self._is_root and full == str(self._policy)):
             bodies = (self._records, self._granted, self._permitted)
             hidden = identifier == self._top and self._effective.hidden

@@ -38,6 +38,7 @@ from svc.policy.vocabulary import (
     DELETE,
     DENY,
     GRANT,
+    LAYER,
     MEMBER,
     PERMIT,
     RESOURCE,
@@ -45,6 +46,7 @@ from svc.policy.vocabulary import (
     ROLE,
     Type,
     attributes,
+    missing,
     refuse_type,
     required,
     type_of,
@@ -95,9 +97,15 @@ class _Reading:
     def __init__(self, lenient: bool) -> None:
         self._lenient = lenient
         self._anchored: dict[str, Scope | None] = {}
+        self._stated: set[tuple[str, Scope | None]] = set()
 
     def statements(self, node: Node, scope: Scope | None) -> Iterator[Statement]:
         """Read a statement, or a list of them."""
+        if node.anchor is not None:
+            # Text that stands in a scope already says nothing new there.
+            if self._lenient and isinstance(node, Alias) and (node.anchor, scope) in self._stated:
+                return
+            self._stated.add((node.anchor, scope))
         node = self._here(node, scope)
         if isinstance(node, Sequence):
             refuse_type(node)
@@ -108,35 +116,35 @@ class _Reading:
         if known is None or known is MEMBER or known is AUTOMATIC_ROLE:
             raise PolicyInvalid(f"Unexpected {_called(node, known)}", node.line, node.column)
         if known is GRANT or known is REVOKE:
-            values = required(node, known, "role", "member")
+            values = required(node, known, "role", "member", lenient=self._lenient)
             roles = tuple(self._references(values["role"], "role", scope))
             granted = (roles, tuple(self._members(values["member"], scope)), node.line, node.column)
             yield Grant(*granted) if known is GRANT else Revoke(*granted)
         elif known is PERMIT or known is DENY:
-            values = required(node, known, "role", "privilege", "resource")
+            values = required(node, known, "role", "privilege", "resource", lenient=self._lenient)
             roles = tuple(self._references(values["role"], "role", scope))
             privileges = tuple(privilege.value for privilege in scalars.texts(values["privilege"], "privilege"))
             resources = tuple(self._references(values["resource"], "resource", scope))
             permitted = (roles, privileges, resources, node.line, node.column)
             yield Permit(*permitted) if known is PERMIT else Deny(*permitted)
         elif known is DELETE:
-            values = required(node, known, "record")
+            values = required(node, known, "record", lenient=self._lenient)
             yield Delete(tuple(self._references(values["record"], "record", scope)), node.line, node.column)
         else:
             yield from self._records(node, known, scope)
 
     def _records(self, node: Scalar | Mapping, known: Type, scope: Scope | None) -> Iterator[Statement]:
         """Read a record and its body."""
-        values = attributes(node, known)
+        values = attributes(node, known, lenient=self._lenient)
         properties = _properties(values) if known.kind is not None else ()
         record = Record(
             _name(node, known, values, scope),
             self._one(values["owner"], "owner", scope) if "owner" in values else None,
             _annotations(values["annotations"]) if "annotations" in values else (),
             properties,
-            tuple(_restrictions(values["restricted_to"])) if "restricted_to" in values else (),
+            tuple(_restrictions(values["restricted_to"], self._lenient)) if "restricted_to" in values else (),
             _public_keys(values["public_key"], self._lenient) if "public_key" in values else (),
-            tuple(self._references(values["layer"], "layer", scope)) if "layer" in values else (),
+            tuple(self._references(values["layer"], "layer", scope)) if "layer" in values else None,
             self._one(values["role"], "role", scope) if "role" in values else None,
         )
         yield record
@@ -153,7 +161,7 @@ class _Reading:
         elif isinstance(node, Mapping) and (
             type_of(node) is MEMBER or (node.tag is None and all(key.value != "kind" for key, _ in node.pairs))
         ):
-            values = required(node, MEMBER, "role")
+            values = required(node, MEMBER, "role", lenient=self._lenient)
             admin = "admin" in values and scalars.truth(values["admin"], "admin")
             yield Member(self._one(values["role"], "role", scope), admin)
         else:
@@ -177,19 +185,21 @@ class _Reading:
             return
         expected = _EXPECTED.get(field, _ROLES)
         known = _type_of_reference(node, field, expected)
+        if known is None and field == "layer" and self._lenient and scalars.is_text(node):
+            known = LAYER
         if known is AUTOMATIC_ROLE and expected is _ROLES:
             yield self._automatic(node, scope)
             return
         if known is None or (known.kind is None and known is not ROLE and known is not expected.untagged):
             raise scalars.unexpected(node, field, expected.word)
-        name = _name(node, known, attributes(node, known), scope)
+        name = _name(node, known, attributes(node, known, lenient=self._lenient), scope)
         if name.kind not in expected.kinds:
             raise scalars.unexpected(node, field, expected.word)
         yield name
 
     def _automatic(self, node: Scalar | Mapping, scope: Scope | None) -> Reference:
         """Read an automatic role: that of ``record`` named ``role_name``."""
-        values = required(node, AUTOMATIC_ROLE, "record", "role_name")
+        values = required(node, AUTOMATIC_ROLE, "record", "role_name", lenient=self._lenient)
         role_name = scalars.text(values["role_name"], "role_name")
         if role_name is None or not role_name.strip():
             raise PolicyInvalid("role_name has a blank id", node.line, node.column, bare=True)
@@ -221,7 +231,7 @@ def _type_of_reference(node: Scalar | Mapping, field: str, expected: _Expected) 
 
 
 def _name(node: Scalar | Mapping, known: Type, values: dict[str, Node], scope: Scope | None) -> Reference:
-    kind = known.kind or _kind(node, known)
+    kind = known.kind or _kind(node, known, values)
     account = None
     if isinstance(node, Scalar):
         written = node.value
@@ -231,9 +241,11 @@ def _name(node: Scalar | Mapping, known: Type, values: dict[str, Node], scope: S
     return Reference(kind, written if written.strip() else "", account, scope, node.line, node.column)
 
 
-def _kind(node: Scalar | Mapping, known: Type) -> str:
+def _kind(node: Scalar | Mapping, known: Type, values: dict[str, Node]) -> str:
     """Return the kind of a record whose tag doesn't tell it (Note [Low-level records])."""
-    value = target(required(node, known, "kind")["kind"])
+    if "kind" not in values:
+        raise missing("kind", known, node)
+    value = target(values["kind"])
     kind = scalars.text(value, "kind")
     if kind not in (ROLE_KINDS if known is ROLE else RESOURCE_KINDS):
         raise PolicyInvalid(f"Unknown kind '{shown(kind or '')}' of type {known.name}", value.line, value.column)
@@ -252,10 +264,10 @@ def _properties(values: dict[str, Node]) -> tuple[Annotation, ...]:
     return tuple(Annotation(name, value) for name, value in written if value is not None)
 
 
-def _restrictions(node: Node) -> Iterator[str]:
+def _restrictions(node: Node, lenient: bool) -> Iterator[str]:
     for text in scalars.texts(node, "restricted_to"):
         try:
-            yield cidr(text.value)
+            yield cidr(text.value, zoned=lenient)
         except ValueError as error:
             raise PolicyInvalid(str(error), text.line, text.column) from None
 
@@ -278,7 +290,7 @@ def _public_keys(node: Node, lenient: bool) -> tuple[PublicKey, ...]:
 
 def _annotations(node: Node) -> tuple[Annotation, ...]:
     node = target(node)
-    if scalars.is_nothing(node):
+    if scalars.is_nothing(node) or (isinstance(node, Sequence) and not node.items and type_of(node) is None):
         return ()
     if not isinstance(node, Mapping) or type_of(node) is not None:
         raise scalars.unexpected(node, "annotations", "mapping")

@@ -8,21 +8,26 @@ from typing import Final
 
 from svc.policy.document import shown
 
-# Neither masks of addresses (10.0.0.0/255.0.0.0), which mean two things, nor zones (fe80::1%eth0), which mean none here.
-_RANGE: Final = re.compile(r"([0-9A-Fa-f:.]+)(?:/(?:0|[1-9][0-9]{0,2}))?")
+# No masks of addresses (10.0.0.0/255.0.0.0), which mean two things.
+_RANGE: Final = re.compile(r"([0-9A-Fa-f:.]+)(%[0-9A-Za-z._~-]{1,32})?(?:/(?:0|[1-9][0-9]{0,2}))?")
 
 
-def cidr(text: str) -> str:
+def cidr(text: str, zoned: bool = False) -> str:
     """Write an IPv4 or IPv6 address or range as it is stored: in one spelling, and always with its mask.
+
+    ``zoned``: an address of IPv6 may have a zone (``fe80::1%eth0``), which is kept.
 
     :raises ValueError: it is none, or has bits beyond its mask; the message is that of POL-14.
     """
     message = f"Invalid IP address or CIDR range '{shown(text)}'"
     matched = _RANGE.fullmatch(text)
     try:
-        if matched is None:
+        if matched is None or (matched[2] and not zoned):
             raise ValueError
-        network = ipaddress.ip_network(text, strict=False)
+        zone = matched[2] or ""
+        network = ipaddress.ip_network(text.replace(zone, "") if zone else text, strict=False)
+        if zone and network.version == 4:
+            raise ValueError
         address = ipaddress.ip_address(matched[1])
     except ValueError:
         raise ValueError(message) from None
@@ -32,4 +37,4 @@ def cidr(text: str) -> str:
     written = str(network) if mapped is None else f"::ffff:{mapped}/{network.prefixlen}"
     if address != first:
         raise ValueError(f"{message}: Value has bits set to right of mask. Did you mean '{written}'?")
-    return written
+    return written.replace("/", f"{zone}/") if zone else written

@@ -91,6 +91,7 @@ class _Resolution:
         self._resources_permitted: dict[str, SourcePlace] = {}
         self._warnings: dict[str, None] = {}
         self._unsound: list[str] = []
+        self._zoned: list[str] = []
         self._counted = 0
         self._weighed = 0
 
@@ -112,6 +113,8 @@ class _Resolution:
             self._warn_of_unserved(identifier)
         self._annotate(record, path, full)
         for cidr in record.restrictions:
+            if "%" in cidr:
+                self._zoned.append(f"'{cidr}' of {described(full)}")
             self._restrictions[RestrictionRow(full, cidr)] = None
             self._weigh(_bytes(full) + len(cidr), name)
         for key in record.public_keys:
@@ -121,7 +124,7 @@ class _Resolution:
             if not key.sound:
                 self._unsound.append(f"'{shown(key.name)}' of {described(full)}")
             self._weigh(_bytes(key.line), name)
-        if name.kind == "host_factory" and not record.layers:
+        if name.kind == "host_factory" and (record.layers is None or not (record.layers or self._lenient)):
             raise _refused(f"Host factory '{identifier}' does not include any layers", name)
         return full
 
@@ -213,7 +216,7 @@ class _Resolution:
             {full: place for full, place in self._named.items() if full not in self._declared},
             self._roles_granted,
             self._resources_permitted,
-            (*self._warnings, *_about_keys(self._unsound)),
+            (*self._warnings, *_about_keys(self._unsound), *_about_zones(self._zoned)),
             self._public_keys,
             self._deletes,
             self._counted,
@@ -362,6 +365,13 @@ def _about_keys(unsound: list[str]) -> Iterator[str]:
     yield from (f"Public key {key} is none that SSH takes." for key in unsound[:WARNINGS_MOST])
     if len(unsound) > WARNINGS_MOST:
         yield f"Nor are {len(unsound) - WARNINGS_MOST} other public keys."
+
+
+def _about_zones(zoned: list[str]) -> Iterator[str]:
+    """Return warnings of addresses with zones: by which interface a client comes isn't known (POL-14)."""
+    yield from (f"The range {cidr} has a zone and so admits nobody." for cidr in zoned[:WARNINGS_MOST])
+    if len(zoned) > WARNINGS_MOST:
+        yield f"So have {len(zoned) - WARNINGS_MOST} other ranges."
 
 
 _Placed = Reference | Grant | Revoke | Permit | Deny

@@ -13,8 +13,8 @@ from collections.abc import Iterator
 from typing import Final
 
 from svc.model.errors import PolicyInvalid
-from svc.policy.document import Mapping, Node, Scalar, Sequence, shown, target
-from svc.policy.vocabulary import TEXT_TAGS, refuse_type, type_of
+from svc.policy.document import Mapping, Node, Scalar, Sequence, begins, shown, target
+from svc.policy.vocabulary import MERGED, TEXT_TAGS, refuse_type, type_of
 
 _STRING: Final = "String"
 _INTEGER_CLASS: Final = "Integer"
@@ -75,6 +75,11 @@ def is_nothing(node: Scalar | Sequence | Mapping) -> bool:
     return isinstance(node, Scalar) and meaning(node) == _NOTHING
 
 
+def is_text(node: Scalar | Sequence | Mapping) -> bool:
+    """Return whether a value is a text, without a tag that makes it something else."""
+    return isinstance(node, Scalar) and node.tag in TEXT_TAGS and meaning(node) == _STRING
+
+
 def text(node: Node, field: str) -> str | None:
     """Read the text of a field, ``None`` for nothing."""
     return _one(node, field, "string", _STRING)
@@ -119,7 +124,10 @@ def scalar(node: Node, field: str, expected: str) -> Scalar:
     """Read the scalar of a field, whatever it means."""
     node = target(node)
     if isinstance(node, Mapping) and node.tag is None:
-        raise PolicyInvalid(f"Attribute '{shown(field)}' can't be a mapping", node.line, node.column)
+        hint = MERGED if field == "<<" else ""
+        if node.flow and all(is_nothing(target(value)) for _, value in node.pairs):
+            hint = begins("{", "a mapping")
+        raise PolicyInvalid(f"Attribute '{shown(field)}' can't be a mapping{hint}", node.line, node.column)
     if not isinstance(node, Scalar) or node.tag not in TEXT_TAGS:
         raise unexpected(node, field, expected)
     return node

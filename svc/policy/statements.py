@@ -53,8 +53,8 @@ class PublicKey(NamedTuple):
 class Record:
     """The declaration of a thing. ``properties`` are annotations whose names want the dialect's prefix.
 
-    ``restrictions`` are as ``ranges.cidr`` writes them. ``layers`` are a host factory's, as is ``factory_role``, which means
-    nothing any more.
+    ``restrictions`` are as ``ranges.cidr`` writes them. ``layers`` are a host factory's, ``None`` where it has no such
+    attribute, as is ``factory_role``, which means nothing any more.
     """
 
     name: Reference
@@ -63,7 +63,7 @@ class Record:
     properties: tuple[Annotation, ...] = ()
     restrictions: tuple[str, ...] = ()
     public_keys: tuple[PublicKey, ...] = ()
-    layers: tuple[Reference, ...] = ()
+    layers: tuple[Reference, ...] | None = None
     factory_role: Reference | None = None
 
 

@@ -30,6 +30,8 @@ def _record(name: str, *more: str, kind: str | None = None) -> Type:
 ROLE: Final = Type("Role", None, _OF_RECORDS | {"kind"})
 RESOURCE: Final = Type("Resource", None, _OF_RECORDS | {"kind"})
 
+LAYER: Final = _record("Layer")
+
 GRANT: Final = Type("Grant", None, frozenset({"role", "member"}))
 REVOKE: Final = Type("Revoke", None, GRANT.attributes)
 PERMIT: Final = Type("Permit", None, frozenset({"role", "privilege", "resource"}))
@@ -47,7 +49,7 @@ _TYPES: Final = {
     "!user": _record("User", "uidnumber", "public_key", "restricted_to"),
     "!host": _record("Host", "restricted_to"),
     "!group": _record("Group", "gidnumber"),
-    "!layer": _record("Layer"),
+    "!layer": LAYER,
     "!variable": _record("Variable", "kind", "mime_type"),
     "!webservice": _record("Webservice"),
     "!host-factory": _HOST_FACTORY,
@@ -76,6 +78,9 @@ _SINGULARS: Final = {
 #: Every attribute of the language. An annotation of that name is likely to be a misplaced attribute (POL-36).
 ATTRIBUTES: Final = frozenset(_SINGULARS).union(*(known.attributes for known in _TYPES.values()))
 
+#: What a message says of the name ``<<``, which merges another mapping in YAML 1.1.
+MERGED: Final = ". Merge keys are not read: write out what they would merge"
+
 #: The tags that make a scalar a text and nothing else, and no tag.
 TEXT_TAGS: Final = frozenset({None, "!", "tag:yaml.org,2002:str"})
 
@@ -97,8 +102,11 @@ def refuse_type(node: Scalar | Sequence | Mapping) -> None:
         raise PolicyInvalid(f"Unexpected tag '{node.tag}'", node.line, node.column)
 
 
-def attributes(node: Scalar | Mapping, known: Type) -> dict[str, Node]:
-    """Return the attributes of a node of a known type, under their singular names; a scalar has but its ``id``."""
+def attributes(node: Scalar | Mapping, known: Type, *, lenient: bool = False) -> dict[str, Node]:
+    """Return the attributes of a node of a known type, under their singular names; a scalar has but its ``id``.
+
+    ``lenient``: of singular and plural of one attribute the last counts.
+    """
     if isinstance(node, Scalar):
         if "id" not in known.attributes:
             raise _no_such("id", known, node)
@@ -109,20 +117,26 @@ def attributes(node: Scalar | Mapping, known: Type) -> dict[str, Node]:
         name = _SINGULARS.get(key.value, key.value)
         if name not in known.attributes:
             raise _no_such(key.value, known, key)
-        if name in values:
+        if name in values and not lenient:
             raise PolicyInvalid(f"Duplicate attribute: {key.value}", key.line, key.column)
         values[name] = value
     return values
 
 
-def required(node: Scalar | Mapping, known: Type, *names: str) -> dict[str, Node]:
+def required(node: Scalar | Mapping, known: Type, *names: str, lenient: bool = False) -> dict[str, Node]:
     """Return the attributes of a node, among which must be ``names``."""
-    values = attributes(node, known)
+    values = attributes(node, known, lenient=lenient)
     for name in names:
         if name not in values:
-            raise PolicyInvalid(f"Attribute '{name}' is missing on type {known.name}", node.line, node.column)
+            raise missing(name, known, node)
     return values
 
 
+def missing(name: str, known: Type, node: Scalar | Mapping) -> PolicyInvalid:
+    """Return the refusal of a node without an attribute that it must have."""
+    return PolicyInvalid(f"Attribute '{name}' is missing on type {known.name}", node.line, node.column)
+
+
 def _no_such(name: str, known: Type, node: Scalar | Mapping) -> PolicyInvalid:
-    return PolicyInvalid(f"No such attribute '{shown(name)}' on type {known.name}", node.line, node.column)
+    hint = MERGED if name == "<<" else ""
+    return PolicyInvalid(f"No such attribute '{shown(name)}' on type {known.name}{hint}", node.line, node.column)

@@ -389,7 +389,7 @@ class Serving:
             Audit(audit),
             Refusals(refusals),
             endings,
-            EffectivePolicies(EffectivePolicyService(EffectiveStore(database), roles, vault, reactor), reactor),
+            EffectivePolicies(EffectivePolicyService(EffectiveStore(database), roles, vault, dialect, reactor), reactor),
             Secrets(secret_service),
             SecretBatches(batches, reactor),
             SecretWatches(watches),

@@ -10,6 +10,7 @@ from twisted.internet.interfaces import IReactorTime
 from twisted.internet.task import deferLater
 
 from svc.crypto.vault import Vault
+from svc.model.dialect import Dialect
 from svc.model.errors import InvalidParameter, RecordNotFound
 from svc.model.names import RoleName, root_policy
 from svc.model.policy_rows import Effective, Excess
@@ -30,6 +31,7 @@ class EffectivePolicyService:
     store: IEffectivePolicies
     roles: IRoles
     vault: Vault
+    dialect: Dialect
     clock: IReactorTime
 
     async def statements(
@@ -49,7 +51,7 @@ class EffectivePolicyService:
             raise RecordNotFound.of(policy)
         if isinstance(effective, Excess):
             raise _too_large(effective)
-        return statements(policy, effective, await self._public_keys(effective))
+        return statements(policy, effective, await self._public_keys(effective), self.dialect)
 
     async def _public_keys(self, effective: Effective) -> dict[str, str]:
         """Open the public keys."""

@@ -104,7 +104,7 @@ class Services:
         )
         loads = Loads(stores.policies, vault, NATIVE, Bounds())
         self.policies = PolicyLoadService(loads, stores.roles, stores.events, self._journal)
-        self.effective = EffectivePolicyService(stores.effective, stores.roles, vault, clock)
+        self.effective = EffectivePolicyService(stores.effective, stores.roles, vault, NATIVE, clock)
         self.secrets = SecretService(stores.secrets, stores.expirations, vault)
         self.batches = BatchService(stores.secrets, vault, Clock())
         self.public_keys = PublicKeyService(stores.public_keys, stores.secrets, vault)

@@ -64,7 +64,7 @@ class PolicyRoutesCase(InPostgres):
         loads = Loads(stores.policies, vault, NATIVE, Bounds())
         self.client = Client(
             Policies(PolicyLoadService(loads, stores.roles, stores.events, Chronicle())),
-            EffectivePolicies(EffectivePolicyService(stores.effective, stores.roles, vault, clock), clock),
+            EffectivePolicies(EffectivePolicyService(stores.effective, stores.roles, vault, NATIVE, clock), clock),
         )
         return stores
 

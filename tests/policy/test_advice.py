@@ -28,6 +28,7 @@ class AdviceTests(SynchronousTestCase):
             ("- !user /a", "leading slash"),
             ("- !grant { role: !user admin, member: !user ../../a }", "Remove one '..'"),
             ("- !user", "Write an id"),
+            ("- !host-factory { id: f, layers: [ web ] }", "Write !layer"),
             ("- !grant { role: !user admin }", "Add the attribute"),
             ("- !user { id: { a: b } }", "single value"),
             ("- !user { id: 12 }", "wants quotes"),

@@ -101,7 +101,7 @@ class DocumentTests(CompositionTests):
     def test_keys_are_scalars(self) -> None:
         """A list or a mapping is no key; an alias of a scalar is one."""
         self.assertEqual(self.refusal("- ? [a]\n  : b").message, "Unexpected sequence")
-        self.assertEqual(self.refusal("- {{a: b}: c}").message, "Unexpected mapping")
+        self.assertTrue(self.refusal("- {{a: b}: c}").message.startswith("Unexpected mapping. In YAML { begins"))
         mapping = composed("- &k a\n- {*k : c}")[1]
         assert isinstance(mapping, Mapping)
         self.assertEqual([key.value for key, _ in mapping.pairs], ["a"])
@@ -115,7 +115,7 @@ class DocumentTests(CompositionTests):
     def test_aliases_stand_for_complete_nodes(self) -> None:
         """An alias of nothing, of what comes later, or of what it stands in, is refused (POL-5)."""
         for text in ("- *x", "- *x\n- &x a", "- &x [*x]", "&x\n- *x", "- &x {a: {b: *x}}"):
-            self.assertEqual(self.refusal(text).message, "Unknown anchor x")
+            self.assertTrue(self.refusal(text).message.startswith("Unknown anchor x. In YAML * begins an alias"))
 
     def test_aliases_point_to_their_node(self) -> None:
         """An alias isn't a copy: it holds the very node, and its own place (POL-4)."""
@@ -207,7 +207,7 @@ class BoundsTests(CompositionTests):
         self.assertEqual(shown("x" * 256), "x" * 256)
         self.assertEqual(len(shown("x" * 257)), 256)
         for text in (f"- {{{'k' * 1000}: 1, {'k' * 1000}: 2}}", f"- *{'a' * 5000}", f"!<{'t' * 5000}> []"):
-            self.assertLess(len(self.refusal(text).message), 300)
+            self.assertLess(len(self.refusal(text).message), 400)
 
 
 class ParserTests(SynchronousTestCase):

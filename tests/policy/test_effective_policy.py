@@ -40,7 +40,7 @@ def _rows(draw: st.DrawFn) -> Rows:
 
 def _resolved(policy: RoleName, rows: Rows) -> Resolved:
     """What is told of rows, and what that means when it is loaded into root."""
-    text = "".join(as_yaml(statements(policy, Effective(rows), {})))
+    text = "".join(as_yaml(statements(policy, Effective(rows), {}, NATIVE)))
     return resolve(parse(text), ROOT, NATIVE)
 
 

@@ -38,7 +38,9 @@ class OutcomeTests(WorldCase):
         roles = MemoryRoles(self.memory)
         loads = Loads(MemoryPolicies(self.memory), self.vault, self.dialect, Bounds())
         self.loads = PolicyLoadService(loads, roles, MemoryEvents(self.memory), Chronicle())
-        self.effective = EffectivePolicyService(MemoryEffectivePolicies(self.memory), roles, self.vault, self.clock)
+        self.effective = EffectivePolicyService(
+            MemoryEffectivePolicies(self.memory), roles, self.vault, self.dialect, self.clock
+        )
 
     def begin(self, text: str, role: RoleName = ADMIN, dry_run: bool = False) -> Deferred[LoadOutcome]:
         """Load a document into the root."""

@@ -372,7 +372,9 @@ class WorldCase(SynchronousTestCase):
             Audit(AuditService(self.events, roles)),
             Refusals(self.refusal_service),
             Endings(self.expiring, self.unused),
-            EffectivePolicies(EffectivePolicyService(MemoryEffectivePolicies(memory), roles, vault, clock), clock),
+            EffectivePolicies(
+                EffectivePolicyService(MemoryEffectivePolicies(memory), roles, vault, self.dialect, clock), clock
+            ),
             Secrets(SecretService(secrets, MemoryExpirations(memory), vault)),
             SecretBatches(batches, turns),
             SecretWatches(self.watches),

@@ -5,10 +5,12 @@ from __future__ import annotations
 import copy
 import json
 from collections.abc import Iterable
+from ipaddress import ip_network
 from typing import Final
 
 from svc.model.dialect import CONJUR
 from svc.model.names import RoleName
+from svc.model.query_results import is_within
 from svc.web.http.faults import V2
 from tests.web.routes.test_effective_policy import rows
 from tests.web.routes.test_language import LanguageCase
@@ -374,3 +376,164 @@ class NativeOwnPolicyTests(InstalledCase):
             if into == "team":
                 self.load("- !policy team\n")
             self.assertIn("Dependency cycle encountered between Policy 'team/own", self.invalid(document, policy=into))
+
+
+#: What the installed base takes, and what is there afterwards; ``native`` refuses all of it.
+LENIENT: Final = (
+    # Layers without a tag.
+    ("- !layer web\n- !host-factory { id: f, layers: [ web ] }", "host_factory:f"),
+    ("- !layer web\n- !host-factory { id: f, layer: web }", "host_factory:f"),
+    ("- !layer web\n- !host-factory { id: f, layers: web }", "host_factory:f"),
+    ("- !layer web\n- !host-factory { id: f, layers: [ 'web' ] }", "host_factory:f"),
+    ("- !layer web\n- !host-factory { id: f, layers: [ ! web, !layer web ] }", "host_factory:f"),
+    ("- !layer a\n- !layer b\n- !host-factory\n  id: f\n  layers:\n    - a\n    - !layer b\n", "host_factory:f"),
+    ("- !layer a\n- !layer b\n- !host-factory { id: f, layers: [ [ a ], b ] }", "host_factory:f"),
+    ("- !policy { id: p, body: [ !layer web, !host-factory { id: f, layers: [ web ] } ] }", "host_factory:p/f"),
+    ("- !layer web\n- !policy { id: p, body: [ !host-factory { layers: [ /web ] } ] }", "host_factory:p"),
+    ("- !layer web\n- !host-factory { id: f, layers: [ &w web ] }\n- !host_factory { id: g, layer: *w }", "host_factory:g"),
+    ("- !layer x\n- !resource { kind: host_factory, id: f }\n", "-host_factory:f"),
+    # Lists of nothing.
+    ("- !host-factory { id: f, layers: [] }", "host_factory:f"),
+    ("- !host_factory { id: f, layer: [ ] }", "host_factory:f"),
+    ("- !host-factory { id: f, layers: [ [], [] ] }", "host_factory:f"),
+    # Records once more.
+    ("- &h !host a\n- *h", "host:a"),
+    ("- &h !host { id: a, annotations: { a: b } }\n- !group g\n- *h\n- *h", "host:a", "group:g"),
+    ("- &all [ !host a, !group b ]\n- *all", "host:a", "group:b"),
+    ("- &p !policy { id: p, body: [ !variable v ] }\n- *p", "variable:p/v"),
+    ("- !policy { id: p, body: [ &h !host a, *h ] }", "host:p/a"),
+    ("- &p !policy { id: p, body: &b [ &h !host a, *h ] }\n- !policy { id: q, body: *b }\n- *p", "host:p/a", "host:q/a"),
+    ("- [ &h !user a, [ *h ] ]", "user:a"),
+    ("- &k !host k\n- !group g\n- !grant { role: !group g, member: *k }\n- *k", "host:k"),
+    # Singular and plural of one attribute: the last counts.
+    ("- !group g\n- !host a\n- !host b\n- !grant { role: !group g, member: !host a, members: [ !host b ] }", "host:b"),
+    ("- !group g\n- !host b\n- !grant { roles: [ !group g ], role: !group g, member: !host b }", "host:b"),
+    ("- !layer a\n- !host-factory { id: f, layer: !layer none, layers: [ !layer a ] }", "host_factory:f"),
+    ("- !user u\n- !permit { role: !user u, privilege: x, privileges: [ read ], resource: !user u }", "user:u"),
+    ("- !user u\n- !permit { role: !user u, privilege: x, resources: !variable w, resource: !user u }", "user:u"),
+    # Zones.
+    ("- !host { id: a, restricted_to: 'fe80::1%eth0' }", "host:a"),
+    ("- !user { id: a, restricted_to: [ 10.0.0.0/8, fe80::%en0/64, fe80::1%2 ] }", "user:a"),
+)
+
+#: What both dialects take.
+EMPTY: Final = (
+    ("- !host { id: a, annotations: [] }", "host:a"),
+    ("- !variable { id: a, annotations: [] }\n- !policy { id: p, annotations: [], body: [] }", "variable:a", "policy:p"),
+    ("- !host { id: a, annotations: {} }", "host:a"),
+    ("- !host { id: a, restricted_to: [] }", "host:a"),
+    ("- !user { id: a, public_keys: [] }", "user:a"),
+    ("- !group g\n- !grant { role: !group g, members: [] }", "group:g"),
+    ("- !user u\n- !permit { roles: [], privileges: [], resources: [] }", "user:u"),
+    ("- !policy { id: p, body: [] }", "policy:p"),
+)
+
+
+class LenientTests(InstalledCase):
+    """What the installed base takes, in its vocabulary (POL-90)."""
+
+    dialect = CONJUR
+
+    def test_loaded(self) -> None:
+        """All of it loads, in every mode (POL-90)."""
+        for document, *expected in LENIENT:
+            if expected != ["-host_factory:f"]:
+                self.everywhere(document, *expected)
+
+    def test_what_counts(self) -> None:
+        """Of singular and plural the last counts, layers without a tag are layers, and records once more are themselves
+        (POL-90).
+        """
+        self.load("- !group g\n- !host a\n- !host b\n- !grant { role: !group g, member: !host a, members: [ !host b ] }")
+        self.assertEqual((self.granted("group:g", "host:a"), self.granted("group:g", "host:b")), (False, True))
+        self.load("- !layer web\n- !host-factory { id: f, layers: [ web ] }")
+        self.assertTrue(self.granted("layer:web", "host_factory:f"))
+        self.assertEqual(
+            self.invalid("- !host-factory { id: f, layers: [ 7 ] }")[-32:], "layer for field 'layer', got Integer"[-32:]
+        )
+        self.assertIn("got String", self.invalid("- !group g\n- !grant { role: g, member: !user admin }"))
+        self.assertIn(
+            "Duplicate attribute: role", self.invalid("- !grant { role: !group g, role: !group h, member: !user admin }")
+        )
+        self.assertIn("more than once", self.invalid("- !host x\n- !host x"))
+        self.assertEqual(self.invalid("- !host-factory f2"), "Host factory 'f2' does not include any layers")
+
+    def test_zones(self) -> None:
+        """A range with a zone is kept, shown and warned of, and admits nobody: by which interface a client comes isn't known
+        (POL-14, POL-90).
+        """
+        text = "- !host { id: a, restricted_to: [ 'fe80::1%eth0', 10.0.0.0/8, 'fe80::%eth1/64' ] }"
+        answer = self.load(text).json()
+        self.assertEqual(self.ranges("host:a"), {"fe80::1%eth0/128", "10.0.0.0/8", "fe80::%eth1/64"})
+        told = "The range 'fe80::1%eth0/128' of Host 'a' has a zone and so admits nobody."
+        self.assertIn(told, answer["warnings"])
+        networks = [ip_network(each) for each in self.ranges("host:a")]
+        for client, admitted in (("10.1.2.3", True), ("fe80::1", False), ("fe80::1%eth0", False), ("fe80::2%eth1", False)):
+            self.assertEqual(is_within(client, networks), admitted, client)
+        self.assertFalse(is_within("fe80::1", [ip_network("fe80::1%eth0/128")]))
+        self.assertIn("fe80::1%eth0/128", self.reads_back())
+        for wrong in ("1.2.3.4%eth0", "fe80::1%", "fe80::1%a b", "::1%eth0%eth1", "fe80::1%eth0/64"):
+            self.assertIn("Invalid IP address or CIDR range", self.invalid(f"- !host {{ id: b, restricted_to: '{wrong}' }}"))
+
+    def test_lists_of_nothing(self) -> None:
+        """Lists of nothing mean nothing (POL-90)."""
+        for document, *expected in EMPTY:
+            self.everywhere(document, *expected)
+
+
+class NativeLenientTests(InstalledCase):
+    """The same in the dialect ``native``, which refuses what is likely a mistake (POL-90)."""
+
+    def test_refused(self) -> None:
+        """Each is refused with words (POL-90)."""
+        for document, *_ in LENIENT:
+            self.setUp()
+            self.assertTrue(self.invalid(document), document)
+
+    def test_lists_of_nothing(self) -> None:
+        """Lists of nothing mean nothing (POL-90)."""
+        for document, *expected in EMPTY:
+            self.everywhere(document, *expected)
+
+
+#: Texts without quotes as values of annotations, and the signs that YAML reads.
+UNQUOTED: Final = (
+    ("{3f2a-1}", "In YAML { begins a mapping: put quotes"),
+    ("{a, b}", "In YAML { begins a mapping: put quotes"),
+    ("{{ value }}", "In YAML { begins a mapping: put quotes"),
+    ("{a}-b", "Put quotes around the whole"),
+    ("{{a}}/b", "In YAML { begins a mapping: put quotes"),
+    ("*main", "In YAML * begins an alias: put quotes"),
+    ("*.example.org", "In YAML * begins an alias: put quotes"),
+    ("*", "In YAML * begins an alias: put quotes"),
+    ("refs/*:x: y", "Put quotes around a text with a colon before a blank"),
+    ("@scope/x", "In YAML @ begins no text: put quotes"),
+    ("%x", "In YAML % begins no text: put quotes"),
+    ("`x`", "In YAML ` begins no text: put quotes"),
+    ("&", "In YAML & begins an anchor: put quotes"),
+    ("|x", "In YAML | begins a block of text: put quotes"),
+    (">=1.2", "In YAML > begins a block of text: put quotes"),
+    ("[a] b", "Put quotes around the whole"),
+    ("'a' b", "Put quotes around the whole"),
+    (", a", "In YAML , begins no text: put quotes"),
+)
+
+
+class UnquotedTests(InstalledCase):
+    """Texts that want quotes (POL-91)."""
+
+    def test_words(self) -> None:
+        """The refusal names what YAML reads, and that quotes are needed; so does a dry run (POL-91)."""
+        for value, expected in UNQUOTED:
+            text = f"- !host\n  id: a\n  annotations:\n    authn-jwt/bb/repositoryUuid: {value}\n    b: c\n"
+            self.assertIn(expected, self.invalid(text), value)
+            tried = self.client.request("POST", "/policies/acme/policy/root?dryRun", body=text.encode(), role=ADMIN)
+            self.assertIn(expected, tried.json()["errors"][0]["message"])
+
+    def test_merge_keys(self) -> None:
+        """Merge keys are refused by name, in annotations and in records (POL-91)."""
+        for text in (
+            "- !host { id: a, annotations: &common { a: b } }\n- !host { id: b, annotations: { <<: *common, c: d } }",
+            "- !host { id: a, <<: { owner: !user admin } }",
+        ):
+            self.assertIn("Merge keys are not read: write out what they would merge", self.invalid(text))
