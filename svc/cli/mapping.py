@@ -20,6 +20,10 @@ _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 _NAMED: Final = re.compile(r" (alias|tag handle) .*", re.DOTALL)
 
 
+#: The tag of an id in files of other programs, which says nothing here.
+_VARIABLE: Final = "!var"
+
+
 def read_mapping(path: Path) -> dict[str, str]:
     """Read a file of ``VAR: variable-id``; names and ids are as written, whatever YAML thinks of ``NO`` or ``12``."""
     try:
@@ -61,6 +65,8 @@ def parse_mapping(contents: bytes) -> dict[str, str]:
             raise ValueError(f"{place}: the name of a variable has letters, digits and _ alone, such as DB_PASSWORD")
         if name in found:
             raise ValueError(f"{place}: {name} stands there twice")
+        if (refusal := _refusal(value)) is not None:
+            raise ValueError(f"{place}: {name} {refusal}")
         variable = _text(value)
         if not variable:
             raise ValueError(f"{place}: {name} must be followed by the id of a variable, such as ci/database/password")
@@ -78,9 +84,20 @@ def environment_with(values: Mapping[str, bytes], mapping: Mapping[str, str]) ->
     return {name: values[variable] for name, variable in mapping.items()}
 
 
+def _refusal(node: yaml.Node) -> str | None:
+    """Return what to say of a value that other programs take, and this file may not have."""
+    if isinstance(node, yaml.MappingNode):
+        return "has a section beneath it: a file is for one environment, so write one file for each"
+    if not isinstance(node, yaml.ScalarNode) or not node.tag.startswith("!") or node.tag == _VARIABLE:
+        return None
+    if node.tag.startswith(f"{_VARIABLE}:"):
+        return "has !var with something behind it: leave that out; `svc agent` writes secrets to files"
+    return "has a value of its own: only ids of variables stand here, so set it where the command is started"
+
+
 def _text(node: yaml.Node) -> str | None:
-    """Return a scalar as it is written; ``None`` for anything else, or with a tag of its own."""
-    if not isinstance(node, yaml.ScalarNode) or not node.tag.startswith("tag:yaml.org,2002:"):
+    """Return a scalar as it is written; ``None`` for anything else, or with a tag of its own other than ``!var``."""
+    if not isinstance(node, yaml.ScalarNode) or not (node.tag.startswith("tag:yaml.org,2002:") or node.tag == _VARIABLE):
         return None
     return str(node.value)
 

@@ -41,7 +41,17 @@ class MappingTests(SynchronousTestCase):
             (b"A:", "line 1: A must be followed by the id"),
             (b"A: ''", "line 1: A must be followed by the id"),
             (b"A: [b]", "line 1: A must be followed by the id"),
-            (b"A: !var b", "line 1: A must be followed by the id"),
+            (b"A: !var", "line 1: A must be followed by the id"),
+            (b"A: !var ''", "line 1: A must be followed by the id"),
+            (b"A: !var [b]", "line 1: A must be followed by the id"),
+            (b"A: !var:file b", "line 1: A has !var with something behind it"),
+            (b"A: !var:optional:file b", "line 1: A has !var with something behind it"),
+            (b"A: !str b", "line 1: A has a value of its own"),
+            (b"A: !file b", "line 1: A has a value of its own"),
+            (b"A: !int 3", "line 1: A has a value of its own"),
+            (b"A: !variable b", "line 1: A has a value of its own"),
+            (b"A: c\ncommon:\n  B: !var b", "line 2: common has a section beneath it"),
+            (b"A: {B: b}", "line 1: A has a section beneath it"),
             (b"A: b\n\nB: \xff", "line 3 is not UTF-8"),
             (b"A: 'b", "line 1, column 6 is not YAML"),
             (b"A: b\n---\nA: c", "is not YAML"),
@@ -50,6 +60,12 @@ class MappingTests(SynchronousTestCase):
             (b"[" * 5000, "nested too deeply"),
         ):
             self.assertIn(told, str(self.assertRaises(ValueError, parse_mapping, text)), text)
+
+    def test_tag_of_ids(self) -> None:
+        """The tag ``!var``, with which files of other programs mark ids, says nothing here (CLI-18)."""
+        text = b"A: !var shop/db/password\nB: !var 'x y'\nC: plain\nD: !var 12\nE: !var\n  below\n"
+        expected = {"A": "shop/db/password", "B": "x y", "C": "plain", "D": "12", "E": "below"}
+        self.assertEqual(parse_mapping(text), expected)
 
     def test_no_quotation(self) -> None:
         """What is wrong is told without what stands there: somebody may have written a secret in place of its id
