@@ -18,6 +18,9 @@ from svc.model.text import shown
 
 _PART: Final = r"[A-Za-z$_|][A-Za-z0-9$_.|-]*"
 _NAME: Final = re.compile(f"{_PART}(?:/{_PART})*")
+#: The name of a claim that is taken as it is written (AUTH-27), and what is meant as a path, though it is none.
+_LITERAL: Final = re.compile(r"(?!.*:\Z)[^\s,:\[\]\x00-\x1f\x7f][^\s,\[\]\x00-\x1f\x7f]{0,255}")
+_LIKE_PATH: Final = re.compile(r"(?=.*/)[A-Za-z0-9$_.|/-]+")
 
 _KINDS: Final[Mapping[type, str]] = {
     bool: "a boolean",
@@ -117,13 +120,24 @@ def name_fault(name: str, *, nested: bool) -> str | None:
     return None
 
 
+def claim_fault(name: str, *, nested: bool) -> str | None:
+    """Return what is wrong with ``name`` as that of a claim which no annotation is named after, ``None`` when nothing is.
+
+    It may be an address, or hold other signs: then it is taken as it is written (AUTH-27).
+    """
+    fault = name_fault(name, nested=nested)
+    if fault is None or (_LITERAL.fullmatch(name) and not _LIKE_PATH.fullmatch(name)):
+        return None
+    return fault
+
+
 def find(claims: Mapping[str, object], name: str, *, nested: bool) -> object:
     """Return the value of the claim; ``None`` when there is none, or it is null.
 
-    A claim that has the whole of ``name`` as its name comes before one at the end of the path that it spells.
+    A claim that has the whole of ``name`` as its name comes before one at the end of the path that it spells, if it is one.
     """
     value = claims.get(name)
-    if value is not None or not nested or "/" not in name:
+    if value is not None or not nested or "/" not in name or not _NAME.fullmatch(name):
         return value
     here: object = claims
     for part in name.split("/"):

@@ -7,10 +7,10 @@ names the claim or alias. The checks raise ``EvidenceRefused``.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from typing import Final
 
-from svc.authn.claims import find, kind_of, name_fault
+from svc.authn.claims import claim_fault, find, kind_of, name_fault
 from svc.model.reasons import Reason
 from svc.model.signed_claims import EvidenceRefused, SignedClaims
 from svc.model.text import shown
@@ -27,8 +27,11 @@ _NOT_TEXT: Final[Mapping[type, Reason]] = {
 }
 
 
-def read_enforced(text: str, *, nested: bool) -> tuple[tuple[str, ...], list[str]]:
-    """Return the claims of ``claim, claim`` and the faults of the text, phrases that can stand after a colon."""
+def read_enforced(text: str, *, nested: bool, renamed: Container[str] = ()) -> tuple[tuple[str, ...], list[str]]:
+    """Return the claims of ``claim, claim`` and the faults of the text, phrases that can stand after a colon.
+
+    Claims that are ``renamed`` have an alias, and so may have names that no annotation has.
+    """
     names: dict[str, None] = {}
     faults: list[str] = []
     for item in _items(text, faults):
@@ -36,25 +39,28 @@ def read_enforced(text: str, *, nested: bool) -> tuple[tuple[str, ...], list[str
             faults.append(f"{shown(item)} stands there twice")
         else:
             names[item] = None
-            faults += _claim_faults(item, nested=nested)
+            faults += [] if item in renamed and item not in DENIED else _claim_faults(item, nested=nested)
     return tuple(names), faults
 
 
 def read_aliases(text: str, *, nested: bool) -> tuple[Mapping[str, str], list[str]]:
-    """Return the aliases of ``annotation: claim, annotation: claim`` and its faults. Aliases of aliases are not followed."""
+    """Return the aliases of ``annotation: claim, annotation: claim`` and its faults. Aliases of aliases are not followed.
+
+    A claim is all that stands behind the first colon: ``user: cognito:username``.
+    """
     aliases: dict[str, str] = {}
     claims: set[str] = set()
     faults: list[str] = []
     for item in _items(text, faults):
         alias, _, claim = (part.strip() for part in item.partition(":"))
-        if not alias or not claim or ":" in claim:
+        if not alias or not claim:
             faults.append(f"{shown(item)} is not of the form 'annotation: claim'")
             continue
         if "/" in alias:
             faults.append(f"{shown(alias)} holds a slash, which the name of an annotation on the left may not")
         else:
             faults += _claim_faults(alias, nested=False)
-        faults += _claim_faults(claim, nested=nested)
+        faults += _claim_faults(claim, nested=nested, fault_of=claim_fault)
         if alias in aliases:
             faults.append(f"the annotation {shown(alias)} stands there twice")
         if claim in claims:
@@ -71,10 +77,10 @@ def _items(text: str, faults: list[str]) -> list[str]:
     return [item for item in items if item]
 
 
-def _claim_faults(name: str, *, nested: bool) -> list[str]:
+def _claim_faults(name: str, *, nested: bool, fault_of: Callable[..., str | None] = name_fault) -> list[str]:
     if name in DENIED:
         return [f"{shown(name)} is a registered claim, which says nothing about a host"]
-    fault = name_fault(name, nested=nested)
+    fault = fault_of(name, nested=nested)
     return [] if fault is None else [fault]
 
 

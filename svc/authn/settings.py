@@ -13,7 +13,7 @@ from typing import Final
 
 import attrs
 
-from svc.authn.claims import name_fault
+from svc.authn.claims import claim_fault
 from svc.authn.jwt_annotations import read_aliases, read_enforced
 from svc.crypto.key_sets import key_set
 from svc.crypto.vault import Vault
@@ -121,18 +121,19 @@ def configuration_of(values: Values, dialect: Dialect) -> Configuration | Miscon
     algorithms = algorithms_of(values, texts, problems)
     keys = _keys(values, texts, algorithms, problems)
     issuer = _issuer(values, texts, dialect, problems)
-    enforced, faults = read_enforced(texts.get("enforced-claims", ""), nested=dialect.nested_claims)
-    if "enforced-claims" in texts:
-        remedy = "Set it to names of claims, with commas between."
-        problems += (_unusable("enforced-claims", fault, remedy) for fault in faults[:_FAULTS])
     of_aliases = "claim-aliases" if "claim-aliases" in values else "mapping-claims"
     aliases, faults = read_aliases(texts.get(of_aliases, ""), nested=dialect.nested_claims)
     if of_aliases in texts:
         remedy = "Set it to items of the form 'annotation: claim', with commas between."
         problems += (_unusable(of_aliases, fault, remedy) for fault in faults[:_FAULTS])
+    of_claims = texts.get("enforced-claims", "")
+    enforced, faults = read_enforced(of_claims, nested=dialect.nested_claims, renamed=set(aliases.values()))
+    if "enforced-claims" in texts:
+        remedy = "Set it to names of claims, with commas between; a name with other signs needs an alias in claim-aliases."
+        problems += (_unusable("enforced-claims", fault, remedy) for fault in faults[:_FAULTS])
     identity_claim = texts.get("token-app-property")
     if identity_claim is not None:
-        fault = name_fault(identity_claim, nested=dialect.nested_claims)
+        fault = claim_fault(identity_claim, nested=dialect.nested_claims)
         if fault is not None:
             problems.append(_unusable("token-app-property", fault, "Set it to the name of the claim that names the host."))
     if keys is None or problems:

@@ -280,7 +280,7 @@ class EveryRowTests(Rows):
         """CONJ00109E to 114E: a list that is blank, has an empty item, one without two sides, a slash on the left, a name
         that is none, or one twice (AUTH-28).
         """
-        for text in (" ", "a:b,", "a", "a:b:c", "a/b:c", "1a:b", "a:1b", "exp:a", "a:aud", "a:b,a:c", "a:c,b:c"):
+        for text in (" ", "a:b,", "a", "a: b c", "a/b:c", "1a:b", "a:b[1]", "exp:a", "a:aud", "a:b,a:c", "a:c,b:c"):
             self.faulty(claim_aliases=text)
 
     def test_mapping_claims(self) -> None:
