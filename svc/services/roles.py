@@ -77,16 +77,13 @@ class RoleService:
         await self._see(invocation, query.role)
         return len((await self.store.effective_members(_unpaged(query))).members)
 
-    async def memberships(
-        self, invocation: Invocation, query: MembersQuery, of: Collection[str]
-    ) -> AsyncIterator[Sequence[Membership]]:
-        """Return all memberships that a role has in others, ordered by id; none when ``of`` has ids, and not the role's."""
+    async def memberships(self, invocation: Invocation, query: MembersQuery, of: Collection[str]) -> Page[Membership]:
+        """Return the memberships that a role has in others, ordered by id; none when ``of`` has ids, and not the role's."""
         await self._see(invocation, query.role)
         if of and str(query.role) not in of:
-            return in_batches([])
-        query = _unpaged(query)
+            return Page(in_batches([]), None)
         memberships = MembershipList(self.store.memberships, lambda row: Place(row.role, row.ownership, row.rank))
-        return memberships.batches(query, await self.store.memberships(first_of(query)))
+        return await memberships.page(query, await self.store.memberships(first_of(query)))
 
     async def count_memberships(self, invocation: Invocation, query: MembersQuery, of: Collection[str]) -> int:
         """Return how many memberships ``memberships`` has."""

@@ -84,7 +84,7 @@ class RolePage:
             raise RecordNotFound.of(role, hidden=True) from None
         members = [member async for batch in page.batches for member in batch]
         memberships: list[Membership] = []
-        async for batch in await self.roles.memberships(call.invocation, MembersQuery(role), ()):
+        async for batch in (await self.roles.memberships(call.invocation, MembersQuery(role), ())).batches:
             memberships += batch[: pages.ROWS + 1]
             break
         tokens = await self._tokens(call, role) if role.kind in ACTOR_KINDS else None

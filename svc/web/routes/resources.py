@@ -106,6 +106,9 @@ PERMISSION: Final = Parameter.together(
     Parameter.text("permission", "the same, where privilege has no value"),
 )
 
+#: What chooses parts of other lists.
+_PARTS: Final = ("limit", "offset", "count", "kind", "search")
+
 _LIST: Final = (
     Answer(200, "resources, ordered by id", array(RESOURCE_SHAPE)),
     Answer(200, "how many they are, with count", COUNT_SHAPE),
@@ -170,6 +173,9 @@ class Resources:
     )
     async def permitted_roles(self, call: Call, name: ResourceName, *, privilege: str) -> Response:
         """Return the roles that have a privilege (RES-23)."""
+        for part in _PARTS:
+            if call.query.flag(part):
+                raise InvalidParameter(part, f"'{part}' has no effect here: permitted_roles lists all, and has no pages")
         return await Response.json_array(in_batches(await self.resources.permitted_roles(call.invocation, name, privilege)))
 
     @_reading(

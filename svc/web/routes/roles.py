@@ -96,7 +96,7 @@ class Roles:
 
     @_reading(
         when="memberships",
-        query=(LIMIT.ignored, OFFSET.ignored, CURSOR.ignored, SEARCH, KIND, COUNT, FILTER),
+        query=(LIMIT, OFFSET, CURSOR, SEARCH, KIND, COUNT, FILTER),
         answers=(Answer(200, "memberships, ordered by role", array(_RECORD)), _COUNTED),
     )
     async def memberships(
@@ -104,17 +104,23 @@ class Roles:
         call: Call,
         role: RoleName,
         *,
-        kinds: tuple[str, ...],
+        limit: int | None,
+        offset: int | None,
+        after: Place | None,
         search: Search | None,
+        kinds: tuple[str, ...],
         count: bool,
         wanted: tuple[str, ...],
     ) -> Response:
-        """Return the memberships that a role has in others, or how many; they have no pages (ROLE-28)."""
+        """Return the memberships that a role has in others, with a ``Link`` to the next page; or how many (ROLE-28)."""
+        if limit is None and offset is not None:
+            limit = PAGE
         # Of the members that ``filter`` names only the role itself has any here.
-        query, members = MembersQuery(role, kinds, search=search), _full_ids(wanted, role)
+        query, members = MembersQuery(role, kinds, limit, offset or 0, search, after), _full_ids(wanted, role)
         if count:
             return count_of(await self.roles.count_memberships(call.invocation, query, members))
-        return await Response.json_array(_records(await self.roles.memberships(call.invocation, query, members)))
+        page = await self.roles.memberships(call.invocation, query, members)
+        return await Response.json_array(_records(page.batches), link(_path_to(role), page.last, limit, call.query))
 
     @_reading(
         when="members",

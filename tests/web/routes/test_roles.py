@@ -231,8 +231,8 @@ class FamilyTests(WorldCase):
         self.assertEqual(list(self.ask("policy/root")), ["created_at", "id", "members"])
 
     def test_memberships(self) -> None:
-        """Memberships have the shape of members; ``kind`` and ``count`` concern the roles granted; there are no pages
-        (ROLE-28).
+        """Memberships have the shape of members; ``kind`` and ``count`` concern the roles granted, and pages are as those of
+        members (ROLE-28).
         """
         rows = self.ask("user/alice?memberships", role=ADMIN)
         self.assertEqual(
@@ -248,7 +248,17 @@ class FamilyTests(WorldCase):
             ],
         )
         self.assertEqual(self.ask("policy/p?memberships&kind=host")[0]["role"], "acme:host:p/h")
-        self.assertEqual(len(self.ask("policy/p?memberships&limit=1&offset=1")), 3)
+        whole = self.ask("policy/p?memberships")
+        self.assertEqual((len(whole), self.ask("policy/p?memberships&limit=1&offset=1")), (3, whole[1:2]))
+        self.assertEqual(self.ask("policy/p?memberships&offset=1"), whole[1:])
+        self.assertEqual(self.ask("policy/p?memberships&limit=1&offset=2&count"), {"count": 3})
+        page, found = self.client.get("/roles/acme/policy/p?memberships&limit=1", role=ADMIN), []
+        while following := page.headers.get("link"):
+            found += page.json()
+            page = self.client.get(following[1:].partition(">")[0], role=ADMIN)
+        self.assertEqual([*found, *page.json()], whole)
+        first = self.ask("policy/p?memberships&kind=group&limit=1")
+        self.assertEqual(first, [row for row in whole if ":group:" in row["role"]][:1])
         self.assertEqual(self.ask("policy/p?memberships&count&kind=group"), {"count": 2})
         self.assertEqual([row["role"] for row in self.ask("policy/p?memberships&search=inner")], ["acme:group:p/inner"])
         self.assertEqual(self.ask("policy/p?memberships&search="), [])
