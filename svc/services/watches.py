@@ -37,7 +37,7 @@ from svc.services.batches import SHORT, ReadingFault, fault_of, name_of, refusal
 from svc.services.invocation import Invocation
 
 #: Seconds between two signs of life, between two looks at what ends, and after which a failed reading is repeated.
-HEARTBEAT: Final = 15.0
+HEARTBEAT: Final = 10.0
 _TICK: Final = 1.0
 _PAUSE: Final = 1.0
 
