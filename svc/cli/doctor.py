@@ -138,9 +138,9 @@ def _json(reply: Reply) -> Any:
 
 
 def address_of(text: str) -> str | None:
-    """Return the URL of a port without TLS on this machine; ``None`` for any other endpoint."""
+    """Return the URL of a port without TLS on this machine; ``None`` for any other endpoint, and one that wants a header."""
     place = place_of(text)
-    if place is None or place.tls or not place.port:
+    if place is None or place.tls or place.headed or not place.port:
         return None
     host = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}.get(place.host, place.host)  # noqa: S104 - it is compared
     return f"http://[{host}]:{place.port}" if ":" in host else f"http://{host}:{place.port}"

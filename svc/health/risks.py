@@ -52,12 +52,16 @@ class Risk:
 
 @attrs.frozen
 class PortFacts:
-    """A port: its setting and its text, whether it speaks TLS, and its interface, empty for all; ``None`` if unknown."""
+    """A port: its setting and its text, whether it speaks TLS, and its interface, empty for all; ``None`` if unknown.
+
+    ``headed``: it takes its clients' addresses from a PROXY header.
+    """
 
     setting: str
     text: str
     tls: bool
     host: str | None
+    headed: bool = False
 
     @property
     def exposed(self) -> bool:
@@ -68,6 +72,11 @@ class PortFacts:
             return not self.host or not ipaddress.ip_address(self.host).is_loopback
         except ValueError:
             return self.host != "localhost"
+
+    @property
+    def everywhere(self) -> bool:
+        """Return whether it is on all interfaces of its machine."""
+        return self.host in {"", "0.0.0.0", "::"}  # noqa: S104 - it is compared
 
 
 @attrs.frozen
@@ -125,6 +134,8 @@ class Facts:
     version: str
     ports: Sequence[PortFacts]
     listen_given: bool
+    #: Whether loopback is trusted only since no setting says whom to trust.
+    trusts_loopback: bool
     processes: int
     cores: int
     audit: AuditFacts
@@ -161,7 +172,21 @@ def _ports(facts: Facts) -> Iterator[Risk]:
                 )
                 yield Risk("metrics-exposed", found, action)
             else:
-                yield Risk("listen-plain", found, "use ssl:, or add interface=127.0.0.1 and a proxy with TLS before it")
+                action = "use ssl:, or add interface=127.0.0.1 and a proxy with TLS, as docs/operations/proxies.md shows"
+                yield Risk("listen-plain", found, action)
+        if port.headed and port.everywhere:
+            found = f"{port.setting} has {port.text}, where each client can name any address as its client's"
+            action = "add the interface that only the proxy reaches: restricted_to and the audit go by that address"
+            yield Risk("proxy-header-exposed", found, action)
+        if (
+            port.setting == "listen"
+            and facts.trusts_loopback
+            and port.host is not None
+            and not (port.exposed or port.headed)
+        ):
+            found = f"{port.text} believes X-Forwarded-For of every program on this machine, tunnels included"
+            action = "set trusted_proxies to 127.0.0.1 if a proxy here sets that header itself, otherwise to none"
+            yield Risk("loopback-trusted", found, action, facts.listen_given)
 
 
 def _audit(facts: Facts) -> Iterator[Risk]:

@@ -149,7 +149,7 @@ class InheritingReactor:
 class InheritedEndpoint:
     """An endpoint that is only its inherited socket."""
 
-    def __init__(self, reactor: InheritingReactor) -> None:
+    def __init__(self, reactor: Any) -> None:
         self._reactor = reactor
 
     def listen(self, protocolFactory: IProtocolFactory) -> Deferred[IListeningPort]:

@@ -162,7 +162,7 @@ class Composition:
             duties.members,
             duties.database_asked,
             certificates,
-            Failures(reactor, settings.trusted_proxies) if settings.login_throttle else None,
+            Failures(reactor, settings.trusted_proxies or ()) if settings.login_throttle else None,
             keys,
             RecentRefusals(installation.wall),
             UsedSignatures(reactor),
@@ -365,6 +365,7 @@ class Serving:
                 refusals,
                 oidc.service,
                 wall,
+                settings.public_url,
             )
         return console, [
             *pages,

@@ -28,7 +28,7 @@ from svc.web.console.audit import AuditPage
 from svc.web.console.authenticators import AuthenticatorPages
 from svc.web.console.changes import ChangePage
 from svc.web.console.endings import ExpiringPage
-from svc.web.console.gate import Gate
+from svc.web.console.gate import Gate, OwnAddress
 from svc.web.console.home import Home
 from svc.web.console.logins import LoginExplained
 from svc.web.console.policies import PolicyTree
@@ -62,12 +62,14 @@ def make_console(
     refusals: RefusalService,
     oidc: OidcService,
     wall: WallClock,
+    public_url: str | None,
 ) -> tuple[Gate, list[Any]]:
     """Return what all pages have in common, and the pages; their templates are compiled here."""
     rendering = Rendering(cookies)
-    return Gate(sessions, cookies, rendering), [
+    own = OwnAddress(public_url)
+    return Gate(sessions, cookies, rendering, own), [
         SignIn(rendering, sessions, revocation, oidc),
-        ProviderSignIn(rendering, sessions, oidc, cookies, wall),
+        ProviderSignIn(rendering, sessions, oidc, cookies, wall, own),
         Home(rendering, overview, audit, roles, tokens, expiring, refusals, expiring.wall),
         PolicyTree(rendering, resource_service, access),
         ResourcePage(rendering, resource_service, secret_service, access),

@@ -7,6 +7,8 @@ the terminal, which a running server can't wait for.
 
 Note [Receivers' certificates]. A ``tls:`` endpoint connects by ``trust``, as all that connects does. An ``ssl:`` one would
 connect to anybody.
+
+Note [PROXY headers]. ``haproxy:`` stands before another endpoint's text; Twisted's own isn't used (``proxy_header``).
 """
 
 from __future__ import annotations
@@ -36,6 +38,7 @@ from zope.interface import implementer
 from svc.net.trust import Trust
 from svc.server.accepting import InheritedEndpoint, InheritingReactor
 from svc.server.listening import Endpoint
+from svc.server.proxy_header import HeaderReactor
 from svc.server.reloading import Renewable
 
 _PART: Final = re.compile(r"(?:^|:)((?:[^:\\]|\\.)*)", re.DOTALL)
@@ -50,8 +53,9 @@ _TLS: Final = ("host", "port", "timeout", "bindAddress", "certificate", "private
 _FILES: Final = ("privateKey", "certKey", "extraCertChain", "dhParameters")
 _USUAL_KEY: Final = "server.pem"
 
-#: The kind of endpoints whose sockets systemd has opened.
+#: The kind of endpoints whose sockets systemd has opened, and of those that ask for a PROXY header.
 _SYSTEMD: Final = "systemd"
+_HAPROXY: Final = "haproxy"
 
 #: A word in the first lines of a key that has a password.
 _ENCRYPTED: Final = b"ENCRYPTED"
@@ -99,6 +103,8 @@ def listening_endpoint(reactor: Any, text: str) -> Endpoint:
     :raises Exception: it isn't one; the types of endpoints are plugins, and raise what they like.
     """
     written = _Written.parse(text)
+    if written.kind == _HAPROXY:
+        return attrs.evolve(listening_endpoint(HeaderReactor(reactor), _behind(text)), text=text)
     if written.kind != "ssl":
         return Endpoint(text, serverFromString(reactor, text))
     arguments = {"privateKey": _USUAL_KEY, **written.arguments(_SSL)}
@@ -119,20 +125,32 @@ def listening_endpoint(reactor: Any, text: str) -> Endpoint:
     return Endpoint(text, place, certificate)
 
 
+def _behind(text: str) -> str:
+    """Return the text of the endpoint behind a word like ``haproxy``."""
+    return text.partition(":")[2]
+
+
 @attrs.frozen
 class PortPlace:
-    """Where a port is, as its text says: ``host`` is the interface, empty for all of them; ``key`` the file of its key."""
+    """Where a port is, as its text says.
+
+    ``host`` is the interface, empty for all of them; ``key`` the file of its key; ``headed``: it asks for a PROXY header.
+    """
 
     text: str
     tls: bool
     host: str
     port: int
     key: str | None
+    headed: bool = False
 
 
 def place_of(text: str) -> PortPlace | None:
     """Return where a TCP port is; ``None`` for any other kind of endpoint, and for a text that is none."""
     written = _Written.parse(text)
+    if written.kind == _HAPROXY:
+        place = place_of(_behind(text))
+        return None if place is None else attrs.evolve(place, text=text, headed=True)
     names = {"tcp": ("port", "interface", "backlog"), "ssl": _SSL}.get(written.kind)
     try:
         given = {} if names is None else written.arguments(names)
@@ -149,10 +167,14 @@ def inherited_endpoint(reactor: Any, text: str, descriptor: int) -> Endpoint:
     :raises ValueError: it has a key with a password, which only the first process can ask for.
     :raises Exception: as above.
     """
-    written, inheriting = _Written.parse(text), InheritingReactor(reactor, descriptor)
+    inheriting: Any = InheritingReactor(reactor, descriptor)
+    below, written = text, _Written.parse(text)
+    while written.kind == _HAPROXY:
+        inheriting, below = HeaderReactor(inheriting), _behind(below)
+        written = _Written.parse(below)
     if written.kind == _SYSTEMD:
         return Endpoint(text, InheritedEndpoint(inheriting))
-    endpoint = listening_endpoint(inheriting, text)
+    endpoint = attrs.evolve(listening_endpoint(inheriting, below), text=text)
     if written.kind == "ssl" and endpoint.certificate is None:
         raise ValueError("its key has a password, which several processes can't ask for")
     return endpoint

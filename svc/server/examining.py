@@ -45,6 +45,7 @@ async def examine(reactor: Any, settings: Settings, server: ServerFacts | None, 
         version=VERSION,
         ports=list(_ports(settings)),
         listen_given="listen" in settings.written,
+        trusts_loopback=settings.trusted_proxies is None,
         processes=settings.serving_processes,
         cores=usable_cores(),
         audit=audit_of(settings),
@@ -89,7 +90,10 @@ def _ports(settings: Settings) -> Iterator[PortFacts]:
     metrics = [] if settings.metrics_listen is None else [("metrics_listen", settings.metrics_listen)]
     for setting, text in [*(("listen", text) for text in settings.listen), *metrics]:
         place = place_of(text)
-        yield PortFacts(setting, text, place is not None and place.tls, None if place is None else place.host)
+        if place is None:
+            yield PortFacts(setting, text, tls=False, host=None)
+        else:
+            yield PortFacts(setting, text, place.tls, place.host, place.headed)
 
 
 def _certificates(reactor: Any, settings: Settings) -> Iterator[CertificateFacts]:

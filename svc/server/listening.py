@@ -20,6 +20,7 @@ from twisted.internet.interfaces import IListeningPort, IProtocolFactory, IReadD
 from twisted.protocols.tls import TLSMemoryBIOFactory
 
 from svc.model.errors import StartRefused
+from svc.server.proxy_header import HeaderFactory
 from svc.server.reloading import Renewable
 
 #: Seconds in which requests in progress must end when the server stops; and for which a port is left alone that could accept
@@ -103,7 +104,10 @@ def be_patient(port: Any) -> None:
 
 def url_of(port: IListeningPort) -> str:
     """Return the URL by which a client on this machine reaches a port (CFG-12)."""
-    scheme = "https" if isinstance(getattr(port, "factory", None), TLSMemoryBIOFactory) else "http"
+    factory = getattr(port, "factory", None)
+    if isinstance(factory, HeaderFactory):
+        factory = factory.wrapped
+    scheme = "https" if isinstance(factory, TLSMemoryBIOFactory) else "http"
     match port.getHost():
         case IPv4Address(host=host, port=number) | IPv6Address(host=host, port=number):
             return f"{scheme}://{_shown(host)}:{number}"

@@ -128,7 +128,7 @@ class Office(Service):
     def __init__(self, ground: Ground, *, daemon: bool) -> None:
         self._ground, self._daemon = ground, daemon
         reactor, settings = ground.reactor, ground.settings
-        self._failures = Failures(reactor, settings.trusted_proxies, self._refuse)
+        self._failures = Failures(reactor, settings.trusted_proxies or (), self._refuse)
         self._signatures = UsedSignatures(reactor)
         self._refusals = RecentRefusals(ground.installation.wall)
         make = ground.parts.provider_keys

@@ -85,10 +85,16 @@ class Settings:
         " systemd:domain=INET:index=0. Repeat it for more than one, or separate them by blanks.",
         ("tcp:8080:interface=127.0.0.1",),
     )
-    trusted_proxies: tuple[Network, ...] = _web(
-        parsers.NETWORKS,
-        "Networks of proxies, beside 127.0.0.1 and ::1, whose X-Forwarded-For names the client; separated by commas.",
-        (),
+    trusted_proxies: tuple[Network, ...] | None = _web(
+        parsers.PROXIES,
+        "Networks of proxies whose X-Forwarded-For names the client, separated by commas, in place of the default; none"
+        " trusts nobody. A proxy must set that header itself, and what passes bytes on must not be among them.",
+        shown="127.0.0.1,::1",
+    )
+    public_url: str | None = _web(
+        parsers.ORIGIN,
+        "The address at which browsers reach the server, such as https://svc.example, where a proxy doesn't pass on Host.",
+        shown="what the header Host says",
     )
 
     request_body_limit: int = _web(

@@ -48,6 +48,7 @@ _URL: Final = re.compile(
     re.ASCII,
 )
 _URL_LIMIT: Final = 2048
+_USUAL_PORTS: Final = {"http": 80, "https": 443}
 
 _HOST: Final = re.compile(DNS_NAME, re.ASCII)
 _REGION: Final = re.compile(r"[a-z]{2}(-[a-z]{2,20}){1,3}-[0-9]{1,2}", re.ASCII)
@@ -217,6 +218,20 @@ def _network(text: str) -> Network:
         raise ValueError(f"must list networks such as 10.0.0.0/8: {error}") from None
 
 
+def _or_none(parser: Parser[tuple[Network, ...]]) -> Parser[tuple[Network, ...]]:
+    """Return a parser of lists that takes the word ``none`` for an empty one."""
+
+    def checked(items: list[str]) -> tuple[Network, ...]:
+        items = [item.strip() for item in items]
+        return () if items == ["none"] else parser.from_toml(items)
+
+    def from_toml(value: object) -> tuple[Network, ...]:
+        texts = isinstance(value, list) and all(isinstance(item, str) for item in value)
+        return checked(value) if isinstance(value, list) and texts else parser.from_toml(value)
+
+    return Parser(parser.metavar, lambda text: checked(text.split(",")), from_toml)
+
+
 def _authenticator(text: str) -> str:
     kind, _, service_id = text.partition("/")
     if text in _BARE_TYPES:
@@ -278,6 +293,18 @@ def _http_address(text: str) -> str:
     if address is None or not 0 < int(address["port"] or 1) < 1 << 16 or not _is_host(address["host"]):
         raise ValueError(f"must be an address of the form https://host[:port][/path], not {_shown(text)}")
     return text
+
+
+def _origin(text: str) -> str:
+    """Return an address that browsers know, in the form of the header ``Origin``: no path, and no usual port."""
+    address = _URL.fullmatch(text) if len(text) <= _URL_LIMIT else None
+    port = 0 if address is None else int(address["port"] or _USUAL_PORTS[address["scheme"]])
+    if address is None or address["path"] or not 0 < port < 1 << 16 or not _is_host(address["host"]):
+        raise ValueError(f"must be an address of the form https://host[:port], without a path, not {_shown(text)}")
+    scheme, host = address["scheme"], address["host"].lower()
+    if scheme == "http" and not _is_this_machine(host):
+        raise ValueError("must be https: browsers keep no session of another machine without TLS")
+    return f"{scheme}://{host}" if port == _USUAL_PORTS[scheme] else f"{scheme}://{host}:{port}"
 
 
 def _token_file(text: str) -> tuple[str, Path]:
@@ -359,5 +386,7 @@ ENDPOINTS: Final = _several("ENDPOINT", str, separator=None, empty=None)
 TOKEN_FILES: Final = _distinct(_several("URL=PATH", _token_file))
 REGIONS: Final = _several("LIST", _region)
 NETWORKS: Final = _several("CIDRS", _network)
+PROXIES: Final = _or_none(NETWORKS)
+ORIGIN: Final = _scalar("URL", _origin)
 AUTHENTICATORS: Final = _several("LIST", _authenticator, empty=(_BARE_TYPE,))
 CLUSTER: Final = Parser("NAME=URL", _members_of_text, _members_of_toml)

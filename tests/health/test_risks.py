@@ -48,6 +48,7 @@ WELL: Final = Facts(
     version="1.2",
     ports=[PortFacts("listen", "ssl:8443", True, ""), PortFacts("metrics_listen", "tcp:1", False, "127.0.0.1")],
     listen_given=True,
+    trusts_loopback=False,
     processes=4,
     cores=4,
     audit=AUDIT,
@@ -78,9 +79,9 @@ def server(**changes: Any) -> dict[str, Any]:
     return {"server": attrs.evolve(SERVER, **changes)}
 
 
-def port(setting: str, host: str | None, *, tls: bool = False) -> dict[str, Any]:
+def port(setting: str, host: str | None, *, tls: bool = False, headed: bool = False, trusts: bool = False) -> dict[str, Any]:
     """The only port."""
-    return {"ports": [PortFacts(setting, "tcp:1", tls, host)]}
+    return {"ports": [PortFacts(setting, "tcp:1", tls, host, headed)], "trusts_loopback": trusts}
 
 
 #: What changes, and what is found then, with a mark for notes.
@@ -89,7 +90,13 @@ CASES: Final[tuple[tuple[dict[str, Any], str], ...]] = (
     (port("listen", ""), "listen-plain"),
     (port("listen", "::"), "listen-plain"),
     (port("listen", "svc.example"), "listen-plain"),
+    (port("listen", "", trusts=True), "listen-plain"),
     (port("metrics_listen", ""), "metrics-exposed"),
+    (port("listen", "127.0.0.1", trusts=True), "loopback-trusted"),
+    (port("listen", "::1", tls=True, trusts=True), "loopback-trusted"),
+    (port("listen", "", tls=True, headed=True), "proxy-header-exposed"),
+    (port("listen", "0.0.0.0", tls=True, headed=True, trusts=True), "proxy-header-exposed"),
+    (port("listen", "10.0.0.1", headed=True), "listen-plain"),
     ({"audit": AuditFacts(None)}, "audit-output"),
     (audit(fault="can't be written"), "audit-file"),
     (audit(continues=True), "audit-continue"),
@@ -136,6 +143,11 @@ NOTHING: Final[tuple[dict[str, Any], ...]] = (
     port("listen", "::1"),
     port("listen", "localhost"),
     port("listen", None),
+    port("listen", None, trusts=True),
+    port("listen", "127.0.0.1", headed=True, trusts=True),
+    port("listen", "10.0.0.1", tls=True, headed=True),
+    port("listen", "", tls=True, trusts=True),
+    port("metrics_listen", "127.0.0.1", trusts=True),
     audit(size=UNROTATED + 1, rotated=True),
     database(listens="*", open_rules=0),
     database(ages=Ages(None, None), archived=NOW - 60),
@@ -165,6 +177,17 @@ class RisksTests(SynchronousTestCase):
         """Risks come before notes."""
         found = risks(attrs.evolve(WELL, listen_given=False, skew=9.0))
         self.assertEqual([risk.name for risk in found], ["clock-skew", "listen-default"])
+
+    def test_ports(self) -> None:
+        """A port for PROXY headers is risky on all interfaces; the default of listen gives notes alone (CLI-40)."""
+        exposed = risks(attrs.evolve(WELL, **port("listen", "", headed=True)))
+        self.assertEqual(
+            [(risk.name, risk.severe) for risk in exposed], [("listen-plain", True), ("proxy-header-exposed", True)]
+        )
+        usual = risks(attrs.evolve(WELL, listen_given=False, **port("listen", "127.0.0.1", trusts=True)))
+        self.assertEqual(
+            [(risk.name, risk.severe) for risk in usual], [("listen-default", False), ("loopback-trusted", False)]
+        )
 
     def test_versions(self) -> None:
         """Each version of PostgreSQL that is known gets corrections for a year longer than the one before."""

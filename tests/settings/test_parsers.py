@@ -124,6 +124,38 @@ class FormsTests(SynchronousTestCase):
             self.assertIn("10.0.0.0/8", self.refused(parsers.NETWORKS, text))
         self.assertRaises(ValueError, parsers.NETWORKS.from_toml, [10])
 
+    def test_proxies(self) -> None:
+        """The word none and an empty list are no network at all, and the word stands alone (CFG-3)."""
+        for text, networks in (("none", ()), (" none ", ()), ("", ()), ("::1", (ipaddress.ip_network("::1/128"),))):
+            self.assertEqual(parsers.PROXIES.from_text(text), networks)
+            self.assertEqual(parsers.PROXIES.from_toml([text]), networks)
+        self.assertEqual(parsers.PROXIES.from_toml([]), ())
+        for text in ("none,10.0.0.0/8", "None", "no"):
+            self.assertIn("10.0.0.0/8", self.refused(parsers.PROXIES, text))
+        for value in ("none", [10], None):
+            self.assertRaises(ValueError, parsers.PROXIES.from_toml, value)
+
+    def test_origins(self) -> None:
+        """The address that browsers know has no path, TLS but on this machine, and the form of Origin (CFG-49)."""
+        for text, origin in (
+            ("https://svc.example", "https://svc.example"),
+            ("https://SVC.example:443/", "https://svc.example"),
+            ("https://svc.example:8443", "https://svc.example:8443"),
+            ("https://[2001:db8::1]", "https://[2001:db8::1]"),
+            ("http://localhost:8080", "http://localhost:8080"),
+            ("http://127.0.0.1:80", "http://127.0.0.1"),
+        ):
+            self.assertEqual(parsers.ORIGIN.from_text(text), origin)
+        for text in (
+            "svc.example",
+            "https://svc.example/svc",
+            "https://u@svc.example",
+            "https://svc.example:0",
+            "https://a?b",
+        ):
+            self.assertIn("https://host", self.refused(parsers.ORIGIN, text))
+        self.assertIn("TLS", self.refused(parsers.ORIGIN, "http://svc.example"))
+
     def test_authenticators(self) -> None:
         """Authenticators are split at commas, blanks around them don't count, and an empty list is authn alone (CFG-3)."""
         self.assertEqual(parsers.AUTHENTICATORS.from_text(" authn-jwt/ci , authn"), ("authn-jwt/ci", "authn"))

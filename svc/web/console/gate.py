@@ -6,8 +6,9 @@ and if the browser says that a page of this server sent it: by ``Sec-Fetch-Site`
 header. Proxies may change ``Host``, so ``Origin`` isn't compared where the browser has told already.
 
 Note [Names of cookies]. A name that begins with ``__Secure-`` can't be set but over TLS. Browsers treat a server on their
-own machine as if it had TLS, and keep ``Secure`` cookies of it, but perhaps not under that name: there it has no prefix. Of
-two cookies of one name, one was set by somebody else: neither counts.
+own machine as if it had TLS, and keep ``Secure`` cookies of it, but perhaps not under that name: there it has no prefix. The
+address that browsers use is the one in the header ``Host``, unless a setting has it (``OwnAddress``). Of two cookies of one
+name, one was set by somebody else: neither counts.
 """
 
 from __future__ import annotations
@@ -93,6 +94,27 @@ _PROVIDER_AT_FAULT: Final = (
 )
 
 
+@attrs.frozen
+class OwnAddress:
+    """The address of this server as browsers know it: ``public`` if it is set, otherwise what they say in ``Host``."""
+
+    public: str | None = None
+
+    def url(self, host: str | None) -> str:
+        """Return it; sessions take TLS but on this machine."""
+        if self.public is not None:
+            return self.public
+        return f"{'http' if _LOOPBACK.fullmatch(host or '') else 'https'}://{host or ''}"
+
+    def is_origin(self, origin: str | None, host: str | None) -> bool:
+        """Return whether a page of this server sends ``origin``."""
+        return origin in ({f"http://{host}", f"https://{host}"} if self.public is None else {self.public})
+
+    def named(self, cookie: str, incoming: Incoming) -> str:
+        """Return the whole name of a cookie (Note [Names of cookies])."""
+        return cookie if self.url(incoming.header(b"host")).startswith("http:") else f"{_PREFIX}{cookie}"
+
+
 @attrs.frozen(eq=False)
 class Gate:
     """Provides ``IConsole``."""
@@ -100,14 +122,15 @@ class Gate:
     _sessions: ConsoleSessionService
     _cookies: ConsoleCookies
     _rendering: Rendering
+    _own: OwnAddress
 
     async def admitted(self, incoming: Incoming, *, signed_in: bool) -> Visit:
         """See ``IConsole``."""
         if not signed_in:
-            secret = _cookie(incoming, _SECRET) or ""
+            secret = self._cookie(incoming, _SECRET) or ""
             known = is_form_secret(secret)
-            return Visit(secret if known else new_form_secret(), new_secret=not known, begun=_cookie(incoming, _BEGUN))
-        text = _cookie(incoming, _SESSION)
+            return Visit(secret if known else new_form_secret(), new_secret=not known, begun=self._cookie(incoming, _BEGUN))
+        text = self._cookie(incoming, _SESSION)
         if text is None:
             raise BearerRefused("there is no session")
         session = await self._sessions.resumed(text, incoming.client_ip)
@@ -116,7 +139,7 @@ class Gate:
     def check_form(self, visit: Visit, incoming: Incoming, body: bytes) -> None:
         """See ``IConsole`` (Note [Whose forms])."""
         site, origin, host = (incoming.header(name) for name in (b"sec-fetch-site", b"origin", b"host"))
-        same = origin in {f"http://{host}", f"https://{host}"} if site is None else site == "same-origin"
+        same = self._own.is_origin(origin, host) if site is None else site == "same-origin"
         if not same:
             raise FormRefused(f"the browser says that it comes from {shown(origin or '-')}, {shown(site or '-')}")
         token = Form.parse(body).text("token")
@@ -175,12 +198,12 @@ class Gate:
         visit = incoming.visit if isinstance(incoming.visit, Visit) else None
         headers = (*response.headers, *self._rendering.headers)
         if visit is not None and visit.begins is not None:
-            cookie = f"{_prefix(incoming)}{_BEGUN}={visit.begins}{_BEGUN_ATTRIBUTES}"
+            cookie = f"{self._own.named(_BEGUN, incoming)}={visit.begins}{_BEGUN_ATTRIBUTES}"
             return attrs.evolve(response, headers=(*headers, ("Set-Cookie", cookie)))
         set_to: tuple[str, str] | None = None
         if visit is None:
             # A link from another site comes without the session that there is: it isn't ended by that.
-            over = response.status == 303 and _cookies(incoming, _SESSION)
+            over = response.status == 303 and self._values(incoming, _SESSION)
             set_to = (_SESSION, "; Max-Age=0") if over else None
         elif visit.ended:
             set_to = (_SESSION, "; Max-Age=0")
@@ -190,7 +213,7 @@ class Gate:
             set_to = (_SECRET, visit.secret) if visit.new_secret else None
         if set_to is not None:
             name, value = set_to
-            headers = (*headers, ("Set-Cookie", f"{_prefix(incoming)}{name}={value}{_ATTRIBUTES}"))
+            headers = (*headers, ("Set-Cookie", f"{self._own.named(name, incoming)}={value}{_ATTRIBUTES}"))
         return attrs.evolve(response, headers=headers)
 
     def missing(self, path: str) -> Response | None:
@@ -200,6 +223,17 @@ class Gate:
         title, told = _SAID[404]
         page = self._refusal(None, title, 404, told, None)
         return attrs.evolve(page, headers=self._rendering.headers)
+
+    def _cookie(self, incoming: Incoming, name: str) -> str | None:
+        """Return the value of a cookie; ``None`` where there is none, or more than one."""
+        found = self._values(incoming, name)
+        return found[0] if len(found) == 1 else None
+
+    def _values(self, incoming: Incoming, name: str) -> list[str]:
+        """Return the values of all cookies of a name."""
+        wanted = self._own.named(name, incoming)
+        lines = b";".join(incoming.headers.get(b"cookie", ())).decode("latin-1").split(";")
+        return [value.strip() for given, _, value in (line.partition("=") for line in lines) if given.strip() == wanted]
 
 
 def _not_signed_in_there(refusal: Refusal, status: int) -> str | None:
@@ -211,26 +245,3 @@ def _not_signed_in_there(refusal: Refusal, status: int) -> str | None:
     # That is about the provider alone, and says nothing of who has tried.
     is_another = isinstance(refusal, AuthenticationRefused) and refusal.reason is Reason.ISSUER_WRONG
     return _ANOTHER_ISSUER if is_another else _NOT_SIGNED_IN_THERE
-
-
-def own_address(host: str) -> str:
-    """Return the address of this server as a browser knows it that says ``host``: sessions take TLS but on this machine."""
-    return f"{'http' if _LOOPBACK.fullmatch(host) else 'https'}://{host}"
-
-
-def _prefix(incoming: Incoming) -> str:
-    """Return what the names of cookies begin with at the address that the browser uses (Note [Names of cookies])."""
-    return "" if _LOOPBACK.fullmatch(incoming.header(b"host") or "") else _PREFIX
-
-
-def _cookie(incoming: Incoming, name: str) -> str | None:
-    """Return the value of a cookie; ``None`` where there is none, or more than one."""
-    found = _cookies(incoming, name)
-    return found[0] if len(found) == 1 else None
-
-
-def _cookies(incoming: Incoming, name: str) -> list[str]:
-    """Return the values of all cookies of a name."""
-    wanted = f"{_prefix(incoming)}{name}"
-    lines = b";".join(incoming.headers.get(b"cookie", ())).decode("latin-1").split(";")
-    return [value.strip() for given, _, value in (line.partition("=") for line in lines) if given.strip() == wanted]

@@ -29,7 +29,7 @@ from svc.model.text import shown
 from svc.services.console_sessions import ConsoleSessionService
 from svc.services.oidc import OidcService
 from svc.web.console import links, pages
-from svc.web.console.gate import own_address
+from svc.web.console.gate import OwnAddress
 from svc.web.console.rendering import Rendering
 from svc.web.http.declarations import Parameter, Source, Unaudited
 from svc.web.http.response import Response
@@ -73,6 +73,7 @@ class ProviderSignIn:
     offered: OidcService
     cookies: ConsoleCookies
     wall: WallClock
+    own: OwnAddress
 
     @pages.pressed(
         routes,
@@ -87,7 +88,7 @@ class ProviderSignIn:
     )
     async def begin(self, call: Call, *, host: str | None, account: str, service_id: str, back: str) -> Response:
         """Lead the browser to a provider (Note [There and back])."""
-        state, redirect_uri = secrets.token_urlsafe(24), own_address(host or "") + links.CALLBACK
+        state, redirect_uri = secrets.token_urlsafe(24), self.own.url(host) + links.CALLBACK
         begun = await self.offered.begin(account, service_id, redirect_uri, state)
         offer = begun.offer
         call.visit.begins = self.cookies.sealed_begun(

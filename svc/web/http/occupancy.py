@@ -124,7 +124,7 @@ class Occupancy:
 
     def _place(self, peer: str) -> _Place:
         network = counted_as(peer)
-        return self._places.get(network) or _Place(network, not self._proxies.trust(peer))
+        return self._places.get(network) or _Place(network, not self._proxies.is_shared(peer))
 
     def _remove(self, guest: Guest) -> None:
         self.work(guest)

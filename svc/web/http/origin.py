@@ -1,4 +1,8 @@
-"""Where a request comes from (WIRE-32)."""
+"""The address that a request comes from (WIRE-32).
+
+Note [Loopback]. Unless the setting names others, loopback is trusted, where a proxy of this machine is. A program there that
+passes bytes on, such as a tunnel, lets its clients choose their address by that; so the setting replaces the default.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +11,7 @@ from collections.abc import Sequence
 from typing import Final
 
 import attrs
+from twisted.logger import Logger
 
 from svc.model.query_results import Network, is_within
 
@@ -15,15 +20,21 @@ _Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 #: How many entries of a header are looked at, from the right; no chain of proxies is longer.
 _HOPS: Final = 32
 
-#: Always trusted: a program of this machine could do worse than forge an address.
-_LOOPBACK: Final = (ipaddress.ip_network("127.0.0.1/32"), ipaddress.ip_network("::1/128"))
+#: What is trusted unless the setting says otherwise (Note [Loopback]); of 127.0.0.0/8 proxies use no other address.
+LOOPBACK: Final[tuple[Network, ...]] = (ipaddress.ip_network("127.0.0.1/32"), ipaddress.ip_network("::1/128"))
+
+_log = Logger()
 
 
-@attrs.frozen
+@attrs.define
 class TrustedProxies:
-    """The networks whose ``X-Forwarded-For`` is believed; loopback is always one of them."""
+    """The networks whose ``X-Forwarded-For`` is believed; ``None`` is loopback."""
 
-    networks: tuple[Network, ...] = ()
+    _given: tuple[Network, ...] | None = None
+    _networks: tuple[Network, ...] = attrs.field(
+        init=False, default=attrs.Factory(lambda self: LOOPBACK if self._given is None else self._given, takes_self=True)
+    )
+    _warned: bool = attrs.field(init=False, default=False)
 
     def client_ip(self, peer: str, forwarded: Sequence[bytes]) -> str:
         """Return the client's address: the peer's own, in :func:`plain` form, unless the peer is trusted and names another.
@@ -32,7 +43,10 @@ class TrustedProxies:
         stands left of an entry that is no address (``unknown``, ``unix:``) may be forged, and is not looked at.
         """
         address = _address(peer) if forwarded else None
-        if address is None or not self._trusts(address):
+        if address is None:
+            return peer
+        if not self._trusts(address):
+            self._warn(address)
             return peer
         for entry in reversed(b",".join(forwarded).rsplit(b",", _HOPS)[-_HOPS:]):
             text = entry.decode("latin-1").strip()
@@ -46,12 +60,22 @@ class TrustedProxies:
                 break
         return str(address)
 
-    def trust(self, peer: str) -> bool:
-        """Return whether an address, in :func:`plain` form, is that of a proxy or of this machine."""
-        return is_within(peer, (*_LOOPBACK, *self.networks))
+    def is_shared(self, peer: str) -> bool:
+        """Return whether an address, in :func:`plain` form, is that of a trusted proxy or of this machine."""
+        return is_within(peer, (*LOOPBACK, *self._networks))
 
     def _trusts(self, address: _Address) -> bool:
-        return any(address in network for network in (*_LOOPBACK, *self.networks))
+        return any(address in network for network in self._networks)
+
+    def _warn(self, address: _Address) -> None:
+        if self._warned or not any(address in network for network in LOOPBACK):
+            return
+        self._warned = True
+        message = (
+            "X-Forwarded-For of a request from {address} isn't believed, since trusted_proxies lacks it: the client"
+            " counts as {address}. If a proxy of this machine sets the header, add 127.0.0.1 and ::1"
+        )
+        _log.warn(message, address=str(address))
 
 
 def plain(host: str) -> str:

@@ -251,6 +251,19 @@ class FormsTests(GateCase):
             self.admin.headers = {"Sec-Fetch-Site": site, "Origin": origin}
             self.assertEqual(self.pressed().status, status, (site, origin))
 
+    def test_origins_behind_a_proxy(self) -> None:
+        """With public_url a form counts that comes from there, whatever Host a proxy sends (CFG-49)."""
+        for public, origin, status in (
+            ("https://secrets.example", "https://secrets.example", 200),
+            ("https://secrets.example", "http://secrets.example", 403),
+            ("https://secrets.example", f"https://{HOST}", 403),
+            (None, "https://secrets.example", 403),
+        ):
+            self.public_url = public
+            self.setUp()
+            self.admin.headers = {"Sec-Fetch-Site": None, "Origin": origin}
+            self.assertEqual(self.pressed().status, status, (public, origin))
+
     def test_sign_in(self) -> None:
         """The form to sign in is bound to the browser too: nobody can be signed in as somebody else unawares (CON-11)."""
         fields = {"account": "acme", "login": "alice", "evidence": self.alice_key}

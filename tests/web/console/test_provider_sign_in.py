@@ -97,6 +97,17 @@ class ProviderSignInTests(ConsoleCase):
         self.assertIn("svc-console-provider", browser.cookies)
         self.assertEqual(self.come_back(begun, browser).status, 200)
 
+    def test_behind_a_proxy(self) -> None:
+        """The way back and the cookies are those of public_url, whatever Host a proxy sends (CON-4, CON-60, CFG-49)."""
+        self.public_url = "https://svc.example"
+        self.setUp()
+        for host in ("127.0.0.1:8080", "svc_backend"):
+            browser = self.new_browser(host=host)
+            begun = self.begin(browser)
+            self.assertEqual(begun["redirect_uri"], f"https://svc.example{CALLBACK}")
+            self.assertEqual(self.come_back(begun, browser).status, 200)
+            self.assertEqual(sorted(browser.cookies), [SESSION, "__Secure-svc-console-form", COOKIE])
+
     def test_cookie(self) -> None:
         """What was begun is sealed, and is no session: it admits to no page, and a session doesn't stand for it (CON-61)."""
         begun = self.begin()

@@ -184,6 +184,7 @@ class ConsoleCase(WorldCase):
     """A test of the console: ``self.browser`` hasn't signed in."""
 
     idle: int = 1800
+    public_url: str | None = None
 
     def setUp(self) -> None:
         """Make the world, and its console beside it."""
@@ -239,6 +240,7 @@ class ConsoleCase(WorldCase):
             self.refusal_service,
             self.oidc_routes.offered,
             self.clock,
+            self.public_url,
         )
         self.web = Client(
             *pages,

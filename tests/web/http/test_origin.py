@@ -6,11 +6,13 @@ import ipaddress
 
 from hypothesis import given
 from hypothesis import strategies as st
+from twisted.logger import capturedLogs
 from twisted.trial.unittest import SynchronousTestCase
 
-from svc.web.http.origin import TrustedProxies, plain
+from svc.web.http.origin import LOOPBACK, TrustedProxies, plain
 
 LOOPBACK_ONLY = TrustedProxies()
+NOBODY = TrustedProxies(())
 WITH_PROXIES = TrustedProxies((ipaddress.ip_network("10.0.0.0/8"), ipaddress.ip_network("2001:db8::/32")))
 
 
@@ -35,7 +37,39 @@ class TrustedProxiesTests(SynchronousTestCase):
 
     def test_all_trusted(self) -> None:
         """When all entries are trusted, the left-most is the client (WIRE-32)."""
-        self.assertEqual(WITH_PROXIES.client_ip("10.9.9.9", [b"10.1.1.1, 2001:db8::1, 127.0.0.1"]), "10.1.1.1")
+        self.assertEqual(WITH_PROXIES.client_ip("10.9.9.9", [b"10.1.1.1, 2001:db8::1"]), "10.1.1.1")
+
+    def test_replaced(self) -> None:
+        """Networks that are set take the place of loopback, and none is nobody (WIRE-32)."""
+        for proxies in (WITH_PROXIES, NOBODY):
+            for peer in ("127.0.0.1", "::1"):
+                self.assertEqual(proxies.client_ip(peer, [b"192.0.2.9"]), peer)
+        self.assertEqual(WITH_PROXIES.client_ip("10.9.9.9", [b"192.0.2.9, 127.0.0.1"]), "127.0.0.1")
+        self.assertEqual(NOBODY.client_ip("10.9.9.9", [b"192.0.2.9"]), "10.9.9.9")
+        self.assertEqual(TrustedProxies(LOOPBACK).client_ip("::1", [b"192.0.2.9"]), "192.0.2.9")
+
+    def test_shared(self) -> None:
+        """Trusted proxies have no limit of connections of their own, nor has loopback, whatever the setting is (LIM-8)."""
+        for peer, shared in (("127.0.0.1", True), ("::1", True), ("10.9.9.9", False), ("192.0.2.1", False)):
+            self.assertEqual(NOBODY.is_shared(peer), shared)
+        self.assertTrue(WITH_PROXIES.is_shared("10.9.9.9"))
+
+    def test_warned(self) -> None:
+        """The log warns once of a forwarded request from loopback that isn't believed, and of no other (WIRE-32)."""
+        for proxies, warned in (
+            (TrustedProxies((ipaddress.ip_network("10.0.0.0/8"),)), 1),
+            (TrustedProxies(()), 1),
+            (TrustedProxies(LOOPBACK), 0),
+            (TrustedProxies(), 0),
+        ):
+            with capturedLogs() as events:
+                proxies.client_ip("127.0.0.1", ())
+                proxies.client_ip("192.0.2.1", [b"192.0.2.9"])
+                self.assertEqual(len(events), 0)
+                for peer in ("127.0.0.1", "::1", "127.0.0.1"):
+                    proxies.client_ip(peer, [b"192.0.2.9"])
+            self.assertEqual(len(events), warned)
+            self.assertTrue(all(event["address"] == "127.0.0.1" for event in events))
 
     def test_no_address(self) -> None:
         """An entry that is no address hides who wrote what stands left of it, which is not believed (WIRE-32)."""
