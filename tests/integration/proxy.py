@@ -37,9 +37,14 @@ def unavailable() -> str | None:
 
 
 class Proxy:
-    """A proxy before two servers that listen on these ports, with certificates of ``authority``; it ends with the test."""
+    """A proxy before two servers that listen on these ports, with certificates of ``authority``; it ends with the test.
 
-    def __init__(self, case: TestCase, authority: Authority, one: int, two: int) -> None:
+    ``more`` are further places of the sample, and what stands there instead.
+    """
+
+    def __init__(
+        self, case: TestCase, authority: Authority, one: int, two: int, more: Mapping[str, str] | None = None
+    ) -> None:
         place = Path(case.mktemp()).resolve()
         place.mkdir(parents=True)
         self.port = free_port()
@@ -55,6 +60,7 @@ class Proxy:
                 "    user haproxy\n    group haproxy\n": "",
                 "10.0.0.1:8443": f"127.0.0.1:{one}",
                 "10.0.0.2:8443": f"127.0.0.1:{two}",
+                **(more or {}),
             },
         )
         path = place / "haproxy.cfg"

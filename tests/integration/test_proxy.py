@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any, Final
@@ -14,17 +15,19 @@ from twisted.trial.unittest import TestCase
 from twisted.web.client import ResponseNeverReceived
 from twisted.web.http import HTTPChannel
 from twisted.web.resource import Resource
-from twisted.web.server import Request, Site
+from twisted.web.server import NOT_DONE_YET, Request, Site
 
+from svc.worker.pool import DEADLINE
 from tests.authn.providers.authority import Authority
 from tests.integration import postgres
 from tests.integration.bed import free_port
 from tests.integration.client import Api
 from tests.integration.postgres import PATIENCE, Server
 from tests.integration.process import ServerProcess, ServerTestCase, beat
-from tests.integration.proxy import Proxy, certificate_file, unavailable
+from tests.integration.proxy import SAMPLE, Proxy, certificate_file, unavailable
 from tests.integration.replication import PairTestCase
 from tests.web.declared import declared, declared_pages, path_of
+from tests.web.support import read_answers
 
 reactor: Any = installed_reactor
 
@@ -134,6 +137,31 @@ class Peer(Resource):
         return b"{}"
 
 
+class SlowPeer(Peer):
+    """A server that answers after ``delay`` seconds; ``None`` is one that closes the connection instead."""
+
+    def __init__(self, case: TestCase, authority: Authority, delay: float | None) -> None:
+        super().__init__(case, authority, 201)
+        self.delay = delay
+
+    def render(self, request: Request) -> Any:
+        """Answer, later."""
+        if request.path == b"/readyz":
+            return super().render(request)
+        if self.delay is None:
+            channel: Any = request.channel
+            channel.transport.abortConnection()
+            return NOT_DONE_YET
+
+        def answer() -> None:
+            request.write(Peer.render(self, request))
+            request.finish()
+
+        later = reactor.callLater(self.delay, answer)
+        request.notifyFinish().addErrback(lambda _: later.cancel())
+        return NOT_DONE_YET
+
+
 class SampleTests(TestCase):
     """The file by itself."""
 
@@ -160,6 +188,46 @@ class SampleTests(TestCase):
             await beat()  # The log comes after the answer.
         expected = [(f"{method} {target}", backend) for method, target, backend in table]
         self.assertEqual(sorted(proxy.routed()), sorted(expected))
+
+    async def assert_told(self, proxy: Proxy, sent: bytes, status: int, code: str, words: str = "") -> None:
+        """Fail unless this, on a connection of its own, is answered by the proxy itself in the form of svc's errors."""
+        [answer] = read_answers(await deferToThread(proxy.send, sent))
+        self.assertEqual((answer.status, answer.headers["content-type"]), (status, "application/json"), answer)
+        error = answer.json()["error"]
+        self.assertEqual(error["code"], code)
+        self.assertIn(words, error["message"])
+
+    def test_patience(self) -> None:
+        """The proxy waits for a change longer than the server may take for a load (LIM-15)."""
+        primary = SAMPLE.read_text(encoding="utf-8").partition("\nbackend primary\n")[2]
+        [minutes] = re.findall(r"(?m)^    timeout server (\d+)m$", primary)
+        self.assertGreater(int(minutes) * 60, DEADLINE + 30)
+
+    async def test_slow_load(self) -> None:
+        """A change that takes longer than readings may is answered; here all of the sample's times are 35 times shorter."""
+        authority = Authority()
+        peer = SlowPeer(self, authority, 4.0)
+        proxy = Proxy(self, authority, peer.port, free_port(), {"35s": "1s", "11m": "19s"})
+        await proxy.listens()
+        answer = await proxy.api().ask("POST", "/policies/acme/policy/root", b"- !variable v")
+        self.assertEqual((answer.status, peer.asked), (201, [("POST", 13)]), proxy.log)
+
+    async def test_errors(self) -> None:
+        """What the proxy answers itself is JSON in the form of svc's errors, with whether a change may have been made."""
+        authority = Authority()
+        slow = SlowPeer(self, authority, 60)
+        short = {"35s": "1s", "11m": "1s", "http-request 30s": "http-request 1s"}
+        proxy = Proxy(self, authority, slow.port, free_port(), short)
+        await proxy.listens()
+        change, reading = request("POST", "/secrets/acme/variable/v"), request("GET", "/secrets/acme/variable/v")
+        doubt = "may or may not have been made"
+        await self.assert_told(proxy, change, 504, "gateway_timeout", doubt)
+        await self.assert_told(proxy, reading, 504, "gateway_timeout")
+        slow.delay = None
+        await self.assert_told(proxy, change, 502, "bad_gateway", doubt)
+        await self.assert_told(proxy, reading, 502, "bad_gateway")
+        login = b"POST /authn/acme/admin/authenticate HTTP/1.1\r\nHost: h\r\nContent-Length: 9\r\n\r\na part"
+        await self.assert_told(proxy, login, 408, "request_timeout")
 
     async def test_none_ready(self) -> None:
         """When no server is ready each is asked for readings and logins all the same, and none for a change."""

@@ -1,0 +1,29 @@
+"""Traefik in front of the server, with the samples ``etc/proxies/traefik.yaml`` and ``traefik-svc.yaml``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+from tests.neighbours.proxied import OPTIONS, Proxied, certificate, find_program, free_port, run_proxy, write_sample
+from tests.neighbours.server import Server
+from tests.neighbours.table import Row
+
+SUMMARY = "Traefik 3.7 before the server; its program from its releases, or built of its sources"
+
+
+def missing() -> str | None:
+    """Return what installs it."""
+    return None if find_program("traefik") else "put the program traefik of its releases into PATH"
+
+
+def rows(stack: ExitStack, directory: Path) -> Iterator[Row]:
+    """Start both, and yield the cases."""
+    server, authorities, port = Server(stack, directory, *OPTIONS), certificate(directory), free_port()
+    routes = {"http://127.0.0.1:8080": server.url, "/etc/traefik/": f"{directory}/"}
+    write_sample("traefik-svc.yaml", directory / "svc.yaml", routes)
+    places = {'":443"': f'"127.0.0.1:{port}"', "/etc/traefik/": f"{directory}/"}
+    path = write_sample("traefik.yaml", directory / "traefik.yaml", places)
+    url = run_proxy(stack, directory, port, find_program("traefik") or "traefik", f"--configFile={path}")
+    yield from Proxied(server, url, str(authorities), "traefik", cleans=True).rows()
