@@ -8,7 +8,7 @@ import math
 import secrets
 from collections.abc import Mapping
 
-from cryptography.hazmat.primitives.asymmetric.ec import ECDSA, SECP256R1, SECP384R1, EllipticCurvePrivateKey
+from cryptography.hazmat.primitives.asymmetric.ec import ECDSA, SECP256R1, SECP384R1, SECP521R1, EllipticCurvePrivateKey
 from cryptography.hazmat.primitives.asymmetric.ec import generate_private_key as generate_elliptic_key
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.asymmetric.padding import MGF1, PSS, PKCS1v15
@@ -21,7 +21,11 @@ Json = Mapping[str, object]
 DIGESTS = {"256": SHA256(), "384": SHA384(), "512": SHA512()}
 
 #: The curve of each algorithm that has one, by its name in keys, and the octets of a coordinate.
-CURVES = {"ES256": ("P-256", SECP256R1(), 32), "ES384": ("P-384", SECP384R1(), 48)}
+CURVES = {
+    "ES256": ("P-256", SECP256R1(), 32),
+    "ES384": ("P-384", SECP384R1(), 48),
+    "ES512": ("P-521", SECP521R1(), 66),
+}
 
 #: The product of the first 126 primes, the last of which is 701.
 PRIMORIAL = math.prod(n for n in range(2, 702) if all(n % d for d in range(2, math.isqrt(n) + 1)))
@@ -39,7 +43,7 @@ def private_key(name: str = "k1", bits: int = 2048) -> RSAPrivateKey:
 
 
 def elliptic_key(name: str = "k1", algorithm: str = "ES256") -> EllipticCurvePrivateKey:
-    """The private key of that name for ES256 or ES384, made once per run."""
+    """The private key of that name for one of ``CURVES``, made once per run."""
     if (name, algorithm) not in _made_elliptic:
         _made_elliptic[name, algorithm] = generate_elliptic_key(CURVES[algorithm][1])
     return _made_elliptic[name, algorithm]

@@ -12,7 +12,7 @@ import binascii
 import functools
 from typing import Final
 
-from svc.model.key_sets import DEFAULT_ALGORITHMS
+from svc.model.key_sets import DEFAULT_ALGORITHMS, SYNONYMS
 from svc.model.reasons import Reason
 from svc.model.signed_claims import EvidenceRefused, Unverified
 from svc.model.strict_json import Malformed, json_object
@@ -62,7 +62,8 @@ def _read_header(part: bytes, algorithms: tuple[str, ...]) -> tuple[str, str | N
         raise EvidenceRefused(Reason.TOKEN_MALFORMED, "the token's header names no algorithm")
     if algorithm.lower() == "none":
         raise EvidenceRefused(Reason.TOKEN_UNSIGNED, f"the token's algorithm is {shown(algorithm)}")
-    if algorithm not in algorithms:
+    meant = SYNONYMS.get(algorithm, algorithm)
+    if meant not in algorithms:
         raise EvidenceRefused(Reason.ALGORITHM_REFUSED, f"the algorithm is {shown(algorithm)}, not {listed(algorithms)}")
     for name in ("crit", "b64"):
         if name in header:
@@ -71,7 +72,7 @@ def _read_header(part: bytes, algorithms: tuple[str, ...]) -> tuple[str, str | N
         if not isinstance(header.get(name, kind()), kind):
             raise EvidenceRefused(Reason.TOKEN_MALFORMED, f"the token's header has {name!r} of the wrong type")
     key_id = header.get("kid")
-    return algorithm, key_id if isinstance(key_id, str) else None
+    return meant, key_id if isinstance(key_id, str) else None
 
 
 def listed(algorithms: tuple[str, ...]) -> str:

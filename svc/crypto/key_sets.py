@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 import attrs
@@ -14,8 +14,9 @@ import jwt
 from svc.crypto import ed25519keys, rsakeys
 from svc.crypto.compact import base64url, listed
 from svc.crypto.signatures import named
-from svc.model.key_sets import DEFAULT_ALGORITHMS, KeySet, ProviderKey
+from svc.model.key_sets import ALGORITHMS, DEFAULT_ALGORITHMS, SYNONYMS, KeySet, ProviderKey
 from svc.model.strict_json import Malformed, json_object
+from svc.model.text import shown
 
 KEYS_LIMIT: Final = 256  #: most keys in a set: each costs time when the set is read
 
@@ -24,14 +25,30 @@ _ALGORITHMS: Final[Mapping[tuple[str, str], frozenset[str]]] = {
     ("RSA", ""): frozenset({"RS256", "RS384", "RS512", "PS256", "PS384", "PS512"}),
     ("EC", "P-256"): frozenset({"ES256"}),
     ("EC", "P-384"): frozenset({"ES384"}),
+    ("EC", "P-521"): frozenset({"ES512"}),
     ("OKP", "Ed25519"): frozenset({"EdDSA"}),
 }
 
 #: How many octets a coordinate has, and the prime that it is less than (SP 800-186 3.2.1); libraries reduce what is more.
-_FIELDS: Final = {"P-256": (32, 2**256 - 2**224 + 2**192 + 2**96 - 1), "P-384": (48, 2**384 - 2**128 - 2**96 + 2**32 - 1)}
+_FIELDS: Final = {
+    "P-256": (32, 2**256 - 2**224 + 2**192 + 2**96 - 1),
+    "P-384": (48, 2**384 - 2**128 - 2**96 + 2**32 - 1),
+    "P-521": (66, 2**521 - 1),
+}
 _NO_POINT: Final = "it is no point of its curve"
 
 _SECRET_MEMBERS: Final = frozenset({"d", "p", "q", "dp", "dq", "qi", "oth", "k"})  # RFC 7518 6.3.2, 6.4
+
+#: Values that stand for an absent member: serializers of some frameworks write every member that they know.
+_ABSENT: Final = (None, "", [], {})
+
+
+@attrs.frozen(str=False)
+class _Unused(Exception):
+    """A key is for something else; ``wanted`` are the algorithms of which one would have to be allowed for it."""
+
+    why: str
+    wanted: tuple[str, ...] = ()
 
 
 def parse_key_set(document: bytes, algorithms: tuple[str, ...] = DEFAULT_ALGORITHMS) -> KeySet:
@@ -53,24 +70,29 @@ def key_set(members: Mapping[str, object], algorithms: tuple[str, ...] = DEFAULT
     if len(entries) > KEYS_LIMIT:
         raise Malformed(f"it has {len(entries)} keys, {KEYS_LIMIT} are allowed")
     problems, unused = [], []
+    wanted: set[str] = set()
     found: dict[str | None, list[ProviderKey]] = {}
     for number, entry in enumerate(entries, 1):
         try:
             key = _provider_key(entry, algorithms)
         except Malformed as error:
             problems.append(f"{_label(number, entry)} is refused: {error}")
-            continue
-        if key is None:
-            unused.append(f"{_label(number, entry)} is not used: it is for something else than {listed(algorithms)}")
+        except _Unused as error:
+            unused.append(f"{_label(number, entry)} is not used: {error.why}")
+            wanted.update(error.wanted)
         else:
             found.setdefault(key.key_id, []).append(key)
     usable = _distinct(found, problems)
-    return KeySet(usable, tuple(problems), tuple(unused))
+    return KeySet(usable, tuple(problems), tuple(unused), _ordered(wanted))
+
+
+def _ordered(algorithms: Iterable[str]) -> tuple[str, ...]:
+    return tuple(name for name in ALGORITHMS if name in algorithms)
 
 
 def _label(number: int, entry: object) -> str:
     key_id = entry.get("kid") if isinstance(entry, dict) else None
-    return f"key {number} {named(key_id)}" if isinstance(key_id, str) else f"key {number}"
+    return f"key {number} {named(key_id)}" if isinstance(key_id, str) and key_id else f"key {number}"
 
 
 def _distinct(found: dict[str | None, list[ProviderKey]], problems: list[str]) -> tuple[ProviderKey, ...]:
@@ -78,10 +100,16 @@ def _distinct(found: dict[str | None, list[ProviderKey]], problems: list[str]) -
     nameless = found.pop(None, [])
     usable: list[ProviderKey] = []
     for key_id, keys in found.items():
-        if len({key.thumbprint for key in keys}) == 1:
-            usable.append(attrs.evolve(keys[0], algorithms=frozenset().union(*(key.algorithms for key in keys))))
+        different: dict[str, ProviderKey] = {}
+        for key in keys:
+            same = different.setdefault(key.thumbprint, key)
+            different[key.thumbprint] = attrs.evolve(same, algorithms=same.algorithms | key.algorithms)
+        if len(frozenset().union(*(key.algorithms for key in different.values()))) == sum(
+            len(key.algorithms) for key in different.values()
+        ):
+            usable += different.values()
         else:
-            problems.append(f"{len(keys)} different keys are refused: they share the id {named(key_id)}")
+            problems.append(f"{len(keys)} different keys are refused: they share the id {named(key_id)} and an algorithm")
     if len(nameless) == 1 and not found:
         return tuple(nameless)
     if nameless:
@@ -89,14 +117,12 @@ def _distinct(found: dict[str | None, list[ProviderKey]], problems: list[str]) -
     return tuple(usable)
 
 
-def _provider_key(entry: object, allowed: tuple[str, ...]) -> ProviderKey | None:
-    """Read one JWK; ``None`` for one that verifies nothing here."""
+def _provider_key(entry: object, allowed: tuple[str, ...]) -> ProviderKey:
+    """Read one JWK; raise ``_Unused`` for one that verifies nothing here."""
     kind, members = _public(entry)
     algorithms = _algorithms(kind, members, allowed)
-    if not algorithms or not _verifies(members):
-        return None
     key_id = members.get("kid")
-    if not isinstance(key_id, str) and "kid" in members:
+    if not isinstance(key_id, str) and key_id is not None:
         raise Malformed("its id is no text")
     required = {"kty": kind, **_READERS[kind](members)}
     try:
@@ -108,26 +134,42 @@ def _provider_key(entry: object, allowed: tuple[str, ...]) -> ProviderKey | None
 
 
 def _public(entry: object) -> tuple[str, Mapping[str, Any]]:
+    """Return the type of a key and the members that are there (``_ABSENT``)."""
     if not isinstance(entry, dict):
         raise Malformed("it is no JSON object")
-    kind = entry.get("kty")
-    if kind == "oct" or not _SECRET_MEMBERS.isdisjoint(entry):
+    members = {name: value for name, value in entry.items() if value not in _ABSENT}
+    kind = members.get("kty")
+    if kind == "oct" or not _SECRET_MEMBERS.isdisjoint(members):
         raise Malformed("it is symmetric or holds private parts")
     if not isinstance(kind, str):
         raise Malformed("it has no type")
-    return kind, entry
+    return kind, members
 
 
 def _algorithms(kind: str, members: Mapping[str, object], allowed: tuple[str, ...]) -> frozenset[str]:
-    """Return those of the allowed algorithms that type, curve and ``alg`` of a key are for."""
+    """Return those of the allowed algorithms that type, curve and ``alg`` of a key are for.
+
+    :raises _Unused: there are none, or it isn't for signatures, or not for verifying them.
+    """
     curve = "" if kind == "RSA" else members.get("crv")
-    fitting = _ALGORITHMS.get((kind, curve), frozenset()) if isinstance(curve, str) else frozenset()
-    return frozenset(name for name in fitting.intersection(allowed) if members.get("alg", name) == name)
-
-
-def _verifies(members: Mapping[str, object]) -> bool:
-    operations = members.get("key_ops", ["verify"])
-    return members.get("use", "sig") == "sig" and isinstance(operations, list) and "verify" in operations
+    fitting = _ALGORITHMS.get((kind, curve)) if isinstance(curve, str) else None
+    if fitting is None:
+        on = f" on the curve {shown(curve)}" if isinstance(curve, str) else ""
+        raise _Unused(f"keys of the type {shown(kind)}{on} verify nothing here")
+    use, operations, name = members.get("use", "sig"), members.get("key_ops", ["verify"]), members.get("alg")
+    if use != "sig":
+        raise _Unused(f"its 'use' is {shown(str(use))}, not 'sig'")
+    if not isinstance(operations, list) or "verify" not in operations:
+        raise _Unused("its 'key_ops' is no list with 'verify'")
+    if name is not None:
+        fitting = fitting & {SYNONYMS.get(name, name) if isinstance(name, str) else ""}
+        if not fitting:
+            raise _Unused(f"its 'alg' is {shown(str(name))}, which is no signature that a key of its kind verifies here")
+    usable = fitting.intersection(allowed)
+    if not usable:
+        wanted = _ordered(fitting)
+        raise _Unused(f"it is for {listed(wanted)}, not for {listed(allowed)}", wanted)
+    return usable
 
 
 # Each returns the members that make a key, apart from its type, in the one spelling that thumbprints have (RFC 7638 3.2).

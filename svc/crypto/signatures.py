@@ -55,11 +55,17 @@ def _is_whole(key: ProviderKey, token: Unverified) -> bool:
 def key_for(keys: KeySet, token: Unverified) -> ProviderKey:
     """Return the one key that the token can be signed with; a missing id on either side is no hindrance in a set of one.
 
+    Among keys of one id the token's algorithm chooses.
+
     :raises EvidenceRefused: there is none, or the token doesn't say which.
     """
-    key = keys.by_id.get(token.key_id)
+    key = keys.by_use.get((token.key_id, token.algorithm))
     if key is not None:
         return key
+    called = [key for key in keys.keys if key.key_id == token.key_id]
+    if called:
+        algorithms = sorted({name for key in called for name in key.algorithms})
+        raise EvidenceRefused(Reason.ALGORITHM_REFUSED, f"the key is for {', '.join(algorithms)}, not {token.algorithm}")
     if len(keys.keys) == 1 and None in {token.key_id, keys.keys[0].key_id}:
         return keys.keys[0]
     if token.key_id is None:

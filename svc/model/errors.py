@@ -136,6 +136,9 @@ class AddressRefused(Refusal):
 #: How ``why`` ends where operators can permit the address; it is handed on as text, and remedies look for it.
 UNLISTED: Final = "allow_private_providers doesn't list it"
 
+#: How ``why`` says that a provider's document is that of another one; handed on and looked for in the same way.
+ISSUER_DIFFERS: Final = "its issuer is "
+
 
 @attrs.frozen(str=False)
 class Forbidden(Refusal):

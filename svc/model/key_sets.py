@@ -9,7 +9,10 @@ from typing import Any, Final
 import attrs
 
 #: The algorithms that exist here, by their exact names (RFC 7518 3.1, RFC 8037 3.1), in the order in which they are told.
-ALGORITHMS: Final = ("RS256", "RS384", "RS512", "ES256", "ES384", "PS256", "PS384", "PS512", "EdDSA")
+ALGORITHMS: Final = ("RS256", "RS384", "RS512", "ES256", "ES384", "ES512", "PS256", "PS384", "PS512", "EdDSA")
+
+#: Other names that mean one of them: that of RFC 9864 2.2, which says what ``EdDSA`` means here.
+SYNONYMS: Final[Mapping[str, str]] = {"Ed25519": "EdDSA"}
 
 #: Those that an authenticator takes whose operator says nothing (AUTH-17).
 DEFAULT_ALGORITHMS: Final = ALGORITHMS[:3]
@@ -17,6 +20,15 @@ DEFAULT_ALGORITHMS: Final = ALGORITHMS[:3]
 #: The form of a bearer token that is shown where keys are fetched (RFC 6750 2.1), and how many characters it may have.
 TOKEN: Final = re.compile(r"[A-Za-z0-9._~+/-]+=*", re.ASCII)
 TOKEN_LIMIT: Final = 16 * 1024
+
+#: The most reasons that a message names why a set has no usable key.
+_REASONS: Final = 5
+
+#: How their message begins, what it says of an empty set, and how its end begins where another algorithm would help: it is
+#: handed on as text, and remedies look for these.
+UNUSABLE: Final = "it has no usable key: "
+EMPTY: Final = "the set is empty"
+ALLOWING: Final = "the variable algorithms could allow "
 
 
 @attrs.frozen(eq=False)
@@ -33,21 +45,29 @@ class ProviderKey:
 class KeySet:
     """The usable keys of one document, what was wrong with others, and which are for something else, a sentence each.
 
-    Keys have distinct ids; a key without id is alone in its set (AUTH-41). What was fetched later is another set.
-    ``document`` is what they were read from, where it was fetched.
+    Keys of one id are for different algorithms; a key without id is alone in its set (AUTH-41). What was fetched later is
+    another set. ``wanted`` are the algorithms that would make an unused key usable, were they allowed. ``document`` is what
+    they were read from, where it was fetched, and ``issuer`` what the provider's own document calls it, where that was.
     """
 
     keys: tuple[ProviderKey, ...]
     problems: tuple[str, ...] = ()
     unused: tuple[str, ...] = ()
+    wanted: tuple[str, ...] = ()
     document: bytes = attrs.field(default=b"", repr=False)
-    by_id: Mapping[str | None, ProviderKey] = attrs.field(init=False, repr=False)
+    issuer: str | None = None
+    by_use: Mapping[tuple[str | None, str], ProviderKey] = attrs.field(init=False, repr=False)
 
-    @by_id.default
-    def _index(self) -> Mapping[str | None, ProviderKey]:
-        return {key.key_id: key for key in self.keys}
+    @by_use.default
+    def _index(self) -> Mapping[tuple[str | None, str], ProviderKey]:
+        return {(key.key_id, algorithm): key for key in self.keys for algorithm in key.algorithms}
 
     @property
     def why_unusable(self) -> str:
-        """Return a message about a set without usable key, with the first few of its problems."""
-        return " ".join(["it has no usable key.", *self.problems[:5]])
+        """Return a message, without its full stop, about a set without usable key, with the first few of the reasons."""
+        reasons = [reason.removesuffix(".") for reason in (*self.problems, *self.unused)]
+        if not reasons:
+            return f"{UNUSABLE}{EMPTY}"
+        more = [] if len(reasons) <= _REASONS else [f"and {len(reasons) - _REASONS} more"]
+        wanted = [f"{ALLOWING}{' or '.join(self.wanted)}"] if self.wanted else []
+        return f"{UNUSABLE}{'; '.join([*reasons[:_REASONS], *more, *wanted])}"

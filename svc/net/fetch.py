@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any, Final, TypeVar
 
 import attrs
-from twisted.internet.abstract import isIPv6Address
 from twisted.internet.defer import Deferred
 from twisted.internet.endpoints import wrapClientTLS
 from twisted.internet.error import ConnectError
 from twisted.internet.interfaces import IHostnameResolver, IOpenSSLClientConnectionCreator, IStreamClientEndpoint
 
 from svc.model.errors import AddressRefused, KeysUnavailable
-from svc.model.hosts import HOST, HOST_LIMIT
 from svc.model.query_results import Network
+from svc.model.strict_json import Malformed
 from svc.model.text import shown
+from svc.model.web_address import WebAddress, secure_origin
 from svc.net.addresses import Address
 from svc.net.lookup import LookUps, endpoints
 from svc.net.outgoing import HttpAnswer, PostedForm, Unanswered, ask
@@ -29,49 +28,9 @@ ClientTLS = Callable[[str, str | None], IOpenSSLClientConnectionCreator]
 
 DEADLINE: Final = 5.0  #: seconds from the look-up of the first name to the last byte (NET-15)
 ANSWER_LIMIT: Final = 256 * 1024  #: most bytes that are read of an answer, its headers included (NET-15)
-_URI_LIMIT: Final = 2048
-_CHARACTER: Final = r"[A-Za-z0-9._~!$&'()*+,;=:@/-]|%[0-9A-Fa-f]{2}"
-_URI: Final = re.compile(
-    rf"(?P<origin>(?P<scheme>https?)://(?P<host>{HOST})(?::(?P<port>[0-9]{{1,5}}))?)"
-    rf"(?P<rest>(?:/(?:{_CHARACTER})*)?(?:\?(?:{_CHARACTER}|\?)*)?)"
-)
 
-
-@attrs.frozen
-class _Target:
-    """An address that may be fetched as far as its text goes; ``url`` is as it was written, with a path."""
-
-    url: str
-    secure: bool
-    host: str
-    port: int
-
-    @classmethod
-    def parse(cls, uri: str, allow_http: bool) -> _Target:
-        """Read an http or https address, of plain ASCII and without user, password and fragment.
-
-        :raises KeysUnavailable: it is anything else.
-        """
-        match = _URI.fullmatch(uri) if len(uri) <= _URI_LIMIT else None
-        if match is None:
-            raise KeysUnavailable(f"{shown(uri)} is no address of the form https://host[:port]/path")
-        secure, host = match["scheme"] == "https", match["host"].strip("[]")
-        port = int(match["port"] or (443 if secure else 80))
-        if port not in range(1, 1 << 16) or len(host) > HOST_LIMIT or (":" in host and not isIPv6Address(host)):
-            raise KeysUnavailable(f"{shown(uri)} has an impossible port or host")
-        if not secure and not allow_http:
-            raise KeysUnavailable(f"{uri} is not https, and allow_http_providers is off")
-        rest = match["rest"] if match["rest"].startswith("/") else "/" + match["rest"]
-        return cls(f"{match['origin']}{rest}", secure, host, port)
-
-
-def origin_of(uri: str) -> str | None:
-    """Return the scheme, host and port of an https address, in one form; ``None`` for every other text."""
-    try:
-        target = _Target.parse(uri, allow_http=True)
-    except KeysUnavailable:
-        return None
-    return f"https://{target.host.lower()}:{target.port}" if target.secure else None
+#: How documents are asked for. A cluster's API has its keys as the first alone, and its document as the second (NET-13).
+_DOCUMENTS: Final = "application/jwk-set+json, application/json, */*;q=0.1"
 
 
 @attrs.frozen
@@ -82,18 +41,31 @@ class _Outgoing:
     token: str | None = attrs.field(default=None, repr=False)
 
     def headers(self) -> dict[str, str]:
-        return {} if self.token is None else {"Authorization": f"Bearer {self.token}"}
+        shown_token = {} if self.token is None else {"Authorization": f"Bearer {self.token}"}
+        return shown_token if self.form is not None else {"Accept": _DOCUMENTS, **shown_token}
 
-    def demand(self, status: int) -> None:
+    def demand(self, status: int, location: str | None) -> None:
         """Refuse what is no success, unless a form was posted: any status answers that."""
         if self.form is not None or 200 <= status < 300:
             return
-        why = ", and redirects are not followed"
-        if status in {401, 403}:
-            why = ": the token that was shown is not accepted" if self.token else ": no token was shown (jwks-token)"
-            if self.token and status == 403:
-                why += ", or its account may not read this"
-        raise KeysUnavailable(f"the answer has status {status}{why}")
+        raise KeysUnavailable(f"the answer has status {status}{self._meaning(status, location)}")
+
+    def _meaning(self, status: int, location: str | None) -> str:
+        """Return what a status other than a success means here, as the rest of a sentence."""
+        if 300 <= status < 400:
+            return ", and redirects are not followed" + ("" if location is None else f"; it leads to {shown(location)}")
+        match status:
+            case 401 if self.token is None:
+                return ": no token was shown (jwks-token)"
+            case 403 if self.token is None:
+                return ": perhaps a token is wanted, and none was shown (jwks-token)"
+            case 401:
+                return ": the token that was shown is not accepted"
+            case 403:
+                return ": the token that was shown is not accepted, or its account may not read this"
+            case 406:
+                return f": nothing there is of the types that were asked for ({_DOCUMENTS})"
+        return ""
 
 
 class GuardedClient:
@@ -147,13 +119,22 @@ class GuardedClient:
 
         :raises KeysUnavailable: it may not; a provider that is ``https`` has no address that isn't.
         """
-        target = _Target.parse(uri, self._allow_http)
-        if not target.secure and of.startswith("https:"):
+        target = self._target(uri)
+        if not target.secure and secure_origin(of) is not None:
             raise KeysUnavailable(f"{uri} is not https, and its provider is")
         return uri
 
+    def _target(self, uri: str) -> WebAddress:
+        try:
+            target = WebAddress.parse(uri)
+        except Malformed as error:
+            raise KeysUnavailable(error.why) from None
+        if not target.secure and not self._allow_http:
+            raise KeysUnavailable(f"{uri} is not https, and allow_http_providers is off")
+        return target
+
     async def _answered(self, uri: str, ca_cert: str | None, deadline: float | None, question: _Outgoing) -> HttpAnswer:
-        target = _Target.parse(uri, self._allow_http)
+        target = self._target(uri)
         try:
             if ca_cert is not None and not target.secure:
                 raise KeysUnavailable("it is not https, and ca-cert is for https alone")
@@ -163,7 +144,9 @@ class GuardedClient:
         except KeysUnavailable as error:
             raise KeysUnavailable(f"{uri}: {error.why}") from None
 
-    async def _first_answer(self, target: _Target, ca_cert: str | None, deadline: float, question: _Outgoing) -> HttpAnswer:
+    async def _first_answer(
+        self, target: WebAddress, ca_cert: str | None, deadline: float, question: _Outgoing
+    ) -> HttpAnswer:
         """Ask the addresses of the host in turn until one is connected; each gets its share of the time."""
         addresses = await self._addresses(target, deadline)
         refused = []
@@ -175,7 +158,7 @@ class GuardedClient:
                 refused.append(f"no connection to {address} port {target.port}: {error}".removesuffix("."))
         raise KeysUnavailable("; ".join(refused))
 
-    async def _addresses(self, target: _Target, deadline: float) -> list[Address]:
+    async def _addresses(self, target: WebAddress, deadline: float) -> list[Address]:
         try:
             return await self._look_ups.addresses(target.host, target.port, self._left(deadline))
         except AddressRefused as refusal:
@@ -184,7 +167,7 @@ class GuardedClient:
             raise self._late() from None
 
     async def _ask(
-        self, target: _Target, endpoint: IStreamClientEndpoint, deadline: float, question: _Outgoing
+        self, target: WebAddress, endpoint: IStreamClientEndpoint, deadline: float, question: _Outgoing
     ) -> HttpAnswer:
         """Make the request to one address; ``ConnectError`` means that another may answer."""
         form, headers = question.form, question.headers()
@@ -194,7 +177,7 @@ class GuardedClient:
         except Unanswered as error:
             raise KeysUnavailable(error.why) from None
 
-    def _secured(self, target: _Target, ca_cert: str | None, endpoint: IStreamClientEndpoint) -> IStreamClientEndpoint:
+    def _secured(self, target: WebAddress, ca_cert: str | None, endpoint: IStreamClientEndpoint) -> IStreamClientEndpoint:
         if not target.secure:
             return endpoint
         try:

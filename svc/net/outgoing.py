@@ -52,7 +52,7 @@ async def ask(
     reactor: Any,
     url: str,
     limit: int,
-    demand: Callable[[int], object] = lambda _: None,
+    demand: Callable[[int, str | None], object] = lambda *_: None,
     form: PostedForm | None = None,
     headers: Mapping[str, str] | None = None,
 ) -> HttpAnswer:
@@ -60,7 +60,7 @@ async def ask(
 
     :param url: ``http`` or ``https``, in ASCII, without user and fragment, and with a path. It is sent as it is.
     :param limit: the most bytes that are taken, headers included.
-    :param demand: is given the status before the body is read; what it raises ends the question.
+    :param demand: is given the status, and where a redirect leads, before the body; what it raises ends the question.
     :param form: is posted; without one, the request is a ``GET``.
     :param headers: are sent beside, or instead of, those that every request has.
     :raises ConnectError: nothing answers there; another address may.
@@ -83,7 +83,7 @@ async def ask(
             method, address, headers=sent, data=posted, allow_redirects=False, unbuffered=True, reactor=reactor
         )
         status = response.code
-        demand(status)
+        demand(status, _location(response))
         await response.collect(body.append)
     except (ConnectionClosed, RequestTransmissionFailed, ResponseFailed) as error:
         if not line.overrun:
@@ -93,6 +93,11 @@ async def ask(
     if line.overrun:  # which looks like a normal end where the end of a body is that of its connection
         raise Unanswered(f"the answer is longer than {limit} bytes")
     return HttpAnswer(status, b"".join(body))
+
+
+def _location(response: IResponse) -> str | None:
+    found = response.headers.getRawHeaders(b"Location", [])
+    return found[0].decode("utf-8", "replace") if found else None
 
 
 @implementer(IBodyProducer)

@@ -71,17 +71,17 @@ class Trust:
         """Trust the certificates of a file alone; raises ``OSError``, and as :func:`certificates` does."""
         return cls.of(path.read_text(encoding="ascii", errors="replace"))
 
-    def client(self, host: str) -> IOpenSSLClientConnectionCreator:
-        """Make the TLS of one connection to the host of that name or number.
+    def client(self, host: str, protocol: bytes | None = None) -> IOpenSSLClientConnectionCreator:
+        """Make the TLS of one connection to the host of that name or number; ``protocol`` is offered to it (RFC 7301).
 
         :raises UnicodeError: no certificate can be for a host of that name.
         """
         try:
-            return _VerifiedContext(self, IPAddress_ID(ip_address(host)), None)
+            return _VerifiedContext(self, IPAddress_ID(ip_address(host)), None, protocol)
         except ValueError:
             name = idna.encode(host).lower()
         try:
-            return _VerifiedContext(self, DNS_ID(name.decode("ascii")), name)
+            return _VerifiedContext(self, DNS_ID(name.decode("ascii")), name, protocol)
         except ValueError as error:
             raise UnicodeError(str(error)) from None
 
@@ -94,6 +94,7 @@ class _VerifiedContext:
     trust: Trust
     wanted: DNS_ID | IPAddress_ID
     server_name: bytes | None
+    protocol: bytes | None = None
 
     def clientConnectionForTLS(self, tlsProtocol: object) -> SSL.Connection:  # noqa: N802, N803, ARG002 - Twisted's
         """Make a connection."""
@@ -114,6 +115,8 @@ class _VerifiedContext:
         connection = _Connection(context, self.wanted)
         if self.server_name is not None:
             connection.set_tlsext_host_name(self.server_name)
+        if self.protocol is not None:
+            connection.set_alpn_protos([self.protocol])
         return connection
 
 
@@ -225,10 +228,13 @@ def certificates(text: str) -> list[crypto.X509]:
     return read
 
 
-def client_tls(host: str, ca_cert: str | None, variable: str = "ca-cert") -> IOpenSSLClientConnectionCreator:
+def client_tls(
+    host: str, ca_cert: str | None, variable: str = "ca-cert", protocol: bytes | None = None
+) -> IOpenSSLClientConnectionCreator:
     """Make the TLS of a connection to the host of that name.
 
-    ``ca_cert``: PEM of the only authorities to trust, ``None`` for the platform's; ``variable``: its name for operators.
+    ``ca_cert``: PEM of the only authorities to trust, ``None`` for the platform's; ``variable``: its name for operators;
+    ``protocol``: as in ``Trust.client``.
 
     :raises KeysUnavailable: these are no certificates.
     """
@@ -236,7 +242,12 @@ def client_tls(host: str, ca_cert: str | None, variable: str = "ca-cert") -> IOp
         trust = Trust() if ca_cert is None else Trust.of(ca_cert)
     except ValueError as error:
         raise KeysUnavailable(f"{variable} {error}") from None
-    return trust.client(host)
+    return trust.client(host, protocol)
+
+
+def web_tls(host: str, ca_cert: str | None) -> IOpenSSLClientConnectionCreator:
+    """Make the TLS of a connection that speaks HTTP/1.1: a server that doesn't ends the handshake, instead of a riddle."""
+    return client_tls(host, ca_cert, protocol=b"http/1.1")
 
 
 def tls_fault(cause: BaseException | None) -> str | None:

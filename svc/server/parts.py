@@ -52,7 +52,7 @@ from svc.model.query_results import Sealed
 from svc.model.turns import ITurns
 from svc.net.fetch import GuardedClient
 from svc.net.lookup import LookUps
-from svc.net.trust import Trust, client_tls
+from svc.net.trust import Trust, client_tls, web_tls
 from svc.policy.document import Bounds
 from svc.rotation.postgresql import PostgresPassword
 from svc.rotation.rotation import Rotations
@@ -231,7 +231,7 @@ class Parts:
         """Return a client that asks providers, where it may."""
         reactor, settings = self.reactor, self.settings
         http, private = settings.allow_http_providers, settings.allow_private_providers
-        return GuardedClient(reactor, reactor.nameResolver, client_tls, allow_http=http, private_networks=private)
+        return GuardedClient(reactor, reactor.nameResolver, web_tls, allow_http=http, private_networks=private)
 
     def federated(
         self, keys: IProviderKeys, signatures: IUsedSignatures, statements: Statements
@@ -261,7 +261,7 @@ class Parts:
                 key = self.settings.key("aws_sts_url")
                 raise StartRefused(f"{key} is not https, and allow_http_providers is off")
             instead = StsAddress(secure, address.hostname or "", address.port or (443 if secure else 80))
-        return SecurityTokenService(self.reactor, self.reactor.nameResolver, client_tls, instead)
+        return SecurityTokenService(self.reactor, self.reactor.nameResolver, web_tls, instead)
 
     def ldap_servers(self) -> LdapServers:
         """Return the directories that are configured."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Mapping
 
@@ -18,7 +19,7 @@ from svc.model.signed_claims import EvidenceRefused
 from svc.model.strict_json import Malformed
 from tests import signing
 from tests.crypto.test_signatures import CLAIMS, verified
-from tests.signing import jwk, jwks, number, private_key, roca_prime, signed
+from tests.signing import jwk, jwk_for, jwks, number, private_key, roca_prime, signed
 
 
 class KeySetTests(SynchronousTestCase):
@@ -93,7 +94,7 @@ class KeySetTests(SynchronousTestCase):
 
     def test_strange_exponents_are_refused(self) -> None:
         """An exponent is odd, at least 65537, and no longer than 32 bits (AUTH-40)."""
-        for exponent in (0, 1, 2, 3, 17, 65535, 65536, 65538, (1 << 32) + 1, (1 << 2047) + 1):
+        for exponent in (1, 2, 3, 17, 65535, 65536, 65538, (1 << 32) + 1, (1 << 2047) + 1):
             self.assertIn("exponent", self.problem(jwk(e=number(exponent))))
         self.assertEqual(self.ids(parse_key_set(jwks(jwk(e=number((1 << 32) - 1))))), ["k1"])
 
@@ -105,9 +106,73 @@ class KeySetTests(SynchronousTestCase):
             keys = parse_key_set(jwks(entry, jwk("k2")))
             self.assertEqual((self.ids(keys), len(keys.problems)), (["k2"], 1))
 
-    def test_a_null_id_is_no_id(self) -> None:
-        """An id that is null is refused: it is neither text nor absent."""
-        self.assertIn("id is no text", self.problem({**jwk(), "kid": None}))
+    def test_members_that_are_absent(self) -> None:
+        """A member that is null or empty is as good as absent, as serializers write them; those that hold something, or
+        list other uses, are not (AUTH-40).
+        """
+        for members in (
+            {"key_ops": [], "oth": [], "x5c": []},
+            dict.fromkeys(("d", "p", "q", "dp", "dq", "qi", "k", "oth", "use", "alg", "key_ops", "x5c", "x5t", "x5u")),
+            {"use": "", "alg": "", "d": "", "oth": {}},
+        ):
+            keys = parse_key_set(jwks({**jwk(), **members}))
+            self.assertEqual((self.ids(keys), keys.problems, keys.unused), (["k1"], (), ()), members)
+            self.assertEqual(verified(signed({"alg": "RS256", "kid": "k1"}, CLAIMS), keys), CLAIMS)
+        for kid in (None, "", []):
+            keys = parse_key_set(jwks({**jwk(), "kid": kid}))
+            self.assertEqual(self.ids(keys), [None])
+            self.assertEqual(verified(signed({"alg": "RS256", "kid": "other"}, CLAIMS), keys), CLAIMS)
+        for members in ({"d": "AQ"}, {"oth": [{}]}, {"oth": "x"}, {"d": 0}, {"k": "AQ"}, {"qi": ["AQ"]}):
+            self.assertIn("private", self.problem({**jwk(), **members}))
+        self.assertIn("its 'key_ops'", parse_key_set(jwks({**jwk(), "key_ops": ["encrypt"]})).unused[0])
+
+    def test_each_reason_is_told(self) -> None:
+        """A set without usable key says of each why, and which algorithms could be allowed for them (AUTH-40)."""
+        for entries, why, wanted in (
+            ((), "it has no usable key: the set is empty", ()),
+            (
+                (jwk_for("ES256", "e1"),),
+                "it has no usable key: key 1 'e1' is not used: it is for ES256, not for RS256, RS384 or RS512;"
+                " the variable algorithms could allow ES256",
+                ("ES256",),
+            ),
+            (
+                (jwk_for("EdDSA", "a", alg="Ed25519"), jwk_for("ES384", "b", alg="ES384", use="sig"), jwk("c", alg="PS256")),
+                "it has no usable key: key 1 'a' is not used: it is for EdDSA, not for RS256, RS384 or RS512;"
+                " key 2 'b' is not used: it is for ES384, not for RS256, RS384 or RS512;"
+                " key 3 'c' is not used: it is for PS256, not for RS256, RS384 or RS512;"
+                " the variable algorithms could allow ES384 or PS256 or EdDSA",
+                ("ES384", "PS256", "EdDSA"),
+            ),
+            (
+                (jwk("a", use="jwt-svid"),),
+                "it has no usable key: key 1 'a' is not used: its 'use' is 'jwt-svid', not 'sig'",
+                (),
+            ),
+            ((jwk("a", use="SIG"),), "it has no usable key: key 1 'a' is not used: its 'use' is 'SIG', not 'sig'", ()),
+            (
+                (jwk("a", alg="RSA"),),
+                "it has no usable key: key 1 'a' is not used:"
+                " its 'alg' is 'RSA', which is no signature that a key of its kind verifies here",
+                (),
+            ),
+            (
+                ({"kty": "OKP", "crv": "Ed448", "kid": "a", "x": "AA"}, {"kty": "AKP", "kid": "b"}),
+                "it has no usable key:"
+                " key 1 'a' is not used: keys of the type 'OKP' on the curve 'Ed448' verify nothing here;"
+                " key 2 'b' is not used: keys of the type 'AKP' verify nothing here",
+                (),
+            ),
+            (
+                (jwk("weak", 1024), jwk_for("ES256", "e1")),
+                "it has no usable key: key 1 'weak' is refused: it has 1024 bits; 2048 to 8192 are allowed;"
+                " key 2 'e1' is not used: it is for ES256, not for RS256, RS384 or RS512;"
+                " the variable algorithms could allow ES256",
+                ("ES256",),
+            ),
+        ):
+            keys = parse_key_set(json.dumps({"keys": entries}).encode())
+            self.assertEqual((keys.why_unusable, keys.wanted), (why, wanted))
 
     def test_leading_zeros_of_a_modulus_change_nothing(self) -> None:
         """A modulus written with the sign octet that some libraries add is the same key."""
@@ -119,7 +184,7 @@ class KeySetTests(SynchronousTestCase):
         """When two keys share an id neither is used, and others are (AUTH-40)."""
         keys = parse_key_set(jwks(jwk("k1", kid="same"), jwk("k2", kid="same"), jwk("k3")))
         self.assertEqual(self.ids(keys), ["k3"])
-        self.assertEqual(keys.problems, ("2 different keys are refused: they share the id 'same'",))
+        self.assertEqual(keys.problems, ("2 different keys are refused: they share the id 'same' and an algorithm",))
 
     def test_one_key_listed_twice_is_one_key(self) -> None:
         """The same key under the same id counts once, with the algorithms of both entries."""

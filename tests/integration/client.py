@@ -24,6 +24,7 @@ from twisted.web.server import Request, Site
 
 from tests.integration.postgres import PATIENCE
 from tests.integration.process import beat
+from tests.negotiation import is_acceptable
 from tests.signing import jwks, token
 
 #: The ``<service-id>`` of the authenticator in :data:`POLICY`.
@@ -183,8 +184,11 @@ class KeySetSite:
         app = Klein()
 
         @app.route("/jwks.json")
-        def key_set(_: Request) -> bytes | Deferred[bytes]:
+        def key_set(request: Request) -> bytes | Deferred[bytes]:
             self.asked += 1
+            if not is_acceptable(request.getHeader("accept"), "/jwks.json"):
+                request.setResponseCode(406)
+                return b""
             return self.document
 
         class Quiet(Site):

@@ -25,6 +25,7 @@ from tests.authn.providers.authority import Authority
 from tests.integration.client import Answer, Api, now
 from tests.integration.postgres import PostgresTestCase, unavailable
 from tests.integration.process import ServerTestCase
+from tests.negotiation import is_acceptable
 from tests.signing import jwk, jwks, token
 
 reactor: Any = installed_reactor
@@ -106,6 +107,11 @@ def _floods(provider: Provider, request: Request) -> Any:
     return NOT_DONE_YET
 
 
+def _has_other_types(provider: Provider, request: Request) -> bytes:
+    request.setResponseCode(406)
+    return b"{}"
+
+
 def _redirects(provider: Provider, request: Request) -> bytes:
     request.redirect(b"/elsewhere")
     return b""
@@ -164,7 +170,10 @@ class Provider(Resource):
         return Connection(self.certificate.options().getContext(), None)
 
     def render_GET(self, request: Request) -> Any:
-        """Answer."""
+        """Answer, as far as that is what is asked for."""
+        if not is_acceptable(request.getHeader("accept"), request.path.decode("ascii")):
+            request.setResponseCode(406)
+            return b""
         if request.path == b"/elsewhere":
             self.followed += 1
             return self.document
@@ -188,7 +197,14 @@ def faults(provider: Provider) -> list[Fault]:
         Fault("hangs", LATE, _hangs, lasting=True),
         Fault("drips", LATE, _drips, lasting=True),
         Fault("floods", f"the answer is longer than {ANSWER_LIMIT} bytes", _floods),
-        Fault("redirects", "the answer has status 302, and redirects are not followed", _redirects),
+        Fault(
+            "redirects", "the answer has status 302, and redirects are not followed; it leads to '/elsewhere'", _redirects
+        ),
+        Fault(
+            "has other types",
+            "the answer has status 406: nothing there is of the types that were asked for",
+            _has_other_types,
+        ),
         Fault("html", "it is not JSON", _wants_a_login),
         Fault("empty", "it has no usable key", _has_no_keys),
         # An authority of the same name and with another key: the signature of its certificates is broken.

@@ -31,6 +31,7 @@ from svc.net.fetch import ANSWER_LIMIT, GuardedClient
 from svc.net.trust import client_tls
 from tests.authn.providers.authority import Authority
 from tests.authn.providers.names import Names
+from tests.negotiation import is_acceptable
 from tests.signing import jwk, jwks
 
 reactor: Any = installed_reactor
@@ -129,8 +130,11 @@ class Keys(Resource):
         self.asked = 0
 
     def render_GET(self, request: Request) -> bytes:
-        """Answer."""
+        """Answer, as far as that is what is asked for."""
         self.asked += 1
+        if not is_acceptable(request.getHeader("accept"), request.path.decode("ascii")):
+            request.setResponseCode(406)
+            return b""
         return self.document
 
 

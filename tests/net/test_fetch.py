@@ -22,7 +22,8 @@ from zope.interface.verify import verifyObject
 
 from svc.model.errors import KeysUnavailable
 from svc.model.query_results import Network
-from svc.net.fetch import GuardedClient, origin_of
+from svc.model.web_address import secure_origin
+from svc.net.fetch import GuardedClient
 from svc.net.trust import client_tls
 from tests.authn.providers.names import Names
 
@@ -80,7 +81,7 @@ class AddressTests(Case):
     def test_malformed_addresses(self) -> None:
         """Anything but a plain http or https address is refused before a name is looked up (NET-12)."""
         for uri in (
-            *("", "idp.example/keys", "//idp.example", "ftp://idp.example/", "file:///etc/passwd", "HTTP://idp.example/"),
+            *("", "idp.example/keys", "//idp.example", "ftp://idp.example/", "file:///etc/passwd"),
             *("http://", "http:///keys", "http://:80/", "http://idp.example:/", "http://idp.example:port/", "http://idp_/ "),
             *("http://user@idp.example/", "http://user:secret@idp.example/", "http://idp.example@evil.example/"),
             *(
@@ -171,7 +172,7 @@ class ExchangeTests(Case):
             sorted(lines[1:-2]),
             [
                 b"Accept-Encoding: identity",
-                b"Accept: application/json",
+                b"Accept: application/jwk-set+json, application/json, */*;q=0.1",
                 b"Connection: close",
                 b"Host: idp.example:8080",
                 b"User-Agent: svc",
@@ -231,21 +232,46 @@ class ExchangeTests(Case):
         self.assertEqual(len(self.reactor.tcpClients), 1)
 
     def test_redirects_are_not_followed(self) -> None:
-        """A redirect is an answer that isn't a success (NET-14)."""
-        asked = self.fetch()
-        protocol, _ = self.connect()
-        protocol.dataReceived(b"HTTP/1.1 302 Found\r\nLocation: http://169.254.169.254/\r\nContent-Length: 0\r\n\r\n")
-        self.assert_refused(asked, "http://idp.example/keys: the answer has status 302, and redirects are not followed")
-        self.assertEqual(len(self.reactor.tcpClients), 1)
+        """A redirect is an answer that isn't a success, and where it leads is shown (NET-14)."""
+        for location, told in (
+            (b"Location: http://169.254.169.254/\r\n", "redirects are not followed; it leads to 'http://169.254.169.254/'"),
+            (b"Location: /\x1b[2J\xff\r\n", "redirects are not followed; it leads to '/\\x1b[2J\ufffd'"),
+            (b"", "redirects are not followed"),
+        ):
+            self.reactor.tcpClients.clear()
+            asked = self.fetch()
+            protocol, _ = self.connect()
+            protocol.dataReceived(b"HTTP/1.1 302 Found\r\n%sContent-Length: 0\r\n\r\n" % location)
+            self.assert_refused(asked, f"http://idp.example/keys: the answer has status 302, and {told}")
+            self.assertEqual(len(self.reactor.tcpClients), 1)
+
+    def test_other_statuses(self) -> None:
+        """Only of a redirect it is said that none is followed, and 406 says what was asked for (NET-14)."""
+        for status, told in (
+            (400, "the answer has status 400"),
+            (404, "the answer has status 404"),
+            (503, "the answer has status 503"),
+            (
+                406,
+                "the answer has status 406: nothing there is of the types that were asked for (application/jwk-set+json, ",
+            ),
+        ):
+            asked = self.fetch()
+            protocol, _ = self.connect()
+            protocol.dataReceived(b"HTTP/1.1 %d No\r\nContent-Length: 0\r\n\r\n" % status)
+            why = self.failureResultOf(asked, KeysUnavailable).value.why
+            self.assertTrue(why.startswith(f"http://idp.example/keys: {told}"), why)
+            self.assertNotIn("redirects", why)
+            self.assertEqual(why.endswith(told), status != 406)
 
     def test_a_token_is_asked_for(self) -> None:
-        """Where a token is wanted, the refusal says the status, and that none was shown (AUTH-70)."""
-        for status in (401, 403):
+        """Where a token is or may be wanted, the refusal says the status, and that none was shown (AUTH-70)."""
+        for status, told in ((401, "no token was shown"), (403, "perhaps a token is wanted, and none was shown")):
             asked = self.fetch()
             protocol, transport = self.connect()
             self.assertNotIn(b"Authorization", transport.value())
             protocol.dataReceived(b"HTTP/1.1 %d No\r\nContent-Length: 0\r\n\r\n" % status)
-            self.assert_refused(asked, f"http://idp.example/keys: the answer has status {status}: no token was shown")
+            self.assert_refused(asked, f"http://idp.example/keys: the answer has status {status}: {told} (jwks-token)")
 
     def test_no_token_in_the_clear(self) -> None:
         """A token is shown over https alone, even where http is allowed (AUTH-67)."""
@@ -256,10 +282,10 @@ class ExchangeTests(Case):
     def test_origins(self) -> None:
         """An origin is scheme, host and port of an https address in one form; nothing else has one (AUTH-67)."""
         for uri in ("https://a.example", "https://A.example/x?y", "https://a.example:443/"):
-            self.assertEqual(origin_of(uri), "https://a.example:443")
-        self.assertEqual(origin_of("https://[::1]:8443/x"), "https://::1:8443")
+            self.assertEqual(secure_origin(uri), "https://a.example:443")
+        self.assertEqual(secure_origin("https://[::1]:8443/x"), "https://::1:8443")
         for uri in ("http://a.example", "https://a@b.example", "https://a.example:0", "a.example", "", "https://a\\@b"):
-            self.assertIsNone(origin_of(uri))
+            self.assertIsNone(secure_origin(uri))
 
     def test_compressed_answers_are_refused(self) -> None:
         """An answer that would have to be unpacked isn't (NET-14)."""

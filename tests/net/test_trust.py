@@ -15,7 +15,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from zope.interface.verify import verifyObject
 
 from svc.model.errors import KeysUnavailable
-from svc.net.trust import EncryptedOnly, Trust, Unproven, certificates, client_tls, tls_fault
+from svc.net.trust import EncryptedOnly, Trust, Unproven, certificates, client_tls, tls_fault, web_tls
 from tests.authn.providers.authority import Authority
 from tests.certificates import CHAINS, HOST, TRUSTED, Chain, named
 
@@ -267,6 +267,27 @@ class ClientTLSTests(SynchronousTestCase):
         pem = Authority().pem
         for text in (None, pem, pem.replace("\n", " ")):
             client_tls("idp.example", text)
+
+    def test_protocol(self) -> None:
+        """Where HTTP is spoken, HTTP/1.1 is offered, so that a server that has another alone ends the handshake (NET-13)."""
+        for client, offered in (
+            (web_tls("127.0.0.1", None), [b"http/1.1"]),
+            (web_tls("idp.example", None), [b"http/1.1"]),
+            (client_tls("idp.example", None), None),
+        ):
+            context, heard = CHAINS[0].context(), list[list[bytes]]()
+
+            def select(_: object, protocols: list[bytes], heard: list[list[bytes]] = heard) -> bytes:
+                heard.append(protocols)
+                return protocols[0]
+
+            context.set_alpn_select_callback(select)
+            server, end = SSL.Connection(context), client.clientConnectionForTLS(None)  # type: ignore[arg-type]
+            server.set_accept_state()
+            end.set_connect_state()
+            with contextlib.suppress(SSL.Error):
+                Meeting(end, server).greet()
+            self.assertEqual(heard, [] if offered is None else [offered])
 
     def test_faults(self) -> None:
         """What is wrong with a variable is told under its name."""

@@ -60,7 +60,7 @@ class KeysAnswer:
     """The keys of a source, the set of this ``number``; ``document`` is ``None`` for one that has it already.
 
     ``age`` is that of the set and ``asked`` the time since the last fetch began, both in seconds; ``failure`` is why that
-    failed. ``fulfilled`` is the newest wish that it was made for. Number 0 stands for none.
+    failed. ``fulfilled`` is the newest wish that it was made for. ``issuer`` is as in ``KeySet``. Number 0 stands for none.
     """
 
     source: KeySource
@@ -70,6 +70,7 @@ class KeysAnswer:
     asked: float | None
     failure: str | None
     fulfilled: int
+    issuer: str | None = None
 
 
 class SharedKeys:
@@ -125,6 +126,7 @@ class SharedKeys:
             None if state.asked_at is None else now - state.asked_at,
             state.failure,
             self.keys.fulfilled(source),
+            found.issuer,
         )
 
 
@@ -275,7 +277,7 @@ class CopiedKeys:
     def _take(self, copy: _Copy, answer: KeysAnswer) -> None:
         now = self._clock.seconds()
         if answer.document is not None:
-            copy.keys = parse_key_set(answer.document, answer.source.algorithms)
+            copy.keys = attrs.evolve(parse_key_set(answer.document, answer.source.algorithms), issuer=answer.issuer)
             copy.refusal = None
         elif answer.number != copy.number:
             return  # The copy began between two answers: what it lacks it asks for.

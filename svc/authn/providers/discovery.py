@@ -1,7 +1,7 @@
 """Key sets that identity providers publish at an address, or at the one that their discovery document names.
 
 The ``issuer`` of the document (OpenID Connect Discovery 1.0) must be the provider that was asked, so that one provider can't
-hand out the keys of another (4.3 there; AUTH-50).
+hand out the keys of another (4.3 there; AUTH-50). Its text goes with the keys: tokens have it as ``iss`` (AUTH-21).
 """
 
 from __future__ import annotations
@@ -14,11 +14,12 @@ import attrs
 
 from svc.crypto.key_sets import parse_key_set
 from svc.model.authentication import KeySource
-from svc.model.errors import KeysUnavailable
+from svc.model.errors import ISSUER_DIFFERS, KeysUnavailable
 from svc.model.key_sets import TOKEN, TOKEN_LIMIT, KeySet
 from svc.model.strict_json import Malformed, json_object
 from svc.model.text import shown
-from svc.net.fetch import GuardedClient, origin_of
+from svc.model.web_address import is_same_provider, provider_fault, secure_origin
+from svc.net.fetch import GuardedClient
 
 _WELL_KNOWN: Final = "/.well-known/openid-configuration"
 
@@ -26,40 +27,41 @@ _WELL_KNOWN: Final = "/.well-known/openid-configuration"
 def document_uri(provider: str) -> str:
     """Return the address of a provider's discovery document; one final slash of the provider's is dropped (AUTH-50).
 
-    :raises KeysUnavailable: the provider's address has a query, so that nothing can be added to its path.
+    :raises KeysUnavailable: the provider's address is none, or has a query, so that nothing can be added to its path.
     """
-    if "?" in provider:
-        raise KeysUnavailable(f"{shown(provider)} is no address of a provider: it has a query")
+    if (fault := provider_fault(provider)) is not None:
+        raise KeysUnavailable(fault)
     return provider.removesuffix("/") + _WELL_KNOWN
 
 
 def members_of(document: bytes, provider: str) -> Mapping[str, object]:
     """Return the members of a provider's discovery document.
 
-    :raises Malformed: it is no discovery document, or that of another provider; a final slash makes no other.
+    :raises Malformed: it is no discovery document, or that of another provider (``is_same_provider``).
     """
     members = json_object(document)
     issuer = members.get("issuer")
     if not isinstance(issuer, str):
         raise Malformed("it names no issuer")
-    if issuer.removesuffix("/") != provider.removesuffix("/"):
-        raise Malformed(f"its issuer is {shown(issuer)}, not {shown(provider)}")
+    if not is_same_provider(issuer, provider):
+        raise Malformed(f"{ISSUER_DIFFERS}{shown(issuer)}, not {shown(provider)}")
     return members
 
 
-def jwks_uri(document: bytes, provider: str) -> str:
-    """Return the address, unchecked, of the JWK set that a discovery document names; raises as ``members_of``."""
-    uri = members_of(document, provider).get("jwks_uri")
+def issuer_and_keys(document: bytes, provider: str) -> tuple[str, str]:
+    """Return a provider's own text of its issuer, and the address, unchecked, of its JWK set; raises as ``members_of``."""
+    members = members_of(document, provider)
+    uri = members.get("jwks_uri")
     if not isinstance(uri, str):
         raise Malformed("it names no jwks_uri")
-    return uri
+    return str(members["issuer"]), uri
 
 
 @attrs.frozen
 class Publications:
     """The key sets that providers publish, read through the guarded client.
 
-    ``token_files``: files of bearer tokens, by the origin (``fetch.origin_of``) where each is shown.
+    ``token_files``: files of bearer tokens, by the origin (``secure_origin``) where each is shown.
     """
 
     _client: GuardedClient
@@ -71,12 +73,12 @@ class Publications:
         :raises KeysUnavailable: it can't be had, or has no usable key.
         """
         deadline = self._client.deadline()
-        uri = source.uri
+        uri, issuer = source.uri, None
         if source.discovered:
             about = document_uri(source.uri)
             document = await self._fetch(about, source, deadline)
             try:
-                uri = jwks_uri(document, source.uri)
+                issuer, uri = issuer_and_keys(document, source.uri)
             except Malformed as error:
                 raise KeysUnavailable(f"{about}: the discovery document is not usable: {error}") from None
         document = await self._fetch(uri, source, deadline)
@@ -86,7 +88,7 @@ class Publications:
             raise KeysUnavailable(f"{uri}: the answer is not usable: {error}") from None
         if not keys.keys:
             raise KeysUnavailable(f"{uri}: the answer is not usable: {keys.why_unusable}")
-        return attrs.evolve(keys, document=document)
+        return attrs.evolve(keys, document=document, issuer=issuer)
 
     async def _fetch(self, uri: str, source: KeySource, deadline: float) -> bytes:
         """Fetch a document of the source, with the token that is for the address, if there is one (AUTH-68)."""
@@ -103,8 +105,8 @@ class Publications:
 
         :raises KeysUnavailable: the file that holds it can't be used.
         """
-        origin = origin_of(uri)
-        if source.token is not None and origin is not None and origin == origin_of(source.uri):
+        origin = secure_origin(uri)
+        if source.token is not None and origin is not None and origin == secure_origin(source.uri):
             return source.token, False
         file = None if origin is None else self._token_files.get(origin)
         return None if file is None else read_token(file, uri), source.token is not None and file is None

@@ -57,7 +57,7 @@ class CopiesCase(SynchronousTestCase):
             return await self.waiting[-1]
         if self.document is None:
             raise KeysUnavailable("no route")
-        return attrs.evolve(parse_key_set(self.document), document=self.document)
+        return attrs.evolve(parse_key_set(self.document), document=self.document, issuer="https://idp.example/")
 
     async def ask(self, question: KeysQuestion) -> KeysAnswer:
         """Put a question to the process that fetches, as over a connection."""
@@ -95,7 +95,7 @@ class CopiesTests(CopiesCase):
     def test_one_fetch(self) -> None:
         """Keys are fetched once, whichever process needs them, and each has them from then on by itself (CFG-33)."""
         first = self.successResultOf(self.current())
-        self.assertEqual(self.ids(first), ["k1"])
+        self.assertEqual((self.ids(first), first.issuer), (["k1"], "https://idp.example/"))
         self.assertIs(self.successResultOf(self.current()), first)
         self.assertEqual((self.asked, self.questions), (1, 1))
         self.assertEqual(self.ids(self.successResultOf(self.current(1))), ["k1"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +14,14 @@ from twisted.internet.error import ConnectionDone
 from twisted.python.failure import Failure
 from twisted.trial.unittest import SynchronousTestCase
 
-from svc.authn.providers.discovery import Publications, document_uri, jwks_uri
+from svc.authn.providers.discovery import Publications, document_uri, issuer_and_keys
 from svc.model.authentication import KeySource
 from svc.model.errors import KeysUnavailable
 from svc.model.key_sets import KeySet
 from svc.model.strict_json import Malformed
+from svc.model.web_address import is_same_provider
 from tests.authn.providers.names import Names
+from tests.negotiation import is_acceptable
 from tests.net.test_fetch import Case as FetchCase
 from tests.signing import jwk, jwks
 
@@ -33,7 +36,7 @@ def document(issuer: object = PROVIDER, uri: object = KEYS) -> bytes:
 
 
 class DocumentTests(SynchronousTestCase):
-    """``document_uri`` and ``jwks_uri``."""
+    """``document_uri`` and ``issuer_and_keys``."""
 
     def test_where_it_is(self) -> None:
         """The document lies under the provider's address, of which one final slash is dropped (AUTH-50)."""
@@ -49,35 +52,37 @@ class DocumentTests(SynchronousTestCase):
         """A document of the same provider, a final slash aside, names the address of the keys."""
         for issuer in (PROVIDER, PROVIDER + "/"):
             for provider in (PROVIDER, PROVIDER + "/"):
-                self.assertEqual(jwks_uri(document(issuer), provider), KEYS)
+                self.assertEqual(issuer_and_keys(document(issuer), provider), (issuer, KEYS))
 
     def test_another_provider(self) -> None:
         """A document of another provider is refused, however similar its name, and both are told (AUTH-50)."""
         for issuer in ("https://idp.example/realm", PROVIDER + "//", PROVIDER.upper(), PROVIDER + "/x", " " + PROVIDER, ""):
-            refusal = self.assertRaises(Malformed, jwks_uri, document(issuer), PROVIDER)
+            refusal = self.assertRaises(Malformed, issuer_and_keys, document(issuer), PROVIDER)
             self.assertEqual(refusal.why, f"its issuer is {issuer!r}, not {PROVIDER!r}")
 
     def test_incomplete_documents(self) -> None:
         """A document without issuer or address, or with one that is no text, is refused."""
         for issuer in (None, 5, [PROVIDER], True):
-            self.assertEqual(self.assertRaises(Malformed, jwks_uri, document(issuer), PROVIDER).why, "it names no issuer")
+            self.assertEqual(
+                self.assertRaises(Malformed, issuer_and_keys, document(issuer), PROVIDER).why, "it names no issuer"
+            )
         for uri in (None, 5, [KEYS], {"uri": KEYS}):
-            refusal = self.assertRaises(Malformed, jwks_uri, document(uri=uri), PROVIDER)
+            refusal = self.assertRaises(Malformed, issuer_and_keys, document(uri=uri), PROVIDER)
             self.assertEqual(refusal.why, "it names no jwks_uri")
 
     def test_no_documents(self) -> None:
         """A web page, an array and a document that says something twice are none."""
         twice = document()[:-1] + b', "issuer": "http://idp.example/realm"}'
         for text in (b"<html>", b"", b"[]", b"null", b"\xff", twice):
-            self.assertRaises(Malformed, jwks_uri, text, PROVIDER)
+            self.assertRaises(Malformed, issuer_and_keys, text, PROVIDER)
 
     @given(st.text(max_size=30), st.text(max_size=30))
     def test_any_document(self, issuer: str, provider: str) -> None:
         """A document counts exactly if it is the provider's."""
-        if issuer.removesuffix("/") == provider.removesuffix("/"):
-            self.assertEqual(jwks_uri(document(issuer), provider), KEYS)
+        if is_same_provider(issuer, provider):
+            self.assertEqual(issuer_and_keys(document(issuer), provider), (issuer, KEYS))
         else:
-            self.assertRaises(Malformed, jwks_uri, document(issuer), provider)
+            self.assertRaises(Malformed, issuer_and_keys, document(issuer), provider)
 
 
 class PublicationsTests(FetchCase):
@@ -88,11 +93,14 @@ class PublicationsTests(FetchCase):
         return Deferred.fromCoroutine(Publications(self.client(names)).key_set(source))
 
     def answer(self, body: bytes) -> bytes:
-        """Answer the newest request, and return its path."""
+        """Answer the newest request as the API server of a cluster would, and return its path."""
         protocol, transport = self.connect()
-        protocol.dataReceived(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body))
-        protocol.connectionLost(Failure(ConnectionDone()))
         path: bytes = transport.value().split(b" ")[1]
+        accept = re.search(rb"\r\nAccept: ([^\r]*)\r\n", transport.value())
+        fits = is_acceptable(accept[1].decode("ascii") if accept else None, path.decode("ascii"))
+        status = b"200 OK" if fits else b"406 Not Acceptable"
+        protocol.dataReceived(b"HTTP/1.1 %s\r\nContent-Length: %d\r\n\r\n%s" % (status, len(body), body))
+        protocol.connectionLost(Failure(ConnectionDone()))
         return path
 
     def assert_told(self, asked: Deferred[KeySet], why: str) -> None:
@@ -114,6 +122,21 @@ class PublicationsTests(FetchCase):
         self.assertEqual(self.answer(jwks()), b"/jwks")
         self.assertEqual([key.key_id for key in self.successResultOf(asked).keys], ["k1"])
         self.assertEqual(self.names.asked, ["idp.example", "keys.example"])
+
+    def test_its_own_text(self) -> None:
+        """The text of a provider's issuer goes with its keys, as its document has it (AUTH-21, AUTH-50)."""
+        for provider, issuer in (
+            (PROVIDER, f"{PROVIDER}/"),
+            (f"{PROVIDER}/", PROVIDER),
+            (PROVIDER.replace("http", "HTTP"), PROVIDER),
+        ):
+            asked = self.begin(KeySource(provider, discovered=True))
+            self.answer(document(issuer))
+            self.answer(jwks())
+            self.assertEqual(self.successResultOf(asked).issuer, issuer)
+        asked = self.begin(KeySource(KEYS))
+        self.answer(jwks())
+        self.assertIsNone(self.successResultOf(asked).issuer)
 
     def test_another_providers_document(self) -> None:
         """A document of another provider is refused by the address at which it was found, and no keys are fetched."""
@@ -170,9 +193,9 @@ class PublicationsTests(FetchCase):
         for body, why in (
             (b"<html>maintenance</html>", "it is not JSON"),
             (b"", "it is not JSON"),
-            (b'{"keys": []}', "it has no usable key."),
+            (b'{"keys": []}', "it has no usable key: the set is empty"),
             (b'{"keys": {}}', "it is no JWK set"),
-            (jwks(jwk("weak", 1024)), "it has no usable key. key 1 'weak' is refused: it has 1024 bits"),
+            (jwks(jwk("weak", 1024)), "it has no usable key: key 1 'weak' is refused: it has 1024 bits"),
         ):
             asked = self.begin(KeySource(KEYS))
             self.answer(body)
