@@ -5,16 +5,18 @@ The checks of one kind of authenticator alone are beside its table, which puts a
 
 from __future__ import annotations
 
+from collections.abc import Container
 from typing import Final
 
-from svc.authn.claims import check_audience, check_begun, check_expiry, check_issuer, issued_at
+from svc.authn.claims import check_audience, check_begun, check_expiry, check_issuer, has_begun, issued_at
 from svc.authn.evaluation import Check, Evaluation
-from svc.authn.settings import Misconfiguration
+from svc.authn.settings import Misconfiguration, keys_remedy
 from svc.crypto.compact import parse_compact
 from svc.crypto.signatures import key_for, verify
 from svc.model.authentication import ANNOTATIONS_BYTES, ANNOTATIONS_LIMIT, KeySource, Problem, moment
 from svc.model.dialect import Dialect
-from svc.model.errors import UNLISTED, KeysUnavailable
+from svc.model.errors import ISSUER_DIFFERS, UNLISTED, KeysUnavailable
+from svc.model.key_sets import UNUSABLE
 from svc.model.query_results import is_within
 from svc.model.reasons import Reason
 from svc.model.signed_claims import EvidenceRefused
@@ -45,11 +47,21 @@ def why_disabled(dialect: Dialect, service: str, listed: bool, switched: bool | 
     return Problem(f"{shown(service)} is switched off.", "Switch it on.")
 
 
-def fetch_problem(what: str, why: str, remedy: str) -> Problem:
-    """Return the problem that something can't be fetched, with a remedy of its own where the setting forbids the address."""
+def fetch_problem(what: str, why: str, variables: Container[str]) -> Problem:
+    """Return the problem that something can't be fetched, with the remedy that an authenticator of these variables has."""
+    named = [name for name in ("ca-cert", "jwks-token") if name in variables]
     if UNLISTED in why:
         remedy = "If the address is right, list its network in --allow-private-providers, and start the server again."
-    return Problem(f"{what}: {why}.", remedy)
+    elif ISSUER_DIFFERS in why:
+        remedy = "Set provider-uri to the issuer that the document names"
+        if "jwks-uri" in variables:
+            remedy += ", or, if that can't be asked from here, declare jwks-uri and issuer in its place"
+        remedy += "."
+    elif UNUSABLE in why:
+        remedy = keys_remedy(why, variables)
+    else:
+        remedy = f"Mend {', '.join(['the address', *named])}, or what is between provider and server; then refresh the keys."
+    return Problem(f"{what}: {why.removesuffix('.')}.", remedy)
 
 
 def _check_enabled(evaluation: Evaluation) -> None:
@@ -134,10 +146,11 @@ async def _check_signature(evaluation: Evaluation) -> None:
         evaluation.keys = newer
         evaluation.claims = verify(newer, evaluation.token, distrusted)
     evaluation.now = evaluation.context.wall.seconds()
-    issued, issuer = issued_at(evaluation.claims), evaluation.configuration.issuer
+    issued, issuer = issued_at(evaluation.claims), evaluation.issuer
     # A platform may sign the tokens of other tenants with the same key; their times are not relied on.
     if issued is not None and (issuer is None or evaluation.claims.get("iss", issuer) == issuer):
         evaluation.cached.delays.append(evaluation.now - issued)
+        evaluation.cached.early.append(not has_begun(issued, evaluation.now, evaluation.context.clock_skew))
 
 
 def _tell_signature(evaluation: Evaluation) -> str:
@@ -210,8 +223,8 @@ CONFIGURATION: Final = Check(
 )
 ISSUER: Final = Check(
     "issuer",
-    lambda e: check_issuer(e.claims, e.configuration.issuer, mandatory=e.context.issuer_mandatory),
-    lambda e: _tell_expected(e, "iss", e.configuration.issuer),
+    lambda e: check_issuer(e.claims, e.issuer, mandatory=e.context.issuer_mandatory),
+    lambda e: _tell_expected(e, "iss", e.issuer),
 )
 ISSUED_AT: Final = Check(
     "issued-at", lambda e: check_begun(e.claims, "iat", e.now, e.context.clock_skew), lambda e: _tell_time(e, "iat")

@@ -22,6 +22,9 @@ _NAME: Final = re.compile(f"{_PART}(?:/{_PART})*")
 _LITERAL: Final = re.compile(r"(?!.*:\Z)[^\s,:\[\]\x00-\x1f\x7f][^\s,\[\]\x00-\x1f\x7f]{0,255}")
 _LIKE_PATH: Final = re.compile(r"(?=.*/)[A-Za-z0-9$_.|/-]+")
 
+#: How the fault of a path ends where claims within claims can't be named; remedies look for it.
+NESTED: Final = "and claims within claims can be named in the dialect conjur alone"
+
 _KINDS: Final[Mapping[type, str]] = {
     bool: "a boolean",
     int: "a number",
@@ -52,12 +55,17 @@ def check_expiry(claims: SignedClaims, now: float, skew: float) -> None:
 
 
 def check_begun(claims: SignedClaims, name: str, now: float, skew: float) -> None:
-    """Check that ``nbf`` or ``iat``, as ``name`` says, is absent or lies not ahead (RFC 7519 4.1.5, 4.1.6)."""
+    """Check that ``nbf`` or ``iat``, as ``name`` says, is absent or lies not ahead (RFC 7519 4.1.5, 4.1.6; AUTH-19)."""
     if name in claims:
         moment = _seconds(claims, name)
-        if moment - skew > now:
+        if not has_begun(moment, now, skew):
             detail = f"{name!r} is {moment:.15g}, which is ahead of the time here, {now:.15g}"
             raise EvidenceRefused(Reason.TOKEN_NOT_YET_VALID, detail)
+
+
+def has_begun(moment: float, now: float, skew: float) -> bool:
+    """Return whether a moment is not ahead of the next whole second: many clocks and libraries know no fractions."""
+    return moment - skew <= math.ceil(now)
 
 
 def issued_at(claims: SignedClaims) -> float | None:
@@ -114,7 +122,7 @@ def check_audience(claims: SignedClaims, expected: str | None) -> None:
 def name_fault(name: str, *, nested: bool) -> str | None:
     """Return what is wrong with ``name`` as the name of a claim, ``None`` when nothing is (AUTH-27)."""
     if "/" in name and not nested:
-        return f"{shown(name)} is a path, and nested claims are not supported"
+        return f"{shown(name)} is a path, {NESTED}"
     if not _NAME.fullmatch(name):
         return f"{shown(name)} is not the name of a claim: a letter, '$' or '_', then letters, digits, '$', '_', '-' and '.'"
     return None

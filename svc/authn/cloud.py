@@ -25,7 +25,7 @@ from svc.authn.cloud_annotations import (
     own,
 )
 from svc.authn.evaluation import Check, Evaluation, Kind
-from svc.authn.settings import Configuration, Misconfiguration, Values, texts_of
+from svc.authn.settings import Configuration, Misconfiguration, Values, check_address, texts_of
 from svc.model.authentication import KeySource, Problem
 from svc.model.cloud_resource_id import ResourceId, ResourceIdMalformed
 from svc.model.dialect import Dialect
@@ -37,17 +37,17 @@ _VARIABLES: Final = ("provider-uri", "audience")
 
 
 def configuration_of(values: Values, _: Dialect) -> Configuration | Misconfiguration:
-    """Return the meaning of the variables' values (``settings.opened``); the issuer is the provider with a final slash."""
+    """Return the meaning of the variables' values (``settings.opened``); the issuer is as the provider's document has it."""
     problems: list[Problem] = []
     if "provider-uri" not in values:
         what = "It is not said which tenant's tokens are accepted."
         problems.append(Problem(what, "Declare and set the variable provider-uri."))
     texts = texts_of(values, _VARIABLES, _VARIABLES, problems)
-    issuer = f"{texts['provider-uri'].removesuffix('/')}/" if "provider-uri" in texts else None
-    keys = None if issuer is None else KeySource(issuer, discovered=True)
+    check_address("provider-uri", texts, problems)
+    keys = KeySource(f"{texts['provider-uri'].removesuffix('/')}/", discovered=True) if "provider-uri" in texts else None
     if keys is None or problems:
         return Misconfiguration(tuple(problems), keys)
-    return Configuration(keys, issuer, texts.get("audience"))
+    return Configuration(keys, audience=texts.get("audience"))
 
 
 def _check_identity(evaluation: Evaluation) -> None:
@@ -84,7 +84,7 @@ def _tell_resource_id(evaluation: Evaluation) -> str:
 
 _CHECKS: Final = (
     *BEFORE_ISSUER,
-    Check("issuer", lambda e: check_issuer(e.claims, e.configuration.issuer, mandatory=True), ISSUER.tell),
+    Check("issuer", lambda e: check_issuer(e.claims, e.issuer, mandatory=True), ISSUER.tell),
     ISSUED_AT,
     AUDIENCE,
     Check("identity-claims", _check_identity_claims, _tell_identity_claims),

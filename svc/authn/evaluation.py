@@ -17,6 +17,7 @@ from svc.authn.settings import Configuration, Misconfiguration, Values
 from svc.model.authentication import (
     AuthenticatorSettings,
     IProviderKeys,
+    KeySource,
     LoginCandidate,
     LoginRequest,
     Problem,
@@ -57,11 +58,15 @@ class Context:
 
 @attrs.frozen(eq=False)
 class CachedSettings:
-    """An authenticator's settings as read, and their meaning; ``delays``: how many seconds after ``iat`` tokens came."""
+    """An authenticator's settings as read, and their meaning.
+
+    Of recent tokens there are the ``delays``, how many seconds after ``iat`` they came, and whether they were too ``early``.
+    """
 
     settings: AuthenticatorSettings
     meaning: Configuration | Misconfiguration
     delays: deque[float] = attrs.Factory(lambda: deque(maxlen=_RECENT))
+    early: deque[bool] = attrs.Factory(lambda: deque(maxlen=_RECENT))
 
 
 @attrs.define(eq=False)
@@ -92,6 +97,14 @@ class Evaluation:
     now: float = attrs.field(init=False)
     candidate: LoginCandidate = attrs.field(init=False)
     annotations: Mapping[str, str] = attrs.field(init=False)
+
+    @property
+    def issuer(self) -> str | None:
+        """Return what ``iss`` must be: the one that is set, else the provider's own text (AUTH-21); ``None`` for any."""
+        source = self.configuration.keys
+        if self.configuration.issuer is not None or not isinstance(source, KeySource) or not source.discovered:
+            return self.configuration.issuer
+        return source.uri if self.keys.issuer is None else self.keys.issuer
 
     async def prove(self, checks: Sequence[Check]) -> None:
         """Run these checks, which need no store, up to the first failure."""

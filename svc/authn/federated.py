@@ -23,6 +23,7 @@ their own keys are published). In an account without a signing key every login i
 
 from __future__ import annotations
 
+import math
 from collections import OrderedDict
 from typing import Final
 
@@ -210,6 +211,7 @@ class FederatedAuthenticator:
         if disabled is None and isinstance(cached.meaning, Configuration):
             problems += [] if self._kind.recall is None else self._kind.recall(cached.meaning)
             problems += [] if self._kind.examine is None or not ask else await self._kind.examine(cached.meaning)
+            problems += self._clock_problems(cached)
         if state.keys and all(not settings.distrusted.isdisjoint(names) for names in state.keys):
             remedy = "Have the provider make a new key and refresh the keys, or trust one of these again."
             problems.append(Problem("Every key of the provider is distrusted.", remedy))
@@ -242,13 +244,31 @@ class FederatedAuthenticator:
         if isinstance(source, KeySet):
             named = tuple((key.key_id, key.thumbprint) for key in source.keys)
             return KeysState(named, source.problems, unused=source.unused)
+        keys, why = self._context.keys, None
         try:
             if ask:
-                await self._context.keys.current(source, refreshes)
+                await keys.current(source, refreshes)
         except KeysUnavailable as error:
-            remedy = "Mend address, ca-cert, jwks-token, or what is between provider and server; then refresh the keys."
-            problems.append(fetch_problem("There are no keys", error.why, remedy))
-        return self._context.keys.state(source)
+            why = error.why
+        state = keys.state(source)
+        if why is not None:
+            problems.append(fetch_problem("There are no keys", state.failure or why, self._kind.variables))
+        elif state.keys and state.failure is not None:
+            failed = fetch_problem("The last fetch of the keys failed", state.failure, self._kind.variables)
+            still = "Logins go on with the keys that were fetched before, but not after a new start of the server."
+            problems.append(attrs.evolve(failed, what=f"{failed.what} {still}"))
+        return state
+
+    def _clock_problems(self, cached: CachedSettings) -> list[Problem]:
+        """Return that tokens are refused because the provider's clock is ahead, if the newest one was."""
+        if not cached.early or not cached.early[-1]:
+            return []
+        ahead = -min(cached.delays)
+        what = (
+            f"The provider's clock is ahead of this server's by {ahead:.3g} s:"
+            f" {sum(cached.early)} of {len(cached.early)} recent tokens were refused for it."
+        )
+        return [Problem(what, f"Set both clocks by NTP, or start the server with --clock-skew {math.ceil(ahead)}.")]
 
     async def _settings(self, account: str, branch: str) -> AuthenticatorSettings:
         return await self._readings.settings(account, branch, self._kind.variables)

@@ -92,7 +92,7 @@ def _check_subject(evaluation: Evaluation) -> None:
 
 _CHECKS: Final = (
     *BEFORE_ISSUER,
-    Check("issuer", lambda e: check_issuer(e.claims, e.configuration.issuer, mandatory=True), ISSUER.tell),
+    Check("issuer", lambda e: check_issuer(e.claims, e.issuer, mandatory=True), ISSUER.tell),
     ISSUED_AT,
     Check("subject", _check_subject, lambda e: f"'sub' is {shown(identity_claim(e.claims, 'sub'))}"),
     Check("audience", _check_audience, lambda e: f"'aud' names {shown(str(e.role))}"),

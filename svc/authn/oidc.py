@@ -207,7 +207,7 @@ _TAKES_TOKENS: Final = Check("form", _check_takes_tokens, lambda _: "id tokens a
 _NONCE: Final = Check("nonce", _check_nonce, lambda _: "'nonce' is that of the request")
 
 _CLAIMS: Final = (
-    Check("issuer", lambda e: check_issuer(e.claims, e.configuration.issuer, mandatory=True), ISSUER.tell),
+    Check("issuer", lambda e: check_issuer(e.claims, e.issuer, mandatory=True), ISSUER.tell),
     ISSUED_AT,
     Check("audience", _check_audience, AUDIENCE.tell),
     Check("id-token", _check_id_token, lambda _: "nothing in it says that it is another kind of token"),
@@ -226,18 +226,14 @@ def oidc(providers: IOidcProviders, dialect: Dialect) -> OidcKinds:
         await _exchange(evaluation, providers)
 
     async def examined(configuration: Configuration) -> list[Problem]:
-        """Return what is wrong with a provider's endpoints, which id tokens alone do without, and with its name."""
+        """Return what is wrong with a provider's endpoints, which id tokens alone do without."""
         assert isinstance(configuration, OidcConfiguration)
+        if configuration.client is None:
+            return []
         try:
-            called = (await providers.metadata(configuration.provider)).calls_itself
-            if called is not None:
-                what = f"The provider calls itself {shown(called)}, and provider-uri is {shown(configuration.provider.uri)}"
-                return [Problem(f"{what}: nobody can log in.", f"Set provider-uri to {shown(called)}.")]
+            await providers.metadata(configuration.provider)
         except ProviderUnavailable as error:
-            if configuration.client is None:
-                return []
-            remedy = "Mend the address, ca-cert, or what lies between the provider and this server."
-            return [fetch_problem("The provider's endpoints are not known", error.why, remedy)]
+            return [fetch_problem("The provider's endpoints are not known", error.why, VARIABLES)]
         return []
 
     def recalled(configuration: Configuration) -> list[Problem]:

@@ -8,7 +8,7 @@ from typing import Final
 
 import attrs
 
-from svc.authn.settings import Configuration, Misconfiguration, Values, algorithms_of, texts_of
+from svc.authn.settings import Configuration, Misconfiguration, Values, algorithms_of, check_address, texts_of
 from svc.model.authentication import KeySource, Problem
 from svc.model.dialect import Dialect
 from svc.model.oidc import OidcClient, OidcIssuer
@@ -73,6 +73,7 @@ def configuration_of(values: Values, _: Dialect) -> OidcConfiguration | Misconfi
         if name not in values:
             problems.append(Problem(f"The variable {name} is not declared.", "Declare it in policy, and set it."))
     texts = texts_of(values, _NAMES, _EXACT, problems)
+    check_address("provider-uri", texts, problems)
     _check_authority(values, texts, problems)
     algorithms = algorithms_of(values, texts, problems)
     lifetime = _lifetime(texts, problems)
@@ -94,7 +95,7 @@ def configuration_of(values: Values, _: Dialect) -> OidcConfiguration | Misconfi
         client = OidcClient(provider, client_id, texts["client-secret"], scope, texts.get("redirect-uri"))
     return OidcConfiguration(
         keys,
-        issuer,
+        None,
         client_id,
         algorithms=algorithms,
         provider=provider,

@@ -13,17 +13,18 @@ from typing import Final
 
 import attrs
 
-from svc.authn.claims import claim_fault
+from svc.authn.claims import NESTED, claim_fault
 from svc.authn.jwt_annotations import read_aliases, read_enforced
 from svc.crypto.key_sets import key_set
 from svc.crypto.vault import Vault
 from svc.model.authentication import AuthenticatorSettings, KeySource, Problem
 from svc.model.dialect import Dialect
 from svc.model.errors import WrongDataKey
-from svc.model.key_sets import ALGORITHMS, DEFAULT_ALGORITHMS, TOKEN, TOKEN_LIMIT, KeySet
+from svc.model.key_sets import ALGORITHMS, ALLOWING, DEFAULT_ALGORITHMS, EMPTY, SYNONYMS, TOKEN, TOKEN_LIMIT, KeySet
 from svc.model.names import ResourceName
 from svc.model.strict_json import Malformed, json_object
 from svc.model.text import shown
+from svc.model.web_address import REMEDY, address_fault, provider_fault
 
 #: Where keys may come from.
 _SOURCES: Final = ("jwks-uri", "public-keys", "provider-uri")
@@ -64,7 +65,8 @@ Values = Mapping[str, str | Problem | None]
 class Configuration:
     """The meaning of one authenticator's settings.
 
-    Tokens must have ``issuer`` and ``audience``, unless these are ``None``. ``identity_claim`` names the claim that
+    Tokens must have ``issuer`` and ``audience``, unless these are ``None``; without an issuer that of a provider's document
+    counts (``Evaluation.issuer``). ``identity_claim`` names the claim that
     identifies the host, below ``identity_path``; it is ``None`` when the path of the request does. ``enforced`` and
     ``aliases`` are those of ``annotations``. Tokens may be signed with the ``algorithms``. ``keys`` are ``None`` where a
     third party is asked about each login instead.
@@ -120,26 +122,36 @@ def configuration_of(values: Values, dialect: Dialect) -> Configuration | Miscon
     texts = texts_of(values, tuple(name for name in VARIABLES if name not in unused), _EXACT, problems)
     algorithms = algorithms_of(values, texts, problems)
     keys = _keys(values, texts, algorithms, problems)
-    issuer = _issuer(values, texts, dialect, problems)
+    issuer = _issuer(values, texts, dialect)
     of_aliases = "claim-aliases" if "claim-aliases" in values else "mapping-claims"
     aliases, faults = read_aliases(texts.get(of_aliases, ""), nested=dialect.nested_claims)
     if of_aliases in texts:
         remedy = "Set it to items of the form 'annotation: claim', with commas between."
-        problems += (_unusable(of_aliases, fault, remedy) for fault in faults[:_FAULTS])
+        problems += (_unusable(of_aliases, fault, _of_claims(remedy, fault)) for fault in faults[:_FAULTS])
     of_claims = texts.get("enforced-claims", "")
     enforced, faults = read_enforced(of_claims, nested=dialect.nested_claims, renamed=set(aliases.values()))
     if "enforced-claims" in texts:
         remedy = "Set it to names of claims, with commas between; a name with other signs needs an alias in claim-aliases."
-        problems += (_unusable("enforced-claims", fault, remedy) for fault in faults[:_FAULTS])
+        problems += (_unusable("enforced-claims", fault, _of_claims(remedy, fault)) for fault in faults[:_FAULTS])
     identity_claim = texts.get("token-app-property")
     if identity_claim is not None:
         fault = claim_fault(identity_claim, nested=dialect.nested_claims)
         if fault is not None:
-            problems.append(_unusable("token-app-property", fault, "Set it to the name of the claim that names the host."))
+            remedy = _of_claims("Set it to the name of the claim that names the host.", fault)
+            problems.append(_unusable("token-app-property", fault, remedy))
     if keys is None or problems:
         return Misconfiguration(tuple(problems), keys, algorithms)
     audience, path = texts.get("audience"), texts.get("identity-path", "")
     return Configuration(keys, issuer, audience, identity_claim, path, enforced, aliases, algorithms)
+
+
+def _of_claims(remedy: str, fault: str) -> str:
+    """Return the remedy for a fault in the name of a claim."""
+    if not fault.endswith(NESTED):
+        return remedy
+    return (
+        "Set it to claims at the top of the token; in one of Kubernetes, sub has namespace and name of the service account."
+    )
 
 
 def _unusable(name: str, fault: str, remedy: str) -> Problem:
@@ -176,7 +188,7 @@ def algorithms_of(values: Values, texts: Mapping[str, str], problems: list[Probl
         return DEFAULT_ALGORITHMS
     if "algorithms" not in texts:
         return ALGORITHMS
-    names = re.split(r"\s*,\s*|\s+", texts["algorithms"].strip())
+    names = [SYNONYMS.get(name, name) for name in re.split(r"\s*,\s*|\s+", texts["algorithms"].strip())]
     unknown = list(dict.fromkeys(name for name in names if name not in ALGORITHMS))
     remedy = f"Set it to some of {', '.join(ALGORITHMS)}, with commas or blanks between; case matters."
     problems += (
@@ -197,6 +209,8 @@ def _keys(
     elif len(declared) > 1:
         what = f"The variables {_listed(declared)} are declared beside each other."
         problems.append(Problem(what, "Leave one of them in the policy."))
+    for name in ("jwks-uri", "provider-uri"):
+        check_address(name, texts, problems)
     for name in _OF_ADDRESSES:
         if name in values:
             _check_use(name, declared, texts, problems)
@@ -214,6 +228,15 @@ def _keys(
         return None
     discovered, authorities, token = declared[0] == "provider-uri", texts.get("ca-cert"), texts.get("jwks-token")
     return keys or KeySource(texts[declared[0]], discovered, authorities, algorithms, token)
+
+
+def check_address(name: str, texts: Mapping[str, str], problems: list[Problem]) -> None:
+    """Append what is wrong with an address that is set, and that of a provider may have no query (AUTH-29, NET-12)."""
+    discovered = name == "provider-uri"
+    fault = (provider_fault if discovered else address_fault)(texts[name]) if name in texts else None
+    if fault is not None:
+        no_query = "Set it to the provider's issuer, which has no query." if discovered and "?" in texts[name] else REMEDY
+        problems.append(_unusable(name, fault, no_query))
 
 
 def _listed(names: Sequence[str]) -> str:
@@ -243,7 +266,8 @@ def _public_keys(text: str, algorithms: tuple[str, ...], problems: list[Problem]
             raise Malformed("its value is no JSON object")
         keys = key_set(value, algorithms)
         if not keys.keys:
-            raise Malformed(keys.why_unusable.removesuffix("."))
+            problems.append(_unusable("public-keys", keys.why_unusable, keys_remedy(keys.why_unusable, VARIABLES)))
+            return None
     except Malformed as error:
         remedy = 'Set it to {"type": "jwks", "value": {"keys": [...]}} with the provider\'s public keys.'
         problems.append(_unusable("public-keys", str(error), remedy))
@@ -251,18 +275,25 @@ def _public_keys(text: str, algorithms: tuple[str, ...], problems: list[Problem]
     return keys
 
 
-def _issuer(values: Values, texts: Mapping[str, str], dialect: Dialect, problems: list[Problem]) -> str | None:
-    """Return the issuer that tokens must name: the variable, else the provider, else, if mandatory, the keys' host."""
-    if "issuer" in values or "provider-uri" in values:
-        return texts.get("issuer" if "issuer" in values else "provider-uri")
-    if not dialect.issuer_mandatory or "jwks-uri" not in texts:
+def keys_remedy(why: str, variables: Container[str]) -> str:
+    """Return what to do about a set without usable key, by ``KeySet.why_unusable``, where these variables may be set."""
+    wanted = why.rpartition(ALLOWING)[2] if ALLOWING in why else ""
+    if wanted and "algorithms" in variables:
+        return f"Declare the variable algorithms and set it to what the provider signs with: {wanted}."
+    if wanted:
+        return f"Have the provider sign with {' or '.join(DEFAULT_ALGORITHMS)}."
+    if why.endswith(EMPTY):
+        return "Have the provider make a key, then refresh the keys: some make one only when they first sign."
+    return "Have the provider publish a public key that can be used; it is said of each what is wrong with it."
+
+
+def _issuer(values: Values, texts: Mapping[str, str], dialect: Dialect) -> str | None:
+    """Return the issuer that tokens must name: the variable, else, if mandatory and no provider says it, the keys' host."""
+    if "issuer" in values:
+        return texts.get("issuer")
+    if "provider-uri" in values or not dialect.issuer_mandatory or "jwks-uri" not in texts:
         return None
-    host = _host(texts["jwks-uri"])
-    if not host:
-        what = "The variable jwks-uri names no host, from which the issuer could be known."
-        remedy = "Set jwks-uri to an address that begins with https://, or declare and set the variable issuer."
-        problems.append(Problem(what, remedy))
-    return host
+    return _host(texts["jwks-uri"])
 
 
 def _host(uri: str) -> str:

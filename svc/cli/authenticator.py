@@ -284,7 +284,10 @@ def _print_status(found: Mapping[str, Any]) -> None:
     rows += _key_rows(found["keys"])
     rows += [("distrusted key", f"{key['key']} (since {key['since']}, by {key['by']})") for key in found["distrusted"]]
     if found["clock_offset"] is not None:
-        rows.append(("clock ahead by", f"{found['clock_offset']:g} s, judging by {found['recent_tokens']} recent tokens"))
+        offset, whose = found["clock_offset"], "the provider's clock is ahead of this server's by"
+        if offset >= 0:
+            whose = "this server's clock is ahead of the provider's by at most"
+        rows.append(("clocks", f"{whose} {abs(offset):g} s, judging by {found['recent_tokens']} recent tokens"))
     print_table(("WHAT", "VALUE"), rows)
     _print_problems(found)
 

@@ -140,6 +140,11 @@ class OidcOffer(OidcSetting):
 
     metadata: OidcMetadata
 
+    @property
+    def calls_itself(self) -> str:
+        """The provider's own text of its issuer, which tokens and its answers to browsers have as ``iss``."""
+        return self.metadata.calls_itself or self.issuer.uri
+
 
 class IOidcSettings(Interface):
     """What operators have set up."""

@@ -10,6 +10,9 @@ from svc.model.reasons import Reason
 from tests.authn.world import CLAIMS, HOST, ISSUER, PROVIDER, URI, Case
 from tests.signing import jwk, jwk_for, jwks, token
 
+#: The names of keys that aren't RSA's.
+KEYS = {"ES256": "e1", "ES384": "e2", "EdDSA": "d1", "ES512": "e3"}
+
 
 class AlgorithmsTests(Case):
     """An authenticator whose provider has a key of each type, and whose operator allows some algorithms."""
@@ -17,12 +20,12 @@ class AlgorithmsTests(Case):
     def setUp(self) -> None:
         """Keys of each type are published."""
         super().setUp()
-        self.published = [jwk("k1"), jwk_for("ES256", "e1"), jwk_for("ES384", "e2"), jwk_for("EdDSA", "d1")]
+        self.published = [jwk("k1"), *(jwk_for(algorithm, name) for algorithm, name in KEYS.items())]
         self.provider.published[URI] = jwks(*self.published)
 
     def signed(self, algorithm: str) -> bytes:
         """A good token by this algorithm."""
-        return token(CLAIMS, {"ES256": "e1", "ES384": "e2", "EdDSA": "d1"}.get(algorithm, "k1"), algorithm)
+        return token(CLAIMS, KEYS.get(algorithm, "k1"), algorithm)
 
     def allow(self, *algorithms: str) -> None:
         """Set the variable."""
@@ -42,8 +45,8 @@ class AlgorithmsTests(Case):
         self.assertEqual(
             status.keys.unused,
             tuple(
-                f"key {number} '{name}' is not used: it is for something else than RS256, RS384 or RS512"
-                for number, name in ((2, "e1"), (3, "e2"), (4, "d1"))
+                f"key {number} '{name}' is not used: it is for {algorithm}, not for RS256, RS384 or RS512"
+                for number, (algorithm, name) in enumerate(KEYS.items(), 2)
             ),
         )
 
@@ -63,7 +66,7 @@ class AlgorithmsTests(Case):
         self.allow(*ALGORITHMS)
         for algorithm in ALGORITHMS:
             self.assert_admitted(self.signed(algorithm))
-        self.assertEqual(len(self.status().keys.keys), 4)
+        self.assertEqual(len(self.status().keys.keys), 5)
 
     def test_from_the_next_login_on(self) -> None:
         """What an operator takes back ends with the next login, whatever was remembered."""
@@ -108,7 +111,7 @@ class AlgorithmsTests(Case):
 
     def test_faulty_lists(self) -> None:
         """With a list that can't be read nobody logs in, by whatever algorithm, and status names what is wrong (AUTH-17)."""
-        for text in ("none", "HS256", "RS256, HS256", "RS256 none", "rs256", ",", "ES512", " ", None):
+        for text in ("none", "HS256", "RS256, HS256", "RS256 none", "rs256", ",", "ES521", " ", None):
             self.readings.set(self.branch, algorithms=text)
             for algorithm in ALGORITHMS:
                 refused = self.refusal(Reason.CONFIGURATION_INVALID, self.signed(algorithm))
@@ -117,6 +120,20 @@ class AlgorithmsTests(Case):
                 forged = token(CLAIMS, alg=name)
                 self.refusal(Reason.TOKEN_UNSIGNED if name == "none" else Reason.ALGORITHM_REFUSED, forged)
             self.assertTrue(self.status().problems)
+
+    def test_two_names_of_one(self) -> None:
+        """``Ed25519`` and ``EdDSA`` are one algorithm, in the variable, in keys and in tokens (AUTH-17)."""
+        for allowed in ("EdDSA", "Ed25519", "RS256 Ed25519"):
+            self.allow(allowed)
+            for alg in ("EdDSA", "Ed25519", None):
+                self.provider.published[URI] = jwks(jwk_for("EdDSA", "d1", alg=alg))
+                self.provider.cached.clear()
+                for name in ("EdDSA", "Ed25519"):
+                    self.assert_admitted(token(CLAIMS, "d1", "EdDSA", alg=name))
+            self.assertIn("EdDSA", self.status().algorithms)
+        self.allow("RS256")
+        refused = self.refusal(Reason.ALGORITHM_REFUSED, token(CLAIMS, "d1", "EdDSA", alg="Ed25519"))
+        self.assertEqual(refused.detail, "the algorithm is 'Ed25519', not RS256")
 
     def test_explained(self) -> None:
         """Operators are told which algorithm a token has, and which are allowed."""

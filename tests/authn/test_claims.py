@@ -91,16 +91,19 @@ class BegunTests(Case):
         check_begun(claims(nbf="?"), "iat", NOW, 0)
 
     def test_lies_not_ahead(self) -> None:
-        """A moment that is now or past has begun; one that lies ahead by a fraction hasn't (AUTH-19)."""
-        for moment in (NOW, NOW - 1, 0, -1):
-            check_begun(claims(nbf=moment), "nbf", NOW, 0)
+        """A moment has begun that is not ahead of the next whole second, whatever the fractions on either side (AUTH-19)."""
+        whole = math.ceil(NOW)
         for name in ("nbf", "iat"):
-            self.refusal(Reason.TOKEN_NOT_YET_VALID, check_begun, claims(**{name: NOW + 0.01}), name, NOW, 0)
+            for moment in (NOW, NOW - 1, 0, -1, NOW + 0.5, whole - 0.001, whole):
+                check_begun(claims(**{name: moment}), name, NOW, 0)
+            check_begun(claims(**{name: whole}), name, whole, 0)
+            for moment, now in ((whole + 0.001, NOW), (whole + 1, NOW), (whole + 0.001, whole), (whole + 1, whole)):
+                self.refusal(Reason.TOKEN_NOT_YET_VALID, check_begun, claims(**{name: moment}), name, now, 0)
 
     def test_skew(self) -> None:
         """The granted difference of clocks counts before the moment."""
-        check_begun(claims(iat=NOW + 5), "iat", NOW, 5)
-        self.refusal(Reason.TOKEN_NOT_YET_VALID, check_begun, claims(iat=NOW + 5.01), "iat", NOW, 5)
+        check_begun(claims(iat=math.ceil(NOW) + 5), "iat", NOW, 5)
+        self.refusal(Reason.TOKEN_NOT_YET_VALID, check_begun, claims(iat=math.ceil(NOW) + 5.01), "iat", NOW, 5)
 
     def test_is_a_finite_number(self) -> None:
         """One that is there and no finite number is refused, null included (AUTH-19)."""

@@ -241,7 +241,7 @@ class SettingsTests(CloudCase):
                 self.assertIn(name.replace("_", "-"), detail)
 
     def test_final_slash(self) -> None:
-        """provider-uri has a final slash or not: the issuer has exactly one (AUTH-36)."""
+        """``provider-uri`` has a final slash or not: the issuer is as the tenant's document has it (AUTH-36)."""
         for written in (TENANT, TENANT[:-1]):
             self.readings.set(self.branch, provider_uri=written)
             self.assert_admitted(token(CLAIMS))
@@ -252,6 +252,17 @@ class SettingsTests(CloudCase):
         self.provider.published[f"{TENANT}/"] = jwks()
         self.row("issuer", Reason.ISSUER_WRONG)
         self.assert_admitted(self.claims(iss=f"{TENANT}/"))
+
+    def test_another_version(self) -> None:
+        """A tenant whose document has no final slash, as that of version 2.0, admits by that text alone (AUTH-36)."""
+        issuer = f"{TENANT}v2.0"
+        self.provider.published[f"{issuer}/"] = jwks()
+        self.provider.issuers[f"{issuer}/"] = issuer
+        self.readings.set(self.branch, provider_uri=issuer)
+        self.assert_admitted(self.claims(iss=issuer))
+        self.row("issuer", Reason.ISSUER_WRONG, self.claims(iss=f"{issuer}/"))
+        self.row("issuer", Reason.ISSUER_WRONG)
+        self.assertEqual(self.status(service="prod").problems, ())
 
     def test_other_variables(self) -> None:
         """Other variables mean nothing here, set or not: keys come from the provider, with the system's authorities

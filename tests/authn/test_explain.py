@@ -9,10 +9,10 @@ from twisted.internet.defer import Deferred
 from svc.authn.jwt import JWT
 from svc.model.authentication import Admitted, KeySource, Refused, Step
 from svc.model.dialect import CONJUR
-from svc.model.errors import UNLISTED, InvalidName, StoreUnavailable
+from svc.model.errors import ISSUER_DIFFERS, UNLISTED, InvalidName, StoreUnavailable
 from svc.model.reasons import Reason
 from tests.authn.world import CLAIMS, HOST, ISSUER, NOW, PROVIDER, URI, Case
-from tests.signing import jwk, jwks, token
+from tests.signing import jwk, jwk_for, jwks, token
 
 
 class ExplainTests(Case):
@@ -206,10 +206,67 @@ class StatusTests(Case):
         self.assertIn("--allow-private-providers, and start the server again", problem.remedy)
 
     def test_old_keys(self) -> None:
-        """A provider that is down is none while its keys are at hand."""
+        """That the last fetch failed is a problem, though logins go on with the keys at hand, which it says (AUTH-60)."""
         self.status()
         self.provider.refused = "no route"
+        (problem,) = self.status().problems
+        self.assertEqual(
+            problem.what,
+            "The last fetch of the keys failed: no route."
+            " Logins go on with the keys that were fetched before, but not after a new start of the server.",
+        )
+        self.assertTrue(problem.remedy.startswith("Mend the address, ca-cert, jwks-token, or "), problem.remedy)
+        self.assert_admitted(token(CLAIMS))
+        self.provider.refused = None
         self.assertEqual(self.whats(), [])
+
+    def test_no_usable_key(self) -> None:
+        """A set without usable key says of each key why, by whichever way it comes, and what to set (AUTH-60)."""
+        declared = "Declare the variable algorithms and set it to what the provider signs with: ES256."
+        for entries, why, remedy in (
+            (
+                [jwk_for("ES256", "e1")],
+                "it has no usable key: key 1 'e1' is not used: it is for ES256, not for RS256, RS384 or RS512;"
+                " the variable algorithms could allow ES256.",
+                declared,
+            ),
+            ([], "it has no usable key: the set is empty.", "Have the provider make a key, then refresh the keys:"),
+            (
+                [jwk("s", use="jwt-svid")],
+                "it has no usable key: key 1 's' is not used: its 'use' is 'jwt-svid', not 'sig'.",
+                "Have the provider publish a public key that can be used;",
+            ),
+        ):
+            document = {"keys": entries}
+            self.provider.published[URI] = json.dumps(document).encode()
+            (problem,) = self.status().problems
+            self.assertEqual(problem.what, f"There are no keys: {URI}: {why}")
+            self.assertIn(remedy, problem.remedy)
+            refused = self.refusal(Reason.KEYS_UNAVAILABLE, token(CLAIMS), 503)
+            self.assertIn(why.removesuffix("."), refused.detail)
+            self.readings.unset(self.branch, "jwks-uri")
+            self.readings.set(self.branch, public_keys=json.dumps({"type": "jwks", "value": document}))
+            (problem,) = self.status().problems
+            self.assertEqual(problem.what, f"The variable public-keys is not usable: {why}")
+            self.assertIn(remedy, problem.remedy)
+            self.readings.unset(self.branch, "public-keys")
+            self.readings.set(self.branch, jwks_uri=URI)
+
+    def test_another_issuer(self) -> None:
+        """A document of another provider is a problem with both texts, whose remedy is ``provider-uri`` (AUTH-50)."""
+        self.provider.refused = f"https://a.example/: the discovery document is not usable: {ISSUER_DIFFERS}'b', not 'a'"
+        (problem,) = self.status().problems
+        self.assertIn("its issuer is 'b', not 'a'.", problem.what)
+        self.assertIn("Set provider-uri to the issuer that the document names", problem.remedy)
+
+    def test_a_malformed_address(self) -> None:
+        """An address that is none is refused as a fault of the settings, and nobody is asked (AUTH-29)."""
+        self.readings.set(self.branch, jwks_uri="https://idp.example/realms/My Realm")
+        (problem,) = self.status().problems
+        self.assertIn("is no address of the form", problem.what)
+        self.assertIn("percent-encoded", problem.remedy)
+        self.refusal(Reason.CONFIGURATION_INVALID, token(CLAIMS))
+        self.assertEqual(self.provider.fetches, 0)
 
     def test_refresh(self) -> None:
         """A wish for newer keys is granted before the status is told."""
@@ -247,9 +304,24 @@ class StatusTests(Case):
         self.assertEqual((status.clock_offset, status.tokens), (1.5, 4))
 
     def test_clock_behind(self) -> None:
-        """A token from the future tells that the clock here is behind, though it is refused."""
+        """A token from the future tells that the clock here is behind, which is a problem while the newest is refused for it
+        (AUTH-60).
+        """
         self.refusal(Reason.TOKEN_NOT_YET_VALID, self.claims(iat=NOW + 9))
-        self.assertEqual(self.status().clock_offset, -9)
+        self.refusal(Reason.TOKEN_NOT_YET_VALID, self.claims(iat=NOW + 2.28))
+        status = self.status()
+        self.assertEqual(status.clock_offset, -9)
+        (problem,) = status.problems
+        self.assertEqual(
+            problem.what,
+            "The provider's clock is ahead of this server's by 9 s: 2 of 2 recent tokens were refused for it.",
+        )
+        self.assertEqual(problem.remedy, "Set both clocks by NTP, or start the server with --clock-skew 9.")
+        self.assert_admitted(token(CLAIMS))
+        self.assertEqual(self.whats(), [])
+        self.authenticator = self.made(clock_skew=10)
+        self.assert_admitted(self.claims(iat=NOW + 9))
+        self.assertEqual((self.whats(), self.status().clock_offset), ([], -9))
 
     def test_recent_tokens(self) -> None:
         """Only recent tokens count, of a bounded number."""

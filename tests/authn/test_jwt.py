@@ -375,6 +375,24 @@ class ClaimSettingsTests(Case):
             self.refusal(Reason.ISSUER_WRONG, self.claims(iss=issuer))
         self.assertEqual([source.discovered for source in self.provider.cached], [True])
 
+    def test_its_own_text(self) -> None:
+        """The provider's own text of its issuer counts, whichever final slash ``provider-uri`` has, unless ``issuer`` says
+        another (AUTH-21).
+        """
+        self.readings.unset(self.branch, "jwks-uri", "issuer")
+        for provider, issuer in ((PROVIDER, f"{PROVIDER}/"), (f"{PROVIDER}/", PROVIDER), (PROVIDER, PROVIDER)):
+            self.provider.published[provider] = jwks()
+            self.provider.issuers[provider] = issuer
+            self.provider.cached.clear()
+            self.readings.set(self.branch, provider_uri=provider)
+            self.assert_admitted(self.claims(iss=issuer))
+            for other in {PROVIDER, f"{PROVIDER}/", f"{PROVIDER}//", ISSUER} - {issuer}:
+                self.refusal(Reason.ISSUER_WRONG, self.claims(iss=other))
+            self.assertEqual(self.status().problems, ())
+        self.readings.set(self.branch, issuer=f"{PROVIDER}/x")
+        self.assert_admitted(self.claims(iss=f"{PROVIDER}/x"))
+        self.refusal(Reason.ISSUER_WRONG, self.claims(iss=PROVIDER))
+
     def test_authority(self) -> None:
         """The certificates of the provider's authority go where its keys are fetched."""
         pem = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"

@@ -50,7 +50,7 @@ class SettingsTests(SynchronousTestCase):
             meaning = configuration_of({**COMMON, **declared}, NATIVE)
             assert isinstance(meaning, OidcConfiguration)
             self.assertEqual((meaning.client is not None, meaning.token_claim is not None), (codes, tokens))
-            self.assertEqual((meaning.issuer, meaning.audience), ("https://idp.example", "svc"))
+            self.assertEqual((meaning.issuer, meaning.audience), (None, "svc"))
             self.assertEqual(meaning.keys, KeySource("https://idp.example", discovered=True))
 
     def test_required(self) -> None:

@@ -234,15 +234,15 @@ class ConfigurationTests(Case):
             ("ES256", ("ES256",)),
             ("EdDSA ES256", ("ES256", "EdDSA")),
             (" PS256,RS256 ,\tRS256\n", ("RS256", "PS256")),
-            ("RS256 RS384,RS512 , ES256\nES384 PS256 PS384 PS512 EdDSA", ALGORITHMS),
+            ("RS256 RS384,RS512 , ES256\nES384 ES512 PS256 PS384 PS512 EdDSA", ALGORITHMS),
         ):
             understood = self.good(jwks_uri=URI, algorithms=text)
             self.assertEqual(understood.algorithms, algorithms)
             self.assertEqual(understood.keys, KeySource(URI, algorithms=algorithms))
 
     def test_algorithms_that_are_none(self) -> None:
-        """A name that isn't one of the nine, exactly, makes the whole list unusable, and so does a list of nothing."""
-        for text in ("none", "HS256", "RS256 HS256", "rs256", "RS256;ES256", "ES512", "ES256K", "Ed25519", "RS256,,ES256"):
+        """A name that isn't exactly one that there is makes the whole list unusable, and so does a list of nothing."""
+        for text in ("none", "HS256", "RS256 HS256", "rs256", "RS256;ES256", "ES521", "ES256K", "Ed448", "RS256,,ES256"):
             self.assertIn("The variable algorithms is not usable: ", self.fault(jwks_uri=URI, algorithms=text))
         for text in (",", "RS256,", ", RS256", "\u00a0,"):
             self.assertTrue(self.faults(jwks_uri=URI, algorithms=text))
@@ -321,10 +321,10 @@ class IssuerTests(Case):
     """Which issuer is expected."""
 
     def test_provider(self) -> None:
-        """The provider's address is the issuer in both dialects, to the last character, unless the variable says another."""
+        """The provider's own text is the issuer in both dialects, unless the variable says another (AUTH-21)."""
         for dialect in (NATIVE, CONJUR):
             for uri in (PROVIDER, f"{PROVIDER}/", f"{PROVIDER}/realm"):
-                self.assertEqual(self.good(dialect, provider_uri=uri).issuer, uri)
+                self.assertIsNone(self.good(dialect, provider_uri=uri).issuer)
             self.assertEqual(self.good(dialect, provider_uri=PROVIDER, issuer="i").issuer, "i")
 
     def test_issuer_by_dialect(self) -> None:
@@ -339,7 +339,29 @@ class IssuerTests(Case):
             self.assertEqual(self.good(CONJUR, jwks_uri=uri).issuer, issuer)
         for uri in ("idp.example/keys", "https://", "https:///keys", "https://:8443/"):
             self.assertEqual(len(self.faults(CONJUR, jwks_uri=uri)), 1)
-        self.assertEqual(self.good(CONJUR, jwks_uri="idp.example", issuer="i").issuer, "i")
+        self.assertEqual(self.good(CONJUR, jwks_uri=URI, issuer="i").issuer, "i")
+
+    def test_addresses(self) -> None:
+        """An address that is none is a fault of the settings, with a remedy; the case of a scheme is none (AUTH-29)."""
+        for name in ("jwks_uri", "provider_uri"):
+            for uri in (
+                "http://idp.example/realms/My Realm",
+                "https://idp.example/realms/Größe",
+                "idp.example",
+                "ftp://a/",
+                "",
+            ):
+                understood = self.understood(NATIVE, **{name: uri or "https://"})
+                assert isinstance(understood, Misconfiguration)
+                (problem,) = understood.problems
+                self.assertIn(f"The variable {name.replace('_', '-')} is not usable: ", problem.what)
+                self.assertIn("is no address of the form https://host[:port]/path.", problem.what)
+                self.assertIn("percent-encoded", problem.remedy)
+            self.assertIn("impossible port", self.fault(**{name: "https://idp.example:0/"}))
+            for uri in ("HTTPS://idp.example/x", "Https://idp.example:8443", "https://idp.example/My%20Realm"):
+                self.good(**{name: uri})
+        self.assertIn("it has a query", self.fault(provider_uri="https://idp.example/m?p=x"))
+        self.good(jwks_uri="https://idp.example/m?p=x")
 
 
 class OpenedTests(SynchronousTestCase):

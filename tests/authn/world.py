@@ -160,13 +160,14 @@ class Provider:
     """A provider whose keys change when a test says so.
 
     ``refused`` is why it can't be asked, if it can't; ``spent``: whether it was just asked for newer keys. ``wanted`` counts
-    who wanted some.
+    who wanted some. ``issuers`` has what a provider's document calls it, where that isn't its address.
     """
 
     def __init__(self) -> None:
         self.cached: dict[KeySource, KeySet] = {}
         self.granted: dict[KeySource, int] = {}
         self.published: dict[str, bytes] = {URI: jwks(), PROVIDER: jwks()}
+        self.issuers: dict[str, str] = {}
         self.refused: str | None = None
         self.spent = False
         self.fetches = self.wanted = 0
@@ -175,7 +176,11 @@ class Provider:
         if self.refused is not None or source.uri not in self.published:
             raise KeysUnavailable(self.refused or f"{source.uri}: nobody there", 7)
         self.fetches += 1
-        self.cached[source] = parse_key_set(self.published[source.uri], source.algorithms)
+        keys = parse_key_set(self.published[source.uri], source.algorithms)
+        if not keys.keys:
+            raise KeysUnavailable(f"{source.uri}: {keys.why_unusable}", 7)
+        issuer = self.issuers.get(source.uri, source.uri) if source.discovered else None
+        self.cached[source] = attrs.evolve(keys, issuer=issuer)
         return self.cached[source]
 
     async def current(self, source: KeySource, refreshes: int = 0, request: LoginRequest | None = None) -> KeySet:

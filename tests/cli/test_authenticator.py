@@ -125,7 +125,7 @@ class ReadingTests(CommandsCase):
                 "unusable key\tkey 3 is weak",
                 "unused key\tkey 4 is for something else",
                 "distrusted key\tk0 (since 2026-01-01T00:00:00.000+00:00, by a:user:max)",
-                "clock ahead by\t-1.5 s, judging by 7 recent tokens",
+                "clocks\tthe provider's clock is ahead of this server's by 1.5 s, judging by 7 recent tokens",
             ],
         )
 

@@ -93,7 +93,7 @@ class ProviderSignIn:
         offer = begun.offer
         call.visit.begins = self.cookies.sealed_begun(
             BegunSignIn(
-                *(account, service_id, offer.issuer.uri, offer.metadata.names_issuer, state, begun.nonce, begun.verifier),
+                *(account, service_id, offer.calls_itself, offer.metadata.names_issuer, state, begun.nonce, begun.verifier),
                 *(redirect_uri, links.come_back(back), int(self.wall.seconds())),
             )
         )
