@@ -1,10 +1,13 @@
 """Refused logins are answered at a steady pace, so that a stopwatch learns nothing from what is remembered.
 
 Note [Steps]. Whether a role is remembered decides how soon a login is refused, and a role that logs in often is. So a
-refusal is answered at the end of a step of ``STEP`` seconds since it was asked for: the first, unless the database is slow,
+refusal is answered at the end of a step of ``step`` seconds since it was asked for: the first, unless the database is slow,
 whether the role is known, remembered or neither (FAIL-18). A slow database, or one that readings wait for, takes longer:
 then a refusal from memory asks it for nothing (``turn``), which takes as long as a reading, and fails as one. Admissions
 aren't held: who is admitted knows that the role exists.
+
+Where a directory is asked, steps are longer (``LDAP_STEP``): only where it has an entry a bind follows, which takes it tens
+of milliseconds.
 
 Note [No refusal from stale memory]. While the database can't be asked, memory that outlived it may admit
 (``--serve-stale``). It refuses nobody: a key that fails may be a new one, and roles that aren't remembered can't be judged
@@ -40,6 +43,9 @@ T = TypeVar("T")
 #: Seconds of a step: many times what a reading of the database takes.
 STEP: Final = 0.02
 
+#: Seconds of a step where directories are asked: many times what a bind takes.
+LDAP_STEP: Final = 0.25
+
 
 @attrs.frozen(eq=False)
 class Pace:
@@ -52,6 +58,7 @@ class Pace:
     _clock: IReactorTime
     _turn: Callable[[], Awaitable[None]]
     _after: Callable[[float], Awaitable[None]]
+    step: float = STEP
 
     async def kept(self, decide: Callable[[R], Awaitable[T | Refused]], request: R) -> T | Refused:
         """Return a decision, a refusal at the end of a step (Note [Steps]); raises as ``decide``, at the same pace."""
@@ -73,7 +80,7 @@ class Pace:
             # The answer tells nobody that the role is remembered.
             notes.stale = None
             unavailable = StoreUnavailable("what is remembered admits nobody with this evidence, and may be out of date")
-        await self._after(STEP - (self._clock.seconds() - began) % STEP)
+        await self._after(self.step - (self._clock.seconds() - began) % self.step)
         if unavailable is not None:
             raise unavailable
         return decision

@@ -4,7 +4,7 @@ Wrappers around an authenticator and a login share one :class:`Throttle` (TOK-21
 
 * Ten failures in a minute to prove one role, from any addresses, have further ones answered late: by one second, two, four …
   up to a minute, until there has been none for a minute. The right key is admitted at once: nobody can be locked out. An
-  unknown role is slow like any other.
+  unknown role is slow like any other. What isn't asked of a directory any more (LOCK-6) is late from the first one on.
 * Three hundred failures from one address have all of its attempts refused until the minute is over, before anything is
   asked or hashed. An IPv6 client has 2**64 addresses, so its network of 64 bits counts. A trusted proxy stands for many
   clients, and is not refused.
@@ -94,9 +94,9 @@ class _Role:
     slowed: int = 0
     slow_until: float = 0.0
 
-    def delay(self, now: float) -> float:
-        """Count a failure, and return the delay of its answer in seconds."""
-        slow = now < self.slow_until or (len(self.recent) == ROLE_FAILURES and now - self.recent[0] < MINUTE)
+    def delay(self, now: float, *, late: bool = False) -> float:
+        """Count a failure, and return the delay of its answer in seconds, as of one of many if it is ``late``."""
+        slow = late or now < self.slow_until or (len(self.recent) == ROLE_FAILURES and now - self.recent[0] < MINUTE)
         self.recent.append(now)
         if not slow:
             self.slowed = 0
@@ -130,8 +130,11 @@ class IFailures(Protocol):
     def left(self, client_ip: str) -> None:
         """Count a client of this address that left before its answer."""
 
-    async def failed(self, client_ip: str, role: str) -> float:
-        """Count a failure from this address to prove a role, and return the delay of its answer in seconds."""
+    async def failed(self, client_ip: str, role: str, *, late: bool = False) -> float:
+        """Count a failure from this address to prove a role, and return the delay of its answer in seconds.
+
+        ``late``: it is late, as after many failures, however few there were.
+        """
 
     async def pressure(self, role: str) -> Pressure:
         """Return how a role stands, and count nothing."""
@@ -183,13 +186,13 @@ class Failures:
         if address.failures == ADDRESS_FAILURES:
             self._refuse(name, address.since + MINUTE - now)
 
-    async def failed(self, client_ip: str, role: str) -> float:
+    async def failed(self, client_ip: str, role: str, *, late: bool = False) -> float:
         """See ``IFailures``."""
         self.left(client_ip)
         name = _digest(role)
         failures = self._roles.get(name) or _Role()
         _remember(self._roles, name, failures)
-        return failures.delay(self._clock.seconds())
+        return failures.delay(self._clock.seconds(), late=late)
 
     async def pressure(self, role: str) -> Pressure:
         """See ``IFailures``."""
@@ -206,7 +209,7 @@ class ReportedFailures:
     def __init__(
         self,
         clock: IReactorTime,
-        report: Callable[[str, str], Awaitable[float]],
+        report: Callable[[str, str, bool], Awaitable[float]],
         report_left: Callable[[str], object],
         ask: Callable[[str], Awaitable[Pressure]],
     ) -> None:
@@ -231,9 +234,9 @@ class ReportedFailures:
         """See ``IFailures``."""
         self._report_left(client_ip)
 
-    async def failed(self, client_ip: str, role: str) -> float:
+    async def failed(self, client_ip: str, role: str, *, late: bool = False) -> float:
         """See ``IFailures``."""
-        return await self._report(client_ip, role)
+        return await self._report(client_ip, role, late)
 
     async def pressure(self, role: str) -> Pressure:
         """See ``IFailures``."""
@@ -270,7 +273,8 @@ class Throttle(Service):
             raise
         # What is undecided isn't counted (Note [Undecided]).
         if isinstance(decision, Refused) and decision.reason not in _OURS and not is_stale():
-            await self._hold(await self._failures.failed(request.client_ip, decision.role or request.whose))
+            whose = decision.role or request.whose
+            await self._hold(await self._failures.failed(request.client_ip, whose, late=decision.late))
         return decision
 
     async def state(self, address: str, role: str) -> tuple[Step, int | None]:

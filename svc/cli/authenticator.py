@@ -20,6 +20,9 @@ _TYPE: Final = "authn-jwt"
 _SINGLE: Final = "authn-gcp"
 _TYPES: Final = frozenset({_TYPE, "authn-oidc", "authn-cloud", "authn-azure", "authn-iam", _SINGLE})
 
+#: Another type that has a status, and no keys.
+_DIRECTORY: Final = "authn-ldap"
+
 #: How each outcome of a check is marked, and in which colour where there are colours.
 _MARKS: Final = {
     "passed": ("ok", "green"),
@@ -67,13 +70,18 @@ async def list_all(connection: ApiConnection, as_json: bool) -> None:
 async def status(connection: ApiConnection, name: str, as_json: bool) -> None:
     """Report whether an authenticator works, all that is wrong with it and what to do, and what is known of its keys.
 
+    Of authn-ldap/corp it reports whether the directory takes the account that searches, whether its entries are found, and
+    the last refusals.
+
     The exit code is 1 when something is wrong.
     """
-    answer = _declared(connection, name, await connection.call("GET", f"{_path(connection, name)}/status"))
+    of_directory = name.startswith(f"{_DIRECTORY}/")
+    path = connection.path(*name.split("/", 1), connection.account) if of_directory else _path(connection, name)
+    answer = _declared(connection, name, await connection.call("GET", f"{path}/status"))
     found = answer.json() if answer.status in {200, 500} else {}
     if found.get("status") not in {"ok", "error"}:
         answer.expect(200)
-    (print_json if as_json else _print_status)(found)
+    (print_json if as_json else _print_directory if of_directory else _print_status)(found)
     if found["status"] != "ok":
         raise click.ClickException(f"{name} does not work as it is")
 
@@ -224,7 +232,7 @@ def _full(name: str) -> str:
 
 
 def _by_key(name: str) -> bool:
-    return name == "authn" or name.startswith("authn-ldap/")
+    return name == "authn" or name.startswith(f"{_DIRECTORY}/")
 
 
 def _path(connection: ApiConnection, name: str) -> str:
@@ -288,6 +296,17 @@ def _print_status(found: Mapping[str, Any]) -> None:
         if offset >= 0:
             whose = "this server's clock is ahead of the provider's by at most"
         rows.append(("clocks", f"{whose} {abs(offset):g} s, judging by {found['recent_tokens']} recent tokens"))
+    print_table(("WHAT", "VALUE"), rows)
+    _print_problems(found)
+
+
+def _print_directory(found: Mapping[str, Any]) -> None:
+    bind = found["bind"]
+    again = "" if bind["again"] is None else f", tried again in {bind['again']} s"
+    rows = [("status", found["status"]), ("account", bind["account"] or "none: the search is anonymous")]
+    rows.append(("bind", f"{bind['outcome']}{again}"))
+    rows += [(base["annotation"], f"{base['dn']}: {base['fault'] or 'found'}") for base in found["bases"]]
+    rows += [("refusal", f"{each['at']} {each['reason']} (request {each['request_id']})") for each in found["refusals"]]
     print_table(("WHAT", "VALUE"), rows)
     _print_problems(found)
 

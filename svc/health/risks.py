@@ -147,6 +147,8 @@ class Facts:
     skew: float | None
     remote: bool
     verified: bool
+    #: How many refused logins of an entry are sent to a directory, 0 for any number.
+    ldap_failures: int
     #: ``None`` where no address was known at which to ask it.
     server: ServerFacts | None
 
@@ -154,7 +156,7 @@ class Facts:
 def risks(facts: Facts) -> list[Risk]:
     """Return what is risky, risks before notes."""
     rules: Sequence[Callable[[Facts], Iterator[Risk]]] = (
-        _ports, _audit, _certificates, _files, _database, _access, _ages, _clock, _server, _size,
+        _ports, _audit, _certificates, _files, _database, _access, _ages, _directories, _clock, _server, _size,
     )  # fmt: skip
     return sorted((risk for rule in rules for risk in rule(facts)), key=lambda risk: not risk.severe)
 
@@ -291,6 +293,12 @@ def _ages(facts: Facts) -> Iterator[Risk]:
     if ages.signing_key is not None and (days := (facts.now - ages.signing_key) / _DAY) > KEY_DAYS:
         found = f"an account has signed with the same key for {days:.0f} days"
         yield Risk("signing-key-old", found, "run svc account rotate-signing-key for each account, once a year")
+
+
+def _directories(facts: Facts) -> Iterator[Risk]:
+    if not facts.ldap_failures:
+        found = "ldap_failures is 0: strangers can lock accounts of an LDAP directory by guessing here"
+        yield Risk("ldap-unlimited", found, "set it below the directory's own threshold, divided by the number of servers")
 
 
 def _clock(facts: Facts) -> Iterator[Risk]:

@@ -75,7 +75,7 @@ class Refused:
     """The authentication failed. ``detail`` names and compares what an operator needs to see, never evidence.
 
     ``role`` is the full id of the would-be role where one was determined, which is ``known`` to exist or may be any text.
-    The client learns ``kind`` and ``retry_after`` (seconds) alone.
+    The client learns ``kind`` and ``retry_after`` (seconds) alone. ``late``: as after many failures, however few there were.
     """
 
     reason: Reason
@@ -84,6 +84,7 @@ class Refused:
     kind: RefusalKind = RefusalKind.UNPROVEN
     retry_after: int | None = None
     known: bool = attrs.field(default=False, eq=False, kw_only=True)
+    late: bool = attrs.field(default=False, eq=False, kw_only=True)
 
     @classmethod
     def of(
@@ -112,9 +113,9 @@ AGAIN: Final = 2.0
 _SPREAD: Final = 2.0
 
 
-def moment(seconds: float = AGAIN, chance: Callable[[], float] = random.random) -> int:
+def moment(seconds: float = AGAIN, chance: Callable[[], float] = random.random, most_spread: float = math.inf) -> int:
     """Return after how many whole seconds to come again for a client that can be judged in ``seconds``, by a ``chance``."""
-    return max(1, math.ceil(seconds + chance() * max(seconds, _SPREAD)))
+    return max(1, math.ceil(seconds + chance() * min(max(seconds, _SPREAD), most_spread)))
 
 
 @attrs.frozen

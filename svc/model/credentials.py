@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hmac
 import os
+import re
 import struct
 from typing import Final
 
@@ -19,6 +20,12 @@ from svc.model.query_results import Network, Sealed
 API_KEY_ANNOTATION: Final = "authn/api-key"
 
 _CROCKFORD: Final = "0123456789abcdefghjkmnpqrstvwxyz"
+
+#: Eight numbers of 32 bits: of seven digits, of which the first is small, or of fewer.
+_KEY_FORM: Final = re.compile(
+    rb"(?=.{44,56}\Z)(?:[1-3][%(digit)b]{6}|[%(first)b][%(digit)b]{0,5}|0){8}"
+    % {b"digit": _CROCKFORD.encode(), b"first": _CROCKFORD[1:].encode()}
+)
 
 
 @attrs.frozen
@@ -93,6 +100,14 @@ def forbids_api_key(name: str, value: str) -> bool:
 def new_api_key() -> str:
     """Make an API key: 32 random bytes as eight big-endian integers, each in Crockford's base32, lower case (TOK-7)."""
     return "".join(map(_base32, struct.unpack(">8I", os.urandom(32))))
+
+
+def has_key_form(evidence: bytes) -> bool:
+    """Return whether evidence is written as API keys are, blanks and line ends around it aside.
+
+    Only one in many billions of keys is shorter than is taken for one; passwords of people may be.
+    """
+    return _KEY_FORM.fullmatch(evidence.strip()) is not None
 
 
 def _base32(number: int) -> str:

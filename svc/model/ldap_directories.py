@@ -9,7 +9,9 @@ from typing import Final
 import attrs
 from zope.interface import Interface
 
+from svc.model.authentication import Problem
 from svc.model.errors import Refusal
+from svc.model.names import ResourceName
 from svc.model.reasons import Reason
 
 #: The place of the login in a filter template.
@@ -54,29 +56,74 @@ class LdapServer:
 
 @attrs.frozen(str=False)
 class DirectoryRefused(Refusal):
-    """An LDAP directory refuses a password, or can't be asked; raised by ``ldap``. ``detail`` has no password."""
+    """An LDAP directory refuses a password, or can't be asked; raised by ``ldap``. ``detail`` has no password.
+
+    ``again``: the seconds after which it is asked again, where that is known.
+    """
 
     reason: Reason
     detail: str
+    again: float | None = attrs.field(default=None, repr=False)
+
+
+@attrs.frozen
+class DirectoryBase:
+    """An entry below which people or groups are found: the annotation that names it, its name, and why it can't be read."""
+
+    annotation: str
+    dn: str
+    fault: str | None
+
+
+@attrs.frozen
+class DirectoryStatus:
+    """The state of an authenticator that asks a directory: its faults, and whether the configuration lists it.
+
+    ``account`` is the one that searches, ``None`` for nobody. ``outcome`` is that of its bind: ``ok``, ``refused``,
+    ``failed``, or ``not asked``; ``again`` the seconds until a remembered refusal is tried again.
+    """
+
+    problems: tuple[Problem, ...]
+    listed: bool
+    account: str | None = None
+    outcome: str = "not asked"
+    again: float | None = None
+    bases: tuple[DirectoryBase, ...] = ()
+
+
+class IDirectoryStates(Interface):
+    """An authenticator that asks directories, and reports its state."""
+
+    async def status(webservice: ResourceName, service: str) -> DirectoryStatus:
+        """Return the state of the authenticator of this name; its directory is bound to once, unless that was refused."""
 
 
 class IDirectories(Interface):
-    """Directories, asked over the network. Every call ends within a few seconds, whatever the other side does."""
+    """Directories, asked over the network. Every call ends within a few seconds, whatever the other side does.
 
-    async def prove(server: LdapServer, login: str, password: bytes) -> None:
+    ``asked``: an operator asks, so that one bind is sent for an account that was refused before (LOCK-2).
+    """
+
+    async def prove(server: LdapServer, login: str, password: bytes, *, asked: bool = False) -> None:
         """Find the one entry that a login stands for, and see that the directory takes the password for it.
 
         :raises DirectoryRefused: it doesn't, or it can't be asked.
         """
 
-    async def groups(server: LdapServer, login: str, password: bytes) -> Sequence[str]:
+    async def groups(server: LdapServer, login: str, password: bytes, *, asked: bool = False) -> Sequence[str]:
         """Do as ``prove``, and return the names of the groups that the person is in; nothing is asked of them before.
 
         :raises DirectoryRefused: as ``prove``; or it doesn't tell the groups, or they are more than ``GROUPS_MOST``.
         """
 
-    async def reach(server: LdapServer) -> None:
+    async def reach(server: LdapServer, *, asked: bool = False) -> None:
         """Do all that comes before a search: connect, secure the connection, bind.
 
         :raises DirectoryRefused: that fails.
+        """
+
+    async def bases(server: LdapServer) -> Sequence[DirectoryBase]:
+        """Do as ``reach``, and read the entries below which people and groups are found.
+
+        :raises DirectoryRefused: as ``reach``.
         """

@@ -380,7 +380,7 @@ class Serving:
                 batches,
             ),
             oidc.routes,
-            *make_ldap(ground, ldap, throttle, pace, notes, batches, roles),
+            *make_ldap(ground, ldap, throttle, pace, notes, batches, roles, self.seams.refusals),
             Authenticators(authenticators),
             key_logins,
             *(FederatedAuthenticators(each) for each in operated.values()),

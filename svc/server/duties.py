@@ -20,6 +20,7 @@ from svc.audit.recoveries import Recoveries
 from svc.audit.retention import Retention
 from svc.audit.shared_turn import SharedTurn
 from svc.authn.ldap.directory_settings import LdapServers
+from svc.authn.ldap.refused_binds import BindGuard, RefusedBinds
 from svc.cluster.members import Members
 from svc.cluster.peer_claims import PeerClaims
 from svc.cluster.rival_primaries import Rivals
@@ -97,6 +98,8 @@ class Ground:
     data_keys: KeyWatch
     slots: Slots
     servers: LdapServers
+    #: Counts the binds that directories refuse; another process does where that supervises this one.
+    binds: RefusedBinds | None
     #: Makes the client of LDAP directories when it is first needed.
     directories: Callable[[], IDirectories]
     #: The ports whose certificates are read again when they change.
@@ -113,9 +116,10 @@ class Ground:
         slots: Slots,
         *,
         worker: int | None = None,
+        guard: BindGuard | None = None,
     ) -> Self:
         """Make it; ``slots`` has this process's slot for its commits. ``worker`` is its number, if another one supervises
-        it: that one beats, and gets the data keys.
+        it: that one beats, gets the data keys, and counts the binds of which ``guard`` asks it.
         """
         database = installation.database
 
@@ -142,9 +146,13 @@ class Ground:
             metrics.watch_process(VERSION, platform.python_version(), installation.wall.seconds())
             metrics.watch_sessions(readings.census)
             child(server, ReactorLag(reactor, metrics.observe_lag))
+        binds = None if guard is not None else parts.refused_binds()
+        guard = guard if binds is None else binds.guard(installation.audit_key)
+        assert guard is not None
         return cls(
             *(reactor, settings, installation, metrics, readings, state, accounts, replication, keys, tokens, renewals),
-            *(parts, claims, data_keys, slots, parts.ldap_servers(), functools.cache(parts.directories)),
+            *(parts, claims, data_keys, slots, parts.ldap_servers(), binds),
+            functools.cache(functools.partial(parts.directories, guard)),
         )
 
     def pulses(self, server: MultiService, written: Callable[[], object], read: Callable[[], object]) -> Pulses:

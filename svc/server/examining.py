@@ -57,6 +57,7 @@ async def examine(reactor: Any, settings: Settings, server: ServerFacts | None, 
         skew=skew,
         remote=remote,
         verified=verified,
+        ldap_failures=settings.ldap_failures,
         server=server,
     )
 

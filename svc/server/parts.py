@@ -32,6 +32,7 @@ from svc.authn.jwt import JWT
 from svc.authn.ldap.authenticator import LdapAuthenticator
 from svc.authn.ldap.directory_settings import LdapServers
 from svc.authn.ldap.mapped_roles import MappedRoles
+from svc.authn.ldap.refused_binds import BindGuard, RefusedBinds
 from svc.authn.providers.discovery import Publications
 from svc.authn.providers.keys import ProviderKeys
 from svc.authn.providers.sts import SecurityTokenService, StsAddress
@@ -283,12 +284,19 @@ class Parts:
         mapped = MappedRoles(LdapMappingStore(self.readings), journal, demand_primary)
         return LdapAuthenticator(store, credentials, servers, directories, vault, dialect, enabled, wall, mapped)
 
-    def directories(self) -> IDirectories:
+    def refused_binds(self) -> RefusedBinds:
+        """Return what counts the binds that directories refuse."""
+        settings, installation = self.settings, self.installation
+        failures, window = settings.ldap_failures, settings.ldap_failures_window
+        return RefusedBinds(self.reactor, installation.wall, failures, window, settings.data_dir)
+
+    def directories(self, guard: BindGuard) -> IDirectories:
         """Return the client of LDAP directories."""
         # Few servers ask a directory, and its library takes time.
         from svc.authn.ldap.client import Directories  # noqa: PLC0415
 
-        return Directories(self.reactor, self._look_ups(), client_tls, allow_plain=self.settings.allow_plain_ldap)
+        plain = self.settings.allow_plain_ldap
+        return Directories(self.reactor, self._look_ups(), client_tls, guard=guard, allow_plain=plain)
 
     def _look_ups(self) -> LookUps:
         return LookUps(self.reactor, self.reactor.nameResolver, self.settings.allow_private_providers)

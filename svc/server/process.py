@@ -18,6 +18,7 @@ from twisted.python.failure import Failure
 from svc.audit.journal import Journal
 from svc.audit.recent_refusals import ReportedRefusals
 from svc.audit.shared_turn import SharedTurn
+from svc.authn.ldap.refused_binds import BindGuard
 from svc.authn.providers.copies import CopiedKeys, KeysAnswer
 from svc.authn.providers.waiting import ROOM
 from svc.authn.throttling import ReportedFailures
@@ -160,7 +161,9 @@ class Worker:
         vault.adopt(task.stored_keys)
         installation = await Installation.joined(services, reactor, settings, task.dsn, vault, task.audit_key, sessions)
         slots = slots_of(page, task.number)
-        ground = Ground.lay(services, reactor, settings, installation, metrics, slots, worker=task.number)
+        # An answer takes as long as the turn that it is about; what waits for one has a deadline of its own.
+        guard = BindGuard(lambda question: channel.ask(question, None), channel.tell, task.audit_key)
+        ground = Ground.lay(services, reactor, settings, installation, metrics, slots, worker=task.number, guard=guard)
         ground.watch_certificates(*endpoints)
         journal = self._journal = await ground.journal(services, syslog, SharedTurn(page), daemon=task.daemon)
         health = self._health = ToldHealth(reactor, installation.wall, settings.health_interval, task.news.report)
@@ -228,9 +231,9 @@ class Worker:
         except Exception as error:  # the types of endpoints are plugins, and raise what they like
             raise StartRefused(f"{text} can't be listened at: {error}") from None
 
-    async def _delay(self, client_ip: str, role: str) -> float:
+    async def _delay(self, client_ip: str, role: str, late: bool) -> float:
         try:
-            delay: float = await self._channel.ask(FailureSeen(client_ip, role))
+            delay: float = await self._channel.ask(FailureSeen(client_ip, role, late))
         except StoreUnavailable:
             return 0.0  # the answer was late enough
         return delay

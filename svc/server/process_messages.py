@@ -63,10 +63,11 @@ class AddressShut:
 
 @attrs.frozen
 class FailureSeen:
-    """The question how late the answer to a failure is, from this address, to prove this role."""
+    """The question how late the answer to a failure is, from this address, to prove this role; ``late``: in any case."""
 
     client_ip: str
     role: str
+    late: bool
 
 
 @attrs.frozen

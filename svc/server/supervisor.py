@@ -21,6 +21,7 @@ from twisted.logger import Logger
 
 from svc.audit.recent_refusals import RecentRefusals
 from svc.audit.shared_turn import SharedTurn
+from svc.authn.ldap.refused_binds import AccountWanted, BindOver, EntryMissed, EntryWanted, LookWanted
 from svc.authn.providers.copies import KeysAnswer, KeysQuestion, SharedKeys
 from svc.authn.throttling import Failures
 from svc.authn.used_signatures import UsedSignatures
@@ -129,6 +130,8 @@ class Office(Service):
         self._ground, self._daemon = ground, daemon
         reactor, settings = ground.reactor, ground.settings
         self._failures = Failures(reactor, settings.trusted_proxies or (), self._refuse)
+        assert ground.binds is not None
+        self._binds = ground.binds
         self._signatures = UsedSignatures(reactor)
         self._refusals = RecentRefusals(ground.installation.wall)
         make = ground.parts.provider_keys
@@ -204,14 +207,19 @@ class Office(Service):
                 self._keys.touch(source)
             case TurnOver(what=what, number=turn):
                 self._turns[what].end(number, turn)
+            case BindOver() as over:
+                self._binds.end(number, over)
 
     async def asked(self, number: int, question: object) -> object:
         """See ``IOffice``."""
         duties = self._duties
         assert duties is not None
         match question:
-            case FailureSeen(client_ip=client_ip, role=role):
-                return await self._failures.failed(client_ip, role)
+            case FailureSeen(client_ip=client_ip, role=role, late=late):
+                return await self._failures.failed(client_ip, role, late=late)
+            case LookWanted() | AccountWanted() | EntryWanted() | EntryMissed():
+                await self._binds.answer(number, question)
+                return None
             case SignatureSeen(signature=signature, address=address, again=again, lasting=lasting):
                 if lasting is None:
                     return await self._signatures.used(signature, address, again)
@@ -245,6 +253,7 @@ class Office(Service):
         """See ``IOffice``."""
         for turns in self._turns.values():
             turns.end(number)
+        self._binds.bury(number)
         self._refusals.hear((), complete=False)  # it may have had some that it hadn't handed over
         if self._sums is not None:
             self._sums.bury(number)

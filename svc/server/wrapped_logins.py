@@ -6,20 +6,23 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
+import attrs
+
 from svc.audit.refusals import LoggedAuthenticator, LoggedExplainer, LoggedLogin
 from svc.authn.apikey import ApiKeyAuthenticator
 from svc.authn.iam import NAME as IAM
 from svc.authn.ldap.authenticator import LdapAuthenticator
 from svc.authn.ldap.directory_settings import NAME as LDAP
 from svc.authn.login_notes import LoginNotes
-from svc.authn.pacing import Pace, PacedAuthenticator, PacedExplainer, PacedLogin
+from svc.authn.pacing import LDAP_STEP, Pace, PacedAuthenticator, PacedExplainer, PacedLogin
 from svc.authn.sessions import SessionAuthenticator
 from svc.authn.throttling import Throttle, ThrottledAuthenticator, ThrottledExplainer, ThrottledLogin
 from svc.crypto.refresh_tokens import RefreshTokens
 from svc.model.authentication import IAuthenticator, IKeyExplainer, ILogin
 from svc.model.dialect import SIGNED_TYPES, Dialect
+from svc.model.refusals import IRefusals
 from svc.server.duties import Ground
-from svc.services.authenticators import DEFAULT
+from svc.services.authenticators import DEFAULT, DirectoryService
 from svc.services.batches import BatchService
 from svc.services.explanations import KeyExplanations
 from svc.services.ldap_mappings import LdapMappingService
@@ -29,6 +32,7 @@ from svc.storage.ldap_mappings import LdapMappingStore
 from svc.storage.roles import RoleStore
 from svc.storage.sessions import SessionStore
 from svc.telemetry.metrics import CountedAuthenticator, Metrics
+from svc.web.routes.authenticators import DirectoryAuthenticators
 from svc.web.routes.authn import FederatedAuthn, LdapAuthn
 from svc.web.routes.explanations import KeyLogins
 from svc.web.routes.ldap_mappings import LdapMappings
@@ -69,16 +73,20 @@ def make_ldap(
     notes: LoginNotes,
     batches: BatchService,
     roles: RoleStore,
-) -> list[LdapAuthn | LdapMappings]:
-    """Return the routes of logging in with a directory's password, and of what the directory's names are mapped to."""
+    refusals: IRefusals,
+) -> list[LdapAuthn | LdapMappings | DirectoryAuthenticators]:
+    """Return the routes of logging in with a directory's password, of its status, and of what its names are mapped to."""
+    dialect = ground.settings.dialect
     by_password, logging_in = slowed(ldap, throttle)
+    pace = attrs.evolve(pace, step=LDAP_STEP)
     return [
         LdapAuthn(
             LoginService(watched(by_password, LDAP, ground.metrics, pace), ground.tokens, notes.note),
             ApiKeyService(PacedLogin(LoggedLogin(logging_in, LDAP), pace)),
             batches,
         ),
-        LdapMappings(LdapMappingService(LdapMappingStore(ground.readings), roles, ground.settings.dialect)),
+        LdapMappings(LdapMappingService(LdapMappingStore(ground.readings), roles, dialect)),
+        DirectoryAuthenticators(DirectoryService(ldap, roles, refusals, dialect)),
     ]
 
 
@@ -98,11 +106,12 @@ def make_explanations(
 ) -> KeyLogins:
     """Return the routes that explain logins; what is tried is slowed down, logged and paced as logins are."""
 
-    def explanations(name: str, inner: IKeyExplainer) -> KeyExplanations:
+    def explanations(name: str, inner: IKeyExplainer, pace: Pace) -> KeyExplanations:
         throttled = inner if throttle is None else ThrottledExplainer(inner, throttle)
         return KeyExplanations(name, PacedExplainer(LoggedExplainer(throttled, name), pace), roles, dialect)
 
-    return KeyLogins(explanations(DEFAULT, by_api_key), explanations(LDAP, by_ldap))
+    by_directory = explanations(LDAP, by_ldap, attrs.evolve(pace, step=LDAP_STEP))
+    return KeyLogins(explanations(DEFAULT, by_api_key, pace), by_directory)
 
 
 def hashing_threads() -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import islice
 from typing import Final
 
 import attrs
@@ -14,14 +15,20 @@ from svc.model.authorization import Denial, Denied, require, use
 from svc.model.clocks import WallClock
 from svc.model.dialect import SINGLE_TYPES, Dialect, authenticator_name
 from svc.model.errors import AuthenticationRefused, Forbidden, RecordNotFound, TooLarge, TooOften
+from svc.model.ldap_directories import DirectoryStatus, IDirectoryStates
 from svc.model.names import ResourceName
 from svc.model.ports import IRoles
 from svc.model.query_results import Caller
 from svc.model.reasons import Reason
+from svc.model.refusals import IRefusals, RefusalsQuery, RefusedRequest
 from svc.services.inspection import reads_all
 from svc.services.invocation import Invocation, printables
 
 DEFAULT: Final = "authn"  # is always enabled
+DIRECTORY_TYPE: Final = "authn-ldap"
+#: How many of an account's last refusals are read for the status of a directory, and told of it.
+_REFUSALS_READ: Final = 1000
+_REFUSALS_TOLD: Final = 10
 #: Seconds between two refreshes of one authenticator's keys: each makes every server ask the provider.
 REFRESH_PAUSE: Final = 1.0
 
@@ -219,6 +226,30 @@ class FederatedService:
             None if keys.fetched_at is None else now - keys.fetched_at,
             None if keys.asked_at is None else self.wall.seconds() - (now - keys.asked_at),
         )
+
+
+@attrs.frozen
+class DirectoryService:
+    """The use case of the state of the authenticators ``authn-ldap/<service id>``, which ask directories."""
+
+    states: IDirectoryStates
+    roles: IRoles
+    refusals: IRefusals
+    dialect: Dialect
+
+    async def status(
+        self, invocation: Invocation, account: str, service_id: str
+    ) -> tuple[DirectoryStatus, list[RefusedRequest]]:
+        """Return the state of an authenticator, and its last refusals, the newest first (AUTH-58).
+
+        :raises NotFound: as ``operated``.
+        :raises Forbidden: as ``operated``.
+        """
+        webservice = await operated(self.roles, self.dialect, invocation, account, DIRECTORY_TYPE, service_id)
+        status = await self.states.status(webservice, f"{DIRECTORY_TYPE}/{service_id}")
+        recent = (await self.refusals.recent(RefusalsQuery(account, limit=_REFUSALS_READ))).refusals
+        own = (each for each in recent if (each.authenticator, each.service_id) == (DIRECTORY_TYPE, service_id))
+        return status, list(islice(own, _REFUSALS_TOLD))
 
 
 async def operated(

@@ -259,6 +259,15 @@ class Settings:
     allow_plain_ldap: bool = _providers(
         parsers.FLAG, "Send passwords to LDAP directories in plain where policy says connect_type: plain.", False
     )
+    ldap_failures: int = _providers(
+        whole(0, 1000, "NUMBER"),
+        "How many refused logins of one entry are sent to an LDAP directory within --ldap-failures-window, so that it locks"
+        " nobody: fewer than it takes there. With 0 there is no limit.",
+        3,
+    )
+    ldap_failures_window: float = _providers(
+        decimal(1, 86_400, "SECONDS"), "How long a refused login of an LDAP directory counts.", 900.0
+    )
     jwks_max_age: float | None = _providers(
         parsers.decimal_or_off(0.1, 31_536_000, "SECONDS"),
         "How old a provider's keys may become: they are fetched again in the background before. When off, they are kept"

@@ -293,10 +293,10 @@ class ProcessesTests(SynchronousTestCase):
             for keeper, each in zip(self.keepers, self.reporting, strict=True)
         ]
 
-    async def report(self, client_ip: str, role: str) -> float:
+    async def report(self, client_ip: str, role: str, late: bool) -> float:
         """Report a failure, as over a connection."""
         self.reports += 1
-        return await self.failures.failed(client_ip, role)
+        return await self.failures.failed(client_ip, role, late=late)
 
     def refuse(self, name: str, seconds: float) -> None:
         """Tell all processes of an address."""

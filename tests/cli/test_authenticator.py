@@ -59,6 +59,17 @@ EXPLAINED: dict[str, Any] = {
 }
 
 
+DIRECTORY: dict[str, Any] = {
+    "status": "error",
+    "error": "49",
+    "problems": [{"what": "It is \x1b[2Jrefused.", "remedy": "Mend it."}],
+    "listed": True,
+    "bind": {"account": "cn=svc", "outcome": "refused", "again": 1800},
+    "bases": [{"annotation": "ldap-authn/base_dn", "dn": "dc=x", "fault": None}],
+    "refusals": [{"at": "2026-01-01T00:00:00.000+00:00", "request_id": "r1", "reason": "credentials-wrong"}],
+}
+
+
 class Server:
     """What a command sees of a connection: it keeps what was asked, and answers in turn, the last time for good."""
 
@@ -141,6 +152,19 @@ class ReadingTests(CommandsCase):
         self.assertIn("ci does not work", outcome.stderr)
         outcome = self.run_command(Server(500, BAD), "status", "ci", "--json", code=1)
         self.assertEqual(json.loads(outcome.stdout), BAD)
+
+    def test_directory_status(self) -> None:
+        """The status of a directory is told line by line, its faults with what to do; exit code 1 (AUTH-58)."""
+        server = Server(500, DIRECTORY)
+        said = self.run_command(server, "status", "authn-ldap/corp", code=1).stdout
+        self.assertEqual(server.asked, [("GET", "/authn-ldap/corp/a%2Fb/status", None)])
+        for line in (
+            "status\terror", "account\tcn=svc", "bind\trefused, tried again in 1800 s", "ldap-authn/base_dn\tdc=x: found",
+            "refusal\t2026-01-01T00:00:00.000+00:00 credentials-wrong (request r1)", "  to do  Mend it.",
+        ):  # fmt: skip
+            self.assertIn(line, said)
+        self.assertNotIn("\x1b[2J", said)
+        self.run_command(Server(200, OK), "refresh-keys", "authn-ldap/corp", code=2)
 
     def test_no_status(self) -> None:
         """Other answers are faults: denials, and what goes wrong in the server itself."""

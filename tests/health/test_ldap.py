@@ -12,7 +12,7 @@ from zope.interface.verify import verifyObject
 
 from svc.health.ldap import LOOKED, TRIED, LdapProbe
 from svc.health.probes import ProbeFailed
-from svc.model.ldap_directories import DirectoryRefused, IDirectories, LdapServer, Security
+from svc.model.ldap_directories import DirectoryBase, DirectoryRefused, IDirectories, LdapServer, Security
 from svc.model.names import ResourceName
 from svc.model.ports import IProbe
 from svc.model.reasons import Reason
@@ -27,15 +27,19 @@ class FakeDirectories:
     slow: dict[str, Deferred[None]] = attrs.field(factory=dict)
     reached: list[str] = attrs.field(factory=list)
 
-    async def prove(self, server: LdapServer, login: str, password: bytes) -> None:
+    async def prove(self, server: LdapServer, login: str, password: bytes, *, asked: bool = False) -> None:
         """A probe has nobody's password."""
         raise NotImplementedError
 
-    async def groups(self, server: LdapServer, login: str, password: bytes) -> Sequence[str]:
+    async def groups(self, server: LdapServer, login: str, password: bytes, *, asked: bool = False) -> Sequence[str]:
         """A probe has nobody's password."""
         raise NotImplementedError
 
-    async def reach(self, server: LdapServer) -> None:
+    async def bases(self, server: LdapServer) -> Sequence[DirectoryBase]:
+        """A probe reads none."""
+        raise NotImplementedError
+
+    async def reach(self, server: LdapServer, *, asked: bool = False) -> None:
         """Answer."""
         self.reached.append(server.host)
         if server.host in self.slow:

@@ -60,6 +60,7 @@ WELL: Final = Facts(
     skew=0.1,
     remote=True,
     verified=True,
+    ldap_failures=3,
     server=SERVER,
 )
 
@@ -87,6 +88,7 @@ def port(setting: str, host: str | None, *, tls: bool = False, headed: bool = Fa
 #: What changes, and what is found then, with a mark for notes.
 CASES: Final[tuple[tuple[dict[str, Any], str], ...]] = (
     ({"listen_given": False}, "note listen-default"),
+    ({"ldap_failures": 0}, "ldap-unlimited"),
     (port("listen", ""), "listen-plain"),
     (port("listen", "::"), "listen-plain"),
     (port("listen", "svc.example"), "listen-plain"),

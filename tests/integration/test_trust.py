@@ -19,6 +19,7 @@ from twisted.trial.unittest import TestCase
 from zope.interface import implementer
 
 from svc.authn.ldap.client import Directories
+from svc.authn.ldap.refused_binds import RefusedBinds
 from svc.cli.connection import ANSWER_LIMIT, ApiConnection
 from svc.cluster.inquiry import Inquiry, trust_of
 from svc.model.databases import ClusterMember
@@ -152,7 +153,8 @@ class TrustTests(TestCase):
 
         async def ask() -> str:
             # A directory that has refused a while ago isn't spared, and one that hangs has its turns to itself.
-            directories = Directories(reactor, self.look_ups, client_tls)
+            guard = RefusedBinds(reactor, reactor, 0, 900.0).guard(b"key")
+            directories = Directories(reactor, self.look_ups, client_tls, guard=guard)
             with self.assertRaises(DirectoryRefused) as caught:
                 await directories.prove(server, "alice", b"secret")
             if not self.server.heard:

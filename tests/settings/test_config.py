@@ -94,6 +94,8 @@ class ConfigTests(SynchronousTestCase):
                 "allow_private_providers": (),
                 "allow_http_providers": False,
                 "allow_plain_ldap": False,
+                "ldap_failures": 3,
+                "ldap_failures_window": 900.0,
                 "jwks_max_age": None,
                 "jwks_stale_if_error": 0.0,
                 "jwks_refetch_interval": 10.0,

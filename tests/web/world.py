@@ -38,7 +38,7 @@ from svc.model.errors import KeysUnavailable
 from svc.model.events import EventBatch
 from svc.model.kept_answers import Once
 from svc.model.key_sets import KeySet
-from svc.model.ldap_directories import DirectoryRefused, IDirectories, LdapServer
+from svc.model.ldap_directories import DirectoryBase, DirectoryRefused, IDirectories, LdapServer
 from svc.model.limits import RECORD_LIMITS, RecordLimits
 from svc.model.names import RoleName, admin_of
 from svc.model.reasons import Reason
@@ -46,7 +46,7 @@ from svc.policy.document import Bounds
 from svc.services.access import AccessService
 from svc.services.accounts import AccountService
 from svc.services.audit_reading import AuditService
-from svc.services.authenticators import AuthenticatorService
+from svc.services.authenticators import AuthenticatorService, DirectoryService
 from svc.services.batches import BatchService
 from svc.services.branches import branches, groups
 from svc.services.configured_authenticators import ConfiguredAuthenticatorService
@@ -75,7 +75,7 @@ from svc.web.http.routing import ResourceRoutes
 from svc.web.openapi.routes import Documentation
 from svc.web.routes.accounts import Accounts
 from svc.web.routes.audit import Audit
-from svc.web.routes.authenticators import Authenticators
+from svc.web.routes.authenticators import Authenticators, DirectoryAuthenticators
 from svc.web.routes.authn import Authn, FederatedAuthn, LdapAuthn
 from svc.web.routes.batches import SecretBatches
 from svc.web.routes.branches import Branches
@@ -195,27 +195,35 @@ class Directory:
         self.groups_refused: DirectoryRefused | None = None
         self.groups_of: dict[str, Sequence[str]] = {}
         self.asked: list[tuple[LdapServer, str, bytes]] = []
+        self.by_operators: list[bool] = []
+        self.base_fault: str | None = None
 
-    async def prove(self, server: LdapServer, login: str, password: bytes) -> None:
+    async def prove(self, server: LdapServer, login: str, password: bytes, *, asked: bool = False) -> None:
         """Compare the password."""
         self.asked.append((server, login, password))
-        await self.reach(server)
+        await self.reach(server, asked=asked)
         if login not in self.passwords:
             raise DirectoryRefused(Reason.LDAP_ENTRY_UNKNOWN, "nobody")
         if self.passwords[login] != password:
             raise DirectoryRefused(Reason.CREDENTIALS_WRONG, "49")
 
-    async def groups(self, server: LdapServer, login: str, password: bytes) -> Sequence[str]:
+    async def groups(self, server: LdapServer, login: str, password: bytes, *, asked: bool = False) -> Sequence[str]:
         """Compare the password, and tell the groups."""
-        await self.prove(server, login, password)
+        await self.prove(server, login, password, asked=asked)
         if self.groups_refused is not None:
             raise self.groups_refused
         return self.groups_of.get(login, ())
 
-    async def reach(self, server: LdapServer) -> None:
+    async def reach(self, server: LdapServer, *, asked: bool = False) -> None:
         """Be there, or not."""
+        self.by_operators.append(asked)
         if self.refused is not None:
             raise self.refused
+
+    async def bases(self, server: LdapServer) -> Sequence[DirectoryBase]:
+        """Read the entries."""
+        await self.reach(server)
+        return [DirectoryBase("ldap-authn/base_dn", server.base_dn, self.base_fault)]
 
 
 class WorldCase(SynchronousTestCase):
@@ -362,6 +370,7 @@ class WorldCase(SynchronousTestCase):
             ),
             LdapMappings(LdapMappingService(MemoryLdapMappings(memory), roles, self.dialect)),
             Authenticators(authenticators),
+            DirectoryAuthenticators(DirectoryService(self.ldap, roles, self.refusals, self.dialect)),
             KeyLogins(
                 self.explanations,
                 KeyExplanations(LDAP, ThrottledExplainer(self.ldap, self.throttle), roles, self.dialect),

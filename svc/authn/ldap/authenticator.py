@@ -1,12 +1,13 @@
 """The LDAP authenticator: it admits a user whose name and password a directory accepts.
 
-A role's own API key proves it too, without the directory: so clients go on that were told their key.
+A role's own API key proves it too, without the directory: so clients go on that were told their key. A key that was replaced
+is still a secret of this service, and a failure in the directory: what is written as a key isn't sent there (LOCK-9).
 
-Note [Same work]. The directory is asked about every request whose evidence isn't the role's API key, whether or not the role
-exists and may log in. So an unknown role, a missing privilege and a wrong password take the same time (FAIL-18); only an
-authenticator that can't be used is refused before. Failures count in the order of TOK-6. Whether names are mapped is looked
-up for every request, too, and the directory is asked for the groups of everybody whom it proves. What is written then, only
-somebody who knows a good password could time.
+Note [Same work]. The directory is asked about every request whose evidence isn't written as an API key, whether or not the
+role exists and may log in. So an unknown role, a missing privilege and a wrong password take the same time (FAIL-18); only
+an authenticator that can't be used is refused before. Failures count in the order of TOK-6. Whether names are mapped is
+looked up for every request, too, and the directory is asked for the groups of everybody whom it proves. What is written
+then, only somebody who knows a good password could time.
 
 Note [Epoch first]. Tokens may be revoked once the directory knows somebody no more. So the epoch that a token gets is read
 before the directory is asked (``svc/storage/sql/access_facts.py``, Note [Epochs]).
@@ -15,6 +16,7 @@ before the directory is asked (``svc/storage/sql/access_facts.py``, Note [Epochs
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Final
 
 import attrs
 from zope.interface import implementer
@@ -27,7 +29,6 @@ from svc.authn.ldap.mapped_roles import MappedOutcome, MappedRoles, Proven
 from svc.crypto.vault import Decoy, Vault, api_key_name
 from svc.model.authentication import (
     Admitted,
-    AuthenticatorSettings,
     ExplainedRefusal,
     Explanation,
     ExplanationRequest,
@@ -36,20 +37,31 @@ from svc.model.authentication import (
     IKeyExplainer,
     ILogin,
     LoginRequest,
+    Problem,
     Refused,
     Step,
+    moment,
 )
 from svc.model.clocks import WallClock
-from svc.model.credentials import ICredentials, new_api_key, same_key
+from svc.model.credentials import ICredentials, has_key_form, new_api_key, same_key
 from svc.model.dialect import Dialect
 from svc.model.errors import InvalidName, WrongDataKey
-from svc.model.ldap_directories import DirectoryRefused, IDirectories
+from svc.model.ldap_directories import DirectoryRefused, DirectoryStatus, IDirectories, IDirectoryStates
 from svc.model.ldap_mappings import GROUP
 from svc.model.names import ResourceName, RoleName
 from svc.model.reasons import PUT_OFF, Reason, RefusalKind
 
+#: Why a directory isn't asked, or not to the end, by the reason of the refusal.
+_UNASKED: Final = {
+    Reason.CONFIGURATION_INVALID: "its configuration is faulty",
+    Reason.LDAP_FAILURES_TOO_MANY: "too many logins failed",
+}
 
-@implementer(IAuthenticator, ILogin, IKeyExplainer)
+#: The seconds over which clients are spread that come again when it is known from when on.
+_SPREAD: Final = 60.0
+
+
+@implementer(IAuthenticator, ILogin, IKeyExplainer, IDirectoryStates)
 @attrs.define(eq=False, repr=False)
 class LdapAuthenticator:
     """Admits users by a directory's password or their own API key, to the webservices ``<prefix>/authn-ldap/<service id>``.
@@ -117,7 +129,34 @@ class LdapAuthenticator:
         if objection is None:
             return Explanation(steps, role, True if tried else None)
         refused = self._refused(facts, objection)
-        return ExplainedRefusal(*objection, role, refused.kind, refused.retry_after, known=refused.known, steps=steps)
+        known, late = refused.known, refused.late
+        return ExplainedRefusal(*objection, role, refused.kind, refused.retry_after, known=known, late=late, steps=steps)
+
+    async def status(self, webservice: ResourceName, service: str) -> DirectoryStatus:
+        """See ``IDirectoryStates``."""
+        settings, listed = await self._servers.settings(webservice), service in self._enabled
+        disabled = why_disabled(self._dialect, service, listed, settings.switched)
+        problems = () if disabled is None else (disabled,)
+        server = await self._servers.of(webservice, settings)
+        if isinstance(server, LdapMisconfiguration):
+            return DirectoryStatus((*problems, *server.problems), listed)
+        if disabled is not None:
+            return DirectoryStatus(problems, listed, server.bind_dn)
+        try:
+            bases = await self._directories().bases(server)
+        except DirectoryRefused as refusal:
+            problem = Problem(f"{refusal.detail}.", f"`svc explain-reason {refusal.reason}` says what to do.")
+            outcome = "refused" if refusal.reason is Reason.LDAP_BIND_REFUSED else "failed"
+            return DirectoryStatus((problem,), listed, server.bind_dn, outcome, refusal.again)
+        unreadable = tuple(
+            Problem(
+                f"Nothing is found below {base.dn!r}: {base.fault}.",
+                f"Correct the annotation {base.annotation}, or let the account that searches read the entry.",
+            )
+            for base in bases
+            if base.fault is not None
+        )
+        return DirectoryStatus(unreadable, listed, server.bind_dn, "ok", None, tuple(bases))
 
     async def _decided(self, request: LoginRequest, checks: Sequence[FactCheck[LdapFacts]]) -> LdapFacts | Refused:
         """Return the findings, or the failure that counts."""
@@ -135,7 +174,11 @@ class LdapAuthenticator:
         unprivileged = objection[0] is Reason.PRIVILEGE_MISSING and facts.unproven is None
         tells = unprivileged and self._dialect.tells_missing_privilege
         kind = RefusalKind.UNPRIVILEGED if tells else RefusalKind.UNPROVEN
-        return Refused.of(*objection, str(facts.role), kind, known=facts.candidate.role_exists)
+        refused = Refused.of(*objection, str(facts.role), kind, known=facts.candidate.role_exists)
+        if refused.kind is RefusalKind.POSTPONED and facts.again is not None:
+            # Nothing changes before by itself.
+            refused = attrs.evolve(refused, retry_after=moment(facts.again, most_spread=_SPREAD))
+        return attrs.evolve(refused, late=facts.late)
 
     async def _asked(self, request: LoginRequest, *, tried: bool = True) -> LdapLogin | Refused:
         """Return what is asked for; the store is asked whether it is switched off only if nothing else is wrong."""
@@ -176,13 +219,24 @@ class LdapAuthenticator:
         matches = same_key(self._decoy.open() if opened is None else opened, asked.evidence)
         usable = not (credential.api_key_off or credential.is_expired(self._wall.seconds()))
         is_key = matches and opened is not None and usable
-        evidence = asked.evidence if tried else None
         mapped: MappedOutcome | None = None
-        found = None if is_key else await self._found(webservice, asked.settings, role, evidence)
-        unproven = None if found is None or isinstance(found, Proven) else found
+        found: Proven | None = None
+        unproven: Objection | None = None
+        unasked, again = None, None
+        if is_key:
+            unasked = "the evidence is the role's API key"
+        elif tried and has_key_form(asked.evidence):
+            unasked = "the evidence is written as an API key, which is no directory's password"
+            unproven = Reason.CREDENTIALS_WRONG, "the evidence is written as an API key, and isn't the role's present one"
+        else:
+            try:
+                found = await self._found(asked, request, tried=tried)
+            except DirectoryRefused as refusal:
+                unproven, again = (refusal.reason, refusal.detail), refusal.again
+                unasked = _UNASKED.get(refusal.reason)
         if unreadable is not None and (unproven is None or unproven[0] not in PUT_OFF):
             unproven = unreadable
-        if unproven is None and isinstance(found, Proven):
+        if unproven is None and found is not None:
             if changes and candidate.role_exists:
                 mapped = await self._mapped.made(request, webservice, role, found)
             else:
@@ -198,27 +252,27 @@ class LdapAuthenticator:
             is_key=is_key,
             unproven=unproven,
             address=address,
+            unasked=unasked,
+            again=again,
             mapped=mapped,
         )
 
-    async def _found(
-        self, webservice: ResourceName, settings: AuthenticatorSettings, role: RoleName, password: bytes | None
-    ) -> Proven | Objection | None:
-        """Return why the directory doesn't prove the role, or without a password can't be asked.
+    async def _found(self, asked: LdapLogin, request: LoginRequest, *, tried: bool) -> Proven | None:
+        """Return what the directory says of the person whom it proves, where names are mapped.
 
-        Otherwise what it says of whom it proves, where names are mapped; else ``None``.
+        :raises DirectoryRefused: it proves nobody, or where nothing is ``tried`` it can't be asked.
         """
+        role, webservice, settings = asked.role, asked.webservice, asked.settings
+        assert settings is not None
         server, kinds = await self._servers.of(webservice, settings), await self._mapped.kinds(webservice)
         if isinstance(server, LdapMisconfiguration):
-            return Reason.CONFIGURATION_INVALID, str(server)
-        try:
-            if password is None:
-                await self._directories().reach(server)
-                return None
-            if GROUP in kinds:
-                groups = await self._directories().groups(server, role.identifier, password)
-                return Proven(tuple(groups), server.group_base_dn)
-            await self._directories().prove(server, role.identifier, password)
-        except DirectoryRefused as refusal:
-            return refusal.reason, refusal.detail
+            raise DirectoryRefused(Reason.CONFIGURATION_INVALID, str(server))
+        directories, operator = self._directories(), isinstance(request, ExplanationRequest)
+        if not tried:
+            await directories.reach(server, asked=operator)
+            return None
+        if GROUP in kinds:
+            groups = await directories.groups(server, role.identifier, asked.evidence, asked=operator)
+            return Proven(tuple(groups), server.group_base_dn)
+        await directories.prove(server, role.identifier, asked.evidence, asked=operator)
         return Proven((), None) if kinds else None

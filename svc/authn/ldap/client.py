@@ -23,8 +23,9 @@ from zope.interface import implementer
 from svc.authn.ldap import messages
 from svc.authn.ldap.conversation import Conversation, FactoryOf, Line
 from svc.authn.ldap.filters import InvalidTemplate, group_filter, search_filter
+from svc.authn.ldap.refused_binds import BindGuard, BindOutcome
 from svc.model.errors import AddressRefused, KeysUnavailable
-from svc.model.ldap_directories import GROUPS_MOST, DirectoryRefused, IDirectories, LdapServer, Security
+from svc.model.ldap_directories import GROUPS_MOST, DirectoryBase, DirectoryRefused, IDirectories, LdapServer, Security
 from svc.model.reasons import Reason
 from svc.net.lookup import LookUps, endpoints
 
@@ -54,40 +55,54 @@ class Directories:
     _reactor: Any
     _look_ups: LookUps
     _tls: ClientTLS
+    _guard: BindGuard = attrs.field(kw_only=True)
     _allow_plain: bool = attrs.field(default=False, kw_only=True)
     _deadline: float = attrs.field(default=DEADLINE, kw_only=True)
     _turns: dict[LdapServer, DeferredSemaphore] = attrs.field(factory=dict, init=False)
     _under_way: int = attrs.field(default=0, init=False)
 
-    async def prove(self, server: LdapServer, login: str, password: bytes) -> None:
+    async def prove(self, server: LdapServer, login: str, password: bytes, *, asked: bool = False) -> None:
         """See ``IDirectories``."""
-        async with self._conversation(server, login) as conversation:
-            await _prove(server, conversation, login, password)
+        async with self._conversation(server, login, asked=asked) as conversation:
+            await self._prove(server, conversation, login, password)
 
-    async def groups(self, server: LdapServer, login: str, password: bytes) -> Sequence[str]:
+    async def groups(self, server: LdapServer, login: str, password: bytes, *, asked: bool = False) -> Sequence[str]:
         """See ``IDirectories`` (Note [Groups last])."""
-        async with self._conversation(server, login) as conversation:
-            dn = await _prove(server, conversation, login, password)
-            await _bind_searcher(server, conversation, as_nobody=True)
+        async with self._conversation(server, login, asked=asked) as conversation:
+            dn = await self._prove(server, conversation, login, password)
+            await self._bind_searcher(server, conversation, as_nobody=True)
             found = await _groups(server, conversation, login, dn)
         if len(found) > GROUPS_MOST:
             raise DirectoryRefused(Reason.LDAP_GROUPS_UNKNOWN, f"the person is in more than {GROUPS_MOST} groups")
         # A name that is no text is no mapping's.
         return [name.decode("utf-8") for name in found if _is_text(name)]
 
-    async def reach(self, server: LdapServer) -> None:
+    async def reach(self, server: LdapServer, *, asked: bool = False) -> None:
         """See ``IDirectories``."""
-        async with self._conversation(server):
+        async with self._conversation(server, asked=asked):
             pass
 
+    async def bases(self, server: LdapServer) -> Sequence[DirectoryBase]:
+        """See ``IDirectories``."""
+        named = (("base_dn", server.base_dn), ("group_base_dn", server.group_base_dn))
+        async with self._conversation(server) as conversation:
+            return [
+                DirectoryBase(f"ldap-authn/{word}", dn, await _base_fault(conversation, dn))
+                for word, dn in named
+                if dn is not None
+            ]
+
     @asynccontextmanager
-    async def _conversation(self, server: LdapServer, login: str | None = None) -> AsyncIterator[Conversation]:
+    async def _conversation(
+        self, server: LdapServer, login: str | None = None, *, asked: bool = False
+    ) -> AsyncIterator[Conversation]:
         """Open a conversation in which the account that searches is bound; end the connection in any case.
 
-        With a ``login``, its filters must be usable.
+        With a ``login``, its filters must be usable. For ``asked`` see ``IDirectories``.
         """
         if login is not None:
             _usable(server, login)
+        await self._guard.look(server, login, asked=asked)
         conversation = Conversation(self._reactor, self._reactor.seconds() + self._deadline)
         turns = self._turns.setdefault(server, DeferredSemaphore(PER_SERVER))
         await conversation.until(turns.acquire())
@@ -96,7 +111,7 @@ class Directories:
                 raise DirectoryRefused(Reason.LDAP_UNAVAILABLE, "too many directories are being asked at once")
             self._under_way += 1
             try:
-                await self._open(server, conversation)
+                await self._open(server, conversation, asked=asked)
                 yield conversation
             finally:
                 self._under_way -= 1
@@ -106,7 +121,7 @@ class Directories:
             if turns.tokens == turns.limit and self._turns.get(server) is turns:
                 del self._turns[server]
 
-    async def _open(self, server: LdapServer, conversation: Conversation) -> None:
+    async def _open(self, server: LdapServer, conversation: Conversation, *, asked: bool) -> None:
         if server.security is Security.PLAIN and not self._allow_plain:
             detail = "passwords would be sent in plain, and allow_plain_ldap is off"
             raise DirectoryRefused(Reason.CONFIGURATION_INVALID, detail)
@@ -114,7 +129,43 @@ class Directories:
         await self._connect(server, conversation, tls if server.security is Security.TLS else None)
         if server.security is Security.START_TLS and tls is not None:
             await conversation.start_tls(tls)
-        await _bind_searcher(server, conversation)
+        await self._bind_searcher(server, conversation, asked=asked)
+
+    async def _bind_searcher(
+        self, server: LdapServer, conversation: Conversation, *, asked: bool = False, as_nobody: bool = False
+    ) -> None:
+        """Bind as the account that searches; where that is nobody, only if somebody else was bound before."""
+        if server.bind_dn is None:
+            if as_nobody:
+                _check_bound(await conversation.bind_nobody(), "the bind as nobody", Reason.LDAP_BIND_REFUSED)
+            return
+        async with self._guard.account(server, conversation.until, asked=asked) as bind:
+            bind.sent()
+            result = await conversation.bind(server.bind_dn, server.bind_password or b"")
+            bind.ended(_searcher_outcome(result), f"the bind as {server.bind_dn!r} ended with {_told(result)}")
+        if result.code in messages.COUNTED:
+            # It is remembered now, and for how long.
+            await self._guard.look(server)
+        _check_bound(result, f"the bind as {server.bind_dn!r}", Reason.LDAP_BIND_REFUSED)
+
+    async def _prove(self, server: LdapServer, conversation: Conversation, login: str, password: bytes) -> bytes:
+        """Return the name of the entry that a login stands for, which has bound with the password."""
+        try:
+            dn = await conversation.find(server.base_dn, search_filter(server.filter_template, login))
+        except DirectoryRefused as refusal:
+            if refusal.reason in {Reason.LDAP_ENTRY_UNKNOWN, Reason.LDAP_ENTRY_AMBIGUOUS}:
+                await self._guard.missed(server, login)
+            raise
+        async with self._guard.entry(server, dn, login, conversation.until) as bind:
+            bind.sent()
+            result = await conversation.bind(dn, password)
+            bind.ended(_outcome(result))
+        if (objection := _objection(result)) is not None:
+            raise DirectoryRefused(Reason.LDAP_ENTRY_REFUSED, f"{objection}: the bind as the entry ended with {result}")
+        if result.code in {messages.INVALID_CREDENTIALS, messages.INAPPROPRIATE_AUTHENTICATION}:
+            raise DirectoryRefused(Reason.CREDENTIALS_WRONG, f"the directory doesn't take the password: {result}")
+        _check_bound(result, "the bind as the entry that was found", Reason.LDAP_ENTRY_REFUSED)
+        return dn
 
     def _tls_of(self, server: LdapServer) -> IOpenSSLClientConnectionCreator:
         try:
@@ -158,25 +209,6 @@ def _usable(server: LdapServer, login: str) -> None:
         raise DirectoryRefused(Reason.CONFIGURATION_INVALID, f"the {what} is not usable: {error}") from None
 
 
-async def _bind_searcher(server: LdapServer, conversation: Conversation, *, as_nobody: bool = False) -> None:
-    """Bind as the account that searches; where that is nobody, only if somebody else was bound before."""
-    if server.bind_dn is not None:
-        result = await conversation.bind(server.bind_dn, server.bind_password or b"")
-        _check_bound(result, f"the bind as {server.bind_dn!r}", Reason.LDAP_BIND_REFUSED)
-    elif as_nobody:
-        _check_bound(await conversation.bind_nobody(), "the bind as nobody", Reason.LDAP_BIND_REFUSED)
-
-
-async def _prove(server: LdapServer, conversation: Conversation, login: str, password: bytes) -> bytes:
-    """Return the name of the entry that a login stands for, which has bound with the password."""
-    dn = await conversation.find(server.base_dn, search_filter(server.filter_template, login))
-    result = await conversation.bind(dn, password)
-    if result.code in {messages.INVALID_CREDENTIALS, messages.INAPPROPRIATE_AUTHENTICATION}:
-        raise DirectoryRefused(Reason.CREDENTIALS_WRONG, f"the directory doesn't take the password: {result}")
-    _check_bound(result, "the bind as the entry that was found", Reason.LDAP_ENTRY_REFUSED)
-    return dn
-
-
 async def _groups(server: LdapServer, conversation: Conversation, login: str, dn: bytes) -> list[bytes]:
     """Return the names of a person's groups, or some more than there may be."""
     if server.group_base_dn is not None:
@@ -195,6 +227,41 @@ async def _groups(server: LdapServer, conversation: Conversation, login: str, dn
             Reason.LDAP_GROUPS_UNKNOWN, f"the entry has more values of {_MEMBER_OF} than it tells at once"
         )
     return [name for several in values.values() for name in several]
+
+
+async def _base_fault(conversation: Conversation, dn: str) -> str | None:
+    """Return why nothing is found below an entry; ``None`` if it can be read."""
+    values, result = await conversation.values(dn.encode("utf-8"), "1.1")
+    if result.code != messages.SUCCESS:
+        return f"the search for it ended with {result}"
+    return "the directory doesn't show it to the account that searches" if values is None else None
+
+
+def _outcome(result: messages.Result) -> BindOutcome:
+    """Return how a person's bind ended, as it is counted: a password that is taken with an objection was refused."""
+    if result.code in messages.FAILED:
+        return BindOutcome.UNCOUNTED
+    taken = result.code == messages.SUCCESS and _objection(result) is None
+    return BindOutcome.TAKEN if taken else BindOutcome.REFUSED
+
+
+def _searcher_outcome(result: messages.Result) -> BindOutcome:
+    """Return how a bind of the account that searches ended, as it is remembered."""
+    if result.code == messages.SUCCESS:
+        return BindOutcome.TAKEN
+    return BindOutcome.REFUSED if result.code in messages.COUNTED else BindOutcome.UNCOUNTED
+
+
+def _objection(result: messages.Result) -> str | None:
+    try:
+        return result.objection
+    except messages.Garbled as error:
+        raise DirectoryRefused(Reason.LDAP_ANSWER_MALFORMED, f"the directory's answer can't be read: {error}") from None
+
+
+def _told(result: messages.Result) -> str:
+    objection = _objection(result)
+    return f"{result}" if objection is None else f"{result}: {objection}"
 
 
 def _is_text(octets: bytes) -> bool:

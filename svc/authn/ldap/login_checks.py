@@ -51,7 +51,8 @@ class LdapLogin:
 class LdapFacts(LdapLogin):
     """The findings about a request that the directory could be asked about; ``unproven`` says why it proves nobody.
 
-    ``mapped``: what mappings mean for it, where the directory proves somebody and there are mappings.
+    ``unasked`` says why the directory wasn't asked, where it wasn't; ``again`` after how many seconds it is, where that is
+    known. ``mapped``: what mappings mean for it, where the directory proves somebody and there are mappings.
     """
 
     candidate: LoginCandidate
@@ -60,7 +61,14 @@ class LdapFacts(LdapLogin):
     is_key: bool
     unproven: Objection | None
     address: str
+    unasked: str | None = None
+    again: float | None = None
     mapped: MappedOutcome | None = None
+
+    @property
+    def late(self) -> bool:
+        """Return whether a refusal is late: the directory isn't asked any more about this login (LOCK-6)."""
+        return self.unproven is not None and self.unproven[0] is Reason.LDAP_FAILURES_TOO_MANY
 
 
 #: Most names and roles that the check of mappings tells, each.
@@ -84,11 +92,8 @@ def _unproven(
         return facts.unproven if facts.unproven is not None and facts.unproven[0] in reasons else None
 
     def tell(facts: LdapFacts) -> str:
-        if facts.is_key:
-            return "not asked: the evidence is the role's API key"
-        misconfigured = facts.unproven is not None and facts.unproven[0] in _CONFIGURATION
-        if misconfigured:
-            return "not asked: its configuration is faulty"
+        if facts.unasked is not None:
+            return f"not asked: {facts.unasked}"
         return passed if isinstance(passed, str) else passed(facts)
 
     return FactCheck(name, objection, tell, of_evidence)

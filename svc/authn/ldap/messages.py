@@ -7,6 +7,8 @@ output, and checks shapes with ``assert``. The five answers that this client und
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
 from typing import Final
 
 import attrs
@@ -20,6 +22,14 @@ _INTEGER: Final = 0x02
 _OCTETS: Final = 0x04
 _ENUMERATED: Final = 0x0A
 _SET: Final = 0x31
+_BOOLEAN: Final = 0x01
+_CONTROLS: Final = 0xA0
+
+#: Tags of the control of password policies: a warning, the seconds or the logins that are left in it, and an error.
+_WARNING: Final = 0xA0
+_EXPIRES_IN: Final = 0x80
+_GRACE_LEFT: Final = 0x81
+_POLICY_ERROR: Final = 0x81
 
 _LENGTHS: Final = 4
 _CODE_BYTES: Final = 2
@@ -52,17 +62,62 @@ _RESULTS: Final = {
 }
 
 
+#: The control of Behera's password policies: asked for in a bind, and answered; and two that some directories add unasked.
+_PASSWORD_POLICY: Final = "1.3.6.1.4.1.42.2.27.8.5.1"
+_PASSWORD_EXPIRED: Final = "2.16.840.1.113730.3.4.4"
+
+_MUST_CHANGE: Final = "the password has to be changed first"
+_EXPIRED: Final = "the password has expired"
+_LOCKED: Final = "the account is locked"
+
+#: The errors of that control; the others are about changing a password.
+_POLICY_ERRORS: Final = {0: _EXPIRED, 1: _LOCKED, 2: _MUST_CHANGE}
+
+#: Why Active Directory refuses a bind, by the code in its message (Windows' error codes).
+_WINDOWS: Final = re.compile(r"\bdata ([0-9a-f]{3,8})\b", re.IGNORECASE)
+_WINDOWS_CODES: Final = {
+    0x530: "the account may not log in at this time",
+    0x531: "the account may not log in from here",
+    0x532: _EXPIRED,
+    0x533: "the account is disabled",
+    0x701: "the account has expired",
+    0x773: _MUST_CHANGE,
+    0x775: _LOCKED,
+}
+
+
 class Garbled(Exception):
     """An answer is no valid message of LDAP; the text says what is wrong, and quotes nothing of it."""
 
 
 @attrs.frozen
 class Result:
-    """The result of an operation: a code of RFC 4511 A.1, and the directory's untrusted message."""
+    """The result of an operation: a code of RFC 4511 A.1, and the directory's untrusted message.
+
+    ``controls`` has the values of the response's controls, by their object identifiers.
+    """
 
     operation: int
     code: int
     diagnostic: str
+    controls: Mapping[str, bytes] = attrs.field(factory=dict, repr=False)
+
+    @property
+    def objection(self) -> str | None:
+        """Return what a directory says against the account of a bind, in words, whether or not it takes the password.
+
+        ``None`` where it says nothing. That a password expires soon is none.
+
+        :raises Garbled: its control can't be read.
+        """
+        policy = self.controls.get(_PASSWORD_POLICY)
+        told = None if policy is None else _policy_objection(policy)
+        if told is None and self.code == SUCCESS and _PASSWORD_EXPIRED in self.controls:
+            return _MUST_CHANGE
+        if told is None and _PASSWORD_EXPIRED in self.controls:
+            return _EXPIRED
+        windows = _WINDOWS.search(self.diagnostic) if told is None and self.code == INVALID_CREDENTIALS else None
+        return told if windows is None else _WINDOWS_CODES.get(int(windows[1], 16))
 
     def __str__(self) -> str:
         said = f", {self.diagnostic!r}" if self.diagnostic else ""
@@ -112,6 +167,8 @@ SEARCH: Final = 0x65
 EXTENDED: Final = 0x78
 
 SUCCESS: Final = 0
+CONSTRAINT_VIOLATION: Final = 19
+UNWILLING: Final = 53
 SIZE_LIMIT_EXCEEDED: Final = 4
 INAPPROPRIATE_AUTHENTICATION: Final = 48
 INVALID_CREDENTIALS: Final = 49
@@ -120,10 +177,15 @@ INVALID_CREDENTIALS: Final = 49
 #: busy or unavailable, or hides an error of its own behind "other".
 FAILED: Final = frozenset({1, 3, 11, 51, 52, 80})
 
+#: Results of a bind that a directory may count as a failure of the account.
+COUNTED: Final = frozenset({CONSTRAINT_VIOLATION, INVALID_CREDENTIALS, UNWILLING})
+
 
 def bind_request(number: int, dn: str | bytes, password: bytes) -> bytes:
-    """Return a simple bind (RFC 4513 5.1.3)."""
-    return _wire(number, pureldap.LDAPBindRequest(dn=dn, auth=password))
+    """Return a simple bind (RFC 4513 5.1.3) that asks what policy says of the password (``Result.objection``)."""
+    request, controls = pureldap.LDAPBindRequest(dn=dn, auth=password), [(_PASSWORD_POLICY, False, None)]
+    written: bytes = pureldap.LDAPMessage(request, controls, number).toWire()
+    return written
 
 
 def search_request(number: int, base_dn: str, wanted: pureldap.LDAPFilter, seconds: int, most: int = 2) -> bytes:
@@ -183,7 +245,7 @@ def first_message(arrived: bytes) -> bytes | None:
 
 
 def read(message: bytes) -> LdapMessage:
-    """Parse one whole message (Note [Strict answers]). Controls and further elements are ignored.
+    """Parse one whole message (Note [Strict answers]). Controls of results are kept; further elements are ignored.
 
     :raises Garbled: it is none that this client understands.
     """
@@ -195,8 +257,8 @@ def read(message: bytes) -> LdapMessage:
         case 0x61 | 0x65 | 0x78:
             code = int.from_bytes(within.take(_ENUMERATED, _CODE_BYTES), signed=True)
             within.take(_OCTETS)
-            diagnostic = within.take(_OCTETS)[:_DIAGNOSTIC]
-            return LdapMessage(number, Result(operation, code, diagnostic.decode("utf-8", "replace").rstrip("\0")))
+            diagnostic = within.take(_OCTETS)[:_DIAGNOSTIC].decode("utf-8", "replace").rstrip("\0")
+            return LdapMessage(number, Result(operation, code, diagnostic, _controls(elements)))
         case 0x64:
             dn = within.take(_OCTETS)
             return LdapMessage(number, Entry(dn, within.content(_SEQUENCE) if within.more else b""))
@@ -204,6 +266,40 @@ def read(message: bytes) -> LdapMessage:
             return LdapMessage(number, SearchReference())
         case _:
             raise Garbled(f"an answer has the unexpected tag {operation:#x}")
+
+
+def _controls(elements: _Elements) -> dict[str, bytes]:
+    """Return the controls behind an operation (RFC 4511 4.1.11), each by its object identifier."""
+    found: dict[str, bytes] = {}
+    if not elements.more or elements.tag() != _CONTROLS:
+        return found
+    controls = elements.inside(_CONTROLS)
+    while controls.more:
+        control = controls.inside(_SEQUENCE)
+        name = control.take(_OCTETS).decode("ascii", "replace")
+        if control.more and control.tag() == _BOOLEAN:
+            control.take(_BOOLEAN, 1)
+        found[name] = control.take(_OCTETS) if control.more else b""
+    return found
+
+
+def _policy_objection(value: bytes) -> str | None:
+    """Return what the control of a password policy says against an account (draft-behera-ldap-password-policy-10, 6.2)."""
+    if not value:
+        return None
+    response, grace, error = _Elements(value, 0, len(value)).inside(_SEQUENCE), False, None
+    while response.more:
+        if response.tag() == _WARNING:
+            warning = response.inside(_WARNING)
+            grace = warning.tag() == _GRACE_LEFT
+            warning.take(_GRACE_LEFT if grace else _EXPIRES_IN)
+        elif response.tag() == _POLICY_ERROR:
+            error = int.from_bytes(response.take(_POLICY_ERROR, 1))
+        else:
+            raise Garbled(f"a password policy has the unexpected tag {response.tag():#x}")
+    if error is not None:
+        return _POLICY_ERRORS.get(error, f"the password policy objects by its error {error}")
+    return "the password has expired, and only some last logins are left to change it" if grace else None
 
 
 def _span(octets: bytes, start: int) -> tuple[int, int] | None:

@@ -12,7 +12,7 @@ from svc.web.openapi.document import TaggedRoutes
 from svc.web.openapi.routes import Documentation
 from svc.web.routes.accounts import Accounts
 from svc.web.routes.audit import Audit
-from svc.web.routes.authenticators import Authenticators, FederatedAuthenticators
+from svc.web.routes.authenticators import Authenticators, DirectoryAuthenticators, FederatedAuthenticators
 from svc.web.routes.authn import Authn, FederatedAuthn, LdapAuthn
 from svc.web.routes.batches import SecretBatches
 from svc.web.routes.branches import Branches
@@ -43,7 +43,18 @@ from svc.web.routes.watches import SecretWatches
 #: The nouns that each server has once.
 _ONCE: Final = (
     *(Accounts, Audit, Authenticators, Authn, Branches, Cluster, ConfiguredAuthenticators, Credentials, DeletedRecords),
-    *(Documentation, EffectivePolicies, Endings, GroupMembers, Groups, Health, HostFactories, KeyLogins, LdapAuthn),
+    *(
+        DirectoryAuthenticators,
+        Documentation,
+        EffectivePolicies,
+        Endings,
+        GroupMembers,
+        Groups,
+        Health,
+        HostFactories,
+        KeyLogins,
+        LdapAuthn,
+    ),
     *(LdapMappings, OidcAuthn, Policies, PublicKeys, Refusals, Resources, Revocation, Roles, SecretBatches, Secrets),
     *(SecretWatches, Sessions, Status),
 )

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Final
 
@@ -13,12 +14,19 @@ from svc.model.clocks import iso_milliseconds
 from svc.model.dialect import SINGLE_TYPES
 from svc.model.errors import AuthenticationRefused, BadRequest, Forbidden, InvalidParameter, RecordNotFound, TooOften
 from svc.model.strict_json import Malformed, json_object
-from svc.services.authenticators import DEFAULT, AuthenticatorReport, AuthenticatorService, FederatedService
+from svc.services.authenticators import (
+    DEFAULT,
+    DIRECTORY_TYPE,
+    AuthenticatorReport,
+    AuthenticatorService,
+    DirectoryService,
+    FederatedService,
+)
 from svc.web.http.declarations import NO_BODY, PARAMETERS, Answer, Body, Parameter, Source, Unaudited
 from svc.web.http.json_bytes import Json
 from svc.web.http.response import Response
 from svc.web.http.routing import PUBLIC, REQUIRED, Call, Routes
-from svc.web.http.shapes import BOOLEAN, INTEGER, NUMBER, TEXT, array, obj, text
+from svc.web.http.shapes import BOOLEAN, INTEGER, NUMBER, TEXT, Shape, array, obj, text
 from svc.web.routes import authenticator_events
 
 _ONE: Final = "/<service_id>/<flat:account>"
@@ -76,6 +84,30 @@ _STATUS: Final = {
     "recent_tokens": INTEGER,
 }
 _FAULT: Final = obj({"status": text("error"), "error": TEXT})
+_DIRECTORY_STATUS: Final = {
+    "problems": _PROBLEMS,
+    "listed": BOOLEAN,
+    "bind": obj(
+        {
+            "account": TEXT.or_null(),
+            "outcome": text("ok", "refused", "failed", "not asked"),
+            "again": INTEGER.or_null(),
+        }
+    ),
+    "bases": array(obj({"annotation": TEXT, "dn": TEXT, "fault": TEXT.or_null()})),
+    "refusals": array(obj({"at": TEXT, "request_id": TEXT, "reason": TEXT})),
+}
+
+
+def _status_answers(members: Mapping[str, Shape]) -> tuple[Answer, ...]:
+    return (
+        Answer(200, "nothing is wrong with it", obj({"status": text("ok"), **members})),
+        Answer(500, "its configuration is faulty", obj({"status": text("error"), "error": TEXT, **members})),
+        Answer(403, "the caller may not read the status", _FAULT),
+        Answer(404, "there is no such account or webservice", _FAULT),
+    )
+
+
 _STEP: Final = obj(
     {"check": TEXT, "outcome": text("passed", "failed", "not reached"), "detail": TEXT, "reason": TEXT.or_null()}
 )
@@ -168,12 +200,7 @@ class FederatedAuthenticators:
         "GET",
         f"{_ONE}/status",
         caller=REQUIRED,
-        answers=(
-            Answer(200, "nothing is wrong with it", obj({"status": text("ok"), **_STATUS})),
-            Answer(500, "its configuration is faulty", obj({"status": text("error"), "error": TEXT, **_STATUS})),
-            Answer(403, "the caller may not read the status", _FAULT),
-            Answer(404, "there is no such account or webservice", _FAULT),
-        ),
+        answers=_status_answers(_STATUS),
         privileges=_READ_STATUS,
         audit=authenticator_events.status_validated,
     )
@@ -181,13 +208,8 @@ class FederatedAuthenticators:
         """Return the faults of an authenticator, and its keys; a fault is 500, as installed clients expect (AUTH-60)."""
         try:
             report = await self.authenticators.status(call.invocation, account, service_id)
-        except RecordNotFound as refusal:
-            # The codes of the installed base (AUTH-59).
-            code = {"account": "CONJ00008E", "webservice": "CONJ00005E"}[refusal.kind]
-            message = f"{code} {refusal.kind.capitalize()} '{refusal.identifier}' not found"
-            return Response.json({"status": "error", "error": message}, 404)
-        except Forbidden as refusal:
-            return Response.json({"status": "error", "error": f"CONJ00006E {call.caller.role} {refusal.why}"}, 403)
+        except (RecordNotFound, Forbidden) as refusal:
+            return _no_status(call, refusal)
         status = report.status
         document = {
             **_problems(status.problems),
@@ -200,10 +222,7 @@ class FederatedAuthenticators:
             "clock_offset": None if status.clock_offset is None else round(status.clock_offset, 3),
             "recent_tokens": status.tokens,
         }
-        if not status.problems:
-            return Response.json_any({"status": "ok", **document})
-        error = " ".join(problem.what for problem in status.problems)
-        return Response.json_any({"status": "error", "error": error, **document}, 500)
+        return _status(status.problems, document)
 
     @declared.add(
         "POST",
@@ -253,6 +272,58 @@ class FederatedAuthenticators:
         """Let a key verify again."""
         await self.authenticators.trust(call.invocation, account, service_id, key)
         return Response.empty()
+
+
+@attrs.frozen
+class DirectoryAuthenticators:
+    """The route by which operators see the authenticators ``authn-ldap/<service id>``."""
+
+    routes = Routes()
+
+    directories: DirectoryService
+
+    @routes.add(
+        "GET",
+        f"/authn-ldap{_ONE}/status",
+        caller=REQUIRED,
+        answers=_status_answers(_DIRECTORY_STATUS),
+        privileges=_READ_STATUS,
+        audit=authenticator_events.status_validated,
+    )
+    async def status(self, call: Call, service_id: str, account: str) -> Response:
+        """Return the faults of an authenticator, how its directory answers, and its last refusals (AUTH-58)."""
+        call.tell(authenticator=DIRECTORY_TYPE)
+        try:
+            status, refusals = await self.directories.status(call.invocation, account, service_id)
+        except (RecordNotFound, Forbidden) as refusal:
+            return _no_status(call, refusal)
+        again = None if status.again is None else math.ceil(status.again)
+        document = {
+            **_problems(status.problems),
+            "listed": status.listed,
+            "bind": {"account": status.account, "outcome": status.outcome, "again": again},
+            "bases": [attrs.asdict(base) for base in status.bases],
+            "refusals": [
+                {"at": iso_milliseconds(each.at), "request_id": each.request_id, "reason": each.reason} for each in refusals
+            ],
+        }
+        return _status(status.problems, document)
+
+
+def _no_status(call: Call, refusal: RecordNotFound | Forbidden) -> Response:
+    """Return the answer to one who isn't told a status, with the codes of the installed base (AUTH-59)."""
+    if isinstance(refusal, Forbidden):
+        return Response.json({"status": "error", "error": f"CONJ00006E {call.caller.role} {refusal.why}"}, 403)
+    code = {"account": "CONJ00008E", "webservice": "CONJ00005E"}[refusal.kind]
+    message = f"{code} {refusal.kind.capitalize()} '{refusal.identifier}' not found"
+    return Response.json({"status": "error", "error": message}, 404)
+
+
+def _status(problems: Sequence[Problem], document: Mapping[str, object]) -> Response:
+    if not problems:
+        return Response.json_any({"status": "ok", **document})
+    error = " ".join(problem.what for problem in problems)
+    return Response.json_any({"status": "error", "error": error, **document}, 500)
 
 
 def _keys(report: AuthenticatorReport) -> dict[str, object]:

@@ -25,8 +25,8 @@ from svc.web.http.basic import BASIC
 from svc.web.http.declarations import Answer, Body, Parameter, Source, Unaudited
 from svc.web.http.response import Response
 from svc.web.http.routing import OPTIONAL, PUBLIC, REQUIRED, Call, Routes
-from svc.web.http.shapes import TEXT, array, obj, raw, text
-from svc.web.routes import audit_events, authenticator_events, secret_events
+from svc.web.http.shapes import TEXT, array, obj, raw
+from svc.web.routes import audit_events, secret_events
 from svc.web.routes.issued_tokens import ENCODING, ISSUED, issued
 from svc.web.routes.secret_values import VALUES_REFUSED, WANTED, WITH_VALUES, with_values
 
@@ -326,19 +326,6 @@ class LdapAuthn:
         return await with_values(
             call, self.login, self.batches, _by_password(call, service_id, account, login), wanted, accept_encoding
         )
-
-    @routes.add(
-        "GET",
-        "/authn-ldap/<service_id>/<flat:account>/status",
-        caller=REQUIRED,
-        answers=(Answer(501, "there is no status of these", obj({"status": text("error"), "error": TEXT})),),
-        privileges="none",
-        audit=authenticator_events.status_validated,
-    )
-    async def no_status(self, call: Call, service_id: str, account: str) -> Response:  # noqa: ARG002
-        """Answer that the type has no status (AUTH-58)."""
-        call.tell(authenticator="authn-ldap")
-        return Response.json({"status": "error", "error": "CONJ00056E Status check is not supported for authn-ldap"}, 501)
 
 
 def _by_key(call: Call, account: str, login: str) -> LoginRequest:

@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from ipaddress import ip_network
 from typing import Any
 
@@ -23,6 +23,7 @@ from twisted.python.failure import Failure
 from twisted.trial.unittest import SynchronousTestCase
 
 from svc.authn.ldap.client import Directories
+from svc.authn.ldap.refused_binds import RefusedBinds
 from svc.model.ldap_directories import DirectoryRefused, LdapServer, Security
 from svc.model.reasons import Reason
 from svc.net.lookup import LookUps
@@ -93,6 +94,8 @@ class Directory:
     )
     certificate: PrivateCertificate = CERTIFICATE
     codes: dict[bytes, int] = attrs.field(factory=dict)
+    #: What else is said of a bind, by name: a code, a message, and controls with their values.
+    qualified: dict[bytes, tuple[int, bytes, Mapping[str, bytes | None]]] = attrs.field(factory=dict)
     answers: dict[type, Callable[[int], bytes]] = attrs.field(factory=dict)
     asked: list[tuple[Any, bool]] = attrs.field(factory=list)
     tls_from_the_start: bool = False
@@ -114,6 +117,12 @@ class Directory:
         if isinstance(content, pureldap.LDAPExtendedRequest):
             return message(number, pureldap.LDAPExtendedResponse(resultCode=0, responseName=content.requestName))
         if isinstance(content, pureldap.LDAPBindRequest):
+            if content.dn in self.qualified:
+                code, text, values = self.qualified[content.dn]
+                controls = [(name, False, value) for name, value in values.items()]
+                response = pureldap.LDAPBindResponse(resultCode=code, errorMessage=text)
+                whole: bytes = pureldap.LDAPMessage(response, controls or None, number).toWire()
+                return whole
             right = self.passwords.get(content.dn) == content.auth
             code = self.codes.get(content.dn, 0 if right else 49)
             return message(number, pureldap.LDAPBindResponse(resultCode=code))
@@ -215,19 +224,25 @@ class Connection:
 
     def run(self) -> None:
         """Carry bytes, until both sides are silent."""
-        while not self.over:
-            self.clock.advance(0)
-            to_directory, to_client = self.ours.value(), self.theirs.value()
-            self.ours.clear()
-            self.theirs.clear()
-            if self.wire is not None and to_directory:
-                self.wire.dataReceived(to_directory)
-            if to_client and not self.ours.disconnected:
-                self.line.dataReceived(to_client)
-            if self.ours.disconnecting or self.ours.disconnected or self.theirs.disconnecting:
-                self.close()
-            elif not to_directory and not to_client and not self.ours.value() and not self.theirs.value():
-                return
+        while not self.over and self.step():
+            pass
+
+    def step(self) -> bool:
+        """Carry the bytes that are there, and return whether there may be more."""
+        if self.over:
+            return False
+        self.clock.advance(0)
+        to_directory, to_client = self.ours.value(), self.theirs.value()
+        self.ours.clear()
+        self.theirs.clear()
+        if self.wire is not None and to_directory:
+            self.wire.dataReceived(to_directory)
+        if to_client and not self.ours.disconnected:
+            self.line.dataReceived(to_client)
+        if self.ours.disconnecting or self.ours.disconnected or self.theirs.disconnecting:
+            self.close()
+            return False
+        return bool(to_directory or to_client or self.ours.value() or self.theirs.value())
 
     def close(self, cause: Exception | None = None) -> None:
         """End the connection."""
@@ -246,13 +261,19 @@ class DirectoryCase(SynchronousTestCase):
         self.reactor: Any = MemoryReactorClock()
         self.directory = Directory()
         self.names = Names(["93.184.216.34"])
+        self.begin_counting(0)
+
+    def begin_counting(self, failures: int) -> None:
+        """Make a client that knows of no refused bind, and sends so many of an entry."""
+        self.binds = RefusedBinds(self.reactor, self.reactor, failures, 900.0)
         self.directories = self.client()
 
     def client(self, **options: Any) -> Directories:
         """A client; TLS is that of the product."""
         networks = [ip_network(text) for text in options.pop("networks", ())]
         look_ups = LookUps(self.reactor, self.names, networks)
-        return Directories(self.reactor, look_ups, client_tls, **{"deadline": 5.0, **options})
+        guard = self.binds.guard(b"key")
+        return Directories(self.reactor, look_ups, client_tls, **{"guard": guard, "deadline": 5.0, **options})
 
     def begin(
         self, login: str = "alice", password: bytes = b"alice's password", server: LdapServer = SERVER
@@ -270,7 +291,11 @@ class DirectoryCase(SynchronousTestCase):
 
     def connect(self, directory: Directory | None = None, played: bool = False) -> Connection:
         """Let the newest connection be made, to a directory or to a test that plays one."""
-        host, port, factory, _, _ = self.reactor.tcpClients[-1]
+        return self.connect_to(-1, directory, played)
+
+    def connect_to(self, place: int, directory: Directory | None = None, played: bool = False) -> Connection:
+        """Let the connection be made that was wanted at this place."""
+        host, port, factory, _, _ = self.reactor.tcpClients[place]
         line = factory.buildProtocol(IPv4Address("TCP", host, port))
         connection = Connection(self.reactor, line, StringTransport(), StringTransport())
         if not played:
@@ -300,6 +325,12 @@ class DirectoryCase(SynchronousTestCase):
         self.assertNotIn("password'", refused.detail.replace("take the password", ""))
         self.assert_idle()
         return refused
+
+    def assert_reason(self, asked: Deferred[Any], reason: Reason) -> None:
+        """It ended in a refusal for this reason."""
+        refused = self.failureResultOf(asked, DirectoryRefused).value
+        assert isinstance(refused, DirectoryRefused)
+        self.assertEqual(refused.reason, reason, refused.detail)
 
     def assert_idle(self) -> None:
         """No time runs, no connection is open and no turn is taken."""

@@ -12,6 +12,7 @@ from svc.authn.ldap.directory_settings import LdapMisconfiguration, LdapServers
 from svc.authn.ldap.login_checks import PASSWORD_LIMIT
 from svc.crypto.vault import Vault
 from svc.model.authentication import Admitted, IAuthenticator, ILogin, LoginRequest, Refused
+from svc.model.credentials import new_api_key
 from svc.model.dialect import CONJUR
 from svc.model.errors import StoreUnavailable
 from svc.model.ldap_directories import DirectoryRefused, IDirectories, LdapServer, Security
@@ -112,8 +113,8 @@ class LdapTests(LdapCase):
         """A login that the directory admits just before the user's tokens are revoked has a token of before (TOK-39)."""
         prove = self.directory.prove
 
-        async def proven_then_revoked(server: LdapServer, login: str, password: bytes) -> None:
-            await prove(server, login, password)
+        async def proven_then_revoked(server: LdapServer, login: str, password: bytes, *, asked: bool = False) -> None:
+            await prove(server, login, password, asked=asked)
             await MemoryCredentials(self.memory).revoke_tokens(user("alice"))
 
         self.patch(self.directory, "prove", proven_then_revoked)
@@ -161,11 +162,20 @@ class LdapTests(LdapCase):
         self.assertIsInstance(self.decide(request), Admitted)
         self.assertEqual(self.directory.asked, [])
 
-    def test_an_expired_api_key(self) -> None:
-        """An API key that has expired is evidence like any other: the directory decides about it."""
+    def test_keys_are_no_passwords(self) -> None:
+        """What is written as an API key and isn't the user's own is refused without asking the directory, for known and
+        unknown users alike: keys that expired, were replaced, are another's, or have a line end (LOCK-9).
+        """
         self.memory.key_expirations[str(user("alice"))] = self.clock.seconds()
-        self.assert_refused(Reason.CREDENTIALS_WRONG, self.trying("alice", self.api_keys["alice"]))
-        self.assertEqual(self.directory.asked[0][1:], ("alice", self.api_keys["alice"]))
+        keys = [self.api_keys["alice"], self.api_keys["bob"], new_api_key().encode(), self.api_keys["bob"] + b"\r\n"]
+        for login in ("alice", "stranger"):
+            self.directory.passwords |= {login: keys[2]}
+            for key in keys:
+                reason = Reason.ROLE_UNKNOWN if login == "stranger" else Reason.CREDENTIALS_WRONG
+                self.assert_refused(reason, self.trying(login, key))
+        self.directory.refused = DirectoryRefused(Reason.LDAP_UNAVAILABLE, "down")
+        self.assert_refused(Reason.CREDENTIALS_WRONG, self.trying("alice", keys[2]))
+        self.assertEqual(self.directory.asked, [])
 
     def test_others_credentials(self) -> None:
         """Neither another's password nor another's API key admits."""

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from typing import Any
+
 import attrs
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from ldaptor.protocols import pureldap
 from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.error import ConnectionLost
+from twisted.python.failure import Failure
 from zope.interface.verify import verifyObject
 
 from svc.authn.ldap.client import IN_ALL, PER_SERVER
 from svc.authn.ldap.conversation import CONVERSATION_LIMIT
-from svc.authn.ldap.messages import Entry, Garbled
+from svc.authn.ldap.messages import Entry, Garbled, bind_request
 from svc.model.ldap_directories import GROUPS_MOST, DirectoryRefused, IDirectories, LdapServer, Security
 from svc.model.reasons import Reason
 from tests.authn.ldap.directory import (
@@ -113,6 +117,11 @@ class ConversationTests(DirectoryCase):
         self.assertEqual(self.directory.kinds(), ["Extended", "Bind"])
 
 
+def _reason(failure: Failure) -> Reason:
+    assert isinstance(failure.value, DirectoryRefused)
+    return failure.value.reason
+
+
 class SearchTests(DirectoryCase):
     """Who is found."""
 
@@ -172,9 +181,160 @@ class SearchTests(DirectoryCase):
         self.assert_refused(self.ask(), Reason.LDAP_BIND_REFUSED, f"the bind as {SERVICE!r}", "invalid credentials")
         self.assertEqual(self.directory.kinds(), ["Extended", "Bind"])
         for code, reason in ((53, Reason.LDAP_BIND_REFUSED), (51, Reason.LDAP_UNAVAILABLE), (80, Reason.LDAP_UNAVAILABLE)):
+            self.begin_counting(0)
             asked = self.begin()
             self.connect(Directory(codes={SERVICE.encode(): code})).run()
             self.assert_refused(asked, reason, f"the bind as {SERVICE!r}", f"{code} (")
+
+    def test_qualified(self) -> None:
+        """What a directory says against an account is the reason in words, whether it takes the password or not; a warning
+        is none (LOCK-11).
+        """
+        policy, expired, expiring = "1.3.6.1.4.1.42.2.27.8.5.1", "2.16.840.1.113730.3.4.4", "2.16.840.1.113730.3.4.5"
+        windows = b"80090308: LdapErr: DSID-0C0903A9, comment: AcceptSecurityContext error, data %b, v1db1\0"
+        must_change, locked, old = "changed first", "is locked", "the password has expired"
+        cases: list[tuple[int, bytes, dict[str, bytes | None], str]] = [
+            *(
+                (49, windows % code, {}, words)
+                for code, words in (
+                    (b"530", "at this time"), (b"531", "from here"), (b"532", old), (b"533", "is disabled"),
+                    (b"701", "the account has expired"), (b"773", must_change), (b"775", locked),
+                )
+            ),
+            (49, b"", {policy: b"0\x03\x81\x01\x00"}, old),
+            (49, b"", {policy: b"0\x03\x81\x01\x01"}, locked),
+            (0, b"", {policy: b"0\x03\x81\x01\x02"}, must_change),
+            (0, b"", {policy: b"0\x03\x81\x01\x09"}, "error 9"),
+            (0, b"", {policy: b"0\x05\xa0\x03\x81\x01\x02"}, "last logins"),
+            (0, b"", {policy: b"0\x08\xa0\x03\x80\x01\x02\x81\x01\x02"}, must_change),
+            (0, b"", {expired: b"0"}, must_change),
+            (0, b"", {expiring: b"1", expired: None, policy: b"0\x00"}, must_change),
+            (49, b"password expired!", {expired: b"0"}, old),
+            (19, b"Exceed password retry limit", {}, "19 ("),
+            (53, b"account inactivated", {}, "53 ("),
+        ]  # fmt: skip
+        for code, text, controls, words in cases:
+            self.directory.qualified = {ALICE: (code, text, controls)}
+            self.assert_refused(self.ask(), Reason.LDAP_ENTRY_REFUSED, words)
+        for taken in ({}, {policy: b"0\x05\xa0\x03\x80\x01\x3c"}, {policy: b"0\x00"}, {policy: None}, {expiring: b"60"}):
+            self.directory.qualified = {ALICE: (0, b"data 773", taken)}
+            self.successResultOf(self.ask())
+        for text in (windows % b"52e", windows % b"525", b"data 99999999999", b"no data"):
+            self.directory.qualified = {ALICE: (49, text, {})}
+            self.assert_refused(self.ask(), Reason.CREDENTIALS_WRONG)
+        for garbled in (b"0", b"0\x09", b"1\x00", b"0\x03\x82\x01\x00", b"0\x03\xa0\x01\x00", b"0\x02\xa0\x00"):
+            self.directory.qualified = {ALICE: (0, b"", {policy: garbled})}
+            self.assert_refused(self.ask(), Reason.LDAP_ANSWER_MALFORMED)
+
+    def test_policy_is_asked_for(self) -> None:
+        """A bind asks what a password policy says (LOCK-11)."""
+        self.assertIn(b"1.3.6.1.4.1.42.2.27.8.5.1", bind_request(1, ALICE, b"x"))
+
+    def test_refused_once(self) -> None:
+        """A refusal of the account that searches, by 49, 19 or 53, is answered without connecting again, but for an
+        operator: then one bind is sent; other results aren't remembered (LOCK-1, LOCK-2).
+        """
+        name = SERVICE.encode()
+        for code in (49, 19, 53):
+            self.begin_counting(3)
+            self.directory.codes, self.directory.asked = {name: code}, []
+            again = self.assert_refused(self.ask(), Reason.LDAP_BIND_REFUSED, f"ended with {code}", "an hour").again
+            self.assertEqual(again, 3600)
+            connections = len(self.reactor.tcpClients)
+            for _ in range(20):
+                self.assert_refused(self.begin("bob"), Reason.LDAP_BIND_REFUSED)
+                self.assert_refused(Deferred.fromCoroutine(self.directories.reach(SERVER)), Reason.LDAP_BIND_REFUSED)
+            self.assertEqual((len(self.reactor.tcpClients), self.directory.kinds().count("Bind")), (connections, 1))
+            asked = Deferred.fromCoroutine(self.directories.reach(SERVER, asked=True))
+            self.connect().run()
+            self.assert_refused(asked, Reason.LDAP_BIND_REFUSED)
+            self.assertEqual(self.directory.kinds().count("Bind"), 2)
+            self.directory.codes.clear()
+            asked = Deferred.fromCoroutine(self.directories.reach(SERVER, asked=True))
+            self.connect().run()
+            self.successResultOf(asked)
+            self.successResultOf(self.ask())
+        for code in (8, 50, 51, 52):
+            self.directory.codes = {name: code}
+            for _ in range(2):
+                failed = self.failureResultOf(self.ask(), DirectoryRefused).value
+                self.assertIsNone(failed.again)
+
+    def test_twenty_at_once(self) -> None:
+        """Of twenty logins and a check that come at once, with a wrong password of the account that searches, one binds;
+        with the right one three of twenty wrong passwords of a person are sent, and twenty right ones (LOCK-3, LOCK-6).
+        """
+
+        def all_at_once(password: bytes) -> list[Deferred[None]]:
+            before = len(self.reactor.tcpClients)
+            begun = [self.begin("alice", password) for _ in range(16)]
+            begun.append(Deferred.fromCoroutine(self.directories.reach(SERVER)))
+            begun += [self.begin("alice", password) for _ in range(4)]
+            connections: list[Any] = []
+            while before + len(connections) < len(self.reactor.tcpClients) or any(not each.over for each in connections):
+                place = before + len(connections)
+                if place < len(self.reactor.tcpClients):
+                    connections.append(self.connect_to(place))
+                for each in connections:
+                    each.step()
+            return begun
+
+        self.begin_counting(3)
+        self.directory.passwords[SERVICE.encode()] = b"changed"
+        for each in all_at_once(b"alice's password"):
+            self.assert_reason(each, Reason.LDAP_BIND_REFUSED)
+        self.assertEqual(self.directory.kinds().count("Bind"), 1)
+        self.directory.passwords[SERVICE.encode()] = b"service password"
+        for password, most in ((b"alice's password", 20), (b"wrong", 3)):
+            self.begin_counting(3)
+            self.directory.asked.clear()
+            ended = Counter[Reason | None]()
+            for each in all_at_once(password):
+                reasons: Deferred[Reason | None] = each.addErrback(_reason)
+                ended[self.successResultOf(reasons)] += 1
+            wrong = {Reason.CREDENTIALS_WRONG: 3, Reason.LDAP_FAILURES_TOO_MANY: 17}
+            self.assertEqual(ended, {None: 21} if most == 20 else {None: 1, **wrong})
+            binds = [request for request, _ in self.directory.asked if isinstance(request, pureldap.LDAPBindRequest)]
+            self.assertEqual(sum(each.dn == ALICE for each in binds), most)
+
+    def test_too_many(self) -> None:
+        """After three failures nothing is asked about the login, another spelling is searched for and not bound, and a login
+        without an entry is treated alike (LOCK-6, LOCK-8).
+        """
+        self.begin_counting(3)
+        self.directory.entries[b"ALICE"] = [ALICE]
+        for login, reason in (("alice", Reason.CREDENTIALS_WRONG), ("nobody", Reason.LDAP_ENTRY_UNKNOWN)):
+            for _ in range(3):
+                self.assert_refused(self.ask(login, b"wrong"), reason)
+            connections = len(self.reactor.tcpClients)
+            self.assert_refused(self.begin(login), Reason.LDAP_FAILURES_TOO_MANY, "the right password")
+            self.assertEqual(len(self.reactor.tcpClients), connections)
+        binds = self.directory.kinds().count("Bind")
+        self.assert_refused(self.ask("ALICE"), Reason.LDAP_FAILURES_TOO_MANY)
+        self.assertEqual(self.directory.kinds()[-1], "Search")
+        self.assertEqual(self.directory.kinds().count("Bind"), binds + 1)
+        self.reactor.advance(900)
+        self.successResultOf(self.ask())
+
+    def test_bases(self) -> None:
+        """The entries below which people and groups are found are read, and nobody is searched for (AUTH-58)."""
+        server = attrs.evolve(SERVER, group_base_dn=GROUPS)
+        self.directory.groups = [GROUPS.encode()]
+        for hidden, fault in ((False, None), (True, "doesn't show it")):
+            self.directory.hidden = hidden
+            asked = Deferred.fromCoroutine(self.directories.bases(server))
+            self.connect().run()
+            people, groups = self.successResultOf(asked)
+            self.assertEqual((people.annotation, people.dn), ("ldap-authn/base_dn", "ou=people,dc=example"))
+            self.assertEqual((groups.annotation, groups.dn), ("ldap-authn/group_base_dn", GROUPS))
+            self.assertIsNone(groups.fault)
+            self.assertEqual(fault is None, people.fault is None)
+        self.directory.groups_code = 32
+        asked = Deferred.fromCoroutine(self.directories.bases(server))
+        self.connect().run()
+        self.assertEqual(
+            [each.fault for each in self.successResultOf(asked)], ["the search for it ended with 32 (no such object)"] * 2
+        )
 
     def test_an_unusable_template(self) -> None:
         """A template that is no filter is told before anybody is asked."""
@@ -451,6 +611,7 @@ class FaultTests(DirectoryCase):
     @given(st.binary(max_size=60) | st.binary(max_size=60).map(lambda body: b"\x30" + bytes([len(body)]) + body))
     def test_any_octets(self, octets: bytes) -> None:
         """Whatever a directory sends, the outcome is a refusal within the deadline."""
+        self.begin_counting(0)
         self.directories = self.client(allow_plain=True)
         asked = self.begin(server=PLAIN)
         connection = self.connect(played=True)

@@ -205,7 +205,7 @@ class RecordedTests(AuditedCase):
         )
 
     def test_ldap(self) -> None:
-        """Logging in by a directory is audited with its service, and so is asking for the status that it hasn't."""
+        """Logging in by a directory is audited with its service, and so is asking for its status."""
         self.client.get("/authn-ldap/corp/acme/login", headers=[basic("alice", "wrong")])
         self.client.post("/authn-ldap/corp/acme/alice/authenticate", b"wrong")
         self.client.get("/authn-ldap/corp/acme/status", role=ALICE)
@@ -218,7 +218,7 @@ class RecordedTests(AuditedCase):
             [
                 ("login", "authn-ldap", "authn-ldap/corp", str(ALICE), "webservice-unknown"),
                 ("authenticate", "authn-ldap", "authn-ldap/corp", str(ALICE), "webservice-unknown"),
-                ("validate-status", "authn-ldap", "authn-ldap/corp", None, "http-501"),
+                ("validate-status", "authn-ldap", "authn-ldap/corp", None, "http-404"),
             ],
         )
 

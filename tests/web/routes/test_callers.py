@@ -112,7 +112,6 @@ REQUESTS: Final[dict[str, tuple[Request, ...]]] = {
 #: logins, which a token is no proof for.
 ALIKE: Final = {
     "GET /authn/<flat:account>/status": 501,
-    "GET /authn-ldap/<service_id>/<flat:account>/status": 501,
     "GET /authn/<flat:account>/login": 401,
     "GET /authn-ldap/<service_id>/<flat:account>/login": 401,
     "GET /public_keys/<flat:account>/user/<tail:identifier>": 200,

@@ -6,16 +6,20 @@ import base64
 import json
 import re
 from pathlib import Path
+from typing import Any
+
+from twisted.internet.defer import Deferred
 
 from svc.authn.ldap.filters import search_filter
-from svc.authn.throttling import MINUTE
+from svc.authn.throttling import MINUTE, ThrottledAuthenticator
+from svc.model.authentication import Refused
 from svc.model.dialect import CONJUR
 from svc.model.ldap_directories import DirectoryRefused, Security
 from svc.model.reasons import Reason
 from tests.authn.ldap.test_authenticator import CA, PASSWORD, LdapCase
-from tests.statuses import privilege_missing_status
+from tests.statuses import privilege_missing_status, refusal_status
 from tests.web.support import Answer
-from tests.web.world import ADMIN, WorldCase
+from tests.web.world import ADMIN, WorldCase, user
 
 DOCUMENT = Path(__file__).resolve().parents[3] / "docs" / "guides" / "ldap.md"
 
@@ -33,6 +37,7 @@ STATUSES = {
     Reason.LDAP_ENTRY_UNKNOWN: 401,
     Reason.LDAP_ENTRY_AMBIGUOUS: 401,
     Reason.LDAP_ENTRY_REFUSED: 401,
+    Reason.LDAP_FAILURES_TOO_MANY: 401,
     Reason.LDAP_ROLE_REFUSED: 401,
     Reason.CONFIGURATION_INVALID: 401,
 }
@@ -75,6 +80,8 @@ class OutcomeTests(RouteCase):
         """Each reason is decided, and the answer is the same for everybody: known, unknown or barred (FAIL-13, AUTH-57)."""
         self.assertEqual({reason for reason in Reason if reason.name.startswith("LDAP_")} - set(STATUSES), set())
         for reason, status in STATUSES.items():
+            if reason is Reason.LDAP_FAILURES_TOO_MANY:
+                continue  # the answer is late: see ``LateTests``
             self.directory.refused = DirectoryRefused(reason, "it says so")
             answers = set()
             for login in PEOPLE:
@@ -120,6 +127,112 @@ class OutcomeTests(RouteCase):
         for _ in range(5):
             self.assertEqual(self.outcomes("alice", b"wrong"), {(401, b"", False)})
         self.assertEqual({status for status, _, _ in self.outcomes("alice")}, {200})
+
+
+class LateTests(RouteCase):
+    """What isn't asked of a directory any more, and an account that was refused."""
+
+    def test_late(self) -> None:
+        """A login that has failed too often is refused 1 s late, then 2 s, from the first one on, for known and unknown
+        users alike, with the right password too; the user's API key is taken at once (LOCK-6, LOCK-7, TOK-21).
+        """
+        self.directory.refused = DirectoryRefused(Reason.LDAP_FAILURES_TOO_MANY, "too many")
+        for login in ("alice", "mallory", "nobody", "stranger"):
+            for seconds in (1, 2, 4):
+                answering = Deferred.fromCoroutine(
+                    ThrottledAuthenticator(self.ldap, self.throttle).authenticate(self.trying(login))
+                )
+                self.clock.advance(seconds - 0.01)
+                self.assertNoResult(answering)
+                self.clock.advance(0.01)
+                refused = self.successResultOf(answering)
+                assert isinstance(refused, Refused)
+                self.assertEqual((refusal_status(refused), refused.retry_after), (401, None))
+        self.assertEqual(self.authenticate("alice", self.api_keys["alice"]).status, 200)
+
+    def test_come_again(self) -> None:
+        """While the refusal of the account that searches is remembered, clients are told when it is tried again (LOCK-4)."""
+        self.directory.refused = DirectoryRefused(Reason.LDAP_BIND_REFUSED, "49", 1800.0)
+        for login in PEOPLE:
+            for answer in (self.login(login), self.authenticate(login, b"wrong")):
+                self.assertEqual(answer.status, 503)
+                self.assertIn(int(answer.headers["retry-after"]), range(1800, 1862))
+
+
+class StatusTests(RouteCase):
+    """The status of an authenticator."""
+
+    def setUp(self) -> None:
+        """Let bob read it."""
+        super().setUp()
+        below = "- !webservice status\n- !permit { role: !user /bob, privileges: [ read ], resource: !webservice status }"
+        self.load(below, self.branch)
+
+    def told(self, status: int = 200) -> dict[str, Any]:
+        """What bob is told."""
+        answer = self.client.get("/authn-ldap/corp/acme/status", role=user("bob"))
+        self.assertEqual(answer.status, status, answer.body)
+        told: dict[str, Any] = answer.json()
+        return told
+
+    def test_well(self) -> None:
+        """Where all is well it has the account, the bind, and the entries that are found; nobody is looked for (AUTH-58)."""
+        told = self.told()
+        self.assertEqual((told["status"], told["problems"], told["listed"]), ("ok", [], True))
+        self.assertEqual(told["bind"], {"account": "cn=svc,dc=example", "outcome": "ok", "again": None})
+        base = {"annotation": "ldap-authn/base_dn", "dn": "ou=people,dc=example", "fault": None}
+        self.assertEqual((told["bases"], told["refusals"]), ([base], []))
+        self.assertEqual((self.directory.asked, self.directory.by_operators), ([], [False]))
+
+    def test_faults(self) -> None:
+        """A faulty setting, a directory that refuses, a base that isn't there, and a switch that is off are problems, each
+        with a remedy (AUTH-58, LOCK-2).
+        """
+        self.directory.base_fault = "the search for it ended with 32 (no such object)"
+        told = self.told(500)
+        self.assertIn("32 (no such object)", told["error"])
+        self.assertIn("ldap-authn/base_dn", told["problems"][0]["remedy"])
+        for reason, outcome in ((Reason.LDAP_BIND_REFUSED, "refused"), (Reason.LDAP_TLS_FAILED, "failed")):
+            self.directory.refused = DirectoryRefused(reason, "49", 1799.5)
+            told = self.told(500)
+            self.assertEqual((told["bind"]["outcome"], told["bind"]["again"], told["bases"]), (outcome, 1800, []))
+            self.assertIn(f"svc explain-reason {reason}", told["problems"][0]["remedy"])
+        self.memory.switches[f"acme:webservice:{self.branch}"] = False
+        if self.dialect is not CONJUR:
+            self.assertEqual(self.told(500)["bind"]["outcome"], "not asked")
+        self.annotate(uri="nonsense")
+        self.assertIn("ldap-authn/uri is not usable", self.told(500)["error"])
+
+    def test_refusals(self) -> None:
+        """The last refusals of this authenticator are told, the newest first, without anybody's name (AUTH-58)."""
+        self.authenticate("alice", b"wrong")
+        self.authenticate("stranger", b"wrong")
+        self.client.post("/authn/acme/alice/authenticate", b"wrong")
+        refusals = self.told()["refusals"]
+        self.assertEqual([each["reason"] for each in refusals], ["role-unknown", "credentials-wrong"])
+        self.assertNotIn("alice", json.dumps(refusals))
+
+    def test_who_may(self) -> None:
+        """It takes read on the webservice ``status``: others get 403, strangers 401, and an unknown one is 404 (AUTH-58)."""
+        for path, role, status in (
+            ("/authn-ldap/corp/acme/status", user("alice"), 403),
+            ("/authn-ldap/corp/acme/status", None, 401),
+            ("/authn-ldap/other/acme/status", user("bob"), 404),
+            ("/authn-ldap/corp/nowhere/status", user("bob"), 404),
+        ):
+            self.assertEqual(self.client.get(path, role=role).status, status, path)
+        self.assertEqual(self.directory.by_operators, [])
+
+    def test_explain_asks(self) -> None:
+        """What an operator has explained is asked for by an operator, a login isn't (LOCK-2)."""
+        for evidence in (b"", b"&evidence=wrong"):
+            answer = self.client.post(
+                "/authn-ldap/corp/acme/alice/explain", b"address=10.0.0.1" + evidence, role=user("bob")
+            )
+            self.assertEqual(answer.status, 403 if not evidence else 200)
+        self.client.post("/authn-ldap/corp/acme/alice/explain", b"", role=ADMIN)
+        self.authenticate("alice")
+        self.assertEqual(self.directory.by_operators, [True, True, False])
 
 
 class ConjurOutcomeTests(OutcomeTests):
@@ -220,13 +333,6 @@ class LdapRouteTests(RouteCase):
         self.assert_refused(self.login(path="/authn-ldap/other/acme/login"))
         self.assert_refused(self.login(path="/authn-ldap/corp/nowhere/login"))
         self.assertEqual(self.client.get("/authn-ldap/corp/acme/alice/authenticate").status, 404)
-
-    def test_status(self) -> None:
-        """The type has no status, which is told as the installed base does (AUTH-58)."""
-        answer = self.client.get("/authn-ldap/corp/acme/status", role=ADMIN)
-        self.assertEqual(answer.status, 501)
-        self.assertIn("CONJ00056E", answer.json()["error"])
-        self.assertEqual(self.client.get("/authn-ldap/corp/acme/status").status, 401)
 
     def test_listing_and_switching(self) -> None:
         """The type is installed, the authenticator configured, and PATCH switches it off and on again."""

@@ -1,0 +1,543 @@
+"""The binds that directories refuse: they are counted for a server, since a directory locks accounts that fail too often.
+
+Note [One bad password]. A directory that refuses the password of the account that searches counts a failure, and locks the
+account after a few. So the refusal is remembered, by a digest of directory, account and password: until these change, an
+operator asks, or an hour has passed, nobody binds with it, and the refusal is what is answered. Each further refusal
+doubles the time, up to a day. The refusals are kept in the data directory, too: a server that is restarted again and again
+would otherwise fail with each start.
+
+Note [First one alone]. While one binds as the account, others wait for the outcome. If it is taken all go on, and bind
+beside each other; a refusal is that of all. So a wrong password is one failure, however many logins come at once, and a
+login that comes alone waits for nobody. A password that is changed in the directory in the moment between can still fail for
+those that go on.
+
+Note [Reserved before]. A person's bind is reserved before it is sent: failures and binds under way are together no more than
+are allowed, and others wait. So no order of events sends more. A bind without an answer counts as a failure, since the
+directory may have counted it. Failures aren't forgotten when a bind is taken.
+
+Note [Alike]. A login without an entry is counted by itself, in the same way, so that a client can't tell it from another:
+capitals and blanks don't make it another, as they don't to most directories. Where the failures of a login led to its entry,
+the entry is remembered with the login, as it was written, and the directory is asked nothing more about it.
+
+Note [One count]. Where several processes serve, one counts for all (``svc/server/supervisor.py``), and each has a
+:class:`BindGuard` that asks it. What a process had under way when it died counts as a failure.
+"""
+
+from __future__ import annotations
+
+import enum
+import itertools
+import os
+import tempfile
+from collections import OrderedDict, deque
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from hashlib import blake2b
+from pathlib import Path
+from typing import Final
+
+import attrs
+from twisted.internet.defer import Deferred
+from twisted.internet.interfaces import IReactorTime
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+
+from svc.model.clocks import WallClock
+from svc.model.directory_names import InvalidDirectoryName, group_key
+from svc.model.ldap_directories import DirectoryRefused, LdapServer
+from svc.model.reasons import Reason
+
+#: Seconds for which an account that was refused isn't bound with, at first and at most.
+PAUSE: Final = 3600.0
+LONGEST_PAUSE: Final = 86_400.0
+
+#: Accounts that were refused, entries that failed, and logins that did, as far as they are remembered.
+ACCOUNTS: Final = 10_000
+ENTRIES: Final = 100_000
+LOGINS: Final = 8192
+
+#: The file in the data directory (Note [One bad password]).
+FILE: Final = "ldap-refused"
+
+_DIGEST: Final = 16
+
+log = Logger()
+
+
+class BindOutcome(enum.Enum):
+    """The outcome of a bind: nothing that counts, no answer, taken, or refused."""
+
+    UNCOUNTED = "uncounted"
+    UNANSWERED = "unanswered"
+    TAKEN = "taken"
+    REFUSED = "refused"
+
+
+@attrs.frozen
+class LoginKeys:
+    """The digests of a login at a directory: as it was written, and as most directories compare it."""
+
+    written: bytes
+    folded: bytes
+
+
+@attrs.frozen
+class LookWanted:
+    """The question whether a directory may be asked, by this account, about this login."""
+
+    account: bytes | None
+    login: LoginKeys | None
+
+
+@attrs.frozen
+class AccountWanted:
+    """The question for a turn to bind as the account that searches, under a number; ``asked``: an operator wants it."""
+
+    number: int
+    account: bytes
+    asked: bool
+
+
+@attrs.frozen
+class EntryWanted:
+    """The question for a turn to bind as a person's entry, under a number, for a login."""
+
+    number: int
+    entry: bytes
+    login: LoginKeys
+
+
+@attrs.frozen
+class EntryMissed:
+    """The question whether a login may be answered that it has no entry: that counts as a failure."""
+
+    login: LoginKeys
+
+
+@attrs.frozen
+class BindOver:
+    """A turn is over, or not wanted any more."""
+
+    number: int
+    outcome: BindOutcome
+    detail: str = ""
+
+
+#: Bounds the wait for a turn: ``Conversation.until``.
+Until = Callable[[Deferred[None]], Deferred[None]]
+
+BindQuestion = LookWanted | AccountWanted | EntryWanted | EntryMissed
+
+
+@attrs.define(eq=False)
+class _Turn:
+    """A turn to bind that a process has or waits for: as an account, or as an entry for a login."""
+
+    holder: tuple[int, int]
+    key: bytes
+    login: LoginKeys | None = None
+    asked: bool = False
+    leads: bool = False
+    begun: Deferred[None] = attrs.field(factory=Deferred)
+
+
+@attrs.define
+class _Account:
+    """An account that searches: how and until when it was refused, who binds as it, and who waits for the outcome."""
+
+    detail: str = ""
+    until: float = 0.0
+    pause: float = 0.0
+    leader: _Turn | None = None
+    waiting: deque[_Turn] = attrs.field(factory=deque)
+
+    def refusal(self, now: float) -> DirectoryRefused:
+        """Return what was refused, and when it is tried again."""
+        hours = self.pause / 3600
+        while_ = "an hour has" if hours == 1 else f"{hours:g} hours have"
+        detail = (
+            f"{self.detail}; nobody binds with it again until its settings change, an operator asks"
+            f" (svc authenticator explain), or {while_} passed"
+        )
+        return DirectoryRefused(Reason.LDAP_BIND_REFUSED, detail, max(1.0, self.until - now))
+
+
+@attrs.define
+class _Entry:
+    """The failures of a person's entry, or of a login without one, and the binds that are under way or wait."""
+
+    failures: deque[float]
+    under_way: set[_Turn] = attrs.field(factory=set)
+    waiting: deque[_Turn] = attrs.field(factory=deque)
+
+
+class RefusedBinds:
+    """Counts the binds that directories refuse, for all processes of a server; people's as far as ``failures`` isn't 0.
+
+    ``folder`` is where refusals of accounts are kept; ``None`` for nowhere.
+    """
+
+    def __init__(
+        self, clock: IReactorTime, wall: WallClock, failures: int, window: float, folder: Path | None = None
+    ) -> None:
+        self._clock, self._wall = clock, wall
+        self._most, self._window = failures, window
+        self._file = None if folder is None else folder / FILE
+        self._accounts: OrderedDict[bytes, _Account] = OrderedDict()
+        self._entries: OrderedDict[bytes, _Entry] = OrderedDict()
+        self._missed: OrderedDict[bytes, _Entry] = OrderedDict()
+        #: The entries of logins that failed.
+        self._found: OrderedDict[bytes, bytes] = OrderedDict()
+        self._turns: dict[tuple[int, int], _Turn] = {}
+        self._read()
+
+    def guard(self, key: bytes) -> BindGuard:
+        """Return what this process itself asks."""
+        return BindGuard(lambda question: self.answer(0, question), lambda over: self.end(0, over), key)
+
+    async def answer(self, process: int, question: BindQuestion) -> None:
+        """Return when a process may do what it asks for.
+
+        :raises DirectoryRefused: it may not.
+        """
+        match question:
+            case LookWanted(account=account, login=login):
+                self._look(account, login)
+            case AccountWanted(number=number, account=key, asked=asked):
+                await self._account(_Turn((process, number), key, asked=asked))
+            case EntryWanted(number=number, entry=key, login=login):
+                await self._entry(_Turn((process, number), key, login))
+            case EntryMissed(login=login):
+                self._miss(login)
+
+    def end(self, process: int, over: BindOver) -> None:
+        """Note how a bind ended, or that a turn isn't waited for any more."""
+        turn = self._turns.pop((process, over.number), None)
+        if turn is None:
+            return
+        if turn.login is None:
+            self._account_over(turn, over)
+        else:
+            self._entry_over(turn, over.outcome)
+
+    def bury(self, process: int) -> None:
+        """Take back the turns of a process that is gone."""
+        for holder in [holder for holder in self._turns if holder[0] == process]:
+            self.end(process, BindOver(holder[1], BindOutcome.UNANSWERED))
+
+    def _look(self, account: bytes | None, login: LoginKeys | None) -> None:
+        known = None if account is None else self._accounts.get(account)
+        if known is not None and self._is_refused(known):
+            raise known.refusal(self._clock.seconds())
+        if login is None or not self._most:
+            return
+        entries = (self._entries.get(self._found.get(login.written, b"")), self._missed.get(login.folded))
+        if any(entry is not None and self._is_full(entry) for entry in entries):
+            raise self._too_many()
+
+    # Accounts that search
+
+    def _is_refused(self, account: _Account) -> bool:
+        return self._clock.seconds() < account.until
+
+    async def _account(self, turn: _Turn) -> None:
+        account = self._accounts.setdefault(turn.key, _Account())
+        if self._is_refused(account) and not turn.asked:
+            raise account.refusal(self._clock.seconds())
+        self._turns[turn.holder] = turn
+        if account.leader is None:
+            account.leader, turn.leads = turn, True
+            return
+        account.waiting.append(turn)
+        await turn.begun
+
+    def _account_over(self, turn: _Turn, over: BindOver) -> None:
+        account = self._accounts.setdefault(turn.key, _Account())
+        if turn in account.waiting:
+            account.waiting.remove(turn)
+            _disappoint(turn)
+        elif over.outcome is BindOutcome.REFUSED:
+            self._refuse(turn, account, over.detail)
+        elif turn.leads:
+            self._lead_on(account, taken=over.outcome is BindOutcome.TAKEN)
+        if not account.pause and account.leader is None and self._accounts.get(turn.key) is account:
+            del self._accounts[turn.key]
+
+    def _lead_on(self, account: _Account, *, taken: bool) -> None:
+        """Let all go on that wait for the outcome, or where there was none, the next one (Note [First one alone])."""
+        account.leader = None
+        if taken:
+            kept, account.pause, account.until = account.pause, 0.0, 0.0
+            waiting, account.waiting = account.waiting, deque()
+            for each in waiting:
+                each.begun.callback(None)
+            if kept:
+                self._write()
+        elif account.waiting:
+            account.leader = first = account.waiting.popleft()
+            first.leads = True
+            first.begun.callback(None)
+
+    def _refuse(self, turn: _Turn, account: _Account, detail: str) -> None:
+        if turn.leads:
+            account.leader = None
+        elif self._is_refused(account):
+            return  # It was under way together with the one that is remembered.
+        now = self._clock.seconds()
+        if not account.pause:
+            account.pause = PAUSE
+        elif not turn.asked:
+            account.pause = min(2 * account.pause, LONGEST_PAUSE)
+        account.detail, account.until = " ".join(detail.split()), now + account.pause
+        self._accounts.move_to_end(turn.key)
+        waiting, account.waiting = account.waiting, deque()
+        for each in waiting:
+            self._turns.pop(each.holder, None)
+            each.begun.errback(Failure(account.refusal(now)))
+        for key in [key for key, each in self._accounts.items() if each.leader is None and not each.waiting]:
+            forgotten = now - self._accounts[key].until > LONGEST_PAUSE
+            if forgotten or len(self._accounts) > ACCOUNTS:
+                del self._accounts[key]
+        self._write()
+
+    # People
+
+    async def _entry(self, turn: _Turn) -> None:
+        if not self._most:
+            return
+        entry = self._entries.get(turn.key)
+        if entry is None:
+            self._tidy(self._entries)
+            if len(self._entries) >= ENTRIES:
+                raise DirectoryRefused(Reason.LDAP_FAILURES_TOO_MANY, f"{ENTRIES} entries have failed already")
+            entry = self._entries[turn.key] = _Entry(deque(maxlen=self._most))
+        if self._is_full(entry):
+            self._remember(turn)
+            raise self._too_many()
+        self._turns[turn.holder] = turn
+        entry.waiting.append(turn)
+        self._go_on(entry)
+        await turn.begun
+
+    def _entry_over(self, turn: _Turn, outcome: BindOutcome) -> None:
+        entry = self._entries[turn.key]
+        if turn in entry.waiting:
+            entry.waiting.remove(turn)
+            _disappoint(turn)
+        else:
+            entry.under_way.discard(turn)
+            if outcome in {BindOutcome.REFUSED, BindOutcome.UNANSWERED}:
+                entry.failures.append(self._clock.seconds())
+                self._entries.move_to_end(turn.key)
+                self._remember(turn)
+        self._go_on(entry)
+        if not (entry.failures or entry.under_way or entry.waiting) and self._entries.get(turn.key) is entry:
+            del self._entries[turn.key]
+
+    def _go_on(self, entry: _Entry) -> None:
+        """Give turns to those that wait, as far as there are any (Note [Reserved before])."""
+        while entry.waiting:
+            if self._is_full(entry):
+                turn = entry.waiting.popleft()
+                del self._turns[turn.holder]
+                self._remember(turn)
+                turn.begun.errback(Failure(self._too_many()))
+            elif self._recent(entry) + len(entry.under_way) < self._most:
+                turn = entry.waiting.popleft()
+                entry.under_way.add(turn)
+                turn.begun.callback(None)
+            else:
+                return
+
+    def _miss(self, login: LoginKeys) -> None:
+        if not self._most:
+            return
+        entry = self._missed.setdefault(login.folded, _Entry(deque(maxlen=self._most)))
+        if self._is_full(entry):
+            raise self._too_many()
+        entry.failures.append(self._clock.seconds())
+        self._missed.move_to_end(login.folded)
+        while len(self._missed) > LOGINS:
+            self._missed.popitem(last=False)
+
+    def _remember(self, turn: _Turn) -> None:
+        """Note the entry of a login that failed."""
+        assert turn.login is not None
+        self._found[turn.login.written] = turn.key
+        self._found.move_to_end(turn.login.written)
+        while len(self._found) > ENTRIES:
+            self._found.popitem(last=False)
+
+    def _tidy(self, entries: OrderedDict[bytes, _Entry]) -> None:
+        """Forget entries whose failures don't count any more, from the one that failed first on."""
+        for key, entry in list(itertools.islice(entries.items(), 16)):
+            if not (self._recent(entry) or entry.under_way or entry.waiting):
+                del entries[key]
+
+    def _recent(self, entry: _Entry) -> int:
+        now = self._clock.seconds()
+        return sum(now - each < self._window for each in entry.failures)
+
+    def _is_full(self, entry: _Entry) -> bool:
+        return self._recent(entry) >= self._most
+
+    def _too_many(self) -> DirectoryRefused:
+        detail = (
+            f"{self._most} logins failed within {self._window:g} s, and more are not sent to the directory:"
+            " the right password is refused too"
+        )
+        return DirectoryRefused(Reason.LDAP_FAILURES_TOO_MANY, detail)
+
+    # The file
+
+    def _read(self) -> None:
+        if self._file is None:
+            return
+        try:
+            found = [_kept(line) for line in self._file.read_text(encoding="utf-8").splitlines()]
+        except FileNotFoundError:
+            return
+        except (OSError, ValueError) as error:
+            log.warn("{file} can't be read, so that refused accounts are tried again: {why}", file=FILE, why=str(error))
+            return
+        now, wall = self._clock.seconds(), self._wall.seconds()
+        for key, until, pause, detail in found[-ACCOUNTS:]:
+            left = min(until - wall, pause)  # the machine's clock may have been set back
+            if left > -LONGEST_PAUSE:
+                self._accounts[key] = _Account(detail, now + left, pause)
+
+    def _write(self) -> None:
+        if self._file is None:
+            return
+        ahead = self._wall.seconds() - self._clock.seconds()
+        kept = [(key, each) for key, each in self._accounts.items() if each.pause]
+        lines = [f"{key.hex()} {each.until + ahead:.0f} {each.pause:.0f} {each.detail}\n" for key, each in kept]
+        name = None
+        try:
+            # It has mode 0600.
+            with tempfile.NamedTemporaryFile("w", encoding="utf-8", dir=self._file.parent, prefix=FILE, delete=False) as new:
+                name = new.name
+                new.writelines(lines)
+            os.replace(name, self._file)
+        except (OSError, ValueError) as error:
+            log.warn(
+                "{file} can't be written: after a restart refused accounts are tried again: {why}", file=FILE, why=error
+            )
+            if name is not None:
+                with suppress(OSError):
+                    os.unlink(name)
+
+
+@attrs.define(eq=False)
+class Bind:
+    """A bind that may be sent, and how it ended."""
+
+    outcome: BindOutcome = BindOutcome.UNCOUNTED
+    detail: str = ""
+
+    def sent(self) -> None:
+        """Note that it is on its way: until there is an answer it may have been counted."""
+        self.outcome = BindOutcome.UNANSWERED
+
+    def ended(self, outcome: BindOutcome, detail: str = "") -> None:
+        """Note how it ended."""
+        self.outcome, self.detail = outcome, detail
+
+
+@attrs.define(eq=False, repr=False)
+class BindGuard:
+    """Asks before each bind of this process: ``ask`` a question, ``tell`` when a turn is over; ``key`` is for digests."""
+
+    _ask: Callable[[BindQuestion], Awaitable[None]]
+    _tell: Callable[[BindOver], object]
+    _key: bytes
+    _numbers: Iterator[int] = attrs.field(factory=lambda: itertools.count(1), init=False)
+
+    async def look(self, server: LdapServer, login: str | None = None, *, asked: bool = False) -> None:
+        """Return if the directory may be asked; what an operator has ``asked`` for isn't refused for the account's sake.
+
+        :raises DirectoryRefused: what is remembered refuses it.
+        """
+        account = None if asked or server.bind_dn is None else self._account(server)
+        if account is not None or login is not None:
+            await self._ask(LookWanted(account, None if login is None else self._login(server, login)))
+
+    async def missed(self, server: LdapServer, login: str) -> None:
+        """Count a login without an entry.
+
+        :raises DirectoryRefused: it has failed too often.
+        """
+        await self._ask(EntryMissed(self._login(server, login)))
+
+    def account(self, server: LdapServer, until: Until, *, asked: bool) -> AbstractAsyncContextManager[Bind]:
+        """Return a context in which one may bind as the account that searches, once ``until`` has bounded the wait for it.
+
+        :raises DirectoryRefused: it may not.
+        """
+        number = next(self._numbers)
+        return self._turn(AccountWanted(number, self._account(server), asked), number, until)
+
+    def entry(self, server: LdapServer, dn: bytes, login: str, until: Until) -> AbstractAsyncContextManager[Bind]:
+        """Return a context in which one may bind as a person's entry.
+
+        :raises DirectoryRefused: it may not.
+        """
+        number = next(self._numbers)
+        return self._turn(EntryWanted(number, self._entry(server, dn), self._login(server, login)), number, until)
+
+    @asynccontextmanager
+    async def _turn(self, question: AccountWanted | EntryWanted, number: int, until: Until) -> AsyncIterator[Bind]:
+        bind = Bind()
+        try:
+            await self._begun(question, until)
+            yield bind
+        finally:
+            self._tell(BindOver(number, bind.outcome, bind.detail))
+
+    async def _begun(self, question: AccountWanted | EntryWanted, until: Until) -> None:
+        async def ask() -> None:
+            await self._ask(question)
+
+        try:
+            await until(Deferred.fromCoroutine(ask()))
+        except DirectoryRefused as refusal:
+            if refusal.reason is not Reason.LDAP_UNAVAILABLE or isinstance(question, AccountWanted):
+                raise
+            # That others log in as this entry is told as any failure of an entry is.
+            detail = "as many logins of the entry as may fail are under way, and none has ended in time"
+            raise DirectoryRefused(Reason.LDAP_FAILURES_TOO_MANY, detail) from None
+
+    def _account(self, server: LdapServer) -> bytes:
+        place = (server.host.lower(), server.port, server.security.value)
+        return self._digest("account", *place, server.bind_dn or "", server.bind_password or b"")
+
+    def _entry(self, server: LdapServer, dn: bytes) -> bytes:
+        name = dn.decode("utf-8", "surrogateescape")
+        with suppress(InvalidDirectoryName):
+            name = group_key(name)
+        return self._digest("entry", server.host.lower(), name)
+
+    def _login(self, server: LdapServer, login: str) -> LoginKeys:
+        place = (server.host.lower(), server.base_dn, server.filter_template)
+        folded = " ".join(login.casefold().split())
+        return LoginKeys(self._digest("login", *place, login), self._digest("folded", *place, folded))
+
+    def _digest(self, *parts: str | int | bytes) -> bytes:
+        """Return a digest of a place and what is there; nobody without the key can tell which guess it is of."""
+        digest = blake2b(digest_size=_DIGEST, key=self._key[:64], person=b"svc-ldap-binds")
+        for part in parts:
+            octets = part if isinstance(part, bytes) else str(part).encode("utf-8", "surrogateescape")
+            digest.update(len(octets).to_bytes(4) + octets)
+        return digest.digest()
+
+
+def _kept(line: str) -> tuple[bytes, float, float, str]:
+    """Read a line of the file: a digest, until when it holds, for how long, and what the directory said."""
+    key, until, pause, detail = line.split(" ", 3)
+    return bytes.fromhex(key), float(until), min(max(float(pause), PAUSE), LONGEST_PAUSE), detail
+
+
+def _disappoint(turn: _Turn) -> None:
+    """End the wait for a turn that isn't wanted any more."""
+    if not turn.begun.called:
+        turn.begun.errback(Failure(DirectoryRefused(Reason.LDAP_UNAVAILABLE, "nobody waits for the turn any more")))

@@ -1,0 +1,455 @@
+"""Binds that directories refuse: how often they are sent, whatever happens at the same time."""
+
+from __future__ import annotations
+
+import pickle
+import stat
+from collections import Counter
+from pathlib import Path
+from typing import Any, Final
+
+import attrs
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, rule
+from twisted.internet.defer import CancelledError, Deferred
+from twisted.internet.task import Clock
+from twisted.logger import capturedLogs
+from twisted.trial.unittest import SynchronousTestCase
+
+from svc.authn.ldap.refused_binds import (
+    FILE,
+    LOGINS,
+    LONGEST_PAUSE,
+    PAUSE,
+    AccountWanted,
+    Bind,
+    BindGuard,
+    BindOutcome,
+    BindOver,
+    EntryMissed,
+    EntryWanted,
+    LoginKeys,
+    LookWanted,
+    RefusedBinds,
+)
+from svc.model.ldap_directories import DirectoryRefused
+from svc.model.reasons import Reason
+from tests.authn.ldap.directory import ALICE, SERVER
+
+WINDOW: Final = 900.0
+REFUSED, TAKEN, UNCOUNTED, UNANSWERED = (
+    BindOutcome.REFUSED, BindOutcome.TAKEN, BindOutcome.UNCOUNTED, BindOutcome.UNANSWERED,
+)  # fmt: skip
+
+
+class BindsCase(SynchronousTestCase):
+    """A server of which three logins may fail, with two processes that serve."""
+
+    def setUp(self) -> None:
+        """Begin to count."""
+        self.clock, self.wall = Clock(), Clock()
+        self.clock.advance(1_000_000)
+        self.wall.advance(2_000_000)
+        self.folder = Path(self.mktemp())
+        self.folder.mkdir()
+        self.begin_again()
+
+    def begin_again(self, failures: int = 3) -> None:
+        """Start the server."""
+        self.binds = RefusedBinds(self.clock, self.wall, failures, WINDOW, self.folder)
+        self.guard = self.binds.guard(b"key")
+        self.sent = 0
+
+    def look(self, login: str | None = None, **more: Any) -> Deferred[None]:
+        """Ask whether the directory may be asked."""
+        return Deferred.fromCoroutine(self.guard.look(SERVER, login, **more))
+
+    def assert_refused(self, asked: Deferred[Any], reason: Reason) -> DirectoryRefused:
+        """It was refused."""
+        refusal = self.failureResultOf(asked, DirectoryRefused).value
+        assert isinstance(refusal, DirectoryRefused)
+        self.assertEqual(refusal.reason, reason)
+        return refusal
+
+    def account(self, answer: Deferred[BindOutcome], **server: Any) -> Deferred[None]:
+        """Bind as the account that searches; ``sent`` counts binds."""
+        where, asked = attrs.evolve(SERVER, **{k: v for k, v in server.items() if k != "asked"}), server.get("asked", False)
+        return Deferred.fromCoroutine(self._bound(self.guard.account(where, self.until, asked=asked), answer))
+
+    def entry(self, answer: Deferred[BindOutcome], dn: bytes = ALICE, login: str = "alice") -> Deferred[None]:
+        """Bind as a person."""
+        return Deferred.fromCoroutine(self._bound(self.guard.entry(SERVER, dn, login, self.until), answer))
+
+    def until(self, waiting: Deferred[None]) -> Deferred[None]:
+        """Bound a wait as a conversation does."""
+
+        def late(*_: object) -> None:
+            raise DirectoryRefused(Reason.LDAP_UNAVAILABLE, "the directory took too long")
+
+        return waiting.addTimeout(5, self.clock, late)
+
+    async def _bound(self, turn: Any, answer: Deferred[BindOutcome]) -> None:
+        async with turn as bind:
+            assert isinstance(bind, Bind)
+            bind.sent()
+            self.sent += 1
+            bind.ended(await answer, "the bind ended with 49")
+
+
+class AccountTests(BindsCase):
+    """The account that searches."""
+
+    def fail(self, **more: Any) -> None:  # type: ignore[override] # it is of binds
+        """Have a bind refused."""
+        answer: Deferred[BindOutcome] = Deferred()
+        bound = self.account(answer, **more)
+        answer.callback(REFUSED)
+        self.successResultOf(bound)
+
+    def test_remembered(self) -> None:
+        """A refused account isn't bound with for an hour, then once, then not for two, four … and 24 hours (LOCK-1)."""
+        self.fail()
+        for hours in (1, 2, 4, 8, 16, 24, 24):
+            again = self.assert_refused(self.look(), Reason.LDAP_BIND_REFUSED).again
+            self.assertEqual(again, hours * 3600)
+            self.clock.advance(hours * 3600 - 1)
+            self.assert_refused(self.account(Deferred()), Reason.LDAP_BIND_REFUSED)
+            self.clock.advance(1)
+            self.successResultOf(self.look())
+            self.fail()
+        self.assertEqual(self.sent, 8)
+
+    def test_other_settings(self) -> None:
+        """Another password, account or address is another account; other filters are not (LOCK-2)."""
+        self.fail()
+        taken: list[dict[str, Any]] = [{"bind_password": b"other"}, {"bind_dn": "cn=other"}, {"host": "other.example"}]
+        for more in taken:
+            answer: Deferred[BindOutcome] = Deferred()
+            bound = self.account(answer, **more)
+            answer.callback(TAKEN)
+            self.successResultOf(bound)
+        self.assert_refused(self.account(Deferred(), filter_template="(cn=%s)", base_dn="o=x"), Reason.LDAP_BIND_REFUSED)
+
+    def test_an_operator(self) -> None:
+        """For an operator one bind is sent; a refusal begins the time again, and the right password ends it (LOCK-2)."""
+        self.fail()
+        self.clock.advance(PAUSE - 10)
+        self.successResultOf(self.look(asked=True))
+        self.fail(asked=True)
+        self.assertEqual(self.assert_refused(self.look(), Reason.LDAP_BIND_REFUSED).again, PAUSE)
+        answer: Deferred[BindOutcome] = Deferred()
+        bound = self.account(answer, asked=True)
+        self.assert_refused(self.account(Deferred()), Reason.LDAP_BIND_REFUSED)
+        answer.callback(TAKEN)
+        self.successResultOf(bound)
+        self.successResultOf(self.look())
+        self.assertEqual(self.sent, 3)
+
+    def test_many_at_once(self) -> None:
+        """Of twenty logins and a check that come at once one binds; its refusal is that of all (LOCK-3)."""
+        answers: list[Deferred[BindOutcome]] = [Deferred() for _ in range(21)]
+        bound = [self.account(answer) for answer in answers]
+        self.assertEqual(self.sent, 1)
+        answers[0].callback(REFUSED)
+        self.successResultOf(bound[0])
+        for each in bound[1:]:
+            self.assert_refused(each, Reason.LDAP_BIND_REFUSED)
+        self.assertEqual(self.sent, 1)
+
+    def test_many_that_are_taken(self) -> None:
+        """When the first one is taken the others bind at once, beside each other; a bind alone waits for nobody (LOCK-3)."""
+        answers: list[Deferred[BindOutcome]] = [Deferred() for _ in range(20)]
+        bound = [self.account(answer) for answer in answers]
+        answers[0].callback(TAKEN)
+        self.assertEqual(self.sent, 20)
+        for answer in answers[1:]:
+            answer.callback(TAKEN)
+        for each in bound:
+            self.successResultOf(each)
+        self.assertEqual(self.binds._accounts, {})
+
+    def test_no_outcome(self) -> None:
+        """Where the first one has no outcome the next one binds; one that waits too long, or leaves, gives its place up."""
+        answers: list[Deferred[BindOutcome]] = [Deferred() for _ in range(4)]
+        bound = [self.account(answer) for answer in answers]
+        bound[1].cancel()
+        self.failureResultOf(bound[1], CancelledError)
+        answers[0].callback(UNCOUNTED)
+        self.assertEqual(self.sent, 2)
+        self.clock.advance(5)
+        self.assert_refused(bound[3], Reason.LDAP_UNAVAILABLE)
+        answers[2].errback(DirectoryRefused(Reason.LDAP_UNAVAILABLE, "gone"))
+        self.assert_refused(bound[2], Reason.LDAP_UNAVAILABLE)
+        self.assertEqual((self.binds._accounts, self.binds._turns), ({}, {}))
+
+    def test_restarts(self) -> None:
+        """Refusals are kept over restarts, in a file of mode 0600 without a name or a password (LOCK-5)."""
+        self.fail()
+        file = self.folder / FILE
+        self.assertEqual(stat.S_IMODE(file.stat().st_mode), 0o600)
+        text = file.read_text()
+        self.assertNotIn("password", text)
+        self.assertNotIn("service", text)
+        for _ in range(100):
+            self.clock.advance(10)
+            self.wall.advance(10)
+            self.begin_again()
+            self.assert_refused(self.account(Deferred()), Reason.LDAP_BIND_REFUSED)
+        self.clock.advance(PAUSE - 1000)
+        self.wall.advance(PAUSE - 1000)
+        self.begin_again()
+        self.fail()
+        self.assertEqual(self.assert_refused(self.look(), Reason.LDAP_BIND_REFUSED).again, 2 * PAUSE)
+        # A machine whose clock was set back waits no longer than it would have.
+        self.wall.advance(-1_000_000)
+        self.begin_again()
+        again = self.assert_refused(self.look(), Reason.LDAP_BIND_REFUSED).again
+        assert again is not None
+        self.assertLessEqual(again, 2 * PAUSE)
+        self.wall.advance(1_000_000 + 3 * LONGEST_PAUSE)
+        self.begin_again()
+        self.successResultOf(self.look())
+
+    def test_other_keys(self) -> None:
+        """Without the server's key nobody can tell from a digest which password it is of (LOCK-5)."""
+        self.fail()
+        digest, _ = (self.folder / FILE).read_text().split(" ", 1)
+        self.assertEqual(len(digest), 32)
+        self.guard = self.binds.guard(b"another key")
+        self.successResultOf(self.look())
+
+    def test_no_file(self) -> None:
+        """A file that can't be read, written or understood is told in the log, and changes nothing else."""
+        for text in ("x", "00", "zz 1 1 x", "00 x 1 x", "00 1 x x"):
+            (self.folder / FILE).write_text(text)
+            with capturedLogs() as logged:
+                self.begin_again()
+            self.assertEqual(len(logged), 1, text)
+        self.folder = self.folder / "absent"
+        with capturedLogs() as logged:
+            self.begin_again()
+            self.fail()
+        self.assertEqual(len(logged), 1)
+        self.assert_refused(self.look(), Reason.LDAP_BIND_REFUSED)
+
+    def test_processes(self) -> None:
+        """What one process was refused another doesn't try; what it had under way when it died is let go (LOCK-1)."""
+        key = b"account"
+        first = Deferred.fromCoroutine(self.binds.answer(1, AccountWanted(7, key, False)))
+        self.successResultOf(first)
+        second = Deferred.fromCoroutine(self.binds.answer(2, AccountWanted(7, key, False)))
+        self.assertNoResult(second)
+        self.binds.bury(1)
+        self.successResultOf(second)
+        third = Deferred.fromCoroutine(self.binds.answer(3, AccountWanted(1, key, False)))
+        self.binds.bury(3)
+        self.assert_refused(third, Reason.LDAP_UNAVAILABLE)
+        self.binds.end(2, BindOver(7, REFUSED, "49"))
+        self.assert_refused(Deferred.fromCoroutine(self.binds.answer(1, LookWanted(key, None))), Reason.LDAP_BIND_REFUSED)
+
+    def test_messages(self) -> None:
+        """Questions and refusals pass between processes as they are."""
+        refusal = DirectoryRefused(Reason.LDAP_BIND_REFUSED, "49", 60.0)
+        passed = pickle.loads(pickle.dumps(refusal))
+        self.assertEqual((passed.reason, passed.detail, passed.again), (refusal.reason, "49", 60.0))
+        for value in (EntryWanted(1, b"e", LoginKeys(b"w", b"f")), BindOver(1, TAKEN)):
+            self.assertEqual(pickle.loads(pickle.dumps(value)), value)
+
+
+class PeopleTests(BindsCase):
+    """People's entries, and logins without one."""
+
+    def fail(self, dn: bytes = ALICE, login: str = "alice", outcome: BindOutcome = REFUSED) -> None:  # type: ignore[override]
+        """Have a bind end."""
+        answer: Deferred[BindOutcome] = Deferred()
+        bound = self.entry(answer, dn, login)
+        answer.callback(outcome)
+        self.successResultOf(bound)
+
+    def test_three(self) -> None:
+        """After three failures within the window nothing is sent for the entry, and nothing asked about the logins that
+        failed; another spelling is searched for, but not bound; then all begins again (LOCK-6).
+        """
+        for _ in range(3):
+            self.successResultOf(self.look("alice"))
+            self.fail()
+            self.clock.advance(100)
+        self.assert_refused(self.look("alice"), Reason.LDAP_FAILURES_TOO_MANY)
+        self.successResultOf(self.look("ALICE"))
+        self.assert_refused(self.entry(Deferred(), ALICE, "ALICE"), Reason.LDAP_FAILURES_TOO_MANY)
+        self.assert_refused(self.look("ALICE"), Reason.LDAP_FAILURES_TOO_MANY)
+        self.assert_refused(self.entry(Deferred(), ALICE.upper().replace(b",", b", "), "a@x"), Reason.LDAP_FAILURES_TOO_MANY)
+        self.successResultOf(self.look("bob"))
+        self.fail(b"uid=bob,ou=people,dc=example", "bob")
+        self.clock.advance(WINDOW - 301)
+        self.assert_refused(self.look("alice"), Reason.LDAP_FAILURES_TOO_MANY)
+        self.clock.advance(1)
+        self.successResultOf(self.look("alice"))
+        self.fail()
+        self.assert_refused(self.look("alice"), Reason.LDAP_FAILURES_TOO_MANY)
+
+    def test_what_counts(self) -> None:
+        """A refused bind counts, and one without an answer; one that is taken doesn't, and forgets none (LOCK-6)."""
+        for outcome, counts in ((TAKEN, False), (UNCOUNTED, False), (REFUSED, True), (UNANSWERED, True)):
+            self.begin_again()
+            for _ in range(3):
+                self.fail(outcome=outcome)
+            asked = self.look("alice")
+            if counts:
+                self.assert_refused(asked, Reason.LDAP_FAILURES_TOO_MANY)
+            else:
+                self.successResultOf(asked)
+                self.assertEqual(self.binds._entries, {})
+        self.begin_again()
+        for outcome in (REFUSED, REFUSED, TAKEN, REFUSED):
+            self.fail(outcome=outcome)
+        self.assert_refused(self.look("alice"), Reason.LDAP_FAILURES_TOO_MANY)
+
+    def test_twenty_wrong_ones(self) -> None:
+        """Of twenty wrong passwords at once three are sent (LOCK-6)."""
+        answers: list[Deferred[BindOutcome]] = [Deferred() for _ in range(20)]
+        bound = [self.entry(answer) for answer in answers]
+        self.assertEqual(self.sent, 3)
+        for answer in answers[:3]:
+            answer.callback(REFUSED)
+        self.assertEqual(self.sent, 3)
+        for each in bound[3:]:
+            self.assert_refused(each, Reason.LDAP_FAILURES_TOO_MANY)
+
+    def test_twenty_right_ones(self) -> None:
+        """Of twenty right passwords at once all are sent, three at a time (LOCK-6)."""
+        answers: list[Deferred[BindOutcome]] = [Deferred() for _ in range(20)]
+        bound = [self.entry(answer) for answer in answers]
+        for done, answer in enumerate(answers):
+            self.assertEqual(self.sent, min(20, done + 3))
+            answer.callback(TAKEN)
+        for each in bound:
+            self.successResultOf(each)
+        self.assertEqual((self.binds._entries, self.binds._turns), ({}, {}))
+
+    def test_waiting_ends(self) -> None:
+        """A login that waits for others of its entry to the end of its time is refused as one that failed too often, so that
+        nobody learns that the entry exists; those under way count as failures if they have no answer (FAIL-19).
+        """
+        answers: list[Deferred[BindOutcome]] = [Deferred() for _ in range(4)]
+        bound = [self.entry(answer) for answer in answers]
+        self.clock.advance(5)
+        self.assert_refused(bound[3], Reason.LDAP_FAILURES_TOO_MANY)
+        for each in bound[:3]:
+            each.cancel()
+            self.failureResultOf(each, CancelledError)
+        self.assert_refused(self.look("alice"), Reason.LDAP_FAILURES_TOO_MANY)
+
+    def test_without_an_entry(self) -> None:
+        """A login without an entry is counted in the same way; capitals and blanks don't make another of it (LOCK-8)."""
+        for _ in range(3):
+            self.successResultOf(self.look("nobody"))
+            self.successResultOf(Deferred.fromCoroutine(self.guard.missed(SERVER, "nobody")))
+        for login in ("nobody", "NoBody", " nobody "):
+            self.assert_refused(self.look(login), Reason.LDAP_FAILURES_TOO_MANY)
+            self.assert_refused(Deferred.fromCoroutine(self.guard.missed(SERVER, login)), Reason.LDAP_FAILURES_TOO_MANY)
+        self.successResultOf(self.look("somebody"))
+        self.clock.advance(WINDOW)
+        self.successResultOf(self.look("nobody"))
+
+    def test_off(self) -> None:
+        """With 0 nothing is counted (LOCK-10)."""
+        self.begin_again(0)
+        for _ in range(50):
+            self.fail()
+            self.successResultOf(Deferred.fromCoroutine(self.guard.missed(SERVER, "nobody")))
+        self.successResultOf(self.look("alice"))
+        self.successResultOf(self.look("nobody"))
+
+    def test_bounded(self) -> None:
+        """Invented logins take a bounded memory, and push out no entry that failed."""
+        for _ in range(3):
+            self.fail()
+        for number in range(LOGINS + 100):
+            self.successResultOf(Deferred.fromCoroutine(self.guard.missed(SERVER, f"invented-{number}")))
+        self.assertEqual(len(self.binds._missed), LOGINS)
+        self.assert_refused(self.look("alice"), Reason.LDAP_FAILURES_TOO_MANY)
+
+
+class Interleavings(RuleBasedStateMachine):
+    """Logins of two entries, by several spellings and processes, which end, leave, die and time out in any order."""
+
+    running = Bundle("running")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.clock = Clock()
+        self.binds = RefusedBinds(self.clock, self.clock, 3, WINDOW)
+        self.numbers = 0
+        self.under_way: dict[tuple[int, int], bytes] = {}
+        #: When binds were sent that the directory may have counted.
+        self.counted: dict[bytes, list[float]] = {b"a": [], b"b": []}
+        self.sent_at: dict[tuple[int, int], float] = {}
+
+    @rule(target=running, process=st.integers(1, 3), entry=st.sampled_from([b"a", b"b"]), spelling=st.integers(0, 2))
+    def ask(self, process: int, entry: bytes, spelling: int) -> tuple[int, int]:
+        """A login has found its entry, and wants to bind."""
+        self.numbers += 1
+        holder, login = (process, self.numbers), entry + bytes([spelling])
+
+        def sent(_: None) -> None:
+            self.under_way[holder], self.sent_at[holder] = entry, self.clock.seconds()
+
+        question = EntryWanted(self.numbers, entry, LoginKeys(login, login.lower()))
+        Deferred.fromCoroutine(self.binds.answer(process, question)).addCallbacks(
+            sent, lambda failure: failure.trap(DirectoryRefused)
+        )
+        return holder
+
+    @rule(holder=consumes(running), outcome=st.sampled_from(BindOutcome))
+    def end(self, holder: tuple[int, int], outcome: BindOutcome) -> None:
+        """One ends in some way, whether or not it had its turn."""
+        if (entry := self.under_way.pop(holder, None)) is not None and outcome in {REFUSED, UNANSWERED}:
+            self.counted[entry].append(self.sent_at[holder])
+        self.binds.end(holder[0], BindOver(holder[1], outcome))
+
+    @rule(process=st.integers(1, 3))
+    def die(self, process: int) -> None:
+        """A process dies, with all that it had under way."""
+        for holder in [each for each in self.under_way if each[0] == process]:
+            self.counted[self.under_way.pop(holder)].append(self.sent_at[holder])
+        self.binds.bury(process)
+
+    @rule(seconds=st.sampled_from([1.0, 100.0, 450.0, WINDOW]))
+    def wait(self, seconds: float) -> None:
+        """Time passes."""
+        self.clock.advance(seconds)
+
+    @invariant()
+    def never_more(self) -> None:
+        """No window has more than three binds of an entry that failed or may fail yet (LOCK-6)."""
+        now = self.clock.seconds()
+        waiting = Counter(self.under_way.values())
+        for entry, moments in self.counted.items():
+            for moment in (*moments, now - WINDOW + 0.001):
+                assert sum(moment <= each < moment + WINDOW for each in moments) <= 3, (entry, moments)
+            assert sum(now - each < WINDOW for each in moments) + waiting[entry] <= 3
+
+
+Interleavings.TestCase.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
+InterleavingTests = Interleavings.TestCase
+
+
+class GuardTests(SynchronousTestCase):
+    """The guard of a process that serves."""
+
+    @given(st.text(max_size=20), st.text(max_size=20))
+    def test_digests(self, one: str, other: str) -> None:
+        """Different logins have different digests, and equal ones the same."""
+        told: list[Any] = []
+
+        async def ask(question: object) -> None:
+            told.append(question)
+
+        guard = BindGuard(ask, told.append, b"key")
+        for login in (one, other):
+            Deferred.fromCoroutine(guard.missed(SERVER, login))
+        first, second = told
+        assert isinstance(first, EntryMissed)
+        self.assertEqual(first.login.written == second.login.written, one == other)
