@@ -21,6 +21,7 @@ _PACKAGES: Final = {
     "pg_ctlcluster": "postgresql",
     "promtool": "prometheus",
     "slapadd": "slapd",
+    "slapcat": "slapd",
     "slapmodify": "slapd",
     "systemd-analyze": "systemd",
 }

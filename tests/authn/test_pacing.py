@@ -10,7 +10,7 @@ from twisted.internet.task import Clock, deferLater
 from twisted.trial.unittest import SynchronousTestCase
 from zope.interface import implementer
 
-from svc.authn.pacing import STEP, Pace, PacedAuthenticator, PacedLogin
+from svc.authn.pacing import LDAP_STEP, STEP, Pace, PacedAuthenticator, PacedLogin
 from svc.model.authentication import Admitted, IAuthenticator, ILogin, LoginRequest, Refused
 from svc.model.errors import StoreUnavailable
 from svc.model.names import RoleName
@@ -112,6 +112,17 @@ class PacingTests(SynchronousTestCase):
         for seconds, expected in ((0.0, STEP), (0.0005, STEP), (0.003, STEP), (0.019, STEP), (0.021, 2 * STEP)):
             for login in (False, True):
                 self.assertAlmostEqual(self.taken(seconds, REFUSED, login=login), expected, delta=0.0006)
+
+    def test_directories(self) -> None:
+        """Where directories are asked a step is so long that a bind, or none, makes no difference (FAIL-18)."""
+        for seconds in (0.02, 0.045, 0.105, 0.24):
+            clock = Clock()
+            paced = PacedAuthenticator(Deciding(clock, seconds, REFUSED), attrs.evolve(pace(clock), step=LDAP_STEP))
+            answer = Deferred.fromCoroutine(paced.authenticate(REQUEST))
+            clock.pump([0.001] * 249)
+            self.assertNoResult(answer)
+            clock.pump([0.001] * 2)
+            self.successResultOf(answer)
 
     def test_unavailable(self) -> None:
         """That the store can't be asked is told at the same pace, and so is a refusal from stale memory (FAIL-12,

@@ -45,6 +45,7 @@ argsfile {directory}/args
 modulepath {modules}
 moduleload back_mdb.la
 moduleload memberof.la
+moduleload ppolicy.la
 TLSCACertificateFile {directory}/ca.pem
 TLSCertificateFile {directory}/certificate.pem
 TLSCertificateKeyFile {directory}/certificate.pem
@@ -53,8 +54,26 @@ maxsize 16777216
 suffix "{base}"
 directory {directory}/data
 overlay memberof
+{overlays}
 access to attrs=userPassword by anonymous auth by * none
 access to * by dn.exact="{service}" read by * none
+"""
+
+#: A policy by which an account is locked after three failures, and its entry.
+_LOCKING: Final = f"""
+overlay ppolicy
+ppolicy_default cn=locking,{BASE}
+ppolicy_use_lockout
+"""
+_POLICY: Final = f"""
+dn: cn=locking,{BASE}
+objectClass: organizationalRole
+objectClass: pwdPolicy
+cn: locking
+pwdAttribute: userPassword
+pwdLockout: TRUE
+pwdMaxFailure: 3
+pwdMustChange: TRUE
 """
 
 _TREE: Final = f"""
@@ -93,7 +112,7 @@ def unavailable() -> str | None:
     """Return the reason to skip the tests that need it, ``None`` where it is installed."""
     missing = [str(path) for path in (_SCHEMA, _MODULES) if not path.exists()]
     lacking = f"slapd isn't installed: there is no {', '.join(missing)}" if missing else None
-    return explain_missing("slapd", "slapadd", "slapmodify") or lacking
+    return explain_missing("slapd", "slapadd", "slapcat", "slapmodify") or lacking
 
 
 def _free_port() -> int:
@@ -105,10 +124,11 @@ def _free_port() -> int:
 class Slapd:
     """One server. ``people`` are logins and passwords; ``twice`` is a login that two entries have.
 
-    ``more`` are further entries, in LDIF. ``authority`` is that of its certificate, which is for 127.0.0.1.
+    ``more`` are further entries, in LDIF. ``locks``: accounts are locked after three failures. ``authority`` is that of its
+    certificate, which is for 127.0.0.1.
     """
 
-    def __init__(self, directory: Path, people: dict[str, str], twice: str, more: str = "") -> None:
+    def __init__(self, directory: Path, people: dict[str, str], twice: str, more: str = "", *, locks: bool = False) -> None:
         self.authority = Authority()
         self.port, self.tls_port = _free_port(), _free_port()
         self._process: subprocess.Popen[bytes] | None = None
@@ -118,7 +138,14 @@ class Slapd:
         issued = self.authority.issue("127.0.0.1")
         (directory / "certificate.pem").write_bytes(issued.dumpPEM() + issued.privateKey.dump(crypto.FILETYPE_PEM))
         self._configuration.write_text(
-            _CONFIGURATION.format(schema=_SCHEMA, modules=_MODULES, directory=directory, base=BASE, service=SERVICE)
+            _CONFIGURATION.format(
+                schema=_SCHEMA,
+                modules=_MODULES,
+                directory=directory,
+                base=BASE,
+                service=SERVICE,
+                overlays=_LOCKING if locks else "",
+            )
         )
         entries = [("uid", uid, uid, password) for uid, password in people.items()]
         entries += [("uid", twice, twice, "twice"), ("cn", "another", twice, "twice")]
@@ -133,12 +160,19 @@ class Slapd:
             )
             for number, (attribute, name, uid, password) in enumerate(entries, 2000)
         )
-        self._run("slapadd", tree + more)
+        self._run("slapadd", tree + (_POLICY if locks else "") + more)
 
-    def _run(self, name: str, ldif: str) -> None:
-        command = [find_program(name) or name, "-f", str(self._configuration)]
+    def _run(self, name: str, ldif: str, *options: str) -> str:
+        command = [find_program(name) or name, "-f", str(self._configuration), *options]
         ran = subprocess.run(command, input=ldif.encode(), capture_output=True, check=False)
         assert ran.returncode == 0, ran.stderr.decode()
+        return ran.stdout.decode()
+
+    def failures(self, dn: str) -> tuple[int, bool]:
+        """Return how many failures the directory counts of an entry, and whether it has locked it."""
+        entries = self._run("slapcat", "", "-o", "ldif-wrap=no").split("\n\n")
+        (entry,) = (each for each in entries if f"dn: {dn}" in each.splitlines())
+        return entry.count("pwdFailureTime:"), "pwdAccountLockedTime:" in entry
 
     async def change(self, ldif: str) -> None:
         """Stop it, change entries as LDIF says, and start it again."""

@@ -74,6 +74,7 @@ class LdapTests(PostgresTestCase, ServerTestCase):
             "--account=acme",
             "--authenticators=" + ",".join(["authn", *(f"authn-ldap/{service}" for service in SERVICES)]),
             "--allow-private-providers=127.0.0.0/8",
+            "--ldap-failures=100",  # how many are sent is the subject of ``test_lockouts``
             database_url=await self.create_database(migrated=False),
         )
         self.api = Api.of(self, await self.process.ready())
