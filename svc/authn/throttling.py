@@ -272,7 +272,7 @@ class Throttle(Service):
             self._failures.left(request.client_ip)
             raise
         # What is undecided isn't counted (Note [Undecided]).
-        if isinstance(decision, Refused) and decision.reason not in _OURS and not is_stale():
+        if isinstance(decision, Refused) and (decision.late or decision.reason not in _OURS) and not is_stale():
             whose = decision.role or request.whose
             await self._hold(await self._failures.failed(request.client_ip, whose, late=decision.late))
         return decision

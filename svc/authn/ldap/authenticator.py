@@ -222,7 +222,7 @@ class LdapAuthenticator:
         mapped: MappedOutcome | None = None
         found: Proven | None = None
         unproven: Objection | None = None
-        unasked, again = None, None
+        unasked, again, late = None, None, False
         if is_key:
             unasked = "the evidence is the role's API key"
         elif tried and has_key_form(asked.evidence):
@@ -233,7 +233,7 @@ class LdapAuthenticator:
                 found = await self._found(asked, request, tried=tried)
             except DirectoryRefused as refusal:
                 unproven, again = (refusal.reason, refusal.detail), refusal.again
-                unasked = _UNASKED.get(refusal.reason)
+                unasked, late = _UNASKED.get(refusal.reason), refusal.reason is Reason.LDAP_FAILURES_TOO_MANY
         if unreadable is not None and (unproven is None or unproven[0] not in PUT_OFF):
             unproven = unreadable
         if unproven is None and found is not None:
@@ -254,6 +254,7 @@ class LdapAuthenticator:
             address=address,
             unasked=unasked,
             again=again,
+            late=late,
             mapped=mapped,
         )
 

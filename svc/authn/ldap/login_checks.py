@@ -52,7 +52,8 @@ class LdapFacts(LdapLogin):
     """The findings about a request that the directory could be asked about; ``unproven`` says why it proves nobody.
 
     ``unasked`` says why the directory wasn't asked, where it wasn't; ``again`` after how many seconds it is, where that is
-    known. ``mapped``: what mappings mean for it, where the directory proves somebody and there are mappings.
+    known; ``late``: a refusal is late, since it isn't asked any more about this login (LOCK-7). ``mapped``: what mappings
+    mean for it, where the directory proves somebody and there are mappings.
     """
 
     candidate: LoginCandidate
@@ -63,12 +64,8 @@ class LdapFacts(LdapLogin):
     address: str
     unasked: str | None = None
     again: float | None = None
+    late: bool = False
     mapped: MappedOutcome | None = None
-
-    @property
-    def late(self) -> bool:
-        """Return whether a refusal is late: the directory isn't asked any more about this login (LOCK-6)."""
-        return self.unproven is not None and self.unproven[0] is Reason.LDAP_FAILURES_TOO_MANY
 
 
 #: Most names and roles that the check of mappings tells, each.

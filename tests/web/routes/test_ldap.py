@@ -137,7 +137,9 @@ class LateTests(RouteCase):
         users alike, with the right password too; the user's API key is taken at once (LOCK-6, LOCK-7, TOK-21).
         """
         self.directory.refused = DirectoryRefused(Reason.LDAP_FAILURES_TOO_MANY, "too many")
-        for login in ("alice", "mallory", "nobody", "stranger"):
+        credentials = self.memory.credentials
+        credentials[str(user("bob"))] = credentials[str(user("alice"))]
+        for login in ("alice", "bob", "mallory", "nobody", "stranger"):
             for seconds in (1, 2, 4):
                 answering = Deferred.fromCoroutine(
                     ThrottledAuthenticator(self.ldap, self.throttle).authenticate(self.trying(login))
