@@ -183,10 +183,15 @@ class Slapd:
         self._run("slapmodify", ldif)
         await self.start()
 
+    @property
+    def command(self) -> list[str]:
+        """The command that starts it in the foreground."""
+        urls = f"ldap://127.0.0.1:{self.port} ldaps://127.0.0.1:{self.tls_port}"
+        return [find_program("slapd") or "slapd", "-d", "0", "-h", urls, "-f", str(self._configuration)]
+
     async def start(self) -> None:
         """Start it, and wait until it can be connected to."""
-        urls = f"ldap://127.0.0.1:{self.port} ldaps://127.0.0.1:{self.tls_port}"
-        command = [find_program("slapd") or "slapd", "-d", "0", "-h", urls, "-f", str(self._configuration)]
+        command = self.command
         self._process = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
         )
