@@ -170,7 +170,7 @@ class StatusTests(RouteCase):
         below = "- !webservice status\n- !permit { role: !user /bob, privileges: [ read ], resource: !webservice status }"
         self.load(below, self.branch)
 
-    def told(self, status: int = 200) -> dict[str, Any]:
+    def reported(self, status: int = 200) -> dict[str, Any]:
         """What bob is told."""
         answer = self.client.get("/authn-ldap/corp/acme/status", role=user("bob"))
         self.assertEqual(answer.status, status, answer.body)
@@ -179,7 +179,7 @@ class StatusTests(RouteCase):
 
     def test_well(self) -> None:
         """Where all is well it has the account, the bind, and the entries that are found; nobody is looked for (AUTH-58)."""
-        told = self.told()
+        told = self.reported()
         self.assertEqual((told["status"], told["problems"], told["listed"]), ("ok", [], True))
         self.assertEqual(told["bind"], {"account": "cn=svc,dc=example", "outcome": "ok", "again": None})
         base = {"annotation": "ldap-authn/base_dn", "dn": "ou=people,dc=example", "fault": None}
@@ -191,26 +191,26 @@ class StatusTests(RouteCase):
         with a remedy (AUTH-58, LOCK-2).
         """
         self.directory.base_fault = "the search for it ended with 32 (no such object)"
-        told = self.told(500)
+        told = self.reported(500)
         self.assertIn("32 (no such object)", told["error"])
         self.assertIn("ldap-authn/base_dn", told["problems"][0]["remedy"])
         for reason, outcome in ((Reason.LDAP_BIND_REFUSED, "refused"), (Reason.LDAP_TLS_FAILED, "failed")):
             self.directory.refused = DirectoryRefused(reason, "49", 1799.5)
-            told = self.told(500)
+            told = self.reported(500)
             self.assertEqual((told["bind"]["outcome"], told["bind"]["again"], told["bases"]), (outcome, 1800, []))
             self.assertIn(f"svc explain-reason {reason}", told["problems"][0]["remedy"])
         self.memory.switches[f"acme:webservice:{self.branch}"] = False
         if self.dialect is not CONJUR:
-            self.assertEqual(self.told(500)["bind"]["outcome"], "not asked")
+            self.assertEqual(self.reported(500)["bind"]["outcome"], "not asked")
         self.annotate(uri="nonsense")
-        self.assertIn("ldap-authn/uri is not usable", self.told(500)["error"])
+        self.assertIn("ldap-authn/uri is not usable", self.reported(500)["error"])
 
     def test_refusals(self) -> None:
         """The last refusals of this authenticator are told, the newest first, without anybody's name (AUTH-58)."""
         self.authenticate("alice", b"wrong")
         self.authenticate("stranger", b"wrong")
         self.client.post("/authn/acme/alice/authenticate", b"wrong")
-        refusals = self.told()["refusals"]
+        refusals = self.reported()["refusals"]
         self.assertEqual([each["reason"] for each in refusals], ["role-unknown", "credentials-wrong"])
         self.assertNotIn("alice", json.dumps(refusals))
 
