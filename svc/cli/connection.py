@@ -17,7 +17,6 @@ from base64 import b64encode
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 from functools import partial
-from http import HTTPStatus
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Any, Final
@@ -167,7 +166,7 @@ class ApiConnection:
             answer: ApiAnswer | None = None
             try:
                 answer = await send(*request, **named, Idempotency_Key=key)
-                running = answer.status == HTTPStatus.CONFLICT and answer.code == "in_progress"
+                running = answer.code == "in_progress"
                 if not running and answer.status not in LOST:
                     return answer
                 lost: Exception | None = None
