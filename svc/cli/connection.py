@@ -47,8 +47,8 @@ DEADLINE: Final = 600.0
 PATIENCE: Final = 660.0
 AGAIN: Final = 2.0
 
-#: Methods that change nothing, or need not: of a POST the command says so.
-_NO_CHANGES: Final = {"GET", "HEAD", "POST"}
+#: Methods that change something unless the command says otherwise; of a POST it says that it does.
+_CHANGES: Final = {"PUT", "PATCH", "DELETE"}
 
 #: How long one may take of a command that tries again until it is ended.
 SOON: Final = 30.0
@@ -135,20 +135,29 @@ class ApiConnection:
     deadline: float = DEADLINE
 
     async def request(
-        self, method: str, path: str, body: bytes | None = None, *, shows: str | None = None, **headers: str
+        self,
+        method: str,
+        path: str,
+        body: bytes | None = None,
+        *,
+        shows: str | None = None,
+        within: float | None = None,
+        **headers: str,
     ) -> ApiAnswer:
         """Send a request without a token, and return its answer, whatever the status.
 
-        :param shows: the command that shows whether a change was made; what has none is no change, if it is a ``POST``.
-        :raises Fault: there was none within ``deadline`` seconds.
+        :param shows: the command that shows whether a change was made; empty where there is none to make.
+        :param within: how many seconds it may take, if less than ``deadline``.
+        :raises Fault: there was none in time.
         :raises ChangeUncertain: likewise, to a change that may have arrived.
         """
         fields = {name.replace("_", "-"): value for name, value in headers.items()}
         doubt = None
-        if shows is not None or method not in _NO_CHANGES:
+        if shows or (shows is None and method in _CHANGES):
             doubt = "it may or may not have been made: " + (f"see `{shows}`" if shows else "look before you repeat it")
+        seconds = self.deadline if within is None else min(within, self.deadline)
         try:
-            reply = await self.requester.ask(method, f"{self.url}{path}", body, fields, within=self.deadline)
+            reply = await self.requester.ask(method, f"{self.url}{path}", body, fields, within=seconds)
         except Unreachable as fault:
             if doubt is None or not fault.connected:
                 raise
@@ -165,7 +174,8 @@ class ApiConnection:
         while True:
             answer: ApiAnswer | None = None
             try:
-                answer = await send(*request, **named, Idempotency_Key=key)
+                left = ends - self.requester.seconds()
+                answer = await send(*request, **named, within=left, Idempotency_Key=key)
                 running = answer.code == "in_progress"
                 if not running and answer.status not in LOST:
                     return answer

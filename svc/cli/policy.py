@@ -80,7 +80,8 @@ async def _send(
     if (fail_on_gain or fail_on_gain_of_existing) and not dry_run:
         raise click.UsageError("--fail-on-gain and --fail-on-gain-of-existing are for --dry-run, which changes nothing")
     path = _path(connection, branch) + query(dryRun=dry_run)
-    given = {"shows": f"svc policy show {quote(branch)}", "Content_Type": "application/x-yaml"}
+    shows = "" if dry_run else f"svc policy show {quote(branch)}"
+    given = {"shows": shows, "Content_Type": "application/x-yaml"}
     request = (_METHODS[mode], path, file.read())
     sending = connection.call(*request, **given) if dry_run else connection.once(connection.call, *request, **given)
     answer = await shown(sending, f"Loading policy {branch}", sys.stderr)

@@ -224,6 +224,7 @@ class Upstream:
     def __init__(self, *script: tuple[int, bytes, str] | Exception, lasts: float = 0.0) -> None:
         self.script, self.lasts, self.now = [*script], lasts, 1000.0
         self.keys: list[str | None] = []
+        self.within = 0.0
         self.slept: list[float] = []
 
     async def ask(
@@ -231,6 +232,7 @@ class Upstream:
     ) -> Reply:
         """See ``Requester``."""
         self.keys.append((headers or {}).get("Idempotency-Key"))
+        self.within = within
         self.now += self.lasts
         step = self.script.pop(0) if len(self.script) > 1 else self.script[0]
         if isinstance(step, Exception):
@@ -300,6 +302,7 @@ class OnceTests(SynchronousTestCase):
         fault = self.failureResultOf(sending, ChangeUncertain).value
         self.assertIn("it may or may not have been made: see `svc x`", fault.message)
         self.assertTrue(600 < upstream.now - 1000 <= 700, upstream.now)
+        self.assertTrue(0 < upstream.within < 60, upstream.within)
         late = Upstream(LATE, lasts=35.0)
         message = self.assertRaises(click.ClickException, self.send(late).expect, 201).message
         self.assertIn("it may or may not have been made: see `svc x`", message)
@@ -314,3 +317,5 @@ class OnceTests(SynchronousTestCase):
             at = ApiConnection("http://svc", "acme", None, None, Upstream(CLOSED))
             kind = ChangeUncertain if changes else Unreachable
             self.failureResultOf(Deferred.fromCoroutine(at.request(method, "/x")), kind)
+            dry = at.request(method, "/x?dryRun=true", shows="")
+            self.failureResultOf(Deferred.fromCoroutine(dry), Unreachable)

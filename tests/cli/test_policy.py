@@ -229,7 +229,9 @@ class SendTests(SynchronousTestCase):
         error = {"error": {"code": "unprocessable_entity", "message": "too much to tell"}}
         fault = self.assertRaises(click.ClickException, self.send, Server(422, error))
         self.assertIn("too much to tell", fault.message)
-        fault = self.assertRaises(click.ClickException, self.send, Server(403, {}))
+        fault = self.assertRaises(
+            click.ClickException, self.send, Server(403, {"error": {"code": "forbidden", "message": "no"}})
+        )
         self.assertIn("lacks the privilege", fault.message)
         fault = self.assertRaises(click.ClickException, self.send, Server(200, {"version": 1}))
         self.assertIn("dry run", fault.message)
