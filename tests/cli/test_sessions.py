@@ -260,5 +260,5 @@ class CommandTests(SynchronousTestCase):
         self.assertEqual(self.asked, expected)
         for arguments in ((), ("user:alice", "--whole-account")):
             self.assertIn("say whose", self.run_command("role", "revoke-tokens", *arguments, answers={}, code=2).stderr)
-        refused = {"/authn/acme/tokens": (403, b"")}
+        refused = {"/authn/acme/tokens": (403, b'{"error":{"code":"forbidden","message":"no"}}')}
         self.assertIn("not permitted", self.run_command("role", "revoke-tokens", "user:bob", answers=refused, code=1).stderr)

@@ -25,6 +25,7 @@ NOT_SEALED = {
     ("sessions", "token"): "a keyed hash",
     ("sessions", "used"): "a keyed hash",
     ("sessions", "seed"): "random bytes",
+    ("kept_answers", "request"): "a digest",
 }
 
 ALICE = RoleName("acme", "user", "alice")
