@@ -72,7 +72,8 @@ class KeptAnswersContract(Contract):
     async def test_another_caller(self) -> None:
         """Another caller, or another creation of the role, makes a change of its own under the same key (WIRE-55)."""
         stores = await self._stores()
-        for number, caller in enumerate((Caller(HOST, 0.0, 1), Caller(HOST, 0.0, 2), "acct:host:one", "acct:host:one 1 ")):
+        callers: tuple[Caller | str, ...] = (Caller(HOST, 0, 1), Caller(HOST, 0, 2), "acct:host:one", "acct:host:one 1 ")
+        for number, caller in enumerate(callers):
             change = self._rotation(stores)
             await change(once(RequestKey("k", "PUT /x").of(caller), b"%d" % number))
             kept = await stores.answers.kept(RequestKey("k", "").of(caller))

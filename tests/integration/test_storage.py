@@ -277,7 +277,12 @@ class KeptAnswerStoreTests(kept_answers.KeptAnswersContract, InPostgres):
             await ended
 
         under_way = begun(self.database.transact(work)).addErrback(claimed.errback)
-        self.addCleanup(lambda: (ended.callback(None), under_way)[1])
+
+        def end() -> Deferred[None]:
+            ended.callback(None)
+            return under_way
+
+        self.addCleanup(end)
         await claimed
 
 
