@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final
+from typing import Any, Final, cast
 from urllib.parse import urlsplit
 
 from twisted.internet import reactor as installed_reactor
 from twisted.internet.defer import Deferred
 from twisted.internet.endpoints import TCP4ServerEndpoint
 from twisted.internet.interfaces import IReactorTCP
-from twisted.internet.protocol import Protocol
 from twisted.protocols.portforward import ProxyClient, ProxyClientFactory, ProxyFactory, ProxyServer
 
 from tests.integration.client import Answer, Api
@@ -26,14 +25,15 @@ class _CuttingClient(ProxyClient):
 
     def dataReceived(self, data: bytes) -> None:
         """Pass it on, or cut."""
-        cutter = self.factory.server.factory
+        factory, peer = cast("Any", self.factory), cast("Any", self.peer)
+        cutter = factory.server.factory
         if not cutter.cuts:
             super().dataReceived(data)
             return
         cutter.cuts -= 1
         cutter.lost += data
         cutter.cut()
-        self.peer.transport.abortConnection()
+        peer.transport.abortConnection()
 
 
 class _CuttingClientFactory(ProxyClientFactory):
@@ -51,14 +51,9 @@ class Cutter(ProxyFactory):
 
     def __init__(self, url: str) -> None:
         address = urlsplit(url)
-        super().__init__(address.hostname, address.port)
+        super().__init__(address.hostname or "", address.port or 0)
         self.cuts, self.lost = 0, b""
         self.cut: Callable[[], object] = lambda: None
-
-    def buildProtocol(self, addr: object) -> Protocol | None:
-        """Make the end at the client."""
-        protocol: Protocol | None = super().buildProtocol(addr)
-        return protocol
 
 
 class RepeatTests(PostgresTestCase, ServerTestCase):
