@@ -52,29 +52,29 @@ class OldServer(portforward.ProxyFactory):
     version = b""
 
     def __init__(self, path: str) -> None:
-        super().__init__("", 0)  # type: ignore[no-untyped-call]  # Twisted has no types here
+        super().__init__("", 0)
         self.path = path
         self.asked = b""
 
-    def buildProtocol(self, addr: object) -> Protocol:
+    def buildProtocol(self, addr: object) -> portforward.ProxyServer:
         """Pass one connection on."""
         old = self
 
         class Client(portforward.ProxyClient):
             def dataReceived(self, data: bytes) -> None:
-                super().dataReceived(re.sub(rb"(server_version\x00)..\.", rb"\g<1>" + old.version, data))  # type: ignore[no-untyped-call]
+                super().dataReceived(re.sub(rb"(server_version\x00)..\.", rb"\g<1>" + old.version, data))
 
         class ClientFactory(portforward.ProxyClientFactory):
             protocol = Client
 
         class Passing(portforward.ProxyServer):
             clientProtocolFactory = ClientFactory  # noqa: N815  # the name is Twisted's
-            reactor = UnixReactor(old.path)
+            reactor: Any = UnixReactor(old.path)
 
             def dataReceived(self, data: bytes) -> None:
                 # A question is a message Q; the first message of all has no letter.
                 old.asked += data if data[:1] == b"Q" and old.version < b"14" else b""
-                super().dataReceived(data)  # type: ignore[no-untyped-call]
+                super().dataReceived(data)
 
         protocol = Passing()  # type: ignore[no-untyped-call]
         protocol.factory = self

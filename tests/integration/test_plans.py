@@ -38,6 +38,7 @@ WHOLE: Final[Mapping[tuple[str, str], str]] = {
     ("state_node", "schema_versions_pkey"): "reads the last version of the schema",
     ("state_node", "schema_steps_pkey"): "reads the last version of the schema",
     ("migration_users", "pg_database_datname_index"): "finds the one database",
+    ("examination_facts", "pg_authid_rolname_index"): "finds the one role",
     ("deleted_excessive", "deleted_records_by_account"): "adds up what is kept of all accounts",
     ("deleted_totals", "deleted_records_by_account"): "adds up what is kept",
     ("canary", "canary"): "has one row",
