@@ -144,6 +144,7 @@ def served(stack: ExitStack, directory: Path, about: str, postgres: Postgres, na
         yield Row(f"{about}: policy", Answer(201), lambda: server.load(POLICY))
         yield Row(f"{about}: a value is set", Answer(201), lambda: server.set("a", "one"))
         yield Row(f"{about}: and read", Answer(200, "one"), lambda: server.ask("GET", "/secrets/acme/variable/a"))
+        yield Row(f"{about}: health", Answer(200, '"ok":true'), lambda: server.ask("GET", "/health"))
         yield Row(
             f"{about}: a lock is waited for beyond the lock_timeout of the role", Answer(201), lambda: set_while_locked(1)
         )
