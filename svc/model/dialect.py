@@ -43,6 +43,7 @@ class Dialect:
     tells_devices: bool = True  #: that list has what clients need that get id tokens by themselves
     replication_prefix: str = "db_"  #: of the two fields in the health report's replication section
     reported_version: str | None = None  #: the version that ``GET /`` reports, ``None`` for the program's own
+    api_prefix: str = ""  #: that paths of the API may have before them
     service: str = "svc"  #: the name by which ``GET /info`` calls this service
 
     def enables(self, listed: bool, switched: bool | None) -> bool:
@@ -76,6 +77,7 @@ CONJUR: Final = Dialect(
     tells_devices=False,
     replication_prefix="pg_",
     reported_version=VERSION_TOLD,
+    api_prefix="/api",
     service="possum",
 )
 

@@ -24,6 +24,10 @@ from svc.web.http.paths import rule_expression
 _SERVER: Final = "svc"
 
 
+#: The first segments of what isn't of the API.
+_NOT_OF_API: Final = frozenset({"/ui", "/docs", "/openapi.json"})
+
+
 class _Fits(Protocol):
     def __call__(self, path: str, /) -> Match[str] | None: ...
 
@@ -66,6 +70,10 @@ class RouteMap:
             return self._map.match(path, method)
         except HTTPException:
             return None
+
+    def find_of_api(self, method: str, path: str) -> tuple[str, Mapping[str, Any]] | None:
+        """Return what ``find`` does, but for pages and what describes the API: they aren't of it."""
+        return None if _first_segment(path) in _NOT_OF_API else self.find(method, path)
 
 
 def _first_segment(path: str) -> str:

@@ -110,6 +110,8 @@ class Router:
         """Answer a request. The result fails only by cancellation, once ``incoming.abandoned`` is set."""
         path, query = split_target(incoming.target)
         found = self._map.find(incoming.method, path)
+        if found is None and (prefix := self._dialect.api_prefix) and f"{path}/".startswith(f"{prefix}/"):
+            found = self._map.find_of_api(incoming.method, path.removeprefix(prefix) or "/")
         if found is None:
             return succeed(no_route(path) if self._console is None else self._console.missing(path) or no_route(path))
         # Klein calls the first a request, and hands them all on to the endpoint untouched.
