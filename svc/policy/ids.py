@@ -39,6 +39,11 @@ def climbed(path: str) -> str | None:
     return "/".join(elements) or None
 
 
+def is_rewritten(identifier: str) -> bool:
+    """Return whether an id has what proxies take out of paths, which leaves another id: ``//``, ``.`` or ``..``."""
+    return "//" in identifier or ("." in identifier and not {".", ".."}.isdisjoint(identifier.split("/")))
+
+
 def identifier_of(kind: str, path: str) -> str:
     """Return the identifier of the thing at a path. Users are folded: ``prod/db/bob`` is ``bob@prod-db``."""
     if kind != "user":

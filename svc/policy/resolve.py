@@ -16,7 +16,7 @@ from svc.model.names import identifier as checked_identifier
 from svc.model.policy_rows import AnnotationRow, MembershipRow, ResourceRow, RestrictionRow, Rows
 from svc.model.unserved import UNSERVED
 from svc.policy.document import shown
-from svc.policy.ids import PUBLIC_KEY, climbed, identifier_of, inside, under
+from svc.policy.ids import PUBLIC_KEY, climbed, identifier_of, inside, is_rewritten, under
 from svc.policy.meaning import Granted, Permitted, Resolved, SourcePlace
 from svc.policy.statements import Annotation, Delete, Deny, Grant, Permit, Record, Reference, Revoke, Scope, Statement
 from svc.policy.vocabulary import ATTRIBUTES
@@ -92,6 +92,7 @@ class _Resolution:
         self._warnings: dict[str, None] = {}
         self._unsound: list[str] = []
         self._zoned: list[str] = []
+        self._rewritten: list[str] = []
         self._counted = 0
         self._weighed = 0
 
@@ -109,6 +110,8 @@ class _Resolution:
             # Else who owns a policy "user/bob" could add to the keys of bob.
             raise _refused("A public key is declared with its user", name)
         self._enter(full, name)
+        if is_rewritten(identifier):
+            self._rewritten.append(described(full))
         if name.kind == "webservice":
             self._warn_of_unserved(identifier)
         self._annotate(record, path, full)
@@ -216,7 +219,7 @@ class _Resolution:
             {full: place for full, place in self._named.items() if full not in self._declared},
             self._roles_granted,
             self._resources_permitted,
-            (*self._warnings, *_about_keys(self._unsound), *_about_zones(self._zoned)),
+            (*self._warnings, *_about_keys(self._unsound), *_about_zones(self._zoned), *_about_paths(self._rewritten)),
             self._public_keys,
             self._deletes,
             self._counted,
@@ -365,6 +368,15 @@ def _about_keys(unsound: list[str]) -> Iterator[str]:
     yield from (f"Public key {key} is none that SSH takes." for key in unsound[:WARNINGS_MOST])
     if len(unsound) > WARNINGS_MOST:
         yield f"Nor are {len(unsound) - WARNINGS_MOST} other public keys."
+
+
+def _about_paths(rewritten: list[str]) -> Iterator[str]:
+    """Return warnings of ids that proxies may rewrite to those of other records (POL-92)."""
+    yield from (
+        f"{name} has '//', '.' or '..' in its id, which a proxy may make another." for name in rewritten[:WARNINGS_MOST]
+    )
+    if len(rewritten) > WARNINGS_MOST:
+        yield f"So have {len(rewritten) - WARNINGS_MOST} other records."
 
 
 def _about_zones(zoned: list[str]) -> Iterator[str]:

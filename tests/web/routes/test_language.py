@@ -804,6 +804,27 @@ class ResultTests(LanguageCase):
             ],
         )
 
+    def test_ids_that_proxies_rewrite(self) -> None:
+        """Ids with ``//``, ``.`` or ``..`` between slashes draw a warning each, in dry runs and in the log too (POL-92)."""
+        odd = ("a//b", "a///b", "./a", "a/.", "a/./b", "a/../b", "..", ".", "a/..", "b//.//c", "//".join("ab"), "x/y//")
+        fine = ("a.b", "a..b", "a/.b", "a/b.", "...", "a/...", "a/b/", ".a/b", "a/..b")
+        for kind in ("variable", "host", "group", "policy", "webservice"):
+            for ident in odd:
+                warned = f"{kind.capitalize()} '{ident}' has '//', '.' or '..' in its id, which a proxy may make another."
+                with capturedLogs() as logs:
+                    self.assertEqual(self.rows(f"- !{kind} {ident}\n")["warnings"], [warned])
+                self.assertIn(warned, " ".join(filter(None, map(formatEvent, logs))))
+                tried = self.client.request(
+                    "POST", "/policies/acme/policy/root?dryRun", body=f"- !{kind} {ident}x/./y".encode(), role=ADMIN
+                )
+                self.assertEqual(len(tried.json()["warnings"]), 1)
+            for ident in fine:
+                self.assertNotIn("warnings", self.rows(f"- !{kind} {ident}\n"), ident)
+        self.rows("- !policy p")
+        self.assertIn("'p/./x'", self.load("- !variable ./x", policy="p").json()["warnings"][0])
+        many = "".join(f"- !variable v{n}//x\n" for n in range(102))
+        self.assertEqual(self.rows(many)["warnings"][100:], ["So have 2 other records."])
+
     def test_scanner_errors(self) -> None:
         """An error of YAML itself tells the problem and its context, with the place (POL-52)."""
         line, column, message = self.at("- !user a\n- !user[x]\n")
