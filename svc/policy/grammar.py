@@ -247,8 +247,10 @@ def _kind(node: Scalar | Mapping, known: Type, values: dict[str, Node]) -> str:
         raise missing("kind", known, node)
     value = target(values["kind"])
     kind = scalars.text(value, "kind")
-    if kind not in (ROLE_KINDS if known is ROLE else RESOURCE_KINDS):
-        raise PolicyInvalid(f"Unknown kind '{shown(kind or '')}' of type {known.name}", value.line, value.column)
+    kinds = ROLE_KINDS if known is ROLE else RESOURCE_KINDS
+    if kind not in kinds:
+        told = f"Unknown kind '{shown(kind or '')}' of type {known.name}: there are {', '.join(sorted(kinds))}"
+        raise PolicyInvalid(told, value.line, value.column)
     return kind
 
 

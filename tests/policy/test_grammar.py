@@ -26,6 +26,10 @@ from svc.policy.vocabulary import MERGED
 from tests.sshkeys import ONE, TWO
 from tests.strategies import POLICIES, SOUP, mangled, trees
 
+#: What messages say of the kinds that there are.
+_ROLES = ": there are group, host, host_factory, layer, policy, user"
+_RESOURCES = ": there are configuration, group, host, host_factory, layer, policy, public_key, user, variable, webservice"
+
 
 def names(references: tuple[Reference, ...]) -> list[tuple[str, str]]:
     """Kinds and ids of references."""
@@ -197,9 +201,13 @@ class RecordTests(GrammarTests):
         self.assertEqual(record.properties, ())
         self.assertEqual(self.record("- !resource {kind: variable, id: v}").name.kind, "variable")
         self.assertEqual(self.record("- !resource {kind: user}").name, Reference("user", "", None, None, 1, 3))
-        self.assertEqual(self.told("- !role {kind: webservice, id: x}"), ("Unknown kind 'webservice' of type Role", 1, 16))
-        self.assertEqual(self.told("- !resource {kind: food, id: x}")[0], "Unknown kind 'food' of type Resource")
-        self.assertEqual(self.told("- !resource {kind: , id: x}")[0], "Unknown kind '' of type Resource")
+        self.assertEqual(
+            self.told("- !role {kind: webservice, id: x}"), (f"Unknown kind 'webservice' of type Role{_ROLES}", 1, 16)
+        )
+        self.assertEqual(
+            self.told("- !resource {kind: food, id: x}")[0], f"Unknown kind 'food' of type Resource{_RESOURCES}"
+        )
+        self.assertEqual(self.told("- !resource {kind: , id: x}")[0], f"Unknown kind '' of type Resource{_RESOURCES}")
         self.assertEqual(self.told("- !resource {id: x}"), ("Attribute 'kind' is missing on type Resource", 1, 3))
         self.assertEqual(self.told("- !role x"), ("Attribute 'kind' is missing on type Role", 1, 3))
         self.assertEqual(self.told("- !role {kind: policy, id: p, body: []}")[0], "No such attribute 'body' on type Role")
@@ -334,7 +342,7 @@ class RelationTests(GrammarTests):
             ("!member {role: !user x}", "Expected a role for field 'role', got Member"),
             ("{id: x}", "Attribute 'kind' is missing on type Role"),
             ("!role x", "Attribute 'kind' is missing on type Role"),
-            ("{kind: variable, id: x}", "Unknown kind 'variable' of type Role"),
+            ("{kind: variable, id: x}", f"Unknown kind 'variable' of type Role{_ROLES}"),
             ("!resource {kind: group, id: x}", "Expected a role for field 'role', got Resource"),
             ("!delete {record: !user x}", "Expected a role for field 'role', got Delete"),
             ("!user [x]", "Unexpected tag '!user'"),
