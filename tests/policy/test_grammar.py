@@ -31,9 +31,9 @@ _ROLES = ": there are group, host, host_factory, layer, policy, user"
 _RESOURCES = ": there are configuration, group, host, host_factory, layer, policy, public_key, user, variable, webservice"
 
 
-def names(references: tuple[Reference, ...]) -> list[tuple[str, str]]:
+def names(references: tuple[Reference, ...] | None) -> list[tuple[str, str]]:
     """Kinds and ids of references."""
-    return [(reference.kind, reference.id) for reference in references]
+    return [(reference.kind, reference.id) for reference in references or ()]
 
 
 class GrammarTests(SynchronousTestCase):
