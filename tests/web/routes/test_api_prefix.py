@@ -45,7 +45,7 @@ class ConjurPrefixTests(WorldCase):
     served = True
 
     def test_paths(self) -> None:
-        """Behind ``/api`` paths of the API are what they are without it, once, and what needs a token does (WIRE-53)."""
+        """Behind ``/api`` paths of the API are what they are without it, once, and what needs a token does (WIRE-58)."""
         self.load("- !variable x\n")
         self.client.post("/secrets/acme/variable/x", b"value", role=ADMIN)
         for method, path, body, with_token, without in ASKED:
