@@ -327,6 +327,22 @@ class IssuerTests(Case):
                 self.assertIsNone(self.good(dialect, provider_uri=uri).issuer)
             self.assertEqual(self.good(dialect, provider_uri=PROVIDER, issuer="i").issuer, "i")
 
+    def test_paths(self) -> None:
+        """Where claims within claims can't be named, the fault says in which dialect they can, and the remedy says what a
+        token of Kubernetes has instead (AUTH-27, AUTH-29).
+        """
+        for name, value in (
+            ("token_app_property", "kubernetes.io/pod/name"),
+            ("enforced_claims", "sub, kubernetes.io/namespace"),
+            ("claim_aliases", "namespace: kubernetes.io/namespace"),
+        ):
+            understood = self.understood(NATIVE, jwks_uri=URI, **{name: value})
+            assert isinstance(understood, Misconfiguration)
+            (problem,) = understood.problems
+            self.assertIn("can be named in the dialect conjur alone", problem.what)
+            self.assertIn("sub has namespace and name of the service account", problem.remedy)
+            self.good(CONJUR, jwks_uri=URI, **{name: value})
+
     def test_issuer_by_dialect(self) -> None:
         """The host of the address is the issuer in the dialect of the installed base, as it is written there."""
         self.assertIsNone(self.good(jwks_uri=URI).issuer)
