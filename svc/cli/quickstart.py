@@ -13,6 +13,7 @@ from typing import Any, Final
 import click
 from klein import Klein
 from twisted.internet.endpoints import TCP4ServerEndpoint
+from twisted.internet.task import deferLater
 from twisted.logger import FileLogObserver, ILogObserver, formatEvent, formatEventAsClassicLogText, globalLogBeginner
 from twisted.web.server import Site
 from zope.interface import implementer
@@ -26,6 +27,7 @@ from svc.cli.quickstart_steps import Steps
 from svc.cli.quickstart_tour import AUDIENCE, SERVICE_ID, Tour
 from svc.cli.reactor import react, until_stopped
 from svc.crypto.keyfiles import admin_key_file
+from svc.health.checks_loop import LONGEST_CHECK
 from svc.model.errors import Refusal
 from svc.server.startup import reason_of
 from svc.settings.reading import read_settings
@@ -130,7 +132,11 @@ async def _show(reactor: Any, folder: Path, cloud: bool, once: bool, refusals: C
 
     steps = Steps(ApiConnection(url, ACCOUNT, None, None, Exchange(http_client(reactor), reactor, ANSWER_LIMIT)), refusals)
     path, policy = _sample("policy.yml")
-    admin = await Tour(steps, provider, keys_uri, admin_key, policy, path).walk()
+
+    async def next_round() -> None:
+        await deferLater(reactor, settings.health_interval + LONGEST_CHECK)
+
+    admin = await Tour(steps, provider, keys_uri, admin_key, policy, path, next_round).walk()
     if cloud:
         platform = Platform(kept_key(folder / "platform.pem"), steps.connection.wall, [MACHINE])
         base = await _listening(reactor, platform.site())

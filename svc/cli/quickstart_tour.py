@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Final
 from urllib.parse import urlencode
 
@@ -29,7 +29,10 @@ _AUTHENTICATOR: Final = f"svc/authn-jwt/{SERVICE_ID}"
 
 @attrs.frozen
 class Tour:
-    """A workload with a JWT gets its secret; ``policy`` is in the file ``policy_path``."""
+    """A workload with a JWT gets its secret; ``policy`` is in the file ``policy_path``.
+
+    ``next_round`` waits until the server's checks have had another round.
+    """
 
     steps: Steps
     provider: Provider
@@ -37,6 +40,7 @@ class Tour:
     admin_key: str = attrs.field(repr=False)
     policy: bytes
     policy_path: str
+    next_round: Callable[[], Awaitable[None]]
 
     async def walk(self) -> Token:
         """Take all steps; return the admin's access token."""
@@ -71,7 +75,13 @@ class Tour:
         claims = {"workload": "reporting", "repository": "acme/reporting", "environment": "staging"}
         await steps.refused(self._present(claims, "OTHER_JWT", ""))
         steps.say("Monitoring asks for the server's health, without a login")
-        steps.expect(await steps.send("GET", "/health", None), 200, '"ok"')
+        health = await steps.send("GET", "/health", None)
+        if health.status != 200:
+            # On a machine that is busy a round of checks may have been late, which says nothing of the server.
+            click.echo("  A check has failed, or was late: the next round is waited for, once.")
+            await self.next_round()
+            health = await steps.send("GET", "/health", None)
+        steps.expect(health, 200, '"ok"')
         steps.say("An operator asks who may use the authenticator: the members of its group `apps`")
         path = steps.connection.path("roles", account, "group", f"{_AUTHENTICATOR}/apps") + "?members"
         steps.expect(await steps.send("GET", path, None, admin), 200, "workloads/jwt-apps")

@@ -33,19 +33,59 @@ class Teapot(Resource):
         return b""
 
 
+class Late(Resource):
+    """A server whose checks have failed in as many rounds as it is asked about first."""
+
+    isLeaf = True
+
+    def __init__(self, rounds: int) -> None:
+        super().__init__()
+        self.rounds = rounds
+
+    def render(self, request: Request) -> bytes:
+        """Answer the health request alone as a server would."""
+        if request.uri != b"/health":
+            request.setResponseCode(418)
+            return b""
+        self.rounds -= 1
+        request.setResponseCode(200 if self.rounds < 0 else 502)
+        return b'{"ok": true, "services": {"core": "ok"}}'
+
+
 class TourTests(SynchronousTestCase):
     """The quickstart's steps."""
 
-    def test_every_wrong_answer_counts(self) -> None:
-        """Each answer that is not the expected one counts as wrong, and so does a log that doesn't say why."""
-        teapot, shown = Teapot(), io.StringIO()
-        http: Any = StubTreq(teapot)
+    def walk(self, server: Resource) -> tuple[Steps, str, int]:
+        """Take all steps at a server; return them, what was shown, and how often a round of checks was waited for."""
+        shown, waited = io.StringIO(), []
+        http: Any = StubTreq(server)
         provider = Provider.kept_at(Path(self.mktemp()), "https://issuer.example")
         connection = ApiConnection("http://svc.example", "acme", None, None, exchange_of(http))
         steps = Steps(connection, list)
-        tour = Tour(steps, provider, "http://issuer.example/keys", "key", b"", "policy.yml")
+
+        async def next_round() -> None:
+            waited.append(True)
+
+        tour = Tour(steps, provider, "http://issuer.example/keys", "key", b"", "policy.yml", next_round)
         with contextlib.redirect_stdout(shown):
             self.successResultOf(Deferred.fromCoroutine(tour.walk()))
-        self.assertEqual(steps.wrong, teapot.asked + 1)
-        self.assertIn("expected the status 201", shown.getvalue())
-        self.assertIn("the log should have said why", shown.getvalue())
+        return steps, shown.getvalue(), len(waited)
+
+    def test_every_wrong_answer_counts(self) -> None:
+        """Each answer that is not the expected one counts as wrong, and so does a log that doesn't say why."""
+        teapot = Teapot()
+        steps, shown, _ = self.walk(teapot)
+        # Health is asked for a second time, and counts once.
+        self.assertEqual(steps.wrong, teapot.asked - 1 + 1)
+        self.assertIn("expected the status 201", shown)
+        self.assertIn("the log should have said why", shown)
+
+    def test_late_health(self) -> None:
+        """Health that isn't well is asked for again after the next round, once, and the output says so (CLI-26)."""
+        well, _, never = self.walk(Late(0))
+        self.assertEqual(never, 0)
+        late, shown, once = self.walk(Late(1))
+        self.assertEqual((late.wrong, once), (well.wrong, 1))
+        self.assertIn("the next round is waited for, once", shown)
+        ill, _, again = self.walk(Late(2))
+        self.assertEqual((ill.wrong, again), (well.wrong + 1, 1))
