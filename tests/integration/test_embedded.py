@@ -8,14 +8,16 @@ import re
 import shutil
 import signal
 import stat
+import subprocess
 from pathlib import Path
 
 import psycopg2
 from psycopg2.extensions import POLL_OK
 from twisted.internet.defer import Deferred
 from twisted.internet.task import deferLater
+from twisted.trial.unittest import SkipTest
 
-from svc.storage.embedded import binaries
+from svc.storage.embedded import binaries, users
 from svc.storage.embedded.directory import DataDirectory
 from svc.storage.embedded.postmaster import postmaster_of
 from svc.storage.embedded.users import UNPRIVILEGED
@@ -363,11 +365,37 @@ class RefusalTests(EmbeddedTestCase):
         self.assertIn('could not read file "global/pg_control"', message)
 
     async def test_version(self) -> None:
-        """A cluster of another major version is refused, and not touched (DATA-25)."""
+        """A cluster of another major version is refused, and not touched; the refusal names the two commands that bring its
+        data over (DATA-25).
+        """
         directory = await self.made()
         (directory / "cluster" / "PG_VERSION").write_text("16\n")
         message = await self.refusal(self.postgres(directory).ready())
-        self.assertIn("is of PostgreSQL 16, and this is PostgreSQL 18: dump it", message)
+        self.assertIn("is of PostgreSQL 16, and this program has PostgreSQL 18: run `svc backup create` of", message)
+        self.assertIn("`svc backup restore` of this one", message)
+
+    async def test_older_initdb(self) -> None:
+        """A cluster that the machine's older ``initdb`` has made is refused as it is, and keeps every byte (DATA-25)."""
+        initdb = next(iter(sorted(Path("/usr/lib/postgresql").glob("1[0-7]/bin/initdb"))), None)
+        if initdb is None:
+            raise SkipTest("needs initdb of PostgreSQL 17 or older, as Debian's package postgresql has it")
+        directory = self.root / "older"
+        directory.mkdir(0o755)
+        user = users.postgres_user(None)
+        (directory / "cluster").mkdir(0o700)
+        os.chown(directory / "cluster", user.uid, user.gid)
+        command = [str(initdb), "--no-sync", "--username=postgres", "--pgdata", str(directory / "cluster")]
+        as_owner = {"user": user.uid, "group": user.gid} if os.geteuid() == 0 else {}
+        subprocess.run(command, check=True, capture_output=True, **as_owner)
+
+        def content() -> dict[Path, bytes]:
+            return {path: path.read_bytes() for path in (directory / "cluster").rglob("*") if path.is_file()}
+
+        before = content()
+        major = before[directory / "cluster" / "PG_VERSION"].decode().strip()
+        message = await self.refusal(self.postgres(directory).ready())
+        self.assertIn(f"is of PostgreSQL {major}, and this program has PostgreSQL 18: run `svc backup create`", message)
+        self.assertEqual(content(), before)
 
     async def test_damaged(self) -> None:
         """A cluster without its version is refused, not made again over what may be left of it (DATA-25)."""

@@ -59,8 +59,9 @@ class PostgresServer:
         version = self.directory.cluster_version()
         if version not in {None, binaries.RELEASE}:
             raise StartRefused(
-                f"{self.directory.cluster} is of PostgreSQL {version}, and this is PostgreSQL {binaries.RELEASE}:"
-                " dump it with the former and restore it with this one, or name a database with --database-url"
+                f"{self.directory.cluster} is of PostgreSQL {version}, and this program has PostgreSQL {binaries.RELEASE}:"
+                " run `svc backup create` of the program that made it, then `svc backup restore` of this one into a new"
+                " --data-dir (docs/operations/upgrades.md)"
             )
         user = users.postgres_user(None if version is None else self.directory.cluster.stat().st_uid)
         await self._stop_orphan()
