@@ -29,7 +29,7 @@ from svc.model.authentication import (
 )
 from svc.model.authorization import Allowed, use
 from svc.model.credentials import API_KEY_ANNOTATION, Credential, ICredentials, forbids_api_key
-from svc.model.databases import Ages, ReplicationPosition
+from svc.model.databases import Ages, ReplicationPosition, VerifiedBackup
 from svc.model.deleted_records import KEEPING, OVERWRITTEN_MOST, DeletedRecord, Keeping, RoleIdentity
 from svc.model.errors import (
     CallerReplaced,
@@ -196,6 +196,7 @@ class Memory:
     keeping: Keeping = KEEPING
     canary: Sealed | None = None
     backup: float | None = None
+    verified: VerifiedBackup | None = None
     #: Where the log stands, in bytes.
     written: int = 0x16B3748
     serial: int = 0
@@ -1202,7 +1203,7 @@ class MemoryState:
         """See ``IDatabaseState``."""
         self.memory.ask()
         made = [keys[-1].created_at for keys in self.memory.accounts.values() if keys]
-        return Ages(min(made, default=None), self.memory.backup)
+        return Ages(min(made, default=None), self.memory.backup, self.memory.verified)
 
     async def backed_up(self) -> None:
         """See ``IDatabaseState``. The moment is as good as any other."""

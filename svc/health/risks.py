@@ -12,7 +12,7 @@ from typing import Final
 
 import attrs
 
-from svc.model.databases import OLDEST_TESTED_POSTGRESQL, DatabaseFacts
+from svc.model.databases import OLDEST_TESTED_POSTGRESQL, DatabaseFacts, VerifiedBackup
 
 _DAY: Final = 86400.0
 
@@ -285,11 +285,12 @@ def _ages(facts: Facts) -> Iterator[Risk]:
         return
     ages, archived = facts.database.ages, facts.database.archived
     last = max((moment for moment in (ages.backup, archived) if moment is not None), default=None)
-    make = "run svc backup create and svc backup verify every day, and keep the data key elsewhere"
+    make = "run svc backup create and svc backup verify every day, and keep the data key elsewhere: see backup.md"
     if last is None:
         yield Risk("no-backup", "svc backup create has made no backup of this database, and nothing is archived", make)
     elif (days := (facts.now - last) / _DAY) > BACKUP_DAYS:
         yield Risk("no-backup", f"the last backup was made {days:.1f} days ago", make)
+    yield from _verified_backup(facts.now, ages.verified, ages.backup is not None)
     if ages.signing_key is not None and (days := (facts.now - ages.signing_key) / _DAY) > KEY_DAYS:
         found = f"an account has signed with the same key for {days:.0f} days"
         yield Risk("signing-key-old", found, "run svc account rotate-signing-key for each account, once a year")
@@ -299,6 +300,20 @@ def _directories(facts: Facts) -> Iterator[Risk]:
     if not facts.ldap_failures:
         found = "ldap_failures is 0: strangers can lock accounts of an LDAP directory by guessing here"
         yield Risk("ldap-unlimited", found, "set it below the directory's own threshold, divided by the number of servers")
+
+
+def _verified_backup(now: float, verified: VerifiedBackup | None, made: bool) -> Iterator[Risk]:
+    """Yield what is wrong with the newest backup that was verified; ``made``: whether there is a backup to verify."""
+    verify = "run svc backup verify with each backup: one that can't be restored is found when it is needed, otherwise"
+    if verified is None:
+        if made:
+            yield Risk("backup-unverified", "svc backup verify has verified no backup of this database", verify)
+        return
+    if (days := (now - verified.dumped) / _DAY) > BACKUP_DAYS:
+        yield Risk("backup-unverified", f"the newest backup that was verified is {days:.1f} days old", verify)
+    if verified.beside:
+        found = f"the newest backup that was verified, {verified.file}, was on the database's own disk"
+        yield Risk("backup-beside", found, "copy each backup to another machine: that disk takes both with it")
 
 
 def _clock(facts: Facts) -> Iterator[Risk]:

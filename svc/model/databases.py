@@ -61,15 +61,29 @@ class ReplicationPosition:
 
 
 @attrs.frozen
+class VerifiedBackup:
+    """A backup that was found whole: when it was made, in epoch seconds, its bytes, and its file at that time.
+
+    ``beside``: whether the file was on the database's own disk; ``None`` where that isn't known.
+    """
+
+    dumped: float
+    size: int | None
+    file: str
+    beside: bool | None
+
+
+@attrs.frozen
 class Ages:
     """Since when something is as it is, in epoch seconds; ``None`` where that isn't known, or there is none.
 
     ``signing_key`` is when the oldest of the keys was made that accounts sign with now, ``backup`` when ``svc backup
-    create`` last made a backup.
+    create`` last made a backup, and ``verified`` the newest backup that ``svc backup verify`` found whole.
     """
 
     signing_key: float | None
     backup: float | None
+    verified: VerifiedBackup | None = None
 
 
 @attrs.frozen(kw_only=True)

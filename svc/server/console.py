@@ -8,7 +8,7 @@ from typing import Any
 from svc.cluster.overview import Overview
 from svc.crypto.console_cookies import ConsoleCookies
 from svc.model.clocks import WallClock
-from svc.model.ports import IRoles
+from svc.model.ports import IDatabaseState, IRoles
 from svc.services.access import AccessService
 from svc.services.audit_reading import AuditService
 from svc.services.authenticators import AuthenticatorService, FederatedService
@@ -63,6 +63,7 @@ def make_console(
     oidc: OidcService,
     wall: WallClock,
     public_url: str | None,
+    state: IDatabaseState,
 ) -> tuple[Gate, list[Any]]:
     """Return what all pages have in common, and the pages; their templates are compiled here."""
     rendering = Rendering(cookies)
@@ -70,7 +71,7 @@ def make_console(
     return Gate(sessions, cookies, rendering, own), [
         SignIn(rendering, sessions, revocation, oidc),
         ProviderSignIn(rendering, sessions, oidc, cookies, wall, own),
-        Home(rendering, overview, audit, roles, tokens, expiring, refusals, expiring.wall),
+        Home(rendering, overview, audit, roles, tokens, expiring, refusals, expiring.wall, state),
         PolicyTree(rendering, resource_service, access),
         ResourcePage(rendering, resource_service, secret_service, access),
         RolePage(rendering, role_service, access, unused, audit, revocation),

@@ -10,7 +10,7 @@ from typing import Final, TypeVar
 import attrs
 from zope.interface import implementer
 
-from svc.model.databases import Ages, AttachedStandby, DatabaseNode, ReplicationPosition
+from svc.model.databases import Ages, AttachedStandby, DatabaseNode, ReplicationPosition, VerifiedBackup
 from svc.model.errors import StoreUnavailable
 from svc.model.names import INTERNAL_ACCOUNT, ResourceName, RoleName
 from svc.model.ports import IDatabaseState
@@ -76,9 +76,19 @@ _AGES: Final = Statement.named("state_ages")("""
         (SELECT min(newest.created_at) FROM accounts JOIN LATERAL (
             SELECT created_at FROM signing_keys WHERE signing_keys.account = accounts.account ORDER BY serial DESC LIMIT 1
         ) AS newest ON true),
-        (SELECT extract(epoch FROM made_at)::double precision FROM backups WHERE single)
+        extract(epoch FROM made_at)::double precision, extract(epoch FROM dumped_at)::double precision, file, beside
+    FROM (SELECT) AS always LEFT JOIN backups ON single
 """)
 _BACKED_UP: Final = Statement("state_backed_up", "UPDATE backups SET made_at = clock_timestamp() WHERE single")
+# One that is older than the last says nothing of how much would be lost.
+_BACKUP_VERIFIED: Final = Statement.named("state_backup_verified")("""
+    UPDATE backups SET
+        verified_at = clock_timestamp(), dumped_at = to_timestamp($1::double precision), size = $2::bigint, file = $3::text,
+        beside = $4::boolean
+    WHERE single AND (dumped_at IS NULL OR dumped_at <= to_timestamp($1))
+""")
+# The setting has a row for those alone who may know it.
+_DATA_DIRECTORY: Final = Statement("state_data_directory", "SELECT setting FROM pg_settings WHERE name = 'data_directory'")
 
 # The schema makes these. The caller's group has been given one privilege, and owns nothing.
 _ASKER: Final = RoleName(INTERNAL_ACCOUNT, "user", "health")
@@ -137,6 +147,17 @@ class DatabaseState:
         """See ``IDatabaseState``."""
         await self._database.change(_BACKED_UP)
 
+    async def backup_verified(self, backup: VerifiedBackup) -> None:
+        """Note a backup that was found whole now, unless a newer one is noted.
+
+        :raises StoreReadOnly: the database is a standby.
+        """
+        await self._database.change(_BACKUP_VERIFIED, backup.dumped, backup.size, backup.file, backup.beside)
+
+    async def data_directory(self) -> str | None:
+        """Return where PostgreSQL has its data, on its machine; ``None`` where its role may not know."""
+        return next((place for (place,) in await self._database.fetch(_DATA_DIRECTORY)), None)
+
     async def _told(self, ask: Callable[[Fetching], Awaitable[T]]) -> T:
         """Return what the primary says, or where there is none a standby that readings may go to."""
         try:
@@ -158,8 +179,8 @@ async def _position(place: Fetching) -> ReplicationPosition:
 
 
 async def _ages(place: Fetching) -> Ages:
-    (row,) = await place.fetch(_AGES)
-    return Ages(*row)
+    ((signing_key, backup, dumped, file, beside),) = await place.fetch(_AGES)
+    return Ages(signing_key, backup, None if dumped is None else VerifiedBackup(dumped, None, file or "", beside))
 
 
 def _standbys(text: str | None) -> tuple[AttachedStandby, ...] | None:

@@ -219,6 +219,12 @@ class Metrics:
         self._watch("svc_signing_key_oldest_seconds", text, lambda: oldest(lambda found: found.signing_key))
         text = "Time since svc backup create last made a backup."
         self._watch("svc_backup_age_seconds", text, lambda: oldest(lambda found: found.backup))
+        text = "Age of the newest backup that svc backup verify found whole."
+        self._watch(
+            "svc_backup_verified_age_seconds",
+            text,
+            lambda: oldest(lambda found: None if found.verified is None else found.verified.dumped),
+        )
 
     def watch_passwords(self, pending: Callable[[], int], places: int) -> None:
         """Report how many passwords are hashed, or wait for a thread; ``places`` is how many there may be."""

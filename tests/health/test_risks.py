@@ -22,10 +22,12 @@ from svc.health.risks import (
     ServerFacts,
     risks,
 )
-from svc.model.databases import Ages, DatabaseFacts
+from svc.model.databases import Ages, DatabaseFacts, VerifiedBackup
 
 NOW: Final = 1_795_000_000.0
 DAY: Final = 86400.0
+
+VERIFIED: Final = VerifiedBackup(NOW - DAY / 2, 1000, "/elsewhere/svc.dump", False)
 
 DATABASE: Final = DatabaseFacts(
     schema_behind=0,
@@ -38,7 +40,7 @@ DATABASE: Final = DatabaseFacts(
     superuser=False,
     archived=None,
     password_ends=NOW + 15 * DAY,
-    ages=Ages(NOW - 10 * DAY, NOW - DAY / 2),
+    ages=Ages(NOW - 10 * DAY, NOW - DAY / 2, VERIFIED),
     lag=0.4,
 )
 AUDIT: Final = AuditFacts("/var/log/svc/audit.log", None, 1000, False, 10 * ROOM)
@@ -124,8 +126,11 @@ CASES: Final[tuple[tuple[dict[str, Any], str], ...]] = (
     (database(listens="10.0.0.1, ::", open_rules=None), "database-exposed"),
     (database(superuser=True), "database-superuser"),
     (database(ages=Ages(NOW, None)), "no-backup"),
-    (database(ages=Ages(NOW, NOW - 3 * DAY)), "no-backup"),
-    (database(ages=Ages(NOW - 401 * DAY, NOW)), "signing-key-old"),
+    (database(ages=Ages(NOW, NOW - 3 * DAY, VERIFIED)), "no-backup"),
+    (database(ages=Ages(NOW, NOW)), "backup-unverified"),
+    (database(ages=Ages(NOW, NOW, attrs.evolve(VERIFIED, dumped=NOW - 3 * DAY))), "backup-unverified"),
+    (database(ages=Ages(NOW, NOW, attrs.evolve(VERIFIED, beside=True))), "backup-beside"),
+    (database(ages=Ages(NOW - 401 * DAY, NOW, VERIFIED)), "signing-key-old"),
     ({"skew": -2.1}, "clock-skew"),
     ({"skew": 2.1}, "clock-skew"),
     ({"server": None}, "note server-not-asked"),

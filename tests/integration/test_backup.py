@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from svc.crypto.vault import new_data_key
+from svc.model.databases import VerifiedBackup
+from svc.storage.database_state import DatabaseState
 from tests.integration.client import Api
 from tests.integration.postgres import PostgresTestCase, program
 from tests.integration.process import DATA_KEY
@@ -128,6 +130,24 @@ class BackupTests(CommandTestCase, PostgresTestCase):
         self.assertIn("Does not open: password of acme:user:admin\n", outcome.stderr)
         self.assertIn("4 of its values can't be opened", outcome.stderr)
         self.assertIn("Opened: secrets: 2, API keys: 1, passwords: 0, signing keys: 1, audit keys: 1\n", outcome.stdout)
+
+    async def test_noted(self) -> None:
+        """A backup that was found whole is noted in the database, where that is in reach, and the newest one stays
+        (DATA-38).
+        """
+        await self.create()
+        await self.verify()
+        question = "SELECT file, size, beside FROM backups WHERE dumped_at > now() - interval '1 hour'"
+        self.assertEqual(self.server.command(question, self.dsn.rpartition("=")[2]), [])
+        await self.verify(SERVICE_DATABASE_URL=self.dsn)
+        noted = [(str(self.dump), self.dump.stat().st_size, self.dump.stat().st_dev == Path("/tmp").stat().st_dev)]
+        self.assertEqual(self.server.command(question, self.dsn.rpartition("=")[2]), noted)
+        database = DatabaseState(await self.open_database(self.dsn))
+        await database.backup_verified(VerifiedBackup(1000.0, 1, "/older.dump", None))
+        verified = (await database.ages()).verified
+        assert verified is not None
+        self.assertEqual((verified.file, verified.beside), (noted[0][0], noted[0][2]))
+        self.assertGreater(verified.dumped, 1_700_000_000)
 
     async def test_another_database(self) -> None:
         """A dump of something else is none of ours (DATA-20)."""

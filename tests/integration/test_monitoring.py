@@ -18,7 +18,7 @@ from tests.telemetry.test_monitoring_files import every_query
 FOLLOWERS = {"svc_replication_lag_seconds", "svc_replication_lag_bytes"}
 
 #: Those that have samples only where the server keeps the data key, or has made a backup.
-SOMETIMES = {"svc_backup_age_seconds"}
+SOMETIMES = {"svc_backup_age_seconds", "svc_backup_verified_age_seconds"}
 
 
 class MonitoringTests(PostgresTestCase, ServerTestCase):

@@ -22,7 +22,7 @@ from zope.interface.verify import verifyObject
 
 from svc.model.authentication import Admitted, IAuthenticator, LoginRequest, Refused
 from svc.model.counts import Census, ConnectionCounts
-from svc.model.databases import Ages, ReplicationPosition
+from svc.model.databases import Ages, ReplicationPosition, VerifiedBackup
 from svc.model.names import RoleName
 from svc.model.query_results import Finding
 from svc.model.reasons import Reason, RefusalKind
@@ -204,8 +204,13 @@ class MetricsTests(SynchronousTestCase):
         """Keys and the last backup have an age where it is known, never a negative one (HEALTH-28)."""
         known: list[Ages | None] = [None]
         self.metrics.watch_ages(lambda: known[-1], lambda: 1000.0)
-        names = ("svc_signing_key_oldest_seconds", "svc_backup_age_seconds")
-        for ages, expected in ((None, [None] * 2), (Ages(400.0, 990.0), [600.0, 10.0]), (Ages(2000.0, 990.0), [0.0, 10.0])):
+        names = ("svc_signing_key_oldest_seconds", "svc_backup_age_seconds", "svc_backup_verified_age_seconds")
+        verified = VerifiedBackup(900.0, 1, "/svc.dump", None)
+        for ages, expected in (
+            (None, [None] * 3),
+            (Ages(400.0, 990.0), [600.0, 10.0, None]),
+            (Ages(2000.0, 990.0, verified), [0.0, 10.0, 100.0]),
+        ):
             known.append(ages)
             self.assertEqual([self.metrics.registry.get_sample_value(name) for name in names], expected)
 

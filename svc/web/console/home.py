@@ -9,9 +9,10 @@ import attrs
 from svc.cluster.overview import Overview
 from svc.cluster.succession import succession, successor, versions
 from svc.model.clocks import WallClock
-from svc.model.errors import Forbidden
+from svc.model.databases import Ages
+from svc.model.errors import Forbidden, StoreUnavailable
 from svc.model.events import Event, EventsQuery
-from svc.model.ports import IRoles
+from svc.model.ports import IDatabaseState, IRoles
 from svc.services.audit_reading import AuditService
 from svc.services.expiring import EndingsQuery, ExpiringService
 from svc.services.inspection import reads_all
@@ -34,6 +35,18 @@ SORTS: Final = 10
 WITHIN_DAYS: Final = WITHIN // 86_400
 
 
+def backed_up(ages: Ages | None, now: float) -> str:
+    """Return the sentence on the newest backup that was verified; ``None``: the database can't be asked."""
+    if ages is None:
+        return "Whether a backup was verified isn't known now."
+    if ages.verified is None:
+        return "No backup of this database was verified."
+    hours = max(0.0, now - ages.verified.dumped) / 3600
+    age = f"{hours:.0f} hours" if hours < 2 * 24 else f"{hours / 24:.0f} days"
+    beside = " It was on the database's own disk." if ages.verified.beside else ""
+    return f"The newest backup that was verified is {age} old.{beside}"
+
+
 def opened(call: Call) -> list[Event]:
     """The first page was opened; who may read the audit read it, and what was refused."""
     more = (*audit_events.refusals_read(call), *audit_events.audit_read(call)) if call.facts.get("read") else ()
@@ -54,6 +67,7 @@ class Home:
     endings: ExpiringService
     refusals: RefusalService
     wall: WallClock
+    state: IDatabaseState
 
     @pages.shown(
         routes,
@@ -66,11 +80,12 @@ class Home:
         """Return the health of the cluster, what ends soon, recent refusals, and the last changes (CON-19)."""
         await self.tokens.check_caller(call.caller)
         ending = await self.endings.expiring(call.invocation, EndingsQuery(WITHIN, AGE, limit=ENDINGS))
-        changes, refused = None, None
+        changes, refused, backups = None, None, None
         if await reads_all(self.roles, call.caller):
             call.tell(read=True)
             refused = await self.refusals.recent(call.invocation, limit=1)
             changes = await self.audit.all_events(call.invocation, EventsQuery(call.caller.role.account, limit=CHANGES))
+            backups = backed_up(await self._ages(), self.wall.seconds())
         servers = await self.overview.servers()
         return self.rendering.page(
             *(call.visit, "home.html"),
@@ -79,6 +94,7 @@ class Home:
             servers=servers,
             succession=succession(successor(servers)) if len(servers) > 1 else None,
             versions=versions(servers),
+            backups=backups,
             endings=[ShownEnding.of(each, self.wall.seconds()) for each in ending.endings],
             ends_on=ending.after is not None,
             within=WITHIN_DAYS,
@@ -87,3 +103,9 @@ class Home:
             changes=changes,
             most=CHANGES,
         )
+
+    async def _ages(self) -> Ages | None:
+        try:
+            return await self.state.ages()
+        except StoreUnavailable:
+            return None

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import html
 from typing import Final
 
+import attrs
+
+from svc.model.databases import VerifiedBackup
 from svc.model.names import RoleName
 from tests.web.console.world import ConsoleCase, Page
 from tests.web.support import NOW
@@ -141,6 +145,21 @@ class HomeTests(PagesCase):
         page = self.alice.get("/ui")
         self.assertIn("This server is well.", page.text)
         self.assertIn("/ui/health", page.links)
+
+    def test_backups(self) -> None:
+        """It says how old the newest verified backup is, to those who read the whole audit (CON-19)."""
+        verified = VerifiedBackup(NOW - 3 * 3600, None, "/elsewhere/svc.dump", False)
+        for backup, sentence in (
+            (None, "No backup of this database was verified."),
+            (verified, "The newest backup that was verified is 3 hours old."),
+            (
+                attrs.evolve(verified, dumped=NOW - 9 * 86400, beside=True),
+                "is 9 days old. It was on the database's own disk",
+            ),
+        ):
+            self.memory.verified = backup
+            self.assertIn(sentence, html.unescape(self.admin.get("/ui").text))
+            self.assertNotIn("backup", self.alice.get("/ui").text)
 
     def test_changes(self) -> None:
         """Who reads the whole audit sees the last changes, and others nothing of them (CON-19)."""

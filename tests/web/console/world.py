@@ -241,6 +241,7 @@ class ConsoleCase(WorldCase):
             self.oidc_routes.offered,
             self.clock,
             self.public_url,
+            MemoryState(memory),
         )
         self.web = Client(
             *pages,
