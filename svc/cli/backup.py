@@ -1,12 +1,16 @@
-"""Backups: dumps of the database, made, and tried before they are needed."""
+"""Backups: dumps of the database, made, tried before they are needed, and restored."""
 
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 import tempfile
+from collections.abc import Awaitable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Final, TypeVar
 
 import click
 
@@ -15,20 +19,26 @@ from svc.cli.options import FILE
 from svc.cli.progress import shown
 from svc.cli.reactor import react
 from svc.model.errors import Refusal
-from svc.server.backup import Verified, verify
-from svc.server.bootstrap import Installation
-from svc.server.data_key_source import DataKeySource
+from svc.server.backup import Restored, Verified, note_verified, put_back, verify
+from svc.server.bootstrap import Installation, demand_database
+from svc.server.data_key_source import DataKeySource, check_command, given_outside
 from svc.server.lifecycle import running_services
 from svc.server.startup import reason_of
 from svc.settings.config import Settings
 from svc.settings.reading import read_settings
 from svc.storage.dumps import dump
+from svc.storage.restoring import NAMED
 from svc.tap import administer
+
+T = TypeVar("T")
+
+#: The name of a file that stands for standard input or output.
+_STANDARD: Final = Path("-")
 
 
 @click.group()
 def backup() -> None:
-    """Make backups of a server's database, and try them.
+    """Make backups of a server's database, try them, and restore them.
 
     A backup is worthless without the data key, which is not in it: keep copies of both, and not in one place.
     """
@@ -45,13 +55,18 @@ async def create(reactor: Any, settings: Settings, file: Path) -> None:
     server has.
 
     A database at --database-url is dumped by the pg_dump that this machine has, if it is not older than the database.
+
+    With - as FILE the dump goes to standard output: svc backup create - | ssh elsewhere 'cat > svc.dump'
     """
+    if file == _STANDARD and sys.stdout.isatty():
+        raise click.ClickException("a dump isn't for a terminal: name a file, or pass it on to another program")
     await administer(reactor, settings, lambda installation: _create(installation, settings, file))
 
 
 async def _create(installation: Installation, settings: Settings, file: Path) -> None:
     try:
-        dumping = dump(installation.clock, installation.dsn, file, embedded=settings.database_url is None)
+        path = None if file == _STANDARD else file
+        dumping = dump(installation.clock, installation.dsn, path, embedded=settings.database_url is None)
         await shown(dumping, f"Dumping {place(settings)}", sys.stderr)
     except OSError as error:
         raise click.ClickException(f"{file} can't be written: {error.strerror}") from None
@@ -60,6 +75,9 @@ async def _create(installation: Installation, settings: Settings, file: Path) ->
     except Refusal as refusal:
         click.echo(f"That it was made couldn't be noted for metrics and svc doctor: {reason_of(refusal)}", err=True)
     keys = " and ".join(installation.vault.needed)
+    if path is None:
+        click.echo(f"The dump is sealed under the data key {keys}. Try it with: svc backup verify", err=True)
+        return
     click.echo(
         f"{file}: {os.path.getsize(file)} bytes, sealed under the data key {keys}. Try it with: svc backup verify {file}"
     )
@@ -83,13 +101,29 @@ def verify_command(file: Path, data_dir: str | None, config: str | None) -> None
 
     async def work(reactor: Any) -> None:
         try:
-            data_keys = await _data_keys(reactor, read_settings({"data_dir": data_dir, "config": config}))
-            verified = await shown(_verified(reactor, file, data_keys), f"Verifying {file}", sys.stderr)
+            settings = read_settings({"data_dir": data_dir, "config": config})
+            data_keys = await _data_keys(reactor, settings)
+            with _seekable(file) as path:
+                verified = await shown(_verified(reactor, path, data_keys), f"Verifying {file}", sys.stderr)
+                _tell(file, verified)
+                if file != _STANDARD:
+                    await _note(reactor, settings, path.absolute(), verified)
         except Refusal as refusal:
             raise click.ClickException(f"{file}: {reason_of(refusal)}") from None
-        _tell(file, verified)
 
     react(work)
+
+
+async def _note(reactor: Any, settings: Settings, path: Path, verified: Verified) -> None:
+    """Have the server's database know, where it is in reach."""
+    try:
+        demand_database(settings)
+    except Refusal:
+        return  # this isn't its machine
+    try:
+        await administer(reactor, settings, lambda installation: note_verified(installation.state, settings, path, verified))
+    except Refusal as refusal:
+        click.echo(f"That it was verified couldn't be noted for metrics and svc doctor: {reason_of(refusal)}", err=True)
 
 
 async def _data_keys(reactor: Any, settings: Settings) -> tuple[bytes, ...]:
@@ -107,7 +141,107 @@ async def _verified(reactor: Any, file: Path, data_keys: tuple[bytes, ...]) -> V
             return await verify(services, reactor, file, Path(directory, "data"), data_keys)
 
 
+@contextmanager
+def _seekable(file: Path) -> Iterator[Path]:
+    """Have a file that can be read twice: standard input is written to a temporary one first."""
+    if file != _STANDARD:
+        yield file
+        return
+    with tempfile.NamedTemporaryFile(prefix="svc-backup-") as spooled:
+        shutil.copyfileobj(sys.stdin.buffer, spooled)
+        spooled.flush()
+        yield Path(spooled.name)
+
+
+@backup.command("restore")
+@click.argument("file", type=FILE)
+@click.option("--damaged", is_flag=True, help="Restore it although some of its values can't be opened.")
+@with_settings
+async def restore_command(reactor: Any, settings: Settings, file: Path, damaged: bool) -> None:
+    """Restore the dump FILE into a new --data-dir, or into an empty database at --database-url.
+
+    Anything that isn't empty is refused. The data key comes from --data-key-file, --data-key-command or SERVICE_DATA_KEY,
+    and is compared with the dump before anything is made; a new data directory gets it as its file data-key. An older dump
+    is brought up to this program's schema, and all that is sealed in it is opened. With - as FILE it is read from standard
+    input.
+
+    All access tokens and sessions of before end. The output says what may have come back that was taken away after the
+    dump was made. A restore that was killed can be run again, which removes what that one has left; until then no server
+    starts there.
+
+    Example: svc backup restore --data-dir /var/lib/svc --data-key-file /root/data-key svc.dump
+    """
+    if not given_outside(settings):
+        raise click.ClickException(
+            "there is no data key: give it as --data-key-file, --data-key-command or SERVICE_DATA_KEY"
+        )
+    if settings.data_key_command is not None:
+        check_command(settings.key("data_key_command"), settings.data_key_command)
+    key_file, new = settings.data_key_file, settings.data_dir.absolute()
+    if settings.database_url is None and key_file is not None and new in key_file.absolute().parents:
+        raise click.ClickException(
+            f"{key_file} is in the new data directory: keep the data key elsewhere until that is made"
+        )
+    data_keys = await _data_keys(reactor, settings)
+
+    async def progress(work: Awaitable[T], what: str) -> T:
+        if not sys.stderr.isatty():
+            click.echo(f"{what} …", err=True)
+        return await shown(work, what, sys.stderr)
+
+    with _seekable(file) as path:
+        try:
+            async with running_services() as services:
+                restored = await put_back(services, reactor, settings, path, data_keys, progress, damaged=damaged)
+                _tell_restored(restored)
+        except Refusal as refusal:
+            raise click.ClickException(f"{file}: {reason_of(refusal)}") from None
+    kept = (
+        "" if settings.database_url is not None else " The data key is in its file data-key, of which a copy must be kept."
+    )
+    click.echo(f"Restored into {place(settings)}.{kept}")
+
+
+def _tell_restored(restored: Restored) -> None:
+    """Print what there is, and what may have come back."""
+    counts, verified = restored.counts, restored.verified
+    since = datetime.fromtimestamp(verified.dumped, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+    if restored.resumed:
+        click.echo("What an earlier restore had left was removed.")
+    _tell_opened(verified)
+    click.echo(
+        f"There are: accounts: {counts.accounts}, roles: {counts.roles}, resources: {counts.resources},"
+        f" values: {counts.values}"
+    )
+    click.echo(
+        f"All access tokens and {restored.sessions} sessions have ended, and each account has a new signing key: everybody"
+        " logs in again."
+    )
+    click.echo(f"The backup is of {since}. It can't know of what was changed after that, so these may have come back:")
+    click.echo("  API keys and passwords that were rotated or changed since: rotate those that were stolen again")
+    click.echo("  users, hosts, memberships and permissions that policy took away since: load the newest policy again")
+    click.echo("  values that were changed since, in the version of before: set them again")
+    click.echo(f"  host factory tokens that were revoked since, among {counts.factory_tokens} that haven't expired: look")
+    click.echo("    with svc hostfactory, and revoke them again")
+    click.echo(f"  keys of providers that were distrusted since, beside {counts.distrusted} that are: distrust them again")
+    click.echo("  authenticators that were disabled since: disable them again")
+    if restored.rotated:
+        click.echo(f"  values that a rotator has replaced elsewhere since, of these {len(restored.rotated)} variables:")
+        for name in restored.rotated[:NAMED]:
+            click.echo(f"    {name}")
+        if len(restored.rotated) > NAMED:
+            click.echo(f"    … and {len(restored.rotated) - NAMED} more")
+        click.echo("    set each to the password that is in force there, or have it rotated")
+
+
 def _tell(file: Path, verified: Verified) -> None:
+    _tell_opened(verified)
+    if verified.failed:
+        raise click.ClickException(f"{file}: {verified.failed} of its values can't be opened")
+    click.echo("The backup can be restored, and all of it opens.")
+
+
+def _tell_opened(verified: Verified) -> None:
     version, current = verified.version, verified.current
     brought = "" if version >= current else f"; this program brought it to {current}"
     click.echo(f"Schema: version {version}{brought}.")
@@ -117,6 +251,3 @@ def _tell(file: Path, verified: Verified) -> None:
         click.echo(f"Does not open: {told}", err=True)
     if verified.failed > len(verified.first_failed):
         click.echo(f"… and {verified.failed - len(verified.first_failed)} more", err=True)
-    if verified.failed:
-        raise click.ClickException(f"{file}: {verified.failed} of its values can't be opened")
-    click.echo("The backup can be restored, and all of it opens.")

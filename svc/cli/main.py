@@ -13,6 +13,7 @@ from click.shell_completion import CompletionItem
 
 from svc._version import VERSION
 from svc.cli.distributions import is_installed, module_of
+from svc.model.interrupts import leaving_at_once
 
 #: The module of each command, which has it under the command's name, and what help says of it.
 COMMANDS: Final = {
@@ -21,7 +22,7 @@ COMMANDS: Final = {
     "audit": ("audit", "See what was changed, by whom and when."),
     "authenticate": ("login", "Exchange a workload's proof of identity for an access token."),
     "authenticator": ("authenticator", "See how authenticators stand, and why one refuses a token."),
-    "backup": ("backup", "Make backups of a server's database, and try them."),
+    "backup": ("backup", "Make backups of a server's database, try them, and restore them."),
     "can": ("access", "Say whether a role has a privilege on a resource, and why, or what is missing."),
     "check": ("resource", "Say whether you, or a role that you hold, have a privilege on a resource."),
     "cloud": ("cloud", "See this machine as its cloud platform identifies it."),
@@ -68,7 +69,8 @@ class _Commands(click.Group):
         """Return the command of that name."""
         if cmd_name not in COMMANDS:
             return None
-        module = module_of(COMMANDS[cmd_name][0], f"svc {cmd_name}")
+        with leaving_at_once():
+            module = module_of(COMMANDS[cmd_name][0], f"svc {cmd_name}")
         command = getattr(module, cmd_name.replace("-", "_"))
         assert isinstance(command, click.Command)
         return command

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import base64
 import fcntl
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
@@ -81,14 +82,16 @@ def make_data_key(path: Path) -> bytes:
     :raises OSError: it can't be written, or is there already (``FileExistsError``).
     """
     text = new_data_key()
-    draft = _draft(path, text)
-    try:
-        # A link, unlike a rename, replaces nothing.
-        os.link(draft, path)
-    finally:
-        draft.unlink()
-    _sync_directory(path.parent)
+    _link(path, text)
     return parse_data_keys(text)[0]
+
+
+def write_data_keys(path: Path, keys: Sequence[bytes]) -> None:
+    """Write data keys, the newest first, to a file of the server's own, which is safe on the disk when this returns.
+
+    :raises OSError: it can't be written, or is there already (``FileExistsError``).
+    """
+    _link(path, "\n".join(base64.b64encode(key).decode("ascii") for key in keys))
 
 
 def add_data_key(path: Path, used: frozenset[str]) -> bytes:
@@ -112,6 +115,17 @@ def add_data_key(path: Path, used: frozenset[str]) -> bytes:
             _draft(path, f"{text}\n{file.read().strip()}").replace(path)
         _sync_directory(path.parent)
         return parse_data_keys(text)[0]
+
+
+def _link(path: Path, text: str) -> None:
+    """Make a file that isn't there yet."""
+    draft = _draft(path, text)
+    try:
+        # A link, unlike a rename, replaces nothing.
+        os.link(draft, path)
+    finally:
+        draft.unlink()
+    _sync_directory(path.parent)
 
 
 @contextmanager

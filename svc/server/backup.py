@@ -1,4 +1,4 @@
-"""A backup on trial: restored into a database of its own, brought up to date, and opened to the last value.
+"""A backup on trial, and put back: restored into a database, brought up to date, and opened to the last value.
 
 Nothing of what is opened is kept or shown; what can't be opened is named by its id.
 """
@@ -6,25 +6,37 @@ Nothing of what is opened is kept or shown; what can't be opened is named by its
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import attrs
 from twisted.application.service import MultiService
 
+from svc.crypto.keyfiles import data_key_file, write_data_keys
+from svc.crypto.keyring import new_signing_key
 from svc.crypto.vault import CANARY, Vault
+from svc.model.clocks import MachineClock
 from svc.model.data_keys import StoredDataKey
-from svc.model.errors import StartRefused, StoreUnavailable, WrongDataKey
+from svc.model.databases import VerifiedBackup
+from svc.model.errors import Refusal, StartRefused, StoreUnavailable, WrongDataKey
+from svc.model.expiration import ROTATOR
+from svc.model.query_results import Sealed
 from svc.server.bootstrap import first_key
 from svc.server.lifecycle import child
+from svc.settings.config import Settings
+from svc.storage.accounts import AccountStore
 from svc.storage.data_keys import DataKeyStore
 from svc.storage.database_state import DatabaseState
 from svc.storage.driver.database import Database
 from svc.storage.driver.migrations import migrate, packaged
-from svc.storage.dumps import is_dump, restore
+from svc.storage.dumps import DumpContents, contents, restore
 from svc.storage.embedded.embedded import EmbeddedPostgres
+from svc.storage.restoring import RestoredCounts, RestoringStore
 from svc.storage.sealed_values import KINDS, SealedStore
+
+T = TypeVar("T")
 
 #: How many of those that don't open are named.
 NAMED: Final = 10
@@ -32,13 +44,22 @@ NAMED: Final = 10
 #: How long a statement on the restored database may take, in seconds, and its start.
 PATIENCE: Final = 60.0
 
+#: The tables of a dump that say under which data keys it is sealed.
+_KEY_TABLES: Final = ("canary", "data_keys")
+
+_NO_CANARY: Final = "it holds no canary: it was made of a database that no server had been started on"
+
+#: Shows that one waits: the work, and the phase that it is.
+Shown = Callable[[Awaitable[T], str], Awaitable[T]]
+
 
 @attrs.frozen
 class Verified:
     """The result. ``version`` is that of the backup's schema, ``current`` the program's; ``opened`` counts by kind.
     ``data_keys`` are the ids of the keys that it is sealed under, of which a backup made during a rotation has two.
 
-    ``failed`` counts what doesn't open, and ``first_failed`` are the ids of the first of these.
+    ``failed`` counts what doesn't open, and ``first_failed`` are the ids of the first of these. ``dumped`` is when the
+    backup was made, in epoch seconds.
     """
 
     version: int
@@ -47,6 +68,22 @@ class Verified:
     data_keys: Sequence[str]
     failed: int
     first_failed: Sequence[str]
+    dumped: float
+
+
+@attrs.frozen
+class Restored:
+    """A restore. ``sessions`` counts those that have ended; ``rotated`` are variables that a rotator replaces.
+
+    ``resumed``: leftovers of an earlier restore were removed first.
+    """
+
+    verified: Verified
+    counts: RestoredCounts
+    accounts: Sequence[str]
+    sessions: int
+    rotated: Sequence[str]
+    resumed: bool
 
 
 async def verify(parent: MultiService, reactor: Any, path: Path, directory: Path, data_keys: Sequence[bytes]) -> Verified:
@@ -56,23 +93,111 @@ async def verify(parent: MultiService, reactor: Any, path: Path, directory: Path
     :raises StartRefused: it can't be restored, it is no dump of this program's database, or one of a newer program's, or
         it was sealed under another data key: says which.
     """
-    try:
-        if not is_dump(path):
-            raise StartRefused("it is no dump in PostgreSQL's custom format, as pg_dump --format=custom makes it")
-    except OSError as error:
-        raise StartRefused(f"it can't be read: {error.strerror}") from None
+    dump = await contents(reactor, path, _KEY_TABLES, embedded=True)
     dsn = await child(parent, EmbeddedPostgres(reactor, directory, durable=False)).ready()
     await restore(reactor, dsn, path)
-    database = child(parent, Database(reactor, dsn, pool_size=1, statement_timeout=PATIENCE, first_wait=PATIENCE))
-    await database.connected()
-    store, vault = SealedStore(database), Vault(*data_keys)
-    version = await store.version()
-    await migrate(database)
+    database = await _connected(parent, reactor, dsn)
+    _, verified = await _examine(database, data_keys, dump)
+    return verified
+
+
+async def put_back(
+    parent: MultiService,
+    reactor: Any,
+    settings: Settings,
+    path: Path,
+    data_keys: Sequence[bytes],
+    shown: Shown[Any],
+    *,
+    damaged: bool = False,
+) -> Restored:
+    """Restore the dump at ``path`` into the settings' database, which must be empty, or left by a restore that was killed.
+
+    :param parent: runs what this needs. Only when the caller has stopped it is all on the disk.
+    :param damaged: restore it although some values don't open.
+    :raises StartRefused: as ``verify``, or there is something in the database: says what. What was begun is removed.
+    """
+    embedded = settings.database_url is None
+    dump = await contents(reactor, path, _KEY_TABLES, embedded=embedded)
+    _demand_keys(data_keys, dump)  # before anything is made
+    postgres = None
+    if settings.database_url is None:
+        postgres = child(parent, EmbeddedPostgres(reactor, settings.data_dir, restoring=True))
+    dsn = settings.database_url or (await shown(postgres.ready(), "Making a database") if postgres is not None else "")
+    database = await _connected(parent, reactor, dsn)
+    store = RestoringStore(database)
+    resumed = False if embedded else await store.begin(dump.objects, packaged())
     try:
-        canary = await DatabaseState(database).canary()
-    except StoreUnavailable:
-        raise StartRefused("it holds no canary: it was made of a database that no server had been started on") from None
-    stored = await DataKeyStore(database).keys()
+        await shown(restore(reactor, dsn, path, embedded=embedded), "Restoring the tables")
+        vault, verified = await shown(_examine(database, data_keys, dump), "Opening what is sealed")
+        if verified.failed and not damaged:
+            raise StartRefused(
+                f"{verified.failed} of its values can't be opened: {', '.join(verified.first_failed)}; nothing was restored."
+                " With --damaged all else is"
+            )
+        accounts, sessions = await store.end_logins()
+        now = MachineClock().seconds()
+        for account in accounts:
+            await AccountStore(database).rotate_signing_key(new_signing_key(vault, account, now), now)
+        counts, rotated = await store.counts(), await store.rotated(ROTATOR)
+        if not embedded:
+            await store.finish()
+    except BaseException:
+        if not embedded:
+            with suppress(Refusal):  # the next restore removes it
+                await store.abandon()
+        raise
+    if postgres is not None:
+        write_data_keys(data_key_file(settings.data_dir), data_keys)
+        postgres.restored = True
+    return Restored(verified, counts, accounts, sessions, rotated, resumed)
+
+
+async def note_verified(state: DatabaseState, settings: Settings, path: Path, verified: Verified) -> None:
+    """Have the database know of a backup that was found whole.
+
+    :raises Refusal: it can't be written.
+    """
+    place = str(settings.data_dir) if settings.database_url is None else await state.data_directory()
+    beside = None
+    with suppress(OSError, TypeError):  # another machine's, or one that may not be looked at
+        beside = path.stat().st_dev == Path(str(place)).stat().st_dev if place is not None else None
+    await state.backup_verified(VerifiedBackup(verified.dumped, path.stat().st_size, str(path), beside))
+
+
+async def _connected(parent: MultiService, reactor: Any, dsn: str) -> Database:
+    database = child(parent, Database(reactor, dsn, pool_size=1, statement_timeout=PATIENCE, first_wait=PATIENCE))
+    try:
+        await database.connected()
+    except StoreUnavailable as refusal:
+        raise StartRefused(f"the database was not there within {PATIENCE:g} seconds: {refusal.why}") from None
+    return database
+
+
+def _demand_keys(data_keys: Sequence[bytes], dump: DumpContents) -> None:
+    """Return when a dump is of this program, and these are its data keys; the dump alone is looked at."""
+    if not any((kind, name) == ("TABLE", "schema_versions") for kind, _, name in dump.objects):
+        raise StartRefused("it holds no database of this program")
+    if not dump.rows["canary"]:
+        raise StartRefused(_NO_CANARY)
+    canary = Sealed(bytes.fromhex((dump.rows["canary"][0]["sealed"] or "").removeprefix("\\x")))
+    rows = sorted(dump.rows["data_keys"], key=lambda row: int(row["number"] or 0))
+    stored = [
+        StoredDataKey(row["key_id"] or "", row["closed_at"] is not None, row["retired_at"] is not None) for row in rows
+    ]
+    vault = _vault(data_keys, canary, stored)
+    try:
+        vault.open(CANARY, canary)
+    except WrongDataKey:
+        raise StartRefused("its canary was altered, so that it can't be known whether the data key fits") from None
+
+
+def _vault(data_keys: Sequence[bytes], canary: Sealed, stored: Sequence[StoredDataKey]) -> Vault:
+    """Return the vault that opens what a backup holds.
+
+    :raises StartRefused: a data key that it needs isn't given.
+    """
+    vault = Vault(*data_keys)
     first = None if stored else first_key(data_keys, canary)
     vault.adopt(stored or [StoredDataKey(first or "")])
     if vault.missing:
@@ -81,6 +206,19 @@ async def verify(parent: MultiService, reactor: Any, path: Path, directory: Path
         raise StartRefused(
             f"the data key is not the one under which the backup was sealed, {its}; given was {given}: give {its}"
         )
+    return vault
+
+
+async def _examine(database: Database, data_keys: Sequence[bytes], dump: DumpContents) -> tuple[Vault, Verified]:
+    """Bring a restored database up to date, and open all that it holds."""
+    store, state = SealedStore(database), DatabaseState(database)
+    version = await store.version()
+    await migrate(database)
+    try:
+        canary = await state.canary()
+    except StoreUnavailable:
+        raise StartRefused(_NO_CANARY) from None
+    vault = _vault(data_keys, canary, await DataKeyStore(database).keys())
     opened = Counter(dict.fromkeys(KINDS, 0))
     failed: list[str] = []
     try:
@@ -93,4 +231,8 @@ async def verify(parent: MultiService, reactor: Any, path: Path, directory: Path
             opened[kind] += 1
         except WrongDataKey:
             failed.append(shown)
-    return Verified(version, len(packaged()), dict(opened), vault.needed, len(failed), failed[:NAMED])
+    # Clocks of machines differ, and an older dump may have the time of another zone: a server's sign of life is later.
+    now, alive = MachineClock().seconds(), (await RestoringStore(database).counts()).alive
+    dumped = min(max(alive, dump.made or 0.0), now)
+    current = len(packaged())
+    return vault, Verified(version, current, dict(opened), vault.needed, len(failed), failed[:NAMED], dumped)

@@ -50,6 +50,7 @@ from svc.storage.driver.migrations import migrate
 from svc.storage.driver.standbys import Standbys
 from svc.storage.embedded.directory import DataDirectory
 from svc.storage.embedded.embedded import EmbeddedPostgres
+from svc.storage.restoring import demand_restored
 
 #: Connections to the database for readings, and for writes (Note [Readings and writes] in svc/storage/driver/database.py).
 POOL_SIZE: Final = 8
@@ -160,16 +161,22 @@ class Installation:
         return cls(reactor, MachineClock(), dsn, database, state, accounts, keys, source, vault, audit_key)
 
     async def create_account(
-        self, account: str, api_key: str, trail: EventBatch | None = None, once: Once[None] | None = None
+        self,
+        account: str,
+        api_key: str,
+        trail: EventBatch | None = None,
+        once: Once[None] | None = None,
+        *,
+        announced: bool = True,
     ) -> None:
-        """Make an account, whose admin has that API key.
+        """Make an account, whose admin has that API key; ``announced`` as ``AccountStore.create``.
 
         :raises Conflict: it exists.
         :raises AnswerKept: ``once`` says that it was made before.
         """
         admin_key = self.vault.seal(api_key_name(admin_of(account)), api_key.encode("ascii"))
         signing_key = new_signing_key(self.vault, account, self.wall.seconds())
-        await self.accounts.create(account, admin_key, signing_key, trail, once)
+        await self.accounts.create(account, admin_key, signing_key, trail, once, announced=announced)
 
     async def recover_account(self, account: str, api_key: str, trail: EventBatch | None = None) -> None:
         """Give the admin of an account that API key, in place of the one that was lost.
@@ -179,31 +186,42 @@ class Installation:
         admin_key = self.vault.seal(api_key_name(admin_of(account)), api_key.encode("ascii"))
         await self.accounts.recover(account, admin_key, trail)
 
-    async def ensure_account(self, account: str, data_dir: Path, tell: Callable[[str], bool] | None) -> None:
+    async def ensure_account(self, account: str, data_dir: Path, tell: Callable[[str], bool] | None) -> bool:
         """Make an account unless it is there, and have the API key of its admin told, or written to a file.
 
-        ``tell`` shows it to the operator at the terminal, and returns whether that was possible; a daemon has none.
+        So is the key of one that an earlier start has made, while no server has been ready since. ``tell`` shows it to the
+        operator at the terminal, and returns whether that was possible; a daemon has none. Return whether a key was shown,
+        or written.
         """
+        path = admin_key_file(data_dir, account)
         if account in await self.accounts.names():
-            return
-        api_key, path = new_api_key(), admin_key_file(data_dir, account)
+            if (sealed := await self.accounts.unannounced_key(account)) is None:
+                return False
+            api_key = self.vault.open(api_key_name(admin_of(account)), sealed).decode("ascii")
+            if tell is None or not tell(api_key):
+                self._write_key(account, path, api_key)
+            return True
+        api_key = new_api_key()
         # Before the account is made: nobody could ever use an account whose key is lost.
         if tell is None:
             write_admin_key(path, api_key)
         try:
-            await self.create_account(account, api_key)
+            await self.create_account(account, api_key, announced=False)
         except Conflict:  # Another server has just made it, and knows the key.
             if tell is None:
                 path.unlink()
-            return
+            return False
         except OutcomeUnknown:  # It may have been made after all, with this key.
             if tell is not None:
                 write_admin_key(path, api_key)
             raise
-        if tell is not None:
-            if tell(api_key):
-                return
-            write_admin_key(path, api_key)
+        if tell is None or not tell(api_key):
+            self._write_key(account, path, api_key)
+        return True
+
+    @staticmethod
+    def _write_key(account: str, path: Path, api_key: str) -> None:
+        write_admin_key(path, api_key)
         log.warn("The account {account} was made. The API key of its admin is in {path}", account=account, path=str(path))
 
 
@@ -263,7 +281,9 @@ async def _connected_database(
         if standby is None:
             raise StartRefused(f"the database was not there within {wait:g} seconds: {refusal.why}") from None
         log.warn("There is no primary: this server begins to read from a standby, and takes no writes until there is one")
+        await demand_restored(standby)
         return url, database, standby
+    await demand_restored(database)
     return url, database, None
 
 

@@ -1,7 +1,8 @@
 """Dumps of the database, in PostgreSQL's custom format, by PostgreSQL's own programs.
 
 Note [Whose pg_dump]. The programs that come with the embedded PostgreSQL speak no TLS, and older ones can't restore what
-they dump. So an operator's database is dumped by this machine's ``pg_dump``, and by ours where that is missing or too old.
+they dump. So an operator's database is dumped by this machine's ``pg_dump``, and by ours where that is missing or too old;
+and a dump is restored into it by this machine's ``pg_restore``, and by ours where that can't read the dump.
 """
 
 from __future__ import annotations
@@ -9,12 +10,17 @@ from __future__ import annotations
 import os
 import re
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
+import attrs
 from psycopg2.extensions import make_dsn, parse_dsn
-from twisted.internet.utils import getProcessOutputAndValue
+from twisted.internet.defer import Deferred
+from twisted.internet.error import ProcessTerminated
+from twisted.internet.protocol import ProcessProtocol
+from twisted.python.failure import Failure
 
 from svc.model.errors import StartRefused
 from svc.storage.embedded.binaries import installed
@@ -27,8 +33,33 @@ _MISMATCH: Final = "server version mismatch"
 _SERVER_VERSION: Final = re.compile(r"server version: ([0-9]+)")
 _TOO_OLD: Final = "must not be older than the server"
 
+#: What ``pg_restore`` says of a dump that a newer ``pg_dump`` has made.
+_TOO_NEW: Final = "unsupported version"
+
 #: Before the one line of a program's complaint that is repeated: what follows may quote rows.
 _COMPLAINT: Final = "error:"
+
+#: How many bytes of a program's complaints are looked at, most.
+_COMPLAINTS: Final = 65536
+
+#: A line of a dump's contents, of the kinds of objects that this program makes; and when the dump was made.
+_OBJECT: Final = re.compile(r"[0-9]+; [0-9]+ [0-9]+ (TABLE|VIEW|SEQUENCE|FUNCTION) (?!DATA |SET |OWNED )(\S+) ([^\s(]+)")
+_CREATED: Final = re.compile(r"; Archive created at ([0-9]{4}-[0-9]{2}-[0-9]{2} [0-9]{2}:[0-9]{2}:[0-9]{2})")
+
+#: The first line of a table's rows in a script.
+_COPY: Final = re.compile(r"COPY \S+\.(\S+) \((.*)\) FROM stdin;")
+
+
+@attrs.frozen
+class DumpContents:
+    """What a dump says of itself: when it was made, in epoch seconds, its tables and other objects, and some rows.
+
+    ``objects`` are kinds, schemas and names; ``rows`` are by table, each with the columns' names, ``None`` for NULL.
+    """
+
+    made: float | None
+    objects: frozenset[tuple[str, str, str]]
+    rows: Mapping[str, Sequence[Mapping[str, str | None]]] = attrs.field(repr=False)
 
 
 def is_dump(path: Path) -> bool:
@@ -48,52 +79,125 @@ def dumpers(*, embedded: bool, own: str | None) -> list[str | None]:
     return [None] if embedded or own is None else [own, None]
 
 
-async def dump(reactor: Any, dsn: str, path: Path, *, embedded: bool) -> None:
+async def dump(reactor: Any, dsn: str, path: Path | None, *, embedded: bool) -> None:
     """Write a dump of the database into a new file, which only its owner may read; none is left when that fails.
 
+    :param path: the file; ``None`` for the standard output of this process.
     :param embedded: whether it is the embedded PostgreSQL (Note [Whose pg_dump]).
     :raises StartRefused: the file exists, or PostgreSQL can't be dumped; says why.
     :raises OSError: the file can't be made.
     """
-    try:
-        os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
-    except FileExistsError:
-        raise StartRefused(f"{path} exists: name a new file") from None
+    if path is not None:
+        try:
+            os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
+        except FileExistsError:
+            raise StartRefused(f"{path} exists: name a new file") from None
     try:
         # Changes are of the history of this PostgreSQL, which ends with it.
-        whole = ["--format=custom", "--no-password", f"--file={path}", "--exclude-table-data=changes"]
+        whole = ["--format=custom", "--no-password", "--exclude-table-data=changes"]
+        whole += [] if path is None else [f"--file={path}"]
         first, *others = dumpers(embedded=embedded, own=shutil.which("pg_dump"))
         try:
-            await run_program(reactor, "pg_dump", dsn, whole, first)
+            await run_program(reactor, "pg_dump", dsn, whole, first, inherits_output=path is None)
         except StartRefused as refused:
             if not others or _TOO_OLD not in str(refused):
                 raise
-            await run_program(reactor, "pg_dump", dsn, whole)
+            await run_program(reactor, "pg_dump", dsn, whole, inherits_output=path is None)
     except BaseException:
-        path.unlink(missing_ok=True)
+        if path is not None:
+            path.unlink(missing_ok=True)
         raise
 
 
-async def restore(reactor: Any, dsn: str, path: Path) -> None:
+async def contents(reactor: Any, path: Path, tables: Sequence[str], *, embedded: bool) -> DumpContents:
+    """Return what a dump says of itself, with the rows of some small tables; nothing is restored.
+
+    :raises StartRefused: it is no dump, or can't be read; says why.
+    """
+    try:
+        if not is_dump(path):
+            raise StartRefused("it is no dump in PostgreSQL's custom format, as pg_dump --format=custom makes it")
+    except OSError as error:
+        raise StartRefused(f"it can't be read: {error.strerror}") from None
+    listed = (await _pg_restore(reactor, None, ["--list", str(path)], embedded=embedded)).decode("utf-8", "replace")
+    named = [f"--table={table}" for table in tables]
+    script = await _pg_restore(reactor, None, ["--data-only", *named, "--file=-", str(path)], embedded=embedded)
+    rows: dict[str, Sequence[Mapping[str, str | None]]] = {table: [] for table in tables}
+    rows |= dict(_rows_of(script.decode("utf-8", "replace").split("\n")))
+    created = _CREATED.search(listed)
+    made = None if created is None else datetime.fromisoformat(created[1]).replace(tzinfo=UTC).timestamp()
+    objects = frozenset((kind, schema, name) for kind, schema, name in map(re.Match.groups, _OBJECT.finditer(listed)))
+    return DumpContents(made, objects, rows)
+
+
+def _rows_of(lines: Sequence[str]) -> Iterator[tuple[str, list[Mapping[str, str | None]]]]:
+    """Yield the tables of a script with their rows; values are as ``COPY`` writes them, but for backslashes."""
+    remaining = iter(lines)
+    for line in remaining:
+        if (begins := _COPY.fullmatch(line)) is None:
+            continue
+        columns, rows = [column.strip().strip('"') for column in begins[2].split(",")], list[Mapping[str, str | None]]()
+        for row in remaining:
+            if row == "\\.":
+                break
+            values = [None if value == "\\N" else value.replace("\\\\", "\\") for value in row.split("\t")]
+            rows.append(dict(zip(columns, values, strict=True)))
+        yield begins[1], rows
+
+
+async def restore(reactor: Any, dsn: str, path: Path, *, embedded: bool = True) -> None:
     """Restore a dump into an empty database: all of it, or nothing.
 
+    :param embedded: as for :func:`dump`.
     :raises StartRefused: it can't be restored; says why.
     """
     whole = ["--no-owner", "--no-privileges", "--exit-on-error", "--single-transaction", "--no-password", str(path)]
-    await run_program(reactor, "pg_restore", dsn, whole)
+    await _pg_restore(reactor, dsn, whole, embedded=embedded)
 
 
-async def run_program(reactor: Any, program: str, dsn: str, arguments: Sequence[str], place: str | None = None) -> None:
-    """Run one of PostgreSQL's programs; ``place`` is where it is, unless it is that of the embedded PostgreSQL."""
+async def _pg_restore(reactor: Any, dsn: str | None, arguments: Sequence[str], *, embedded: bool) -> bytes:
+    first, *others = dumpers(embedded=embedded, own=shutil.which("pg_restore"))
+    try:
+        return await run_program(reactor, "pg_restore", dsn, arguments, first)
+    except StartRefused as refused:
+        if not others or _TOO_NEW not in str(refused):
+            raise
+        return await run_program(reactor, "pg_restore", dsn, arguments)
+
+
+async def run_program(
+    reactor: Any,
+    program: str,
+    dsn: str | None,
+    arguments: Sequence[str],
+    place: str | None = None,
+    *,
+    inherits_output: bool = False,
+) -> bytes:
+    """Run one of PostgreSQL's programs, and return what it wrote to standard output.
+
+    :param dsn: the database that it works on, if any.
+    :param place: where the program is, unless it is that of the embedded PostgreSQL.
+    :param inherits_output: its standard output is that of this process.
+    """
     # A password may stand in the DSN, and everybody on the machine may read the arguments of a program.
-    parameters = parse_dsn(dsn)
-    environment = {"PATH": os.defpath, "LC_ALL": "C", "PGPASSWORD": parameters.pop("password", "")}
-    command = [f"--dbname={make_dsn(**parameters)}", *arguments]
-    _, said, code = await getProcessOutputAndValue(
-        place or installed().program(program), command, {k: v for k, v in environment.items() if v}, reactor=reactor
-    )
+    parameters = {} if dsn is None else parse_dsn(dsn)
+    environment = {"PATH": os.defpath, "LC_ALL": "C", "TZ": "UTC", "PGPASSWORD": parameters.pop("password", "")}
+    executable = place or installed().program(program)
+    command = [executable, *([] if dsn is None else [f"--dbname={make_dsn(**parameters)}"]), *arguments]
+    run = _Run()
+    with open(os.devnull, "rb") as nothing:
+        descriptors: dict[int, Any] = {0: nothing.fileno(), 1: 1 if inherits_output else "r", 2: "r"}
+        surroundings = {name: value for name, value in environment.items() if value}
+        reactor.spawnProcess(run, executable, command, surroundings, childFDs=descriptors)
+    try:
+        code = await run.ended
+    except BaseException:
+        run.kill()
+        raise
     if code:
-        raise StartRefused(f"{program} failed: {complaint_of(program, said.decode('utf-8', 'replace'), code)}")
+        raise StartRefused(f"{program} failed: {complaint_of(program, run.complaints.decode('utf-8', 'replace'), code)}")
+    return b"".join(run.output)
 
 
 def complaint_of(program: str, said: str, code: int) -> str:
@@ -103,3 +207,34 @@ def complaint_of(program: str, said: str, code: int) -> str:
         return f"install postgresql-client-{server[1]}: {program} {_TOO_OLD}"
     complaint = next((line for line in said.splitlines() if _COMPLAINT in line), f"exit code {code}")
     return complaint.partition(_COMPLAINT)[2].strip() or complaint
+
+
+class _Run(ProcessProtocol):
+    """A run of a program, which ``ended`` tells the exit code of; one that a signal ended has 128 more than that."""
+
+    transport: Any
+
+    def __init__(self) -> None:
+        self.output: list[bytes] = []
+        self.complaints = b""
+        self.ended: Deferred[int] = Deferred()
+
+    def outReceived(self, data: bytes) -> None:
+        """Keep it."""
+        self.output.append(data)
+
+    def errReceived(self, data: bytes) -> None:
+        """Keep the beginning."""
+        self.complaints = (self.complaints + data)[:_COMPLAINTS]
+
+    def processEnded(self, reason: Failure) -> None:
+        """Tell how it ended."""
+        ended = reason.value
+        code = 0 if not isinstance(ended, ProcessTerminated) else ended.exitCode or 128 + (ended.signal or 0)
+        if not self.ended.called:
+            self.ended.callback(code)
+
+    def kill(self) -> None:
+        """End the program: nobody waits for it any more."""
+        if self.transport is not None and self.transport.pid is not None:
+            self.transport.signalProcess("KILL")

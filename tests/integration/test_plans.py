@@ -233,7 +233,9 @@ class PlanTests(PlansCase):
         """Whatever is known of the tables, each is read where an index says, from the first column of the index on."""
         for step in STEPS:
             await self.session.run(step)
-            faults = [fault for statement in statements() for fault in await self._faults(statement.name, statement.sql)]
+            # A restore has the database for itself, and looks at all of it.
+            wanted = [statement for statement in statements() if not statement.name.startswith("restoring_")]
+            faults = [fault for statement in wanted for fault in await self._faults(statement.name, statement.sql)]
             self.assertEqual(faults, [], step)
         self.assertEqual(self.met, WHOLE.keys())
 

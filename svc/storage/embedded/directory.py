@@ -9,6 +9,7 @@
     unfinished-…/     one in the making; what a crash left of it is removed
     programs/         a copy of PostgreSQL's programs, where one is needed
     annex             the path of the runtime directory, where there is one
+    restoring         there while a backup is restored into the directory, and after a restore that was killed
 
 As root, PostgreSQL's user owns ``cluster`` and nothing else here; ``svc`` distrusts what is in there and never writes it.
 """
@@ -21,6 +22,7 @@ import os
 import shutil
 import stat
 import tempfile
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
@@ -33,6 +35,14 @@ from svc.storage.embedded import runtime_dir
 #: Size in bytes beyond which PostgreSQL's log is begun again when PostgreSQL starts.
 LOG_LIMIT: Final = 8 * 1024 * 1024
 _UNFINISHED: Final = "unfinished-"
+_LOCK: Final = "lock"
+_RESTORING: Final = "restoring"
+
+#: All that a ``svc`` makes in its data directory, as patterns of names; the lock goes last, and the mark before it.
+_OURS: Final = ("cluster", f"{_UNFINISHED}*", "programs", "annex", "postgres.log", "postgres.log.1", "postmaster.lock")
+_KEYS: Final = ("data-key", "data-key.new", "admin-key-*")
+
+_MARK: Final = "A backup is being restored here. `svc backup restore` removes what is in this directory, and starts over.\n"
 
 
 @attrs.frozen
@@ -41,6 +51,14 @@ class Holder:
 
     pid: str
     serving: bool
+
+
+@attrs.frozen
+class Standing:
+    """What is in a data directory before something is made there, and which directories are missing, outermost first."""
+
+    names: frozenset[str]
+    missing: tuple[Path, ...]
 
 
 @attrs.define
@@ -100,7 +118,7 @@ class DataDirectory:
         )
         own = owner == os.geteuid()
         try:
-            file = os.open(self.path / "lock", os.O_RDWR | os.O_NOFOLLOW | (os.O_CREAT if own else 0), 0o600)
+            file = os.open(self.path / _LOCK, os.O_RDWR | os.O_NOFOLLOW | (os.O_CREAT if own else 0), 0o600)
         except (PermissionError, FileNotFoundError) as error:
             raise error if own else foreign from None
         try:
@@ -160,11 +178,7 @@ class DataDirectory:
     def adopt_cluster(self, path: Path) -> None:
         """Rename a complete cluster to its final name."""
         path.rename(self.cluster)
-        directory = os.open(self.path, os.O_RDONLY)
-        try:
-            os.fsync(directory)
-        finally:
-            os.close(directory)
+        self._sync()
 
     def open_log(self) -> int:
         """Open PostgreSQL's log to append to it, beginning a new one when it has grown too large."""
@@ -189,6 +203,73 @@ class DataDirectory:
         if self._runtime_dir_record.exists():
             runtime_dir.remove(Path(os.fsdecode(self._runtime_dir_record.read_bytes())))
             self._runtime_dir_record.unlink()
+
+    def standing(self) -> Standing:
+        """Return what is there now."""
+        missing = [place for place in (*reversed(self.path.parents), self.path) if not os.path.lexists(place)]
+        return Standing(frozenset(os.listdir(self.path) if self.path.is_dir() else ()), tuple(missing))
+
+    def undo(self, before: Standing) -> None:
+        """Remove what a ``svc`` has made here since, and the directories; what isn't a ``svc``'s own is left alone.
+
+        Only for the holder of the lock, while no PostgreSQL runs. The lock is given up.
+        """
+        self._remove((*_OURS, *_KEYS, "audit.log"), before.names)
+        self._remove((_RESTORING,), before.names)
+        if _LOCK not in before.names:
+            (self.path / _LOCK).unlink(missing_ok=True)
+        self.release()
+        for place in reversed(before.missing):
+            with suppress(OSError):  # somebody else uses it by now
+                place.rmdir()
+
+    @property
+    def is_restoring(self) -> bool:
+        """Return whether a backup is being restored into the directory, or a restore was killed."""
+        return os.path.lexists(self.path / _RESTORING)
+
+    def demand_restorable(self) -> None:
+        """Return when a backup may be restored here: nothing is there, or nothing but the leftovers of a restore.
+
+        :raises StartRefused: something else is there.
+        """
+        if self.path.is_dir() and not self.is_restoring and (found := set(os.listdir(self.path)) - {_LOCK}):
+            named = ", ".join(sorted(found)[:3])
+            raise StartRefused(f"{self.path} isn't empty: it has {named}; a backup is restored into a new directory")
+
+    def begin_restore(self) -> None:
+        """Mark the directory, after removing what a restore has left that was killed; for the holder of the lock.
+
+        :raises StartRefused: as :meth:`demand_restorable`.
+        """
+        self.demand_restorable()
+        self._remove((*_OURS, *_KEYS), frozenset())
+        mark = os.open(self.path / _RESTORING, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
+        try:
+            os.write(mark, _MARK.encode())
+            os.fsync(mark)
+        finally:
+            os.close(mark)
+        self._sync()
+
+    def end_restore(self) -> None:
+        """Take the mark away: the directory is complete; for the holder of the lock."""
+        (self.path / _RESTORING).unlink()
+        self._sync()
+
+    def _remove(self, patterns: Sequence[str], kept: Collection[str]) -> None:
+        for path in [path for pattern in patterns for path in self.path.glob(pattern) if path.name not in kept]:
+            if path.is_dir() and not path.is_symlink():
+                shutil.rmtree(path, ignore_errors=True)
+            else:
+                path.unlink(missing_ok=True)
+
+    def _sync(self) -> None:
+        directory = os.open(self.path, os.O_RDONLY)
+        try:
+            os.fsync(directory)
+        finally:
+            os.close(directory)
 
     def record_runtime_dir(self, path: Path) -> None:
         """Record the runtime directory of the process that holds the lock, so that it is removed even after a crash."""

@@ -50,12 +50,17 @@ class EmbeddedPostgres(Service):
     A server keeps PostgreSQL up. A command, which says so by ``joining``, uses the PostgreSQL of a server while there is
     one, and else starts it for as long as the command runs. No process is started before the reactor runs, so that a daemon
     may fork. ``durable`` may be false in tests, which then don't wait for the disk.
+
+    ``restoring``: a backup is restored into the directory, which must be new. It is removed again when the service stops
+    before ``restored`` was set.
     """
 
     reactor: ISystemReactor
     directory: Path = attrs.field(converter=_absolute)
     joining: bool = attrs.field(default=False, kw_only=True)
     durable: bool = attrs.field(default=True, kw_only=True)
+    restoring: bool = attrs.field(default=False, kw_only=True)
+    restored: bool = attrs.field(default=False, init=False)
     _life: Deferred[None] | None = attrs.field(default=None, init=False)
     _outcome: str | Failure | None = attrs.field(default=None, init=False)
     _waiting: list[Deferred[str]] = attrs.field(factory=list, init=False)
@@ -115,6 +120,9 @@ class EmbeddedPostgres(Service):
 
     async def _use(self, directory: DataDirectory) -> None:
         """Serve from the directory, or join the server that does, until this is cancelled."""
+        before = directory.standing()
+        if self.restoring:
+            directory.demand_restorable()
         directory.make()
         runtime_dir = RuntimeDir(directory.record_runtime_dir)
         if not await self._lock(directory):
@@ -125,11 +133,26 @@ class EmbeddedPostgres(Service):
                 runtime_dir.remove()
             return
         server = PostgresServer(self.reactor, directory, runtime_dir, self.durable)
+        if directory.is_restoring and not self.restoring:
+            directory.release()
+            raise StartRefused(
+                f"a restore into {directory.path} has not ended: run `svc backup restore` again, which starts over"
+            )
+        begun = False
         try:
+            if self.restoring:
+                directory.demand_restorable()
+                await server.take_over()
+                directory.begin_restore()
+                begun = True
             await self._keep_up(server)
         finally:
             try:
                 await server.clear()
+                if self.restored:
+                    directory.end_restore()
+                elif begun:
+                    directory.undo(attrs.evolve(before, names=frozenset()))
             finally:
                 directory.release()
 

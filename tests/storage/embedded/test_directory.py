@@ -69,6 +69,64 @@ class MakeTests(DirectoryTestCase):
         self.assertRaises(StartRefused, DataDirectory(self.root / "file").make)
 
 
+class UndoTests(DirectoryTestCase):
+    """What a start has made is removed again (CFG-14)."""
+
+    def fill(self) -> None:
+        """Make what a server makes, under a lock, and something that is somebody else's."""
+        self.directory.make()
+        self.assertIsNone(self.directory.lock(serving=True))
+        for name in ("cluster", "unfinished-x", "programs"):
+            (self.directory.path / name / "deep").mkdir(parents=True)
+        for name in ("data-key", "admin-key-acme", "postgres.log", "postmaster.lock", "annex", "audit.log"):
+            (self.directory.path / name).touch()
+
+    def test_new(self) -> None:
+        """A directory that a start has made goes with all above it that the start has made, too."""
+        before = self.directory.standing()
+        self.fill()
+        self.directory.undo(before)
+        self.assertEqual(list(self.root.iterdir()), [])
+
+    def test_present(self) -> None:
+        """What was there before stays, and so does what isn't a server's own."""
+        (self.directory.path / "cluster").mkdir(parents=True)
+        (self.directory.path / "data-key").touch()
+        before = self.directory.standing()
+        (self.directory.path / "notes").touch()
+        self.fill()
+        self.directory.undo(before)
+        self.assertEqual(sorted(os.listdir(self.directory.path)), ["cluster", "data-key", "notes"])
+        self.assertTrue((self.directory.path / "cluster" / "deep").exists())
+
+
+class RestoreTests(DirectoryTestCase):
+    """A backup is restored into a new directory (DATA-35, DATA-37)."""
+
+    def test_not_empty(self) -> None:
+        """One that has anything is refused, and keeps it; one with nothing but a lock is as good as new."""
+        self.directory.make()
+        (self.directory.path / "lock").touch()
+        self.directory.demand_restorable()
+        (self.directory.path / "notes").touch()
+        refusal = self.assertRaises(StartRefused, self.directory.begin_restore)
+        self.assertIn("isn't empty: it has notes;", refusal.message)
+        self.assertEqual(sorted(os.listdir(self.directory.path)), ["lock", "notes"])
+
+    def test_again(self) -> None:
+        """One that a killed restore has left is emptied of what that made, and marked until the restore has ended."""
+        self.directory.make()
+        self.directory.begin_restore()
+        self.assertTrue(self.directory.is_restoring)
+        (self.directory.path / "cluster").mkdir()
+        for name in ("data-key", "notes"):
+            (self.directory.path / name).touch()
+        self.directory.begin_restore()
+        self.assertEqual(sorted(os.listdir(self.directory.path)), ["notes", "restoring"])
+        self.directory.end_restore()
+        self.assertFalse(self.directory.is_restoring)
+
+
 class LockTests(DirectoryTestCase):
     """The lock."""
 

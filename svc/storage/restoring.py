@@ -1,0 +1,218 @@
+"""A database that a backup is restored into: that it is empty, whose leftovers are in it, and what ends with a restore.
+
+Note [The mark]. A restore may be killed at any moment. So before anything else a table says that one is under way, and names
+all that it will make. While the table is there no server starts; the next restore drops what the table names, and nothing
+else, and begins from an empty database again. It goes with the last transaction of a restore.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Sequence
+from typing import Final
+
+import attrs
+
+from svc.model.errors import StartRefused
+from svc.storage.driver.columns import column
+from svc.storage.driver.database import Database
+from svc.storage.driver.failures import StatementFailed, summary
+from svc.storage.driver.migrations import Migration
+from svc.storage.driver.statements import ReadSource, Statement, Transaction
+from svc.storage.sql.access_facts import NEW_EPOCH
+
+#: A kind of object, its schema, its name.
+DumpObject = tuple[str, str, str]
+
+#: The kinds of objects that migrations make, in the order in which they can be dropped.
+KINDS: Final = ("VIEW", "TABLE", "SEQUENCE", "FUNCTION")
+
+#: How many of the variables that are rotated are named.
+NAMED: Final = 20
+
+#: The key of the advisory lock that restores take turns by, ``svc`` and a blank in ASCII, then 3.
+_TURN: Final = 0x7376632000000003
+
+#: Seconds that dropping, counting and ending may take.
+PATIENCE: Final = 3600.0
+
+_CREATED: Final = re.compile(rf"(?m)^CREATE (?:OR REPLACE )?({'|'.join(KINDS)}) (?:IF NOT EXISTS )?([a-z0-9_]+)")
+
+_IS_MARKED: Final = Statement("restoring_marked", "SELECT to_regclass('svc_restoring') IS NOT NULL")
+_TAKE_TURN: Final = Statement("restoring_turn", "SELECT pg_try_advisory_xact_lock($1::bigint)")
+_SCHEMA: Final = Statement("restoring_schema", "SELECT current_schema()")
+_MARKED: Final = Statement("restoring_objects", "SELECT kind, place, name FROM svc_restoring")
+_MARK: Final = Statement(
+    "restoring_mark",
+    "INSERT INTO svc_restoring (kind, place, name) SELECT * FROM unnest($1::text[], $2::text[], $3::text[])",
+)
+_TABLE: Final = "CREATE TABLE svc_restoring (kind text NOT NULL, place text NOT NULL, name text NOT NULL)"
+_UNMARK: Final = "DROP TABLE svc_restoring"
+
+# Only what is there, with quotes, and functions with their arguments; never what an extension has made.
+_THERE: Final = Statement.named("restoring_there")("""
+    SELECT found.kind, found.shown FROM (
+        SELECT CASE relkind WHEN 'v' THEN 'VIEW' WHEN 'S' THEN 'SEQUENCE' ELSE 'TABLE' END AS kind, nspname AS place,
+            relname AS name, format('%I.%I', nspname, relname) AS shown, pg_class.oid, 'pg_class'::regclass AS catalog
+        FROM pg_class JOIN pg_namespace ON pg_namespace.oid = relnamespace
+        WHERE relkind IN ('r', 'p', 'v', 'm', 'f', 'S')
+        UNION ALL
+        SELECT 'FUNCTION', nspname, proname, pg_proc.oid::regprocedure::text, pg_proc.oid, 'pg_proc'
+        FROM pg_proc JOIN pg_namespace ON pg_namespace.oid = pronamespace
+        UNION ALL
+        SELECT 'TYPE', nspname, typname, format('%I.%I', nspname, typname), pg_type.oid, 'pg_type'
+        FROM pg_type JOIN pg_namespace ON pg_namespace.oid = typnamespace WHERE typtype IN ('d', 'e', 'r')
+    ) AS found
+    WHERE place NOT IN ('pg_catalog', 'information_schema') AND NOT starts_with(place, 'pg_')
+        AND ($1::text[] IS NULL OR (found.kind, place, found.name) IN (
+            SELECT * FROM unnest($1, $2::text[], $3::text[])
+        ))
+        AND NOT EXISTS (
+            SELECT FROM pg_depend WHERE pg_depend.classid = found.catalog AND pg_depend.objid = found.oid
+                AND deptype IN ('e', 'i', 'a')
+        )
+    ORDER BY place, found.name
+""")
+
+_END_TOKENS: Final = Statement("restoring_end_tokens", f"UPDATE accounts SET epoch = {NEW_EPOCH} RETURNING account")
+_END_SESSIONS: Final = Statement(
+    "restoring_end_sessions",
+    "WITH ended AS (DELETE FROM sessions RETURNING role_id) SELECT count(*) FROM ended",
+)
+_COUNTS: Final = Statement.named("restoring_counts")("""
+    SELECT
+        (SELECT count(*) FROM accounts),
+        (SELECT count(*) FROM roles WHERE NOT starts_with(role_id, '/:')),
+        (SELECT count(*) FROM resources WHERE NOT starts_with(resource_id, '/:')),
+        (SELECT count(*) FROM secrets WHERE NOT starts_with(resource_id, '/:')),
+        (SELECT count(*) FROM host_factory_tokens
+            WHERE expires_at > extract(epoch FROM now()) AND NOT starts_with(factory_id, '/:')),
+        (SELECT count(*) FROM distrusted_keys WHERE NOT starts_with(resource_id, '/:')),
+        (SELECT extract(epoch FROM beaten_at)::double precision FROM heartbeat)
+""")
+_ROTATED: Final = Statement.named("restoring_rotated")("""
+    SELECT resource_id FROM annotations
+    WHERE name = $1::text AND EXISTS (SELECT FROM secrets WHERE secrets.resource_id = annotations.resource_id OFFSET 0)
+    ORDER BY resource_id
+""")
+
+
+@attrs.frozen
+class RestoredCounts:
+    """How much there is after a restore; ``alive`` is when a server last wrote a sign of life, in epoch seconds."""
+
+    accounts: int
+    roles: int
+    resources: int
+    values: int
+    factory_tokens: int
+    distrusted: int
+    alive: float
+
+
+def objects_of(migrations: Iterable[Migration], schema: str) -> frozenset[DumpObject]:
+    """Return the objects that migrations make in a schema, and those that record them."""
+    made = {("TABLE", schema, "schema_versions"), ("TABLE", schema, "schema_steps")}
+    return frozenset(
+        made | {(kind, schema, name) for each in migrations for kind, name in _CREATED.findall(each.sql)},
+    )
+
+
+async def demand_restored(database: ReadSource) -> None:
+    """Return when no restore into a database is under way.
+
+    :raises StartRefused: one is, or was killed.
+    :raises StoreUnavailable: PostgreSQL can't be asked.
+    """
+    for (marked,) in await database.fetch(_IS_MARKED):
+        if marked:
+            raise StartRefused("a restore into this database has not ended: run `svc backup restore` again: it starts over")
+
+
+@attrs.frozen
+class RestoringStore:
+    """The database that a backup is restored into."""
+
+    _database: Database
+
+    async def begin(self, objects: Collection[DumpObject], migrations: Sequence[Migration]) -> bool:
+        """Mark an empty database (Note [The mark]); return whether leftovers of another restore had to be dropped.
+
+        :param objects: those of the backup.
+        :raises StartRefused: there is anything else in it, or another restore is just beginning.
+        """
+
+        async def work(transaction: Transaction) -> bool:
+            if (await transaction.fetch(_TAKE_TURN, _TURN)) != [(True,)]:
+                raise StartRefused("another restore into this database is just beginning")
+            ((schema,),) = await transaction.fetch(_SCHEMA)
+            if schema is None:
+                raise StartRefused("the role has no schema to create tables in: see its search_path")
+            ((marked,),) = await transaction.fetch(_IS_MARKED)
+            if marked:
+                await _drop(transaction, [tuple(row) for row in await transaction.fetch(_MARKED)])
+                await transaction.execute(_UNMARK)
+            found = [f"the {kind.lower()} {shown}" for kind, shown in await transaction.fetch(_THERE, None, None, None)]
+            if found:
+                more = f" and {len(found) - 3} more" if len(found) > 3 else ""
+                raise StartRefused(
+                    f"the database isn't empty: it has {', '.join(found[:3])}{more}; a backup is restored into a new one"
+                )
+            await transaction.execute(_TABLE)
+            made = sorted({each for each in objects if each[0] in KINDS} | objects_of(migrations, schema))
+            await transaction.fetch(_MARK, *map(column, zip(*made, strict=True)))
+            return bool(marked)
+
+        try:
+            return await self._database.transact(work, statement_timeout=PATIENCE)
+        except StatementFailed as error:
+            raise StartRefused(f"PostgreSQL refused to begin ({summary(error)}): drop the database and create it") from error
+
+    async def abandon(self) -> None:
+        """Drop all that a marked restore has made, and the mark."""
+
+        async def work(transaction: Transaction) -> None:
+            await _drop(transaction, [tuple(row) for row in await transaction.fetch(_MARKED)])
+            await transaction.execute(_UNMARK)
+
+        await self._database.transact(work, statement_timeout=PATIENCE)
+
+    async def finish(self) -> None:
+        """Take the mark away: the database is complete."""
+
+        async def work(transaction: Transaction) -> None:
+            await transaction.execute(_UNMARK)
+
+        await self._database.transact(work)
+
+    async def end_logins(self) -> tuple[list[str], int]:
+        """End all access tokens and sessions; return the accounts, and how many sessions there were."""
+
+        async def work(transaction: Transaction) -> tuple[list[str], int]:
+            accounts = [account for (account,) in await transaction.fetch(_END_TOKENS)]
+            ((sessions,),) = await transaction.fetch(_END_SESSIONS)
+            return accounts, sessions
+
+        return await self._database.transact(work, statement_timeout=PATIENCE)
+
+    async def counts(self) -> RestoredCounts:
+        """Return how much there is."""
+
+        async def work(transaction: Transaction) -> RestoredCounts:
+            (row,) = await transaction.fetch(_COUNTS)
+            return RestoredCounts(*row)
+
+        return await self._database.transact(work, statement_timeout=PATIENCE)
+
+    async def rotated(self, annotation: str) -> list[str]:
+        """Return the variables with a value that a rotator replaces, which this annotation names."""
+        return [name for (name,) in await self._database.fetch(_ROTATED, annotation)]
+
+
+async def _drop(transaction: Transaction, objects: Sequence[DumpObject]) -> None:
+    """Drop those of the objects that are there; what else depends on one of them keeps all of them."""
+    there = await transaction.fetch(_THERE, *map(column, zip(*objects, strict=True))) if objects else []
+    for kind in KINDS:
+        names = [shown for each, shown in there if each == kind]
+        if names:
+            await transaction.execute(f"DROP {kind} {', '.join(names)}")
