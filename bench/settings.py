@@ -5,6 +5,7 @@ A figure is only comparable with another that was taken under the same values; t
 
 from __future__ import annotations
 
+import os
 from typing import Final
 
 #: Bits of the provider's RSA key, and the algorithm of its tokens.
@@ -168,6 +169,9 @@ CONSOLE_RESOURCES: Final = 100_000
 CONSOLE_VIEWS: Final = 40
 
 #: Values that are sealed again when the data key is rotated, of how many variables, which are read meanwhile; and for how
+#: Resources of the database that is backed up and restored.
+BACKED_UP: Final = int(os.environ.get("BENCH_BACKED_UP", "1000000"))
+
 #: many seconds.
 RESEALED: Final = 10_000
 RESEALED_READ: Final = 500
