@@ -25,21 +25,28 @@ from svc.model.clocks import run_steadily
 from svc.model.errors import ConfigurationInvalid, Refusal
 from svc.model.limits import most_connections
 from svc.server.bootstrap import POOL_SIZE, WRITERS, Installation, check_data_key, demand_database
-from svc.server.endpoints import client_endpoint, listening_endpoint
-from svc.server.lifecycle import ServerService, running_services
-from svc.server.listening import Endpoint
+from svc.server.endpoints import bound_endpoint, client_endpoint
+from svc.server.lifecycle import ServerService, child, running_services
+from svc.server.listening import BoundPorts, Endpoint
 from svc.server.notifying import Notifying
 from svc.server.serverlog import ServerLog
 from svc.server.shares import SUPERVISOR as SUPERVISOR_SESSIONS
 from svc.server.startup import Console, Launch, reason_of
+from svc.server.undoing import Undoing
 from svc.settings.config import OPTIONS, Settings
 from svc.settings.options import Option
 from svc.settings.reading import read_settings, unknown_variables
 
 T = TypeVar("T")
 
-#: Modules of which each brings a good part of what the server consists of, besides the installation.
-_PARTS: Final = ("treq", "klein", "svc.web.http.routing", "svc.authn.federated", "svc.worker.pool", "svc.server.composition")
+#: Modules of which each brings a part of what the server consists of, besides the installation. Signals are heeded between
+#: two of them, so that none takes much longer than the others.
+_PARTS: Final = (
+    *("treq", "werkzeug", "klein", "svc.web.http.routing", "svc.authn.federated", "svc.worker.pool"),
+    *("svc.services.policy_loads", "svc.server.parts", "svc.server.duties", "svc.authn.ldap.authenticator"),
+    *("svc.server.wrapped_logins", "svc.server.endings", "svc.server.oidc", "svc.server.v2_nouns", "svc.cluster.overview"),
+    *("svc.web.openapi.routes", "svc.server.composition"),
+)
 
 log = Logger()
 
@@ -119,7 +126,10 @@ def makeService(options: Options) -> MultiService:
     server_log = None
     if options.parent is not None:
         server_log = ServerLog.of_process(options.parent, reactor, settings.log_format, settings.log_level)
-    return Launch(reactor, server, console, server_log=server_log, notifying=Notifying(reactor, settings.unit, os.getpid()))
+    notifying = Notifying(reactor, settings.unit, os.getpid())
+    launch = Launch(reactor, server, console, server_log=server_log, notifying=notifying)
+    launch.heed_interrupts()
+    return launch
 
 
 def build(reactor: Any, settings: Settings, tell_admin_key: Callable[[str], bool] | None) -> ServerService:
@@ -135,11 +145,9 @@ def build(reactor: Any, settings: Settings, tell_admin_key: Callable[[str], bool
     _check_open_files(settings)
     if settings.database_url is not None:
         import_module(_PARTS[-1])  # No database of ours starts meanwhile, and twistd may be about to change its root.
-    endpoints = [_endpoint(reactor, settings, "listen", text, listening_endpoint) for text in settings.listen]
+    endpoints = [_endpoint(reactor, settings, "listen", text, bound_endpoint) for text in settings.listen]
     metrics, syslog = settings.metrics_listen, settings.audit_syslog
-    metrics_endpoint = (
-        None if metrics is None else _endpoint(reactor, settings, "metrics_listen", metrics, listening_endpoint)
-    )
+    metrics_endpoint = None if metrics is None else _endpoint(reactor, settings, "metrics_listen", metrics, bound_endpoint)
     syslog_endpoint = None if syslog is None else _endpoint(reactor, settings, "audit_syslog", syslog, client_endpoint)
 
     parts = endpoints, metrics_endpoint, tell_admin_key, syslog_endpoint
@@ -148,6 +156,8 @@ def build(reactor: Any, settings: Settings, tell_admin_key: Callable[[str], bool
         _check_keys(settings, endpoints)
 
     async def compose(server: ServerService) -> Sequence[str]:
+        server.undo = Undoing.of(settings).undo
+        await child(server, BoundPorts([*endpoints, *filter(None, [metrics_endpoint])])).bind()
         importing = Deferred.fromCoroutine(_import_parts(reactor))
         sessions = SUPERVISOR_SESSIONS if several else (POOL_SIZE, WRITERS)
         installation = await Installation.open(server, reactor, settings, sessions=sessions)

@@ -68,7 +68,15 @@ ALONE: dict[str, set[str]] = {
     "agent": {"client", "model.clocks", "model.text", "workload"},
     "client": {"model.clocks", "model.versions", "_version", "workload"},
     "cli": {
-        *("model.access", "model.clocks", "model.names", "model.errors", "model.reason_texts", "model.versions"),
+        *(
+            "model.access",
+            "model.clocks",
+            "model.names",
+            "model.errors",
+            "model.interrupts",
+            "model.reason_texts",
+            "model.versions",
+        ),
         *("_version", "agent", "client", "workload"),
     },
 }

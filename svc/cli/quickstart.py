@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import fcntl
+import os
 import shutil
 import signal
+import stat
 import tempfile
 from collections.abc import Callable
+from contextlib import suppress
 from importlib import resources
 from pathlib import Path
 from typing import Any, Final
 
 import click
 from klein import Klein
+from twisted.internet.defer import CancelledError
 from twisted.internet.endpoints import TCP4ServerEndpoint
 from twisted.internet.task import deferLater
 from twisted.logger import FileLogObserver, ILogObserver, formatEvent, formatEventAsClassicLogText, globalLogBeginner
@@ -29,13 +34,24 @@ from svc.cli.reactor import react, until_stopped
 from svc.crypto.keyfiles import admin_key_file
 from svc.health.checks_loop import LONGEST_CHECK
 from svc.model.errors import Refusal
+from svc.model.interrupts import INTERRUPTED
 from svc.server.startup import reason_of
+from svc.server.undoing import remove_directory
 from svc.settings.reading import read_settings
 from svc.tap import build
 from svc.workload.exchange import Exchange, http_client
 from svc.workload.metadata import Metadata
 
 ACCOUNT: Final = "quickstart"
+
+#: How the names of temporary folders begin.
+PREFIX: Final = "svc-quickstart-"
+
+_LOCK: Final = "lock"
+_SERVER: Final = "server"
+
+#: All that a quickstart makes in its folder.
+_MADE: Final = frozenset({_LOCK, _SERVER, "server.log", "audit.log", "provider.pem", "platform.pem"})
 
 
 @click.command()
@@ -53,25 +69,69 @@ def quickstart(cloud: bool, once: bool, data_dir: Path | None) -> None:
     JWT for an access token and reads a secret; another is refused. With --cloud, a virtual machine does the same with
     nothing but its platform's identity token. Then the server goes on serving until Ctrl-C.
     """
-    folder = data_dir.absolute() if data_dir else Path(tempfile.mkdtemp(prefix="svc-quickstart-"))
-    interrupted = None
+    made = data_dir is None or not data_dir.exists()
+    folder = data_dir.absolute() if data_dir else Path(tempfile.mkdtemp(prefix=PREFIX))
+    before = frozenset(os.listdir(folder)) if folder.is_dir() else frozenset()
+    ready: list[str] = []
+    interrupted: int | None = None
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if _run(folder, cloud, once):
+        # Held for the life of this process: the next quickstart removes folders whose owner is dead.
+        lock = os.open(folder / _LOCK, os.O_RDWR | os.O_CREAT, 0o600)
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if _run(folder, cloud, once, ready):
             # What was made stays: its log tells why.
             raise SystemExit(1)
+    except BlockingIOError:
+        raise click.ClickException(f"{folder} is in use by another quickstart") from None
     except OSError as error:
         raise click.ClickException(str(error)) from None
     except Interrupted as signalled:
-        interrupted = signalled
-    if data_dir is None:
+        interrupted = int(signalled.code or 0)
+    except KeyboardInterrupt:  # before the reactor ran
+        interrupted = INTERRUPTED
+    if interrupted is not None and not ready:
+        click.echo("svc was stopped before it was ready", err=True)
+    if data_dir is None or (made and interrupted is not None and not ready):
         shutil.rmtree(folder, ignore_errors=True)
-    if interrupted:
-        raise interrupted
+    elif interrupted is not None and not ready:
+        _remove_new(folder, before)
+    if interrupted is not None and (once or not ready):
+        raise Interrupted(interrupted)
 
 
-def _run(folder: Path, cloud: bool, once: bool) -> bool:
-    """Run the reactor until all is done; return whether anything was not as expected."""
+def _remove_new(folder: Path, before: frozenset[str]) -> None:
+    """Remove what an interrupted quickstart has made in a folder that was there."""
+    for name in _MADE - before:
+        if (folder / name).is_dir():
+            shutil.rmtree(folder / name, ignore_errors=True)
+        else:
+            (folder / name).unlink(missing_ok=True)
+
+
+async def remove_leftovers(reactor: Any, place: Path) -> None:
+    """Remove the temporary folders of earlier runs, whose processes were killed; never one in use, or another user's."""
+    for folder in place.glob(f"{PREFIX}*"):
+        with suppress(OSError, Refusal):
+            status = folder.lstat()
+            if stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid():
+                await _remove_leftover(reactor, folder)
+
+
+async def _remove_leftover(reactor: Any, folder: Path) -> None:
+    # One without a lock has only just been made, and gets it at once.
+    lock = os.open(folder / _LOCK, os.O_RDWR | os.O_NOFOLLOW)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        server = folder / _SERVER
+        if not server.is_dir() or await remove_directory(reactor, server):
+            shutil.rmtree(folder)
+    finally:
+        os.close(lock)
+
+
+def _run(folder: Path, cloud: bool, once: bool, ready: list[str]) -> bool:
+    """Run the reactor until all is done; return whether anything was not as expected. ``ready`` gets the ready line."""
     refusals: list[str] = []
     wrong: list[int] = []
     log_file = folder / "server.log"
@@ -83,9 +143,12 @@ def _run(folder: Path, cloud: bool, once: bool) -> bool:
 
     async def work(reactor: Any) -> None:
         try:
-            wrong.append(await _show(reactor, folder, cloud, once, lambda: list(refusals)))
+            await remove_leftovers(reactor, Path(tempfile.gettempdir()))
+            wrong.append(await _show(reactor, folder, cloud, once, ready, lambda: list(refusals)))
         except Refusal as refusal:
             raise click.ClickException(reason_of(refusal)) from None
+        except CancelledError:
+            raise click.ClickException("the server was stopped before it was ready") from None
 
     with log_file.open("a", encoding="utf-8") as log:
         observer = FileLogObserver(log, formatEventAsClassicLogText)
@@ -97,10 +160,12 @@ def _run(folder: Path, cloud: bool, once: bool) -> bool:
     return any(wrong)
 
 
-async def _show(reactor: Any, folder: Path, cloud: bool, once: bool, refusals: Callable[[], list[str]]) -> int:
+async def _show(
+    reactor: Any, folder: Path, cloud: bool, once: bool, ready: list[str], refusals: Callable[[], list[str]]
+) -> int:
     """Start everything and take the steps; return how many answers were not the expected ones."""
     click.echo(f"Starting PostgreSQL and the server; their state and log are in {folder} …")
-    server_folder = folder / "server"
+    server_folder = folder / _SERVER
     settings = read_settings(
         {
             "data_dir": str(server_folder),
@@ -125,7 +190,9 @@ async def _show(reactor: Any, folder: Path, cloud: bool, once: bool, refusals: C
 
     provider = Provider.kept_at(folder / "provider.pem", "https://provider.quickstart.example")
     keys_uri = f"{await _listening(reactor, provider.site())}/.well-known/jwks.json"
-    click.echo(f"svc ready: {url}")
+    ready.append(f"svc ready: {url}")
+    click.echo(ready[-1])
+    await server.announced()
     click.echo(f"JWT provider: {keys_uri}")
     click.echo(f"ADMIN_KEY={admin_key}")
     click.echo(f"Console: {url}/ui (account {ACCOUNT}, login admin, and that key)")

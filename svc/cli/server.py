@@ -6,6 +6,8 @@ import sys
 
 import click
 
+from svc.model.interrupts import heed_interrupts
+
 
 @click.command(add_help_option=False, context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
 @click.argument("options", nargs=-1, type=click.UNPROCESSED)
@@ -14,6 +16,7 @@ def server(options: tuple[str, ...]) -> None:
 
     It is what `twistd --nodaemon --pidfile= svc` is, and writes no file of its own. `svc server --help` lists the settings.
     """
+    heed_interrupts()
     # Twistd reads the command line itself. It is imported here since completion imports this module.
     from twisted.scripts.twistd import run  # noqa: PLC0415
 

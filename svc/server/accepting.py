@@ -1,4 +1,10 @@
-"""Ports that several processes of a server accept at: opened by one, inherited by the others.
+"""Ports that are bound before they are listened at, and ports that several processes of a server accept at: opened by one,
+inherited by the others.
+
+Note [Bound first]. A start that finds its port taken makes nothing: so sockets are bound before the database is begun, and
+listened at when requests can be answered. The text of an endpoint is read with a reactor that does the two apart: an
+endpoint that listens a first time binds its socket, and the second time it listens. So does all that wraps an endpoint of
+Twisted's. An endpoint of systemd has its socket, and any other kind is listened at once, later.
 
 Note [One at a time]. All processes look at the same socket, so that nothing that is queued there is lost with one of them,
 nor waits behind one that hangs. Each takes one connection in a turn of its reactor, so that a burst spreads over all. That
@@ -15,6 +21,8 @@ from __future__ import annotations
 import errno
 import os
 import socket
+import stat
+from contextlib import suppress
 from typing import Any, Final
 
 from twisted.internet.address import IPv4Address, IPv6Address, UNIXAddress
@@ -30,15 +38,22 @@ from twisted.internet.interfaces import (
     IReactorUNIX,
     IStreamServerEndpoint,
 )
+from twisted.internet.protocol import Factory
+from twisted.internet.tcp import Port as TCPPort
+from twisted.internet.unix import Port as UNIXPort
 from twisted.logger import Logger
 from twisted.protocols.tls import TLSMemoryBIOFactory
 from twisted.python.failure import Failure
+from twisted.python.lockfile import FilesystemLock
 from zope.interface import implementer
 
 from svc.server.listening import PAUSE
 
 #: What accepting fails with where another process was faster, or the client has left.
 _NOBODY: Final = frozenset({errno.EAGAIN, errno.EWOULDBLOCK, errno.ECONNABORTED, errno.EINTR, errno.EPROTO})
+
+#: How the address of an interface is read: it is one, and no name.
+_NUMERIC: Final = socket.AI_NUMERICHOST | socket.AI_NUMERICSERV
 
 _log = Logger()
 
@@ -111,6 +126,103 @@ class InheritedPort:
     def _resume(self) -> None:
         if self._open:
             self._reactor.addReader(self)
+
+
+@implementer(IReactorTCP, IReactorSSL, IReactorUNIX, IReactorSocket)
+class BindingReactor:
+    """The reactor, for the endpoint of one port (Note [Bound first])."""
+
+    def __init__(self, reactor: Any) -> None:
+        self._reactor = reactor
+        self._binds = False
+        self._bound: socket.socket | None = None
+        self._path: str | None = None
+        self._lock: FilesystemLock | None = None
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._reactor, name)
+
+    async def bind(self, place: IStreamServerEndpoint) -> None:
+        """Bind what this endpoint, which was made with this reactor, will listen at.
+
+        :raises OSError: it is taken, or can't be had.
+        """
+        self._binds = True
+        try:
+            await place.listen(Factory())
+        finally:
+            self._binds = False
+
+    def free(self) -> None:
+        """Let go of what was bound and isn't listened at."""
+        if self._bound is not None:
+            self._bound.close()
+            self._bound = None
+            if self._path is not None:
+                with suppress(FileNotFoundError):
+                    os.unlink(self._path)
+            if self._lock is not None:
+                self._lock.unlock()
+
+    def listenTCP(self, port: int, factory: Any, backlog: int = 50, interface: str = "") -> Any:  # noqa: N802 - Twisted's
+        """Bind, or listen."""
+        if self._binds:
+            made = TCPPort(port, factory, backlog, interface, self._reactor).createInternetSocket()
+            address = socket.getaddrinfo(interface, port, 0, 0, 0, _NUMERIC)[0][4] if ":" in interface else (interface, port)
+            self._bind(made, address)
+            return None
+        if (bound := self._taken()) is None:
+            return self._reactor.listenTCP(port, factory, backlog, interface)
+        with bound:
+            bound.listen(backlog)
+            return self._reactor.adoptStreamPort(bound.fileno(), bound.family, factory)
+
+    def listenSSL(self, port: int, factory: Any, contextFactory: Any, backlog: int = 50, interface: str = "") -> Any:  # noqa: N802, N803 - Twisted's
+        """Bind, or listen with TLS."""
+        return self.listenTCP(port, TLSMemoryBIOFactory(contextFactory, False, factory), backlog, interface)
+
+    def listenUNIX(self, address: Any, factory: Any, backlog: int = 50, mode: int = 0o666, wantPID: bool = False) -> Any:  # noqa: N802, N803 - Twisted's
+        """Bind, or listen."""
+        if self._binds:
+            self._path = os.fsdecode(address)
+            if wantPID:
+                self._take_lock(self._path)
+            try:
+                self._bind(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK), self._path)
+            except OSError:
+                if self._lock is not None:
+                    self._lock.unlock()
+                raise
+            return None
+        if (bound := self._taken()) is None:
+            return self._reactor.listenUNIX(address, factory, backlog, mode, wantPID)
+        port = UNIXPort(address, factory, backlog, mode, self._reactor)
+        port._preexistingSocket, port.lockFile = bound, self._lock
+        port.startListening()
+        return port
+
+    def _take_lock(self, path: str) -> None:
+        """Take the lock of a socket's file, and remove what a dead process has left there, as Twisted does."""
+        self._lock = FilesystemLock(f"{path}.lock")
+        if not self._lock.lock():
+            self._lock = None
+            raise OSError(errno.EADDRINUSE, "Another process has its lock")
+        if not self._lock.clean:
+            with suppress(OSError):
+                if stat.S_ISSOCK(os.stat(path).st_mode):
+                    os.unlink(path)
+
+    def _bind(self, made: socket.socket, address: Any) -> None:
+        try:
+            made.bind(address)
+        except OSError:
+            made.close()
+            raise
+        self._bound = made
+
+    def _taken(self) -> socket.socket | None:
+        bound, self._bound = self._bound, None
+        return bound
 
 
 @implementer(IReactorTCP, IReactorSSL, IReactorUNIX, IReactorSocket)

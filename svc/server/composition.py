@@ -41,7 +41,7 @@ from svc.server.bootstrap import Installation
 from svc.server.duties import Certificate, Duties, Ground, Pulses, prepare, serve_metrics
 from svc.server.endings import make_endings
 from svc.server.fine_timer import FineTimer
-from svc.server.lifecycle import child
+from svc.server.lifecycle import ServerService, child
 from svc.server.listening import Endpoint, Listening
 from svc.server.oidc import Oidc
 from svc.server.remembering import memory_of, reached_by, watches_of
@@ -141,13 +141,13 @@ class Composition:
     tell_admin_key: Callable[[str], bool] | None
     audit_syslog: IStreamClientEndpoint | None = None
 
-    async def compose(self, server: MultiService, installation: Installation) -> Sequence[str]:
+    async def compose(self, server: ServerService, installation: Installation) -> Sequence[str]:
         """Make every part, each when those below it stand, and return the URLs of the ports that were opened last."""
         reactor, settings = self.reactor, self.settings
         metrics = None if self.metrics_endpoint is None else Metrics()
         ground = Ground.lay(server, reactor, settings, installation, metrics, Slots.private())
         ground.watch_certificates(*filter(None, (*self.endpoints, self.metrics_endpoint)))
-        await prepare(ground, self.tell_admin_key)
+        await prepare(server, ground, self.tell_admin_key)
         journal = functools.partial(ground.journal, server, self.audit_syslog, daemon=self.tell_admin_key is None)
         duties = await Duties.assume(server, ground, journal)
         keys = ground.parts.provider_keys()
@@ -366,6 +366,7 @@ class Serving:
                 oidc.service,
                 wall,
                 settings.public_url,
+                ground.state,
             )
         return console, [
             *pages,

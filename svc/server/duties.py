@@ -43,7 +43,7 @@ from svc.model.versions import StateVersion
 from svc.server import certificates
 from svc.server.bootstrap import Installation
 from svc.server.data_keys import KeyWatch, Resealing
-from svc.server.lifecycle import child
+from svc.server.lifecycle import ServerService, child
 from svc.server.listening import Endpoint, Listening
 from svc.server.parts import Parts
 from svc.server.reloading import Renewals
@@ -289,28 +289,33 @@ def _key_watch(reactor: Any, installation: Installation, replication: Replicatio
     return KeyWatch(reactor, installation.data_keys, installation.vault, os.urandom(8).hex(), place, writable, source)
 
 
-async def prepare(ground: Ground, tell_admin_key: Callable[[str], bool] | None) -> None:
+async def prepare(server: ServerService, ground: Ground, tell_admin_key: Callable[[str], bool] | None) -> None:
     """Have the account that the settings name, and see whether policy fits the dialect."""
-    await make_account(ground, tell_admin_key)
+    if await make_account(ground, tell_admin_key) and (account := ground.settings.account) is not None:
+        server.announced = functools.partial(ground.installation.accounts.announce, account)
     await compare_dialect(AuthenticatorStore(ground.readings), ground.settings.dialect)
 
 
-async def make_account(ground: Ground, tell_admin_key: Callable[[str], bool] | None) -> None:
-    """Make the account that the settings name, unless it is there; a follower waits for its primary's."""
+async def make_account(ground: Ground, tell_admin_key: Callable[[str], bool] | None) -> bool:
+    """Make the account that the settings name, unless it is there; a follower waits for its primary's.
+
+    Return whether the API key of its admin was shown, or written.
+    """
     account, installation = ground.settings.account, ground.installation
     if account is None:
-        return
+        return False
     try:
         standby = await ground.replication.standby()
     except StoreUnavailable:
         if not ground.settings.splits:
             raise
-        return  # It began without a primary, which has the account.
+        return False  # It began without a primary, which has the account.
     if not standby:
-        await installation.ensure_account(account, ground.settings.data_dir, tell_admin_key)
-    elif account not in await installation.accounts.names():
+        return await installation.ensure_account(account, ground.settings.data_dir, tell_admin_key)
+    if account not in await installation.accounts.names():
         warning = "There is no account {account} yet: this server is a follower, so make it on the primary"
         log.warn(warning, account=account)
+    return False
 
 
 async def compare_dialect(authenticators: IAuthenticators, dialect: Dialect) -> None:

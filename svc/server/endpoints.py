@@ -36,7 +36,7 @@ from twisted.internet.protocol import Factory
 from zope.interface import implementer
 
 from svc.net.trust import Trust
-from svc.server.accepting import InheritedEndpoint, InheritingReactor
+from svc.server.accepting import BindingReactor, InheritedEndpoint, InheritingReactor
 from svc.server.listening import Endpoint
 from svc.server.proxy_header import HeaderReactor
 from svc.server.reloading import Renewable
@@ -56,6 +56,10 @@ _USUAL_KEY: Final = "server.pem"
 #: The kind of endpoints whose sockets systemd has opened, and of those that ask for a PROXY header.
 _SYSTEMD: Final = "systemd"
 _HAPROXY: Final = "haproxy"
+
+#: Kinds of endpoints whose socket is theirs to open, and those that have one of these behind their own name.
+_BINDABLE: Final = frozenset({"tcp", "tcp6", "ssl", "unix"})
+_WRAPPING: Final = frozenset({"haproxy"})
 
 #: A word in the first lines of a key that has a password.
 _ENCRYPTED: Final = b"ENCRYPTED"
@@ -95,6 +99,17 @@ class _Written:
 
 def _plain(text: str) -> str:
     return _ESCAPED.sub(r"\1", text)
+
+
+def bound_endpoint(reactor: Any, text: str) -> Endpoint:
+    """Make a port's endpoint of its text, which can be bound before it is listened at (``accepting``, Note [Bound first]).
+
+    :raises Exception: as below.
+    """
+    binding, (first, second, *_) = BindingReactor(reactor), (*_Written.parse(text).places, "", "")
+    endpoint = listening_endpoint(binding, text)
+    kind = second.lower() if first.lower() in _WRAPPING else first.lower()
+    return attrs.evolve(endpoint, binding=binding) if kind in _BINDABLE else endpoint
 
 
 def listening_endpoint(reactor: Any, text: str) -> Endpoint:

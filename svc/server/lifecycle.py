@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 
@@ -72,6 +72,12 @@ class ServerService(OrderedMultiService):
         #: Whether the server answers requests, as far as this process can tell, whose reactor turns.
         self.answers: Callable[[], bool] = lambda: True
         self._ready: Deferred[Sequence[str]] = Deferred()
+        #: Removes what the start has made, and is called when it is interrupted, after everything has stopped.
+        self.undo: Callable[[], None] = lambda: None
+        #: Called when the operator knows that the server is ready.
+        self.announced: Callable[[], Awaitable[None]] = _nothing
+        #: Whether the start is to be undone, if it isn't ready.
+        self.interrupted = False
 
     def startService(self) -> None:
         """Begin when the reactor runs."""
@@ -101,6 +107,13 @@ class ServerService(OrderedMultiService):
             self._composing.addBoth(self._ready.callback)
 
     async def _stop(self) -> None:
+        was_ready = self._ready.called
         if self._composing is not None:
             self._composing.cancel()
         await super()._stop()
+        if self.interrupted and not was_ready:
+            self.undo()
+
+
+async def _nothing() -> None:
+    """Do nothing."""

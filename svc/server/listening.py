@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Callable, Coroutine, Sequence
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import attrs
 from twisted.application.service import Service
@@ -29,13 +29,27 @@ DRAIN: Final = 30.0
 PAUSE: Final = 0.1
 
 
+class IBinding(Protocol):
+    """What binds the socket of an endpoint before the endpoint listens (``accepting``, Note [Bound first])."""
+
+    async def bind(self, place: IStreamServerEndpoint) -> None:
+        """Bind it; raises ``OSError``."""
+
+    def free(self) -> None:
+        """Let go of what was bound and isn't listened at."""
+
+
 @attrs.frozen
 class Endpoint:
-    """A Twisted endpoint, the text that the operator wrote for it, and what it shows to clients if it speaks TLS."""
+    """A Twisted endpoint, the text that the operator wrote for it, and what it shows to clients if it speaks TLS.
+
+    ``binding`` binds it before it is listened at, where that can be done apart.
+    """
 
     text: str
     place: IStreamServerEndpoint
     certificate: Renewable[Any] | None = None
+    binding: IBinding | None = None
 
 
 class Listening(Service):
@@ -73,6 +87,34 @@ class Listening(Service):
         await self._drain(DRAIN)
 
 
+class BoundPorts(Service):
+    """The sockets of endpoints from :meth:`bind` until these listen, or until the service stops."""
+
+    name = "bound ports"
+
+    def __init__(self, endpoints: Sequence[Endpoint]) -> None:
+        self._endpoints = endpoints
+
+    async def bind(self) -> None:
+        """Bind every endpoint.
+
+        :raises StartRefused: one of them is taken, or can't be had.
+        """
+        for endpoint in self._endpoints:
+            if endpoint.binding is not None:
+                try:
+                    await endpoint.binding.bind(endpoint.place)
+                except OSError as error:
+                    raise _refusal(endpoint, error) from None
+
+    def stopService(self) -> None:
+        """Let go of what isn't listened at."""
+        super().stopService()  # type: ignore[no-untyped-call] # Twisted's
+        for endpoint in self._endpoints:
+            if endpoint.binding is not None:
+                endpoint.binding.free()
+
+
 async def listen(endpoint: Endpoint, factory: IProtocolFactory) -> IListeningPort:
     """Listen at an endpoint.
 
@@ -81,7 +123,11 @@ async def listen(endpoint: Endpoint, factory: IProtocolFactory) -> IListeningPor
     try:
         return await endpoint.place.listen(factory)
     except (CannotListenError, OSError) as error:
-        raise StartRefused(f"it cannot listen at {endpoint.text}: {error}") from None
+        raise _refusal(endpoint, error) from None
+
+
+def _refusal(endpoint: Endpoint, error: Exception) -> StartRefused:
+    return StartRefused(f"it cannot listen at {endpoint.text}: {error}")
 
 
 def be_patient(port: Any) -> None:

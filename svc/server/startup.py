@@ -9,6 +9,11 @@ Note [Exit codes]. ``twistd`` ends with 0 whenever the reactor has stopped, and 
 did. A start that failed must end with 1: that is done at the very end of the process, after ``twistd`` has removed its pid
 file. A stop that was asked for must end with 0: the signals have handlers of our own.
 
+Note [Interrupted]. Before the ready line SIGINT ends the process with 130 and one line, and what the start has made is
+removed again. While modules are read nothing has been made, so the process ends at once (``model/interrupts``); from then
+on ``twistd`` writes its pid file, so the signal is noted until the reactor runs, which is soon, and stops the server then.
+The launcher of a daemon, and Python itself before it has read this module, end as Python has it.
+
 Note [Garbage]. Python's collector looks at all objects now and then, for 40 to 80 ms in which nobody is served. Nearly all
 of them belong to modules and never are garbage, so the collector is told not to look at those again.
 """
@@ -31,6 +36,7 @@ from twisted.internet.interfaces import IReactorCore, IReactorFromThreads, IReac
 from twisted.logger import ILogObserver, Logger
 
 from svc.model.errors import ConfigurationInvalid, OutcomeUnknown, Refusal, StartRefused, StoreReadOnly, StoreUnavailable
+from svc.model.interrupts import INTERRUPTED
 from svc.server.lifecycle import ServerService, child
 from svc.server.notifying import Notifying
 from svc.server.reloading import on_hangup
@@ -39,6 +45,8 @@ from svc.settings.systemd import SystemdUnit
 
 #: Signals that stop the server.
 STOP_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
+
+_STOPPED: Final = "svc was stopped before it was ready"
 
 log = Logger()
 
@@ -71,7 +79,7 @@ class Console:
     _err: TextIO | None
     _twistd: MutableMapping[str, Any] | None = None
     _launcher: int | None = None
-    failed: bool = attrs.field(default=False, init=False)
+    exit_code: int = attrs.field(default=0, init=False)
 
     @classmethod
     def of_process(cls, twistd: MutableMapping[str, Any] | None) -> Self:
@@ -102,28 +110,29 @@ class Console:
                 stream.close()
             self._out = self._err = None
 
-    def interrupted(self) -> None:
-        """Write to standard error that the server was stopped before it was ready."""
-        _write(self._err, "svc was stopped before it was ready")
+    def interrupted(self, exit_code: int = 0) -> None:
+        """Write to standard error that the server was stopped before it was ready, and let this process end with a code."""
+        _write(self._err, _STOPPED)
+        self.exit_code = exit_code
 
     def refused(self, reason: str) -> None:
         """Write the reason to standard error, and let this process end with failure."""
         _write(self._err, f"svc did not start: {reason}")
-        self.failed = True
+        self.exit_code = 1
 
     def gave_up(self, reason: str) -> None:
         """Write why the server ends by itself to standard error, and let this process end with failure."""
         _write(self._err, f"svc ends: {reason}")
-        self.failed = True
+        self.exit_code = 1
 
     def leave(self) -> None:
         """End the process, as its last act: a launcher that still waits learns only now (Note [Exit codes])."""
         self._answer(b"1 svc is not running")
-        if self.failed:
+        if self.exit_code:
             for stream in filter(None, (sys.__stdout__, sys.__stderr__)):
                 with suppress(OSError, ValueError):
                     stream.flush()
-            os._exit(1)
+            os._exit(self.exit_code)
 
     def _answer(self, word: bytes) -> None:
         if self._launcher is not None:
@@ -184,6 +193,7 @@ class Launch(MultiService):
         self._log = server_log
         self._notifying = notifying or Notifying(reactor, SystemdUnit(), 0)
         self._at_terminal = False
+        self._interrupted = False
         child(self, self._notifying)
         if server_log is not None:
             child(self, Telling(server_log.repeats, reactor))
@@ -194,6 +204,14 @@ class Launch(MultiService):
         super().setServiceParent(parent)  # type: ignore[no-untyped-call] # Twisted's
         if self._log is not None:
             parent.setComponent(ILogObserver, self._log.observer)
+
+    def heed_interrupts(self) -> None:
+        """Note SIGINT from now on, until the reactor runs (Note [Interrupted]); a daemon's launcher leaves it to Python."""
+        ends: Any = signal.default_int_handler
+        self._on_signal(signal.SIGINT, ends if self._console.is_daemon else self._note_interrupt)
+
+    def _note_interrupt(self, *_: object) -> None:
+        self._interrupted = True
 
     def startService(self) -> None:
         """Start the server, and wait for the outcome."""
@@ -210,13 +228,20 @@ class Launch(MultiService):
     def _begin(self) -> None:
         # The reactor has put up its own handlers by now (Note [Exit codes]).
         for number in STOP_SIGNALS:
-            self._on_signal(number, lambda *_: self._reactor.callFromThread(self._stop))
+            self._on_signal(number, lambda number, _: self._reactor.callFromThread(self._end, number))
         if self._log is not None:
             # By now a daemon has left the terminal that it was started from.
             self._at_terminal = at_terminal()
             self._notifying.attend_hangups()
             on_hangup(self._reactor, self._hung_up)
         Deferred.fromCoroutine(self._attend())
+        if self._interrupted:
+            self._end(signal.SIGINT)
+
+    def _end(self, number: int) -> None:
+        """Stop at a signal; SIGINT also undoes a start that isn't ready."""
+        self._interrupted = self._server.interrupted = self._server.interrupted or number == signal.SIGINT
+        self._stop()
 
     def _hung_up(self) -> None:
         """Reopen the log at SIGHUP; stop where the signal means that the terminal is gone."""
@@ -234,7 +259,7 @@ class Launch(MultiService):
         try:
             urls = await self._server.ready()
         except CancelledError:
-            self._console.interrupted()
+            self._console.interrupted(INTERRUPTED if self._server.interrupted else 0)
         except Refusal as refusal:
             self._refuse(reason_of(refusal))
         except OSError as error:
@@ -249,7 +274,14 @@ class Launch(MultiService):
             self._console.say(f"svc ready: {' '.join(urls)}")
             self._console.started()
             self._notifying.ready(" ".join(urls), self._server.answers)
+            await self._announce()
             self._give_up(await self._server.given_up())
+
+    async def _announce(self) -> None:
+        try:
+            await self._server.announced()
+        except Refusal as refusal:
+            log.warn("That the server was ready couldn't be noted: {why}", why=reason_of(refusal))
 
     def _give_up(self, reason: str) -> None:
         log.error("svc ends: {reason}", reason=reason)

@@ -302,7 +302,7 @@ class Supervision:
         metrics = None if self.metrics_endpoint is None else Metrics()
         ground = Ground.lay(server, reactor, settings, installation, metrics, slots_of(page, 0))
         ground.watch_certificates(*filter(None, [self.metrics_endpoint]))
-        await prepare(ground, self.tell_admin_key)
+        await prepare(server, ground, self.tell_admin_key)
         office = Office(ground, daemon=daemon)
         ports = SharedPorts(self.endpoints)
 

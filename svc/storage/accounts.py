@@ -93,6 +93,12 @@ _RECOVERED: Final = Statement.named("accounts_recovered")("""
     SELECT account, extract(epoch FROM recovered_at)::double precision FROM recoveries
     WHERE recovered_at > now() - make_interval(secs => $1::double precision) ORDER BY recovered_at
 """)
+_UNANNOUNCED: Final = Statement("account_unannounced", "INSERT INTO unannounced_accounts (account) VALUES ($1::text)")
+_ANNOUNCED: Final = Statement("account_announced", "DELETE FROM unannounced_accounts WHERE account = $1::text")
+_UNANNOUNCED_KEY: Final = Statement.named("account_unannounced_key")("""
+    SELECT api_key FROM credentials
+    WHERE role_id = $2::text AND EXISTS (SELECT FROM unannounced_accounts WHERE account = $1::text)
+""")
 _REVOKE: Final = Statement.named("account_revoke_tokens")(
     f"UPDATE accounts SET epoch = {NEW_EPOCH} WHERE account = $1::text RETURNING account"
 )
@@ -125,8 +131,10 @@ class AccountStore:
         signing_key: StoredSigningKey,
         trail: EventBatch | None = None,
         once: Once[None] | None = None,
+        *,
+        announced: bool = True,
     ) -> None:
-        """See ``IAccounts``."""
+        """See ``IAccounts``. ``announced``: the API key of the admin is known; else starts show it (``announce``)."""
         admin, root = str(admin_of(account)), str(root_policy(account))
 
         async def work(transaction: Transaction) -> None:
@@ -138,12 +146,23 @@ class AccountStore:
             await transaction.fetch(_CREATE_CREDENTIAL, admin, admin_key)
             await _add_key(transaction, account, signing_key)
             await index(transaction, (admin, root))
+            if not announced:
+                await transaction.fetch(_UNANNOUNCED, account)
             if account == RESERVED_ACCOUNT:
                 await transaction.fetch(_CREATE_WEBSERVICE, str(ACCOUNTS_WEBSERVICE), admin)
                 await index(transaction, (str(ACCOUNTS_WEBSERVICE),))
             await record(transaction, trail)
 
         await transact_once(self._database, once, work)
+
+    async def unannounced_key(self, account: str) -> Sealed | None:
+        """Return the API key of the admin of an account that a start has made, while no server has been ready since."""
+        rows = await self._database.fetch(_UNANNOUNCED_KEY, account, str(admin_of(account)))
+        return next((Sealed(key) for (key,) in rows), None)
+
+    async def announce(self, account: str) -> None:
+        """Note that the API key of an account's admin needn't be shown again."""
+        await self._database.change(_ANNOUNCED, account)
 
     async def delete(self, account: str, trail: EventBatch | None = None) -> None:
         """See ``IAccounts``. What is added meanwhile goes with its owner, or waits and then finds it gone."""

@@ -10,6 +10,7 @@ import signal
 import stat
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import psycopg2
 from psycopg2.extensions import POLL_OK
@@ -385,7 +386,7 @@ class RefusalTests(EmbeddedTestCase):
         (directory / "cluster").mkdir(0o700)
         os.chown(directory / "cluster", user.uid, user.gid)
         command = [str(initdb), "--no-sync", "--username=postgres", "--pgdata", str(directory / "cluster")]
-        as_owner = {"user": user.uid, "group": user.gid} if os.geteuid() == 0 else {}
+        as_owner: dict[str, Any] = {"user": user.uid, "group": user.gid} if os.geteuid() == 0 else {}
         subprocess.run(command, check=True, capture_output=True, **as_owner)
 
         def content() -> dict[Path, bytes]:

@@ -188,7 +188,7 @@ class LaunchTests(SynchronousTestCase):
         self.assertEqual(self.out.getvalue(), "")
         self.composed.callback(["http://127.0.0.1:1", "https://[::1]:2"])
         self.assertEqual(self.out.getvalue(), "svc ready: http://127.0.0.1:1 https://[::1]:2\n")
-        self.assertEqual((self.err.getvalue(), self.console.failed, self.reactor.stops), ("", False, 0))
+        self.assertEqual((self.err.getvalue(), self.console.exit_code, self.reactor.stops), ("", 0, 0))
 
     def test_garbage(self) -> None:
         """From then on the collector of garbage looks only at what comes later: a look at all stops the loop for long."""
@@ -202,7 +202,7 @@ class LaunchTests(SynchronousTestCase):
         """Let the start fail, and return what standard error says."""
         self.reactor.run()
         self.composed.errback(error)
-        self.assertEqual((self.out.getvalue(), self.console.failed, self.reactor.stops), ("", True, 1))
+        self.assertEqual((self.out.getvalue(), self.console.exit_code, self.reactor.stops), ("", 1, 1))
         return self.err.getvalue()
 
     def test_refused(self) -> None:
@@ -227,7 +227,7 @@ class LaunchTests(SynchronousTestCase):
         self.assertEqual(set(self.handlers), set(STOP_SIGNALS))
         self.handlers[signal.SIGTERM](signal.SIGTERM, None)
         self.handlers[signal.SIGINT](signal.SIGINT, None)
-        self.assertEqual((self.reactor.stops, self.console.failed), (1, False))
+        self.assertEqual((self.reactor.stops, self.console.exit_code), (1, 0))
 
     def test_stopped_while_starting(self) -> None:
         """A start that is interrupted says so, and that it was asked for leaves the exit code 0."""
@@ -235,7 +235,59 @@ class LaunchTests(SynchronousTestCase):
         stopped = self.launch.stopService()
         self.successResultOf(stopped)
         self.assertIn("stopped before it was ready", self.err.getvalue())
-        self.assertFalse(self.console.failed)
+        self.assertEqual(self.console.exit_code, 0)
+
+    def test_interrupted(self) -> None:
+        """SIGINT before the ready line undoes the start when all has stopped, and makes the exit code 130; SIGTERM undoes
+        nothing, and so does either signal afterwards (CFG-14).
+        """
+        for number, ready, undone, code in (
+            (signal.SIGINT, False, 1, 130),
+            (signal.SIGTERM, False, 0, 0),
+            (signal.SIGINT, True, 0, 0),
+            (signal.SIGTERM, True, 0, 0),
+        ):
+            self.setUp()
+            undoing: list[bool] = []
+            self.server.undo = lambda undoing=undoing: undoing.append(True)  # type: ignore[misc]
+            self.reactor.run()
+            if ready:
+                self.composed.callback([])
+            self.handlers[number](number, None)
+            self.assertEqual(undoing, [])
+            self.successResultOf(self.launch.stopService())
+            self.assertEqual((len(undoing), self.console.exit_code), (undone, code), (number, ready))
+            self.assertEqual(self.err.getvalue(), "" if ready else "svc was stopped before it was ready\n")
+
+    def test_interrupted_before_the_reactor_runs(self) -> None:
+        """SIGINT after the server was made, and before the reactor runs, is noted, and stops the server then (CFG-14)."""
+        self.launch.heed_interrupts()
+        self.handlers[signal.SIGINT](signal.SIGINT, None)
+        self.assertEqual(self.reactor.stops, 0)
+        self.reactor.run()
+        self.assertEqual(self.reactor.stops, 1)
+        self.successResultOf(self.launch.stopService())
+        self.assertEqual(self.console.exit_code, 130)
+
+    def test_launcher_is_interrupted(self) -> None:
+        """A daemon's launcher leaves SIGINT to Python."""
+        Launch(self.reactor, self.server, Console(None, None, {}), self.handlers.__setitem__).heed_interrupts()
+        self.assertIs(self.handlers[signal.SIGINT], signal.default_int_handler)
+
+    def test_announced(self) -> None:
+        """When the ready line is written, the server notes that its admin's key needn't be shown again (CFG-20)."""
+        announced: list[str] = []
+
+        async def announce() -> None:
+            announced.append(self.out.getvalue())
+            raise StoreUnavailable("gone")
+
+        self.server.announced = announce
+        self.reactor.run()
+        self.assertEqual(announced, [])
+        self.composed.callback(["http://a"])
+        self.assertEqual(announced, ["svc ready: http://a\n"])
+        self.assertEqual(self.console.exit_code, 0)
 
     def test_handlers_follow_those_of_the_reactor(self) -> None:
         """The signal handlers are put up when the reactor runs, after its own."""
@@ -270,7 +322,7 @@ class LaunchTests(SynchronousTestCase):
         self.composed.callback([])
         self.server.give_up("its processes die")
         self.assertEqual(self.err.getvalue(), "svc ends: its processes die\n")
-        self.assertEqual((self.reactor.stops, self.console.failed), (1, True))
+        self.assertEqual((self.reactor.stops, self.console.exit_code), (1, 1))
 
     def test_leave(self) -> None:
         """At the end of a process whose start didn't fail, its exit code is left alone."""

@@ -40,8 +40,8 @@ from svc.storage.embedded.users import User
 
 #: How to stop a server: in order, sessions ended; then at once, which costs a recovery; seconds to wait after each.
 STOP_SERVER: Final = ((signal.SIGINT, 10.0), (signal.SIGQUIT, 5.0), (signal.SIGKILL, 5.0))
-#: How to stop any other of PostgreSQL's programs.
-STOP_PROGRAM: Final = ((signal.SIGTERM, 2.0), (signal.SIGKILL, 5.0))
+#: How to stop any other of PostgreSQL's programs, of which nothing is kept.
+STOP_PROGRAM: Final = ((signal.SIGKILL, 5.0),)
 #: PostgreSQL's environment, and nothing of the one of ``svc``, which holds the data key.
 ENVIRONMENT: Final = {"PATH": "/usr/bin:/bin", "LC_ALL": "C", "TZ": "UTC"}
 #: How often a process that isn't a child is looked at, in seconds.
@@ -100,13 +100,24 @@ class Child(ProcessProtocol):
         return True
 
     async def stop(self, steps: Sequence[tuple[signal.Signals, float]]) -> None:
-        """Send signals, each after the time of the one before is over, until the child has ended."""
+        """Send signals, each after the time of the one before is over, until the child has ended.
+
+        SIGKILL goes to its session, since it can't end its own children any more.
+        """
         for number, patience in steps:
             if self.outcome is None and self.transport:
                 with contextlib.suppress(ProcessExitedAlready):  # gone, with a pipe still to be closed
+                    if number == signal.SIGKILL:
+                        self._kill_session(self.transport.pid)
                     self.transport.signalProcess(number)
                 await self.ends(patience)
         await self.ends()
+
+    @staticmethod
+    def _kill_session(pid: object) -> None:
+        with contextlib.suppress(OSError):  # it has yet to begin one, or has ended
+            if isinstance(pid, int) and os.getsid(pid) == pid:
+                os.killpg(pid, signal.SIGKILL)
 
 
 @attrs.frozen
