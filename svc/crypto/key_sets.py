@@ -40,7 +40,7 @@ _NO_POINT: Final = "it is no point of its curve"
 _SECRET_MEMBERS: Final = frozenset({"d", "p", "q", "dp", "dq", "qi", "oth", "k"})  # RFC 7518 6.3.2, 6.4
 
 #: Values that stand for an absent member: serializers of some frameworks write every member that they know.
-_ABSENT: Final = (None, "", [], {})
+_ABSENT: Final[tuple[object, ...]] = (None, "", [], {})
 
 
 @attrs.frozen(str=False)

@@ -110,19 +110,24 @@ class KeySetTests(SynchronousTestCase):
         """A member that is null or empty is as good as absent, as serializers write them; those that hold something, or
         list other uses, are not (AUTH-40).
         """
-        for members in (
+        absent: tuple[dict[str, object], ...] = (
             {"key_ops": [], "oth": [], "x5c": []},
             dict.fromkeys(("d", "p", "q", "dp", "dq", "qi", "k", "oth", "use", "alg", "key_ops", "x5c", "x5t", "x5u")),
             {"use": "", "alg": "", "d": "", "oth": {}},
-        ):
+        )
+        for members in absent:
             keys = parse_key_set(jwks({**jwk(), **members}))
             self.assertEqual((self.ids(keys), keys.problems, keys.unused), (["k1"], (), ()), members)
             self.assertEqual(verified(signed({"alg": "RS256", "kid": "k1"}, CLAIMS), keys), CLAIMS)
-        for kid in (None, "", []):
+        kids: tuple[object, ...] = (None, "", [])
+        for kid in kids:
             keys = parse_key_set(jwks({**jwk(), "kid": kid}))
             self.assertEqual(self.ids(keys), [None])
             self.assertEqual(verified(signed({"alg": "RS256", "kid": "other"}, CLAIMS), keys), CLAIMS)
-        for members in ({"d": "AQ"}, {"oth": [{}]}, {"oth": "x"}, {"d": 0}, {"k": "AQ"}, {"qi": ["AQ"]}):
+        held: tuple[dict[str, object], ...] = (
+            *({"d": "AQ"}, {"oth": [{}]}, {"oth": "x"}, {"d": 0}, {"k": "AQ"}, {"qi": ["AQ"]}),
+        )
+        for members in held:
             self.assertIn("private", self.problem({**jwk(), **members}))
         self.assertIn("its 'key_ops'", parse_key_set(jwks({**jwk(), "key_ops": ["encrypt"]})).unused[0])
 
