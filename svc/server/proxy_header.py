@@ -226,7 +226,7 @@ class HeaderFactory(Factory):
             connection.abort()
         self.wrapped.doStop()
 
-    def buildProtocol(self, addr: IAddress | None) -> HeaderProtocol:  # noqa: ARG002 - the name is Twisted's
+    def buildProtocol(self, addr: IAddress | None) -> Any:  # noqa: ARG002 - the name is Twisted's
         """Make a connection."""
         return HeaderProtocol(self)
 

@@ -69,6 +69,8 @@ class DoctorTests(CommandTestCase):
         metrics = re.findall(rb"Metrics are served at http://127.0.0.1:(\d+)", server.stdout)[0].decode()
         self.environ["SERVICE_LISTEN"] = f"tcp:{port}:interface=127.0.0.1"
         self.environ["SERVICE_METRICS_LISTEN"] = f"tcp:{metrics}:interface=127.0.0.1"
+        self.assertIn("loopback-trusted", await self.found())
+        self.environ["SERVICE_TRUSTED_PROXIES"] = "none"
         found = await self.found()
         self.assertEqual(set(found) - {"one-process", "postgresql-old"}, {"no-backup", "not-durable", "database-superuser"})
         with (postgres.directory / "data" / "pg_hba.conf").open("a") as rules:

@@ -15,13 +15,14 @@ import time
 import urllib.parse
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Final
 
 import attrs
 
 from tests.authn.providers.authority import Authority
-from tests.neighbours.server import Server, start_program, wait_until
+from tests.neighbours.server import Server, ask, start_program, wait_until
 from tests.neighbours.table import Answer, Row
 
 SAMPLES: Final = Path(__file__).resolve().parent.parent.parent / "etc" / "proxies"
@@ -204,7 +205,7 @@ class Proxied:
         """Read what has a tag, as a browser does, and ask again whether it has changed."""
         path = f"/secrets?variable_ids=acme:variable:{self.policy}/v"
         tag = self.admin("GET", path, Accept_Encoding="gzip, deflate, br").headers.get("etag", "no tag")
-        direct = self.server.ask("GET", path, **{"If-None-Match": tag})
+        direct = ask("GET", self.server.url + path, None, {"Authorization": self.server.token(), "If-None-Match": tag})
         if direct.status != 304:
             return Answer(direct.status, f"the server doesn't know the tag {tag}")
         return self.admin("GET", path, Accept_Encoding="gzip, deflate, br", If_None_Match=tag).answer
@@ -279,16 +280,16 @@ class Proxied:
         yield Row("policy", Answer(201, '"created_roles"'), self.load)
         yield Row("2 MB of policy", Answer(201), self.load_much)
         for method in ("PATCH", "PUT"):
-            yield Row(f"{method} of policy", Answer(201), lambda method=method: self.change(method))
+            yield Row(f"{method} of policy", Answer(201), partial(self.change, method))
         yield Row("a value", Answer(201), lambda: self.set("v", "one"))
         yield Row("a body in chunks", Answer(201), self.set_in_chunks)
         yield Row("its value", Answer(200, "in chunks"), lambda: self.read("v"))
         yield Row("odd names are made", Answer(201), self.set_odd)
         for name, written in _ODD:
-            yield Row(f"the variable {name}", Answer(200, name), lambda written=written: self.read(written))
+            yield Row(f"the variable {name}", Answer(200, name), partial(self.read, written))
         for name, written in () if self.cleans else _LITERAL:
             shown = f"the variable {name}, by plain slashes"
-            yield Row(shown, Answer(200, name), lambda written=written: self.read_by_slashes(written))
+            yield Row(shown, Answer(200, name), partial(self.read_by_slashes, written))
         yield Row("an address of 60 KB", Answer(200), self.pad_address)
         yield Row("headers of 31 KB", Answer(200), self.pad_headers)
         yield Row("the client's address", Answer(200, f'"client_ip":"{CLIENT}"'), self.whoami)

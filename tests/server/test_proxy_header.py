@@ -168,7 +168,7 @@ class HeaderTests(SynchronousTestCase):
         head, _, body = transport.value().partition(b"\r\n\r\n")
         self.assertTrue(head.startswith(b"HTTP/1.1 200 "), (header, transport.value()))
         protocol.connectionLost(Failure(ConnectionError()))
-        return body.decode()
+        return str(body, "ascii")
 
     def test_client(self) -> None:
         """The client is the one that the header names, byte by byte too, and otherwise the connection (WIRE-32, CFG-48)."""
