@@ -92,4 +92,6 @@ class SamplesTests(AgentCase):
         copy = self.folder / "svc-agent.service"
         copy.write_text(UNIT.read_text().replace("/opt/svc/bin/svc", sys.executable))
         done = subprocess.run(["systemd-analyze", "verify", str(copy)], capture_output=True, text=True, check=False)
-        self.assertEqual((done.returncode, done.stdout + done.stderr), (0, ""))
+        # Other units of the machine are read along with it, and warned of.
+        ours = [line for line in (done.stdout + done.stderr).splitlines() if copy.name in line]
+        self.assertEqual((done.returncode, ours), (0, []))

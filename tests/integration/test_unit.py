@@ -197,4 +197,6 @@ class UnitFileTests(SynchronousTestCase):
         text = UNIT.read_text(encoding="utf-8")
         copy.write_text(text.replace("/opt/svc/bin/twistd", sys.executable), encoding="utf-8")
         done = subprocess.run(["systemd-analyze", "verify", str(copy)], capture_output=True, text=True, check=False)
-        self.assertEqual((done.returncode, done.stdout + done.stderr), (0, ""))
+        # Other units of the machine are read along with it, and warned of.
+        ours = [line for line in (done.stdout + done.stderr).splitlines() if copy.name in line]
+        self.assertEqual((done.returncode, ours), (0, []))
