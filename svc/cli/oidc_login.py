@@ -117,7 +117,7 @@ async def _in_a_browser(connection: ApiConnection, name: str, entry: Mapping[str
 
 
 async def _token(connection: ApiConnection, name: str, method: str, path: str, body: bytes | None = None) -> str:
-    more = {} if body is None else {"Content_Type": "application/x-www-form-urlencoded"}
+    more: dict[str, Any] = {} if body is None else {"Content_Type": "application/x-www-form-urlencoded"}
     answer = await connection.request(method, path, body, Accept_Encoding="base64", **more)
     if answer.status == 503:
         way = "" if answer.request_id is None else f" by `svc explain-request {plain(shlex.quote(answer.request_id))}`"

@@ -81,7 +81,7 @@ async def _send(
         raise click.UsageError("--fail-on-gain and --fail-on-gain-of-existing are for --dry-run, which changes nothing")
     path = _path(connection, branch) + query(dryRun=dry_run)
     shows = "" if dry_run else f"svc policy show {quote(branch)}"
-    given = {"shows": shows, "Content_Type": "application/x-yaml"}
+    given: dict[str, Any] = {"shows": shows, "Content_Type": "application/x-yaml"}
     request = (_METHODS[mode], path, file.read())
     sending = connection.call(*request, **given) if dry_run else connection.once(connection.call, *request, **given)
     answer = await shown(sending, f"Loading policy {branch}", sys.stderr)

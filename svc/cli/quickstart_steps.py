@@ -6,6 +6,7 @@ import base64
 import json
 import shlex
 from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
 
 import attrs
 import click
@@ -43,7 +44,8 @@ class Steps:
         self, method: str, path: str, body: bytes | None, token: Token | None = None, *, body_as: str = "", kept_as: str = ""
     ) -> ApiAnswer:
         """Send a request. ``body_as`` is its body as a shell writes it, ``kept_as`` the variable for the token it gets."""
-        parts, headers = ["curl", "-sS"], {}
+        parts = ["curl", "-sS"]
+        headers: dict[str, Any] = {}
         if method != "GET":
             parts += ["-X", method]
         if kept_as:

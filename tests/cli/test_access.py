@@ -23,7 +23,7 @@ class Answering(Server):
 
     answers: list[Any]
 
-    async def request(self, method: str, path: str, body: bytes | None = None, **headers: str) -> ApiAnswer:
+    async def request(self, method: str, path: str, body: bytes | None = None, **headers: Any) -> ApiAnswer:
         """Answer with the next one."""
         self.asked.append((method, path, body, headers["Authorization"]))
         return ApiAnswer(200, json.dumps(self.answers.pop(0)).encode())

@@ -25,7 +25,7 @@ class Server(ApiConnection):
     asked: list[tuple[str, str, bytes | None, str]]
     answer: ApiAnswer
 
-    async def request(self, method: str, path: str, body: bytes | None = None, **headers: str) -> ApiAnswer:
+    async def request(self, method: str, path: str, body: bytes | None = None, **headers: Any) -> ApiAnswer:
         """Answer."""
         self.asked.append((method, path, body, headers["Authorization"]))
         return self.answer

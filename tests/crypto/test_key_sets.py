@@ -125,7 +125,12 @@ class KeySetTests(SynchronousTestCase):
             self.assertEqual(self.ids(keys), [None])
             self.assertEqual(verified(signed({"alg": "RS256", "kid": "other"}, CLAIMS), keys), CLAIMS)
         held: tuple[dict[str, object], ...] = (
-            *({"d": "AQ"}, {"oth": [{}]}, {"oth": "x"}, {"d": 0}, {"k": "AQ"}, {"qi": ["AQ"]}),
+            {"d": "AQ"},
+            {"oth": [{}]},
+            {"oth": "x"},
+            {"d": 0},
+            {"k": "AQ"},
+            {"qi": ["AQ"]},
         )
         for members in held:
             self.assertIn("private", self.problem({**jwk(), **members}))

@@ -76,7 +76,7 @@ class OldServer(portforward.ProxyFactory):
                 old.asked += data if data[:1] == b"Q" and old.version < b"14" else b""
                 super().dataReceived(data)
 
-        protocol = Passing()  # type: ignore[no-untyped-call]
+        protocol = Passing()
         protocol.factory = self
         return protocol
 
