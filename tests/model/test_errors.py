@@ -45,7 +45,9 @@ class ReasonTests(SynchronousTestCase):
         self.assertEqual(codes[: len(Reason)], [reason.value for reason in Reason])
         self.assertEqual(len(codes), len({*codes}))
         for section in sections:
-            self.assertRegex(section, r"^[a-z-]+\n\n\*\*Cause\.\*\* [^\n]+[.)]\n\n\*\*Remedy\.\*\* [^\n]+\.\n")
+            self.assertRegex(
+                section, r"^[a-z-]+\n\n\*\*Cause\.\*\* (?:[^\n]+\n)*[^\n]*[.)]\n\n\*\*Remedy\.\*\* (?:[^\n]+\n)*[^\n]*\.\n"
+            )
 
 
 class RefusalTests(SynchronousTestCase):

@@ -99,15 +99,23 @@ ACTING_AS: Final = Parameter.together(
 )
 OWNER: Final = Parameter("owner", _owner, TEXT, "the id of a role that owns what is listed", late=True)
 PRIVILEGE: Final = Parameter("privilege", _privilege("privilege"), TEXT, "a privilege", required=True)
+#: The parameters that choose parts of other lists.
+_PARTS: Final = ("limit", "offset", "count", "kind", "search")
+
+
+def _permission(source: Source) -> str:
+    for part in _PARTS:
+        if source.query.flag(part):
+            raise InvalidParameter(part, f"'{part}' has no effect here: permitted_roles lists all, and has no pages")
+    return _privilege("privilege", "permission")(source)
+
+
 PERMISSION: Final = Parameter.together(
     "privilege",
-    _privilege("privilege", "permission"),
+    _permission,
     PRIVILEGE,
     Parameter.text("permission", "the same, where privilege has no value"),
 )
-
-#: What chooses parts of other lists.
-_PARTS: Final = ("limit", "offset", "count", "kind", "search")
 
 _LIST: Final = (
     Answer(200, "resources, ordered by id", array(RESOURCE_SHAPE)),
@@ -173,9 +181,6 @@ class Resources:
     )
     async def permitted_roles(self, call: Call, name: ResourceName, *, privilege: str) -> Response:
         """Return the roles that have a privilege (RES-23)."""
-        for part in _PARTS:
-            if call.query.flag(part):
-                raise InvalidParameter(part, f"'{part}' has no effect here: permitted_roles lists all, and has no pages")
         return await Response.json_array(in_batches(await self.resources.permitted_roles(call.invocation, name, privilege)))
 
     @_reading(
