@@ -6,6 +6,7 @@ policies is in ``memory_policies``.
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from ipaddress import ip_network
 from math import inf
@@ -1112,7 +1113,7 @@ class MemoryAuthenticators:
         self, prefix: str, after: str, limit: int
     ) -> dict[str, list[tuple[ResourceName, bool | None]]]:
         """See ``IAuthenticators``."""
-        found = await self.webservices(prefix)
+        found = [pair for pair in await self.webservices(prefix) if not re.match(f"{prefix}/.*/status$", pair[0].identifier)]
         accounts = sorted(name for name in self.memory.accounts if name > after)[:limit]
         return {name: [pair for pair in found if pair[0].account == name][:WEBSERVICES_EACH] for name in accounts}
 

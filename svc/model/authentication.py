@@ -377,7 +377,10 @@ class IAuthenticators(Interface):
         """Return the first so many ``webservices`` of one account."""
 
     async def some_webservices(prefix: str, after: str, limit: int) -> dict[str, list[tuple[ResourceName, bool | None]]]:
-        """Return the next accounts in order after that name, each with its first ``WEBSERVICES_EACH`` ``webservices``."""
+        """Return the next accounts in order after that name, each with its first ``WEBSERVICES_EACH`` ``webservices``.
+
+        Those through which the status of an authenticator is read aren't among them.
+        """
 
     async def switch(webservice: ResourceName, on: bool, trail: EventBatch | None = None) -> None:
         """Switch an authenticator on or off.

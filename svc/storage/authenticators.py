@@ -151,6 +151,7 @@ _SOME_WEBSERVICES: Final = Statement.named("authenticator_some_webservices")("""
         SELECT resource_id FROM resources
         WHERE resource_id >= account || ':webservice:' || $1::text || '/'
             AND resource_id < account || ':webservice:' || $1 || '0'
+            AND NOT resource_id LIKE '%:webservice:' || $1 || '/%/status'
         ORDER BY resource_id LIMIT $4::integer
     ) AS found ON true
     ORDER BY account, resource_id

@@ -506,18 +506,22 @@ class AuthenticatorsContract(Contract):
         )
         self.assertEqual(await stores.operated.webservices("conjur"), [])
         told = await stores.operated.webservices("svc")
-        some = {account: [each for each in told if each[0].account == account] for account in ("acct", "acct-2", "b")}
+        listed = {account: [each for each in told if each[0].account == account] for account in ("acct", "acct-2", "b")}
+        # Those of statuses would take the places of authenticators.
+        some = {name: [each for each in all_ if not each[0].identifier.endswith("/status")] for name, all_ in listed.items()}
         found = await stores.operated.some_webservices("svc", "", 9)
         self.assertEqual((found, list(found)), (some, sorted(some)))
         self.assertEqual(await stores.operated.some_webservices("svc", "acct", 1), {"acct-2": some["acct-2"]})
         self.assertEqual(await stores.operated.some_webservices("conjur", "b", 9), {})
         self.assertEqual(await stores.operated.some_webservices("conjur", "acct-2", 9), {"b": []})
         for account in ("acct", "acct-2"):
-            self.assertEqual(await stores.operated.account_webservices(account, "svc", 9), some[account])
-        self.assertEqual(await stores.operated.account_webservices("acct", "svc", 1), some["acct"][:1])
+            self.assertEqual(await stores.operated.account_webservices(account, "svc", 9), listed[account])
+        self.assertEqual(await stores.operated.account_webservices("acct", "svc", 1), listed["acct"][:1])
         for account, prefix in (("b", "conjur"), ("acct", "sv"), ("nobody", "svc"), ("", "svc")):
             self.assertEqual(await stores.operated.account_webservices(account, prefix, 9), [])
-        many = Draft(ACCOUNT).define(*(f"webservice:many/{number:02}" for number in range(WEBSERVICES_EACH + 1)))
+        numbers = range(WEBSERVICES_EACH + 1)
+        names = (name for n in numbers for name in (f"webservice:many/{n:02}", f"webservice:many/{n:02}/status"))
+        many = Draft(ACCOUNT).define(*names)
         await load(stores, many)
         found = await stores.operated.some_webservices("many", "", 1)
         self.assertEqual([name.identifier for name, _ in found[ACCOUNT]], [f"many/{n:02}" for n in range(WEBSERVICES_EACH)])
