@@ -5,6 +5,9 @@ exceptions that this raises, logs the others and goes on: a certificate of a tru
 any. Here no Python runs in callbacks. OpenSSL judges the chain. The names are compared at the end of the handshake, before a
 byte of content is sent or taken; after any exception there, nothing goes over the connection.
 
+Note [OpenSSL's own words]. All faults of a chain are one error to OpenSSL, "certificate verify failed". Which one it was is
+the result of the verification, which pyOpenSSL gives to nobody but a callback; so it is read from the library below.
+
 Note [Names]. A name of a host must be among the certificate's DNS names, and a number among its IP addresses (RFC 9525 6). A
 wildcard is a whole label, the first of three at least, and stands for one that isn't international. Nothing else, the common
 name either, is a name of a host; a malformed name is none, and doesn't spoil the others.
@@ -23,6 +26,7 @@ import attrs
 import idna
 from cryptography.x509 import Certificate, DNSName, ExtensionNotFound, IPAddress, SubjectAlternativeName
 from OpenSSL import SSL, crypto
+from OpenSSL._util import ffi, lib
 from service_identity import CertificateError
 from service_identity.hazmat import DNS_ID, CertificatePattern, DNSPattern, IPAddress_ID, IPAddressPattern
 from twisted.internet.interfaces import IOpenSSLClientConnectionCreator
@@ -41,6 +45,10 @@ _CIPHERS: Final = (
 
 #: Another certificate in the middle of a connection would be one that nobody looked at.
 _OPTIONS: Final = SSL.OP_NO_COMPRESSION | SSL.OP_NO_TICKET | SSL.OP_NO_RENEGOTIATION
+
+
+#: OpenSSL's error for every chain that it doesn't accept.
+_UNVERIFIED: Final = "certificate verify failed"
 
 
 class Unproven(SSL.Error):
@@ -141,7 +149,12 @@ class _Connection(SSL.Connection):
         """Go on with the handshake; return when it has ended and the other side is proven."""
         if self._proven:
             return
-        super().do_handshake()
+        try:
+            super().do_handshake()
+        except SSL.Error as error:
+            if _UNVERIFIED in _reasons(error):
+                raise Unproven(f"TLS failed: {_UNVERIFIED}: {self._verdict()}") from None
+            raise
         try:
             _demand(self.get_verified_chain(as_cryptography=True), self._wanted)
         except Unproven:
@@ -149,6 +162,12 @@ class _Connection(SSL.Connection):
         except Exception as error:
             raise Unproven(f"the certificate can't be judged ({type(error).__name__})") from None
         self._proven = True
+
+    def _verdict(self) -> str:
+        """Return why the chain isn't accepted (Note [OpenSSL's own words])."""
+        result = lib.SSL_get_verify_result(self._ssl)
+        words: bytes = ffi.string(lib.X509_verify_cert_error_string(result))
+        return words.decode("ascii", "replace")
 
     def send(self, buf: Any, flags: int = 0) -> int:
         self.do_handshake()
@@ -255,8 +274,15 @@ def tls_fault(cause: BaseException | None) -> str | None:
     match cause:
         case Unproven(why=why):
             return why
-        case SSL.Error(args=([*errors],)) if errors:
-            return "TLS failed: " + ", ".join(str(reason) for *_, reason in errors)
         case SSL.Error():
-            return "TLS failed"
+            reasons = _reasons(cause)
+            return f"TLS failed: {', '.join(reasons)}" if reasons else "TLS failed"
     return None
+
+
+def _reasons(error: SSL.Error) -> list[str]:
+    """Return the words of OpenSSL's errors."""
+    match error.args:
+        case ([*errors],):
+            return [str(reason) for *_, reason in errors]
+    return []

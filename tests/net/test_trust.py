@@ -109,12 +109,18 @@ class ChainTests(SynchronousTestCase):
             self.assertEqual(found is None, chain.good, f"{chain.name}: {found}")
 
     def test_faults(self) -> None:
-        """An operator is told whether the authority, the host or the lack of a name is what is wrong."""
+        """An operator reads what is wrong: with the chain in OpenSSL's own words, else with its names (NET-3)."""
         by_name = {chain.name: chain for chain in CHAINS}
         for name, told in (
             ("another host", "the certificate is for another host"),
             ("no name, and an old printer's", "the certificate is for no host"),
-            ("expired", "TLS failed: certificate verify failed"),
+            ("expired", "TLS failed: certificate verify failed: certificate has expired"),
+            ("not yet valid", "certificate verify failed: certificate is not yet valid"),
+            ("signed by itself", "certificate verify failed: self-signed certificate"),
+            ("an unknown authority", "certificate verify failed: unable to get local issuer certificate"),
+            ("an unknown authority that is sent along", "self-signed certificate in certificate chain"),
+            ("the authority between isn't sent", "unable to get local issuer certificate"),
+            ("a key of 1024 bits", "EE certificate key too weak"),
             ("an IP address of three bytes", "the certificate can't be judged (ValueError)"),
         ):
             self.assertIn(told, fault(Trust.of(TRUSTED).client(HOST), by_name[name]) or "")
@@ -176,7 +182,10 @@ class ChainTests(SynchronousTestCase):
 
     def test_platform(self) -> None:
         """Without authorities of its own a trust is the platform's, to which this one doesn't belong (NET-1)."""
-        self.assertEqual(fault(Trust().client(HOST), CHAINS[0]), "TLS failed: certificate verify failed")
+        self.assertEqual(
+            fault(Trust().client(HOST), CHAINS[0]),
+            "TLS failed: certificate verify failed: unable to get local issuer certificate",
+        )
 
     def test_old_versions(self) -> None:
         """TLS before 1.2 is refused, as is what offers no encryption (NET-4)."""
