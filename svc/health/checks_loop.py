@@ -235,6 +235,11 @@ class _Watch(Generic[T]):
             self.value, self.changed = value, self._wall.seconds()
 
 
+def longest_check(interval: float) -> float:
+    """Return how many seconds a check may take where a round begins every ``interval`` seconds."""
+    return min(LONGEST_CHECK, interval / 2)
+
+
 class ChecksLoop(Service):
     """Makes a round of all checks at once every ``interval`` seconds, each check with its own deadline.
 
@@ -253,7 +258,7 @@ class ChecksLoop(Service):
         needed: frozenset[str] = NEEDED_TO_SERVE,
         primaries: Callable[[], tuple[str, float] | None] = lambda: None,
     ) -> None:
-        deadline = min(LONGEST_CHECK, interval / 2)
+        deadline = longest_check(interval)
         self._clock, self._wall, self._interval = clock, wall, interval
         self._needed, self._primaries = needed, primaries
         self._services = [_Watch(clock, wall, probe.service, probe.check, deadline) for probe in probes]

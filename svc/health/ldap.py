@@ -8,6 +8,7 @@ from typing import Final, Protocol
 from twisted.internet.defer import CancelledError, Deferred
 from zope.interface import implementer
 
+from svc.health.checks_loop import LONGEST_CHECK
 from svc.health.probes import ProbeFailed
 from svc.health.turns import AccountTurns
 from svc.model.ldap_directories import DirectoryRefused, IDirectories, LdapServer
@@ -17,6 +18,9 @@ from svc.model.ports import IProbe
 #: Of how many accounts a round looks for authenticators, and how many of these it tries.
 LOOKED: Final = 500
 TRIED: Final = 10
+
+#: The share of a check's time that a directory has.
+OF_A_CHECK: Final = 0.9
 
 
 class _Servers(Protocol):
@@ -28,12 +32,18 @@ class _Servers(Protocol):
 
 @implementer(IProbe)
 class LdapProbe:
-    """Binds to the directories that are due in a round, all at once, with the client that ``directories`` returns."""
+    """Binds to the directories that are due in a round, all at once, with the client that ``directories`` returns.
+
+    A directory has ``within`` seconds for all its hosts: less than the check, or the next one could never be tried in time.
+    """
 
     service = "ldap"
 
-    def __init__(self, servers: _Servers, directories: Callable[[], IDirectories]) -> None:
+    def __init__(
+        self, servers: _Servers, directories: Callable[[], IDirectories], within: float = OF_A_CHECK * LONGEST_CHECK
+    ) -> None:
         self._servers = servers
+        self._within = within
         self._directories = directories
         self._turns: AccountTurns[ResourceName] = AccountTurns(self._seen, LOOKED, TRIED)
 
@@ -73,7 +83,7 @@ class LdapProbe:
 
     async def _fault(self, server: LdapServer) -> str | None:
         try:
-            await self._directories().reach(server)
+            await self._directories().reach(server, self._within)
         except DirectoryRefused as refusal:
             return f"{refusal.detail} ({refusal.reason.value})"
         return None

@@ -24,6 +24,9 @@ GROUP_FILTER: Final = "(|(member=%d)(uniqueMember=%d)(memberUid=%s))"
 #: How many groups of a person are learned; one who is in more can't be judged.
 GROUPS_MOST: Final = 1000
 
+#: Seconds for a whole conversation, the wait for its turn included, unless policy says it.
+DEADLINE: Final = 5.0
+
 
 class Security(enum.Enum):
     """The protection of a connection to a directory; the values are those of policies (AUTH-54)."""
@@ -33,13 +36,24 @@ class Security(enum.Enum):
     TLS = "ssl"  # from the first byte on (LDAPS)
 
 
+class GroupSource(enum.Enum):
+    """The place where a directory tells the groups of a person; the second value is what policies say for it."""
+
+    MEMBERS = "member"  # a search for groups that name the person, or the entry's memberOf
+    TOKEN_GROUPS = "tokenGroups"  # of Active Directory: the security identifiers of all groups, nested and primary ones too
+
+
 @attrs.frozen
 class LdapServer:
-    """A directory, and how people are found in it, below the entry ``base_dn``.
+    """A directory, and how people are found in it, below the entry ``base_dn``; an empty one is the root.
+
+    ``others`` are further hosts of the same directory with their ports, asked in order when the first doesn't answer.
+    A conversation takes at most ``timeout`` seconds, with all of them.
 
     ``filter_template`` is an LDAP filter (RFC 4515) with ``PLACEHOLDER``. ``bind_dn``: the account that searches, ``None``
     for nobody. ``ca_cert``: PEM of the only authorities to trust; ``None`` stands for the platform's. The groups of a person
-    are found below ``group_base_dn`` with ``group_filter_template``; without that, their entry tells them (``memberOf``).
+    are found as ``group_source`` has it, below ``group_base_dn`` with ``group_filter_template``; without that, their entry
+    tells them (``memberOf``).
     """
 
     host: str
@@ -52,6 +66,14 @@ class LdapServer:
     ca_cert: str | None = attrs.field(default=None, repr=False)
     group_base_dn: str | None = None
     group_filter_template: str = GROUP_FILTER
+    group_source: GroupSource = GroupSource.MEMBERS
+    others: tuple[tuple[str, int], ...] = ()
+    timeout: float = DEADLINE
+
+    @property
+    def places(self) -> tuple[tuple[str, int], ...]:
+        """Return all hosts with their ports, in the order in which they are asked."""
+        return (self.host, self.port), *self.others
 
 
 @attrs.frozen(str=False)
@@ -99,7 +121,7 @@ class IDirectoryStates(Interface):
 
 
 class IDirectories(Interface):
-    """Directories, asked over the network. Every call ends within a few seconds, whatever the other side does.
+    """Directories, asked over the network. Every call ends within ``timeout`` seconds, whatever the other side does.
 
     ``asked``: an operator asks, so that one bind is sent for an account that was refused before (LOCK-2).
     """
@@ -110,14 +132,18 @@ class IDirectories(Interface):
         :raises DirectoryRefused: it doesn't, or it can't be asked.
         """
 
-    async def groups(server: LdapServer, login: str, password: bytes, *, asked: bool = False) -> Sequence[str]:
+    async def groups(
+        server: LdapServer, login: str, password: bytes, mapped: Sequence[str] = (), *, asked: bool = False
+    ) -> Sequence[str]:
         """Do as ``prove``, and return the names of the groups that the person is in; nothing is asked of them before.
+
+        Where ``group_source`` is ``TOKEN_GROUPS`` they are those of the distinguished names ``mapped``, as given.
 
         :raises DirectoryRefused: as ``prove``; or it doesn't tell the groups, or they are more than ``GROUPS_MOST``.
         """
 
-    async def reach(server: LdapServer, *, asked: bool = False) -> None:
-        """Do all that comes before a search: connect, secure the connection, bind.
+    async def reach(server: LdapServer, within: float | None = None, *, asked: bool = False) -> None:
+        """Do all that comes before a search: connect, secure the connection, bind; ``within`` so many seconds if given.
 
         :raises DirectoryRefused: that fails.
         """

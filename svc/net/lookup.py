@@ -27,6 +27,7 @@ from svc.model.errors import UNLISTED, AddressRefused
 from svc.model.query_results import Network
 from svc.net.addresses import Address, objection
 
+#: How many addresses of a name are tried, unless the caller has a share of the time for more.
 _TRIES: Final = 4
 
 _log = Logger()
@@ -40,8 +41,8 @@ class LookUps:
         self._resolver = resolver
         self._private_networks = tuple(private_networks)
 
-    async def addresses(self, host: str, port: int, seconds: float) -> list[Address]:
-        """Look the host up and check every address it has (Note [One look-up]); return the first few, one at least.
+    async def addresses(self, host: str, port: int, seconds: float, most: int = _TRIES) -> list[Address]:
+        """Look the host up and check every address it has (Note [One look-up]); return the first ``most``, one at least.
 
         A refusal doesn't repeat the address: users who may set a variable would learn the numbers of a private network.
 
@@ -60,7 +61,7 @@ class LookUps:
             if what is not None:
                 _log.warn("{host} has the address {address}, which is {what}", host=host, address=address, what=what)
                 raise AddressRefused(f"its address is {what}, and {UNLISTED}")
-        return addresses[:_TRIES]
+        return addresses[:most]
 
 
 def endpoints(

@@ -26,8 +26,8 @@ from svc.cluster.peer_claims import PeerClaims
 from svc.cluster.rival_primaries import Rivals
 from svc.crypto.keyring import AccessTokens, AccountKeys
 from svc.health.ages import AgesLoop
-from svc.health.checks_loop import ChecksLoop
-from svc.health.ldap import LdapProbe
+from svc.health.checks_loop import ChecksLoop, longest_check
+from svc.health.ldap import OF_A_CHECK, LdapProbe
 from svc.health.probes import AuditProbe, ExpirationProbe
 from svc.health.pulse import Pulse
 from svc.health.signing import AuthnProbe
@@ -253,7 +253,7 @@ class Duties:
         probes = (
             AuthnProbe(ground.keys, ground.tokens, reactor),  # whose rounds are also how keys are learnt to retire
             AuditProbe(journal),
-            LdapProbe(ground.servers, ground.directories),
+            LdapProbe(ground.servers, ground.directories, OF_A_CHECK * longest_check(ground.settings.health_interval)),
             ExpirationProbe(expirations, reactor),
             *others,
         )

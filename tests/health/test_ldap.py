@@ -10,7 +10,8 @@ from twisted.trial.unittest import SynchronousTestCase
 from zope.interface import implementer
 from zope.interface.verify import verifyObject
 
-from svc.health.ldap import LOOKED, TRIED, LdapProbe
+from svc.health.checks_loop import LONGEST_CHECK
+from svc.health.ldap import LOOKED, OF_A_CHECK, TRIED, LdapProbe
 from svc.health.probes import ProbeFailed
 from svc.model.ldap_directories import DirectoryBase, DirectoryRefused, IDirectories, LdapServer, Security
 from svc.model.names import ResourceName
@@ -26,12 +27,15 @@ class FakeDirectories:
     down: set[str] = attrs.field(factory=set)
     slow: dict[str, Deferred[None]] = attrs.field(factory=dict)
     reached: list[str] = attrs.field(factory=list)
+    within: float | None = None
 
     async def prove(self, server: LdapServer, login: str, password: bytes, *, asked: bool = False) -> None:
         """A probe has nobody's password."""
         raise NotImplementedError
 
-    async def groups(self, server: LdapServer, login: str, password: bytes, *, asked: bool = False) -> Sequence[str]:
+    async def groups(
+        self, server: LdapServer, login: str, password: bytes, mapped: Sequence[str] = (), *, asked: bool = False
+    ) -> Sequence[str]:
         """A probe has nobody's password."""
         raise NotImplementedError
 
@@ -39,9 +43,10 @@ class FakeDirectories:
         """A probe reads none."""
         raise NotImplementedError
 
-    async def reach(self, server: LdapServer, *, asked: bool = False) -> None:
+    async def reach(self, server: LdapServer, within: float | None = None, *, asked: bool = False) -> None:
         """Answer."""
         self.reached.append(server.host)
+        self.within = within
         if server.host in self.slow:
             await self.slow[server.host]
         if server.host in self.down:
@@ -104,6 +109,14 @@ class LdapProbeTests(SynchronousTestCase):
         self.add("a", "b", "a")
         self.successResultOf(self.check())
         self.assertEqual(sorted(self.directories.reached), ["a", "b"])
+
+    def test_within(self) -> None:
+        """A directory has less time than the check, for all its hosts (HEALTH-15)."""
+        self.add("a")
+        self.successResultOf(self.check())
+        self.assertEqual(self.directories.within, OF_A_CHECK * LONGEST_CHECK)
+        self.successResultOf(Deferred.fromCoroutine(LdapProbe(self.servers, lambda: self.directories, 0.5).check()))
+        self.assertEqual(self.directories.within, 0.5)
 
     def test_one_is_down(self) -> None:
         """A directory that can't be bound to fails the probe, which names it; all were asked at once (HEALTH-15)."""

@@ -14,7 +14,8 @@ from twisted.internet import reactor as installed_reactor
 from twisted.internet.defer import Deferred, gatherResults
 from twisted.internet.task import deferLater
 
-from svc.authn.ldap.client import DEADLINE, PER_SERVER
+from svc.authn.ldap.client import PER_SERVER
+from svc.model.ldap_directories import DEADLINE
 from tests.authn.providers.authority import Authority
 from tests.integration import slapd
 from tests.integration.client import Answer, Api, now

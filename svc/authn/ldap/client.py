@@ -4,6 +4,13 @@ A login is one conversation: connect, secure the connection, bind as the account
 that was found. It has one deadline. A directory that hangs holds ``PER_SERVER`` conversations; others wait for their turn,
 and give up at their own deadline.
 
+Note [Next host]. A directory may have several hosts, and a host several addresses. They are asked one after the other, until
+one has done all that comes before the person's password: each gets its share of the time that is left, for each answer, and
+at least an eighth of the whole, so that a host far away isn't given up only because there are many. The next is asked when
+one can't be connected to, is silent, ends the conversation, is busy or unavailable, or fails TLS. Any other answer is final:
+a password that is refused, be it that of the account that searches, is sent to no second host. Once the person's password
+has been sent nobody else is asked, whatever becomes of it: it may have been counted.
+
 Note [Groups last]. Groups are asked for when the directory has taken the password, as the account that searches. So guesses
 cost the directory no more than before, and what is wrong with a person's groups is told to that person alone.
 """
@@ -12,33 +19,49 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any, Final
 
 import attrs
+from ldaptor.protocols import pureldap
 from twisted.internet.defer import CancelledError, Deferred, DeferredSemaphore
 from twisted.internet.error import ConnectError, ConnectingCancelledError
 from twisted.internet.interfaces import IOpenSSLClientConnectionCreator
 from zope.interface import implementer
 
 from svc.authn.ldap import messages
-from svc.authn.ldap.conversation import Conversation, FactoryOf, Line
+from svc.authn.ldap.conversation import Conversation, FactoryOf, Line, Unanswered, demand_success, late
 from svc.authn.ldap.filters import InvalidTemplate, group_filter, search_filter
 from svc.authn.ldap.refused_binds import BindGuard, BindOutcome
 from svc.model.errors import AddressRefused, KeysUnavailable
-from svc.model.ldap_directories import GROUPS_MOST, DirectoryBase, DirectoryRefused, IDirectories, LdapServer, Security
+from svc.model.ldap_directories import (
+    GROUPS_MOST,
+    DirectoryBase,
+    DirectoryRefused,
+    IDirectories,
+    LdapServer,
+    Security,
+)
 from svc.model.reasons import Reason
+from svc.net.addresses import Address
 from svc.net.lookup import LookUps, endpoints
 
 #: Makes the TLS of a connection, of a host, the authorities to trust, and the variable's name that has these:
 #: ``net.trust.client_tls``.
 ClientTLS = Callable[[str, str | None, str], IOpenSSLClientConnectionCreator]
 
-#: Seconds for a whole conversation, the wait for its turn included.
-DEADLINE: Final = 5.0
-
 #: Conversations at the same time: with one directory, and with all of them.
 PER_SERVER: Final = 16
 IN_ALL: Final = 256
+
+#: Addresses of a host that are tried at most.
+ADDRESSES_MOST: Final = 64
+
+#: The least share of the whole time that a host has for an answer (Note [Next host]).
+_LEAST_SHARE: Final = 1 / 8
+
+#: How many hosts a refusal tells of, when all were asked in vain.
+_TOLD: Final = 8
 
 #: The attribute of a person's entry that tells groups.
 _MEMBER_OF: Final = "memberOf"
@@ -47,7 +70,7 @@ _MEMBER_OF: Final = "memberOf"
 @implementer(IDirectories)
 @attrs.define(eq=False, repr=False)
 class Directories:
-    """Provides ``IDirectories`` over TCP, in plain only if ``allow_plain``; ``deadline`` is in seconds.
+    """Provides ``IDirectories`` over TCP, in plain only if ``allow_plain``.
 
     ``reactor`` provides ``IReactorTCP`` and ``IReactorTime``.
     """
@@ -57,19 +80,20 @@ class Directories:
     _tls: ClientTLS
     _guard: BindGuard = attrs.field(kw_only=True)
     _allow_plain: bool = attrs.field(default=False, kw_only=True)
-    _deadline: float = attrs.field(default=DEADLINE, kw_only=True)
     _turns: dict[LdapServer, DeferredSemaphore] = attrs.field(factory=dict, init=False)
     _under_way: int = attrs.field(default=0, init=False)
 
     async def prove(self, server: LdapServer, login: str, password: bytes, *, asked: bool = False) -> None:
         """See ``IDirectories``."""
-        async with self._conversation(server, login, asked=asked) as conversation:
-            await self._prove(server, conversation, login, password)
+        async with self._conversation(server, login, asked=asked) as (conversation, dn):
+            await self._prove(server, conversation, dn, login, password)
 
-    async def groups(self, server: LdapServer, login: str, password: bytes, *, asked: bool = False) -> Sequence[str]:
+    async def groups(
+        self, server: LdapServer, login: str, password: bytes, mapped: Sequence[str] = (), *, asked: bool = False
+    ) -> Sequence[str]:
         """See ``IDirectories`` (Note [Groups last])."""
-        async with self._conversation(server, login, asked=asked) as conversation:
-            dn = await self._prove(server, conversation, login, password)
+        async with self._conversation(server, login, asked=asked) as (conversation, dn):
+            await self._prove(server, conversation, dn, login, password)
             await self._bind_searcher(server, conversation, as_nobody=True)
             found = await _groups(server, conversation, login, dn)
         if len(found) > GROUPS_MOST:
@@ -77,15 +101,15 @@ class Directories:
         # A name that is no text is no mapping's.
         return [name.decode("utf-8") for name in found if _is_text(name)]
 
-    async def reach(self, server: LdapServer, *, asked: bool = False) -> None:
+    async def reach(self, server: LdapServer, within: float | None = None, *, asked: bool = False) -> None:
         """See ``IDirectories``."""
-        async with self._conversation(server, asked=asked):
+        async with self._conversation(server, within=within, asked=asked):
             pass
 
     async def bases(self, server: LdapServer) -> Sequence[DirectoryBase]:
         """See ``IDirectories``."""
         named = (("base_dn", server.base_dn), ("group_base_dn", server.group_base_dn))
-        async with self._conversation(server) as conversation:
+        async with self._conversation(server) as (conversation, _):
             return [
                 DirectoryBase(f"ldap-authn/{word}", dn, await _base_fault(conversation, dn))
                 for word, dn in named
@@ -94,50 +118,102 @@ class Directories:
 
     @asynccontextmanager
     async def _conversation(
-        self, server: LdapServer, login: str | None = None, *, asked: bool = False
-    ) -> AsyncIterator[Conversation]:
+        self, server: LdapServer, login: str | None = None, *, within: float | None = None, asked: bool = False
+    ) -> AsyncIterator[tuple[Conversation, bytes]]:
         """Open a conversation in which the account that searches is bound; end the connection in any case.
 
-        With a ``login``, its filters must be usable. For ``asked`` see ``IDirectories``.
+        With a ``login``, its filters must be usable, and the name of its entry is found, too. For ``asked`` see
+        ``IDirectories``.
         """
         if login is not None:
             _usable(server, login)
         await self._guard.look(server, login, asked=asked)
-        conversation = Conversation(self._reactor, self._reactor.seconds() + self._deadline)
+        timeout = server.timeout if within is None else min(within, server.timeout)
+        deadline = self._reactor.seconds() + timeout
         turns = self._turns.setdefault(server, DeferredSemaphore(PER_SERVER))
-        await conversation.until(turns.acquire())
+        await turns.acquire().addTimeout(timeout, self._reactor, late)
         try:
             if self._under_way >= IN_ALL:
                 raise DirectoryRefused(Reason.LDAP_UNAVAILABLE, "too many directories are being asked at once")
             self._under_way += 1
             try:
-                await self._open(server, conversation, asked=asked)
-                yield conversation
+                conversation, dn = await self._opened(server, login, deadline, timeout * _LEAST_SHARE, asked=asked)
+                try:
+                    yield conversation, dn
+                finally:
+                    conversation.hang_up()
             finally:
                 self._under_way -= 1
-                conversation.hang_up()
         finally:
             turns.release()
             if turns.tokens == turns.limit and self._turns.get(server) is turns:
                 del self._turns[server]
 
-    async def _open(self, server: LdapServer, conversation: Conversation, *, asked: bool) -> None:
+    async def _opened(
+        self, server: LdapServer, login: str | None, deadline: float, least: float, *, asked: bool
+    ) -> tuple[Conversation, bytes]:
+        """Return a conversation with the first host that does all that comes before a password (Note [Next host])."""
         if server.security is Security.PLAIN and not self._allow_plain:
             detail = "passwords would be sent in plain, and allow_plain_ldap is off"
             raise DirectoryRefused(Reason.CONFIGURATION_INVALID, detail)
-        tls = None if server.security is Security.PLAIN else self._tls_of(server)
-        await self._connect(server, conversation, tls if server.security is Security.TLS else None)
+        tls = [None if server.security is Security.PLAIN else self._tls_of(server, host) for host, _ in server.places]
+        left = partial(self._left, deadline)
+        refused: list[tuple[str, Unanswered]] = []
+        for number, (host, port) in enumerate(server.places):
+            further = len(server.places) - number - 1
+            addresses: Sequence[Address] = ()
+            try:
+                addresses = await self._addresses(host, port, left() / (further + 1))
+            except Unanswered as refusal:
+                refused.append(("", refusal))
+            for tried, address in enumerate(addresses):
+                if refused and not left():
+                    break
+                patience = max(left() / (len(addresses) - tried + further), least)
+                secured = server.security is Security.PLAIN
+                conversation = Conversation(self._reactor, deadline, patience, secured=secured)
+                place = address, port
+                try:
+                    await self._begin(server, conversation, tls[number], place, asked=asked)
+                    return conversation, b"" if login is None else await self._find(server, conversation, login)
+                except BaseException as failure:
+                    conversation.hang_up()
+                    if not isinstance(failure, Unanswered):
+                        raise
+                    refused.append((f"{address} port {port}", failure))
+        raise _all_in_vain(refused)
+
+    def _left(self, deadline: float) -> float:
+        return float(max(0.0, deadline - self._reactor.seconds()))
+
+    async def _begin(
+        self,
+        server: LdapServer,
+        conversation: Conversation,
+        tls: IOpenSSLClientConnectionCreator | None,
+        place: tuple[Address, int],
+        *,
+        asked: bool,
+    ) -> None:
+        """Connect to one address, secure the connection, and bind as the account that searches."""
+        await self._connect(conversation, tls if server.security is Security.TLS else None, *place)
         if server.security is Security.START_TLS and tls is not None:
             await conversation.start_tls(tls)
-        await self._bind_searcher(server, conversation, asked=asked)
+        await self._bind_searcher(server, conversation, place, asked=asked)
 
     async def _bind_searcher(
-        self, server: LdapServer, conversation: Conversation, *, asked: bool = False, as_nobody: bool = False
+        self,
+        server: LdapServer,
+        conversation: Conversation,
+        place: tuple[Address, int] | None = None,
+        *,
+        asked: bool = False,
+        as_nobody: bool = False,
     ) -> None:
         """Bind as the account that searches; where that is nobody, only if somebody else was bound before."""
         if server.bind_dn is None:
             if as_nobody:
-                _check_bound(await conversation.bind_nobody(), "the bind as nobody", Reason.LDAP_BIND_REFUSED)
+                demand_success(await conversation.bind_nobody(), "the bind as nobody", Reason.LDAP_BIND_REFUSED)
             return
         async with self._guard.account(server, conversation.until, asked=asked) as bind:
             bind.sent()
@@ -146,16 +222,20 @@ class Directories:
         if result.code in messages.COUNTED:
             # It is remembered now, and for how long.
             await self._guard.look(server)
-        _check_bound(result, f"the bind as {server.bind_dn!r}", Reason.LDAP_BIND_REFUSED)
+        demand_success(result, f"the bind as {server.bind_dn!r}", Reason.LDAP_BIND_REFUSED)
 
-    async def _prove(self, server: LdapServer, conversation: Conversation, login: str, password: bytes) -> bytes:
-        """Return the name of the entry that a login stands for, which has bound with the password."""
+    async def _find(self, server: LdapServer, conversation: Conversation, login: str) -> bytes:
+        """Return the name of the entry that a login stands for; one without is counted."""
         try:
-            dn = await conversation.find(server.base_dn, search_filter(server.filter_template, login))
+            return await conversation.find(server.base_dn, search_filter(server.filter_template, login))
         except DirectoryRefused as refusal:
             if refusal.reason in {Reason.LDAP_ENTRY_UNKNOWN, Reason.LDAP_ENTRY_AMBIGUOUS}:
                 await self._guard.missed(server, login)
             raise
+
+    async def _prove(self, server: LdapServer, conversation: Conversation, dn: bytes, login: str, password: bytes) -> None:
+        """Bind as the entry that was found; no other host is asked from here on (Note [Next host])."""
+        conversation.stay()
         async with self._guard.entry(server, dn, login, conversation.until) as bind:
             bind.sent()
             result = await conversation.bind(dn, password)
@@ -164,39 +244,47 @@ class Directories:
             raise DirectoryRefused(Reason.LDAP_ENTRY_REFUSED, f"{objection}: the bind as the entry ended with {result}")
         if result.code in {messages.INVALID_CREDENTIALS, messages.INAPPROPRIATE_AUTHENTICATION}:
             raise DirectoryRefused(Reason.CREDENTIALS_WRONG, f"the directory doesn't take the password: {result}")
-        _check_bound(result, "the bind as the entry that was found", Reason.LDAP_ENTRY_REFUSED)
-        return dn
+        demand_success(result, "the bind as the entry that was found", Reason.LDAP_ENTRY_REFUSED)
 
-    def _tls_of(self, server: LdapServer) -> IOpenSSLClientConnectionCreator:
+    def _tls_of(self, server: LdapServer, host: str) -> IOpenSSLClientConnectionCreator:
         try:
-            return self._tls(server.host, server.ca_cert, "tls-ca-cert")
+            return self._tls(host, server.ca_cert, "tls-ca-cert")
         except KeysUnavailable as error:
             raise DirectoryRefused(Reason.CONFIGURATION_INVALID, error.why) from None
         except UnicodeError:
             raise DirectoryRefused(Reason.CONFIGURATION_INVALID, "no certificate can be for a host of that name") from None
 
-    async def _connect(
-        self, server: LdapServer, conversation: Conversation, tls: IOpenSSLClientConnectionCreator | None
-    ) -> None:
-        """Connect to the first address of the host that answers; each gets its share of the time."""
+    async def _addresses(self, host: str, port: int, seconds: float) -> Sequence[Address]:
         try:
-            addresses = await self._look_ups.addresses(server.host, server.port, conversation.left())
+            return await self._look_ups.addresses(host, port, seconds, ADDRESSES_MOST)
         except AddressRefused as refusal:
-            raise DirectoryRefused(Reason.LDAP_UNAVAILABLE, f"{server.host}: {refusal.why}") from None
+            raise Unanswered(Reason.LDAP_UNAVAILABLE, f"{host}: {refusal.why}") from None
         except TimeoutError:
-            raise DirectoryRefused(Reason.LDAP_UNAVAILABLE, f"{server.host}: no name service answered in time") from None
-        refused = []
-        for address, endpoint in endpoints(self._reactor, addresses, server.port, conversation.left):
-            line = Line(conversation, self._reactor, tls)
-            connecting: Deferred[Any] = endpoint.connect(FactoryOf(line))
-            try:
-                await conversation.until(connecting)
-                return
-            except ConnectError as error:
-                refused.append(f"no connection to {address} port {server.port}: {error}")
-            except ConnectingCancelledError:  # the client has left
-                raise CancelledError from None
-        raise DirectoryRefused(Reason.LDAP_UNAVAILABLE, "; ".join(refused))
+            raise Unanswered(Reason.LDAP_UNAVAILABLE, f"{host}: no name service answered in time") from None
+
+    async def _connect(
+        self, conversation: Conversation, tls: IOpenSSLClientConnectionCreator | None, address: Address, port: int
+    ) -> None:
+        [(_, endpoint)] = endpoints(self._reactor, [address], port, conversation.left)
+        connecting: Deferred[Any] = endpoint.connect(FactoryOf(Line(conversation, self._reactor, tls)))
+        try:
+            await conversation.until(connecting)
+        except ConnectError as error:
+            raise Unanswered(Reason.LDAP_UNAVAILABLE, f"no connection to {address} port {port}: {error}") from None
+        except ConnectingCancelledError:  # the client has left
+            raise CancelledError from None
+
+
+def _all_in_vain(refused: Sequence[tuple[str, Unanswered]]) -> DirectoryRefused:
+    """Return the refusal of a login for which no host could be asked: its words are theirs."""
+    told = [
+        refusal.detail if place in refusal.detail or len(refused) == 1 else f"{place}: {refusal.detail}"
+        for place, refusal in refused[:_TOLD]
+    ]
+    if len(refused) > _TOLD:
+        told.append(f"and {len(refused) - _TOLD} more")
+    failed_tls = any(refusal.reason is Reason.LDAP_TLS_FAILED for _, refusal in refused)
+    return DirectoryRefused(Reason.LDAP_TLS_FAILED if failed_tls else Reason.LDAP_UNAVAILABLE, "; ".join(told))
 
 
 def _usable(server: LdapServer, login: str) -> None:
@@ -216,25 +304,32 @@ async def _groups(server: LdapServer, conversation: Conversation, login: str, dn
         found, result = await conversation.find_all(server.group_base_dn, wanted, GROUPS_MOST + 1)
         if result.code == messages.SIZE_LIMIT_EXCEEDED:
             raise DirectoryRefused(Reason.LDAP_GROUPS_UNKNOWN, f"the directory doesn't tell all groups: {result}")
-        _check_bound(result, f"the search below {server.group_base_dn!r}", Reason.LDAP_GROUPS_UNKNOWN)
+        demand_success(result, f"the search below {server.group_base_dn!r}", Reason.LDAP_GROUPS_UNKNOWN)
         return found
-    values, result = await conversation.values(dn, _MEMBER_OF)
-    _check_bound(result, "the search for the groups of the entry", Reason.LDAP_GROUPS_UNKNOWN)
-    if values is None:
+    shown, result = await conversation.show(dn, _MEMBER_OF)
+    demand_success(result, "the search for the groups of the entry", Reason.LDAP_GROUPS_UNKNOWN)
+    if shown is None:
         raise DirectoryRefused(Reason.LDAP_GROUPS_UNKNOWN, "the directory doesn't show the entry whose groups are asked for")
-    if any(";range=" in description for description in values):
+    if any(";range=" in description for description in shown.values):
         raise DirectoryRefused(
             Reason.LDAP_GROUPS_UNKNOWN, f"the entry has more values of {_MEMBER_OF} than it tells at once"
         )
-    return [name for several in values.values() for name in several]
+    return [name for several in shown.values.values() for name in several]
 
 
 async def _base_fault(conversation: Conversation, dn: str) -> str | None:
-    """Return why nothing is found below an entry; ``None`` if it can be read."""
-    values, result = await conversation.values(dn.encode("utf-8"), "1.1")
+    """Return why nothing is found below an entry; ``None`` if it can be read, or for the root, searched."""
+    if not dn:
+        found, result = await conversation.find_all("", pureldap.LDAPFilter_present("objectClass"), 1)
+        if found:
+            return None
+    else:
+        shown, result = await conversation.show(dn.encode("utf-8"), "1.1")
+        if shown is not None and result.code == messages.SUCCESS:
+            return None
     if result.code != messages.SUCCESS:
         return f"the search for it ended with {result}"
-    return "the directory doesn't show it to the account that searches" if values is None else None
+    return "the directory doesn't show it to the account that searches"
 
 
 def _outcome(result: messages.Result) -> BindOutcome:
@@ -270,10 +365,3 @@ def _is_text(octets: bytes) -> bool:
     except UnicodeDecodeError:
         return False
     return True
-
-
-def _check_bound(result: messages.Result, what: str, otherwise: Reason) -> None:
-    if result.code in messages.FAILED:
-        raise DirectoryRefused(Reason.LDAP_UNAVAILABLE, f"{what} ended with {result}")
-    if result.code != messages.SUCCESS:
-        raise DirectoryRefused(otherwise, f"{what} ended with {result}")

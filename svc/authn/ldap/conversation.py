@@ -5,21 +5,24 @@ within it. So StartTLS is refused when anything has arrived behind its answer, a
 asked for. ldaptor's own client keeps what has arrived, and goes on with it.
 
 Note [One line]. Bytes that arrive are counted below TLS, and at the limit the connection ends. Every wait has the
-conversation's one deadline.
+conversation's one deadline, and ends before that when the host has been silent for longer than its ``patience``.
 """
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from typing import Any, Final, TypeVar
 
+import attrs
 from ldaptor.protocols import pureldap
 from twisted.internet.defer import Deferred
 from twisted.internet.error import ConnectionClosed
-from twisted.internet.interfaces import IOpenSSLClientConnectionCreator
+from twisted.internet.interfaces import IHandshakeListener, IOpenSSLClientConnectionCreator
 from twisted.internet.protocol import Factory, Protocol, connectionDone
 from twisted.protocols.tls import TLSMemoryBIOFactory
 from twisted.python.failure import Failure
+from zope.interface import implementer
 
 from svc.authn.ldap import messages
 from svc.authn.ldap.messages import Entry, Garbled, LdapMessage, Result, SearchReference
@@ -32,13 +35,36 @@ T = TypeVar("T")
 #: The bytes that are read of one conversation.
 CONVERSATION_LIMIT: Final = 256 * 1024
 
+#: The bytes by which records of TLS begin, alerts and handshakes: one in the place of an answer is a port for LDAPS.
+_TLS_RECORDS: Final = (b"\x15", b"\x16")
 
+
+@attrs.frozen(str=False)
+class Unanswered(DirectoryRefused):
+    """A host has not answered, or can't be trusted to be the directory; another host of it might."""
+
+
+@attrs.frozen
+class Shown:
+    """An entry that is asked for by its name, as the directory writes that, and the ``values`` of an attribute."""
+
+    dn: bytes
+    values: dict[str, list[bytes]]
+
+
+@implementer(IHandshakeListener)
 class Conversation(Protocol):
-    """Ask one question at a time. ``deadline`` is a moment of ``clock``, which provides ``IReactorTime``."""
+    """Ask one question at a time. ``deadline`` is a moment of ``clock``, which provides ``IReactorTime``.
 
-    def __init__(self, clock: Any, deadline: float) -> None:
+    ``patience``: the seconds for an answer, while another host could be asked in place of this one. ``secured``: nothing is
+    to be secured, or TLS is up.
+    """
+
+    def __init__(self, clock: Any, deadline: float, patience: float, *, secured: bool) -> None:
         self._clock = clock
         self._deadline = deadline
+        self._patience = patience
+        self._secured = secured
         self._line: Line | None = None
         self._arrived = b""
         self._inbox: deque[LdapMessage] = deque()
@@ -50,11 +76,15 @@ class Conversation(Protocol):
         """Ask for TLS, and go on with nothing else (Note [Nothing before TLS])."""
         result = await self._result(messages.EXTENDED, messages.start_tls_request(self._next_number()))
         if result.code != messages.SUCCESS:
-            raise DirectoryRefused(Reason.LDAP_TLS_FAILED, f"the directory refuses StartTLS: {result}")
+            raise Unanswered(Reason.LDAP_TLS_FAILED, f"the directory refuses StartTLS: {result}")
         if self._arrived or self._inbox:
-            raise DirectoryRefused(Reason.LDAP_TLS_FAILED, "the directory spoke in plain after it had agreed to TLS")
+            raise Unanswered(Reason.LDAP_TLS_FAILED, "the directory spoke in plain after it had agreed to TLS")
         assert self._line is not None
         self._line.secure(tls)
+
+    def handshakeCompleted(self) -> None:  # noqa: N802 - Twisted's
+        """Note that TLS is up."""
+        self._secured = True
 
     async def bind(self, dn: str | bytes, password: bytes) -> Result:
         """Bind as an entry; without a name or a password a directory would report success to anybody (RFC 4513 5.1)."""
@@ -73,11 +103,14 @@ class Conversation(Protocol):
         found = [entry.dn for entry in entries]
         if len(found) > 1 or result.code == messages.SIZE_LIMIT_EXCEEDED:
             raise DirectoryRefused(Reason.LDAP_ENTRY_AMBIGUOUS, "the login stands for more than one entry")
+        below = repr(base_dn) if base_dn else "the root"
+        if result.code in messages.ELSEWHERE:
+            raise Unanswered(Reason.LDAP_UNAVAILABLE, f"the search below {below} ended with {result}")
         if result.code != messages.SUCCESS:
-            raise DirectoryRefused(Reason.LDAP_SEARCH_REFUSED, f"the search below {base_dn!r} ended with {result}")
+            raise DirectoryRefused(Reason.LDAP_SEARCH_REFUSED, f"the search below {below} ended with {result}")
         if not found:
             beside = f"; the directory refers to {elsewhere} others, which are not asked" if elsewhere else ""
-            raise DirectoryRefused(Reason.LDAP_ENTRY_UNKNOWN, f"the login stands for no entry below {base_dn!r}{beside}")
+            raise DirectoryRefused(Reason.LDAP_ENTRY_UNKNOWN, f"the login stands for no entry below {below}{beside}")
         if not found[0]:
             raise _malformed("the directory found an entry without a name")
         return found[0]
@@ -88,8 +121,8 @@ class Conversation(Protocol):
         entries, _, result = await self._search(request)
         return [entry.dn for entry in entries], result
 
-    async def values(self, dn: bytes, attribute: str) -> tuple[dict[str, list[bytes]] | None, Result]:
-        """Return the values of an attribute of an entry, as ``Entry.values``, and how the search ended.
+    async def show(self, dn: bytes, attribute: str) -> tuple[Shown | None, Result]:
+        """Return an entry with the values of an attribute, as ``Entry.values``, and how the search ended.
 
         ``None`` stands for an entry that isn't shown.
         """
@@ -98,7 +131,7 @@ class Conversation(Protocol):
         if len(entries) > 1:
             raise _malformed("the directory tells more than the one entry that it was asked for")
         try:
-            return (entries[0].values(attribute.lower()) if entries else None), result
+            return (Shown(entries[0].dn, entries[0].values(attribute.lower())) if entries else None), result
         except Garbled as error:
             raise _malformed(f"the directory's answer can't be read: {error}") from None
 
@@ -154,18 +187,27 @@ class Conversation(Protocol):
             self._waiting = Deferred()
             message = await self.until(self._waiting)
         if message.number == 0 and isinstance(message.content, Result):
-            raise DirectoryRefused(Reason.LDAP_UNAVAILABLE, f"the directory ends the conversation: {message.content}")
+            raise Unanswered(Reason.LDAP_UNAVAILABLE, f"the directory ends the conversation: {message.content}")
         if message.number != self._number:
             raise _malformed("the directory answers what it wasn't asked")
         return message.content
 
     def until(self, result: Deferred[T]) -> Deferred[T]:
-        """Bound a result by the deadline."""
-        return result.addTimeout(self.left(), self._clock, _late)
+        """Bound a result by the time for an answer."""
+        return result.addTimeout(self.left(), self._clock, late)
 
     def left(self) -> float:
-        """Return the seconds until the deadline."""
-        return float(max(0.0, self._deadline - self._clock.seconds()))
+        """Return the seconds for an answer."""
+        return float(min(self._patience, max(0.0, self._deadline - self._clock.seconds())))
+
+    def stay(self) -> None:
+        """Leave all the time there is to this host: from here on no other may be asked."""
+        self._patience = math.inf
+
+    def allow(self, more: int) -> None:
+        """Read so many bytes more than ``CONVERSATION_LIMIT``."""
+        assert self._line is not None
+        self._line.allow(more)
 
     def on(self, line: Line) -> None:
         """Take the line that was opened for this conversation."""
@@ -179,12 +221,15 @@ class Conversation(Protocol):
                 self._arrived = self._arrived[len(message) :]
                 self._take(messages.read(message))
         except Garbled as error:
-            self._end(_malformed(f"the directory's answer can't be read: {error}"))
+            by_tls = not self._secured and self._arrived[:1] in _TLS_RECORDS
+            told = "the directory answers by TLS before it was asked for that, as a port for LDAPS does"
+            why = Unanswered(Reason.LDAP_TLS_FAILED, told) if by_tls else None
+            self._end(why or _malformed(f"the directory's answer can't be read: {error}"))
             self.hang_up()
 
     def connectionLost(self, reason: Failure = connectionDone) -> None:
         """Fail the question that waits for an answer."""
-        self._end(_lost(reason.value))
+        self._end(_lost(reason.value, secured=self._secured))
 
     def overrun(self) -> None:
         """Fail the question that waits for an answer: too much has arrived."""
@@ -241,6 +286,10 @@ class Line(Protocol):
         """Pass it on."""
         self._above.connectionLost(reason)
 
+    def allow(self, more: int) -> None:
+        """Read so many bytes more."""
+        self._left += more
+
     def hang_up(self) -> None:
         """End the connection at once."""
         if self.transport is not None:
@@ -260,17 +309,37 @@ class FactoryOf(Factory):
         return self._protocol
 
 
-def _late(*_: object) -> Any:
-    raise DirectoryRefused(Reason.LDAP_UNAVAILABLE, "the directory took too long")
+def late(*_: object) -> Any:
+    """Give up.
+
+    :raises Unanswered: always.
+    """
+    raise Unanswered(Reason.LDAP_UNAVAILABLE, "the directory took too long")
+
+
+def demand_success(result: Result, what: str, otherwise: Reason) -> None:
+    """Return when an operation succeeded.
+
+    :raises Unanswered: the host is busy or unavailable.
+    :raises DirectoryRefused: it has an error of its own; or for the reason ``otherwise``.
+    """
+    if result.code == messages.SUCCESS:
+        return
+    detail = f"{what} ended with {result}"
+    if result.code in messages.ELSEWHERE:
+        raise Unanswered(Reason.LDAP_UNAVAILABLE, detail)
+    raise DirectoryRefused(Reason.LDAP_UNAVAILABLE if result.code in messages.FAILED else otherwise, detail)
 
 
 def _malformed(detail: str) -> DirectoryRefused:
     return DirectoryRefused(Reason.LDAP_ANSWER_MALFORMED, detail)
 
 
-def _lost(cause: BaseException | None) -> DirectoryRefused:
+def _lost(cause: BaseException | None, *, secured: bool) -> Unanswered:
     fault = tls_fault(cause)
     if fault is not None:
-        return DirectoryRefused(Reason.LDAP_TLS_FAILED, fault)
+        return Unanswered(Reason.LDAP_TLS_FAILED, fault)
     told = f": {cause}" if isinstance(cause, ConnectionClosed) else ""
-    return DirectoryRefused(Reason.LDAP_UNAVAILABLE, f"the directory closed the connection{told}")
+    if not secured:
+        return Unanswered(Reason.LDAP_TLS_FAILED, f"the directory closed the connection before TLS was up{told}")
+    return Unanswered(Reason.LDAP_UNAVAILABLE, f"the directory closed the connection{told}")

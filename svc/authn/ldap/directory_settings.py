@@ -17,7 +17,7 @@ from svc.crypto.vault import Vault
 from svc.model.authentication import AuthenticatorSettings, IAuthenticatorReadings, IAuthenticators, Problem
 from svc.model.dialect import Dialect
 from svc.model.hosts import HOST, HOST_LIMIT
-from svc.model.ldap_directories import GROUP_FILTER, LdapServer, Security
+from svc.model.ldap_directories import DEADLINE, GROUP_FILTER, GroupSource, LdapServer, Security
 from svc.model.names import ResourceName
 from svc.model.text import shown
 
@@ -28,8 +28,8 @@ NAME: Final = "authn-ldap"
 VARIABLES: Final = ("bind-password", "tls-ca-cert", "tls-cert")
 
 _PREFIX: Final = "ldap-authn/"
-_GROUPS: Final = ("group_base_dn", "group_filter_template")
-_WORDS: Final = ("uri", "host", "port", "base_dn", "bind_dn", "filter_template", "connect_type", *_GROUPS)
+_GROUPS: Final = ("group_base_dn", "group_filter_template", "group_source")
+_WORDS: Final = ("uri", "host", "port", "base_dn", "bind_dn", "filter_template", "connect_type", "timeout", *_GROUPS)
 
 ANNOTATIONS: Final = tuple(_PREFIX + word for word in _WORDS)
 
@@ -39,6 +39,13 @@ ANNOTATION_LIMIT: Final = 2048
 DEFAULT_FILTER: Final = "(&(objectClass=posixAccount)(uid=%s))"
 
 _PORTS: Final = {Security.PLAIN: 389, Security.START_TLS: 389, Security.TLS: 636}
+
+#: What may be empty, which stands for the root of the directory.
+_ROOTS: Final = frozenset({"base_dn", "group_base_dn"})
+
+#: Seconds that a login may take in the directory, and how many hosts it may have.
+_SECONDS: Final = (1.0, 25.0)
+PLACES_MOST: Final = 16
 
 _HOST: Final = re.compile(HOST, re.ASCII)
 _URI: Final = re.compile(r"(?P<scheme>ldaps?)://(?P<host>\[[^\]/]*\]|[^:/?\[\]]*)(?::(?P<port>[0-9]{1,5}))?/?", re.ASCII)
@@ -100,14 +107,14 @@ def understood(annotations: Mapping[str, str], values: Values) -> LdapServer | L
     problems: list[Problem] = []
     words = {name.removeprefix(_PREFIX): text for name, text in annotations.items()}
     for word, text in words.items():
-        if len(text) > ANNOTATION_LIMIT or not text.strip():
+        if len(text) > ANNOTATION_LIMIT or not (text.strip() or (text == "" and word in _ROOTS)):
             problems.append(_unusable(word, "it is blank, or too long", "Correct it, or leave it out."))
     if problems:
         return LdapMisconfiguration(tuple(problems))
     ca_name = "tls-cert" if "tls-ca-cert" not in values else "tls-ca-cert"
     texts = texts_of(values, ("bind-password", ca_name), (), problems)
     security = _security(words, problems)
-    host, port = _address(words, security, problems)
+    places = _places(words, security, problems)
     if "base_dn" not in words:
         problems.append(_missing("base_dn", "below which entry people stand", "ou=people,dc=example,dc=org"))
     if "bind_dn" in words and "bind-password" not in values:
@@ -121,17 +128,58 @@ def understood(annotations: Mapping[str, str], values: Values) -> LdapServer | L
         problems.append(
             _missing("group_base_dn", "below which entry the groups of the filter stand", "ou=groups,dc=example")
         )
+    timeout, source = _timeout(words, problems), _group_source(words, problems)
     if problems:
         return LdapMisconfiguration(tuple(problems))
+    (host, port), *others = places
     template, bind_dn = words.get("filter_template", DEFAULT_FILTER), words.get("bind_dn")
     password = None if bind_dn is None else texts["bind-password"].encode("utf-8")
-    ca_cert, groups = texts.get(ca_name), (words.get("group_base_dn"), words.get("group_filter_template", GROUP_FILTER))
-    return LdapServer(host, port, security, words["base_dn"], template, bind_dn, password, ca_cert, *groups)
+    return LdapServer(
+        host=host,
+        port=port,
+        security=security,
+        base_dn=words["base_dn"],
+        filter_template=template,
+        bind_dn=bind_dn,
+        bind_password=password,
+        ca_cert=texts.get(ca_name),
+        group_base_dn=words.get("group_base_dn"),
+        group_filter_template=words.get("group_filter_template", GROUP_FILTER),
+        group_source=source,
+        others=tuple(others),
+        timeout=timeout,
+    )
+
+
+def _timeout(words: Mapping[str, str], problems: list[Problem]) -> float:
+    if "timeout" not in words:
+        return DEADLINE
+    text, (least, most) = words["timeout"].strip(), _SECONDS
+    seconds = float(text) if re.fullmatch(r"[0-9]{1,3}(?:\.[0-9]{1,3})?", text, re.ASCII) else 0.0
+    if not least <= seconds <= most:
+        problems.append(_unusable("timeout", f"it is {shown(text)}", f"Set it to {least:g} to {most:g} seconds."))
+    return seconds
+
+
+def _group_source(words: Mapping[str, str], problems: list[Problem]) -> GroupSource:
+    text = words.get("group_source")
+    if text is None:
+        return GroupSource.MEMBERS
+    if text.strip() != GroupSource.TOKEN_GROUPS.value:
+        remedy = f"Set it to {GroupSource.TOKEN_GROUPS.value} for Active Directory, or leave it out."
+        problems.append(_unusable("group_source", f"it is {shown(text)}", remedy))
+    elif "group_filter_template" in words:
+        remedy = "Leave it out: the directory tells the groups of a person without a filter."
+        problems.append(_unusable("group_filter_template", f"group_source is {GroupSource.TOKEN_GROUPS.value}", remedy))
+    return GroupSource.TOKEN_GROUPS
 
 
 def _security(words: Mapping[str, str], problems: list[Problem]) -> Security:
-    """Return how the connection is secured; the scheme of the address must fit."""
-    ldaps = words.get("uri", "").lower().startswith("ldaps:")
+    """Return how the connection is secured; the scheme of the addresses must fit."""
+    schemes = {uri.lower().startswith("ldaps:") for uri in _uris(words)}
+    if len(schemes) > 1:
+        problems.append(_unusable("uri", "ldap: and ldaps: stand in it", "Begin all addresses in the same way."))
+    ldaps = True in schemes
     text = words.get("connect_type", "").strip().lower()
     try:
         security = Security(text) if text else (Security.TLS if ldaps else Security.START_TLS)
@@ -144,22 +192,34 @@ def _security(words: Mapping[str, str], problems: list[Problem]) -> Security:
     return security
 
 
-def _address(words: Mapping[str, str], security: Security, problems: list[Problem]) -> tuple[str, int]:
-    """Return host and port, from the address or from annotations of their own."""
+def _uris(words: Mapping[str, str]) -> list[str]:
+    """Return the addresses, which blanks or commas separate."""
+    return re.split(r"[\s,]+", words.get("uri", "").strip())
+
+
+def _places(words: Mapping[str, str], security: Security, problems: list[Problem]) -> list[tuple[str, int]]:
+    """Return hosts and ports in order, each once, from the addresses or from annotations of their own."""
     if "uri" in words and ("host" in words or "port" in words):
         problems.append(_unusable("uri", "host or port stand beside it", "Leave the one or the others in the policy."))
     if "uri" in words:
-        match = _URI.fullmatch(words["uri"].strip())
-        if match is None:
-            remedy = "Set it to ldap://host, ldap://host:port or ldaps://host."
-            problems.append(_unusable("uri", f"it is {shown(words['uri'])}", remedy))
-            return "", 0
-        host, port, word = match["host"], match["port"], "uri"
-    elif "host" in words:
-        host, port, word = words["host"].strip(), words.get("port"), "host"
-    else:
-        problems.append(_missing("uri", "which directory is asked", "ldap://ldap.example.org"))
-        return "", 0
+        places: dict[tuple[str, int], None] = {}
+        for uri in _uris(words):
+            match = _URI.fullmatch(uri)
+            if match is None:
+                remedy = "Set it to ldap://host, ldap://host:port or ldaps://host, or to several of these."
+                problems.append(_unusable("uri", f"it is {shown(words['uri'])}", remedy))
+                break
+            places[_place(match["host"], match["port"], "uri", security, problems)] = None
+        if len(places) > PLACES_MOST:
+            problems.append(_unusable("uri", f"it has more than {PLACES_MOST} hosts", "Leave some out."))
+        return list(places)
+    if "host" in words:
+        return [_place(words["host"].strip(), words.get("port"), "host", security, problems)]
+    problems.append(_missing("uri", "which directory is asked", "ldap://ldap.example.org"))
+    return []
+
+
+def _place(host: str, port: str | None, word: str, security: Security, problems: list[Problem]) -> tuple[str, int]:
     if not _HOST.fullmatch(host) or len(host) > HOST_LIMIT:
         problems.append(_unusable(word, f"{shown(host)} is no host", "Set it to a name, or a number (IPv6 in brackets)."))
     number = _PORTS[security] if port is None else int(port) if re.fullmatch("[0-9]{1,5}", port.strip(), re.ASCII) else 0

@@ -37,27 +37,46 @@ _CODE_BYTES: Final = 2
 #: The bytes of a directory's message about a result that are kept.
 _DIAGNOSTIC: Final = 200
 
-#: The results of RFC 4511 A.1 by which operators know what to mend.
+#: The results of RFC 4511 A.1.
 _RESULTS: Final = {
     0: "success",
     1: "operations error",
     2: "protocol error",
     3: "time limit exceeded",
     4: "size limit exceeded",
+    5: "compare false",
+    6: "compare true",
     7: "authentication method not supported",
     8: "stronger authentication required",
     10: "referral",
     11: "administrative limit exceeded",
+    12: "unavailable critical extension",
     13: "confidentiality required",
     14: "SASL bind in progress",
+    16: "no such attribute",
+    17: "undefined attribute type",
+    18: "inappropriate matching",
+    19: "constraint violation",
+    20: "attribute or value exists",
+    21: "invalid attribute syntax",
     32: "no such object",
+    33: "alias problem",
     34: "invalid DN syntax",
+    36: "alias dereferencing problem",
     48: "inappropriate authentication",
     49: "invalid credentials",
     50: "insufficient access rights",
     51: "busy",
     52: "unavailable",
     53: "unwilling to perform",
+    54: "loop detect",
+    64: "naming violation",
+    65: "object class violation",
+    66: "not allowed on non-leaf",
+    67: "not allowed on RDN",
+    68: "entry already exists",
+    69: "object class modifications prohibited",
+    71: "affects multiple DSAs",
     80: "other",
 }
 
@@ -179,6 +198,12 @@ FAILED: Final = frozenset({1, 3, 11, 51, 52, 80})
 
 #: Results of a bind that a directory may count as a failure of the account.
 COUNTED: Final = frozenset({CONSTRAINT_VIOLATION, INVALID_CREDENTIALS, UNWILLING})
+
+#: Those by which a host says that another should be asked: it is busy or unavailable.
+ELSEWHERE: Final = frozenset({51, 52})
+
+#: Results by which a directory says that it has no entry of a name: none there, no name of its, or another directory's.
+NO_ENTRY: Final = frozenset({10, 32, 34})
 
 
 def bind_request(number: int, dn: str | bytes, password: bytes) -> bytes:

@@ -273,7 +273,7 @@ class DirectoryCase(SynchronousTestCase):
         networks = [ip_network(text) for text in options.pop("networks", ())]
         look_ups = LookUps(self.reactor, self.names, networks)
         guard = self.binds.guard(b"key")
-        return Directories(self.reactor, look_ups, client_tls, **{"guard": guard, "deadline": 5.0, **options})
+        return Directories(self.reactor, look_ups, client_tls, **{"guard": guard, **options})
 
     def begin(
         self, login: str = "alice", password: bytes = b"alice's password", server: LdapServer = SERVER

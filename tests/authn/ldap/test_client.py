@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from ldaptor.protocols import pureldap
 from twisted.internet.defer import CancelledError, Deferred
-from twisted.internet.error import ConnectionLost
+from twisted.internet.error import ConnectionDone, ConnectionLost
 from twisted.python.failure import Failure
 from zope.interface.verify import verifyObject
 
@@ -138,6 +138,9 @@ class SearchTests(DirectoryCase):
         for code, name in (
             (10, "referral"),
             (32, "no such object"),
+            (12, "unavailable critical extension"),
+            (18, "inappropriate matching"),
+            (36, "alias dereferencing problem"),
             (50, "insufficient"),
             (3, "time limit"),
             (9999, "unknown"),
@@ -145,6 +148,13 @@ class SearchTests(DirectoryCase):
             for names in ((), (ALICE,)):
                 self.directory.answers[pureldap.LDAPSearchRequest] = entries(*names, code=code)
                 self.assert_refused(self.ask(), Reason.LDAP_SEARCH_REFUSED, f"{code} (", name)
+
+    def test_below_the_root(self) -> None:
+        """An empty entry to search below is the root of the directory, and is told so."""
+        server = attrs.evolve(SERVER, base_dn="")
+        self.successResultOf(self.ask(server=server))
+        self.assertEqual(self.directory.asked[-2][0].baseObject, b"")
+        self.assert_refused(self.ask("bob", server=server), Reason.LDAP_ENTRY_UNKNOWN, "no entry below the root")
 
     def test_references_are_not_followed(self) -> None:
         """References to other directories are counted and not followed; an entry beside them is found (AUTH-56)."""
@@ -375,9 +385,9 @@ class TLSTests(DirectoryCase):
         self.assert_said_nothing()
 
     def test_expired(self) -> None:
-        """An expired certificate ends the conversation."""
+        """An expired certificate ends the conversation, and is called so (NET-3)."""
         self.directory.certificate = AUTHORITY.issue(HOST, days=1)
-        self.assert_refused(self.ask(), Reason.LDAP_TLS_FAILED, "certificate verify failed")
+        self.assert_refused(self.ask(), Reason.LDAP_TLS_FAILED, "certificate verify failed: certificate has expired")
         self.assert_said_nothing()
 
     def test_a_number_for_a_name(self) -> None:
@@ -425,6 +435,30 @@ class TLSTests(DirectoryCase):
         connection.line.dataReceived(message(2, pureldap.LDAPBindResponse(resultCode=0)) * 3)
         connection.run()
         self.assert_refused(asked, Reason.LDAP_TLS_FAILED)
+
+    def test_ended_before_tls(self) -> None:
+        """A line that ends before TLS is up is a fault of TLS, as it is where StartTLS and LDAPS have the other's port."""
+        alert, record = b"\x15\x03\x03\x00\x02\x02\x32", b"\x16\x03\x03\x00\x40"
+        for server, sent, told in (
+            (SERVER, b"", "closed the connection before TLS was up"),
+            (SERVER, message(1, pureldap.LDAPExtendedResponse(resultCode=0)), "closed the connection before TLS was up"),
+            (SERVER, alert, "as a port for LDAPS does"),
+            (SERVER, record, "as a port for LDAPS does"),
+            (LDAPS, b"", "closed the connection before TLS was up"),
+            (LDAPS, b"\x30\x0c\x02\x01\x00\x78\x07\x0a\x01\x02\x04\x00\x04\x00", "TLS failed"),
+        ):
+            for cause in (ConnectionLost(), ConnectionDone()):
+                asked = self.begin(server=server)
+                connection = self.connect(played=True)
+                if sent:
+                    connection.line.dataReceived(sent)
+                connection.run()
+                connection.close(cause)
+                self.assert_refused(asked, Reason.LDAP_TLS_FAILED, told)
+        plain = self.client(allow_plain=True)
+        asked = Deferred.fromCoroutine(plain.prove(PLAIN, "alice", b"alice's password"))
+        self.connect(played=True).close(ConnectionLost())
+        self.assert_refused(asked, Reason.LDAP_UNAVAILABLE, "closed the connection")
 
     def test_unusable_authorities(self) -> None:
         """Authorities that are no certificates are a fault of the configuration, told by the variable's name."""
@@ -509,10 +543,7 @@ class FaultTests(DirectoryCase):
         self.assert_refused(asked, Reason.LDAP_UNAVAILABLE, "took too long")
 
     def test_closed(self) -> None:
-        """A directory that closes the connection, at whatever point, is unavailable."""
-        asked = self.begin()
-        self.connect(played=True).close(ConnectionLost())
-        self.assert_refused(asked, Reason.LDAP_UNAVAILABLE, "closed the connection")
+        """A directory that closes the connection once TLS is up, at whatever point, is unavailable."""
         for last in (pureldap.LDAPBindRequest, pureldap.LDAPSearchRequest):
             asked = self.begin()
             connection = self.connect(Directory(answers={last: lambda number: b""}))
@@ -620,6 +651,196 @@ class FaultTests(DirectoryCase):
         self.reactor.advance(5)
         self.failureResultOf(asked, DirectoryRefused)
         self.assert_idle()
+
+
+class FailoverTests(DirectoryCase):
+    """Directories with several hosts, and hosts with several addresses."""
+
+    SERVER = attrs.evolve(SERVER, others=(("ldap2.example", 389), ("ldap3.example", 1389)))
+
+    def setUp(self) -> None:
+        """Each host has an address of its own."""
+        super().setUp()
+        self.hosts = [["93.184.216.34"], ["93.184.216.35"], ["93.184.216.36"]]
+        self.names.answers = list(self.hosts)
+        self.second = Directory(certificate=AUTHORITY.issue("ldap2.example"))
+
+    def asked_of(self) -> list[tuple[str, int]]:
+        """The addresses that were connected to, in order."""
+        return [(host, port) for host, port, *_ in self.reactor.tcpClients]
+
+    def auths(self, directory: Directory) -> list[bytes]:
+        """The passwords that a directory was sent, in order."""
+        return [request.auth for request, _ in directory.asked if isinstance(request, pureldap.LDAPBindRequest)]
+
+    def test_next(self) -> None:
+        """The next host is asked when one can't be connected to, ends the conversation, is busy or unavailable at a bind or
+        a search, or fails TLS; the second proves the person (NET-16).
+        """
+        notice = message(0, pureldap.LDAPExtendedResponse(resultCode=52, responseName=b"1.3.6.1.4.1.1466.20036"))
+        cases: list[Directory] = [
+            *(Directory(codes={SERVICE.encode(): code}) for code in (51, 52)),
+            *(Directory(answers={pureldap.LDAPSearchRequest: entries(code=code)}) for code in (51, 52)),
+            Directory(answers={pureldap.LDAPBindRequest: lambda number: notice}),
+            Directory(answers={pureldap.LDAPSearchRequest: lambda number: notice}),
+            Directory(answers={pureldap.LDAPExtendedRequest: results(52, content=pureldap.LDAPExtendedResponse)}),
+            Directory(certificate=AUTHORITY.issue(HOST, days=1)),
+            Directory(certificate=AUTHORITY.issue("other.example")),
+            Directory(certificate=Authority("other").issue(HOST)),
+        ]
+        for first in cases:
+            self.names.answers = list(self.hosts)
+            self.reactor.tcpClients.clear()
+            second = Directory(certificate=self.second.certificate)
+            asked = self.begin(server=self.SERVER)
+            self.connect(first).run()
+            self.connect(second).run()
+            self.successResultOf(asked)
+            self.assertEqual(self.asked_of(), [("93.184.216.34", 389), ("93.184.216.35", 389)])
+            self.assertNotIn(b"alice's password", self.auths(first))
+            self.assert_idle()
+        self.names.answers = list(self.hosts)
+        asked = self.begin(server=self.SERVER)
+        self.refuse()
+        self.connect(played=True).close(ConnectionLost())
+        self.connect(Directory(certificate=AUTHORITY.issue("ldap3.example"))).run()
+        self.successResultOf(asked)
+        self.assertEqual(self.asked_of()[-1], ("93.184.216.36", 1389))
+        self.assert_idle()
+
+    def test_silent(self) -> None:
+        """A host that is silent has its share of the time, at whatever point it falls silent before the person's password;
+        then the next is asked (NET-16).
+        """
+        silences = (pureldap.LDAPExtendedRequest, pureldap.LDAPBindRequest, pureldap.LDAPSearchRequest)
+        for silent in silences:
+            self.names.answers = list(self.hosts)
+            asked = self.begin(server=attrs.evolve(self.SERVER, timeout=9.0))
+            connection = self.connect(Directory(answers={silent: lambda number: b""}))
+            connection.run()
+            self.reactor.advance(2.9)
+            self.assertFalse(connection.ours.disconnected)
+            self.reactor.advance(0.2)
+            self.assertTrue(connection.ours.disconnected)
+            self.connect(Directory(certificate=self.second.certificate)).run()
+            self.successResultOf(asked)
+            self.assert_idle()
+        self.names.answers = [None, ["93.184.216.35"]]
+        asked = self.begin(server=self.SERVER)
+        self.reactor.advance(1.7)
+        self.connect(Directory(certificate=self.second.certificate)).run()
+        self.successResultOf(asked)
+
+    def test_all_silent(self) -> None:
+        """All hosts and addresses together have the one deadline, which policy may set (NET-19)."""
+        for timeout, addresses in ((5.0, 1), (25.0, 1), (5.0, 12)):
+            some = [f"93.184.216.{number}" for number in range(addresses)]
+            self.names.answers = [some, some, some]
+            asked = self.begin(server=attrs.evolve(self.SERVER, timeout=timeout))
+            for _ in range(100):
+                self.reactor.advance(timeout * 0.0099)
+            self.assertNoResult(asked)
+            self.reactor.advance(timeout * 0.02)
+            self.assert_refused(asked, Reason.LDAP_UNAVAILABLE, "; ")
+
+    def test_final(self) -> None:
+        """Once a host has refused a password, be it the person's or that of the account that searches, or anything else than
+        that it is busy, no other is asked (NET-16).
+        """
+        for first, reason in (
+            (Directory(passwords={SERVICE.encode(): b"other"}), Reason.LDAP_BIND_REFUSED),
+            *((Directory(codes={SERVICE.encode(): code}), Reason.LDAP_BIND_REFUSED) for code in (19, 48, 53)),
+            (Directory(passwords={SERVICE.encode(): b"service password", ALICE: b"other"}), Reason.CREDENTIALS_WRONG),
+            (Directory(codes={ALICE: 53}), Reason.LDAP_ENTRY_REFUSED),
+            *((Directory(codes={ALICE: code}), Reason.LDAP_UNAVAILABLE) for code in (51, 52)),
+            (Directory(entries={}), Reason.LDAP_ENTRY_UNKNOWN),
+            (Directory(answers={pureldap.LDAPSearchRequest: entries(code=32)}), Reason.LDAP_SEARCH_REFUSED),
+        ):
+            self.names.answers = list(self.hosts)
+            self.reactor.tcpClients.clear()
+            self.begin_counting(0)
+            asked = self.begin(server=self.SERVER)
+            self.connect(first).run()
+            self.assert_refused(asked, reason)
+            self.assertEqual(len(self.reactor.tcpClients), 1)
+
+    def test_not_after_the_password(self) -> None:
+        """Once a person's password was sent it is sent to no other host, whatever becomes of it; that one has all the time
+        that is left (NET-16).
+        """
+        for lost in (True, False):
+            self.names.answers = list(self.hosts)
+            self.reactor.tcpClients.clear()
+            server = attrs.evolve(self.SERVER, bind_dn=None, bind_password=None)
+            asked = self.begin(server=server)
+            connection = self.connect(Directory(answers={pureldap.LDAPBindRequest: lambda number: b""}))
+            connection.run()
+            self.reactor.advance(4.9)
+            self.assertNoResult(asked)
+            if lost:
+                connection.close(ConnectionLost())
+            self.reactor.advance(0.2)
+            self.assert_refused(asked, Reason.LDAP_UNAVAILABLE)
+            self.assertEqual(len(self.reactor.tcpClients), 1)
+
+    def test_all_addresses(self) -> None:
+        """Not only the first few addresses of a name are tried, and each is checked: one that is forbidden forbids the name,
+        and the next host is asked (NET-9, NET-10).
+        """
+        many = [f"93.184.216.{number}" for number in range(20)]
+        self.names.answers = [many]
+        asked = self.begin()
+        for _ in range(19):
+            self.refuse()
+        self.connect().run()
+        self.successResultOf(asked)
+        self.assertEqual([host for host, _ in self.asked_of()], many)
+        self.reactor.tcpClients.clear()
+        self.names.answers = [[*many, "10.1.2.3"], ["93.184.216.35"]]
+        asked = self.begin(server=self.SERVER)
+        self.connect(self.second).run()
+        self.successResultOf(asked)
+        self.assertEqual(self.asked_of(), [("93.184.216.35", 389)])
+
+    def test_all_in_vain(self) -> None:
+        """Where no host could be asked, the refusal tells of each, and is about TLS if one failed that."""
+        self.names.answers = [["93.184.216.34"], [], ["10.1.2.3"]]
+        asked = self.begin(server=self.SERVER)
+        self.connect(Directory(certificate=AUTHORITY.issue(HOST, days=1))).run()
+        self.assert_refused(
+            asked,
+            Reason.LDAP_TLS_FAILED,
+            "93.184.216.34 port 389: TLS failed: certificate verify failed: certificate has expired",
+            "ldap2.example: the name has no address",
+            "ldap3.example: its address is private",
+        )
+
+    def test_reach(self) -> None:
+        """A check has the time that it wants, and finds the second host within that (HEALTH-15)."""
+        asked = Deferred.fromCoroutine(self.directories.reach(self.SERVER, 1.8))
+        self.connect(Directory(answers={pureldap.LDAPBindRequest: lambda number: b""})).run()
+        self.reactor.advance(0.65)
+        self.connect(self.second).run()
+        self.successResultOf(asked)
+        self.names.answers = list(self.hosts)
+        asked = Deferred.fromCoroutine(self.directories.reach(self.SERVER, 1.8))
+        self.reactor.advance(0.61)
+        self.reactor.advance(0.61)
+        self.reactor.advance(0.61)
+        self.assert_refused(asked, Reason.LDAP_UNAVAILABLE)
+
+    def test_one_who_leaves(self) -> None:
+        """Anyone who leaves while a host is asked has no other asked, and leaves nothing behind."""
+        for connected in (True, False):
+            self.names.answers = list(self.hosts)
+            self.reactor.tcpClients.clear()
+            asked = self.begin(server=self.SERVER)
+            if connected:
+                self.connect(Directory(answers={pureldap.LDAPBindRequest: lambda number: b""})).run()
+            asked.cancel()
+            self.failureResultOf(asked, CancelledError)
+            self.assertEqual(len(self.reactor.tcpClients), 1)
+            self.assert_idle()
 
 
 class TurnTests(DirectoryCase):
