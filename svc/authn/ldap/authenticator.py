@@ -46,7 +46,14 @@ from svc.model.clocks import WallClock
 from svc.model.credentials import ICredentials, has_key_form, new_api_key, same_key
 from svc.model.dialect import Dialect
 from svc.model.errors import InvalidName, WrongDataKey
-from svc.model.ldap_directories import DirectoryRefused, DirectoryStatus, IDirectories, IDirectoryStates
+from svc.model.ldap_directories import (
+    DirectoryRefused,
+    DirectoryStatus,
+    GroupSource,
+    IDirectories,
+    IDirectoryStates,
+    LdapServer,
+)
 from svc.model.ldap_mappings import GROUP
 from svc.model.names import ResourceName, RoleName
 from svc.model.reasons import PUT_OFF, Reason, RefusalKind
@@ -273,7 +280,12 @@ class LdapAuthenticator:
             await directories.reach(server, asked=operator)
             return None
         if GROUP in kinds:
-            groups = await directories.groups(server, role.identifier, asked.evidence, asked=operator)
+            mapped = await self._mapped_groups(webservice, server)
+            groups = await directories.groups(server, role.identifier, asked.evidence, mapped, asked=operator)
             return Proven(tuple(groups), server.group_base_dn)
         await directories.prove(server, role.identifier, asked.evidence, asked=operator)
         return Proven((), None) if kinds else None
+
+    async def _mapped_groups(self, webservice: ResourceName, server: LdapServer) -> Sequence[str]:
+        """Return the names to be looked for among a person's groups, where these are told by other names."""
+        return await self._mapped.group_names(webservice) if server.group_source is GroupSource.TOKEN_GROUPS else ()

@@ -33,11 +33,13 @@ from svc.authn.ldap import messages
 from svc.authn.ldap.conversation import Conversation, FactoryOf, Line, Unanswered, demand_success, late
 from svc.authn.ldap.filters import InvalidTemplate, group_filter, search_filter
 from svc.authn.ldap.refused_binds import BindGuard, BindOutcome
+from svc.authn.ldap.token_groups import MappedSids
 from svc.model.errors import AddressRefused, KeysUnavailable
 from svc.model.ldap_directories import (
     GROUPS_MOST,
     DirectoryBase,
     DirectoryRefused,
+    GroupSource,
     IDirectories,
     LdapServer,
     Security,
@@ -82,6 +84,11 @@ class Directories:
     _allow_plain: bool = attrs.field(default=False, kw_only=True)
     _turns: dict[LdapServer, DeferredSemaphore] = attrs.field(factory=dict, init=False)
     _under_way: int = attrs.field(default=0, init=False)
+    _sids: MappedSids = attrs.field(init=False)
+
+    @_sids.default
+    def _nothing_read(self) -> MappedSids:
+        return MappedSids(self._reactor)
 
     async def prove(self, server: LdapServer, login: str, password: bytes, *, asked: bool = False) -> None:
         """See ``IDirectories``."""
@@ -95,6 +102,8 @@ class Directories:
         async with self._conversation(server, login, asked=asked) as (conversation, dn):
             await self._prove(server, conversation, dn, login, password)
             await self._bind_searcher(server, conversation, as_nobody=True)
+            if server.group_source is GroupSource.TOKEN_GROUPS:
+                return await self._sids.groups_among(mapped, server, conversation, dn)
             found = await _groups(server, conversation, login, dn)
         if len(found) > GROUPS_MOST:
             raise DirectoryRefused(Reason.LDAP_GROUPS_UNKNOWN, f"the person is in more than {GROUPS_MOST} groups")

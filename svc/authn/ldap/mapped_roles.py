@@ -6,7 +6,7 @@ login is admitted: what the privilege ``authenticate`` followed from may be amon
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 
 import attrs
 
@@ -16,7 +16,7 @@ from svc.model.authentication import LoginRequest
 from svc.model.directory_names import names_of
 from svc.model.errors import OutcomeUnknown, PolicyConflict, PrimaryContested, StoreReadOnly
 from svc.model.events import NOTICE, Event, EventBatch, IJournal, Outcome
-from svc.model.ldap_mappings import Foreseen, ILdapMappings, MappedDifference
+from svc.model.ldap_mappings import GROUP, Foreseen, ILdapMappings, MappedDifference
 from svc.model.names import ResourceName, RoleName
 from svc.model.reasons import Reason
 
@@ -50,6 +50,10 @@ class MappedRoles:
     async def kinds(self, webservice: ResourceName) -> frozenset[str]:
         """Return of what kinds the names are that an authenticator maps."""
         return await self.store.kinds(webservice)
+
+    async def group_names(self, webservice: ResourceName) -> Sequence[str]:
+        """Return the names of groups that an authenticator maps, as they were written."""
+        return await self.store.names(webservice, GROUP)
 
     async def foreseen(self, webservice: ResourceName, role: RoleName, proven: Proven) -> MappedOutcome:
         """Return what a login would change, and whether its role could authenticate then."""

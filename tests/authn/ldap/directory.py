@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Callable, Mapping, Sequence
 from ipaddress import ip_network
 from typing import Any
@@ -79,6 +80,12 @@ def equality(wanted: Any, attribute: bytes) -> bytes | None:
     return None
 
 
+def without_accents(dn: bytes) -> str:
+    """A distinguished name as Active Directory compares it."""
+    letters = unicodedata.normalize("NFKD", dn.decode().replace("\\,", "\\2c"))
+    return "".join(letter for letter in letters if not unicodedata.combining(letter)).casefold()
+
+
 @attrs.define(eq=False)
 class Directory:
     """What a directory holds and how it behaves.
@@ -106,6 +113,9 @@ class Directory:
     groups_code: int = 0
     #: Whether an entry that is asked for by its name isn't shown.
     hidden: bool = False
+    #: The SIDs of entries that are asked for by their names, in the place of ``attributes``, and of the person's groups.
+    sids: dict[bytes, bytes] | None = None
+    tokens: list[bytes] = attrs.field(factory=list)
 
     def answer(self, request: Any, secure: bool) -> bytes:
         """Answer one message."""
@@ -129,6 +139,8 @@ class Directory:
         assert isinstance(content, pureldap.LDAPSearchRequest), content
         if content.baseObject == GROUPS.encode():
             return entries(*self.groups, code=self.groups_code)(number)
+        if content.scope == pureldap.LDAP_SCOPE_baseObject and self.sids is not None:
+            return self.sids_told(content, number)
         if content.scope == pureldap.LDAP_SCOPE_baseObject:
             told = message(number, pureldap.LDAPSearchResultEntry(content.baseObject, self.attributes))
             return (b"" if self.hidden else told) + message(
@@ -136,6 +148,18 @@ class Directory:
             )
         found = self.entries.get(equality(content.filter, b"uid") or b"", [])
         return entries(*found)(number)
+
+    def sids_told(self, content: Any, number: int) -> bytes:
+        """Answer as Active Directory does, to which names are the same whatever their accents."""
+        sids = self.sids or {}
+        if content.attributes == [b"tokenGroups"]:
+            told: list[bytes] = [message(number, pureldap.LDAPSearchResultEntry(ALICE, [(b"tokenGroups", self.tokens)]))]
+        else:
+            assert content.attributes == [b"objectSid"], content.attributes
+            found = [name for name in sids if without_accents(name) == without_accents(content.baseObject)]
+            told = [message(number, pureldap.LDAPSearchResultEntry(name, [(b"objectSid", [sids[name]])])) for name in found]
+        code = self.groups_code or (0 if told else 32)
+        return b"".join([*told, message(number, pureldap.LDAPSearchResultDone(resultCode=code))])
 
     def kinds(self) -> list[str]:
         """What it was asked, in order."""
@@ -282,10 +306,14 @@ class DirectoryCase(SynchronousTestCase):
         return Deferred.fromCoroutine(self.directories.prove(server, login, password))
 
     def ask_groups(
-        self, login: str = "alice", password: bytes = b"alice's password", server: LdapServer = SERVER
+        self,
+        login: str = "alice",
+        password: bytes = b"alice's password",
+        server: LdapServer = SERVER,
+        mapped: Sequence[str] = (),
     ) -> Deferred[Sequence[str]]:
         """Ask for groups, and carry all that is said."""
-        asked = Deferred.fromCoroutine(self.directories.groups(server, login, password))
+        asked = Deferred.fromCoroutine(self.directories.groups(server, login, password, mapped))
         self.connect().run()
         return asked
 
