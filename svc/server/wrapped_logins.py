@@ -28,6 +28,7 @@ from svc.services.explanations import KeyExplanations
 from svc.services.ldap_mappings import LdapMappingService
 from svc.services.login import ApiKeyService, LoginService
 from svc.services.sessions import SessionService
+from svc.storage.authenticators import AuthenticatorStore
 from svc.storage.ldap_mappings import LdapMappingStore
 from svc.storage.roles import RoleStore
 from svc.storage.sessions import SessionStore
@@ -79,13 +80,14 @@ def make_ldap(
     dialect = ground.settings.dialect
     by_password, logging_in = slowed(ldap, throttle)
     pace = attrs.evolve(pace, step=LDAP_STEP)
+    annotations = AuthenticatorStore(ground.readings)
     return [
         LdapAuthn(
             LoginService(watched(by_password, LDAP, ground.metrics, pace), ground.tokens, notes.note),
             ApiKeyService(PacedLogin(LoggedLogin(logging_in, LDAP), pace)),
             batches,
         ),
-        LdapMappings(LdapMappingService(LdapMappingStore(ground.readings), roles, dialect)),
+        LdapMappings(LdapMappingService(LdapMappingStore(ground.readings), roles, annotations, dialect)),
         DirectoryAuthenticators(DirectoryService(ldap, roles, refusals, dialect)),
     ]
 

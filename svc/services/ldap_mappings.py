@@ -12,6 +12,7 @@ from typing import Final
 import attrs
 from twisted.logger import Logger
 
+from svc.model.authentication import IAuthenticatorReadings
 from svc.model.authorization import Allowed, require, sight
 from svc.model.dialect import Dialect
 from svc.model.directory_names import InvalidDirectoryName, group_key
@@ -36,6 +37,7 @@ from svc.services.invocation import Invocation, printables
 from svc.services.policy_loads import lacking
 
 _LDAP: Final = "authn-ldap"
+_GROUP_BASE: Final = "ldap-authn/group_base_dn"
 
 _log = Logger()
 
@@ -49,6 +51,7 @@ class LdapMappingService:
 
     store: ILdapMappings
     roles: IRoles
+    annotations: IAuthenticatorReadings
     dialect: Dialect
 
     async def names(self, invocation: Invocation, account: str, service_id: str, kind: str) -> list[str]:
@@ -79,12 +82,14 @@ class LdapMappingService:
 
         :raises RecordNotFound: there is no such authenticator or role, or the caller doesn't see it.
         :raises Forbidden: the caller lacks ``update`` on the webservice, or may not grant a role that is newly named.
-        :raises InvalidName: no directory has the name.
+        :raises InvalidName: no directory has the name; or it is a plain one, and the authenticator has no place for these.
         :raises InvalidParameter: there are no roles, or too many, or others than groups; or too many names are mapped.
         :raises PolicyConflict: the authenticator or a role goes meanwhile.
         """
         webservice = await self._changeable(invocation, account, service_id)
         key = _directory_name(account, kind, name)
+        if kind == GROUP and "=" not in name:
+            await self._demand_base(webservice)
         roles = _groups(account, wanted())
         if any(len(f"{webservice}{key.key}{role}".encode()) > BYTES_MOST for role in roles):
             told = "the name in the path, as it is compared, and the full ids of the webservice and of a role"
@@ -141,6 +146,13 @@ class LdapMappingService:
         require(await self.roles.access_facts(invocation.caller, webservice), "update", webservice)
         return webservice
 
+    async def _demand_base(self, webservice: ResourceName) -> None:
+        """Refuse a plain name that means no group (LDAP-2)."""
+        found = await self.annotations.webservice_annotations(webservice, (_GROUP_BASE,), 1)
+        if not found.get(_GROUP_BASE, "").strip():
+            why = f"the authenticator has no annotation {_GROUP_BASE}, below which the name would stand"
+            raise InvalidName("name", f"no group can be meant by a plain name: {why}; write the distinguished name")
+
     async def _lose(
         self,
         transaction: IMappingTransaction,
@@ -191,6 +203,8 @@ def _directory_name(account: str, kind: str, name: str) -> DirectoryName:
     if not name.isprintable() or not name.strip():
         raise InvalidName("name", "the name in the path is blank, or has characters that can't be printed")
     if kind == USER:
+        if name != name.strip():
+            raise InvalidName("name", "a login that begins or ends with a blank is refused by directories' authenticators")
         role = RoleName.from_login(account, name)
         if role.kind != "user" or role == admin_of(account):
             raise InvalidName("name", "neither hosts nor admin log in by a directory")

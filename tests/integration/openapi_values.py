@@ -44,6 +44,7 @@ POLICY: Final = """
       annotations:
         ldap-authn/uri: ldap://127.0.0.1:9
         ldap-authn/base_dn: ou=people,dc=example
+        ldap-authn/group_base_dn: ou=groups,dc=example
     - !permit {{ role: !user /alice, privileges: [ read, authenticate ], resource: !webservice }}
 - !policy
   id: {prefix}/authn-oidc/corp

@@ -197,6 +197,7 @@ class Directory:
         self.asked: list[tuple[LdapServer, str, bytes]] = []
         self.by_operators: list[bool] = []
         self.base_fault: str | None = None
+        self.mapped: Sequence[str] = ()
 
     async def prove(self, server: LdapServer, login: str, password: bytes, *, asked: bool = False) -> None:
         """Compare the password."""
@@ -207,14 +208,17 @@ class Directory:
         if self.passwords[login] != password:
             raise DirectoryRefused(Reason.CREDENTIALS_WRONG, "49")
 
-    async def groups(self, server: LdapServer, login: str, password: bytes, *, asked: bool = False) -> Sequence[str]:
-        """Compare the password, and tell the groups."""
+    async def groups(
+        self, server: LdapServer, login: str, password: bytes, mapped: Sequence[str] = (), *, asked: bool = False
+    ) -> Sequence[str]:
+        """Compare the password, and tell the groups; ``mapped`` are noted."""
+        self.mapped = mapped
         await self.prove(server, login, password, asked=asked)
         if self.groups_refused is not None:
             raise self.groups_refused
         return self.groups_of.get(login, ())
 
-    async def reach(self, server: LdapServer, *, asked: bool = False) -> None:
+    async def reach(self, server: LdapServer, within: float | None = None, *, asked: bool = False) -> None:
         """Be there, or not."""
         self.by_operators.append(asked)
         if self.refused is not None:
@@ -368,7 +372,7 @@ class WorldCase(SynchronousTestCase):
                 ApiKeyService(ThrottledLogin(self.ldap, self.throttle)),
                 batches,
             ),
-            LdapMappings(LdapMappingService(MemoryLdapMappings(memory), roles, self.dialect)),
+            LdapMappings(LdapMappingService(MemoryLdapMappings(memory), roles, readings, self.dialect)),
             Authenticators(authenticators),
             DirectoryAuthenticators(DirectoryService(self.ldap, roles, self.refusals, self.dialect)),
             KeyLogins(

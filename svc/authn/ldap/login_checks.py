@@ -6,7 +6,8 @@ what comes before it is asked: a login that can't be one, an authenticator that 
 fit.
 
 Note [Who may]. Entries of a directory are people, so hosts don't log in here. Neither does ``admin``, whom a directory's
-administrators would otherwise be (AUTH-53).
+administrators would otherwise be (AUTH-53). Directories ignore blanks at both ends of a login (RFC 4518 2.6.1): the user
+``"alice "`` would be the person of the entry ``alice``.
 """
 
 from __future__ import annotations
@@ -115,6 +116,8 @@ def _unfit(asked: LdapLogin) -> Objection | None:
     """Return why a role is refused before the directory is asked (Note [Who may]); ``None`` when it isn't."""
     if asked.role.kind != "user" or asked.role == admin_of(asked.role.account):
         return Reason.LDAP_ROLE_REFUSED, "neither hosts nor admin log in by a directory"
+    if asked.role.identifier != asked.role.identifier.strip():
+        return Reason.LDAP_ROLE_REFUSED, "a login that begins or ends with a blank is another's to the directory"
     return None
 
 

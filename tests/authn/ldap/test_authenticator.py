@@ -15,7 +15,7 @@ from svc.model.authentication import Admitted, IAuthenticator, ILogin, LoginRequ
 from svc.model.credentials import new_api_key
 from svc.model.dialect import CONJUR
 from svc.model.errors import StoreUnavailable
-from svc.model.ldap_directories import DirectoryRefused, IDirectories, LdapServer, Security
+from svc.model.ldap_directories import DirectoryRefused, GroupSource, IDirectories, LdapServer, Security
 from svc.model.names import ResourceName
 from svc.model.reasons import Reason
 from tests.memory import MemoryCredentials
@@ -202,6 +202,10 @@ class LdapTests(LdapCase):
         self.directory.passwords["user/admin"] = PASSWORD
         for login in ("host/web", "admin", "user/admin"):
             self.assert_refused(Reason.LDAP_ROLE_REFUSED, self.trying(login))
+        self.load('- !user "alice "\n- !user " alice"\n- !user "alice\u00a0"')
+        for login in ("alice ", " alice", "alice\u00a0"):
+            self.directory.passwords[login] = PASSWORD
+            self.assert_refused(Reason.LDAP_ROLE_REFUSED, self.trying(login))
         self.assert_refused(Reason.LDAP_ROLE_REFUSED, self.trying("host/web", self.api_keys["web"]))
         self.assertEqual(self.directory.asked, [])
 
@@ -368,6 +372,58 @@ class ServerTests(LdapCase):
         self.assertEqual(self.address(uri=None, host="ldap.example"), ("ldap.example", 389, Security.START_TLS))
         self.assertEqual(self.address(connect_type="ssl"), ("ldap.example", 636, Security.TLS))
         self.assertEqual(self.address(port="3269"), ("ldap.example", 3269, Security.TLS))
+
+    def test_several_addresses(self) -> None:
+        """An address may be several, separated by blanks or commas, which are asked in this order, each once (AUTH-54)."""
+        for uri, others in (
+            ("ldaps://a ldaps://b:3269", (("b", 3269),)),
+            ("ldaps://a,ldaps://b ,\n ldaps://[2001:db8::1]/", (("b", 636), ("2001:db8::1", 636))),
+            (" ldaps://a  ldaps://a ldaps://b ldaps://a ", (("b", 636),)),
+        ):
+            self.assertEqual(self.address(uri=uri), ("a", 636, Security.TLS))
+            server = self.server()
+            assert isinstance(server, LdapServer)
+            self.assertEqual((server.others, server.places), (others, (("a", 636), *others)), uri)
+        self.annotate(uri="ldap://ldap.example")
+        self.assert_unusable("ldap: and ldaps: stand in it", uri="ldap://a ldaps://b")
+        self.assert_unusable("doesn't fit", uri="ldap://a ldap://b", connect_type="ssl")
+        self.assert_unusable("ldap-authn/uri", uri="ldap://a b")
+        self.assert_unusable("more than 16 hosts", uri=" ".join(f"ldap://a{number}" for number in range(17)))
+        self.assert_unusable("no port", uri="ldap://a ldap://b:0")
+
+    def test_timeout(self) -> None:
+        """A login takes 5 seconds at most in the directory, unless policy says 1 to 25 (NET-19)."""
+        for text, seconds in ((None, 5.0), ("1", 1.0), ("2.5", 2.5), (" 25 ", 25.0)):
+            if text is not None:
+                self.annotate(timeout=text)
+            server = self.server()
+            assert isinstance(server, LdapServer)
+            self.assertEqual(server.timeout, seconds)
+        for text in ("0.9", "26", "-1", "1e1", "nan", "inf", "five", "5 s", "\u0665", "000000005"):
+            self.assert_unusable("ldap-authn/timeout", timeout=text)
+
+    def test_root(self) -> None:
+        """An empty entry is the root of the directory; a blank one is none (AUTH-54)."""
+        self.annotate(base_dn="", group_base_dn="")
+        server = self.server()
+        assert isinstance(server, LdapServer)
+        self.assertEqual((server.base_dn, server.group_base_dn), ("", ""))
+        for word in ("uri", "bind_dn", "filter_template", "connect_type", "timeout", "group_source"):
+            self.assert_unusable(f"ldap-authn/{word} is not usable: it is blank", **{word: ""})
+        for word in ("base_dn", "group_base_dn"):
+            self.assert_unusable(f"ldap-authn/{word} is not usable: it is blank", **{word: " "})
+
+    def test_group_source(self) -> None:
+        """Groups are those of the filter, or those of tokenGroups, for which there is no filter (LDAP-11)."""
+        for text, source in ((None, GroupSource.MEMBERS), ("tokenGroups", GroupSource.TOKEN_GROUPS)):
+            if text is not None:
+                self.annotate(group_source=text)
+            server = self.server()
+            assert isinstance(server, LdapServer)
+            self.assertEqual(server.group_source, source)
+        for text in ("tokengroups", "memberOf", "member"):
+            self.assert_unusable("ldap-authn/group_source", group_source=text)
+        self.assert_unusable("ldap-authn/group_filter_template", group_base_dn="dc=x", group_filter_template="(member=%d)")
 
     def test_filter(self) -> None:
         """The filter is the one of the annotation."""

@@ -92,6 +92,10 @@ class SceneCase(OidcRouteCase):
         self.load("- !delete { record: !variable old }", "app", method="PATCH")
         self.result_of(self.create_account(RESERVED_ACCOUNT, "1operator"))
         self.directory.passwords = {"alice": PASSWORD}
+        self.memory.annotations["acme:webservice:svc/authn-ldap/corp", "ldap-authn/group_base_dn"] = (
+            "ou=groups,dc=example",
+            None,
+        )
         self.scene = self._served()
         self.scene.put("/authn-jwt/ci/acme/distrusted-keys/k9", role=ROLES["admin"])
         for name in ("groups/developers", "users/alice"):

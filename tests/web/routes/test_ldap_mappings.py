@@ -132,6 +132,33 @@ class RequestTests(MappingCase):
         for wrong in ("admin", "host%2Fweb"):
             self.assertEqual(self.put(wrong, "group:devs", kind="users").status, 422, wrong)
 
+    def test_plain_names(self) -> None:
+        """A plain name of a group takes an entry below which it would stand; a login has no blank at its ends (LDAP-2)."""
+        for base in (None, ""):
+            self.annotate(group_base_dn=base)
+            refused = self.put("devs", "group:devs")
+            self.assertEqual(refused.status, 422)
+            self.assertIn("ldap-authn/group_base_dn", refused.body.decode())
+            self.assertEqual(self.put("cn%3Ddevs%2Cdc%3Dexample", "group:devs").status, 200 if base == "" else 201)
+            self.assertEqual(self.put("alice", "group:devs", kind="users").status, 200 if base == "" else 201)
+        self.assertEqual(self.delete("groups/devs").status, 404)
+        for login in ("%20alice", "alice%20", "alice%C2%A0"):
+            self.assertEqual(self.put(login, "group:devs", kind="users").status, 422, login)
+
+    def test_token_groups(self) -> None:
+        """Where Active Directory tells groups by their SIDs, it is asked for the groups that are mapped, as they were
+        written (LDAP-11).
+        """
+        for name in ("devs", "CN=Ops%2CDC=example"):
+            self.put(name, "group:devs")
+        self.login()
+        self.assertEqual(list(self.directory.mapped), [])
+        self.annotate(group_source="tokenGroups")
+        self.groups("alice", "devs")
+        self.login()
+        self.assertEqual(sorted(self.directory.mapped), ["CN=Ops,DC=example", "devs"])
+        self.assertIn("devs", self.granted())
+
     def test_logins_of_these_names(self) -> None:
         """Users who are called like the routes log in as ever; encoded, the words are names of groups (LDAP-5)."""
         self.load("- !user groups\n- !user users", method="PATCH")
@@ -366,9 +393,9 @@ class EffectTests(MappingCase):
         asked: list[str] = []
         groups = self.directory.groups
 
-        async def counted(server: LdapServer, login: str, password: bytes) -> Sequence[str]:
+        async def counted(server: LdapServer, login: str, password: bytes, mapped: Sequence[str]) -> Sequence[str]:
             asked.append(login)
-            return await groups(server, login, password)
+            return await groups(server, login, password, mapped)
 
         self.patch(self.directory, "groups", counted)
         logins = ["alice", "nobody", "mallory", "stranger"]
