@@ -36,6 +36,8 @@ SERVICES: Final = {
     "plain": 'ldap-authn/uri: "ldap://127.0.0.1:{port}"\n        ldap-authn/connect_type: plain',
     "wrong-ca": 'ldap-authn/uri: "ldap://127.0.0.1:{port}"',
     "wrong-port": 'ldap-authn/uri: "ldap://127.0.0.1:{tls_port}"',
+    "ldaps-to-plain": 'ldap-authn/uri: "ldaps://127.0.0.1:{port}"',
+    "third": 'ldap-authn/uri: "ldap://127.0.0.1:9, ldap://127.0.0.1:{tls_port} ldap://127.0.0.1:{port}"',
     "wrong-base": 'ldap-authn/uri: "ldap://127.0.0.1:{port}"',
 }
 
@@ -140,10 +142,12 @@ class LdapTests(PostgresTestCase, ServerTestCase):
             await self.assert_refused(login, password, reason)
 
     async def test_logins(self) -> None:
-        """People log in with their password, over StartTLS and LDAPS, whatever characters their logins have."""
+        """People log in with their password, over StartTLS and LDAPS, whatever characters their logins have, and at the
+        third host where the first refuses connections and the second fails TLS (NET-16).
+        """
         for login in PEOPLE:
             await self.assert_admitted(login)
-        for service in ("ldaps", "parts", "by-name"):
+        for service in ("ldaps", "parts", "by-name", "third"):
             await self.assert_admitted("alice", service)
         for login in ("a,b=c", "o'brien (jr)*"):
             await self.assert_admitted(login, "by-name")
@@ -169,7 +173,8 @@ class LdapTests(PostgresTestCase, ServerTestCase):
     async def test_who_can_not_be_judged(self) -> None:
         """Nobody can be judged where the directory isn't trusted, speaks no LDAP, or refuses the search or who searches."""
         await self.assert_put_off("ldap-tls-failed", "wrong-ca")
-        await self.assert_put_off("ldap-unavailable", "wrong-port")
+        await self.assert_put_off("ldap-tls-failed", "wrong-port")
+        await self.assert_put_off("ldap-tls-failed", "ldaps-to-plain")
         await self.assert_put_off("ldap-search-refused", "wrong-base")
         path = self.api.variable("svc/authn-ldap/corp/bind-password")
         self.assertEqual((await self.api.ask("POST", path, b"another", self.admin)).status, 201)

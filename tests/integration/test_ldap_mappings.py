@@ -178,7 +178,7 @@ class LdapMappingTests(PostgresTestCase, ServerTestCase):
         roles = ("group:app/users", "group:svc/authn-ldap/own/users")
         told = f"dn: uid=alice,ou=people,{BASE}\nchangetype: modify\nadd: memberOf\nmemberOf: cn=Devs,{GROUPS}\n"
         await self.directory.change(told)
-        self.assertEqual((await self.put("devs", *roles, to="own")).status, 201)
+        self.assertEqual((await self.put("devs", *roles, to="own")).status, 422)
         self.assertEqual(await self.login("alice", "own"), 401)
         self.assertEqual((await self.put(f"CN=devs, {GROUPS}", *roles, to="own")).status, 201)
         self.assertEqual(await self.reads(await self.login("alice", "own")), 200)
