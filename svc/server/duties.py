@@ -19,8 +19,9 @@ from svc.audit.journal import Journal
 from svc.audit.recoveries import Recoveries
 from svc.audit.retention import Retention
 from svc.audit.shared_turn import SharedTurn
+from svc.authn.ldap.bind_guard import BindGuard
 from svc.authn.ldap.directory_settings import LdapServers
-from svc.authn.ldap.refused_binds import BindGuard, RefusedBinds
+from svc.authn.ldap.refused_binds import RefusedBinds
 from svc.cluster.members import Members
 from svc.cluster.peer_claims import PeerClaims
 from svc.cluster.rival_primaries import Rivals

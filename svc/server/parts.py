@@ -30,9 +30,10 @@ from svc.authn.gcp import gcp
 from svc.authn.iam import iam
 from svc.authn.jwt import JWT
 from svc.authn.ldap.authenticator import LdapAuthenticator
+from svc.authn.ldap.bind_guard import BindGuard
 from svc.authn.ldap.directory_settings import LdapServers
 from svc.authn.ldap.mapped_roles import MappedRoles
-from svc.authn.ldap.refused_binds import BindGuard, RefusedBinds
+from svc.authn.ldap.refused_binds import RefusedBinds
 from svc.authn.providers.discovery import Publications
 from svc.authn.providers.keys import ProviderKeys
 from svc.authn.providers.sts import SecurityTokenService, StsAddress

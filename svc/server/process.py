@@ -18,7 +18,7 @@ from twisted.python.failure import Failure
 from svc.audit.journal import Journal
 from svc.audit.recent_refusals import ReportedRefusals
 from svc.audit.shared_turn import SharedTurn
-from svc.authn.ldap.refused_binds import BindGuard
+from svc.authn.ldap.bind_guard import BindGuard
 from svc.authn.providers.copies import CopiedKeys, KeysAnswer
 from svc.authn.providers.waiting import ROOM
 from svc.authn.throttling import ReportedFailures

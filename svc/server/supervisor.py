@@ -21,7 +21,7 @@ from twisted.logger import Logger
 
 from svc.audit.recent_refusals import RecentRefusals
 from svc.audit.shared_turn import SharedTurn
-from svc.authn.ldap.refused_binds import AccountWanted, BindOver, EntryMissed, EntryWanted, LookWanted
+from svc.authn.ldap.bind_guard import AccountWanted, BindOver, EntryMissed, EntryWanted, LookWanted
 from svc.authn.providers.copies import KeysAnswer, KeysQuestion, SharedKeys
 from svc.authn.throttling import Failures
 from svc.authn.used_signatures import UsedSignatures

@@ -30,9 +30,9 @@ from twisted.internet.interfaces import IOpenSSLClientConnectionCreator
 from zope.interface import implementer
 
 from svc.authn.ldap import messages
+from svc.authn.ldap.bind_guard import BindGuard, BindOutcome
 from svc.authn.ldap.conversation import Conversation, FactoryOf, Line, Unanswered, demand_success, late
 from svc.authn.ldap.filters import InvalidTemplate, group_filter, search_filter
-from svc.authn.ldap.refused_binds import BindGuard, BindOutcome
 from svc.authn.ldap.token_groups import MappedSids
 from svc.model.errors import AddressRefused, KeysUnavailable
 from svc.model.ldap_directories import (
@@ -224,9 +224,14 @@ class Directories:
             if as_nobody:
                 demand_success(await conversation.bind_nobody(), "the bind as nobody", Reason.LDAP_BIND_REFUSED)
             return
-        async with self._guard.account(server, conversation.until, asked=asked) as bind:
+        async with self._guard.account(server, conversation.until, place, asked=asked) as bind:
             bind.sent()
-            result = await conversation.bind(server.bind_dn, server.bind_password or b"")
+            try:
+                result = await conversation.bind(server.bind_dn, server.bind_password or b"")
+            except Unanswered:
+                if not conversation.secured:  # it never left
+                    bind.ended(BindOutcome.UNCOUNTED)
+                raise
             bind.ended(_searcher_outcome(result), f"the bind as {server.bind_dn!r} ended with {_told(result)}")
         if result.code in messages.COUNTED:
             # It is remembered now, and for how long.

@@ -64,7 +64,7 @@ class Conversation(Protocol):
         self._clock = clock
         self._deadline = deadline
         self._patience = patience
-        self._secured = secured
+        self.secured = secured
         self._line: Line | None = None
         self._arrived = b""
         self._inbox: deque[LdapMessage] = deque()
@@ -84,7 +84,7 @@ class Conversation(Protocol):
 
     def handshakeCompleted(self) -> None:  # noqa: N802 - Twisted's
         """Note that TLS is up."""
-        self._secured = True
+        self.secured = True
 
     async def bind(self, dn: str | bytes, password: bytes) -> Result:
         """Bind as an entry; without a name or a password a directory would report success to anybody (RFC 4513 5.1)."""
@@ -221,7 +221,7 @@ class Conversation(Protocol):
                 self._arrived = self._arrived[len(message) :]
                 self._take(messages.read(message))
         except Garbled as error:
-            by_tls = not self._secured and self._arrived[:1] in _TLS_RECORDS
+            by_tls = not self.secured and self._arrived[:1] in _TLS_RECORDS
             told = "the directory answers by TLS before it was asked for that, as a port for LDAPS does"
             why = Unanswered(Reason.LDAP_TLS_FAILED, told) if by_tls else None
             self._end(why or _malformed(f"the directory's answer can't be read: {error}"))
@@ -229,7 +229,7 @@ class Conversation(Protocol):
 
     def connectionLost(self, reason: Failure = connectionDone) -> None:
         """Fail the question that waits for an answer."""
-        self._end(_lost(reason.value, secured=self._secured))
+        self._end(_lost(reason.value, secured=self.secured))
 
     def overrun(self) -> None:
         """Fail the question that waits for an answer: too much has arrived."""

@@ -11,6 +11,11 @@ beside each other; a refusal is that of all. So a wrong password is one failure,
 login that comes alone waits for nobody. A password that is changed in the directory in the moment between can still fail for
 those that go on.
 
+Note [No answer]. A directory may have counted a bind that it doesn't answer: some delay the answer to a wrong password. So
+where the first one has no answer, those that wait for it at the same host don't repeat it there; the client asks the next
+host. After ``UNANSWERED_MOST`` in a row, at whatever hosts, there is a pause before each further one. One whose client
+leaves isn't counted, or strangers could make the pause.
+
 Note [Reserved before]. A person's bind is reserved before it is sent: failures and binds under way are together no more than
 are allowed, and others wait. So no order of events sends more. A bind without an answer counts as a failure, since the
 directory may have counted it. Failures aren't forgotten when a bind is taken.
@@ -25,14 +30,11 @@ Note [One count]. Where several processes serve, one counts for all (``svc/serve
 
 from __future__ import annotations
 
-import enum
 import itertools
 import os
 import tempfile
 from collections import OrderedDict, deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
-from hashlib import blake2b
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -42,14 +44,29 @@ from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
+from svc.authn.ldap.bind_guard import (
+    AccountWanted,
+    BindGuard,
+    BindOutcome,
+    BindOver,
+    BindQuestion,
+    EntryMissed,
+    EntryWanted,
+    LoginKeys,
+    LookWanted,
+)
 from svc.model.clocks import WallClock
-from svc.model.directory_names import InvalidDirectoryName, group_key
-from svc.model.ldap_directories import DirectoryRefused, LdapServer
+from svc.model.ldap_directories import DirectoryRefused
 from svc.model.reasons import Reason
 
 #: Seconds for which an account that was refused isn't bound with, at first and at most.
 PAUSE: Final = 3600.0
 LONGEST_PAUSE: Final = 86_400.0
+
+#: How many binds as an account may have no answer, one after the other, and the seconds before the next, and further ones.
+UNANSWERED_MOST: Final = 3
+SILENCE: Final = 300.0
+LONGEST_SILENCE: Final = 600.0
 
 #: Accounts that were refused, entries that failed, and logins that did, as far as they are remembered.
 ACCOUNTS: Final = 10_000
@@ -59,74 +76,7 @@ LOGINS: Final = 8192
 #: The file in the data directory (Note [One bad password]).
 FILE: Final = "ldap-refused"
 
-_DIGEST: Final = 16
-
 log = Logger()
-
-
-class BindOutcome(enum.Enum):
-    """The outcome of a bind: nothing that counts, no answer, taken, or refused."""
-
-    UNCOUNTED = "uncounted"
-    UNANSWERED = "unanswered"
-    TAKEN = "taken"
-    REFUSED = "refused"
-
-
-@attrs.frozen
-class LoginKeys:
-    """The digests of a login at a directory: as it was written, and as most directories compare it."""
-
-    written: bytes
-    folded: bytes
-
-
-@attrs.frozen
-class LookWanted:
-    """The question whether a directory may be asked, by this account, about this login."""
-
-    account: bytes | None
-    login: LoginKeys | None
-
-
-@attrs.frozen
-class AccountWanted:
-    """The question for a turn to bind as the account that searches, under a number; ``asked``: an operator wants it."""
-
-    number: int
-    account: bytes
-    asked: bool
-
-
-@attrs.frozen
-class EntryWanted:
-    """The question for a turn to bind as a person's entry, under a number, for a login."""
-
-    number: int
-    entry: bytes
-    login: LoginKeys
-
-
-@attrs.frozen
-class EntryMissed:
-    """The question whether a login may be answered that it has no entry: that counts as a failure."""
-
-    login: LoginKeys
-
-
-@attrs.frozen
-class BindOver:
-    """A turn is over, or not wanted any more."""
-
-    number: int
-    outcome: BindOutcome
-    detail: str = ""
-
-
-#: Bounds the wait for a turn: ``Conversation.until``.
-Until = Callable[[Deferred[None]], Deferred[None]]
-
-BindQuestion = LookWanted | AccountWanted | EntryWanted | EntryMissed
 
 
 @attrs.define(eq=False)
@@ -137,6 +87,7 @@ class _Turn:
     key: bytes
     login: LoginKeys | None = None
     asked: bool = False
+    place: bytes = b""
     leads: bool = False
     begun: Deferred[None] = attrs.field(factory=Deferred)
 
@@ -163,6 +114,23 @@ class _Account:
 
 
 @attrs.define
+class _Silence:
+    """The binds as an account that had no answer since the last one that had, and until when none is sent."""
+
+    count: int = 0
+    until: float = 0.0
+    pause: float = 0.0
+
+    def refusal(self, now: float) -> DirectoryRefused:
+        """Return when the next one is sent."""
+        detail = (
+            f"{self.count} binds as the account that searches had no answer, and may have been counted:"
+            f" the next is sent {self.pause:g} s after the last, or when an operator asks (svc authenticator explain)"
+        )
+        return DirectoryRefused(Reason.LDAP_UNAVAILABLE, detail, max(1.0, self.until - now))
+
+
+@attrs.define
 class _Entry:
     """The failures of a person's entry, or of a login without one, and the binds that are under way or wait."""
 
@@ -184,6 +152,7 @@ class RefusedBinds:
         self._most, self._window = failures, window
         self._file = None if folder is None else folder / FILE
         self._accounts: OrderedDict[bytes, _Account] = OrderedDict()
+        self._silences: OrderedDict[bytes, _Silence] = OrderedDict()
         self._entries: OrderedDict[bytes, _Entry] = OrderedDict()
         self._missed: OrderedDict[bytes, _Entry] = OrderedDict()
         #: The entries of logins that failed.
@@ -203,8 +172,8 @@ class RefusedBinds:
         match question:
             case LookWanted(account=account, login=login):
                 self._look(account, login)
-            case AccountWanted(number=number, account=key, asked=asked):
-                await self._account(_Turn((process, number), key, asked=asked))
+            case AccountWanted(number=number, account=key, asked=asked, place=place):
+                await self._account(_Turn((process, number), key, asked=asked, place=place))
             case EntryWanted(number=number, entry=key, login=login):
                 await self._entry(_Turn((process, number), key, login))
             case EntryMissed(login=login):
@@ -229,6 +198,8 @@ class RefusedBinds:
         known = None if account is None else self._accounts.get(account)
         if known is not None and self._is_refused(known):
             raise known.refusal(self._clock.seconds())
+        if account is not None and (paused := self._paused(account)) is not None:
+            raise paused
         if login is None or not self._most:
             return
         entries = (self._entries.get(self._found.get(login.written, b"")), self._missed.get(login.folded))
@@ -240,10 +211,18 @@ class RefusedBinds:
     def _is_refused(self, account: _Account) -> bool:
         return self._clock.seconds() < account.until
 
+    def _paused(self, key: bytes) -> DirectoryRefused | None:
+        """Return why no bind is sent now as an account (Note [No answer])."""
+        silence, now = self._silences.get(key), self._clock.seconds()
+        return None if silence is None or now >= silence.until else silence.refusal(now)
+
     async def _account(self, turn: _Turn) -> None:
-        account = self._accounts.setdefault(turn.key, _Account())
-        if self._is_refused(account) and not turn.asked:
+        account = self._accounts.get(turn.key)
+        if account is not None and self._is_refused(account) and not turn.asked:
             raise account.refusal(self._clock.seconds())
+        if not turn.asked and (paused := self._paused(turn.key)) is not None:
+            raise paused
+        account = self._accounts.setdefault(turn.key, _Account())
         self._turns[turn.holder] = turn
         if account.leader is None:
             account.leader, turn.leads = turn, True
@@ -259,9 +238,31 @@ class RefusedBinds:
         elif over.outcome is BindOutcome.REFUSED:
             self._refuse(turn, account, over.detail)
         elif turn.leads:
+            if over.outcome is BindOutcome.UNANSWERED:
+                self._miss_answer(turn, account)
             self._lead_on(account, taken=over.outcome is BindOutcome.TAKEN)
+        if over.outcome in {BindOutcome.TAKEN, BindOutcome.REFUSED}:
+            self._silences.pop(turn.key, None)
         if not account.pause and account.leader is None and self._accounts.get(turn.key) is account:
             del self._accounts[turn.key]
+
+    def _miss_answer(self, turn: _Turn, account: _Account) -> None:
+        """Count a bind without an answer, and end the waits that would repeat it (Note [No answer])."""
+        silence = self._silences.setdefault(turn.key, _Silence())
+        silence.count += 1
+        if silence.count >= UNANSWERED_MOST:
+            silence.pause = min(2 * silence.pause, LONGEST_SILENCE) if silence.pause else SILENCE
+            silence.until = self._clock.seconds() + silence.pause
+        self._silences.move_to_end(turn.key)
+        while len(self._silences) > ACCOUNTS:
+            self._silences.popitem(last=False)
+        paused = self._paused(turn.key)
+        for each in [each for each in account.waiting if not each.asked]:
+            if paused is not None or (turn.place and each.place == turn.place):
+                account.waiting.remove(each)
+                self._turns.pop(each.holder, None)
+                silent = DirectoryRefused(Reason.LDAP_UNAVAILABLE, "the host didn't answer the bind of another login")
+                each.begun.errback(Failure(paused or silent))
 
     def _lead_on(self, account: _Account, *, taken: bool) -> None:
         """Let all go on that wait for the outcome, or where there was none, the next one (Note [First one alone])."""
@@ -426,109 +427,6 @@ class RefusedBinds:
             if name is not None:
                 with suppress(OSError):
                     os.unlink(name)
-
-
-@attrs.define(eq=False)
-class Bind:
-    """A bind that may be sent, and how it ended."""
-
-    outcome: BindOutcome = BindOutcome.UNCOUNTED
-    detail: str = ""
-
-    def sent(self) -> None:
-        """Note that it is on its way: until there is an answer it may have been counted."""
-        self.outcome = BindOutcome.UNANSWERED
-
-    def ended(self, outcome: BindOutcome, detail: str = "") -> None:
-        """Note how it ended."""
-        self.outcome, self.detail = outcome, detail
-
-
-@attrs.define(eq=False, repr=False)
-class BindGuard:
-    """Asks before each bind of this process: ``ask`` a question, ``tell`` when a turn is over; ``key`` is for digests."""
-
-    _ask: Callable[[BindQuestion], Awaitable[None]]
-    _tell: Callable[[BindOver], object]
-    _key: bytes
-    _numbers: Iterator[int] = attrs.field(factory=lambda: itertools.count(1), init=False)
-
-    async def look(self, server: LdapServer, login: str | None = None, *, asked: bool = False) -> None:
-        """Return if the directory may be asked; what an operator has ``asked`` for isn't refused for the account's sake.
-
-        :raises DirectoryRefused: what is remembered refuses it.
-        """
-        account = None if asked or server.bind_dn is None else self._account(server)
-        if account is not None or login is not None:
-            await self._ask(LookWanted(account, None if login is None else self._login(server, login)))
-
-    async def missed(self, server: LdapServer, login: str) -> None:
-        """Count a login without an entry.
-
-        :raises DirectoryRefused: it has failed too often.
-        """
-        await self._ask(EntryMissed(self._login(server, login)))
-
-    def account(self, server: LdapServer, until: Until, *, asked: bool) -> AbstractAsyncContextManager[Bind]:
-        """Return a context in which one may bind as the account that searches, once ``until`` has bounded the wait for it.
-
-        :raises DirectoryRefused: it may not.
-        """
-        number = next(self._numbers)
-        return self._turn(AccountWanted(number, self._account(server), asked), number, until)
-
-    def entry(self, server: LdapServer, dn: bytes, login: str, until: Until) -> AbstractAsyncContextManager[Bind]:
-        """Return a context in which one may bind as a person's entry.
-
-        :raises DirectoryRefused: it may not.
-        """
-        number = next(self._numbers)
-        return self._turn(EntryWanted(number, self._entry(server, dn), self._login(server, login)), number, until)
-
-    @asynccontextmanager
-    async def _turn(self, question: AccountWanted | EntryWanted, number: int, until: Until) -> AsyncIterator[Bind]:
-        bind = Bind()
-        try:
-            await self._begun(question, until)
-            yield bind
-        finally:
-            self._tell(BindOver(number, bind.outcome, bind.detail))
-
-    async def _begun(self, question: AccountWanted | EntryWanted, until: Until) -> None:
-        async def ask() -> None:
-            await self._ask(question)
-
-        try:
-            await until(Deferred.fromCoroutine(ask()))
-        except DirectoryRefused as refusal:
-            if refusal.reason is not Reason.LDAP_UNAVAILABLE or isinstance(question, AccountWanted):
-                raise
-            # That others log in as this entry is told as any failure of an entry is.
-            detail = "as many logins of the entry as may fail are under way, and none has ended in time"
-            raise DirectoryRefused(Reason.LDAP_FAILURES_TOO_MANY, detail) from None
-
-    def _account(self, server: LdapServer) -> bytes:
-        place = (server.host.lower(), server.port, server.security.value)
-        return self._digest("account", *place, server.bind_dn or "", server.bind_password or b"")
-
-    def _entry(self, server: LdapServer, dn: bytes) -> bytes:
-        name = dn.decode("utf-8", "surrogateescape")
-        with suppress(InvalidDirectoryName):
-            name = group_key(name)
-        return self._digest("entry", server.host.lower(), name)
-
-    def _login(self, server: LdapServer, login: str) -> LoginKeys:
-        place = (server.host.lower(), server.base_dn, server.filter_template)
-        folded = " ".join(login.casefold().split())
-        return LoginKeys(self._digest("login", *place, login), self._digest("folded", *place, folded))
-
-    def _digest(self, *parts: str | int | bytes) -> bytes:
-        """Return a digest of a place and what is there; nobody without the key can tell which guess it is of."""
-        digest = blake2b(digest_size=_DIGEST, key=self._key[:64], person=b"svc-ldap-binds")
-        for part in parts:
-            octets = part if isinstance(part, bytes) else str(part).encode("utf-8", "surrogateescape")
-            digest.update(len(octets).to_bytes(4) + octets)
-        return digest.digest()
 
 
 def _kept(line: str) -> tuple[bytes, float, float, str]:

@@ -783,6 +783,38 @@ class FailoverTests(DirectoryCase):
             self.assert_refused(asked, Reason.LDAP_UNAVAILABLE)
             self.assertEqual(len(self.reactor.tcpClients), 1)
 
+    def test_binds_without_an_answer(self) -> None:
+        """Where no host answers the bind of the account that searches three are sent, and nobody connects then (LOCK-12)."""
+        silent = Directory(answers={pureldap.LDAPBindRequest: lambda number: b""})
+        second = Directory(answers=silent.answers, certificate=self.second.certificate)
+        third = Directory(answers=silent.answers, certificate=AUTHORITY.issue("ldap3.example"))
+        asked = self.begin(server=self.SERVER)
+        for directory in (silent, second, third):
+            self.connect(directory).run()
+            self.reactor.advance(1.7)
+        self.assert_refused(asked, Reason.LDAP_UNAVAILABLE, "took too long")
+        self.assertEqual([len(self.auths(each)) for each in (silent, second, third)], [1, 1, 1])
+        self.assert_refused(self.begin(server=self.SERVER), Reason.LDAP_UNAVAILABLE, "may have been counted")
+        self.assertEqual(len(self.reactor.tcpClients), 3)
+
+    def test_logins_at_a_silent_host(self) -> None:
+        """Of logins that come at once one binds at a silent host; all go on to the next one, and are proven (LOCK-12)."""
+        silent = Directory(answers={pureldap.LDAPBindRequest: lambda number: b""})
+        self.names.answers = [*([self.hosts[0]] * 4), *([self.hosts[1]] * 4)]
+        asked = [self.begin(server=self.SERVER) for _ in range(4)]
+        for connection in [self.connect_to(place, silent) for place in range(4)]:
+            connection.run()
+        self.assertEqual(len(self.auths(silent)), 1)
+        self.reactor.advance(1.7)
+        self.assertEqual(len(self.reactor.tcpClients), 8)
+        connections = [self.connect_to(place, self.second) for place in range(4, 8)]
+        for connection in 2 * connections:
+            connection.run()
+        for each in asked:
+            self.successResultOf(each)
+        self.assertEqual(len(self.auths(silent)), 1)
+        self.assert_idle()
+
     def test_all_addresses(self) -> None:
         """Not only the first few addresses of a name are tried, and each is checked: one that is forbidden forbids the name,
         and the next host is asked (NET-9, NET-10).

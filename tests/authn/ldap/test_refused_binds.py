@@ -17,11 +17,7 @@ from twisted.internet.task import Clock
 from twisted.logger import capturedLogs
 from twisted.trial.unittest import SynchronousTestCase
 
-from svc.authn.ldap.refused_binds import (
-    FILE,
-    LOGINS,
-    LONGEST_PAUSE,
-    PAUSE,
+from svc.authn.ldap.bind_guard import (
     AccountWanted,
     Bind,
     BindGuard,
@@ -31,9 +27,19 @@ from svc.authn.ldap.refused_binds import (
     EntryWanted,
     LoginKeys,
     LookWanted,
+)
+from svc.authn.ldap.conversation import Unanswered
+from svc.authn.ldap.refused_binds import (
+    FILE,
+    LOGINS,
+    LONGEST_PAUSE,
+    LONGEST_SILENCE,
+    PAUSE,
+    SILENCE,
+    UNANSWERED_MOST,
     RefusedBinds,
 )
-from svc.model.ldap_directories import DirectoryRefused
+from svc.model.ldap_directories import DirectoryRefused, LdapServer, Security
 from svc.model.reasons import Reason
 from tests.authn.ldap.directory import ALICE, SERVER
 
@@ -74,12 +80,15 @@ class BindsCase(SynchronousTestCase):
 
     def account(self, answer: Deferred[BindOutcome], **server: Any) -> Deferred[None]:
         """Bind as the account that searches; ``sent`` counts binds."""
-        where, asked = attrs.evolve(SERVER, **{k: v for k, v in server.items() if k != "asked"}), server.get("asked", False)
-        return Deferred.fromCoroutine(self._bound(self.guard.account(where, self.until, asked=asked), answer))
+        asked, place = server.pop("asked", False), server.pop("place", None)
+        turn = self.guard.account(attrs.evolve(SERVER, **server), self.until, place, asked=asked)
+        return Deferred.fromCoroutine(self._bound(turn, answer))
 
-    def entry(self, answer: Deferred[BindOutcome], dn: bytes = ALICE, login: str = "alice") -> Deferred[None]:
+    def entry(
+        self, answer: Deferred[BindOutcome], dn: bytes = ALICE, login: str = "alice", server: LdapServer = SERVER
+    ) -> Deferred[None]:
         """Bind as a person."""
-        return Deferred.fromCoroutine(self._bound(self.guard.entry(SERVER, dn, login, self.until), answer))
+        return Deferred.fromCoroutine(self._bound(self.guard.entry(server, dn, login, self.until), answer))
 
     def until(self, waiting: Deferred[None]) -> Deferred[None]:
         """Bound a wait as a conversation does."""
@@ -130,6 +139,84 @@ class AccountTests(BindsCase):
             answer.callback(TAKEN)
             self.successResultOf(bound)
         self.assert_refused(self.account(Deferred(), filter_template="(cn=%s)", base_dn="o=x"), Reason.LDAP_BIND_REFUSED)
+
+    def test_several_hosts(self) -> None:
+        """Refusals are of a directory: all its hosts together, in whatever order and however they are written (LOCK-2)."""
+        self.fail(others=(("ldap2.example", 389), ("2001:db8::1", 389)))
+        for host, *others in (
+            (("LDAP.example.", 389), ("ldap2.example", 389), ("[2001:db8:0::1]", 389)),
+            (("[2001:DB8::1]", 389), ("ldap.example", 389), ("ldap2.example", 389), ("ldap2.example", 389)),
+        ):
+            same: dict[str, Any] = {"host": host[0], "port": host[1], "others": tuple(others)}
+            self.assert_refused(self.account(Deferred(), **same), Reason.LDAP_BIND_REFUSED)
+        for others in ([], [("ldap3.example", 389)], [("ldap2.example", 3389), ("2001:db8::1", 389)]):
+            answer: Deferred[BindOutcome] = Deferred()
+            bound = self.account(answer, others=tuple(others))
+            answer.callback(TAKEN)
+            self.successResultOf(bound)
+        self.assertEqual(self.sent, 4)
+
+    def unanswered(self, **more: Any) -> None:
+        """Have a bind without an answer."""
+        answer: Deferred[BindOutcome] = Deferred()
+        bound = self.account(answer, **more)
+        answer.errback(Unanswered(Reason.LDAP_UNAVAILABLE, "the directory took too long"))
+        self.assert_refused(bound, Reason.LDAP_UNAVAILABLE)
+
+    def test_unanswered(self) -> None:
+        """After three binds without an answer the next is sent after 300 s, and further ones after 600 s; meanwhile nobody
+        binds but for an operator, and a bind that is taken ends that (LOCK-12).
+        """
+        for _ in range(UNANSWERED_MOST):
+            self.successResultOf(self.look("alice"))
+            self.unanswered()
+        for pause in (SILENCE, LONGEST_SILENCE, LONGEST_SILENCE):
+            self.assertEqual(self.assert_refused(self.look("alice"), Reason.LDAP_UNAVAILABLE).again, pause)
+            self.clock.advance(pause - 1)
+            refused = self.assert_refused(self.account(Deferred()), Reason.LDAP_UNAVAILABLE)
+            self.assertNotIsInstance(refused, Unanswered)
+            self.clock.advance(1)
+            self.unanswered()
+        self.assertEqual(self.sent, UNANSWERED_MOST + 3)
+        self.successResultOf(self.look(asked=True))
+        answer: Deferred[BindOutcome] = Deferred()
+        bound = self.account(answer, asked=True)
+        answer.callback(TAKEN)
+        self.successResultOf(bound)
+        for _ in range(UNANSWERED_MOST - 1):
+            self.unanswered()
+        self.successResultOf(self.look())
+
+    def test_unanswered_at_a_host(self) -> None:
+        """Where a host doesn't answer a bind, those that wait there don't send it again; one at another host goes on. When
+        that was the third, nobody goes on (LOCK-12).
+        """
+        first, second = (("192.0.2.1", 389), ("192.0.2.2", 389))
+        answers: list[Deferred[BindOutcome]] = [Deferred() for _ in range(5)]
+        bound = [self.account(answer, place=first) for answer in answers[:3]]
+        bound += [self.account(answer, place=second) for answer in answers[3:]]
+        answers[0].errback(Unanswered(Reason.LDAP_UNAVAILABLE, "the directory took too long"))
+        for each in bound[:3]:
+            self.assertIsInstance(self.assert_refused(each, Reason.LDAP_UNAVAILABLE), Unanswered)
+        self.assertEqual(self.sent, 2)
+        answers[3].callback(TAKEN)
+        self.assertEqual(self.sent, 3)
+        answers[4].callback(TAKEN)
+        for _ in range(UNANSWERED_MOST - 1):
+            self.unanswered(place=first)
+        last: Deferred[BindOutcome] = Deferred()
+        leads, waits = self.account(last, place=first), self.account(Deferred(), place=second)
+        last.errback(Unanswered(Reason.LDAP_UNAVAILABLE, "the directory took too long"))
+        self.assert_refused(leads, Reason.LDAP_UNAVAILABLE)
+        self.assertNotIsInstance(self.assert_refused(waits, Reason.LDAP_UNAVAILABLE), Unanswered)
+
+    def test_clients_that_leave(self) -> None:
+        """A bind whose client leaves is not one without an answer: strangers can't stop logins by leaving (LOCK-12)."""
+        for _ in range(2 * UNANSWERED_MOST):
+            bound = self.account(Deferred())
+            bound.cancel()
+            self.failureResultOf(bound, CancelledError)
+        self.successResultOf(self.look("alice"))
 
     def test_an_operator(self) -> None:
         """For an operator one bind is sent; a refusal begins the time again, and the right password ends it (LOCK-2)."""
@@ -288,6 +375,20 @@ class PeopleTests(BindsCase):
         self.successResultOf(self.look("alice"))
         self.fail()
         self.assert_refused(self.look("alice"), Reason.LDAP_FAILURES_TOO_MANY)
+
+    def test_several_hosts(self) -> None:
+        """Failures at any host of a directory count together, in whatever order and at whatever ports they are (LOCK-6)."""
+        server = attrs.evolve(SERVER, others=(("ldap2.example", 389),))
+        other = attrs.evolve(SERVER, host="LDAP2.example", port=636, others=((SERVER.host, 636),), security=Security.TLS)
+        for each in (server, other, server):
+            answer: Deferred[BindOutcome] = Deferred()
+            bound = self.entry(answer, server=each)
+            answer.callback(REFUSED)
+            self.successResultOf(bound)
+        for each in (server, other):
+            look = Deferred.fromCoroutine(self.guard.look(each, "alice"))
+            self.assert_refused(look, Reason.LDAP_FAILURES_TOO_MANY)
+            self.assert_refused(self.entry(Deferred(), server=each), Reason.LDAP_FAILURES_TOO_MANY)
 
     def test_what_counts(self) -> None:
         """A refused bind counts, and one without an answer; one that is taken doesn't, and forgets none (LOCK-6)."""

@@ -393,9 +393,11 @@ class EffectTests(MappingCase):
         asked: list[str] = []
         groups = self.directory.groups
 
-        async def counted(server: LdapServer, login: str, password: bytes, mapped: Sequence[str]) -> Sequence[str]:
+        async def counted(
+            server: LdapServer, login: str, password: bytes, mapped: Sequence[str], **options: bool
+        ) -> Sequence[str]:
             asked.append(login)
-            return await groups(server, login, password, mapped)
+            return await groups(server, login, password, mapped, **options)
 
         self.patch(self.directory, "groups", counted)
         logins = ["alice", "nobody", "mallory", "stranger"]
