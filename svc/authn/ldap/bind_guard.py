@@ -45,23 +45,25 @@ class LoginKeys:
 
 @attrs.frozen
 class LookWanted:
-    """The question whether a directory may be asked, by this account, about this login."""
+    """The question whether a directory may be asked, by this account, about this login; ``check``: by a health check."""
 
     account: bytes | None
     login: LoginKeys | None
+    check: bool = False
 
 
 @attrs.frozen
 class AccountWanted:
     """The question for a turn to bind as the account that searches, under a number; ``asked``: an operator wants it.
 
-    ``place`` is the digest of the host, if there are others to ask.
+    ``place`` is the digest of the host, if there are others to ask. ``check``: a health check wants it.
     """
 
     number: int
     account: bytes
     asked: bool
     place: bytes = b""
+    check: bool = False
 
 
 @attrs.frozen
@@ -120,14 +122,14 @@ class BindGuard:
     _key: bytes
     _numbers: Iterator[int] = attrs.field(factory=lambda: itertools.count(1), init=False)
 
-    async def look(self, server: LdapServer, login: str | None = None, *, asked: bool = False) -> None:
+    async def look(self, server: LdapServer, login: str | None = None, *, asked: bool = False, check: bool = False) -> None:
         """Return if the directory may be asked; what an operator has ``asked`` for isn't refused for the account's sake.
 
         :raises DirectoryRefused: what is remembered refuses it.
         """
         account = None if asked or server.bind_dn is None else self._account(server)
         if account is not None or login is not None:
-            await self._ask(LookWanted(account, None if login is None else self._login(server, login)))
+            await self._ask(LookWanted(account, None if login is None else self._login(server, login), check))
 
     async def missed(self, server: LdapServer, login: str) -> None:
         """Count a login without an entry.
@@ -137,7 +139,13 @@ class BindGuard:
         await self._ask(EntryMissed(self._login(server, login)))
 
     def account(
-        self, server: LdapServer, until: Until, place: tuple[Address, int] | None = None, *, asked: bool
+        self,
+        server: LdapServer,
+        until: Until,
+        place: tuple[Address, int] | None = None,
+        *,
+        asked: bool = False,
+        check: bool = False,
     ) -> AbstractAsyncContextManager[Bind]:
         """Return a context in which one may bind as the account that searches, once ``until`` has bounded the wait for it.
 
@@ -147,7 +155,7 @@ class BindGuard:
         :raises DirectoryRefused: it may not.
         """
         number, where = next(self._numbers), b"" if place is None else self._digest("place", *place)
-        return self._turn(AccountWanted(number, self._account(server), asked, where), number, until)
+        return self._turn(AccountWanted(number, self._account(server), asked, where, check), number, until)
 
     def entry(self, server: LdapServer, dn: bytes, login: str, until: Until) -> AbstractAsyncContextManager[Bind]:
         """Return a context in which one may bind as a person's entry.

@@ -17,7 +17,7 @@ cost the directory no more than before, and what is wrong with a person's groups
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any, Final
@@ -51,6 +51,9 @@ from svc.net.lookup import LookUps, endpoints
 #: Makes the TLS of a connection, of a host, the authorities to trust, and the variable's name that has these:
 #: ``net.trust.client_tls``.
 ClientTLS = Callable[[str, str | None, str], IOpenSSLClientConnectionCreator]
+
+#: Binds as the account that searches, at a host if there are others to ask.
+BindSearcher = Callable[[Conversation, tuple[Address, int] | None], Awaitable[None]]
 
 #: Conversations at the same time: with one directory, and with all of them.
 PER_SERVER: Final = 16
@@ -136,7 +139,9 @@ class Directories:
         """
         if login is not None:
             _usable(server, login)
-        await self._guard.look(server, login, asked=asked)
+        check = within is not None
+        await self._guard.look(server, login, asked=asked, check=check)
+        bind = partial(self._bind_searcher, server, asked=asked, check=check)
         timeout = server.timeout if within is None else min(within, server.timeout)
         deadline = self._reactor.seconds() + timeout
         turns = self._turns.setdefault(server, DeferredSemaphore(PER_SERVER))
@@ -146,7 +151,7 @@ class Directories:
                 raise DirectoryRefused(Reason.LDAP_UNAVAILABLE, "too many directories are being asked at once")
             self._under_way += 1
             try:
-                conversation, dn = await self._opened(server, login, deadline, timeout * _LEAST_SHARE, asked=asked)
+                conversation, dn = await self._opened(server, login, deadline, timeout * _LEAST_SHARE, bind)
                 try:
                     yield conversation, dn
                 finally:
@@ -159,7 +164,7 @@ class Directories:
                 del self._turns[server]
 
     async def _opened(
-        self, server: LdapServer, login: str | None, deadline: float, least: float, *, asked: bool
+        self, server: LdapServer, login: str | None, deadline: float, least: float, bind: BindSearcher
     ) -> tuple[Conversation, bytes]:
         """Return a conversation with the first host that does all that comes before a password (Note [Next host])."""
         if server.security is Security.PLAIN and not self._allow_plain:
@@ -181,9 +186,10 @@ class Directories:
                 patience = max(left() / (len(addresses) - tried + further), least)
                 secured = server.security is Security.PLAIN
                 conversation = Conversation(self._reactor, deadline, patience, secured=secured)
-                place = address, port
+                last = not further and tried == len(addresses) - 1
                 try:
-                    await self._begin(server, conversation, tls[number], place, asked=asked)
+                    await self._begin(server, conversation, tls[number], address, port)
+                    await bind(conversation, None if last else (address, port))
                     return conversation, b"" if login is None else await self._find(server, conversation, login)
                 except BaseException as failure:
                     conversation.hang_up()
@@ -200,15 +206,13 @@ class Directories:
         server: LdapServer,
         conversation: Conversation,
         tls: IOpenSSLClientConnectionCreator | None,
-        place: tuple[Address, int],
-        *,
-        asked: bool,
+        address: Address,
+        port: int,
     ) -> None:
-        """Connect to one address, secure the connection, and bind as the account that searches."""
-        await self._connect(conversation, tls if server.security is Security.TLS else None, *place)
+        """Connect to one address, and secure the connection."""
+        await self._connect(conversation, tls if server.security is Security.TLS else None, address, port)
         if server.security is Security.START_TLS and tls is not None:
             await conversation.start_tls(tls)
-        await self._bind_searcher(server, conversation, place, asked=asked)
 
     async def _bind_searcher(
         self,
@@ -217,14 +221,18 @@ class Directories:
         place: tuple[Address, int] | None = None,
         *,
         asked: bool = False,
+        check: bool = False,
         as_nobody: bool = False,
     ) -> None:
-        """Bind as the account that searches; where that is nobody, only if somebody else was bound before."""
+        """Bind as the account that searches; where that is nobody, only if somebody else was bound before.
+
+        ``place`` is the host, if there are others to ask.
+        """
         if server.bind_dn is None:
             if as_nobody:
                 demand_success(await conversation.bind_nobody(), "the bind as nobody", Reason.LDAP_BIND_REFUSED)
             return
-        async with self._guard.account(server, conversation.until, place, asked=asked) as bind:
+        async with self._guard.account(server, conversation.until, place, asked=asked, check=check) as bind:
             bind.sent()
             try:
                 result = await conversation.bind(server.bind_dn, server.bind_password or b"")

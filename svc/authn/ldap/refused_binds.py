@@ -14,7 +14,8 @@ those that go on.
 Note [No answer]. A directory may have counted a bind that it doesn't answer: some delay the answer to a wrong password. So
 where the first one has no answer, those that wait for it at the same host don't repeat it there; the client asks the next
 host. After ``UNANSWERED_MOST`` in a row, at whatever hosts, there is a pause before each further one. One whose client
-leaves isn't counted, or strangers could make the pause.
+leaves isn't counted, or strangers could make the pause. Health checks have less time than logins, so theirs are counted
+apart, or checks of a slow directory would stop its logins.
 
 Note [Reserved before]. A person's bind is reserved before it is sent: failures and binds under way are together no more than
 are allowed, and others wait. So no order of events sends more. A bind without an answer counts as a failure, since the
@@ -88,6 +89,7 @@ class _Turn:
     login: LoginKeys | None = None
     asked: bool = False
     place: bytes = b""
+    check: bool = False
     leads: bool = False
     begun: Deferred[None] = attrs.field(factory=Deferred)
 
@@ -152,7 +154,8 @@ class RefusedBinds:
         self._most, self._window = failures, window
         self._file = None if folder is None else folder / FILE
         self._accounts: OrderedDict[bytes, _Account] = OrderedDict()
-        self._silences: OrderedDict[bytes, _Silence] = OrderedDict()
+        #: Those of checks stand apart.
+        self._silences: OrderedDict[tuple[bytes, bool], _Silence] = OrderedDict()
         self._entries: OrderedDict[bytes, _Entry] = OrderedDict()
         self._missed: OrderedDict[bytes, _Entry] = OrderedDict()
         #: The entries of logins that failed.
@@ -170,10 +173,10 @@ class RefusedBinds:
         :raises DirectoryRefused: it may not.
         """
         match question:
-            case LookWanted(account=account, login=login):
-                self._look(account, login)
-            case AccountWanted(number=number, account=key, asked=asked, place=place):
-                await self._account(_Turn((process, number), key, asked=asked, place=place))
+            case LookWanted(account=account, login=login, check=check):
+                self._look(account, login, check=check)
+            case AccountWanted(number=number, account=key, asked=asked, place=place, check=check):
+                await self._account(_Turn((process, number), key, asked=asked, place=place, check=check))
             case EntryWanted(number=number, entry=key, login=login):
                 await self._entry(_Turn((process, number), key, login))
             case EntryMissed(login=login):
@@ -194,11 +197,11 @@ class RefusedBinds:
         for holder in [holder for holder in self._turns if holder[0] == process]:
             self.end(process, BindOver(holder[1], BindOutcome.UNANSWERED))
 
-    def _look(self, account: bytes | None, login: LoginKeys | None) -> None:
+    def _look(self, account: bytes | None, login: LoginKeys | None, *, check: bool) -> None:
         known = None if account is None else self._accounts.get(account)
         if known is not None and self._is_refused(known):
             raise known.refusal(self._clock.seconds())
-        if account is not None and (paused := self._paused(account)) is not None:
+        if account is not None and (paused := self._paused(account, check)) is not None:
             raise paused
         if login is None or not self._most:
             return
@@ -211,16 +214,16 @@ class RefusedBinds:
     def _is_refused(self, account: _Account) -> bool:
         return self._clock.seconds() < account.until
 
-    def _paused(self, key: bytes) -> DirectoryRefused | None:
+    def _paused(self, key: bytes, check: bool) -> DirectoryRefused | None:
         """Return why no bind is sent now as an account (Note [No answer])."""
-        silence, now = self._silences.get(key), self._clock.seconds()
+        silence, now = self._silences.get((key, check)), self._clock.seconds()
         return None if silence is None or now >= silence.until else silence.refusal(now)
 
     async def _account(self, turn: _Turn) -> None:
         account = self._accounts.get(turn.key)
         if account is not None and self._is_refused(account) and not turn.asked:
             raise account.refusal(self._clock.seconds())
-        if not turn.asked and (paused := self._paused(turn.key)) is not None:
+        if not turn.asked and (paused := self._paused(turn.key, turn.check)) is not None:
             raise paused
         account = self._accounts.setdefault(turn.key, _Account())
         self._turns[turn.holder] = turn
@@ -242,22 +245,24 @@ class RefusedBinds:
                 self._miss_answer(turn, account)
             self._lead_on(account, taken=over.outcome is BindOutcome.TAKEN)
         if over.outcome in {BindOutcome.TAKEN, BindOutcome.REFUSED}:
-            self._silences.pop(turn.key, None)
+            for check in (False, True):
+                self._silences.pop((turn.key, check), None)
         if not account.pause and account.leader is None and self._accounts.get(turn.key) is account:
             del self._accounts[turn.key]
 
     def _miss_answer(self, turn: _Turn, account: _Account) -> None:
         """Count a bind without an answer, and end the waits that would repeat it (Note [No answer])."""
-        silence = self._silences.setdefault(turn.key, _Silence())
+        key = turn.key, turn.check
+        silence = self._silences.setdefault(key, _Silence())
         silence.count += 1
         if silence.count >= UNANSWERED_MOST:
             silence.pause = min(2 * silence.pause, LONGEST_SILENCE) if silence.pause else SILENCE
             silence.until = self._clock.seconds() + silence.pause
-        self._silences.move_to_end(turn.key)
+        self._silences.move_to_end(key)
         while len(self._silences) > ACCOUNTS:
             self._silences.popitem(last=False)
-        paused = self._paused(turn.key)
-        for each in [each for each in account.waiting if not each.asked]:
+        paused = self._paused(*key)
+        for each in [each for each in account.waiting if not each.asked and each.check == turn.check]:
             if paused is not None or (turn.place and each.place == turn.place):
                 account.waiting.remove(each)
                 self._turns.pop(each.holder, None)

@@ -80,8 +80,9 @@ class BindsCase(SynchronousTestCase):
 
     def account(self, answer: Deferred[BindOutcome], **server: Any) -> Deferred[None]:
         """Bind as the account that searches; ``sent`` counts binds."""
-        asked, place = server.pop("asked", False), server.pop("place", None)
-        turn = self.guard.account(attrs.evolve(SERVER, **server), self.until, place, asked=asked)
+        how = {name: server.pop(name, False) for name in ("asked", "check")}
+        place = server.pop("place", None)
+        turn = self.guard.account(attrs.evolve(SERVER, **server), self.until, place, **how)
         return Deferred.fromCoroutine(self._bound(turn, answer))
 
     def entry(
@@ -186,6 +187,28 @@ class AccountTests(BindsCase):
         for _ in range(UNANSWERED_MOST - 1):
             self.unanswered()
         self.successResultOf(self.look())
+
+    def test_unanswered_checks(self) -> None:
+        """Checks of a directory that is too slow for them stop no logins, whose answers end the pause of checks; and logins
+        that wait for a check's bind bind themselves where that has no answer (LOCK-12).
+        """
+        for _ in range(UNANSWERED_MOST):
+            self.successResultOf(self.look(check=True))
+            answer, waiting = Deferred[BindOutcome](), Deferred[BindOutcome]()
+            check = self.account(answer, check=True, place=("192.0.2.1", 389))
+            login = self.account(waiting, place=("192.0.2.1", 389))
+            answer.errback(Unanswered(Reason.LDAP_UNAVAILABLE, "the directory took too long"))
+            self.assert_refused(check, Reason.LDAP_UNAVAILABLE)
+            waiting.callback(UNCOUNTED)
+            self.successResultOf(login)
+        self.assert_refused(self.look(check=True), Reason.LDAP_UNAVAILABLE)
+        self.assert_refused(self.account(Deferred(), check=True), Reason.LDAP_UNAVAILABLE)
+        self.successResultOf(self.look("alice"))
+        answer = Deferred()
+        login = self.account(answer)
+        answer.callback(TAKEN)
+        self.successResultOf(login)
+        self.successResultOf(self.look(check=True))
 
     def test_unanswered_at_a_host(self) -> None:
         """Where a host doesn't answer a bind, those that wait there don't send it again; one at another host goes on. When
