@@ -50,7 +50,7 @@ _KEEP: Final = Statement.named("kept_answer_keep")("""
 """)
 _PURGE: Final = Statement.named("kept_answers_purge")(f"""
     DELETE FROM kept_answers WHERE ctid = ANY (ARRAY(
-        SELECT ctid FROM kept_answers WHERE made_at < clock_timestamp() - interval '{KEPT + LINGER} seconds'
+        SELECT ctid FROM kept_answers WHERE made_at < statement_timestamp() - interval '{KEPT + LINGER} seconds'
         ORDER BY made_at LIMIT {PURGED}
     )) RETURNING piece
 """)
