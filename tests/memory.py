@@ -499,10 +499,12 @@ class Memory:
         rotated = (resource, ROTATOR) in self.annotations
         return None if ends_at is None or ends_at > self.now or rotated else ends_at
 
-    def delete_resources(self, resources: Iterable[str]) -> None:
-        """Delete resources and all that belongs to them, their roles among it that policies recorded."""
+    def delete_resources(self, resources: Iterable[str], loaded: str | None = None) -> None:
+        """Delete resources and all that belongs to them, their roles among it that policies recorded, in a load of
+        ``loaded``.
+        """
         gone = set(resources)
-        self.delete_roles(role for role in gone if self.roles.get(role) is not None)
+        self.delete_roles((role for role in gone if self.roles.get(role) is not None), loaded)
         remove(self.resources, lambda resource, _: resource in gone)
         remove(self.permissions, lambda key, _: key[0] in gone)
         remove(self.annotations, lambda key, _: key[0] in gone)
@@ -515,21 +517,21 @@ class Memory:
         remove(self.factory_tokens, lambda _, token: str(token.factory) in gone)
         self.follow_mappings()
 
-    def own_within(self, gone: Iterable[str]) -> set[str]:
-        """Return the policies that own themselves and stand in one of those that go."""
-        own = [name for name, (owner, _) in self.resources.items() if name == owner and kind_of(name) == "policy"]
+    def own_within(self, gone: Iterable[str], loaded: str | None) -> set[str]:
+        """Return the policies that own themselves, stand in one of those that go, and were recorded by the loaded one."""
+        own = [name for name, seen in self.resources.items() if seen == (name, loaded) and kind_of(name) == "policy"]
         around = self.ownership(own).around
         return {name for name in own if around[name] in gone and around[name] != str(root_policy(name.partition(":")[0]))}
 
-    def delete_roles(self, roles: Iterable[str]) -> None:
-        """Delete roles, what they own, and what they recorded if they are policies."""
+    def delete_roles(self, roles: Iterable[str], loaded: str | None = None) -> None:
+        """Delete roles, what they own, and what they recorded if they are policies, in a load of ``loaded``."""
         gone = set(roles)
         while (
             following := {
                 role
                 for role, policy in self.roles.items()
                 if policy is not None and gone.intersection((policy, *self.resources.get(role, ())[:1]))
-            }.union(self.own_within(gone))
+            }.union(self.own_within(gone, loaded))
             - gone
         ):
             gone |= following
@@ -559,7 +561,8 @@ class Memory:
                 resource
                 for resource, value in self.resources.items()
                 if gone.intersection(value) or gone.intersection(user_of(resource))
-            ]
+            ],
+            loaded,
         )
 
 

@@ -248,8 +248,8 @@ class MemoryPolicyTransaction:
         remove(self.memory.annotations, lambda key, value: key in annotations and value[1] == by)
         remove(self.memory.permissions, lambda key, recorder: key in delete.permissions and recorder == by)
         remove(self.memory.memberships, lambda key, value: key in memberships and value[1] == by)
-        self.memory.delete_resources(row.resource for row in delete.resources)
-        self.memory.delete_roles(row.resource for row in delete.resources)
+        self.memory.delete_resources((row.resource for row in delete.resources), by)
+        self.memory.delete_roles((row.resource for row in delete.resources), by)
         gone = [name for name in sorted(before["resources"]) if name not in self.memory.resources]
         rows = [row for name in gone for row in kept_row(before, name)] if self.memory.keeping.keeps else []
         for kept in rows:
@@ -286,7 +286,7 @@ class MemoryPolicyTransaction:
         self.memory.write()
         return self.memory.record(trail)
 
-    async def deleted_with(self, resources: Sequence[str], most: int) -> Rows | None:
+    async def deleted_with(self, policy: RoleName, resources: Sequence[str], most: int) -> Rows | None:
         """See ``IPolicyTransaction``."""
         gone, coming = set(resources), list(resources)
         while coming:
@@ -295,7 +295,7 @@ class MemoryPolicyTransaction:
             if kind_of(going) == "user":
                 keys = going.replace(":user:", ":public_key:user/", 1) + "/"
                 owned |= {name for name in self.memory.resources if name.startswith(keys)}
-            owned |= self.memory.own_within({going})
+            owned |= self.memory.own_within({going}, str(policy))
             new = (owned | {name for name, by in self.memory.roles.items() if by == going}) - gone
             gone |= new
             coming += new

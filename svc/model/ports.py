@@ -316,8 +316,9 @@ class IPolicyTransaction(Interface):
     async def audit(trail: EventBatch) -> tuple[int, int]:
         """Write events, and return their numbers: after the first of the two, up to the second."""
 
-    async def deleted_with(resources: Sequence[str], most: int) -> Rows | None:
-        """Return every row that may go with ``resources``: theirs, of all that they own or recorded, and so on.
+    async def deleted_with(policy: RoleName, resources: Sequence[str], most: int) -> Rows | None:
+        """Return every row that may go with ``resources`` in a load of ``policy``: theirs, of all that they own or recorded,
+        and so on.
 
         Those of roles that outlive their resources are among them. ``None`` when these are more than ``most`` rows.
         """

@@ -58,7 +58,7 @@ class Comparison:
         """Read what the changes may change; ``InvalidParameter`` when it is too much to tell."""
         # A role that comes to be may have left its memberships there, and then loses them.
         going = [row.resource for rows in (changes.delete, changes.create) for row in rows.resources]
-        deleted_with = await self._transaction.deleted_with(going, ROWS_MOST)
+        deleted_with = await self._transaction.deleted_with(self._policy, going, ROWS_MOST)
         if deleted_with is None:
             raise _too_much()
         self._touched = touched(changes, deleted_with, self._tells_owners)

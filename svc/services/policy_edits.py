@@ -114,7 +114,7 @@ class Edit:
         :raises Lacking: on one of them the caller lacks it.
         :raises Unprocessable: they are too many.
         """
-        going = await self.transaction.deleted_with(named, DELETED_MOST)
+        going = await self.transaction.deleted_with(policy, named, DELETED_MOST)
         if going is None:
             raise Unprocessable(f"More than {DELETED_MOST} records and rows would go at once: delete parts of it before")
         gone = [row.resource for row in going.resources]

@@ -264,9 +264,9 @@ class PolicyTransaction:
         """See ``IPolicyTransaction``."""
         return await record(self._transaction, trail)
 
-    async def deleted_with(self, resources: Sequence[str], most: int) -> Rows | None:
+    async def deleted_with(self, policy: RoleName, resources: Sequence[str], most: int) -> Rows | None:
         """See ``IPolicyTransaction``."""
-        return await impact.deleted_with(self._transaction, resources, most)
+        return await impact.deleted_with(self._transaction, str(policy), resources, most)
 
     async def stored(self, rows: Rows) -> Rows:
         """See ``IPolicyTransaction``."""

@@ -30,7 +30,7 @@ class ImpactContract(PolicyCase):
             .annotate("group:g", {"kept": "1"}),
         )
         await load(stores, Draft().grant("group:g", "user:outsider").annotate("group:g", {"gone": "1"}), TEAM)
-        rows = await self._do(stores, lambda transaction: transaction.deleted_with([str(TEAM)], 1000))
+        rows = await self._do(stores, lambda transaction: transaction.deleted_with(ROOT, [str(TEAM)], 1000))
         assert rows is not None
         mine = team().rows
         self.assertLessEqual(set(mine.resources), set(rows.resources))
@@ -61,7 +61,7 @@ class ImpactContract(PolicyCase):
             everything = await self._everything(stores)
 
             async def work(transaction: IPolicyTransaction, name: str = name, everything: Rows = everything) -> None:
-                deleted_with = await transaction.deleted_with(full(name), 1000)
+                deleted_with = await transaction.deleted_with(ROOT, full(name), 1000)
                 gone = Rows(resources=(ResourceRow(f"{ACCOUNT}:{name}", "?"),))
                 await transaction.apply(ROOT, Changes(delete=gone), {})
                 assert deleted_with is not None
@@ -79,8 +79,8 @@ class ImpactContract(PolicyCase):
         stores = await self._team()
 
         async def work(transaction: IPolicyTransaction) -> None:
-            self.assertIsNone(await transaction.deleted_with([str(TEAM)], 3))
-            self.assertIsNotNone(await transaction.deleted_with([str(TEAM)], 1000))
+            self.assertIsNone(await transaction.deleted_with(ROOT, [str(TEAM)], 3))
+            self.assertIsNotNone(await transaction.deleted_with(ROOT, [str(TEAM)], 1000))
 
         await stores.policies.transact(work)
 

@@ -574,7 +574,9 @@ class PoliciesContract(PolicyCase):
 
     @scenario
     async def test_own_policies(self) -> None:
-        """A policy that owns itself goes with the policy nearest around it, and with no other (POL-45)."""
+        """A policy that owns itself goes with the policy nearest around it, and with no other, if the loaded policy recorded
+        it or the one that goes did (POL-45).
+        """
         stores = await self.stores_with_account()
         policies = ("team", "team/own", "team/own/in", "team/sub", "team/sub/own", "team-x/own", "root/own")
         draft = Draft()
@@ -582,15 +584,21 @@ class PoliciesContract(PolicyCase):
             itself = name.endswith(("own", "in"))
             draft.define(f"policy:{name}", owner=f"policy:{name}" if itself else "user:admin")
         await load(stores, draft.define("variable:team/own/v", owner="policy:team/own"))
+        recorders = {"team/theirs": "team-x/own", "team/recorded": "team", "team/own/theirs": "team/sub"}
+        for name, recorder in recorders.items():
+            await load(stores, Draft().define(f"policy:{name}", owner=f"policy:{name}"), role(f"policy:{recorder}"))
+        await load(stores, Draft().define("variable:team/theirs/v", owner="policy:team/theirs"))
         full = [f"{ACCOUNT}:policy:{name}" for name in policies]
 
         async def work(transaction: IPolicyTransaction) -> None:
-            impact = await transaction.deleted_with(full[:1], 100)
+            impact = await transaction.deleted_with(ROOT, full[:1], 100)
             assert impact is not None
-            gone = {*full[:3], f"{ACCOUNT}:variable:team/own/v"}
+            gone = {*full[:3], f"{ACCOUNT}:variable:team/own/v", f"{ACCOUNT}:policy:team/recorded"}
+            others = ("policy:team/theirs", "policy:team/own/theirs", "variable:team/theirs/v")
+            stay = {f"{ACCOUNT}:{name}" for name in others}
             self.assertEqual({row.resource for row in impact.resources}, gone)
             await transaction.apply(ROOT, Changes(delete=Rows((ResourceRow(full[0], str(ADMIN)),))), {})
-            self.assertEqual(await transaction.existing([*full, *gone]), set(full[3:]))
+            self.assertEqual(await transaction.existing([*full, *gone, *stay]), stay.union(full[3:]))
 
         await stores.policies.transact(work)
 

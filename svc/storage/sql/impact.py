@@ -41,7 +41,7 @@ _GONE: Final = Statement.named("impact_gone")(f"""
             UNION ALL
             SELECT role_id FROM roles WHERE policy_id = gone.id
             UNION ALL
-            {own_within("gone.id")}
+            {own_within("gone.id", "$2::text")}
             UNION ALL
             SELECT resource_id FROM resources
             WHERE gone.id ~ '^[^:]*:user:'
@@ -49,7 +49,7 @@ _GONE: Final = Statement.named("impact_gone")(f"""
                 AND resource_id < regexp_replace(gone.id, '^([^:]*):user:', '\\1:public_key:user/') || '0'
         )) FROM gone
     )
-    SELECT id FROM gone LIMIT $2::bigint
+    SELECT id FROM gone LIMIT $3::bigint
 """)
 
 
@@ -75,19 +75,24 @@ _TOUCHED: Final[Sequence[tuple[Any, Statement]]] = (
 )
 
 
-async def going(transaction: Transaction, resources: Sequence[str], most: int | None = None) -> dict[str, None] | None:
-    """Return the ids of all that may go with resources, these among them; ``None`` for more than ``most``."""
+async def going(
+    transaction: Transaction, policy: str, resources: Sequence[str], most: int | None = None
+) -> dict[str, None] | None:
+    """Return the ids of all that may go with resources in a load of ``policy``, these among them; ``None`` for more than
+    ``most``.
+    """
     gone: dict[str, None] = {}
+    limit = None if most is None else most + 1
     for (ids,) in batches([(resource,) for resource in resources]):
-        gone.update((full, None) for (full,) in await transaction.fetch(_GONE, ids, None if most is None else most + 1))
+        gone.update((full, None) for (full,) in await transaction.fetch(_GONE, ids, policy, limit))
         if most is not None and len(gone) > most:
             return None
     return gone
 
 
-async def deleted_with(transaction: Transaction, resources: Sequence[str], most: int) -> Rows | None:
+async def deleted_with(transaction: Transaction, policy: str, resources: Sequence[str], most: int) -> Rows | None:
     """See ``IPolicyTransaction``."""
-    gone = await going(transaction, resources, most)
+    gone = await going(transaction, policy, resources, most)
     if gone is None:
         return None
     sorts, count = [], 0

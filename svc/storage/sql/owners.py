@@ -39,12 +39,15 @@ _LAST_POLICY: Final = Statement.named("owners_last_policy")("""
 """)
 
 
-def own_within(policy: str) -> str:
-    """Return a query for the policies that own themselves and stand in a policy, if a full id is one (POL-33)."""
+def own_within(policy: str, loaded: str) -> str:
+    """Return a query for the policies that own themselves, stand in a policy, if a full id is one, and were recorded by the
+    loaded policy: loads of no other delete them (POL-33, POL-45).
+    """
+    # No index serves the condition on the loaded policy: else all that it recorded might be read for each policy that goes.
     return f"""
         SELECT own.resource_id FROM resources AS own
         WHERE {policy} ~ '^[^:]*:policy:' AND own.resource_id > {policy} || '/' AND own.resource_id < {policy} || '0'
-            AND own.owner_id = own.resource_id AND NOT EXISTS (
+            AND own.owner_id = own.resource_id AND own.policy_id IS NOT DISTINCT FROM {loaded} AND NOT EXISTS (
                 SELECT FROM resources AS nearer
                 WHERE nearer.resource_id > {policy} || '/' AND nearer.resource_id < own.resource_id
                     AND starts_with(own.resource_id, nearer.resource_id || '/')

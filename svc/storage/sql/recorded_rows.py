@@ -263,7 +263,7 @@ _GONE: Final = f"""
             SELECT resource_id FROM resources
             WHERE owner_id = gone.role_id AND (SELECT policy_id FROM roles WHERE role_id = resource_id) IS NOT NULL
             UNION ALL
-            {own_within("gone.role_id")}
+            {own_within("gone.role_id", "$2::text")}
         )) FROM gone
     )
 """
@@ -287,9 +287,9 @@ async def change(
     await _create(transaction, policy, changes.create, api_keys)
     await _update(transaction, policy, changes.update)
     # A policy that goes takes its annotations along, also from resources that stay.
-    bared = await for_each(transaction, _ANNOTATED_BY_GONE, _roles_of(changes.delete.resources))
+    bared = await for_each(transaction, _ANNOTATED_BY_GONE, _roles_of(changes.delete.resources), policy)
     deleted = [row.resource for row in changes.delete.resources] if keeping.keeps else []
-    copies = await deletions.keep(transaction, await impact.going(transaction, deleted) or ())
+    copies = await deletions.keep(transaction, await impact.going(transaction, policy, deleted) or ())
     await _delete(transaction, policy, changes.delete)
     await search.index(transaction, {*chain.from_iterable(bared), *_redescribed(changes)})
     return await deletions.settle(transaction, policy.partition(":")[0], copies, keeping)
@@ -319,7 +319,7 @@ async def _delete(transaction: Transaction, policy: str, rows: Rows) -> None:
     await for_each(transaction, _DELETE_ANNOTATIONS, _ANNOTATIONS.keys(rows.annotations), policy)
     await for_each(transaction, _DELETE_PERMISSIONS, _PERMISSIONS.keys(rows.permissions), policy)
     await for_each(transaction, _DELETE_MEMBERSHIPS, _MEMBERSHIPS.keys(rows.memberships), policy)
-    await for_each(transaction, _DELETE_ROLES, _roles_of(rows.resources))
+    await for_each(transaction, _DELETE_ROLES, _roles_of(rows.resources), policy)
     await for_each(transaction, _DELETE_RESOURCES, _RESOURCES.keys(rows.resources))
 
 

@@ -289,6 +289,52 @@ class OwnPolicyTests(InstalledCase):
         self.load("- !delete { record: !policy team/sub }", method="PATCH")
         self.assertFalse(self.exists("policy:team/sub/own"))
 
+    def test_recorded_by_others(self) -> None:
+        """One that another policy recorded doesn't go with the policy around it, but stays for its recorder, since a load
+        that may not delete it alone may make and delete policies around it (POL-45, POL-33, NEWER-17).
+        """
+        adm = "!policy { id: %s/adm, owner: !policy %s/adm, body: [ !variable precious, !host h ] }"
+        by_name = f"- !user bob\n- !policy {{ id: shop, owner: !user bob }}\n- {adm % ('shop/z', 'shop/z')}\n"
+        by_root = f"- !user bob\n- !policy {{ id: shop, owner: !user bob, body: [ !policy z, {adm % ('z', 'z')} ] }}\n"
+        bob, around, within = user("bob"), "- !delete { record: !policy z }", "- !delete { record: !policy z/adm }"
+        for document, made in ((by_name, "- !policy z"), (by_root, "")):
+            self.setUp()
+            self.load(document)
+            self.load(within, policy="shop", method="PATCH", role=bob, status=403)
+            if made:
+                self.load(made, policy="shop", role=bob)
+            before = set(self.memory.resources)
+            self.load("[]", policy="shop", method="PUT", role=bob, status=403)
+            answer = self.client.request("DELETE", "/branches/acme/shop/z", role=bob, headers=(("Accept", V2),))
+            self.assertEqual((answer.status, set(self.memory.resources)), (404, before), answer.body)
+            path = "/policies/acme/policy/shop?dryRun"
+            tried = self.client.request("PATCH", path, body=around.encode(), role=bob).json()
+            self.load(around, policy="shop", method="PATCH", role=bob)
+            gone = before - set(self.memory.resources)
+            self.assertEqual((gone, {row["identifier"] for row in tried["deleted"]["items"]}), ({"acme:policy:shop/z"},) * 2)
+            self.assertEqual({row.record.resource for row in self.memory.deleted.values()}, gone)
+            self.load(within, policy="shop", method="PATCH", role=bob, status=403)
+            self.load("- !delete { record: !policy shop }", method="PATCH")
+            self.assertFalse(any(self.exists(f"{kind}:shop/z/adm{rest}") for kind, rest in (("policy", ""), ("host", "/h"))))
+
+    def test_replaced_around(self) -> None:
+        """A replacement of the root that drops the policy around one takes it along only if the root recorded it; where
+        that policy recorded it, it goes too (POL-45).
+        """
+        own = "- !policy { id: team/sub/own, owner: !policy team/sub/own }\n"
+        for before, recorder, document, stays in (
+            (own, "root", "- !policy team\n", False),
+            (own.replace("team/", ""), "team", "- !policy team\n", True),
+            (own.replace("team/sub/", ""), "team/sub", "- !policy team\n", False),
+            (own.replace("team/", ""), "team", "[]", False),
+        ):
+            self.setUp()
+            self.load("- !policy team\n- !policy team/sub\n")
+            self.load(before, policy=recorder)
+            self.load(document, method="PUT")
+            self.assertEqual(self.exists("policy:team/sub"), False)
+            self.assertEqual(self.exists("policy:team/sub/own"), stays, (recorder, document))
+
     def test_had_back(self) -> None:
         """A deleted one is had back, with what it owned, by the policy that recorded it (DEL-12)."""
         self.load("- !policy { id: team, body: [ !policy { id: own, owner: !policy own, body: [ !variable v ] } ] }")
@@ -351,7 +397,9 @@ class OwnPolicyTests(InstalledCase):
         self.reads_back("team")
 
     def test_branches(self) -> None:
-        """Branches tell the owner; one is given to itself, and deleted with the branch around it (NEWER-16, NEWER-17)."""
+        """Branches tell the owner; one is given to itself, and deleted with the branch around it, or
+        with what that owns if the policy around the branch recorded it (NEWER-16, NEWER-17).
+        """
         self.load("- !policy { id: team, body: [ !policy { id: own, owner: !policy own, body: [ !variable v ] } ] }")
         self.load("- !policy { id: seen, body: [ !policy own ] }")
         path = "/branches/acme/seen/own"
@@ -364,6 +412,13 @@ class OwnPolicyTests(InstalledCase):
         answer = self.client.request("DELETE", "/branches/acme/team", role=ADMIN, headers=(("Accept", V2),))
         self.assertEqual(answer.status, 204, answer.body)
         self.assertFalse(self.exists("policy:team/own") or self.exists("variable:team/own/v"))
+        for deleted, stays in (("a%2Fb", True), ("a", False)):
+            self.setUp()
+            self.load("- !policy a\n- !policy a/b\n- !policy { id: c, owner: !policy a/b }\n")
+            self.load("- !policy { id: c/own, owner: !policy c/own }\n")
+            answer = self.client.request("DELETE", f"/branches/acme/{deleted}", role=ADMIN, headers=(("Accept", V2),))
+            self.assertEqual((answer.status, self.exists("policy:c")), (204, False), answer.body)
+            self.assertEqual(self.exists("policy:c/own"), stays, deleted)
 
 
 class NativeOwnPolicyTests(InstalledCase):
