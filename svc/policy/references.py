@@ -23,24 +23,28 @@ def missing(resolved: Resolved, existing: Container[str]) -> Iterator[PolicyInva
 
 
 def kept(mode: LoadMode, resolved: Resolved, present: Present) -> list[str]:
-    """Return what must exist after a load that replaces a policy: what it refers to, and declares of others' records."""
+    """Return what must exist after a load that replaces a policy: what it refers to, and declares of what may go."""
     if mode is not LoadMode.REPLACE:
         return []
-    return [*resolved.references, *_foreign(resolved, present)]
+    return [*resolved.references, *_declared(resolved, present)]
 
 
 def lost(resolved: Resolved, present: Present, existing: Container[str]) -> Iterator[PolicyInvalid]:
     """Return a refusal for each of what must be kept that doesn't exist after the load: it goes with what is left out."""
     yield from missing(resolved, existing)
-    for full in _foreign(resolved, present):
+    for full in _declared(resolved, present):
         if full not in existing:
             yield PolicyInvalid(f"{described(full)} would be deleted with its owner or its policy, which the document drops")
 
 
-def _foreign(resolved: Resolved, present: Present) -> Iterator[str]:
-    """Return the records that the document declares and doesn't delete, and that another policy recorded."""
-    declared, deleted = {row.resource for row in resolved.declared.resources}, set(resolved.removals.resources)
-    return (row.resource for row in present.foreign.resources if row.resource in declared - deleted)
+def _declared(resolved: Resolved, present: Present) -> Iterator[str]:
+    """Return the records that the document declares and doesn't delete, but what it leaves out may take along: those that
+    another policy recorded, and policies that own themselves.
+    """
+    declared = {row.resource for row in resolved.declared.resources}.difference(resolved.removals.resources)
+    foreign = (row.resource for row in present.foreign.resources)
+    own = (row.resource for row in resolved.declared.resources if row.owner == row.resource)
+    return (full for full in dict.fromkeys((*foreign, *own)) if full in declared)
 
 
 def _not_found(resolved: Resolved, references: Iterable[str]) -> Iterator[PolicyInvalid]:

@@ -318,8 +318,8 @@ class OwnPolicyTests(InstalledCase):
             self.assertFalse(any(self.exists(f"{kind}:shop/z/adm{rest}") for kind, rest in (("policy", ""), ("host", "/h"))))
 
     def test_replaced_around(self) -> None:
-        """A replacement of the root that drops the policy around one takes it along only if the root recorded it; where
-        that policy recorded it, it goes too (POL-45).
+        """A replacement of the root that drops the policy around one takes it along only if the root recorded it, and can't
+        keep it then; where that policy recorded it, it goes too (POL-45, POL-35).
         """
         own = "- !policy { id: team/sub/own, owner: !policy team/sub/own }\n"
         for before, recorder, document, stays in (
@@ -331,6 +331,8 @@ class OwnPolicyTests(InstalledCase):
             self.setUp()
             self.load("- !policy team\n- !policy team/sub\n")
             self.load(before, policy=recorder)
+            if recorder == "root":
+                self.assertIn("would be deleted", self.invalid(f"- !policy team\n{own}", method="PUT"))
             self.load(document, method="PUT")
             self.assertEqual(self.exists("policy:team/sub"), False)
             self.assertEqual(self.exists("policy:team/sub/own"), stays, (recorder, document))
