@@ -218,8 +218,7 @@ class Office(Service):
             case FailureSeen(client_ip=client_ip, role=role, late=late):
                 return await self._failures.failed(client_ip, role, late=late)
             case LookWanted() | AccountWanted() | EntryWanted() | EntryMissed():
-                await self._binds.answer(number, question)
-                return None
+                return await self._binds.answer(number, question)
             case SignatureSeen(signature=signature, address=address, again=again, lasting=lasting):
                 if lasting is None:
                     return await self._signatures.used(signature, address, again)

@@ -103,6 +103,8 @@ class Bind:
 
     outcome: BindOutcome = BindOutcome.UNCOUNTED
     detail: str = ""
+    #: Whether an earlier one had no answer, so that the host is to be heard of first.
+    doubtful: bool = False
 
     def sent(self) -> None:
         """Note that it is on its way: until there is an answer it may have been counted."""
@@ -117,7 +119,7 @@ class Bind:
 class BindGuard:
     """Asks before each bind of this process: ``ask`` a question, ``tell`` when a turn is over; ``key`` is for digests."""
 
-    _ask: Callable[[BindQuestion], Awaitable[None]]
+    _ask: Callable[[BindQuestion], Awaitable[object]]
     _tell: Callable[[BindOver], object]
     _key: bytes
     _numbers: Iterator[int] = attrs.field(factory=lambda: itertools.count(1), init=False)
@@ -169,7 +171,7 @@ class BindGuard:
     async def _turn(self, question: AccountWanted | EntryWanted, number: int, until: Until) -> AsyncIterator[Bind]:
         bind = Bind()
         try:
-            await self._begun(question, until)
+            bind.doubtful = await self._begun(question, until)
             yield bind
         except CancelledError:
             if isinstance(question, AccountWanted):
@@ -178,12 +180,16 @@ class BindGuard:
         finally:
             self._tell(BindOver(number, bind.outcome, bind.detail))
 
-    async def _begun(self, question: AccountWanted | EntryWanted, until: Until) -> None:
+    async def _begun(self, question: AccountWanted | EntryWanted, until: Until) -> bool:
+        doubtful = False
+
         async def ask() -> None:
-            await self._ask(question)
+            nonlocal doubtful
+            doubtful = await self._ask(question) is True
 
         try:
             await until(Deferred.fromCoroutine(ask()))
+            return doubtful
         except DirectoryRefused as refusal:
             if refusal.reason is not Reason.LDAP_UNAVAILABLE:
                 raise

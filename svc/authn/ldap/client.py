@@ -233,6 +233,8 @@ class Directories:
                 demand_success(await conversation.bind_nobody(), "the bind as nobody", Reason.LDAP_BIND_REFUSED)
             return
         async with self._guard.account(server, conversation.until, place, asked=asked, check=check) as bind:
+            if bind.doubtful and not asked:
+                await conversation.show(b"", "1.1")  # whatever it answers, it answers
             bind.sent()
             try:
                 result = await conversation.bind(server.bind_dn, server.bind_password or b"")

@@ -13,9 +13,10 @@ those that go on.
 
 Note [No answer]. A directory may have counted a bind that it doesn't answer: some delay the answer to a wrong password. So
 where the first one has no answer, those that wait for it at the same host don't repeat it there; the client asks the next
-host. After ``UNANSWERED_MOST`` in a row, at whatever hosts, there is a pause before each further one. One whose client
-leaves isn't counted, or strangers could make the pause. Health checks have less time than logins, so theirs are counted
-apart, or checks of a slow directory would stop its logins.
+host. Until one is answered, a host is asked something harmless before each further one: one that hangs is sent no bind.
+After ``UNANSWERED_MOST`` in a row, at whatever hosts, there is a pause before each further one. One whose client leaves
+isn't counted, or strangers could make the pause. Health checks have less time than logins, so theirs are counted apart, or
+checks of a slow directory would stop its logins.
 
 Note [Reserved before]. A person's bind is reserved before it is sent: failures and binds under way are together no more than
 are allowed, and others wait. So no order of events sends more. A bind without an answer counts as a failure, since the
@@ -167,8 +168,8 @@ class RefusedBinds:
         """Return what this process itself asks."""
         return BindGuard(lambda question: self.answer(0, question), lambda over: self.end(0, over), key)
 
-    async def answer(self, process: int, question: BindQuestion) -> None:
-        """Return when a process may do what it asks for.
+    async def answer(self, process: int, question: BindQuestion) -> bool:
+        """Return when a process may do what it asks for, and whether a bind as the account had no answer (Note [No answer]).
 
         :raises DirectoryRefused: it may not.
         """
@@ -177,10 +178,12 @@ class RefusedBinds:
                 self._look(account, login, check=check)
             case AccountWanted(number=number, account=key, asked=asked, place=place, check=check):
                 await self._account(_Turn((process, number), key, asked=asked, place=place, check=check))
+                return any((key, each) in self._silences for each in (False, True))
             case EntryWanted(number=number, entry=key, login=login):
                 await self._entry(_Turn((process, number), key, login))
             case EntryMissed(login=login):
                 self._miss(login)
+        return False
 
     def end(self, process: int, over: BindOver) -> None:
         """Note how a bind ended, or that a turn isn't waited for any more."""

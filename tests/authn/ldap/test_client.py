@@ -346,6 +346,22 @@ class SearchTests(DirectoryCase):
             [each.fault for each in self.successResultOf(asked)], ["the search for it ended with 32 (no such object)"] * 2
         )
 
+    def test_the_root(self) -> None:
+        """The root is searched, since anybody may read it where nothing below it is shown (AUTH-58)."""
+        server = attrs.evolve(SERVER, base_dn="")
+        for found, code, fault in (
+            ([], 0, "the directory doesn't show it to the account that searches"),
+            ([], 32, "the search for it ended with 32 (no such object)"),
+            ([ALICE], 4, None),
+            ([ALICE], 0, None),
+        ):
+            self.directory.answers[pureldap.LDAPSearchRequest] = entries(*found, code=code)
+            asked = Deferred.fromCoroutine(self.directories.bases(server))
+            self.connect().run()
+            (root,) = self.successResultOf(asked)
+            self.assertEqual((root.dn, root.fault), ("", fault))
+            self.assertEqual(self.directory.asked[-1][0].scope, pureldap.LDAP_SCOPE_wholeSubtree)
+
     def test_an_unusable_template(self) -> None:
         """A template that is no filter is told before anybody is asked."""
         for template in ("", "(uid=alice)", "(uid=%s", "uid=%s", "(uid=%s*)", "(&)"):
@@ -796,6 +812,24 @@ class FailoverTests(DirectoryCase):
         self.assertEqual([len(self.auths(each)) for each in (silent, second, third)], [1, 1, 1])
         self.assert_refused(self.begin(server=self.SERVER), Reason.LDAP_UNAVAILABLE, "may have been counted")
         self.assertEqual(len(self.reactor.tcpClients), 3)
+
+    def test_hosts_that_hang(self) -> None:
+        """A directory that hangs is sent one bind, whoever comes; when it is back the next login is proven (LOCK-12)."""
+        silent = lambda number: b""  # noqa: E731
+        hung = Directory(answers={pureldap.LDAPBindRequest: silent, pureldap.LDAPSearchRequest: silent})
+        for number in range(10):
+            self.names.answers = list(self.hosts[:1])
+            asked = Deferred.fromCoroutine(self.directories.reach(SERVER, 1.8)) if number % 2 else self.begin()
+            self.connect(hung).run()
+            self.reactor.advance(5.1)
+            self.assert_refused(asked, Reason.LDAP_UNAVAILABLE, "took too long")
+        self.assertEqual(len(self.auths(hung)), 1)
+        self.names.answers = list(self.hosts[:1])
+        self.successResultOf(self.ask())
+        self.directory.asked.clear()
+        self.names.answers = list(self.hosts[:1])
+        self.successResultOf(self.ask())
+        self.assertEqual(self.directory.kinds(), ["Extended", "Bind", "Search", "Bind"])
 
     def test_logins_at_a_silent_host(self) -> None:
         """Of logins that come at once one binds at a silent host; all go on to the next one, and are proven (LOCK-12)."""
