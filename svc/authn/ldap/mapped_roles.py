@@ -14,7 +14,7 @@ from svc.authn.fact_checks import Objection
 from svc.authn.ldap.directory_settings import NAME
 from svc.model.authentication import LoginRequest
 from svc.model.directory_names import names_of
-from svc.model.errors import OutcomeUnknown, PolicyConflict, PrimaryContested, StoreReadOnly
+from svc.model.errors import OutcomeUnknown, PolicyConflict, PrimaryContested, StoreReadOnly, StoreUnavailable
 from svc.model.events import NOTICE, Event, EventBatch, IJournal, Outcome
 from svc.model.ldap_mappings import GROUP, Foreseen, ILdapMappings, MappedDifference
 from svc.model.names import ResourceName, RoleName
@@ -83,6 +83,9 @@ class MappedRoles:
             return attrs.evolve(outcome, unwritten=(Reason.LDAP_ROLES_UNWRITTEN, why))
         except (OutcomeUnknown, PolicyConflict):
             why = "its groups give it other roles than it has, and it isn't known that this was written"
+            return attrs.evolve(outcome, unwritten=(Reason.LDAP_ROLES_UNWRITTEN, why))
+        except StoreUnavailable as error:
+            why = f"its groups give it other roles than it has, and that can't be written: {error}"
             return attrs.evolve(outcome, unwritten=(Reason.LDAP_ROLES_UNWRITTEN, why))
         if request.origin is not None and (events := tuple(_events(role, service, difference))):
             await self.journal.take(request.origin, events, Outcome())
