@@ -167,7 +167,8 @@ class MakeServiceTests(SynchronousTestCase):
         program = (
             "from twisted.internet import reactor\nfrom svc.settings.reading import read_settings\n"
             f"environment = {{'SERVICE_DATA_KEY': {new_data_key()!r}}}\n"
-            "svc.tap.build(reactor, read_settings({'database_url': 'dbname=svc'}, environment), None)"
+            "given = {'database_url': 'dbname=svc', 'listen': 'tcp:0:interface=127.0.0.1'}\n"
+            "svc.tap.build(reactor, read_settings(given, environment), None)"
         )
         self.assertEqual(self.imported(program), "klein treq svc.web svc.server.composition")
 

@@ -88,6 +88,11 @@ class DirectoryRefused(Refusal):
     again: float | None = attrs.field(default=None, repr=False)
 
 
+@attrs.frozen(str=False)
+class Unanswered(DirectoryRefused):
+    """A host has not answered, or can't be trusted to be the directory; another host of it might. Raised by ``ldap``."""
+
+
 @attrs.frozen
 class DirectoryBase:
     """An entry below which people or groups are found: the annotation that names it, its name, and why it can't be read."""

@@ -17,9 +17,8 @@ from typing import Final
 import attrs
 from twisted.internet.defer import CancelledError, Deferred
 
-from svc.authn.ldap.conversation import Unanswered
 from svc.model.directory_names import InvalidDirectoryName, group_key
-from svc.model.ldap_directories import DirectoryRefused, LdapServer
+from svc.model.ldap_directories import DirectoryRefused, LdapServer, Unanswered
 from svc.model.reasons import Reason
 from svc.net.addresses import Address
 

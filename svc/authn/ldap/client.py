@@ -31,7 +31,7 @@ from zope.interface import implementer
 
 from svc.authn.ldap import messages
 from svc.authn.ldap.bind_guard import BindGuard, BindOutcome
-from svc.authn.ldap.conversation import Conversation, FactoryOf, Line, Unanswered, demand_success, late
+from svc.authn.ldap.conversation import Conversation, FactoryOf, Line, demand_success, late
 from svc.authn.ldap.filters import InvalidTemplate, group_filter, search_filter
 from svc.authn.ldap.token_groups import MappedSids
 from svc.model.errors import AddressRefused, KeysUnavailable
@@ -43,6 +43,7 @@ from svc.model.ldap_directories import (
     IDirectories,
     LdapServer,
     Security,
+    Unanswered,
 )
 from svc.model.reasons import Reason
 from svc.net.addresses import Address

@@ -26,7 +26,7 @@ from zope.interface import implementer
 
 from svc.authn.ldap import messages
 from svc.authn.ldap.messages import Entry, Garbled, LdapMessage, Result, SearchReference
-from svc.model.ldap_directories import DirectoryRefused
+from svc.model.ldap_directories import DirectoryRefused, Unanswered
 from svc.model.reasons import Reason
 from svc.net.trust import tls_fault
 
@@ -37,11 +37,6 @@ CONVERSATION_LIMIT: Final = 256 * 1024
 
 #: The bytes by which records of TLS begin, alerts and handshakes: one in the place of an answer is a port for LDAPS.
 _TLS_RECORDS: Final = (b"\x15", b"\x16")
-
-
-@attrs.frozen(str=False)
-class Unanswered(DirectoryRefused):
-    """A host has not answered, or can't be trusted to be the directory; another host of it might."""
 
 
 @attrs.frozen

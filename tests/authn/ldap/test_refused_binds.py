@@ -28,7 +28,6 @@ from svc.authn.ldap.bind_guard import (
     LoginKeys,
     LookWanted,
 )
-from svc.authn.ldap.conversation import Unanswered
 from svc.authn.ldap.refused_binds import (
     FILE,
     LOGINS,
@@ -39,7 +38,7 @@ from svc.authn.ldap.refused_binds import (
     UNANSWERED_MOST,
     RefusedBinds,
 )
-from svc.model.ldap_directories import DirectoryRefused, LdapServer, Security
+from svc.model.ldap_directories import DirectoryRefused, LdapServer, Security, Unanswered
 from svc.model.reasons import Reason
 from tests.authn.ldap.directory import ALICE, SERVER
 
