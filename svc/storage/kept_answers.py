@@ -13,6 +13,7 @@ from svc.model.kept_answers import KEPT, PIECES_MOST, AnswerKept, IKeptAnswers, 
 from svc.model.query_results import Sealed
 from svc.storage.driver.columns import for_each
 from svc.storage.driver.statements import Fetching, Statement, Statements, Transaction
+from svc.storage.sql.advisory_locks import lock_numbers
 
 T = TypeVar("T")
 
@@ -25,9 +26,7 @@ PURGED: Final = 1000
 #: For how many seconds longer pieces stay, so that none goes while an answer that was just in time is read.
 LINGER: Final = 60.0
 
-_LOCK: Final = Statement.named("kept_answer_lock")(
-    "SELECT pg_try_advisory_xact_lock(hashtextextended('kept answer ' || $1::text || ' ' || $2::text, 0))"
-)
+_LOCK: Final = Statement("kept_answer_lock", "SELECT pg_try_advisory_xact_lock($1::integer, $2::integer)")
 # Its own statement, after the lock: it must see what the last holder of the lock committed.
 _FIND: Final = Statement.named("kept_answer_find")(f"""
     SELECT (SELECT count(*) FROM (SELECT FROM kept_answers WHERE caller = $1::text LIMIT {PIECES_MOST}) AS stored),
@@ -62,7 +61,7 @@ async def claim(transaction: Transaction, request: RequestKey) -> KeptAnswer | N
     :raises RequestRunning: another transaction has the lock.
     :raises TooOften: too much is kept for the caller already.
     """
-    ((locked,),) = await transaction.fetch(_LOCK, request.caller, request.key)
+    ((locked,),) = await transaction.fetch(_LOCK, *lock_numbers("kept answer", request.caller, request.key))
     if not locked:
         raise RequestRunning
     return await _found(transaction, request)

@@ -29,16 +29,17 @@ from svc.storage.driver.columns import column, for_each, rows_of
 from svc.storage.driver.statements import Fetching, Statement, Statements, Transaction
 from svc.storage.events import record
 from svc.storage.policies import PolicyTransaction, as_load
+from svc.storage.sql.advisory_locks import lock_numbers
 
 T = TypeVar("T")
 
-_LOCK: Final = Statement(
-    "ldap_mappings_lock", "SELECT pg_advisory_xact_lock(hashtextextended('ldap mappings ' || $1::text, 0))::text"
-)
+#: The purpose of the lock on the mappings of an authenticator.
+_MAPPINGS: Final = "ldap mappings"
+
+_LOCK: Final = Statement("ldap_mappings_lock", "SELECT pg_advisory_xact_lock($1::integer, $2::integer)::text")
 # Who removes mappings tells which memberships go with them: none is made in between.
 _LOCK_SHARED: Final = Statement(
-    "ldap_mappings_lock_shared",
-    "SELECT pg_advisory_xact_lock_shared(hashtextextended('ldap mappings ' || $1::text, 0))::text",
+    "ldap_mappings_lock_shared", "SELECT pg_advisory_xact_lock_shared($1::integer, $2::integer)::text"
 )
 _ONE: Final = Statement.named("ldap_mapping_one")("""
     SELECT role_id, name FROM ldap_mappings WHERE webservice_id = $1::text AND kind = $2::text AND key = $3::text
@@ -179,7 +180,7 @@ class LdapMappingStore:
 
         async def work(transaction: Transaction) -> tuple[MappedDifference, bool]:
             difference = nothing
-            await transaction.fetch(_LOCK_SHARED, str(webservice))
+            await transaction.fetch(_LOCK_SHARED, *lock_numbers(_MAPPINGS, str(webservice)))
             if await transaction.fetch(_LOCK_MEMBER, str(member)):
                 difference = MappedDifference.of(await _standing(transaction, webservice, member, names))
                 await transaction.fetch(_JOIN, column(difference.gains), str(member))
@@ -199,7 +200,7 @@ class MappingTransaction(PolicyTransaction):
 
     async def lock_mappings(self, webservice: ResourceName) -> None:
         """See ``IMappingTransaction``."""
-        await self._transaction.fetch(_LOCK, str(webservice))
+        await self._transaction.fetch(_LOCK, *lock_numbers(_MAPPINGS, str(webservice)))
 
     async def mapping(self, webservice: ResourceName, name: DirectoryName) -> LdapMapping | None:
         """See ``IMappingTransaction``."""

@@ -1,4 +1,11 @@
-"""The store of policies on PostgreSQL: one transaction for each load, and one load at a time for each policy."""
+"""The store of policies on PostgreSQL: one transaction for each load, and one load at a time for each policy.
+
+Note [The number of before]. A program of the last release may run beside this one during an upgrade. It locks a policy by
+one number that people can have collide (``advisory_locks``, Note [Names apart]). A load here shares this number, so that it
+and a load there exclude each other, while no load here waits for another by it. The numbers of this program's constants are
+left out: otherwise the name of a policy could stop what they are for. The second lock can go when no schema bears that
+release.
+"""
 
 from __future__ import annotations
 
@@ -26,6 +33,7 @@ from svc.storage.events import record
 from svc.storage.roles import access_facts
 from svc.storage.secrets import VERSIONS_KEPT
 from svc.storage.sql import impact, record_limits, recorded_rows
+from svc.storage.sql.advisory_locks import CONSTANTS, lock_numbers
 from svc.storage.sql.owners import ownership
 from svc.storage.sql.role_closure import CALLER, UPDATABLE, held_among, updating
 
@@ -37,7 +45,15 @@ HISTORY_KEPT: Final = 20
 #: How long one statement of a load may take, in seconds: a deletion may reach far.
 STATEMENT_TIMEOUT: Final = 60.0
 
-_LOCK: Final = Statement("policy_lock", "SELECT pg_try_advisory_xact_lock(hashtextextended('policy ' || $1::text, 0))")
+# The last release's programs hold the number of the second lock alone (Note [The number of before]).
+_LOCK: Final = Statement.named("policy_lock")(f"""
+    SELECT CASE
+        WHEN NOT pg_try_advisory_xact_lock($1::integer, $2::integer) THEN false
+        WHEN former >> 32 = {CONSTANTS} THEN true
+        ELSE pg_try_advisory_xact_lock_shared(former)
+    END
+    FROM (SELECT hashtextextended('policy ' || $3::text, 0) OFFSET 0) AS hashed (former)
+""")
 
 #: The roles that hold a role ``asked`` with admin option.
 _ADMINISTRATORS: Final = """
@@ -183,7 +199,7 @@ class PolicyTransaction:
 
     async def lock(self, policy: RoleName) -> None:
         """See ``IPolicyTransaction``."""
-        ((locked,),) = await self._transaction.fetch(_LOCK, str(policy))
+        ((locked,),) = await self._transaction.fetch(_LOCK, *lock_numbers("policy", str(policy)), str(policy))
         if not locked:
             raise PolicyConflict
 
