@@ -110,7 +110,18 @@ class MemoryHostFactories:
                 memory.rotations[name] = memory.made_at
             memory.credentials[name] = api_key
         memory.record(trail)
-        return memory.end_once(once, MadeHost(made, has_key))
+        return memory.end_once(once, MadeHost(made, has_key, memory.creations.get(name, 0)))
+
+    async def demand_made(self, factory: RoleName, host: RoleName, creation: int) -> None:
+        """See ``IHostFactories``."""
+        memory, name = self.memory, str(host)
+        memory.ask()
+        if name not in memory.resources or name not in memory.roles:
+            raise RecordNotFound.of(host)
+        if memory.resources[name][0] != str(factory):
+            raise Conflict("host", host.identifier, f"{name} was not made by this host factory")
+        if memory.creations.get(name, 0) != creation:
+            raise RecordNotFound.of(host)
 
     async def remove_expired(self, now: float, recount: Recount) -> list[ExpiredToken]:
         """See ``IHostFactories``; many are more than a thousand."""

@@ -53,6 +53,8 @@ class MadeHost:
 
     new: bool
     has_key: bool
+    #: The host's (see ``Caller``). Not compared: no two stores make the same.
+    creation: int = attrs.field(default=0, eq=False)
 
 
 @attrs.frozen
@@ -108,6 +110,13 @@ class IHostFactories(Interface):
         :raises Conflict: the id belongs to another, or did; or it lies beneath a policy, and the factory isn't that policy's
             own (HF-17, HF-19).
         :raises AnswerKept: ``once`` says that it was done before (``kept_answers``).
+        """
+
+    async def demand_made(factory: RoleName, host: RoleName, creation: int) -> None:
+        """Return if a host of the factory is still the one of this creation.
+
+        :raises NotFound: it is gone, or was made again.
+        :raises Conflict: the id belongs to another by now.
         """
 
     async def remove_expired(now: float, recount: Recount) -> list[ExpiredToken]:

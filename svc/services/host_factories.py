@@ -190,7 +190,8 @@ class HostFactoryService:
             made = await self.store.create_host(digest, host, given, sealed, recorder.trail, repeatable)
         except AnswerKept as before:
             recorder.tell(repeated=True)
-            return NewHost(host, opened(self.vault, before), self.resources.described([str(host)]))
+            api_key, creation = opened(self.vault, before)
+            return NewHost(host, api_key, self._described_still(admitted.factory, host, creation))
         except RecordNotFound:
             raise _refused(digest, Reason.CREDENTIALS_WRONG, client_ip, recorder) from None
         except Conflict as refusal:
@@ -201,7 +202,22 @@ class HostFactoryService:
         return NewHost(host, api_key if made.has_key else None, self.resources.described([str(host)]))
 
     def _kept(self, request: RequestKey, api_key: str, made: MadeHost) -> Sequence[Sealed]:
-        return sealed_pieces(self.vault, request, [api_key if made.has_key else None])
+        return sealed_pieces(self.vault, request, [[api_key if made.has_key else None, made.creation]])
+
+    async def _described_still(self, factory: RoleName, host: RoleName, creation: int) -> AsyncIterator[Sequence[Resource]]:
+        """Describe a host that a factory made before, as long as it is the factory's, and the same.
+
+        No creation comes back, so that what was read before the host is found to be the same is of the same.
+
+        :raises NotFound: it is gone, or was made again.
+        :raises Forbidden: the id belongs to another.
+        """
+        async for portion in self.resources.described([str(host)]):
+            try:
+                await self.store.demand_made(factory, host, creation)
+            except Conflict as refusal:
+                raise Forbidden(refusal.message) from None
+            yield portion
 
     def _host_id(self, text: str) -> str:
         """Return the id of a host, when it is none of the reserved prefix, nor one that policy couldn't name."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Final
+from typing import Any, Final
 
 import attrs
 from zope.interface import implementer
@@ -54,12 +54,14 @@ _REMOVE_EXPIRED: Final = Statement.named("factory_tokens_remove_expired")(f"""
 
 # A second one waits here for the first to end, and finds the role there or not.
 _ADD_ROLE: Final = Statement(
-    "factory_host_role", "INSERT INTO roles (role_id) VALUES ($1::text) ON CONFLICT DO NOTHING RETURNING role_id"
+    "factory_host_role", "INSERT INTO roles (role_id) VALUES ($1::text) ON CONFLICT DO NOTHING RETURNING creation"
 )
 _ADD_RESOURCE: Final = Statement.named("factory_host_resource")(
     "INSERT INTO resources (resource_id, owner_id) VALUES ($1::text, $2::text) ON CONFLICT DO NOTHING RETURNING resource_id"
 )
-_OWNER: Final = Statement("factory_host_owner", "SELECT owner_id FROM resources WHERE resource_id = $1::text")
+_OWNER: Final = Statement.named("factory_host_owner")(
+    "SELECT owner_id, creation FROM resources, roles WHERE resource_id = $1::text AND role_id = $1"
+)
 _ADD_MEMBERSHIPS: Final = Statement.named("factory_host_memberships")("""
     INSERT INTO memberships (role_id, member_id, ownership, admin_option)
     SELECT $1::text, $2::text, true, true
@@ -146,15 +148,21 @@ class HostFactoryStore:
 
         async def work(transaction: Transaction) -> MadeHost:
             try:
-                new = await _make(transaction, digest, str(host), annotations)
+                new, creation = await _make(transaction, digest, str(host), annotations)
                 has_key = bool(await transaction.fetch(_SET_KEY, str(host), api_key))
                 await record(transaction, trail)
             except ForeignKeyViolation as violation:
                 # The factory, one of its layers or the host was deleted meanwhile: look again.
                 raise Contention(summary(violation)) from None
-            return MadeHost(new, has_key)
+            return MadeHost(new, has_key, creation)
 
         return await transact_once(self._database, once, work)
+
+    async def demand_made(self, factory: RoleName, host: RoleName, creation: int) -> None:
+        """See ``IHostFactories``."""
+        owned = await self._database.fetch(_OWNER, str(host))
+        if not owned or _creation_of(str(host), str(factory), owned) != creation:
+            raise RecordNotFound.of(host)
 
     async def remove_expired(self, now: float, recount: Recount) -> list[ExpiredToken]:
         """See ``IHostFactories``."""
@@ -173,15 +181,13 @@ class HostFactoryStore:
         return known is not None and known.factory == _KNOWN_FACTORY and unknown is None
 
 
-async def _make(transaction: Transaction, digest: bytes, host: str, annotations: Mapping[str, str]) -> bool:
-    """Make a host unless it is there; return whether it was made."""
+async def _make(transaction: Transaction, digest: bytes, host: str, annotations: Mapping[str, str]) -> tuple[bool, int]:
+    """Make a host unless it is there; return whether it was made, and its creation."""
     if not (rows := await transaction.fetch(_TOKEN, digest)):
         raise RecordNotFound(host.partition(":")[0], "host_factory_token", "given")
     factory = rows[0][0]
-    if not await transaction.fetch(_ADD_ROLE, host):
-        if await transaction.fetch(_OWNER, host) != [(factory,)]:
-            raise _taken(host)
-        return False
+    if not (added := await transaction.fetch(_ADD_ROLE, host)):
+        return False, _creation_of(host, factory, await transaction.fetch(_OWNER, host))
     if not await transaction.fetch(_ADD_RESOURCE, host, factory):
         raise _taken(host)
     if not (await ownership(transaction, (factory,), (host, factory))).may_make(factory, host):
@@ -189,7 +195,17 @@ async def _make(transaction: Transaction, digest: bytes, host: str, annotations:
     await transaction.fetch(_ADD_MEMBERSHIPS, host, factory)
     await for_each(transaction, _ANNOTATE, list(annotations.items()), host)
     await index(transaction, (host,))
-    return True
+    return True, int(added[0][0])
+
+
+def _creation_of(host: str, factory: str, owned: Sequence[Sequence[Any]]) -> int:
+    """Return the creation of a host, as ``_OWNER`` was read, that belongs to a factory.
+
+    :raises Conflict: it belongs to another.
+    """
+    if not owned or owned[0][0] != factory:
+        raise _taken(host)
+    return int(owned[0][1])
 
 
 def _taken(host: str) -> Conflict:

@@ -186,6 +186,29 @@ class HostFactoriesContract(Contract):
         self.assertEqual(await described(stores, ["acct:host:remains"]), [])
 
     @scenario
+    async def test_same_creation(self) -> None:
+        """A host is the one that a factory made until it is deleted, made again or given to another owner (WIRE-55)."""
+        stores = await self._factories()
+        await stores.factories.add_tokens([ONE], TOKEN)
+        first = (await stores.factories.create_host(ONE, HOST, {}, KEY)).creation
+        self.assertEqual((await stores.factories.create_host(ONE, HOST, {}, KEY)).creation, first)
+        await stores.factories.demand_made(FACTORY, HOST, first)
+        with self.assertRaises(Conflict):
+            await stores.factories.demand_made(role("host_factory:g"), HOST, first)
+        gone = Changes(delete=Rows((ResourceRow(str(HOST), str(FACTORY)),)))
+        await change(stores, gone)
+        with self.assertRaises(RecordNotFound):
+            await stores.factories.demand_made(FACTORY, HOST, first)
+        second = (await stores.factories.create_host(ONE, HOST, {}, KEY)).creation
+        await stores.factories.demand_made(FACTORY, HOST, second)
+        with self.assertRaises(RecordNotFound):
+            await stores.factories.demand_made(FACTORY, HOST, first)
+        await change(stores, gone)
+        await load(stores, Draft().define("host:web/1"), api_keys={str(HOST): KEY})
+        with self.assertRaises(Conflict):
+            await stores.factories.demand_made(FACTORY, HOST, first)
+
+    @scenario
     async def test_hosts_that_policy_gave_to_the_factory(self) -> None:
         """A host that policy declared with the factory for its owner is the factory's too (HF-17)."""
         stores = await self._factories()

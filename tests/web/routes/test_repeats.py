@@ -147,6 +147,22 @@ class RepeatsTests(WorldCase):
         self.load("- !delete { record: !user alice }", method="PATCH")
         self.assertIn(sends["rotation"](named("rotation")).status, {401, 403, 404})
 
+    def test_another_host(self) -> None:
+        """A repeat tells nothing of another host than the one which the factory made: it is 404 when that was deleted, or
+        made again, and 403 when somebody else has declared one of its name (WIRE-55).
+        """
+        send = self.sends()["host"]
+        others = "- !host { id: new, owner: !user bob, annotations: { for: nobody else } }"
+        made = send(named("first"))
+        self.assertEqual((made.status, send(named("first")).body), (201, made.body))
+        self.load("- !delete { record: !host new }", method="PATCH")
+        self.error(send(named("first")), 404, "not_found")
+        self.assertEqual((send(named("second")).status, send(named("first")).status), (201, 404))
+        self.load("- !delete { record: !host new }", method="PATCH")
+        self.load(others, method="PATCH")
+        refused = [send(named(key)) for key in ("third", "first", "second")]
+        self.assertEqual([(answer.status, answer.body) for answer in refused], [(403, b"")] * 3)
+
     def test_refusals(self) -> None:
         """Only what was done is kept: after a refusal the same key makes the change (WIRE-53)."""
         refused = b"- !host a\n- !grant { role: !layer none, member: !host a }"
