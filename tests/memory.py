@@ -207,6 +207,8 @@ class Memory:
     made_at: float = 1_700_000_000.25
     #: Policies that are being loaded.
     locked: set[str] = attrs.field(factory=set)
+    #: How often a kept answer was asked for outside of changes.
+    answers_sought: int = 0
     #: Answers that are kept, with when they were made, by caller and key; keys that a request under way holds.
     answers: dict[tuple[str, str], tuple[float, KeptAnswer]] = attrs.field(factory=dict)
     running: set[tuple[str, str]] = attrs.field(factory=set)
@@ -695,6 +697,7 @@ class MemoryKeptAnswers:
     async def kept(self, request: RequestKey) -> KeptAnswer | None:
         """See ``IKeptAnswers``."""
         self.memory.ask()
+        self.memory.answers_sought += 1
         return self.memory.kept(request)
 
     async def purge(self) -> int:

@@ -6,8 +6,9 @@ has ``update`` on them; an API key that is found in a log rotates nobody else's.
 
 Note [The key that is gone]. An API key that replaces itself proves nothing afterwards, so a lost answer would lock its role
 out. A request that shows the replaced key, with the ``Idempotency-Key`` by which it was replaced, gets the new one, as long
-as that one would be admitted now. The old key is known by its digest; it is 256 random bits, so nobody finds it
-by that. Of a password no digest is kept there.
+as that one would be admitted now. It is refused first, and counted as a failure, like every key that proves nothing; then
+the new key is looked for, whether the role exists or not. The old key is known by its digest; it is 256 random bits, so
+nobody finds it by that. Of a password no digest is kept there.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ from svc.model.kept_answers import AnswerKept, IKeptAnswers, RequestKey, digest_
 from svc.model.names import ACTOR_KINDS, RoleName
 from svc.model.ports import IRoles
 from svc.model.query_results import Caller
-from svc.model.reasons import Reason
+from svc.model.reasons import Reason, RefusalKind
 from svc.services.invocation import Recorder, printables
 from svc.services.login import ApiKeyService
 from svc.services.repeats import once, opened
@@ -107,11 +108,18 @@ class CredentialService:
 
         :raises CredentialImpossible: also where the role has no API key by policy (TOK-54).
         """
-        if request is not None and isinstance(caller, LoginRequest) and (lost := await self._lost(caller, named, request)):
+        try:
+            proven = await self._known(caller, recorder)
+        except AuthenticationRefused as refusal:
+            # The new key is looked for only now: an address that fails too often has nothing looked up (TOK-22).
+            if refusal.kind is not RefusalKind.UNPROVEN or request is None or not isinstance(caller, LoginRequest):
+                raise
+            if (lost := await self._lost(caller, named, request)) is None:
+                raise
             await self._proven(attrs.evolve(caller, evidence=lost.encode("ascii")), recorder)
             recorder.tell(repeated=True)
             return lost
-        proven, role = await self._changeable(caller, named, recorder)
+        role = await self._changeable(caller, proven, named, recorder)
         credential = await self.store.credential(role)
         if credential.api_key_off:
             raise CredentialImpossible(str(role), by_policy=True)
@@ -139,19 +147,21 @@ class CredentialService:
         :raises CredentialImpossible: the role can have no API key, though the caller could change one.
         :raises Forbidden: the caller sees the role, and lacks ``update`` on it.
         """
-        _, role = await self._changeable(caller, named, recorder)
+        role = await self._changeable(caller, await self._known(caller, recorder), named, recorder)
         return ApiKeyRotation(role, await self.store.rotated_at(role))
 
+    async def _known(self, caller: Caller | LoginRequest, recorder: Recorder) -> RoleName:
+        return caller.role if isinstance(caller, Caller) else await self._proven(caller, recorder)
+
     async def _changeable(
-        self, caller: Caller | LoginRequest, named: Named, recorder: Recorder
-    ) -> tuple[RoleName, RoleName]:
-        """Return the caller's role, and the role whose API key he may change (Note [Strength])."""
+        self, caller: Caller | LoginRequest, proven: RoleName, named: Named, recorder: Recorder
+    ) -> RoleName:
+        """Return the role whose API key a caller may change, who is ``proven`` to be a role (Note [Strength])."""
         by_token = isinstance(caller, Caller)
-        proven = caller.role if isinstance(caller, Caller) else await self._proven(caller, recorder)
         role = named() or proven
         recorder.tell(target=str(role))
         if role == proven and not by_token:
-            return proven, role
+            return role
         access_facts = await self.roles.access_facts(caller if isinstance(caller, Caller) else proven, role.resource)
         try:
             require_visible(access_facts, role.resource)
@@ -166,7 +176,7 @@ class CredentialService:
         require(access_facts, "update", role.resource)
         if role.kind not in ACTOR_KINDS:
             raise CredentialImpossible(str(role))
-        return proven, role
+        return role
 
     async def _lost(self, caller: LoginRequest, named: Named, request: RequestKey) -> str | None:
         """Return the API key that took the place of this one by this very request (Note [The key that is gone])."""

@@ -8,10 +8,12 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from svc.authn.throttling import ADDRESS_FAILURES
 from svc.crypto.vault import api_key_name
+from svc.model.credentials import new_api_key
 from svc.model.kept_answers import RequestKey
 from svc.model.names import RESERVED_ACCOUNT, RoleName, admin_of
-from tests.web.routes.test_credentials import basic
+from tests.web.routes.test_credentials import PASSWORD, basic
 from tests.web.support import Answer
 from tests.web.world import ADMIN, WorldCase, user
 
@@ -211,6 +213,28 @@ class RepeatsTests(WorldCase):
         newer = self.client.put("/authn/acme/api_key", headers=basic("alice", first.body.decode()))
         self.assertEqual(newer.status, 200)
         self.assertEqual(self.client.put("/authn/acme/api_key", headers=[*old, *named()]).status, 401)
+
+    def test_unasked(self) -> None:
+        """Who is proven, and an address that is refused, has no answer looked for; any other key counts as a failure and
+        has one looked for, whether its role exists or not (TOK-22, WIRE-55).
+        """
+        wrong = new_api_key()
+        for login, evidence, peer, status, looked in (
+            ("alice", self.alice, "203.0.113.5", 200, 0),
+            ("bob", wrong, "203.0.113.5", 401, 1),
+            ("nobody", wrong, "203.0.113.5", 401, 1),
+            ("bob", PASSWORD, "203.0.113.5", 401, 0),
+            ("alice", self.alice, "203.0.113.5", 200, 1),
+            *[(f"user{number}", wrong, "203.0.113.5", 401, 1) for number in range(ADDRESS_FAILURES - 4)],
+            ("alice", self.alice, "203.0.113.5", 429, 0),
+            ("nobody", wrong, "203.0.113.5", 429, 0),
+            ("alice", self.alice, "203.0.113.6", 200, 1),
+        ):
+            before = self.memory.answers_sought
+            headers = [*basic(login, evidence), *named()]
+            answer = self.client.put("/authn/acme/api_key", headers=headers, peer=peer)
+            sought = self.memory.answers_sought - before
+            self.assertEqual((answer.status, sought), (status, looked), (login, peer))
 
     def test_sealed(self) -> None:
         """What is kept is sealed, under a name that no other caller, key or piece has (WIRE-57)."""
