@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from svc.authn.throttling import ADDRESS_FAILURES
 from svc.crypto.vault import api_key_name
+from svc.model.clocks import iso_seconds
 from svc.model.credentials import new_api_key
 from svc.model.kept_answers import RequestKey
 from svc.model.names import RESERVED_ACCOUNT, RoleName, admin_of
@@ -164,6 +165,18 @@ class RepeatsTests(WorldCase):
         self.load(others, method="PATCH")
         refused = [send(named(key)) for key in ("third", "first", "second")]
         self.assertEqual([(answer.status, answer.body) for answer in refused], [(403, b"")] * 3)
+
+    def test_tokens_that_ended(self) -> None:
+        """Tokens of a factory are returned again until their expiration; then the repeat is 422 (WIRE-53)."""
+        ends = iso_seconds(self.clock.seconds() + 60)
+        wanted = json.dumps({"host_factory": "acme:host_factory:f", "expiration": ends}).encode()
+        sent = [self.client.post("/host_factory_tokens", wanted, role=ALICE, headers=[JSON, *named()]) for _ in range(2)]
+        self.assertEqual([answer.status for answer in sent], [200, 200])
+        self.assertEqual(sent[0].body, sent[1].body)
+        self.clock.advance(60)
+        late = self.client.post("/host_factory_tokens", wanted, role=ALICE, headers=[JSON, *named()])
+        self.assertEqual(late.status, 422)
+        self.assertNotIn(sent[0].json()[0]["token"].encode(), late.body)
 
     def test_refusals(self) -> None:
         """Only what was done is kept: after a refusal the same key makes the change (WIRE-53)."""
