@@ -32,7 +32,7 @@ from svc.server.notifying import Notifying
 from svc.server.serverlog import ServerLog
 from svc.server.shares import SUPERVISOR as SUPERVISOR_SESSIONS
 from svc.server.startup import Console, Launch, reason_of
-from svc.server.undoing import Undoing
+from svc.server.undoing import audit_file_remover
 from svc.settings.config import OPTIONS, Settings
 from svc.settings.options import Option
 from svc.settings.reading import read_settings, unknown_variables
@@ -156,11 +156,11 @@ def build(reactor: Any, settings: Settings, tell_admin_key: Callable[[str], bool
         _check_keys(settings, endpoints)
 
     async def compose(server: ServerService) -> Sequence[str]:
-        server.undo = Undoing.of(settings).undo
         await child(server, BoundPorts([*endpoints, *filter(None, [metrics_endpoint])])).bind()
         importing = Deferred.fromCoroutine(_import_parts(reactor))
         sessions = SUPERVISOR_SESSIONS if several else (POOL_SIZE, WRITERS)
-        installation = await Installation.open(server, reactor, settings, sessions=sessions)
+        installation = await Installation.open(server, reactor, settings, sessions=sessions, undone=lambda: server.is_undone)
+        server.undo = audit_file_remover(settings)  # only now may this start make that file
         await importing
         if several:
             from svc.server.supervisor import Supervision  # noqa: PLC0415 - Note [While the database starts]

@@ -112,11 +112,13 @@ class Installation:
         *,
         joining: bool = False,
         sessions: tuple[int, int] = (POOL_SIZE, WRITERS),
+        undone: Callable[[], bool] = lambda: False,
     ) -> Self:
         """Open the installation; its services are added to ``parent``, which must be running.
 
         ``joining``: it is for a command, which uses the embedded PostgreSQL of a server that runs, if one does.
         ``sessions``: how many there are for readings, and for writes.
+        ``undone``: as for ``EmbeddedPostgres``.
 
         :raises ConfigurationInvalid: the database's URL or the data key isn't one.
         :raises StartRefused: there is no database, it is not ours, or the data key doesn't fit it; on a standby, what only
@@ -124,7 +126,7 @@ class Installation:
         :raises StoreUnavailable: the database went away again.
         """
         check_data_key(settings)
-        dsn, database, standby = await _connected_database(parent, reactor, settings, joining, sessions)
+        dsn, database, standby = await _connected_database(parent, reactor, settings, joining, sessions, undone)
         begun = standby or database
         await _replicated(reactor, settings.database_wait, lambda: migrate(begun))
         state, keys, source = DatabaseState(begun), DataKeyStore(begun), DataKeySource.of(reactor, settings)
@@ -247,12 +249,17 @@ def demand_database(settings: Settings) -> None:
 
 
 async def _connected_database(
-    parent: MultiService, reactor: Any, settings: Settings, joining: bool, sessions: tuple[int, int]
+    parent: MultiService,
+    reactor: Any,
+    settings: Settings,
+    joining: bool,
+    sessions: tuple[int, int],
+    undone: Callable[[], bool] = lambda: False,
 ) -> tuple[str, Database, Database | None]:
     """Connect to the database, after starting the embedded one if no other is set; return its DSN and itself.
 
     Where readings may go to standbys, and there is no primary to be had, a standby to begin with is returned too, a child of
-    ``parent`` as well. ``joining`` and ``sessions`` are as in ``Installation.open``.
+    ``parent`` as well. ``joining``, ``sessions`` and ``undone`` are as in ``Installation.open``.
 
     :raises ConfigurationInvalid: the database's URL isn't one.
     :raises StartRefused: there is no database within ``--database-wait`` seconds, or it can't be used.
@@ -264,7 +271,7 @@ async def _connected_database(
             "may be standby for the hosts of --database-url alone: the embedded database has none",
         )
     if url is None:
-        embedded = child(parent, EmbeddedPostgres(reactor, settings.data_dir, joining=joining))
+        embedded = child(parent, EmbeddedPostgres(reactor, settings.data_dir, joining=joining, undone=undone))
         url, wait = await embedded.ready(), EMBEDDED_WAIT
     try:
         if settings.splits:

@@ -72,12 +72,14 @@ class ServerService(OrderedMultiService):
         #: Whether the server answers requests, as far as this process can tell, whose reactor turns.
         self.answers: Callable[[], bool] = lambda: True
         self._ready: Deferred[Sequence[str]] = Deferred()
-        #: Removes what the start has made, and is called when it is interrupted, after everything has stopped.
+        #: Removes what the start has made that no service removes, after everything has stopped, if the start is undone.
         self.undo: Callable[[], None] = lambda: None
         #: Called when the operator knows that the server is ready.
         self.announced: Callable[[], Awaitable[None]] = _nothing
         #: Whether the start is to be undone, if it isn't ready.
         self.interrupted = False
+        #: Whether the start is undone, now that the server stops: it was interrupted before it was ready.
+        self.is_undone = False
 
     def startService(self) -> None:
         """Begin when the reactor runs."""
@@ -107,11 +109,11 @@ class ServerService(OrderedMultiService):
             self._composing.addBoth(self._ready.callback)
 
     async def _stop(self) -> None:
-        was_ready = self._ready.called
+        self.is_undone = self.interrupted and not self._ready.called
         if self._composing is not None:
             self._composing.cancel()
         await super()._stop()
-        if self.interrupted and not was_ready:
+        if self.is_undone:
             self.undo()
 
 

@@ -20,6 +20,7 @@ from twisted.trial.unittest import SkipTest
 
 from svc.storage.embedded import binaries, users
 from svc.storage.embedded.directory import DataDirectory
+from svc.storage.embedded.embedded import EmbeddedPostgres
 from svc.storage.embedded.postmaster import postmaster_of
 from svc.storage.embedded.users import UNPRIVILEGED
 from tests.integration.embedding import EmbeddedTestCase, begin_as_owner, psutil, reactor, running, without_root
@@ -320,6 +321,35 @@ class JoiningTests(EmbeddedTestCase):
             await first.stopService()
             self.assertEqual(self.ask(await dsn, "SELECT 1"), [(1,)])
             await second.stopService()
+
+    async def test_undone(self) -> None:
+        """A start that is undone leaves what another process made while it waited for the lock, and all if it never had the
+        lock; a directory that it made alone goes with it (CFG-14).
+        """
+        pattern = await self.made(self.root / "pattern")
+        for number, has_lock in enumerate((True, False)):
+            other = DataDirectory(self.root / f"deep-{number}" / "data")
+            alone = EmbeddedPostgres(reactor, other.path, durable=False, undone=lambda: True)
+            alone.startService()
+            await alone.ready()
+            await alone.stopService()
+            self.assertFalse(other.path.parent.exists())
+
+            other.make()
+            self.assertIsNone(other.lock(serving=False))
+            postgres = EmbeddedPostgres(reactor, other.path, durable=False, undone=lambda: True)
+            postgres.startService()
+            self.addCleanup(postgres.stopService)
+            await deferLater(reactor, 0.2)
+            subprocess.run(["cp", "-a", f"{pattern}/cluster", other.path], check=True)
+            (other.path / "data-key").touch()
+            if has_lock:
+                other.release()
+                await postgres.ready()
+            await postgres.stopService()
+            other.release()
+            self.assertTrue((other.path / "cluster" / "PG_VERSION").exists())
+            self.assertTrue((other.path / "data-key").exists())
 
 
 class StopTests(EmbeddedTestCase):

@@ -16,6 +16,7 @@ from twisted.internet.endpoints import TCP4ServerEndpoint
 from twisted.internet.protocol import Factory, Protocol
 from twisted.internet.task import deferLater
 
+from svc.storage.embedded.directory import DataDirectory
 from tests.integration.postgres import PostgresTestCase
 from tests.integration.process import ServerProcess, ServerTestCase
 from tests.integration.test_cli import Command, CommandTestCase
@@ -107,6 +108,29 @@ class InterruptTests(CommandTestCase, ServerTestCase, PostgresTestCase):
                 break
             self.assertEqual((data / "data-key").read_bytes(), key)
         listed = await self.svc("account", "list", "--data-dir", str(data))
+        self.assertIn("other", listed.stdout)
+
+    async def test_waited(self) -> None:
+        """A start that waited for a command leaves what the command has made meanwhile, and that works (CFG-14)."""
+        made, data = self.scratch / "made", DataDirectory(self.scratch / "data")
+        await self.svc("account", "create", "other", "--data-dir", str(made))
+        data.make()
+        self.assertIsNone(data.lock(serving=False))
+        socket = self.scratch / "socket"
+        command = self.starting("--data-dir", str(data.path), "--listen", f"unix:{socket}")
+        transport: Any = command.transport
+        while not socket.exists():  # it is bound before the lock is asked for
+            await deferLater(reactor, 0.05)
+        await deferLater(reactor, 0.5)
+        for name in ("cluster", "data-key"):
+            shutil.move(made / name, data.path / name)
+        data.release()
+        while b"server" not in (data.path / "lock").read_bytes():
+            await deferLater(reactor, 0.01)
+        os.kill(transport.pid, signal.SIGINT)
+        outcome = await command.ended
+        self.assertEqual(outcome.exit_code, 130, outcome)
+        listed = await self.svc("account", "list", "--data-dir", str(data.path))
         self.assertIn("other", listed.stdout)
 
     async def test_quickstart(self) -> None:

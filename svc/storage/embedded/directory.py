@@ -209,6 +209,14 @@ class DataDirectory:
         missing = [place for place in (*reversed(self.path.parents), self.path) if not os.path.lexists(place)]
         return Standing(frozenset(os.listdir(self.path) if self.path.is_dir() else ()), tuple(missing))
 
+    def standing_since(self, before: Standing) -> Standing:
+        """Return what was there when the lock was taken, ``before`` that unless another process has made something since.
+
+        Only for the holder of the lock, who hasn't made anything but the directory and the lock yet.
+        """
+        names = frozenset(os.listdir(self.path)) | {_LOCK}
+        return before if names == before.names | {_LOCK} else Standing(names, ())
+
     def undo(self, before: Standing) -> None:
         """Remove what a ``svc`` has made here since, and the directories; what isn't a ``svc``'s own is left alone.
 

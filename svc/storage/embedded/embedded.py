@@ -8,6 +8,7 @@ special case in any state, and when the Deferred of the stop fires, nothing runs
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
@@ -53,6 +54,9 @@ class EmbeddedPostgres(Service):
 
     ``restoring``: a backup is restored into the directory, which must be new. It is removed again when the service stops
     before ``restored`` was set.
+
+    ``undone`` is asked when PostgreSQL has ended, while the lock is still held: whether what was made here since the lock
+    was taken is removed.
     """
 
     reactor: ISystemReactor
@@ -61,6 +65,7 @@ class EmbeddedPostgres(Service):
     durable: bool = attrs.field(default=True, kw_only=True)
     restoring: bool = attrs.field(default=False, kw_only=True)
     restored: bool = attrs.field(default=False, init=False)
+    undone: Callable[[], bool] = attrs.field(default=lambda: False, kw_only=True)
     _life: Deferred[None] | None = attrs.field(default=None, init=False)
     _outcome: str | Failure | None = attrs.field(default=None, init=False)
     _waiting: list[Deferred[str]] = attrs.field(factory=list, init=False)
@@ -132,6 +137,7 @@ class EmbeddedPostgres(Service):
             finally:
                 runtime_dir.remove()
             return
+        found = directory.standing_since(before)
         server = PostgresServer(self.reactor, directory, runtime_dir, self.durable)
         if directory.is_restoring and not self.restoring:
             directory.release()
@@ -153,6 +159,8 @@ class EmbeddedPostgres(Service):
                     directory.end_restore()
                 elif begun:
                     directory.undo(attrs.evolve(before, names=frozenset()))
+                elif self.undone():
+                    directory.undo(found)
             finally:
                 directory.release()
 
