@@ -48,6 +48,10 @@ ACCOUNT: Final = "quickstart"
 PREFIX: Final = "svc-quickstart-"
 
 _LOCK: Final = "lock"
+
+#: A file in temporary folders, which tells them from those that an operator named.
+_TEMPORARY: Final = "temporary"
+
 _SERVER: Final = "server"
 
 #: All that a quickstart makes in its folder.
@@ -71,6 +75,8 @@ def quickstart(cloud: bool, once: bool, data_dir: Path | None) -> None:
     """
     made = data_dir is None or not data_dir.exists()
     folder = data_dir.absolute() if data_dir else Path(tempfile.mkdtemp(prefix=PREFIX))
+    if data_dir is None:
+        (folder / _TEMPORARY).touch(0o600)
     before = frozenset(os.listdir(folder)) if folder.is_dir() else frozenset()
     ready: list[str] = []
     interrupted: int | None = None
@@ -79,6 +85,8 @@ def quickstart(cloud: bool, once: bool, data_dir: Path | None) -> None:
         # Held for the life of this process: the next quickstart removes folders whose owner is dead.
         lock = os.open(folder / _LOCK, os.O_RDWR | os.O_CREAT, 0o600)
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if data_dir is not None:  # perhaps the temporary folder of a run that failed, which is kept from now on
+            (folder / _TEMPORARY).unlink(missing_ok=True)
         if _run(folder, cloud, once, ready):
             # What was made stays: its log tells why.
             raise SystemExit(1)
@@ -110,11 +118,13 @@ def _remove_new(folder: Path, before: frozenset[str]) -> None:
 
 
 async def remove_leftovers(reactor: Any, place: Path) -> None:
-    """Remove the temporary folders of earlier runs, whose processes were killed; never one in use, or another user's."""
+    """Remove the temporary folders of earlier runs, whose processes were killed; never another's, nor one in use, or that an
+    operator named.
+    """
     for folder in place.glob(f"{PREFIX}*"):
         with suppress(OSError, Refusal):
             status = folder.lstat()
-            if stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid():
+            if stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid() and os.path.lexists(folder / _TEMPORARY):
                 await _remove_leftover(reactor, folder)
 
 

@@ -134,7 +134,9 @@ class InterruptTests(CommandTestCase, ServerTestCase, PostgresTestCase):
         self.assertIn("other", listed.stdout)
 
     async def test_quickstart(self) -> None:
-        """So does a quickstart; and the next one removes what one left that was killed, never what is in use (CFG-14)."""
+        """So does a quickstart; and the next one removes what one left that was killed, never what is in use, or a folder
+        that --data-dir named (CFG-14).
+        """
         quickstart = {"TMPDIR": str(self.scratch)}
         await self.everywhere(lambda: self.start("quickstart", environ=quickstart))
         command = self.start("quickstart", environ=quickstart, awaited=b"svc ready")
@@ -147,8 +149,10 @@ class InterruptTests(CommandTestCase, ServerTestCase, PostgresTestCase):
             transport: Any = each.transport
             os.kill(transport.pid, signal.SIGKILL)
             await each.ended
+        (self.scratch / "svc-quickstart-kept").mkdir()
+        (self.scratch / "svc-quickstart-kept" / "lock").touch()
         await self.svc("quickstart", "--once", environ=quickstart)
-        self.assertEqual(list(self.scratch.glob("svc-*")), [])
+        self.assertEqual([folder.name for folder in self.scratch.glob("svc-*")], ["svc-quickstart-kept"])
         self.assertEqual(users(self.scratch), [])
 
 
