@@ -2,7 +2,9 @@
 
 Note [The mark]. A restore may be killed at any moment. So before anything else a table says that one is under way, and names
 all that it will make. While the table is there no server starts; the next restore drops what the table names, and nothing
-else, and begins from an empty database again. It goes with the last transaction of a restore.
+else, and begins from an empty database again. It goes with the last transaction of a restore. A dump is restored as a whole
+or not at all: unless everything is there that the table has of the dump, nothing is, and a table of the same name is another
+program's.
 """
 
 from __future__ import annotations
@@ -41,17 +43,23 @@ _CREATED: Final = re.compile(rf"(?m)^CREATE (?:OR REPLACE )?({'|'.join(KINDS)}) 
 _IS_MARKED: Final = Statement("restoring_marked", "SELECT to_regclass('svc_restoring') IS NOT NULL")
 _TAKE_TURN: Final = Statement("restoring_turn", "SELECT pg_try_advisory_xact_lock($1::bigint)")
 _SCHEMA: Final = Statement("restoring_schema", "SELECT current_schema()")
-_MARKED: Final = Statement("restoring_objects", "SELECT kind, place, name FROM svc_restoring")
+# The mark of an older program doesn't say what is the dump's.
+_MARKED: Final = Statement.named("restoring_objects")("""
+    SELECT kind, place, name, coalesce((to_jsonb(svc_restoring) ->> 'dumped')::boolean, true) FROM svc_restoring
+""")
 _MARK: Final = Statement(
     "restoring_mark",
-    "INSERT INTO svc_restoring (kind, place, name) SELECT * FROM unnest($1::text[], $2::text[], $3::text[])",
+    "INSERT INTO svc_restoring (kind, place, name, dumped)"
+    " SELECT * FROM unnest($1::text[], $2::text[], $3::text[], $4::boolean[])",
 )
-_TABLE: Final = "CREATE TABLE svc_restoring (kind text NOT NULL, place text NOT NULL, name text NOT NULL)"
+_TABLE: Final = (
+    "CREATE TABLE svc_restoring (kind text NOT NULL, place text NOT NULL, name text NOT NULL, dumped boolean NOT NULL)"
+)
 _UNMARK: Final = "DROP TABLE svc_restoring"
 
 # Only what is there, with quotes, and functions with their arguments; never what an extension has made.
 _THERE: Final = Statement.named("restoring_there")("""
-    SELECT found.kind, found.shown FROM (
+    SELECT found.kind, found.place, found.name, found.shown FROM (
         SELECT CASE relkind WHEN 'v' THEN 'VIEW' WHEN 'S' THEN 'SEQUENCE' ELSE 'TABLE' END AS kind, nspname AS place,
             relname AS name, format('%I.%I', nspname, relname) AS shown, pg_class.oid, 'pg_class'::regclass AS catalog
         FROM pg_class JOIN pg_namespace ON pg_namespace.oid = relnamespace
@@ -150,16 +158,17 @@ class RestoringStore:
                 raise StartRefused("the role has no schema to create tables in: see its search_path")
             ((marked,),) = await transaction.fetch(_IS_MARKED)
             if marked:
-                await _drop(transaction, [tuple(row) for row in await transaction.fetch(_MARKED)])
-                await transaction.execute(_UNMARK)
-            found = [f"the {kind.lower()} {shown}" for kind, shown in await transaction.fetch(_THERE, None, None, None)]
+                await _drop(transaction)
+            there = await transaction.fetch(_THERE, None, None, None)
+            found = [f"the {kind.lower()} {shown}" for kind, _, _, shown in there]
             if found:
                 more = f" and {len(found) - 3} more" if len(found) > 3 else ""
                 raise StartRefused(
                     f"the database isn't empty: it has {', '.join(found[:3])}{more}; a backup is restored into a new one"
                 )
             await transaction.execute(_TABLE)
-            made = sorted({each for each in objects if each[0] in KINDS} | objects_of(migrations, schema))
+            dumped = {each for each in objects if each[0] in KINDS}
+            made = [(*each, each in dumped) for each in sorted(dumped | objects_of(migrations, schema))]
             await transaction.fetch(_MARK, *map(column, zip(*made, strict=True)))
             return bool(marked)
 
@@ -172,8 +181,7 @@ class RestoringStore:
         """Drop all that a marked restore has made, and the mark."""
 
         async def work(transaction: Transaction) -> None:
-            await _drop(transaction, [tuple(row) for row in await transaction.fetch(_MARKED)])
-            await transaction.execute(_UNMARK)
+            await _drop(transaction)
 
         await self._database.transact(work, statement_timeout=PATIENCE)
 
@@ -209,10 +217,16 @@ class RestoringStore:
         return [name for (name,) in await self._database.fetch(_ROTATED, annotation)]
 
 
-async def _drop(transaction: Transaction, objects: Sequence[DumpObject]) -> None:
-    """Drop those of the objects that are there; what else depends on one of them keeps all of them."""
-    there = await transaction.fetch(_THERE, *map(column, zip(*objects, strict=True))) if objects else []
-    for kind in KINDS:
-        names = [shown for each, shown in there if each == kind]
-        if names:
-            await transaction.execute(f"DROP {kind} {', '.join(names)}")
+async def _drop(transaction: Transaction) -> None:
+    """Drop what a marked restore has made, and the mark (Note [The mark]); all is kept if others depend on some of it."""
+    marked = [tuple(row) for row in await transaction.fetch(_MARKED)]
+    names = [(kind, place, name) for kind, place, name, _ in marked]
+    there = await transaction.fetch(_THERE, *map(column, zip(*names, strict=True))) if names else []
+    # The sequence of an identity column is part of its table, and isn't found by itself.
+    dumped = {(kind, place, name) for kind, place, name, of_dump in marked if of_dump and kind != "SEQUENCE"}
+    if dumped <= {(kind, place, name) for kind, place, name, _ in there}:
+        for kind in KINDS:
+            shown = [shown for each, _, _, shown in there if each == kind]
+            if shown:
+                await transaction.execute(f"DROP {kind} {', '.join(shown)}")
+    await transaction.execute(_UNMARK)

@@ -255,6 +255,21 @@ class KilledTests(RestoreCase):
         self.assertNotIn("svc_restoring", self.tables(dsn))
         await self.works(database_url=dsn)
 
+    async def test_another_program(self) -> None:
+        """A table of another program that has the name of one of this program's, and came after a restore was killed, is in
+        the way of the next restore, and is not dropped (DATA-37).
+        """
+        dsn = await self.create_database(migrated=False)
+        database = await self.open_database(dsn)
+        await RestoringStore(database).begin([("TABLE", "public", "accounts"), ("TABLE", "public", "roles")], packaged())
+        self.server.command("CREATE TABLE accounts AS SELECT 7 AS number", self.name(dsn))
+        self.assertIn("it has the table public.accounts;", (await self.restore(dsn, code=1)).stderr)
+        await RestoringStore(database).abandon()
+        self.assertEqual(self.tables(dsn), {"accounts"})
+        self.server.command("DROP TABLE accounts", self.name(dsn))
+        await self.restore(dsn)
+        await self.works(database_url=dsn)
+
     async def test_marked(self) -> None:
         """No server starts on what a killed restore has left; a restore removes that, and nothing else (DATA-37)."""
         dsn = await self.create_database(migrated=False)
