@@ -68,7 +68,7 @@ setup(
     packages=[*find_packages(include=["svc", "svc.*"]), "twisted.plugins"],
     cmdclass={"build_py": BuildServer, "sdist": PackTree},
     package_data={
-        "svc.storage": ["schema/*.sql"],
+        "svc.storage": ["schema/*.sql", "schema/objects.txt"],
         "svc.cli": ["sample/*"],
         "svc.web.console": ["templates/*"],
         "svc.web.openapi": ["templates/*", "examples/*"],

@@ -192,7 +192,9 @@ async def restore_command(reactor: Any, settings: Settings, file: Path, damaged:
     with _seekable(file) as path:
         try:
             async with running_services() as services:
-                restored = await put_back(services, reactor, settings, path, data_keys, progress, damaged=damaged)
+                restored = await put_back(
+                    services, reactor, settings, path, data_keys, progress, warn=_warn, damaged=damaged
+                )
                 _tell_restored(restored)
         except Refusal as refusal:
             raise click.ClickException(f"{file}: {reason_of(refusal)}") from None
@@ -200,6 +202,10 @@ async def restore_command(reactor: Any, settings: Settings, file: Path, damaged:
         "" if settings.database_url is not None else " The data key is in its file data-key, of which a copy must be kept."
     )
     click.echo(f"Restored into {place(settings)}.{kept}")
+
+
+def _warn(text: str) -> None:
+    click.echo(f"Warning: {text}", err=True)
 
 
 def _tell_restored(restored: Restored) -> None:

@@ -31,6 +31,7 @@ from svc.storage.data_keys import DataKeyStore
 from svc.storage.database_state import DatabaseState
 from svc.storage.driver.database import Database
 from svc.storage.driver.migrations import migrate, packaged
+from svc.storage.dump_objects import demand_own_code, demand_own_objects
 from svc.storage.dumps import DumpContents, contents, restore
 from svc.storage.embedded.embedded import EmbeddedPostgres
 from svc.storage.restoring import RestoredCounts, RestoringStore
@@ -48,6 +49,11 @@ PATIENCE: Final = 60.0
 _KEY_TABLES: Final = ("canary", "data_keys")
 
 _NO_CANARY: Final = "it holds no canary: it was made of a database that no server had been started on"
+
+_SUPERUSER: Final = (
+    "The role of the database is a superuser, and a restore runs the definitions in a dump as that role: use a role that"
+    " only owns the database, unless nobody but you could write the dump"
+)
 
 #: Shows that one waits: the work, and the phase that it is.
 Shown = Callable[[Awaitable[T], str], Awaitable[T]]
@@ -94,6 +100,7 @@ async def verify(parent: MultiService, reactor: Any, path: Path, directory: Path
         it was sealed under another data key: says which.
     """
     dump = await contents(reactor, path, _KEY_TABLES, embedded=True)
+    demand_own_objects(dump.entries)
     dsn = await child(parent, EmbeddedPostgres(reactor, directory, durable=False)).ready()
     await restore(reactor, dsn, path)
     database = await _connected(parent, reactor, dsn)
@@ -109,16 +116,19 @@ async def put_back(
     data_keys: Sequence[bytes],
     shown: Shown[Any],
     *,
+    warn: Callable[[str], None],
     damaged: bool = False,
 ) -> Restored:
     """Restore the dump at ``path`` into the settings' database, which must be empty, or left by a restore that was killed.
 
     :param parent: runs what this needs. Only when the caller has stopped it is all on the disk.
+    :param warn: called with a sentence if the database's role may do more than a restore should.
     :param damaged: restore it although some values don't open.
     :raises StartRefused: as ``verify``, or there is something in the database: says what. What was begun is removed.
     """
     embedded = settings.database_url is None
     dump = await contents(reactor, path, _KEY_TABLES, embedded=embedded)
+    demand_own_objects(dump.entries)
     _demand_keys(data_keys, dump)  # before anything is made
     postgres = None
     if settings.database_url is None:
@@ -126,6 +136,8 @@ async def put_back(
     dsn = settings.database_url or (await shown(postgres.ready(), "Making a database") if postgres is not None else "")
     database = await _connected(parent, reactor, dsn)
     store = RestoringStore(database)
+    if not embedded and await store.is_superuser():
+        warn(_SUPERUSER)
     resumed = False if embedded else await store.begin(dump.objects, packaged())
     try:
         await shown(restore(reactor, dsn, path, embedded=embedded), "Restoring the tables")
@@ -175,9 +187,7 @@ async def _connected(parent: MultiService, reactor: Any, dsn: str) -> Database:
 
 
 def _demand_keys(data_keys: Sequence[bytes], dump: DumpContents) -> None:
-    """Return when a dump is of this program, and these are its data keys; the dump alone is looked at."""
-    if not any((kind, name) == ("TABLE", "schema_versions") for kind, _, name in dump.objects):
-        raise StartRefused("it holds no database of this program")
+    """Return when these are the data keys of a dump; the dump alone is looked at."""
     if not dump.rows["canary"]:
         raise StartRefused(_NO_CANARY)
     canary = Sealed(bytes.fromhex((dump.rows["canary"][0]["sealed"] or "").removeprefix("\\x")))
@@ -213,6 +223,7 @@ async def _examine(database: Database, data_keys: Sequence[bytes], dump: DumpCon
     """Bring a restored database up to date, and open all that it holds."""
     store, state = SealedStore(database), DatabaseState(database)
     version = await store.version()
+    await demand_own_code(database, packaged())
     await migrate(database)
     try:
         canary = await state.canary()

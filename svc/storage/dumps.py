@@ -44,6 +44,7 @@ _COMPLAINTS: Final = 65536
 
 #: A line of a dump's contents, of the kinds of objects that this program makes; and when the dump was made.
 _OBJECT: Final = re.compile(r"[0-9]+; [0-9]+ [0-9]+ (TABLE|VIEW|SEQUENCE|FUNCTION) (?!DATA |SET |OWNED )(\S+) ([^\s(]+)")
+_ENTRY: Final = re.compile(r"[0-9]+; [0-9]+ [0-9]+ (.*)")
 _CREATED: Final = re.compile(r"; Archive created at ([0-9]{4}-[0-9]{2}-[0-9]{2} [0-9]{2}:[0-9]{2}:[0-9]{2})")
 
 #: The first line of a table's rows in a script.
@@ -54,10 +55,12 @@ _COPY: Final = re.compile(r"COPY \S+\.(\S+) \((.*)\) FROM stdin;")
 class DumpContents:
     """What a dump says of itself: when it was made, in epoch seconds, its tables and other objects, and some rows.
 
-    ``objects`` are kinds, schemas and names; ``rows`` are by table, each with the columns' names, ``None`` for NULL.
+    ``entries`` are all lines of its contents, and ``objects`` are kinds, schemas and names of those that a restore may have
+    to drop; ``rows`` are by table, each with the columns' names, ``None`` for NULL.
     """
 
     made: float | None
+    entries: Sequence[str]
     objects: frozenset[tuple[str, str, str]]
     rows: Mapping[str, Sequence[Mapping[str, str | None]]] = attrs.field(repr=False)
 
@@ -127,7 +130,9 @@ async def contents(reactor: Any, path: Path, tables: Sequence[str], *, embedded:
     created = _CREATED.search(listed)
     made = None if created is None else datetime.fromisoformat(created[1]).replace(tzinfo=UTC).timestamp()
     objects = frozenset((kind, schema, name) for kind, schema, name in map(re.Match.groups, _OBJECT.finditer(listed)))
-    return DumpContents(made, objects, rows)
+    lines = [line for line in listed.split("\n") if line and not line.startswith(";")]
+    entries = [line if (entry := _ENTRY.fullmatch(line)) is None else entry[1] for line in lines]
+    return DumpContents(made, entries, objects, rows)
 
 
 def _rows_of(lines: Sequence[str]) -> Iterator[tuple[str, list[Mapping[str, str | None]]]]:

@@ -42,6 +42,7 @@ _CREATED: Final = re.compile(rf"(?m)^CREATE (?:OR REPLACE )?({'|'.join(KINDS)}) 
 
 _IS_MARKED: Final = Statement("restoring_marked", "SELECT to_regclass('svc_restoring') IS NOT NULL")
 _TAKE_TURN: Final = Statement("restoring_turn", "SELECT pg_try_advisory_xact_lock($1::bigint)")
+_IS_SUPERUSER: Final = Statement("restoring_superuser", "SELECT rolsuper FROM pg_roles WHERE rolname = current_user")
 _SCHEMA: Final = Statement("restoring_schema", "SELECT current_schema()")
 # The mark of an older program doesn't say what is the dump's.
 _MARKED: Final = Statement.named("restoring_objects")("""
@@ -176,6 +177,10 @@ class RestoringStore:
             return await self._database.transact(work, statement_timeout=PATIENCE)
         except StatementFailed as error:
             raise StartRefused(f"PostgreSQL refused to begin ({summary(error)}): drop the database and create it") from error
+
+    async def is_superuser(self) -> bool:
+        """Return whether the role of the session may do everything in the whole of PostgreSQL."""
+        return await self._database.fetch(_IS_SUPERUSER) == [(True,)]
 
     async def abandon(self) -> None:
         """Drop all that a marked restore has made, and the mark."""

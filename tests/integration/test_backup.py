@@ -9,9 +9,13 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from twisted.internet import reactor
+
 from svc.crypto.vault import new_data_key
 from svc.model.databases import VerifiedBackup
 from svc.storage.database_state import DatabaseState
+from svc.storage.dump_objects import made
+from svc.storage.dumps import contents
 from tests.integration.client import Api
 from tests.integration.postgres import PostgresTestCase, program
 from tests.integration.process import DATA_KEY
@@ -155,6 +159,50 @@ class BackupTests(CommandTestCase, PostgresTestCase):
         self.server.command("CREATE TABLE notes (id int)", self.dsn.rpartition("=")[2])
         subprocess.run([program("pg_dump"), "--format=custom", f"--file={self.dump}", f"--dbname={self.dsn}"], check=True)
         self.assertIn("it holds no database of this program", (await self.verify(code=1)).stderr)
+
+    async def test_altered(self) -> None:
+        """A backup with code that no migration makes is refused before it is run, or before a row is written, by ``verify``
+        and by ``restore``, which leaves nothing (DATA-39).
+        """
+        into = await self.create_database(migrated=False)
+        evil = "CREATE OR REPLACE FUNCTION {}() RETURNS trigger LANGUAGE plpgsql AS $$BEGIN RETURN NULL; END$$;"
+        trigger = "TRIGGER {} AFTER TRUNCATE ON roles FOR EACH STATEMENT EXECUTE FUNCTION {}()"
+        for planted, restored, named in (
+            (f"{evil.format('evil')} CREATE {trigger.format('evil', 'evil')}", False, "'FUNCTION public evil()'"),
+            (
+                "DROP FUNCTION evil CASCADE; CREATE RULE evil AS ON DELETE TO roles DO INSTEAD NOTHING",
+                False,
+                "'RULE public roles evil'",
+            ),
+            (f"DROP RULE evil ON roles; {evil.format('touch_account')}", True, "'FUNCTION touch_account'"),
+        ):
+            self.server.command(planted, self.dsn.rpartition("=")[2])
+            await self.create()
+            for outcome in (
+                await self.verify(code=1),
+                await self.svc(
+                    "backup",
+                    "restore",
+                    str(self.dump),
+                    environ={"SERVICE_DATABASE_URL": into, "SERVICE_DATA_KEY": DATA_KEY},
+                    code=1,
+                ),
+            ):
+                self.assertIn(f"it holds {named}", outcome.stderr)
+                self.assertIn("which this program doesn't make: it was altered", outcome.stderr)
+            self.assertEqual("Restoring the tables" in outcome.stderr, restored)
+            self.assertEqual("Warning: The role of the database is a superuser" in outcome.stderr, restored)
+            tables = "SELECT count(*) FROM pg_tables WHERE schemaname = 'public'"
+            self.assertEqual(self.server.command(tables, into.rpartition("=")[2]), [(0,)])
+            self.dump.unlink()
+
+    async def test_objects(self) -> None:
+        """The list of objects that a backup may hold is that of the objects which the migrations make (DATA-39)."""
+        await self.create()
+        entries = (await contents(reactor, self.dump, [], embedded=False)).entries
+        found = {entry.rpartition(" ")[0].replace(" public ", " ", 1) for entry in entries}
+        own = {f"{kind} {name}" for kind, name in made()}
+        self.assertEqual({entry for entry in found if not entry.startswith(("TABLE DATA ", "SEQUENCE SET "))}, own)
 
     async def test_everything_is_read(self) -> None:
         """Every column of bytes in the schema is opened by the trial, or is known to hold nothing sealed (DATA-19)."""

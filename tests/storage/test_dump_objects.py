@@ -1,0 +1,68 @@
+"""Tests of ``svc.storage.dump_objects``: which objects of a dump are this program's, by their names."""
+
+from __future__ import annotations
+
+from twisted.trial.unittest import SynchronousTestCase
+
+from svc.model.errors import StartRefused
+from svc.storage.dump_objects import KINDS, demand_own_objects, made
+
+#: The entries of a dump with all objects, in a schema, and what is not restored or not the database's own beside them.
+WHOLE = (
+    *(f"{kind} place {name} svc" for kind, name in sorted(made())),
+    "TABLE DATA place accounts svc",
+    "SEQUENCE SET place key_refresh_numbers svc",
+    "ACL place TABLE accounts svc",
+    "DEFAULT ACL public DEFAULT PRIVILEGES FOR TABLES postgres",
+    "COMMENT - EXTENSION pg_stat_statements ",
+    "EXTENSION - pg_stat_statements ",
+    "SCHEMA - place svc",
+)
+
+
+class DemandOwnObjectsTests(SynchronousTestCase):
+    """What ``pg_restore --list`` names."""
+
+    def test_own(self) -> None:
+        """A dump of this program's objects is taken, in any one schema, and so is one that lacks newer ones (DATA-39)."""
+        demand_own_objects(WHOLE)
+        demand_own_objects([entry for entry in WHOLE if "ldap_mappings" not in entry])
+        demand_own_objects([f"{entry.rpartition(' ')[0]} the owner" for entry in WHOLE])
+        self.assertEqual({kind for kind, _ in made()}, set(KINDS))
+
+    def test_strange(self) -> None:
+        """An object that no migration makes is refused by its kind, its schema or its name (DATA-39)."""
+        for strange in (
+            "FUNCTION place evil()",
+            "FUNCTION place touch_account(text)",
+            "FUNCTION other touch_account()",
+            "AGGREGATE place touch_account()",
+            "TRIGGER place accounts evil",
+            "TRIGGER place audit_keys touched_by_insert",
+            "EVENT TRIGGER - evil",
+            "RULE place accounts evil",
+            "VIEW place accounts",
+            "MATERIALIZED VIEW place searchable",
+            "TABLE place accounts evil",
+            "TABLE place Accounts",
+            "TABLE DATA place evil",
+            "INDEX place evil",
+            "SEQUENCE place evil",
+            "POLICY place accounts evil",
+            "ROW SECURITY place accounts",
+            "DEFAULT place accounts account",
+            "CAST - CAST (text AS bigint)",
+            "PROCEDURAL LANGUAGE - evil",
+            "PUBLICATION - evil",
+            "SUBSCRIPTION - evil",
+            "TYPE place evil",
+            "OPERATOR place =",
+            "BLOB - 16384",
+        ):
+            refused = self.assertRaises(StartRefused, demand_own_objects, [*WHOLE, f"{strange} svc"])
+            self.assertIn(f"it holds {strange!r}, which this program doesn't make: it was altered", refused.message)
+
+    def test_another_database(self) -> None:
+        """A dump without the record of the migrations is none of this program's (DATA-20)."""
+        refused = self.assertRaises(StartRefused, demand_own_objects, ["TABLE public notes svc"])
+        self.assertEqual(refused.message, "it holds no database of this program")
