@@ -26,6 +26,7 @@ from tests.integration.test_cli import CommandTestCase
 NOT_SEALED = {
     ("canary", "sealed"): "looked at by itself",
     ("host_factory_tokens", "digest"): "a digest",
+    ("kept_answers", "request"): "a digest",
     ("sessions", "token"): "a keyed hash",
     ("sessions", "used"): "a keyed hash",
     ("sessions", "seed"): "random bytes",
@@ -40,6 +41,7 @@ SEALED = {
     ("credentials", "password"),
     ("signing_keys", "sealed"),
     ("audit_keys", "sealed"),
+    ("kept_answers", "sealed"),
 }
 
 
@@ -92,7 +94,9 @@ class BackupTests(CommandTestCase, PostgresTestCase):
         await self.create()
         good = await self.verify()
         self.assertRegex(good.stdout, r"Schema: version [0-9]+\.\n")
-        self.assertIn("Opened: secrets: 3, API keys: 2, passwords: 1, signing keys: 1, audit keys: 1\n", good.stdout)
+        self.assertIn(
+            "Opened: secrets: 3, API keys: 2, passwords: 1, signing keys: 1, audit keys: 1, kept answers: 0\n", good.stdout
+        )
         self.assertIn("The backup can be restored, and all of it opens.", good.stdout)
         again = await self.svc(
             "backup",
@@ -133,7 +137,10 @@ class BackupTests(CommandTestCase, PostgresTestCase):
         self.assertIn("Does not open: API key of acme:user:alice\n", outcome.stderr)
         self.assertIn("Does not open: password of acme:user:admin\n", outcome.stderr)
         self.assertIn("4 of its values can't be opened", outcome.stderr)
-        self.assertIn("Opened: secrets: 2, API keys: 1, passwords: 0, signing keys: 1, audit keys: 1\n", outcome.stdout)
+        self.assertIn(
+            "Opened: secrets: 2, API keys: 1, passwords: 0, signing keys: 1, audit keys: 1, kept answers: 0\n",
+            outcome.stdout,
+        )
 
     async def test_noted(self) -> None:
         """A backup that was found whole is noted in the database, where that is in reach, and the newest one stays

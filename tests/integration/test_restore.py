@@ -119,7 +119,10 @@ class RestoreTests(RestoreCase):
         is listed, tokens of before have ended, and a server works there (DATA-35, DATA-36).
         """
         outcome = await self.restore(self.new)
-        self.assertIn("Opened: secrets: 2, API keys: 3, passwords: 0, signing keys: 1, audit keys: 1\n", outcome.stdout)
+        self.assertIn(
+            "Opened: secrets: 2, API keys: 3, passwords: 0, signing keys: 1, audit keys: 1, kept answers: 0\n",
+            outcome.stdout,
+        )
         self.assertIn("There are: accounts: 1, roles: 6, resources: 8, values: 2\n", outcome.stdout)
         self.assertIn("of these 1 variables:\n    acme:variable:database/password\n", outcome.stdout)
         self.assertIn("host factory tokens that were revoked since, among 0", outcome.stdout)
