@@ -34,7 +34,7 @@ _NAMED: Final = 3
 _VERSIONS: Final = re.compile(r"TABLE (\S+) schema_versions ")
 _FUNCTION: Final = re.compile(r"(?ms)^CREATE (?:OR REPLACE )?FUNCTION ([a-z0-9_]+)\(.*?\$\$(.*?)\$\$")
 
-_CODE: Final = Statement.named("dumped_code")("""
+_CODE: Final = Statement.named("restoring_code")("""
     SELECT 'FUNCTION', proname::text, prosrc
     FROM pg_proc JOIN pg_namespace ON pg_namespace.oid = pronamespace
     WHERE nspname NOT IN ('pg_catalog', 'information_schema') AND NOT starts_with(nspname, 'pg_')
