@@ -15,7 +15,6 @@ from svc.cli.kept_login import token_file
 from svc.cli.reactor import react
 from svc.cli.table import plain, print_json
 from svc.health.risks import Risk, ServerFacts, risks
-from svc.model.dialect import NATIVE
 from svc.model.errors import Refusal
 from svc.server.endpoints import place_of
 from svc.server.examining import examine
@@ -97,8 +96,8 @@ class ServerQuestions:
             return None
         try:
             servers = _json(await self._get(f"{url.rstrip('/')}/ui/health"))["servers"]
-            version = _json(await self._get(f"{url.rstrip('/')}/")).get("version")
             here = next(each for each in servers if each["here"])
+            version = here.get("version")
             lags = [
                 (str(each["name"]), float(each["lag_seconds"])) for each in servers if each.get("lag_seconds") is not None
             ]
@@ -111,7 +110,7 @@ class ServerQuestions:
             failing.append(f"database {here.get('database')}")
         counters = await self._counters()
         return ServerFacts(
-            version=str(version) if self.settings.dialect == NATIVE else None,
+            version=version if isinstance(version, str) and version else None,
             failing=failing,
             lags=[(name, lag) for name, lag in lags if name != here["name"]],
             evicted=counters.get("svc_memory_evicted_total", 0.0),

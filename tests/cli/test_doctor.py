@@ -20,7 +20,14 @@ from svc.workload.faults import Unreachable
 from svc.workload.replies import Reply
 from tests.cli.completing import complete
 
-HERE: Final = {"name": "this server", "here": True, "services": {"core": "ok"}, "database": "ok", "lag_seconds": None}
+HERE: Final = {
+    "name": "this server",
+    "here": True,
+    "services": {"core": "ok"},
+    "database": "ok",
+    "lag_seconds": None,
+    "version": "1.2",
+}
 OTHER: Final = {"name": "b", "here": False, "services": {}, "database": "ok", "lag_seconds": 31.5}
 COUNTERS: Final = "# TYPE svc_memory_evicted counter\nsvc_memory_evicted_total 7\nsvc_memory_misses_total 9\n"
 
@@ -53,25 +60,35 @@ class ServerQuestionsTests(SynchronousTestCase):
 
     def test_well(self) -> None:
         """Its health, its version, the lags of others and its counters are asked for (CLI-40)."""
-        answers = Answers(health={"servers": [HERE, OTHER]}, root={"version": "1.2"}, metrics=COUNTERS)
+        answers = Answers(health={"servers": [HERE, OTHER]}, metrics=COUNTERS)
         expected = ServerFacts(version="1.2", failing=[], lags=[("b", 31.5)], evicted=7.0, misses=9.0)
         self.assertEqual(self.asked(answers), expected)
-        paths = ["http://127.0.0.1:8080/ui/health", "http://127.0.0.1:8080/", "http://[::1]:9/metrics"]
+        paths = ["http://127.0.0.1:8080/ui/health", "http://[::1]:9/metrics"]
         self.assertEqual(answers.asked, paths)
         facts = self.asked(answers, "https://a.example/", metrics_listen=None, dialect=CONJUR)
-        self.assertEqual(facts, ServerFacts(failing=[], lags=[("b", 31.5)], counted=False))
-        self.assertEqual(answers.asked[3:], ["https://a.example/ui/health", "https://a.example/"])
+        self.assertEqual(facts, ServerFacts(version="1.2", failing=[], lags=[("b", 31.5)], counted=False))
+        self.assertEqual(answers.asked[2:], ["https://a.example/ui/health"])
+
+    def test_version(self) -> None:
+        """The version is that of the program in its health report, whatever version clients are told; it is unknown where
+        the report has none (CLI-40).
+        """
+        for told, version in (({"version": "1.2"}, "1.2"), ({"version": ""}, None), ({"version": 7}, None), ({}, None)):
+            here = {name: value for name, value in HERE.items() if name != "version"} | told
+            facts = self.asked(Answers(health={"servers": [here]}, root={"version": "1.23.0"}))
+            self.assertIsNotNone(facts)
+            self.assertEqual(facts and facts.version, version)
 
     def test_ill(self) -> None:
         """What fails is named; a server that is away, or isn't one, is too (CLI-40)."""
         ill = HERE | {"services": {"core": "failed", "audit": "ok"}, "database": "stale"}
-        facts = self.asked(Answers(health={"servers": [ill]}, root={"version": "1.2"}, metrics="nonsense {"))
+        facts = self.asked(Answers(health={"servers": [ill]}, metrics="nonsense {"))
         self.assertEqual(facts, ServerFacts(version="1.2", failing=["core failed", "database stale"], lags=[]))
         away = self.asked(Answers())
         self.assertIn("no connection", away.fault if away and away.fault else "")
         strange: object
         for strange in ("<html>", [], {"servers": []}, {"servers": 7}, {"servers": [{}]}):
-            facts = self.asked(Answers(health=strange, root={}))
+            facts = self.asked(Answers(health=strange))
             self.assertIn("isn't svc", facts.fault if facts and facts.fault else "", strange)
         self.assertIsNone(self.asked(Answers(), listen=("ssl:1", "unix:/a")))
 
