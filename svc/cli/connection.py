@@ -12,6 +12,7 @@ be done as somebody else.
 
 from __future__ import annotations
 
+import re
 import sys
 from base64 import b64encode
 from collections.abc import Awaitable, Callable
@@ -33,10 +34,10 @@ from svc.cli.versions import KeptVersions
 from svc.model.clocks import MachineClock, WallClock
 from svc.workload.access_tokens import claims_of
 from svc.workload.address import demand_address, origin, path_of
-from svc.workload.calls import LOST, Calls
+from svc.workload.calls import Calls
 from svc.workload.evidence import ApiKey, Evidence, Login
 from svc.workload.faults import BadAddress, LoginRefused, NoEvidence, Unavailable, Unreachable, named
-from svc.workload.replies import Reply, parsed
+from svc.workload.replies import LOST, Reply, parsed
 from svc.workload.requester import Requester, StreamRequester
 from svc.workload.watching import LATER, TokenSource
 
@@ -82,17 +83,38 @@ class ApiAnswer(Reply):
 
         :raises click.ClickException: it is another; the message says what the server said and what to do.
         """
-        if self.status in statuses:
+        if self.status in statuses and (self.ours or self.status not in LOST):
             return self
+        raise self.refusal()
+
+    def api_key(self) -> str:
+        """Return the API key that is the body.
+
+        :raises click.ClickException: it is none, so that what answered is hardly this service.
+        """
+        if not _API_KEY.fullmatch(self.body):
+            doubt = "" if self.doubt is None else f"; {self.doubt}"
+            raise click.ClickException(f"the answer is not an API key; is this the address of the service?{doubt}")
+        return self.body.decode("ascii")
+
+    def refusal(self) -> click.ClickException:
+        """Return the fault of this answer: what the server said and what to do, or that it isn't the server's."""
         advice = "done, or not done" if self.code == "outcome_unknown" else _ADVICE.get(self.status, "the server refused")
         if self.status == 405 and self.said == _FOLLOWER:
             advice = "not possible on a follower: the primary takes changes"
+        text = self.said
         if not self.ours:
-            advice = "something in front of the server answered"
-        said = f": {self.said}" if self.said else ""
-        if self.status in LOST and self.doubt is not None:
-            said += f"; {self.doubt}"
-        raise click.ClickException(f"{advice} (status {self.status}){said}{named(self.request_id)}")
+            front = "something in front of the server"
+            advice, text = (f"{front} redirects to {self.elsewhere}", "") if self.elsewhere else (f"{front} answered", text)
+        end = ""
+        if self.leaves_doubt and self.doubt is not None:
+            end, text = f"; {self.doubt}", text.rstrip(" .;:,")
+        said = f": {text}" if text else ""
+        return click.ClickException(f"{advice} (status {self.status}){said}{end}{named(self.request_id)}")
+
+
+#: The form of API keys (TOK-7), with room for those that other makers' servers made.
+_API_KEY: Final = re.compile(rb"[0-9a-z]{40,64}", re.ASCII)
 
 
 class ChangeUncertain(click.ClickException):
@@ -144,12 +166,15 @@ class ApiConnection:
         within: float | None = None,
         **headers: str,
     ) -> ApiAnswer:
-        """Send a request without a token, and return its answer, whatever the status.
+        """Send a request without a token, and return the server's answer, whatever the status.
+
+        An answer without the server's words is returned where its status says that there was none (``LOST``).
 
         :param shows: the command that shows whether a change was made; empty where there is none to make.
         :param within: how many seconds it may take, if less than ``deadline``.
         :raises Fault: there was none in time.
         :raises ChangeUncertain: likewise, to a change that may have arrived.
+        :raises click.ClickException: something in front of the server answered.
         """
         fields = {name.replace("_", "-"): value for name, value in headers.items()}
         doubt = None
@@ -162,7 +187,10 @@ class ApiConnection:
             if doubt is None or not fault.connected:
                 raise
             raise ChangeUncertain(f"{fault}; {doubt}") from None
-        return ApiAnswer(reply.status, reply.body, reply.headers, doubt)
+        answer = ApiAnswer(reply.status, reply.body, reply.headers, doubt)
+        if answer.status not in LOST and not answer.ours:
+            raise answer.refusal()
+        return answer
 
     async def once(self, send: Callable[..., Awaitable[ApiAnswer]], *request: Any, **named: Any) -> ApiAnswer:
         """Send a change under a key of its own, and the same again while its answer is lost or it is under way.

@@ -54,7 +54,7 @@ async def login(connection: ApiConnection, seconds: int | None, provider: str | 
     if device:
         raise click.UsageError("--device is for --oidc NAME")
     name, secret = own_proof(connection)
-    api_key = (await connection.proven(name, secret, "GET", "login")).expect(200).body.decode()
+    api_key = (await connection.proven(name, secret, "GET", "login")).expect(200).api_key()
     if seconds is not None:
         ends_at, path = await connection.open_session(name, api_key, seconds)
         click.echo(f"Logged in as {name} until {ends_at}; the tokens are in {path}")

@@ -58,5 +58,5 @@ async def rotate_api_key(connection: ApiConnection, role: str | None) -> None:
         answer = await connection.once(connection.call, "PUT", path)
         if answer.status == 401 and b"strength" in answer.body:
             raise click.ClickException("this is your own API key: leave --role out, and give a password or key")
-    click.echo(answer.expect(200).body.decode())
+    click.echo(answer.expect(200).api_key())
     click.echo(f"This is the API key of {role or login}; it is not shown again, and the old one works no more.", err=True)

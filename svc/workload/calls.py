@@ -36,7 +36,7 @@ from svc.workload.faults import (
     Unreachable,
     ValueChanged,
 )
-from svc.workload.replies import Reply, parsed
+from svc.workload.replies import LOST, Reply, parsed
 from svc.workload.requester import Requester
 
 #: Seconds for a request, bytes of an answer, and tries of a request (Note [Tries]), at the most.
@@ -46,9 +46,6 @@ TRIES: Final = 4
 
 #: The statuses after which the same request may succeed: away or busy, or asked too often.
 _LATER: Final = {503, 429}
-
-#: The statuses of what stands before the service and has no answer of it: a change may have been made, or may be made yet.
-LOST: Final = {502, 504}
 
 #: Seconds before the second try; each pause is twice the one before, and up to twice as long again by chance.
 _BACKOFF: Final = 0.25
@@ -163,10 +160,10 @@ class Calls:
         demands = {"If-None-Match": "*"} if create_only else {} if if_match is None else {"If-Match": if_match}
         headers = {"Content-Type": "application/octet-stream", **demands}
         reply = await self._send("POST", self._variable(variable), value, headers, changes=True)
+        if reply.status in LOST or not reply.ours:
+            raise self._unusual(reply, changes=True)
         if reply.status == HTTPStatus.PRECONDITION_FAILED:
             raise ValueChanged(variable, reply.headers.get("etag"), reply.request_id)
-        if reply.status in LOST:
-            raise self._unusual(reply, changes=True)
         return self._expected(reply, variable, "update", 201).headers.get("etag")
 
     async def whoami(self) -> dict[str, Any]:
@@ -231,6 +228,8 @@ class Calls:
             return (await self._evidence.login(self._account)).body
 
         reply = await self._ask("POST", path, login.body, {"Content-Type": login.content_type, **_BASE64}, again)
+        if not reply.ours:
+            raise self._unusual(reply)
         if query and reply.status in {403, 404}:
             # The login was good, and what it would read is refused (SEC-45).
             raise NotPermitted(asked, reply.request_id) if reply.status == 403 else self._not_found(asked, reply)
@@ -294,12 +293,14 @@ class Calls:
             token = await self.access_token()
             named = {"Authorization": f'Token token="{token}"', **(headers or {})}
             reply = await self._ask(method, path, body, named, changes=changes)
-            if reply.status != 401 or last:
+            if reply.status != 401 or not reply.ours or last:
                 break
             self.refused(token)
         return reply
 
     def _expected(self, reply: Reply, asked: str, privilege: str, *statuses: int) -> Reply:
+        if not reply.ours:
+            raise self._unusual(reply)
         if reply.status in statuses:
             return reply
         match reply.status:
@@ -364,15 +365,15 @@ class Calls:
         return NotFound(asked, reply.said, reply.request_id)
 
     def _unusual(self, reply: Reply, *, changes: bool = False) -> Fault:
-        if reply.status in _LATER:
-            return Unavailable(origin(self._url), reply.retry_after, reply.status, reply.request_id)
-        uncertain = changes and reply.status in LOST
-        return Unexpected(origin(self._url), reply.status, reply.said, reply.request_id, reply.ours, uncertain)
+        place, uncertain = origin(self._url), changes and reply.leaves_doubt
+        if reply.status in _LATER and not uncertain:
+            return Unavailable(place, reply.retry_after, reply.status, reply.request_id, reply.ours)
+        return Unexpected(place, reply.status, reply.said, reply.request_id, reply.ours, uncertain, reply.elsewhere)
 
 
 def _is_unknown(reply: Reply) -> bool:
-    """Return whether the service doesn't know if a change was made."""
+    """Return whether nobody knows if a change was made."""
     try:
-        return bool(parsed(reply.body)["error"]["code"] == "outcome_unknown")
+        return reply.leaves_doubt or bool(parsed(reply.body)["error"]["code"] == "outcome_unknown")
     except (ValueError, KeyError, TypeError):
         return False

@@ -137,7 +137,8 @@ class NotFound(Fault):
 
     def _text(self) -> str:
         asked = "one of several variables" if ", " in self.asked else self.asked
-        return f"{asked} was not found, or is not visible to this role (status 404): {self.said}"
+        said = f": {self.said}" if self.said else ""
+        return f"{asked} was not found, or is not visible to this role (status 404){said}"
 
 
 @attrs.frozen(str=False)
@@ -152,21 +153,28 @@ class ValueChanged(Fault):
 
 @attrs.frozen(str=False)
 class Unavailable(Fault):
-    """The server can't serve now, or not this address; ``retry_after`` is in seconds, if the server said it."""
+    """The server can't serve now, or not this address; ``retry_after`` is in seconds, if the server said it.
 
-    _sentence = "{0.url} cannot serve now (status {0.status}): try again later"
+    ``ours``: it was the server, and not something in front of it.
+    """
+
     url: str
     retry_after: float | None = None
     status: int = 503
     request_id: str | None = None  # type: ignore[misc] # of the class where there is none
+    ours: bool = True
+
+    def _text(self) -> str:
+        front = "" if self.ours else "something in front of "
+        return f"{front}{self.url} cannot serve now (status {self.status}): try again later"
 
 
 @attrs.frozen(str=False)
 class Unexpected(Fault):
-    """The server refused for another reason; ``said`` is what it says.
+    """The server refused for another reason, or something in front of it answered; ``said`` is what the answer says.
 
     ``ours``: it was the server, and not something in front of it. ``uncertain``: the request was to change something, which
-    may or may not have been done.
+    may or may not have been done. ``elsewhere`` is the address to which a redirect leads, without its query.
     """
 
     url: str
@@ -175,12 +183,16 @@ class Unexpected(Fault):
     request_id: str | None = None  # type: ignore[misc] # of the class where there is none
     ours: bool = True
     uncertain: bool = False
+    elsewhere: str = ""
 
     def _text(self) -> str:
         end = "; the change may or may not have been made" if self.uncertain else ""
+        text = self.said.rstrip(" .;:,") if end else self.said
         if self.ours:
-            return f"{self.url} refused (status {self.status}): {self.said or 'without a reason'}{end}"
-        said = f": {self.said}" if self.said else ""
+            return f"{self.url} refused (status {self.status}): {text or 'without a reason'}{end}"
+        if self.elsewhere:
+            return f"something in front of {self.url} redirects to {self.elsewhere} (status {self.status})"
+        said = f": {text}" if text else ""
         return f"something in front of {self.url} answered (status {self.status}){said}{end}"
 
 

@@ -7,6 +7,7 @@ import re
 from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Any, Final
+from urllib.parse import urlsplit
 
 import attrs
 
@@ -17,6 +18,12 @@ _SAID_LIMIT: Final = 300
 
 #: Statuses that what stands before the service gives without a word, where the service says why or names the request.
 _OF_PROXIES: Final = {413, 414, 431, 502, 504}
+
+#: The statuses of what stands before the service and has no answer of it: a change may have been made, or may be made yet.
+LOST: Final = {502, 504}
+
+#: The statuses that send a client elsewhere, which the service never does with its API.
+_MOVED: Final = {301, 302, 303, 307, 308}
 
 
 def parsed(text: str | bytes) -> Any:
@@ -45,7 +52,12 @@ class Reply:
 
     @property
     def said(self) -> str:
-        """Return an excerpt of the message in a refusal; empty where there is none, or a page for browsers."""
+        """Return an excerpt of the message in a refusal; empty where there is none, or a page for browsers.
+
+        Another answer may hold a secret, and has no message.
+        """
+        if self.status < HTTPStatus.BAD_REQUEST:
+            return ""
         try:
             error = parsed(self.body)["error"]
             message = error if isinstance(error, str) else error["message"]
@@ -63,15 +75,43 @@ class Reply:
 
     @property
     def ours(self) -> bool:
-        """Return whether a refusal is the service's own, and not that of something in front of it.
+        """Return whether an answer is the service's own, and not that of something in front of it.
 
-        Ours say why in JSON. Those that say nothing, or in plain text why a token is refused, mostly have the request's id.
+        A success of the service has the id of its request (WIRE-33), and no page: a value whose type is that of pages is an
+        attachment. Refusals say why in JSON. Those that say nothing, or in plain text why a token is refused, mostly have
+        the id.
         """
-        if self.status < HTTPStatus.BAD_REQUEST or self._error is not None:
-            return True
         html = self.headers.get("content-type", "").lower().startswith("text/html")
+        if self.status < HTTPStatus.MULTIPLE_CHOICES or self.status == HTTPStatus.NOT_MODIFIED:
+            attached = self.headers.get("content-disposition", "").lower().startswith("attachment")
+            return self.request_id is not None and (attached or not html)
+        if self.status < HTTPStatus.BAD_REQUEST:
+            return False
+        if self._error is not None:
+            return True
         silent = not self.body and self.status not in _OF_PROXIES
         return not html and (self.request_id is not None or self.status == HTTPStatus.UNAUTHORIZED or silent)
+
+    @property
+    def leaves_doubt(self) -> bool:
+        """Return whether a change may have been made, or not, if this is the answer to it.
+
+        Something in front of the service may say 500 or 503 when it has waited long enough, or 200 to what it keeps.
+        """
+        failed = self.status < HTTPStatus.MULTIPLE_CHOICES or self.status >= HTTPStatus.INTERNAL_SERVER_ERROR
+        return self.status in LOST or (failed and not self.ours)
+
+    @property
+    def elsewhere(self) -> str:
+        """Return the address that a redirect names, without its query; empty where there is none."""
+        if self.status not in _MOVED:
+            return ""
+        try:
+            address = urlsplit(self.headers.get("location", ""))
+        except ValueError:
+            return ""
+        host = address.netloc.rpartition("@")[2]
+        return excerpt(f"{address.scheme or 'http'}://{host}{address.path}" if host else address.path)
 
     @property
     def _error(self) -> dict[str, Any] | str | None:

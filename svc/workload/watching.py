@@ -2,7 +2,8 @@
 
 Note [Outages]. A stream that ends is begun again, with the id of the last event, so that nothing is lost: after a second
 where the service ended it, otherwise after a pause that grows to half a minute. What only its end can mend is raised: a
-refused login, a secret that may not be read, an address that is none of this service.
+refused login, a secret that may not be read, an address that is none of this service. Once the service was heard, an answer
+of something in front of it is an outage, whatever its status.
 """
 
 from __future__ import annotations
@@ -152,7 +153,7 @@ class Watch:
         self._reader = EventReader()
         self._ready: deque[_Event] = deque()
         self._last: str | None = None
-        self._failures, self._ended, self._token = 0, False, ""
+        self._failures, self._ended, self._heard, self._token = 0, False, False, ""
 
     async def next(self) -> WatchEvent:
         """Return the next event, whenever it comes.
@@ -179,7 +180,7 @@ class Watch:
             except (Unreachable, Unavailable, PlatformUnavailable) as fault:
                 await self._wait(fault)
             except Unexpected as fault:
-                if fault.status not in LATER:
+                if fault.status not in LATER and (fault.ours or not self._heard):
                     raise
                 await self._wait(fault)
             except ValueError:
@@ -192,7 +193,7 @@ class Watch:
             await stream.close()
 
     def _well(self) -> None:
-        failures, self._failures = self._failures, 0
+        failures, self._failures, self._heard = self._failures, 0, True
         if failures and self._back is not None:
             self._back()
 
@@ -212,26 +213,27 @@ class Watch:
             if self._last is not None:
                 headers["Last-Event-ID"] = self._last
             stream = await self._requester.open(self._url, headers, within=self._deadline, idle=IDLE)
-            if stream.reply.status == 200:
+            if stream.reply.status == 200 and stream.reply.ours:
                 self._reader = EventReader()
                 return stream
             await stream.close()
-            if stream.reply.status != 401 or last:
+            if stream.reply.status != 401 or not stream.reply.ours or last:
                 break
             self._tokens.refused(token)
         raise self._refusal(stream.reply)
 
     def _refusal(self, reply: Reply) -> Fault:
         match reply.status:
-            case 401:
-                return NotAuthenticated(self._place, reply.request_id)
-            case 403:
-                return NotPermitted(self._asked, reply.request_id)
-            case 404:
-                return NotFound(self._asked, reply.said, reply.request_id)
             case status if status in LATER:
-                return Unavailable(self._place, reply.retry_after, reply.status, reply.request_id)
-        return Unexpected(self._place, reply.status, reply.said, reply.request_id, reply.ours)
+                return Unavailable(self._place, reply.retry_after, reply.status, reply.request_id, reply.ours)
+            case 401 if reply.ours:
+                return NotAuthenticated(self._place, reply.request_id)
+            case 403 if reply.ours:
+                return NotPermitted(self._asked, reply.request_id)
+            case 404 if reply.ours:
+                return NotFound(self._asked, reply.said, reply.request_id)
+        elsewhere = reply.elsewhere
+        return Unexpected(self._place, reply.status, reply.said, reply.request_id, reply.ours, elsewhere=elsewhere)
 
     def _told(self, event: _Event) -> WatchEvent | None:
         """Return what an event tells, ``None`` where that concerns the stream alone."""

@@ -80,7 +80,7 @@ class AnswerTests(SynchronousTestCase):
 
     def test_not_ours(self) -> None:
         """An answer without the server's JSON is said to be that of something in front of it, whatever its status; after a
-        change, 502 and 504 say that it may have been made, and what shows that (CLI-50).
+        change, 500, 502, 503 and 504 say that it may have been made, and what shows that (CLI-50).
         """
         html, ours = {"content-type": "text/html"}, {"x-request-id": "r-1"}
         made = '{"error":{"code":"gateway_timeout","message":"late"}}'
@@ -100,12 +100,22 @@ class AnswerTests(SynchronousTestCase):
             (ApiAnswer(504, b"<html>", html, doubt), True, True),
             (ApiAnswer(502, b"upstream", {}, doubt), True, True),
             (ApiAnswer(504, made.encode(), {}, doubt), False, True),
-            (ApiAnswer(503, b"<html>", html, doubt), True, False),
+            (ApiAnswer(503, b"<html>", html, doubt), True, True),
+            (ApiAnswer(500, b"<html>", html, doubt), True, True),
+            (ApiAnswer(503, b'{"error":{"message":"no audit"}}', {}, doubt), False, False),
+            (ApiAnswer(413, b"<html>", html, doubt), True, False),
+            (ApiAnswer(502, b"{}", html, doubt), True, True),
         )
         for answer, by_another, uncertain in table:
-            fault = self.assertRaises(click.ClickException, answer.expect, 200)
+            fault = self.assertRaises(click.ClickException, answer.expect, 200, 502)
             self.assertEqual((front in fault.message, doubt in fault.message), (by_another, uncertain), answer)
             self.assertEqual(fault.exit_code, 1)
+
+    def test_marks(self) -> None:
+        """What the answer says and what is to be done are divided by one mark."""
+        answer = ApiAnswer(502, b'{"error":{"message":"no response."}}', {}, "see `svc x`")
+        message = self.assertRaises(click.ClickException, answer.expect, 200).message
+        self.assertEqual(message, "the server refused (status 502): no response; see `svc x`")
 
     def test_not_json(self) -> None:
         """What is no JSON hardly comes from the service, and the fault says so."""
@@ -238,7 +248,8 @@ class Upstream:
         if isinstance(step, Exception):
             raise step
         status, answer, retry_after = step
-        return Reply(status, answer, {"retry-after": retry_after} if retry_after else {})
+        html = {"content-type": "text/html"} if answer.startswith(b"<") else {"x-request-id": "r-1"}
+        return Reply(status, answer, html | ({"retry-after": retry_after} if retry_after else {}))
 
     def seconds(self) -> float:
         """See ``Requester``."""
@@ -254,6 +265,21 @@ class Upstream:
         raise NotImplementedError
 
 
+class Fixed(Upstream):
+    """One with the same answer to everything."""
+
+    def __init__(self, reply: Reply) -> None:
+        super().__init__()
+        self.reply = reply
+
+    async def ask(
+        self, method: str, url: str, body: bytes | None = None, headers: Mapping[str, str] | None = None, *, within: float
+    ) -> Reply:
+        """See ``Requester``."""
+        return self.reply
+
+
+ACCOUNT = "acme"
 RUNNING = (409, b'{"error":{"code":"in_progress","message":"under way"}}', "3")
 DONE = (201, b"{}", "")
 LATE = (504, b"<html>", "")
@@ -288,9 +314,47 @@ class OnceTests(SynchronousTestCase):
         """Any other answer is final, another conflict and an unknown outcome among them (CLI-49)."""
         conflict = b'{"error":{"code":"policy_conflict","message":"busy"}}'
         unknown = b'{"error":{"code":"outcome_unknown","message":"ask"}}'
-        for step in (DONE, (409, conflict, "1"), (503, unknown, ""), (413, b"<html>", ""), (422, b"", ""), (500, b"", "")):
+        for step in (DONE, (409, conflict, "1"), (503, unknown, ""), (422, b"", ""), (500, b"", "")):
             upstream = Upstream(step)
             self.assertEqual((self.send(upstream).status, upstream.slept), (step[0], []))
+
+    def test_front(self) -> None:
+        """An answer of something in front of the server is none to a command, whatever its status: it is not given, nothing
+        in it is shown, and a change may have been made unless it is turned away (CLI-50).
+        """
+        html, page = {"content-type": "text/html; charset=utf-8"}, b"<html>login</html>"
+        location = {"location": "https://me:pw@login.example/in?state=hunter2#x"}
+        answered, redirects = "something in front of the server answered", "something in front of the server redirects to "
+        table: tuple[tuple[int, bytes, dict[str, str], str, bool], ...] = (
+            (200, page, html, answered, True),
+            (200, page, {**html, "x-request-id": "r-1"}, answered, True),
+            (200, b"hunter2", {}, answered, True),
+            (201, b"{}", {"content-type": "application/json"}, answered, True),
+            (204, b"", {}, answered, True),
+            (302, b"hunter2", location, f"{redirects}https://login.example/in (status 302)", False),
+            (307, page, {"location": "/in?hunter2"}, f"{redirects}/in (status 307)", False),
+            (301, page, {"location": "https://[/"}, answered, False),
+            (300, b"", {"x-request-id": "r-1"}, answered, False),
+            (401, page, html, answered, False),
+            (403, page, html, answered, False),
+            (404, b"404 page not found", {"content-type": "text/plain"}, f"{answered} (status 404): 404 page not", False),
+            (500, page, html, answered, True),
+            (503, page, html, answered, True),
+        )
+        for status, body, headers, said, uncertain in table:
+            for shows in ("svc x", ""):
+                at = ApiConnection("http://svc", ACCOUNT, None, None, Fixed(Reply(status, body, headers)))
+                asking = Deferred.fromCoroutine(at.request("POST", "/x", b"", shows=shows))
+                message = self.failureResultOf(asking, click.ClickException).value.message
+                self.assertIn(said, message)
+                doubt = "; it may or may not have been made: see `svc x`" in message
+                self.assertEqual(doubt, uncertain and bool(shows), (status, headers))
+                for never in ("hunter2", "login<", "pw", "): ;", "(status 200): "):
+                    self.assertNotIn(never, message)
+        value = {**html, "x-request-id": "r-1", "content-disposition": "attachment"}
+        for headers in ({"x-request-id": "r-1"}, value):
+            at = ApiConnection("http://svc", ACCOUNT, None, None, Fixed(Reply(200, page, headers)))
+            self.assertEqual(self.successResultOf(Deferred.fromCoroutine(at.request("GET", "/x"))).body, page)
 
     def test_given_up(self) -> None:
         """After eleven minutes the last word counts, which says that the change may have been made; what can't have arrived

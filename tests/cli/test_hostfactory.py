@@ -19,6 +19,7 @@ from tests.cli.completing import complete
 MADE: list[dict[str, Any]] = [
     {"expiration": "2023-11-14T23:13:20Z", "cidr": [], "token": token} for token in ("1one", "2two")
 ]
+IDENTIFIED = {"x-request-id": "r-1"}
 HOST = {"id": "acme:host:web/1", "owner": "acme:host_factory:f", "api_key": "3key"}
 
 
@@ -30,7 +31,7 @@ class Server:
 
     def __init__(self, status: int, answer: object = None) -> None:
         self.asked: list[tuple[str, str, list[tuple[str, str]], Mapping[str, str]]] = []
-        self._answer = ApiAnswer(status, b"" if answer is None else json.dumps(answer).encode())
+        self._answer = ApiAnswer(status, b"" if answer is None else json.dumps(answer).encode(), IDENTIFIED)
         self.later: list[object] = []
         self.wall = Clock()
         self.wall.advance(1_700_000_000)

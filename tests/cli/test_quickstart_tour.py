@@ -49,6 +49,8 @@ class Late(Resource):
             return b""
         self.rounds -= 1
         request.setResponseCode(200 if self.rounds < 0 else 502)
+        request.setHeader(b"x-request-id", b"r-1")
+        request.setHeader(b"content-type", b"application/json")
         return b'{"ok": true, "services": {"core": "ok"}}'
 
 

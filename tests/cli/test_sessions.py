@@ -22,6 +22,7 @@ from svc.cli.main import main
 from svc.workload.faults import LoginRefused, NoEvidence
 from tests.cli.completing import Nowhere, complete
 from tests.cli.test_connection import token
+from tests.cli.test_user import KEY
 from tests.walls import Wall
 from tests.workload.wire import NOW, Wire, exchange_of
 
@@ -203,10 +204,10 @@ class CommandTests(SynchronousTestCase):
         (CLI-29).
         """
         opened = {"id": "5d0c", "ends_at": "2030-01-01T08:00:00Z", "refresh_token": "r1", "access_token": "a1"}
-        answers = {"/authn/acme/login": (200, b"1key"), "/authn/acme/alice/sessions": (201, opened)}
+        answers = {"/authn/acme/login": (200, KEY.encode()), "/authn/acme/alice/sessions": (201, opened)}
         outcome = self.run_command("login", "--for", "8h", answers=answers, given="alice\nMy password\n")
         self.assertEqual(outcome.stdout, f"Logged in as alice until 2030-01-01T08:00:00Z; the tokens are in {self.path}\n")
-        self.assertEqual(self.asked[1:], [("POST", "/authn/acme/alice/sessions?lifetime=28800", b"1key")])
+        self.assertEqual(self.asked[1:], [("POST", "/authn/acme/alice/sessions?lifetime=28800", KEY.encode())])
         self.assertEqual((kept_token(URL, ACCOUNT), kept_session(URL, ACCOUNT)), ("a1", KeptSession("alice", "r1")))
 
     def test_login_refused(self) -> None:
@@ -215,7 +216,7 @@ class CommandTests(SynchronousTestCase):
         follower = {"error": {"code": 405, "message": "Write operations are not allowed"}}
         cases = ((403, told, "has no sessions"), (401, b"", "refused"), (405, follower, "the primary"))
         for status, answer, said in cases:
-            answers = {"/authn/acme/login": (200, b"1key"), "/authn/acme/alice/sessions": (status, answer)}
+            answers = {"/authn/acme/login": (200, KEY.encode()), "/authn/acme/alice/sessions": (status, answer)}
             outcome = self.run_command("login", "--for", "8h", answers=answers, given="alice\npw\n", code=1)
             self.assertIn(said, f"{outcome.stderr}{outcome.exception}")
             self.assertEqual(isinstance(outcome.exception, LoginRefused), status == 401)

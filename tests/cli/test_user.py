@@ -13,10 +13,29 @@ from twisted.trial.unittest import SynchronousTestCase
 from svc.cli import connection, login
 from svc.cli.connection import ApiAnswer, ApiConnection
 from svc.cli.main import main
+from svc.workload.evidence import ApiKey
 from svc.workload.faults import LoginRefused
+from svc.workload.watching import TokenSource
 from tests.cli.completing import complete
 
 NEW = "New-Password-12"
+
+#: A new API key.
+KEY = "2new" + "0" * 44
+
+
+class OneLogin:
+    """A login that gives one token, as a ``TokenSource``."""
+
+    def __init__(self, server: Server, own: ApiKey) -> None:
+        self._server, self._own = server, own
+
+    async def access_token(self) -> str:
+        """Return it."""
+        return await self._server.authenticate(self._own.role, self._own.api_key)
+
+    def refused(self, token: str) -> None:
+        """Keep it."""
 
 
 class Server(ApiConnection):
@@ -29,6 +48,10 @@ class Server(ApiConnection):
         """Answer."""
         self.asked.append((method, path, body, headers["Authorization"]))
         return self.answer
+
+    def login_by(self, own: ApiKey) -> TokenSource:
+        """Log in."""
+        return OneLogin(self, own)
 
     async def authenticate(self, login: str, api_key: str) -> str:
         """Make a token of the key."""
@@ -105,15 +128,17 @@ class UserTests(SynchronousTestCase):
 
     def test_rotate_ones_own(self) -> None:
         """One's own key is rotated with a key or password, and printed alone on standard output (CLI-16)."""
-        outcome = self.run_command("user", "rotate-api-key", status=200, answer=b"2new", given="alice\nsecret\n")
-        self.assertEqual(outcome.stdout, "2new\n")
+        outcome = self.run_command("user", "rotate-api-key", status=200, answer=KEY.encode(), given="alice\nsecret\n")
+        self.assertEqual(outcome.stdout, f"{KEY}\n")
         self.assertIn("the API key of alice", outcome.stderr)
         self.assertEqual(self.asked, [("PUT", "/authn/a%2Fb/api_key", None, self.basic("alice:secret"))])
 
     def test_rotate_anothers(self) -> None:
         """Another's key is rotated with the caller's access token."""
-        outcome = self.run_command("user", "rotate-api-key", "--role", "host:ci/1", status=200, answer=b"2new", key="1key")
-        self.assertEqual(outcome.stdout, "2new\n")
+        outcome = self.run_command(
+            "user", "rotate-api-key", "--role", "host:ci/1", status=200, answer=KEY.encode(), key="1key"
+        )
+        self.assertEqual(outcome.stdout, f"{KEY}\n")
         [(method, path, body, header)] = self.asked
         self.assertEqual((method, path, body), ("PUT", "/authn/a%2Fb/api_key?role=host%3Aci%2F1", None))
         self.assertTrue(header.startswith('Token token="'))
@@ -121,6 +146,14 @@ class UserTests(SynchronousTestCase):
         line = ("user", "rotate-api-key", "--role", "user:alice")
         self.assertIn("leave --role out", self.run_command(*line, status=401, answer=weak, code=1, key="1key").stderr)
         self.assertIn("not permitted", self.run_command(*line, status=403, code=1, key="1key").stderr)
+
+    def test_no_api_key(self) -> None:
+        """A body that hasn't the form of an API key isn't printed as one, or logged in with (CLI-7, CLI-16)."""
+        for answer in (b"<html>login</html>", b"", KEY.upper().encode(), f"{KEY}\nmore".encode(), b"{}"):
+            for command in (("user", "rotate-api-key"), ("login",)):
+                outcome = self.run_command(*command, status=200, answer=answer, given="alice\nsecret\n", code=1)
+                self.assertEqual(outcome.stdout, "")
+                self.assertIn("is not an API key; is this the address of the service?", outcome.stderr)
 
     def test_log_in(self) -> None:
         """``svc login`` has the server tell the API key for a password or key, and keeps a token for that (CLI-7)."""
@@ -131,12 +164,12 @@ class UserTests(SynchronousTestCase):
             return Path("tokens")
 
         self.patch(login, "keep_login", keep)
-        outcome = self.run_command("login", status=200, answer=b"1key", given="alice\nMy password\n")
+        outcome = self.run_command("login", status=200, answer=KEY.encode(), given="alice\nMy password\n")
         self.assertEqual(outcome.stdout, "Logged in as alice for 480 seconds; the token is in tokens\n")
         self.assertEqual(self.asked, [("GET", "/authn/a%2Fb/login", None, self.basic("alice:My password"))])
         [(url, account, token)] = kept
         self.assertEqual((url, account), ("http://127.0.0.1:1", "a/b"))
-        self.assertEqual(json.loads(base64.b64decode(token))["key"], "1key")
+        self.assertEqual(json.loads(base64.b64decode(token))["key"], KEY)
         refused = self.run_command("login", status=401, given="alice\nsecret\n", code=1)
         self.assertIsInstance(refused.exception, LoginRefused)
         self.assertIn("refused the API key or password of alice", str(refused.exception))

@@ -126,6 +126,17 @@ class WatchTests(SynchronousTestCase):
         shown = self.watch(*answers, arguments=("--once", "a", "b"), code=0).stdout
         self.assertEqual([line.split("\t")[1:] for line in shown.splitlines()], [["a", "1"], ["b", "1"], ["b", "2"]])
 
+    def test_in_front(self) -> None:
+        """A page instead of the stream is said to be that of something in front of the server, and ends a beginning watch
+        with 1; later it is an outage (CLI-48, LIB-12).
+        """
+        page = httpx.Response(200, text="<html>login</html>", headers={"content-type": "text/html"})
+        ended = self.watch(page)
+        self.assertIn("something in front of https://svc.example answered (status 200)", ended.stderr)
+        ended = self.watch(stream(versions(a=1)), page, page, stream(versions(a=2)), FORBIDDEN)
+        self.assertEqual([line.split("\t")[2] for line in ended.stdout.splitlines()], ["1", "2"])
+        self.assertEqual(ended.stderr.count("The watch is interrupted"), 2)
+
     def test_outages(self) -> None:
         """It goes on through outages from where it was, and says once when one begins and when it ends (CLI-48)."""
         ended = self.watch(

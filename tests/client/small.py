@@ -56,7 +56,13 @@ class SmallService:
     troubles: list[httpx.Response] = attrs.field(factory=list)
 
     def answer(self, request: httpx.Request) -> httpx.Response:
-        """Answer a request."""
+        """Answer a request; its id is in each answer that is no page."""
+        answer = self._answer(request)
+        if "html" not in answer.headers.get("content-type", ""):
+            answer.headers.setdefault("x-request-id", "r-1")
+        return answer
+
+    def _answer(self, request: httpx.Request) -> httpx.Response:
         if request.url.path.endswith("/authenticate") and not request.url.query:
             if self.troubles:
                 return self.troubles.pop(0)

@@ -35,6 +35,8 @@ from svc.client import (
 )
 from tests.client.small import KEY, LIMIT, EitherClient, OfAsyncio, OfThreads, Pieces, encoded, in_base64, token
 
+HTML = {"content-type": "text/html"}
+ATTACHED = {"content-disposition": "attachment", "x-request-id": "r-1"}
 VALUES = {"a": b"\x00\xff", "b,c": b"two"}
 
 
@@ -151,6 +153,46 @@ class BothClients(EitherClient):
             self.service.answers = [answer, set_once]
             self.fault(kind, "set_secret", "a", b"1")
             self.assertEqual(len(self.service.answers), 1)
+
+    def test_in_front(self) -> None:
+        """An answer without the id of its request, a page and a redirect are not the service's, whatever their status: they
+        are no secret, no refusal of a role or token, and what is in them is not shown (LIB-12).
+        """
+        html = {"content-type": "text/html"}
+        calls: tuple[tuple[Any, ...], ...]
+        calls = (("secret", "a"), ("secrets", ["a"]), ("log_in_and_read", ["a"]), ("whoami",), ("set_secret", "a", b"1"))
+        for call in calls:
+            changes = call[0] == "set_secret"
+            for status in (200, 201, 204, 304, 302, 401, 403, 404, 412, 500, 503):
+                for headers in (html, {**html, "x-request-id": "r-2"}):
+                    to = {"location": "https://login.example/?hunter2"} if status == 302 else {}
+                    self.service.answers = [httpx.Response(status, content=b"<html>hunter2", headers={**headers, **to})]
+                    self.service.logins = 0
+                    away = status == 503 and not changes
+                    fault = self.fault(Unavailable if away else Unexpected, *call)
+                    said = "redirects to https://login.example/ (" if to else "cannot serve now" if away else "answered"
+                    self.assertIn(said, str(fault))
+                    self.assertTrue(str(fault).startswith("something in front of https://svc.example "), fault)
+                    self.assertFalse(fault.ours)
+                    self.assertNotIn("hunter2", str(fault))
+                    self.assertEqual(self.service.logins, 0 if call[0] == "log_in_and_read" else 1)
+                    doubt = str(fault).count("; the change may or may not have been made")
+                    self.assertEqual(doubt, int(changes and status in {200, 201, 204, 500, 503}), (status, str(fault)))
+        self.service.answers = [httpx.Response(200, content=b"<html>", headers={**html, **ATTACHED})]
+        self.assertEqual(self.call("secret", "a"), b"<html>")
+        self.service.troubles = [httpx.Response(200, content=token(1).encode(), headers=html)]
+        self.assertNotIn(token(1), str(self.fault(Unexpected, "secret", "a")))
+        page = httpx.Response(503, content=b"<html>", headers={**html, "retry-after": "2"})
+        self.service.answers = [page, httpx.Response(201)]
+        self.assertTrue(self.fault(Unexpected, "set_secret", "a", b"1").uncertain)
+        self.assertEqual((len(self.service.answers), self.slept), (1, []))
+
+    def test_sentences(self) -> None:
+        """A sentence has no mark before nothing, and one before what follows."""
+        self.service.answers = [httpx.Response(404)]
+        self.assertTrue(str(self.fault(NotFound, "secret", "a")).endswith("(status 404) (request r-1)"))
+        late = Unexpected("https://svc.example", 502, "no response.", None, False, True)
+        self.assertIn("no response; the change", str(late))
 
     def test_descriptions(self) -> None:
         """Who the caller is, and which resources it sees, come as the service tells them."""
@@ -311,6 +353,19 @@ class WatchCase(EitherClient):
         self.assertEqual((len(lost), self.service.logins), (5, 1))
         self.service.troubles = [httpx.Response(501)]
         self.assertRaises(Unexpected, self.events, 1)
+
+    def test_watching_in_front(self) -> None:
+        """An answer of something in front of the service ends a watch that begins, and is an outage later (LIB-6)."""
+        pages = [httpx.Response(status, content=b"<html>", headers=HTML) for status in (200, 401, 403, 404, 302)]
+        for page in pages:
+            self.service.answers = [page]
+            self.assertIn("something in front of", str(self.assertRaises(Unexpected, self.events, 1)))
+        begun = event("versions", {"acme:variable:a": 1, "acme:variable:b": 1}, "m1")
+        self.service.answers = [self.stream(begun), *pages, self.stream(event("versions", {"acme:variable:a": 2}, "m2"))]
+        lost: list[Fault] = []
+        self.service.logins, self.slept[:] = 0, []
+        self.assertEqual(self.events(2, lost.append)[1], NewVersions({"a": 2}))
+        self.assertEqual((len(lost), self.service.logins, self.slept), (6, 1, [0.5, 1.0, 2.0, 4.0, 8.0, 15.0]))
 
     def test_pauses(self) -> None:
         """The pauses grow to half a minute and stay there."""

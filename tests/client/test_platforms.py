@@ -39,7 +39,7 @@ class Platform(BaseHTTPRequestHandler):
         elif "authenticate" in self.path:
             told, headers = token(1).encode(), {"content-encoding": "base64", "svc-version": "1.2.3"}
         self.send_response(200)
-        for name, value in {**headers, "content-length": str(len(told))}.items():
+        for name, value in {**headers, "x-request-id": "r-1", "content-length": str(len(told))}.items():
             self.send_header(name, value)
         self.end_headers()
         self.wfile.write(told)

@@ -269,7 +269,8 @@ class FreshTests(ClientCase):
         said = self.fault(client.access_token(), LoginRefused)
         self.assertEqual(
             said,
-            "the server refused the API key of host/apps/shop (account acme, status 401); its log and its audit say why",
+            "the server refused the API key of host/apps/shop (account acme, status 401); its log and its audit say why: "
+            "an operator learns it with `svc explain-request r-1`",
         )
 
     def test_who_explains(self) -> None:

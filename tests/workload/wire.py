@@ -13,7 +13,7 @@ from treq.testing import StubTreq
 from twisted.internet.defer import Deferred, fail
 from twisted.internet.interfaces import IReactorTime
 from twisted.internet.task import Clock
-from twisted.web.resource import IResource
+from twisted.web.resource import IResource, Resource, getChildForRequest
 from twisted.web.server import Request
 
 from svc.cli.platform import Answered
@@ -24,13 +24,29 @@ from svc.workload.exchange import Exchange
 NOW: Final = 1_700_000_000.0
 
 
+class _Identified(Resource):
+    """A web application whose answers have the id of their request, and are no pages, unless it says otherwise."""
+
+    isLeaf = True
+
+    def __init__(self, inner: IResource) -> None:
+        super().__init__()
+        self._inner = inner
+
+    def render(self, request: Request) -> Any:
+        """Answer."""
+        request.setHeader(b"x-request-id", b"r-1")
+        request.setHeader(b"content-type", b"application/octet-stream")
+        return getChildForRequest(self._inner, request).render(request)
+
+
 class Wire:
     """What an exchange sends requests by. ``faults`` come before answers, one for each request; ``asked`` counts them."""
 
     def __init__(self, resource: IResource) -> None:
         self.faults: list[Exception] = []
         self.asked = 0
-        self._treq: Any = StubTreq(resource)
+        self._treq: Any = StubTreq(_Identified(resource))
 
     def request(self, method: str, url: str, **more: Any) -> Deferred[Any]:
         """Ask."""
