@@ -44,9 +44,11 @@ from svc.workload.watching import LATER, TokenSource
 #: How long a request may take, in seconds; policies of many thousand records take the longest.
 DEADLINE: Final = 600.0
 
-#: For how many seconds a change is repeated whose answer is lost, and every how many where the server doesn't say.
+#: For how many seconds a change is repeated whose answer is lost. Where the server doesn't say when, the first pause is
+#: ``AGAIN`` seconds, and each is twice the one before, up to ``SELDOM``.
 PATIENCE: Final = 660.0
 AGAIN: Final = 2.0
+SELDOM: Final = 30.0
 
 #: Methods that change something unless the command says otherwise; of a POST it says that it does.
 _CHANGES: Final = {"PUT", "PATCH", "DELETE"}
@@ -155,6 +157,8 @@ class ApiConnection:
     elsewhere: Requester | None = None
     streams: StreamRequester | None = None
     deadline: float = DEADLINE
+    #: The login by API key of this command, once there is one.
+    _logged_in: list[Calls] = attrs.field(factory=list, init=False, repr=False, eq=False)
 
     async def request(
         self,
@@ -198,7 +202,7 @@ class ApiConnection:
         :param send: a method of this object, with its arguments after it.
         :raises ClickException: there was no answer within ``PATIENCE`` seconds.
         """
-        key, ends, sent = f'"{uuid4()}"', self.requester.seconds() + PATIENCE, False
+        key, ends, sent, usual = f'"{uuid4()}"', self.requester.seconds() + PATIENCE, False, AGAIN
         while True:
             answer: ApiAnswer | None = None
             try:
@@ -215,7 +219,9 @@ class ApiConnection:
                 if not sent:
                     raise
                 lost, what, pause = fault, "the server is away", None
-            sent, pause = True, pause or AGAIN
+            sent = True
+            if pause is None:
+                pause, usual = usual, min(2 * usual, SELDOM)
             if self.requester.seconds() + pause >= ends:
                 if lost is not None:
                     raise lost
@@ -248,15 +254,34 @@ class ApiConnection:
         :raises click.ClickException: there is no token, or it is the kept one, is refused and has ended.
         """
         own = self._own_key()
-        token = await self._kept_token() if own is None else await self.authenticate(own.role, own.api_key)
+        if own is not None:
+            return await self._call_by_key(own, method, path, body, **options)
+        token = await self._kept_token()
         answer = await self.request(method, path, body, Authorization=f'Token token="{token}"', **options)
-        if answer.status != 401 or own is not None:
+        if answer.status != 401:
             return answer
         if renewed := await self._renewed(token):
             return await self.request(method, path, body, Authorization=f'Token token="{renewed}"', **options)
         if ended := self._ended(token):
             raise click.ClickException(ended + named(answer.request_id))
         return answer
+
+    async def _call_by_key(self, own: ApiKey, method: str, path: str, body: bytes | None, **options: Any) -> ApiAnswer:
+        """Send a request with the token of this command's login, and again with another if an older one is refused."""
+        last, login = not self._logged_in, self.login_by(own)
+        while True:
+            token = await login.access_token()
+            answer = await self.request(method, path, body, Authorization=f'Token token="{token}"', **options)
+            if answer.status != 401 or last:
+                return answer
+            login.refused(token)
+            last = True
+
+    def login_by(self, own: ApiKey) -> TokenSource:
+        """Return the one login of this command by its API key: each request has the token of the first, until that ends."""
+        if not self._logged_in:
+            self._logged_in.append(Calls(self.url, self.account, own, self.requester, deadline=self.deadline))
+        return self._logged_in[0]
 
     async def workload(self, evidence: Evidence | None = None) -> Calls:
         """Return the client of a workload, with this proof of identity or that of the person who runs the command."""

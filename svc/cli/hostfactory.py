@@ -45,6 +45,8 @@ async def create(
 ) -> None:
     """Make tokens of the host factory FACTORY, and print them, one a line: they are not shown again.
 
+    While its answer is lost on the way, it asks again, for eleven minutes at most; the change is made once.
+
     Example: svc hostfactory tokens create web/fleet --expires-in 12h --cidr 10.0.0.0/8
     """
     until = datetime.fromtimestamp(connection.wall.seconds() + expires_in, UTC).isoformat(timespec="seconds")
@@ -117,6 +119,8 @@ async def create_host(
 
     The token comes from SVC_HOST_FACTORY_TOKEN, or else from standard input; on a terminal it is asked for. It takes the
     place of a login, and says which account the host is in.
+
+    While its answer is lost on the way, it asks again, for eleven minutes at most; the change is made once.
 
     Example: svc hostfactory hosts create web/1 --annotation role=frontend
     """

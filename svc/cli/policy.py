@@ -166,6 +166,8 @@ def load() -> None:
     `svc policy update` also changes what is there, and removes what !delete, !deny and !revoke name.
 
     Prints the API keys of the users and hosts that were made: they are not shown again.
+
+    While its answer is lost on the way, it asks again, for eleven minutes at most; the change is made once.
     """
 
 
@@ -175,6 +177,8 @@ def update() -> None:
 
     What FILE names in !delete, !deny and !revoke is removed, and nothing else. `svc deleted list` shows what can be had
     back.
+
+    While its answer is lost on the way, it asks again, for eleven minutes at most; the change is made once.
     """
 
 
@@ -183,6 +187,8 @@ def replace() -> None:
     """Make policy BRANCH what FILE declares, and remove everything else that was loaded into it, with its secrets.
 
     `svc deleted list` shows what can be had back.
+
+    While its answer is lost on the way, it asks again, for eleven minutes at most; the change is made once.
     """
 
 

@@ -48,6 +48,8 @@ async def rotate_api_key(connection: ApiConnection, role: str | None) -> None:
     terminal it reads them from standard input, a line each. For another role's you need the privilege update on it, and to
     be logged in.
 
+    While its answer is lost on the way, it asks again, for eleven minutes at most; the change is made once.
+
     Example: svc user rotate-api-key --role host:ci/runner
     """
     if role is None:

@@ -298,12 +298,12 @@ class OnceTests(SynchronousTestCase):
 
     def test_repeated(self) -> None:
         """After 502, 504 or a lost connection, and while the change is under way, the same request is sent again under the
-        same key, as ``Retry-After`` says; each change has a key of its own (CLI-49).
+        same key, as ``Retry-After`` says, or after pauses that grow; each change has a key of its own (CLI-49).
         """
         bad = (502, b"<html>", "7")
         upstream = Upstream(bad, RUNNING, CLOSED, AWAY, LATE, RUNNING, DONE)
         self.assertEqual(self.send(upstream).status, 201)
-        self.assertEqual(upstream.slept, [7.0, 3.0, 2.0, 2.0, 2.0, 3.0])
+        self.assertEqual(upstream.slept, [7.0, 3.0, 2.0, 4.0, 8.0, 3.0])
         self.assertEqual((len(upstream.keys), len(set(upstream.keys))), (7, 1))
         other = Upstream(DONE)
         self.send(other)
@@ -317,6 +317,45 @@ class OnceTests(SynchronousTestCase):
         for step in (DONE, (409, conflict, "1"), (503, unknown, ""), (422, b"", ""), (500, b"", "")):
             upstream = Upstream(step)
             self.assertEqual((self.send(upstream).status, upstream.slept), (step[0], []))
+
+    def test_pauses(self) -> None:
+        """The pauses grow to half a minute (CLI-49)."""
+        upstream = Upstream(*[LATE] * 7, DONE)
+        self.send(upstream)
+        self.assertEqual(upstream.slept, [2.0, 4.0, 8.0, 16.0, 30.0, 30.0, 30.0])
+
+    def test_one_login(self) -> None:
+        """What is sent again, and what follows, has the token of the first login, until that ends or is refused (CLI-49)."""
+        login = f"/authn/{ACCOUNT}/host%2Fshop/authenticate"
+        clock, asked, valid = Clock(), list[str](), set[str]()
+        status = 504
+        app = Klein()
+
+        @app.route("/", branch=True)
+        def answer(request: Request) -> bytes:
+            asked.append(request.path.decode())
+            if request.path == login.encode():
+                text = token(0, 480 + len(asked))
+                valid.add(f'Token token="{text}"')
+                request.setHeader(b"content-encoding", b"base64")
+                return text.encode()
+            known = request.getHeader("authorization") in valid
+            request.setResponseCode(status if known else 401)
+            return b""
+
+        at = ApiConnection("http://svc", ACCOUNT, "host/shop", "key", exchange_of(Wire(app.resource()), clock))
+        sending = Deferred.fromCoroutine(at.once(at.call, "POST", "/x", b"", shows="svc x"))
+        clock.pump([2.0, 4.0, 8.0])
+        status = 201
+        clock.advance(16.0)
+        self.assertEqual(self.successResultOf(sending).status, 201)
+        self.assertEqual(asked, [login, *["/x"] * 5])
+        valid.clear()
+        self.assertEqual(self.successResultOf(Deferred.fromCoroutine(at.call("POST", "/y"))).status, 201)
+        self.assertEqual(asked[6:], ["/y", login, "/y"])
+        clock.advance(480)
+        self.successResultOf(Deferred.fromCoroutine(at.call("POST", "/z")))
+        self.assertEqual(asked[9:], [login, "/z"])
 
     def test_front(self) -> None:
         """An answer of something in front of the server is none to a command, whatever its status: it is not given, nothing
