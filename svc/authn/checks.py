@@ -9,7 +9,7 @@ from collections.abc import Container
 from typing import Final
 
 from svc.authn.claims import check_audience, check_begun, check_expiry, check_issuer, has_begun, issued_at
-from svc.authn.evaluation import Check, Evaluation
+from svc.authn.evaluation import Arrival, Check, Evaluation
 from svc.authn.settings import Misconfiguration, keys_remedy
 from svc.crypto.compact import parse_compact
 from svc.crypto.signatures import key_for, verify
@@ -149,8 +149,8 @@ async def _check_signature(evaluation: Evaluation) -> None:
     issued, issuer = issued_at(evaluation.claims), evaluation.issuer
     # A platform may sign the tokens of other tenants with the same key; their times are not relied on.
     if issued is not None and (issuer is None or evaluation.claims.get("iss", issuer) == issuer):
-        evaluation.cached.delays.append(evaluation.now - issued)
-        evaluation.cached.early.append(not has_begun(issued, evaluation.now, evaluation.context.clock_skew))
+        early = not has_begun(issued, evaluation.now, evaluation.context.clock_skew)
+        evaluation.cached.arrivals.append(Arrival(evaluation.now, evaluation.now - issued, early))
 
 
 def _tell_signature(evaluation: Evaluation) -> str:

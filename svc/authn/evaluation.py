@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 import attrs
 
@@ -56,17 +56,21 @@ class Context:
     issuer_mandatory: bool
 
 
+class Arrival(NamedTuple):
+    """A token that came at the moment ``at``, ``delay`` seconds after its ``iat``; ``early``: it was refused for that."""
+
+    at: float
+    delay: float
+    early: bool = False
+
+
 @attrs.frozen(eq=False)
 class CachedSettings:
-    """An authenticator's settings as read, and their meaning.
-
-    Of recent tokens there are the ``delays``, how many seconds after ``iat`` they came, and whether they were too ``early``.
-    """
+    """An authenticator's settings as read, and their meaning; ``arrivals`` are those of recent tokens."""
 
     settings: AuthenticatorSettings
     meaning: Configuration | Misconfiguration
-    delays: deque[float] = attrs.Factory(lambda: deque(maxlen=_RECENT))
-    early: deque[bool] = attrs.Factory(lambda: deque(maxlen=_RECENT))
+    arrivals: deque[Arrival] = attrs.Factory(lambda: deque(maxlen=_RECENT))
 
 
 @attrs.define(eq=False)

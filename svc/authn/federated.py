@@ -62,6 +62,9 @@ from svc.model.text import shown
 #: Authenticators whose settings are remembered, and as many without any.
 _REMEMBERED: Final = 1000
 
+#: Seconds for which a token that was refused as one from the future shows that the provider's clock is ahead.
+_CLOCK_MEMORY: Final = 3600.0
+
 #: How often a login is decided afresh because its settings changed meanwhile.
 _DECISIONS: Final = 3
 
@@ -221,8 +224,8 @@ class FederatedAuthenticator:
             None if source is None else _source_name(source),
             source.uri if isinstance(source, KeySource) else None,
             state,
-            clock_offset=min(cached.delays, default=None),
-            tokens=len(cached.delays),
+            clock_offset=min((arrival.delay for arrival in cached.arrivals), default=None),
+            tokens=len(cached.arrivals),
             algorithms=() if algorithms == ALGORITHMS and problems else algorithms,
         )
 
@@ -260,13 +263,16 @@ class FederatedAuthenticator:
         return state
 
     def _clock_problems(self, cached: CachedSettings) -> list[Problem]:
-        """Return that tokens are refused because the provider's clock is ahead, if the newest one was."""
-        if not cached.early or not cached.early[-1]:
+        """Return that tokens are refused because the provider's clock is ahead, if any was of late."""
+        since = self._context.wall.seconds() - _CLOCK_MEMORY
+        recent = [arrival for arrival in cached.arrivals if arrival.at >= since]
+        refused = [-arrival.delay for arrival in recent if arrival.early]
+        if not refused:
             return []
-        ahead = -min(cached.delays)
+        ahead = max(refused)
         what = (
             f"The provider's clock is ahead of this server's by {ahead:.3g} s:"
-            f" {sum(cached.early)} of {len(cached.early)} recent tokens were refused for it."
+            f" {len(refused)} of {len(recent)} recent tokens were refused for it."
         )
         return [Problem(what, f"Set both clocks by NTP, or start the server with --clock-skew {math.ceil(ahead)}.")]
 

@@ -24,7 +24,7 @@ import attrs
 
 from svc.authn.checks import ACCOUNT, CANDIDATE, CONFIGURATION, ENABLED, WEBSERVICE, fetch_problem
 from svc.authn.claims import role_of
-from svc.authn.evaluation import Check, Evaluation, Kind
+from svc.authn.evaluation import Arrival, Check, Evaluation, Kind
 from svc.authn.settings import Configuration, Misconfiguration, Values, texts_of
 from svc.authn.signed_requests import SERVER_HEADER, hosts, read_header_names, read_signed_request
 from svc.model.authentication import Problem, moment
@@ -172,7 +172,8 @@ def iam(service: ISecurityTokenService, signatures: IUsedSignatures, regions: Co
         except StsUnavailable as error:
             reason = Reason.STS_ANSWER_MALFORMED if error.answered else Reason.STS_UNAVAILABLE
             raise EvidenceRefused(reason, f"{evaluation.signed_request.host}: {error.why}", moment()) from None
-        evaluation.cached.delays.append(evaluation.now - evaluation.signed_request.signed_at)
+        delay = evaluation.now - evaluation.signed_request.signed_at
+        evaluation.cached.arrivals.append(Arrival(evaluation.now, delay))
 
     async def claim(evaluation: Evaluation) -> None:
         signed, address = evaluation.signed_request, evaluation.request.client_ip

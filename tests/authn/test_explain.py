@@ -304,8 +304,8 @@ class StatusTests(Case):
         self.assertEqual((status.clock_offset, status.tokens), (1.5, 4))
 
     def test_clock_behind(self) -> None:
-        """A token from the future tells that the clock here is behind, which is a problem while the newest is refused for it
-        (AUTH-60).
+        """A token from the future shows that the clock here is behind, which is a problem for an hour after one was refused
+        for it, whatever was admitted since (AUTH-60).
         """
         self.refusal(Reason.TOKEN_NOT_YET_VALID, self.claims(iat=NOW + 9))
         self.refusal(Reason.TOKEN_NOT_YET_VALID, self.claims(iat=NOW + 2.28))
@@ -318,7 +318,15 @@ class StatusTests(Case):
         )
         self.assertEqual(problem.remedy, "Set both clocks by NTP, or start the server with --clock-skew 9.")
         self.assert_admitted(token(CLAIMS))
+        self.assertEqual(
+            self.whats(),
+            ["The provider's clock is ahead of this server's by 9 s: 2 of 3 recent tokens were refused for it."],
+        )
+        self.clock.advance(3600)
+        self.assertEqual(len(self.whats()), 1)
+        self.clock.advance(1)
         self.assertEqual(self.whats(), [])
+        self.clock.rightNow = NOW
         self.authenticator = self.made(clock_skew=10)
         self.assert_admitted(self.claims(iat=NOW + 9))
         self.assertEqual((self.whats(), self.status().clock_offset), ([], -9))
