@@ -32,6 +32,8 @@ from twisted.protocols.tls import TLSMemoryBIOFactory
 from twisted.python.failure import Failure
 from zope.interface import directlyProvides, implementer, providedBy
 
+from svc.web.http.origin import UnnamedClient
+
 #: Seconds within which the header must have come, and the connections that may wait for theirs.
 PATIENCE: Final = 5.0
 WAITING: Final = 256
@@ -162,7 +164,8 @@ class HeaderProtocol(ProtocolWrapper):
             return
         if header is None:
             return
-        self._source, size = header
+        named, size = header
+        self._source = named or UnnamedClient(self.transport.getPeer())  # type: ignore[union-attr] # it is connected
         rest, self._received = self._received[size:], b""
         self._end_waiting()
         self.wrappedProtocol = self.factory.wrapped.buildProtocol(self.getPeer())
@@ -182,7 +185,7 @@ class HeaderProtocol(ProtocolWrapper):
             wrapped.connectionLost(reason)
 
     def getPeer(self) -> Any:  # noqa: N802 - the name is Twisted's
-        """Return the client's address, the connection's own where the header names none."""
+        """Return the client's address, an ``UnnamedClient`` where the header names none."""
         return self._source or self.transport.getPeer()  # type: ignore[union-attr] # it is connected
 
     def logPrefix(self) -> str:

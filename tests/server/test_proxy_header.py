@@ -179,13 +179,20 @@ class HeaderTests(SynchronousTestCase):
             self.assertEqual(self.answered(header, step=len(header)), client, header)
 
     def test_forwarded(self) -> None:
-        """X-Forwarded-For counts if the address of the header is trusted, whoever the connection comes from (WIRE-32)."""
+        """X-Forwarded-For counts if the address that the header names is trusted; where it names none the connection's own
+        address counts, though that is trusted (WIRE-32, CFG-48).
+        """
         for header, client in (
             (b"PROXY TCP4 198.51.100.7 10.0.0.1 4000 443\r\n", "198.51.100.7"),
             (b"PROXY TCP4 10.0.0.77 10.0.0.1 4000 443\r\n", "192.0.2.1"),
             (block(0x11, V4), "198.51.100.7"),
-            (b"PROXY UNKNOWN\r\n", "192.0.2.1"),
-            (block(0x00, b"", 0x20), "192.0.2.1"),
+            (b"PROXY UNKNOWN\r\n", PROXY),
+            (b"PROXY UNKNOWN 10.0.0.77 10.0.0.1 4000 443\r\n", PROXY),
+            (block(0x31, LOCAL_SOCKET), PROXY),
+            (block(0x00, b""), PROXY),
+            (block(0x10, V4), PROXY),
+            (block(0x00, b"", 0x20), PROXY),
+            (block(0x11, V4, 0x20), PROXY),
         ):
             self.assertEqual(self.answered(header, forwarded="192.0.2.1"), client, header)
 
@@ -282,12 +289,29 @@ class HeaderTests(SynchronousTestCase):
         self.assertEqual(list(self.client.site._occupancy._places), ["198.51.100.7"])
 
     def test_socket_in_the_file_system(self) -> None:
-        """A port may be a socket in the file system; a connection without a name is then this machine's."""
+        """A port may be a socket in the file system; a connection without a name is then this machine's, whatever its
+        requests claim (WIRE-32).
+        """
+        self.client = Client(Asked(), proxies=TrustedProxies(), clock=self.reactor)
         self.endpoint("haproxy:unix:/run/svc")
-        protocol, transport = self.connect(UNIXAddress(b"/run/nginx"))
-        protocol.dataReceived(b"PROXY TCP4 198.51.100.7 10.0.0.1 4000 443\r\nGET /client HTTP/1.1\r\nHost: h\r\n\r\n")
-        self.reactor.advance(0)
-        self.assertTrue(transport.value().endswith(b"\r\n\r\n198.51.100.7"))
+        for header, client in (
+            (b"PROXY TCP4 198.51.100.7 10.0.0.1 4000 443\r\n", b"198.51.100.7"),
+            (b"PROXY UNKNOWN\r\n", b"127.0.0.1"),
+        ):
+            protocol, transport = self.connect(UNIXAddress(b"/run/nginx"))
+            protocol.dataReceived(header + b"GET /client HTTP/1.1\r\nHost: h\r\nX-Forwarded-For: 192.0.2.1\r\n\r\n")
+            self.reactor.advance(0)
+            self.assertTrue(transport.value().endswith(b"\r\n\r\n" + client), header)
+
+
+class TcpTransport(StringTransport):
+    """A transport with the option of TCP that the server sets above TLS."""
+
+    no_delay = False
+
+    def setTcpNoDelay(self, enabled: bool) -> None:
+        """Keep the option."""
+        self.no_delay = enabled
 
 
 class TlsTests(SynchronousTestCase):
@@ -314,28 +338,49 @@ class TlsTests(SynchronousTestCase):
             def dataReceived(self, data: bytes) -> None:
                 seen.append(data)
 
-        factory = Factory.forProtocol(Above)
         endpoint = listening_endpoint(self.reactor, self.text)
         assert endpoint.certificate is not None
         self.assertEqual(endpoint.text, self.text)
+        self.exchange(endpoint, Factory.forProtocol(Above), b"PROXY TCP4 198.51.100.7 10.0.0.1 4000 443\r\n", b"hello")
+        self.assertEqual((seen[0].host, seen[1]), ("198.51.100.7", b"hello"))
+
+    def test_unnamed(self) -> None:
+        """Above TLS too X-Forwarded-For counts for nothing where the header names no address (WIRE-32)."""
+        site = Client(Asked(), proxies=TrustedProxies((ip_network("10.0.0.0/8"),)), clock=self.reactor).site
+        asked = b"GET /client HTTP/1.1\r\nHost: h\r\nX-Forwarded-For: 192.0.2.1\r\n\r\n"
+        for header, client in (
+            (b"PROXY UNKNOWN\r\n", PROXY),
+            (b"PROXY TCP4 10.0.0.77 10.0.0.1 4000 443\r\n", "192.0.2.1"),
+        ):
+            answer = self.exchange(listening_endpoint(self.reactor, self.text), site, header, asked)
+            self.assertTrue(answer.endswith(b"\r\n\r\n" + client.encode()), (header, answer))
+
+    def exchange(self, endpoint: Any, factory: Any, header: bytes, sent: bytes) -> bytes:
+        """Send a header, and something above TLS; return the answer."""
+        received: list[bytes] = []
+
+        class Asking(Protocol):
+            def dataReceived(self, data: bytes) -> None:
+                received.append(data)
+
         self.successResultOf(endpoint.place.listen(factory))
-        transport = StringTransport(peerAddress=IPv4Address("TCP", PROXY, 1))
+        transport = TcpTransport(peerAddress=IPv4Address("TCP", PROXY, 1))
         server = self.reactor.tcpServers[-1][1].buildProtocol(None)
         server.makeConnection(transport)
-        server.dataReceived(b"PROXY TCP4 198.51.100.7 10.0.0.1 4000 443\r\n")
+        server.dataReceived(header)
         beyond = StringTransport()
-        made = TLSMemoryBIOFactory(CertificateOptions(), True, Factory.forProtocol(Protocol), self.reactor)
+        made = TLSMemoryBIOFactory(CertificateOptions(), True, Factory.forProtocol(Asking), self.reactor)
         client: Any = made.buildProtocol(None)
         client.makeConnection(beyond)
-        client.write(b"hello")
+        client.write(sent)
         for _ in range(4):
             self.reactor.advance(0)
             for source, sink in ((beyond, server), (transport, client)):
-                sent = source.value()
+                written = source.value()
                 source.clear()
-                if sent:
-                    sink.dataReceived(sent)
-        self.assertEqual((seen[0].host, seen[1]), ("198.51.100.7", b"hello"))
+                if written:
+                    sink.dataReceived(written)
+        return b"".join(received)
 
     def test_address(self) -> None:
         """The port's address has the scheme of TLS, and the doctor knows where it is (CFG-12, CLI-40)."""

@@ -30,7 +30,7 @@ from svc.web.http.deadline import Deadline
 from svc.web.http.faults import TOO_SLOW
 from svc.web.http.head import Head
 from svc.web.http.occupancy import Occupancy
-from svc.web.http.origin import plain
+from svc.web.http.origin import UnnamedClient, plain
 from svc.web.http.pacing import HELD, Turns
 from svc.web.http.reading import Reader, Unreadable
 from svc.web.http.request import HttpConfig, Request
@@ -64,6 +64,7 @@ class Channel(Protocol):
     def __init__(self, config: HttpConfig, turns: Turns, occupancy: Occupancy, on_closed: Callable[[Channel], None]) -> None:
         limits = config.limits
         self.peer = "127.0.0.1"
+        self.forwards = True
         self.overflow = False
         self._config = config
         self._turns = turns
@@ -187,6 +188,8 @@ class Channel(Protocol):
             self._socket = handle
         transport.registerProducer(self, True)
         address = transport.getPeer()
+        if isinstance(address, UnnamedClient):
+            self.forwards, address = False, address.own
         if isinstance(address, IPv4Address | IPv6Address):
             self.peer = plain(address.host)
         self.overflow = not self._occupancy.enter(self)

@@ -60,6 +60,8 @@ class Connection(Protocol):
 
     #: The address at the other end.
     peer: str
+    #: Whether ``X-Forwarded-For`` may count on it, if the address is trusted; see ``origin.UnnamedClient``.
+    forwards: bool
     #: Whether it is one beyond the limit; see ``occupancy``, Note [Room].
     overflow: bool
 
@@ -89,6 +91,7 @@ class Request:
 
     def __init__(self, connection: Connection, config: HttpConfig, head: Head) -> None:
         fields = head.fields
+        forwarded = fields.get(b"x-forwarded-for", ()) if connection.forwards else ()
         #: The id that the answer carries.
         self.request_id = _named_by_client(fields) or config.new_id()
         #: Whether this is a ``HEAD``, whose answer has no body.
@@ -99,7 +102,7 @@ class Request:
             method=head.method,
             target=head.target,
             headers=fields,
-            client_ip=config.proxies.client_ip(connection.peer, fields.get(b"x-forwarded-for", ())),
+            client_ip=config.proxies.client_ip(connection.peer, forwarded),
             request_id=self.request_id,
             declared=head.length,
             limit=config.limits.body,
