@@ -15,7 +15,7 @@ from svc.crypto.compact import parse_compact
 from svc.crypto.signatures import key_for, verify
 from svc.model.authentication import ANNOTATIONS_BYTES, ANNOTATIONS_LIMIT, KeySource, Problem, moment
 from svc.model.dialect import Dialect
-from svc.model.errors import ISSUER_DIFFERS, UNLISTED, KeysUnavailable
+from svc.model.errors import ISSUER_DIFFERS, NO_ISSUER, UNLISTED, KeysUnavailable
 from svc.model.key_sets import UNUSABLE
 from svc.model.query_results import is_within
 from svc.model.reasons import Reason
@@ -47,8 +47,11 @@ def why_disabled(dialect: Dialect, service: str, listed: bool, switched: bool | 
     return Problem(f"{shown(service)} is switched off.", "Switch it on.")
 
 
-def fetch_problem(what: str, why: str, variables: Container[str]) -> Problem:
-    """Return the problem that something can't be fetched, with the remedy that an authenticator of these variables has."""
+def fetch_problem(what: str, why: str, variables: Container[str], declared: Container[str] = ()) -> Problem:
+    """Return the problem that something can't be fetched, with the remedy that an authenticator of these variables has.
+
+    Policy has ``declared`` some of them.
+    """
     named = [name for name in ("ca-cert", "jwks-token") if name in variables]
     if UNLISTED in why:
         remedy = "If the address is right, list its network in --allow-private-providers, and start the server again."
@@ -57,8 +60,12 @@ def fetch_problem(what: str, why: str, variables: Container[str]) -> Problem:
         if "jwks-uri" in variables:
             remedy += ", or, if that can't be asked from here, declare jwks-uri and issuer in its place"
         remedy += "."
+    elif why.endswith(NO_ISSUER):
+        remedy = "Have the provider name its issuer in the document."
+        if "jwks-uri" in variables:
+            remedy = "Declare jwks-uri and issuer in the place of provider-uri."
     elif UNUSABLE in why:
-        remedy = keys_remedy(why, variables)
+        remedy = keys_remedy(why, variables, declared)
     else:
         remedy = f"Mend {', '.join(['the address', *named])}, or what is between provider and server; then refresh the keys."
     return Problem(f"{what}: {why.removesuffix('.')}.", remedy)

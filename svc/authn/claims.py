@@ -22,6 +22,13 @@ _NAME: Final = re.compile(f"{_PART}(?:/{_PART})*")
 _LITERAL: Final = re.compile(r"(?!.*:\Z)[^\s,:\[\]\x00-\x1f\x7f][^\s,\[\]\x00-\x1f\x7f]{0,255}")
 _LIKE_PATH: Final = re.compile(r"(?=.*/)[A-Za-z0-9$_.|/-]+")
 
+#: What is said of names of these forms.
+_FORM: Final = "a name begins with a letter, '$', '_' or '|', and goes on with letters, digits, '$', '_', '|', '-' and '.'"
+_NO_LITERAL: Final = (
+    "can't name a claim, since it has a blank, a comma, a bracket or a control character, begins or ends with ':',"
+    " or has more than 256 characters"
+)
+
 #: How the fault of a path ends where claims within claims can't be named; remedies look for it.
 NESTED: Final = "and claims within claims can be named in the dialect conjur alone"
 
@@ -124,7 +131,7 @@ def name_fault(name: str, *, nested: bool) -> str | None:
     if "/" in name and not nested:
         return f"{shown(name)} is a path, {NESTED}"
     if not _NAME.fullmatch(name):
-        return f"{shown(name)} is not the name of a claim: a letter, '$' or '_', then letters, digits, '$', '_', '-' and '.'"
+        return f"{shown(name)} can't name a claim in an annotation, where {_FORM}"
     return None
 
 
@@ -136,7 +143,11 @@ def claim_fault(name: str, *, nested: bool) -> str | None:
     fault = name_fault(name, nested=nested)
     if fault is None or (_LITERAL.fullmatch(name) and not _LIKE_PATH.fullmatch(name)):
         return None
-    return fault
+    if fault.endswith(NESTED):
+        return fault
+    if _LIKE_PATH.fullmatch(name):
+        return f"{shown(name)} is no path of claims, in which {_FORM.replace('a name', 'each name')}"
+    return f"{shown(name)} {_NO_LITERAL}"
 
 
 def find(claims: Mapping[str, object], name: str, *, nested: bool) -> object:

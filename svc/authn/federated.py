@@ -210,7 +210,7 @@ class FederatedAuthenticator:
         if isinstance(cached.meaning, Misconfiguration):
             problems += cached.meaning.problems
         source = cached.meaning.keys
-        state = await self._state(source, settings.refreshes, problems, ask=ask and disabled is None)
+        state = await self._state(source, settings, problems, ask=ask and disabled is None)
         if disabled is None and isinstance(cached.meaning, Configuration):
             problems += [] if self._kind.recall is None else self._kind.recall(cached.meaning)
             problems += [] if self._kind.examine is None or not ask else await self._kind.examine(cached.meaning)
@@ -239,7 +239,12 @@ class FederatedAuthenticator:
         return (source.uri, self._context.keys.state(source)) if isinstance(source, KeySource) else None
 
     async def _state(
-        self, source: KeySet | KeySource | None, refreshes: int, problems: list[Problem], *, ask: bool
+        self,
+        source: KeySet | KeySource | None,
+        settings: AuthenticatorSettings,
+        problems: list[Problem],
+        *,
+        ask: bool,
     ) -> KeysState:
         """Return the state of the keys, fetched if need be where ``ask`` permits it; append the failure of a fetch."""
         if source is None:
@@ -247,17 +252,17 @@ class FederatedAuthenticator:
         if isinstance(source, KeySet):
             named = tuple((key.key_id, key.thumbprint) for key in source.keys)
             return KeysState(named, source.problems, unused=source.unused)
-        keys, why = self._context.keys, None
+        keys, variables, why = self._context.keys, self._kind.variables, None
         try:
             if ask:
-                await keys.current(source, refreshes)
+                await keys.current(source, settings.refreshes)
         except KeysUnavailable as error:
             why = error.why
         state = keys.state(source)
         if why is not None:
-            problems.append(fetch_problem("There are no keys", state.failure or why, self._kind.variables))
+            problems.append(fetch_problem("There are no keys", state.failure or why, variables, settings.values))
         elif state.keys and state.failure is not None:
-            failed = fetch_problem("The last fetch of the keys failed", state.failure, self._kind.variables)
+            failed = fetch_problem("The last fetch of the keys failed", state.failure, variables, settings.values)
             still = "Logins go on with the keys that were fetched before, but not after a new start of the server."
             problems.append(attrs.evolve(failed, what=f"{failed.what} {still}"))
         return state

@@ -18,6 +18,10 @@ from svc.model.text import shown
 #: Claims that no annotation may be named after: they say nothing about a host.
 DENIED: Final = frozenset({"iss", "exp", "nbf", "iat", "jti", "aud"})
 
+#: How the faults of lists end that have a remedy of their own; remedies look for these.
+REGISTERED: Final = "is a registered claim, which says nothing about a host"
+TWICE: Final = "stands there twice"
+
 _NOT_TEXT: Final[Mapping[type, Reason]] = {
     bool: Reason.CLAIM_IS_BOOLEAN,
     int: Reason.CLAIM_IS_NUMBER,
@@ -36,7 +40,7 @@ def read_enforced(text: str, *, nested: bool, renamed: Container[str] = ()) -> t
     faults: list[str] = []
     for item in _items(text, faults):
         if item in names:
-            faults.append(f"{shown(item)} stands there twice")
+            faults.append(f"{shown(item)} {TWICE}")
         else:
             names[item] = None
             faults += [] if item in renamed and item not in DENIED else _claim_faults(item, nested=nested)
@@ -62,9 +66,9 @@ def read_aliases(text: str, *, nested: bool) -> tuple[Mapping[str, str], list[st
             faults += _claim_faults(alias, nested=False)
         faults += _claim_faults(claim, nested=nested, fault_of=claim_fault)
         if alias in aliases:
-            faults.append(f"the annotation {shown(alias)} stands there twice")
+            faults.append(f"the annotation {shown(alias)} {TWICE}")
         if claim in claims:
-            faults.append(f"the claim {shown(claim)} stands there twice")
+            faults.append(f"the claim {shown(claim)} {TWICE}")
         aliases[alias] = claim
         claims.add(claim)
     return aliases, faults
@@ -79,7 +83,7 @@ def _items(text: str, faults: list[str]) -> list[str]:
 
 def _claim_faults(name: str, *, nested: bool, fault_of: Callable[..., str | None] = name_fault) -> list[str]:
     if name in DENIED:
-        return [f"{shown(name)} is a registered claim, which says nothing about a host"]
+        return [f"{shown(name)} {REGISTERED}"]
     fault = fault_of(name, nested=nested)
     return [] if fault is None else [fault]
 

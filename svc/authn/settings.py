@@ -14,8 +14,8 @@ from typing import Final
 import attrs
 
 from svc.authn.claims import NESTED, claim_fault
-from svc.authn.jwt_annotations import read_aliases, read_enforced
-from svc.crypto.key_sets import key_set
+from svc.authn.jwt_annotations import REGISTERED, TWICE, read_aliases, read_enforced
+from svc.crypto.key_sets import PRIVATE, key_set
 from svc.crypto.vault import Vault
 from svc.model.authentication import AuthenticatorSettings, KeySource, Problem
 from svc.model.dialect import Dialect
@@ -147,6 +147,11 @@ def configuration_of(values: Values, dialect: Dialect) -> Configuration | Miscon
 
 def _of_claims(remedy: str, fault: str) -> str:
     """Return the remedy for a fault in the name of a claim."""
+    if fault.endswith(REGISTERED):
+        return "Remove that item, since this claim can't tell one host from another."
+    if fault.endswith(TWICE):
+        two_sided = fault.startswith(("the annotation ", "the claim "))
+        return "Remove one of the two: each name may stand once on each side." if two_sided else "Remove one of the two."
     if not fault.endswith(NESTED):
         return remedy
     return (
@@ -223,9 +228,9 @@ def _keys(
     if "public-keys" in values and "issuer" not in values:
         what = "The variable public-keys is declared without the variable issuer."
         problems.append(Problem(what, "Declare issuer, and set it to the 'iss' of tokens."))
-    keys = _public_keys(texts["public-keys"], algorithms, problems) if "public-keys" in texts else None
+    keys = _public_keys(values, texts["public-keys"], algorithms, problems) if "public-keys" in texts else None
     if len(problems) > before or any(name in values and name not in texts for name in (declared[0], *_OF_ADDRESSES)):
-        return None
+        return keys if declared == ["public-keys"] else None
     discovered, authorities, token = declared[0] == "provider-uri", texts.get("ca-cert"), texts.get("jwks-token")
     return keys or KeySource(texts[declared[0]], discovered, authorities, algorithms, token)
 
@@ -255,8 +260,8 @@ def _check_use(variable: str, declared: list[str], texts: Mapping[str, str], pro
             problems.append(Problem(what, "Set an address that begins with https:."))
 
 
-def _public_keys(text: str, algorithms: tuple[str, ...], problems: list[Problem]) -> KeySet | None:
-    """Read ``{"type": "jwks", "value": {"keys": [...]}}``."""
+def _public_keys(values: Values, text: str, algorithms: tuple[str, ...], problems: list[Problem]) -> KeySet | None:
+    """Read ``{"type": "jwks", "value": {"keys": [...]}}``; a set without usable key is a problem."""
     try:
         document = json_object(text.encode("utf-8"))
         value = document.get("value")
@@ -266,8 +271,7 @@ def _public_keys(text: str, algorithms: tuple[str, ...], problems: list[Problem]
             raise Malformed("its value is no JSON object")
         keys = key_set(value, algorithms)
         if not keys.keys:
-            problems.append(_unusable("public-keys", keys.why_unusable, keys_remedy(keys.why_unusable, VARIABLES)))
-            return None
+            problems.append(_unusable("public-keys", keys.why_unusable, _public_remedy(keys, values)))
     except Malformed as error:
         remedy = 'Set it to {"type": "jwks", "value": {"keys": [...]}} with the provider\'s public keys.'
         problems.append(_unusable("public-keys", str(error), remedy))
@@ -275,11 +279,26 @@ def _public_keys(text: str, algorithms: tuple[str, ...], problems: list[Problem]
     return keys
 
 
-def keys_remedy(why: str, variables: Container[str]) -> str:
-    """Return what to do about a set without usable key, by ``KeySet.why_unusable``, where these variables may be set."""
-    wanted = why.rpartition(ALLOWING)[2] if ALLOWING in why else ""
+def _public_remedy(keys: KeySet, declared: Container[str]) -> str:
+    """Return what to do about a variable public-keys without usable key."""
+    if keys.wanted:
+        return keys_remedy(keys.why_unusable, VARIABLES, declared)
+    if not keys.problems and not keys.unused:
+        return "Put the provider's keys into the variable."
+    if any(reason.endswith(PRIVATE) for reason in keys.problems):
+        return "Set the variable again without the private members d, p, q, dp, dq and qi, and without symmetric keys."
+    return "Set the variable to public keys of the provider that can be used; it is said of each what is wrong with it."
+
+
+def keys_remedy(why: str, variables: Container[str], declared: Container[str] = ()) -> str:
+    """Return what to do about a set without usable key, by ``KeySet.why_unusable``.
+
+    These ``variables`` may be set, and policy has ``declared`` these.
+    """
+    wanted = why.rpartition(ALLOWING)[2].replace(" or ", ",") if ALLOWING in why else ""
     if wanted and "algorithms" in variables:
-        return f"Declare the variable algorithms and set it to what the provider signs with: {wanted}."
+        act = "Set the variable algorithms" if "algorithms" in declared else "Declare the variable algorithms and set it"
+        return f"{act} to what the provider signs with: {wanted}."
     if wanted:
         return f"Have the provider sign with {' or '.join(DEFAULT_ALGORITHMS)}."
     if why.endswith(EMPTY):

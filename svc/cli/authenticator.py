@@ -23,6 +23,9 @@ _TYPES: Final = frozenset({_TYPE, "authn-oidc", "authn-cloud", "authn-azure", "a
 #: Another type that has a status, and no keys.
 _DIRECTORY: Final = "authn-ldap"
 
+#: How the server's sentence about a set without usable key begins; the reasons of the keys follow.
+_UNUSABLE: Final = "it has no usable key: "
+
 #: How each outcome of a check is marked, and in which colour where there are colours.
 _MARKS: Final = {
     "passed": ("ok", "green"),
@@ -152,6 +155,7 @@ async def refresh_keys(connection: ApiConnection, name: str, as_json: bool) -> N
     if as_json:
         print_json(found)
     else:
+        found = _brief(found)
         print_table(("WHAT", "VALUE"), list(_key_rows(found["keys"])))
         _print_problems(found)
     outcome = (found["keys"]["last_fetch"] or {}).get("outcome")
@@ -285,7 +289,23 @@ def _print_checklist(found: Mapping[str, Any], what: str) -> None:
         )
 
 
+def _brief(found: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return a status without the reasons, in sentences, why no key is usable: each key has a line of its own."""
+    keys = found["keys"]
+    if keys["ids"] or not (keys["problems"] or keys["unused"]):
+        return found
+    fetch = keys["last_fetch"] and {**keys["last_fetch"], "outcome": _without_reasons(keys["last_fetch"]["outcome"])}
+    problems = [{**problem, "what": _without_reasons(problem["what"])} for problem in found["problems"]]
+    return {**found, "keys": {**keys, "last_fetch": fetch}, "problems": problems}
+
+
+def _without_reasons(text: str) -> str:
+    before, unusable, _ = text.partition(_UNUSABLE)
+    return f"{before}{unusable.removesuffix(': ')}." if unusable else text
+
+
 def _print_status(found: Mapping[str, Any]) -> None:
+    found = _brief(found)
     rows = [("status", found["status"])]
     if found["algorithms"]:
         rows.append(("algorithms", ", ".join(found["algorithms"])))

@@ -35,6 +35,9 @@ _FIELDS: Final = {
     "P-384": (48, 2**384 - 2**128 - 2**96 + 2**32 - 1),
     "P-521": (66, 2**521 - 1),
 }
+#: The fault of a key that must not be known to others.
+PRIVATE: Final = "it is symmetric or holds private parts"
+
 _NO_POINT: Final = "it is no point of its curve"
 
 _SECRET_MEMBERS: Final = frozenset({"d", "p", "q", "dp", "dq", "qi", "oth", "k"})  # RFC 7518 6.3.2, 6.4
@@ -140,7 +143,7 @@ def _public(entry: object) -> tuple[str, Mapping[str, Any]]:
     members = {name: value for name, value in entry.items() if value not in _ABSENT}
     kind = members.get("kty")
     if kind == "oct" or not _SECRET_MEMBERS.isdisjoint(members):
-        raise Malformed("it is symmetric or holds private parts")
+        raise Malformed(PRIVATE)
     if not isinstance(kind, str):
         raise Malformed("it has no type")
     return kind, members

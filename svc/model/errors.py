@@ -139,6 +139,9 @@ UNLISTED: Final = "allow_private_providers doesn't list it"
 #: How ``why`` says that a provider's document is that of another one; handed on and looked for in the same way.
 ISSUER_DIFFERS: Final = "its issuer is "
 
+#: How ``why`` ends where a provider's document names nobody; handed on and looked for in the same way.
+NO_ISSUER: Final = "it names no issuer"
+
 
 @attrs.frozen(str=False)
 class Forbidden(Refusal):
@@ -338,10 +341,15 @@ class TooOften(Refusal):
 
 @attrs.frozen(str=False)
 class KeysUnavailable(Refusal):
-    """The keys of an identity provider cannot be had now; raised by ``providers``; the login that needed them is put off."""
+    """The keys of an identity provider cannot be had now; raised by ``providers``; the login that needed them is put off.
+
+    ``problems`` and ``unused`` are those of the ``KeySet`` that came, where it has no usable key.
+    """
 
     why: str
     retry_after: int = attrs.field(default=1, repr=False)
+    problems: tuple[str, ...] = attrs.field(default=(), repr=False)
+    unused: tuple[str, ...] = attrs.field(default=(), repr=False)
 
 
 @attrs.frozen(str=False)

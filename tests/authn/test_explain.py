@@ -9,7 +9,7 @@ from twisted.internet.defer import Deferred
 from svc.authn.jwt import JWT
 from svc.model.authentication import Admitted, KeySource, Refused, Step
 from svc.model.dialect import CONJUR
-from svc.model.errors import ISSUER_DIFFERS, UNLISTED, InvalidName, StoreUnavailable
+from svc.model.errors import ISSUER_DIFFERS, NO_ISSUER, UNLISTED, InvalidName, StoreUnavailable
 from svc.model.reasons import Reason
 from tests.authn.world import CLAIMS, HOST, ISSUER, NOW, PROVIDER, URI, Case
 from tests.signing import jwk, jwk_for, jwks, token
@@ -223,34 +223,79 @@ class StatusTests(Case):
     def test_no_usable_key(self) -> None:
         """A set without usable key says of each key why, by whichever way it comes, and what to set (AUTH-60)."""
         declared = "Declare the variable algorithms and set it to what the provider signs with: ES256."
-        for entries, why, remedy in (
+        for entries, why, remedy, of_variable in (
             (
                 [jwk_for("ES256", "e1")],
                 "it has no usable key: key 1 'e1' is not used: it is for ES256, not for RS256, RS384 or RS512;"
                 " the variable algorithms could allow ES256.",
                 declared,
+                declared,
             ),
-            ([], "it has no usable key: the set is empty.", "Have the provider make a key, then refresh the keys:"),
+            (
+                [jwk_for("ES256", "e1"), jwk_for("EdDSA", "e2")],
+                "it has no usable key: key 1 'e1' is not used: it is for ES256, not for RS256, RS384 or RS512;"
+                " key 2 'e2' is not used: it is for EdDSA, not for RS256, RS384 or RS512;"
+                " the variable algorithms could allow ES256 or EdDSA.",
+                "set it to what the provider signs with: ES256,EdDSA.",
+                "set it to what the provider signs with: ES256,EdDSA.",
+            ),
+            (
+                [],
+                "it has no usable key: the set is empty.",
+                "Have the provider make a key, then refresh the keys:",
+                "Put the provider's keys into the variable.",
+            ),
+            (
+                [{**jwk("p"), "d": "AQ"}],
+                "it has no usable key: key 1 'p' is refused: it is symmetric or holds private parts.",
+                "Have the provider publish a public key that can be used;",
+                "Set the variable again without the private members d, p, q, dp, dq and qi,",
+            ),
             (
                 [jwk("s", use="jwt-svid")],
                 "it has no usable key: key 1 's' is not used: its 'use' is 'jwt-svid', not 'sig'.",
                 "Have the provider publish a public key that can be used;",
+                "Set the variable to public keys of the provider that can be used;",
             ),
         ):
             document = {"keys": entries}
             self.provider.published[URI] = json.dumps(document).encode()
-            (problem,) = self.status().problems
+            status = self.status()
+            (problem,) = status.problems
             self.assertEqual(problem.what, f"There are no keys: {URI}: {why}")
             self.assertIn(remedy, problem.remedy)
+            self.assertEqual(len(status.keys.problems + status.keys.unused), len(entries))
             refused = self.refusal(Reason.KEYS_UNAVAILABLE, token(CLAIMS), 503)
             self.assertIn(why.removesuffix("."), refused.detail)
             self.readings.unset(self.branch, "jwks-uri")
             self.readings.set(self.branch, public_keys=json.dumps({"type": "jwks", "value": document}))
-            (problem,) = self.status().problems
+            status = self.status()
+            (problem,) = status.problems
             self.assertEqual(problem.what, f"The variable public-keys is not usable: {why}")
-            self.assertIn(remedy, problem.remedy)
+            self.assertIn(of_variable, problem.remedy)
+            self.assertEqual((status.source, len(status.keys.problems + status.keys.unused)), ("public-keys", len(entries)))
             self.readings.unset(self.branch, "public-keys")
             self.readings.set(self.branch, jwks_uri=URI)
+
+    def test_declared_algorithms(self) -> None:
+        """Where the variable algorithms is declared already, the remedy is to set it, to text that it takes (AUTH-60)."""
+        self.provider.published[URI] = json.dumps({"keys": [jwk("r1", alg="RS384")]}).encode()
+        self.readings.set(self.branch, algorithms="ES256")
+        (problem,) = self.status().problems
+        self.assertEqual(problem.remedy, "Set the variable algorithms to what the provider signs with: RS384.")
+        self.readings.unset(self.branch, "jwks-uri")
+        self.readings.set(self.branch, public_keys=json.dumps({"type": "jwks", "value": {"keys": [jwk("r1")]}}))
+        (problem,) = self.status().problems
+        taken = "RS256,RS384,RS512,PS256,PS384,PS512"
+        self.assertEqual(problem.remedy, f"Set the variable algorithms to what the provider signs with: {taken}.")
+        self.readings.set(self.branch, algorithms=taken)
+        self.assertEqual(self.whats(), [])
+
+    def test_no_issuer(self) -> None:
+        """Where the document names no issuer, the remedy is to declare keys and issuer (AUTH-60)."""
+        self.provider.refused = f"https://a.example/: the discovery document is not usable: {NO_ISSUER}"
+        (problem,) = self.status().problems
+        self.assertEqual(problem.remedy, "Declare jwks-uri and issuer in the place of provider-uri.")
 
     def test_another_issuer(self) -> None:
         """A document of another provider is a problem with both texts, whose remedy is ``provider-uri`` (AUTH-50)."""

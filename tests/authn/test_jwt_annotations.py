@@ -112,9 +112,11 @@ class AliasListTests(SynchronousTestCase):
     def test_names(self) -> None:
         """What can't name a claim, or names a registered one, may stand on neither side (AUTH-28)."""
         for name in ("a b", "a[0]", "a:", "x" * 300 + ":"):
-            self.assertIn("is not the name of a claim", self.faults(f"x: {name}")[0])
+            self.assertIn("can't name a claim, since it has a blank", self.faults(f"x: {name}")[0])
         for name in ("a b", "1a", "a[0]", "é"):
-            self.assertIn("is not the name of a claim", self.faults(f"{name}: x")[0])
+            self.assertIn("can't name a claim in an annotation, where a name begins", self.faults(f"{name}: x")[0])
+        (fault,) = self.faults("x: a//b", nested=True)
+        self.assertIn("is no path of claims, in which each name begins with a letter, '$', '_' or '|'", fault)
         for name in DENIED:
             for item in (f"{name}: x", f"x: {name}"):
                 self.assertIn("registered", self.faults(item)[0])

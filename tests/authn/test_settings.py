@@ -327,6 +327,21 @@ class IssuerTests(Case):
                 self.assertIsNone(self.good(dialect, provider_uri=uri).issuer)
             self.assertEqual(self.good(dialect, provider_uri=PROVIDER, issuer="i").issuer, "i")
 
+    def test_items(self) -> None:
+        """The remedy for a registered claim is to remove it, and for a repeated name to remove one (AUTH-28)."""
+        for name, value, remedy in (
+            ("claim_aliases", "u: exp", "Remove that item, since this claim can't tell one host from another."),
+            ("enforced_claims", "exp", "Remove that item, since this claim can't tell one host from another."),
+            ("claim_aliases", "u: a, u: b", "Remove one of the two: each name may stand once on each side."),
+            ("claim_aliases", "u: a, v: a", "Remove one of the two: each name may stand once on each side."),
+            ("enforced_claims", "a, a", "Remove one of the two."),
+            ("claim_aliases", "u", "Set it to items of the form 'annotation: claim', with commas between."),
+        ):
+            understood = self.understood(NATIVE, jwks_uri=URI, **{name: value})
+            assert isinstance(understood, Misconfiguration)
+            (problem,) = understood.problems
+            self.assertEqual(problem.remedy, remedy, value)
+
     def test_paths(self) -> None:
         """Where claims within claims can't be named, the fault says in which dialect they can, and the remedy says what a
         token of Kubernetes has instead (AUTH-27, AUTH-29).

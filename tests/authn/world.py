@@ -170,6 +170,7 @@ class Provider:
         self.issuers: dict[str, str] = {}
         self.refused: str | None = None
         self.spent = False
+        self.unusable = KeySet(())
         self.fetches = self.wanted = 0
 
     def _fetch(self, source: KeySource) -> KeySet:
@@ -178,7 +179,8 @@ class Provider:
         self.fetches += 1
         keys = parse_key_set(self.published[source.uri], source.algorithms)
         if not keys.keys:
-            raise KeysUnavailable(f"{source.uri}: {keys.why_unusable}", 7)
+            self.unusable = keys
+            raise KeysUnavailable(f"{source.uri}: {keys.why_unusable}", 7, keys.problems, keys.unused)
         issuer = self.issuers.get(source.uri, source.uri) if source.discovered else None
         self.cached[source] = attrs.evolve(keys, issuer=issuer)
         return self.cached[source]
@@ -204,7 +206,7 @@ class Provider:
         """What was fetched last."""
         keys = self.cached.get(source)
         if keys is None:
-            return KeysState(asked_at=NOW, failure=self.refused)
+            return KeysState((), self.unusable.problems, None, NOW, self.refused, self.unusable.unused)
         named = tuple((key.key_id, key.thumbprint) for key in keys.keys)
         return KeysState(named, keys.problems, NOW, NOW, self.refused, keys.unused)
 

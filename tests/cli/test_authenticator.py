@@ -13,6 +13,7 @@ from svc.cli import connection
 from svc.cli.connection import ApiAnswer, ApiConnection
 from svc.cli.main import main
 from svc.model.errors import RecordNotFound
+from svc.model.key_sets import UNUSABLE
 from svc.web.http.faults import answer_to
 from tests.cli.completing import complete
 
@@ -152,6 +153,32 @@ class ReadingTests(CommandsCase):
         self.assertIn("ci does not work", outcome.stderr)
         outcome = self.run_command(Server(500, BAD), "status", "ci", "--json", code=1)
         self.assertEqual(json.loads(outcome.stdout), BAD)
+
+    def test_no_usable_key(self) -> None:
+        """Each key that can't be used has a line of its own, and no sentence repeats why (CLI-13)."""
+        why = f"https://ci.example/jwks: the answer is not usable: {UNUSABLE}key 1 is refused: it is weak; key 2 is not used"
+        keys = {
+            **NO_KEYS,
+            "source": "jwks-uri",
+            "uri": "https://ci.example/jwks",
+            "problems": ["key 1 is refused: it is weak"],
+        }
+        keys |= {"unused": ["key 2 is not used"], "last_fetch": {"at": "2026-01-01T00:00:00.000+00:00", "outcome": why}}
+        bad = {**BAD, "keys": keys, "problems": [{"what": f"There are no keys: {why}.", "remedy": "Set it."}]}
+        brief = "https://ci.example/jwks: the answer is not usable: it has no usable key."
+        of_keys = [
+            "keys from\tjwks-uri https://ci.example/jwks",
+            f"last fetch\t2026-01-01T00:00:00.000+00:00: {brief}",
+            "unusable key\tkey 1 is refused: it is weak",
+            "unused key\tkey 2 is not used",
+            f"PROBLEM  There are no keys: {brief}",
+            "  to do  Set it.",
+        ]
+        outcome = self.run_command(Server(500, bad), "status", "ci", code=1)
+        self.assertEqual(outcome.stdout.splitlines(), ["status\terror", *of_keys])
+        outcome = self.run_command(Server(200, bad), "refresh-keys", "ci", code=1)
+        self.assertEqual(outcome.stdout.splitlines(), of_keys)
+        self.assertEqual(json.loads(self.run_command(Server(500, bad), "status", "ci", "--json", code=1).stdout), bad)
 
     def test_directory_status(self) -> None:
         """The status of a directory is told line by line, its faults with what to do; exit code 1 (AUTH-58)."""

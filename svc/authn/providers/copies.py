@@ -139,6 +139,8 @@ class _Refusal:
     until: float
     why: str | None
     wait: int
+    problems: tuple[str, ...] = ()
+    unused: tuple[str, ...] = ()
 
 
 @attrs.define(eq=False)
@@ -150,6 +152,8 @@ class _Copy:
     set_at: float = 0.0
     asked_at: float | None = None
     failure: str | None = None
+    problems: tuple[str, ...] = ()
+    unused: tuple[str, ...] = ()
     fulfilled: int = -1
     good_until: float = 0.0
     used_at: float = -math.inf
@@ -201,7 +205,7 @@ class CopiedKeys:
         if copy is None:
             return KeysState()
         if copy.keys is None:
-            return KeysState(asked_at=copy.asked_at, failure=copy.failure)
+            return KeysState((), copy.problems, None, copy.asked_at, copy.failure, copy.unused)
         return KeysState(
             keys=tuple((key.key_id, key.thumbprint) for key in copy.keys.keys),
             problems=copy.keys.problems,
@@ -238,7 +242,8 @@ class CopiedKeys:
             copy.refusal = None
             return False
         if refusal.why is not None:
-            raise KeysUnavailable(refusal.why, moment(max(0, refusal.wait - 1)))
+            wait = moment(max(0, refusal.wait - 1))
+            raise KeysUnavailable(refusal.why, wait, refusal.problems, refusal.unused)
         return True
 
     async def _informed(self, copy: _Copy, question: KeysQuestion, request: LoginRequest | None) -> None:
@@ -269,9 +274,13 @@ class CopiedKeys:
                 case error:
                     _log.failure("The question for keys ended in an unexpected error", result)
                     why, wait = f"an error of this program, which its log tells: {type(error).__name__}", 1
-            copy.refusal = _Refusal(question.newer, question.refreshes, until, why, wait)
+            found = ((), ())
+            if isinstance(result.value, KeysUnavailable):
+                found = result.value.problems, result.value.unused
+            copy.refusal = _Refusal(question.newer, question.refreshes, until, why, wait, *found)
             if copy.keys is None:
                 copy.failure, copy.asked_at = why, self._clock.seconds()
+                copy.problems, copy.unused = found
         crowd.let_go(lambda waiter: waiter.callback(_NOTHING))
 
     def _take(self, copy: _Copy, answer: KeysAnswer) -> None:

@@ -14,7 +14,7 @@ import attrs
 
 from svc.crypto.key_sets import parse_key_set
 from svc.model.authentication import KeySource
-from svc.model.errors import ISSUER_DIFFERS, KeysUnavailable
+from svc.model.errors import ISSUER_DIFFERS, NO_ISSUER, KeysUnavailable
 from svc.model.key_sets import TOKEN, TOKEN_LIMIT, KeySet
 from svc.model.strict_json import Malformed, json_object
 from svc.model.text import shown
@@ -41,8 +41,8 @@ def members_of(document: bytes, provider: str) -> Mapping[str, object]:
     """
     members = json_object(document)
     issuer = members.get("issuer")
-    if not isinstance(issuer, str):
-        raise Malformed("it names no issuer")
+    if not isinstance(issuer, str) or not issuer:
+        raise Malformed(NO_ISSUER)
     if not is_same_provider(issuer, provider):
         raise Malformed(f"{ISSUER_DIFFERS}{shown(issuer)}, not {shown(provider)}")
     return members
@@ -87,7 +87,8 @@ class Publications:
         except Malformed as error:
             raise KeysUnavailable(f"{uri}: the answer is not usable: {error}") from None
         if not keys.keys:
-            raise KeysUnavailable(f"{uri}: the answer is not usable: {keys.why_unusable}")
+            why = f"{uri}: the answer is not usable: {keys.why_unusable}"
+            raise KeysUnavailable(why, problems=keys.problems, unused=keys.unused)
         return attrs.evolve(keys, document=document, issuer=issuer)
 
     async def _fetch(self, uri: str, source: KeySource, deadline: float) -> bytes:

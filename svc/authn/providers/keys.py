@@ -70,7 +70,8 @@ class _KnownKeys:
     """The state of one source; moments are in seconds.
 
     ``set_at``: when the fetch of ``keys`` began; ``asked_at``: when the last one did; ``spent_at``: when the last one that
-    counts did (Note [Budget]). ``failure``: why the last one that ended failed. ``crowd`` waits for the one under way.
+    counts did (Note [Budget]). ``failure``: why the last one that ended failed; ``problems`` and ``unused`` are those of the
+    keys that it found, if it found none to use. ``crowd`` waits for the one under way.
     ``wished`` is the newest wish, ``fulfilled`` the newest that a fetch was made for, less than any wish before the first
     fetch (Note [Wishes]). ``used_at``: when the keys were last needed; ``lacked_at``: when those at hand last didn't do.
     ``look`` comes in the background at ``look_at``; ``renews``: whether it is one of Note [Ages].
@@ -82,6 +83,8 @@ class _KnownKeys:
     set_at: float = 0.0
     asked_at: float = 0.0
     failure: str | None = None
+    problems: tuple[str, ...] = ()
+    unused: tuple[str, ...] = ()
     spent_at: float | None = None
     crowd: Crowd | None = None
     wished: int = 0
@@ -156,7 +159,7 @@ class ProviderKeys:
             return KeysState()
         keys = self._at_hand(known)
         if keys is None:
-            return KeysState(asked_at=known.asked_at, failure=known.failure)
+            return KeysState((), known.problems, None, known.asked_at, known.failure, known.unused)
         return KeysState(
             keys=tuple((key.key_id, key.thumbprint) for key in keys.keys),
             problems=keys.problems,
@@ -260,7 +263,8 @@ class ProviderKeys:
         if known not in self._retried and self._may_be_retried(known):
             self._plan(known, self._again())
         why = f"{known.source.uri} was asked a moment ago, and may be asked again in {wait:.1f} seconds"
-        raise KeysUnavailable(why if known.failure is None else f"{why}; that failed: {known.failure}", self._later(known))
+        why = why if known.failure is None else f"{why}; that failed: {known.failure}"
+        raise KeysUnavailable(why, self._later(known), known.problems, known.unused)
 
     def _left(self, since: float | None) -> float:
         """Return the seconds that are left of the interval that began then."""
@@ -288,6 +292,7 @@ class ProviderKeys:
         crowd, known.crowd = known.crowd, None
         assert crowd is not None
         uri = known.source.uri
+        known.problems = known.unused = ()
         if isinstance(result, KeySet):
             keys = known.keys = result
             known.set_at, known.failure, known.lacked_at = began, None, None
@@ -303,10 +308,12 @@ class ProviderKeys:
             # The same failure is logged once, and not with every retry.
             at_hand = known.keys is not None
             _log.warn("the keys of a provider could not be fetched: {why}", why=why, at_hand=at_hand)
+        if isinstance(result.value, KeysUnavailable):
+            known.problems, known.unused = result.value.problems, result.value.unused
         known.failure = why
         self._plan(known, self._again())
         self._changed(known.source)
-        crowd.let_go(lambda waiter: waiter.errback(KeysUnavailable(why, self._later(known))))
+        crowd.let_go(lambda waiter: waiter.errback(KeysUnavailable(why, self._later(known), known.problems, known.unused)))
 
     # -- fetches in the background (Notes [Ages] and [Retries]) -------------------------------------------------------
 

@@ -39,6 +39,7 @@ class CopiesCase(SynchronousTestCase):
         self.questions = 0
         self.used: list[KeySource] = []
         self.document: bytes | None = ONE
+        self.faulty = KeysUnavailable("no route")
         self.waiting: list[Deferred[KeySet]] = []
         self.slow = False
         self.gone = False
@@ -56,7 +57,7 @@ class CopiesCase(SynchronousTestCase):
             self.waiting.append(Deferred())
             return await self.waiting[-1]
         if self.document is None:
-            raise KeysUnavailable("no route")
+            raise self.faulty
         return attrs.evolve(parse_key_set(self.document), document=self.document, issuer="https://idp.example/")
 
     async def ask(self, question: KeysQuestion) -> KeysAnswer:
@@ -183,6 +184,21 @@ class CopiesTests(CopiesCase):
         self.failureResultOf(self.current(1), KeysUnavailable)
         self.assertIs(self.successResultOf(self.current()), keys)
         self.failureResultOf(self.newer(keys), KeysUnavailable)
+
+    def test_no_usable_key(self) -> None:
+        """The state of keys that can't be used says so of each, in all processes, until some can be (AUTH-60)."""
+        self.faulty = KeysUnavailable("no usable key", problems=("key 1 is weak",), unused=("key 2 is for ES256",))
+        self.document = None
+        for at in range(2):
+            self.failureResultOf(self.current(at), KeysUnavailable)
+        for state in (self.shared.keys.state(SOURCE), *(copy.state(SOURCE) for copy in self.copies)):
+            self.assertEqual((state.keys, state.problems, state.unused), ((), ("key 1 is weak",), ("key 2 is for ES256",)))
+        self.document = ONE
+        self.clock.advance(INTERVAL)
+        for at in range(2):
+            self.successResultOf(self.current(at))
+        for state in (self.shared.keys.state(SOURCE), *(copy.state(SOURCE) for copy in self.copies)):
+            self.assertEqual((state.problems, state.unused), ((), ()))
 
     def test_state(self) -> None:
         """A copy tells of a source what the process that fetches would tell, and of another nothing."""
