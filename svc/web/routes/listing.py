@@ -54,6 +54,20 @@ KIND: Final = Parameter.texts("kind", "the kinds that are listed, all unless the
 COUNT: Final = Parameter("count", _count, BOOLEAN, "whether the length of the list is asked for, instead of the list")
 
 
+#: The parameters that choose a part of a list.
+PARTS: Final = ("limit", "offset", "cursor", "kind", "search")
+
+
+def demand_whole(query: Query, what: str, *parts: str) -> None:
+    """Refuse these parameters, which a question that answers all it has would ignore without a sign.
+
+    :raises InvalidParameter: one is there, or written as an array.
+    """
+    for part in parts:
+        if query.flag(part) or query.flag(f"{part}[]"):
+            raise InvalidParameter(part, f"'{part}' has no effect here: {what} lists all, and has no pages")
+
+
 def count_of(number: int) -> Response:
     """Return the answer to ``count``."""
     return Response.json({"count": number})

@@ -31,7 +31,7 @@ from svc.web.routes.access import (
     verdict_json,
 )
 from svc.web.routes.description import RESOURCE_SHAPE, described
-from svc.web.routes.listing import COUNT_SHAPE, KIND, LIMIT, OFFSET, SEARCH, count_of
+from svc.web.routes.listing import COUNT_SHAPE, KIND, LIMIT, OFFSET, PARTS, SEARCH, count_of, demand_whole
 
 #: The most resources that one list has, and how many it has when neither ``limit`` nor ``offset`` is given (RES-5).
 LIST_MOST: Final = 1000
@@ -99,14 +99,10 @@ ACTING_AS: Final = Parameter.together(
 )
 OWNER: Final = Parameter("owner", _owner, TEXT, "the id of a role that owns what is listed", late=True)
 PRIVILEGE: Final = Parameter("privilege", _privilege("privilege"), TEXT, "a privilege", required=True)
-#: The parameters that choose parts of other lists.
-_PARTS: Final = ("limit", "offset", "count", "kind", "search")
 
 
 def _permission(source: Source) -> str:
-    for part in _PARTS:
-        if source.query.flag(part):
-            raise InvalidParameter(part, f"'{part}' has no effect here: permitted_roles lists all, and has no pages")
+    demand_whole(source.query, "permitted_roles", "count", *PARTS)
     return _privilege("privilege", "permission")(source)
 
 

@@ -24,7 +24,19 @@ from svc.web.http.routing import REQUIRED, Call, Routes
 from svc.web.http.shapes import BOOLEAN, TEXT, array, obj
 from svc.web.routes import audit_events
 from svc.web.routes.access import AFTER_RESOURCE, PAGE_LIMIT, PRIVILEGES, REACH_SHAPE, reach_json
-from svc.web.routes.listing import COUNT, COUNT_SHAPE, CURSOR, KIND, LIMIT, OFFSET, SEARCH, count_of, link
+from svc.web.routes.listing import (
+    COUNT,
+    COUNT_SHAPE,
+    CURSOR,
+    KIND,
+    LIMIT,
+    OFFSET,
+    PARTS,
+    SEARCH,
+    count_of,
+    demand_whole,
+    link,
+)
 
 #: How many members a page has when ``offset`` is given without ``limit`` (ROLE-19).
 PAGE: Final = 10
@@ -43,6 +55,14 @@ def _member(source: Source) -> RoleName:
 TRANSITIVE: Final = Parameter.boolean("transitive", "whether members of members are members, too")
 FILTER: Final = Parameter.texts("filter", "full ids of roles, which may leave out the account", field="wanted")
 MEMBER: Final = Parameter("member", _member, TEXT, "the full id of a role of the same account", required=True)
+
+
+def _filter(source: Source) -> tuple[str, ...]:
+    demand_whole(source.query, "all", *PARTS)
+    return source.query.texts("filter")
+
+
+ALL: Final = Parameter.together("wanted", _filter, FILTER)
 
 _RECORD: Final = obj({"admin_option": BOOLEAN, "ownership": BOOLEAN, "role": TEXT, "member": TEXT}, {"policy": TEXT})
 _WAY: Final = obj({"role": TEXT, "member": TEXT, "path": array(TEXT)})
@@ -79,13 +99,14 @@ class Roles:
     )
     async def graph(self, call: Call, role: RoleName) -> Response:
         """Return the memberships around a role, as far as the caller may see them."""
+        demand_whole(call.query, "graph", "count", *PARTS)
         pairs = await self.roles.graph(call.invocation, role)
         edges = ([{"parent": parent, "child": child} for parent, child in batch] async for batch in pairs)
         return await Response.json_array(edges)
 
     @_reading(
         when="all",
-        query=(FILTER, COUNT),
+        query=(ALL, COUNT),
         answers=(Answer(200, "full ids of roles, in order", array(TEXT)), _COUNTED),
         errors=(RecordNotFound, Forbidden, TooManyRoles),
     )

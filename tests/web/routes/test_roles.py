@@ -285,7 +285,12 @@ class FamilyTests(WorldCase):
         self.assertEqual(self.ask(f"host/p%2Fh?all&{chosen}"), held[1:])
         self.assertEqual(self.ask(f"host/p%2Fh?all&count&{chosen}"), {"count": 2})
         self.assertEqual(self.ask("host/p%2Fh?all&filter[]=user:none"), [])
-        self.assertEqual(self.ask("host/p%2Fh?all&kind=group&limit=1&search=x"), held)
+        for asked in ("all", "graph"):
+            for part in ("limit=1", "limit", "offset=0", "cursor=x", "kind=group", "kind[]=group", "search=x"):
+                answer = self.client.get(f"/roles/acme/host/p%2Fh?{asked}&{part}", role=ADMIN)
+                self.assertEqual(answer.status, 422, (asked, part))
+                self.assertIn(f"has no effect here: {asked} lists all", answer.json()["error"]["message"])
+        self.assertEqual(self.client.get("/roles/acme/host/p%2Fh?graph&count", role=ADMIN).status, 422)
         answer = self.client.get("/roles/acme/host/p%2Fh?all&filter[]=nonsense", role=ADMIN)
         self.assertIn("Expected at least 2 tokens in nonsense", self.error(answer, 422, "argument_error"))
 
