@@ -14,6 +14,7 @@ which it is asked every ten. Each pause is up to a fifth longer by chance, since
 
 from __future__ import annotations
 
+import errno
 import os
 import random
 import re
@@ -232,6 +233,8 @@ def _service(surroundings: Mapping[str, str], base_url: str) -> _Service | NoIde
         return _unserved(
             "IDENTITY_ENDPOINT without IDENTITY_HEADER or IMDS_ENDPOINT", "pass on the whole environment of the platform"
         )
+    if secret:
+        return _unserved("IDENTITY_HEADER without IDENTITY_ENDPOINT", "pass on the whole environment of the platform")
     endpoint, secret = surroundings.get("MSI_ENDPOINT"), surroundings.get("MSI_SECRET")
     if endpoint and secret:
         demand_address(endpoint, "MSI_ENDPOINT")
@@ -241,6 +244,8 @@ def _service(surroundings: Mapping[str, str], base_url: str) -> _Service | NoIde
             "MSI_ENDPOINT without MSI_SECRET: Cloud Shell",
             "log in there as a person (svc login): its tokens are of the person, not of a machine",
         )
+    if secret:
+        return _unserved("MSI_SECRET without MSI_ENDPOINT", "pass on the whole environment of the platform")
     if file := surroundings.get("AZURE_FEDERATED_TOKEN_FILE"):
         return _unserved(
             "AZURE_FEDERATED_TOKEN_FILE: a pod with workload identity",
@@ -259,7 +264,7 @@ def _read_challenge(reply: Reply, folder: Path) -> str:
 
     :raises NoIdentity: it isn't a file of the agent's, or can't be read.
     """
-    remedy = "run this as root, or as a member of the group himds"
+    remedy = "see that the agent of this machine works (azcmagent show), and run this again"
     challenge = re.fullmatch(r'Basic realm="?([^"]+)"?', reply.headers.get("www-authenticate", "").strip())
     file = Path(challenge[1]) if challenge else None
     # The agent must not be able to have other files sent to it.
@@ -269,6 +274,8 @@ def _read_challenge(reply: Reply, folder: Path) -> str:
         with os.fdopen(os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as opened:
             content = opened.read(_CHALLENGE_LIMIT + 1)
     except OSError as error:
+        if error.errno in {errno.EACCES, errno.EPERM}:
+            remedy = "run this as root, or as a member of the group himds"
         raise NoIdentity(f"{file} cannot be read: {error.strerror}", remedy) from None
     if len(content) > _CHALLENGE_LIMIT or not re.fullmatch(rb"[!-~]+", content):
         raise NoIdentity(f"{file} does not hold what the agent of this connected machine writes there", remedy)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import errno
 import json
 import math
 import os
@@ -132,6 +133,9 @@ class FormTests(MetadataCase):
         endpoint = APP_SERVICE["IDENTITY_ENDPOINT"]
         for surroundings, found, remedy in (
             ({"IDENTITY_ENDPOINT": endpoint}, "IDENTITY_ENDPOINT without", "whole environment"),
+            ({"IDENTITY_HEADER": "h"}, "IDENTITY_HEADER without IDENTITY_ENDPOINT", "whole environment"),
+            ({"IDENTITY_HEADER": "h", "IMDS_ENDPOINT": BASE}, "IDENTITY_HEADER without", "whole environment"),
+            ({"MSI_SECRET": "s"}, "MSI_SECRET without MSI_ENDPOINT", "whole environment"),
             ({**APP_SERVICE, "IDENTITY_SERVER_THUMBPRINT": "ab"}, "Service Fabric", "svc authenticate jwt"),
             ({"MSI_ENDPOINT": endpoint}, "Cloud Shell", "svc login"),
             ({"AZURE_FEDERATED_TOKEN_FILE": "/var/token"}, "workload identity", "--token-file /var/token"),
@@ -246,8 +250,23 @@ class ArcTests(MetadataCase):
         challenges = (f"Basic realm={self.folder}/{name}" for name in names)
         for challenge in (*challenges, "Basic realm=/etc/passwd.key", "Basic realm=", "Bearer x", None):
             asked, agent = self.ask(challenge)
-            self.failureResultOf(asked, NoIdentity)
+            failure = self.failureResultOf(asked, NoIdentity)
             self.assertEqual(agent.shown, [None], challenge)
+            self.assertNotIn("himds", str(failure.value))
+
+    def test_rights(self) -> None:
+        """Where the rights to the file are missing, and there alone, the fault says who may read it (NET-28)."""
+        for number in (errno.EACCES, errno.EPERM, errno.ENOENT, errno.EIO):
+
+            def refuse(path: Path, *_: int, number: int = number) -> int:
+                raise OSError(number, os.strerror(number), str(path))
+
+            patch = self.patch(os, "open", refuse)
+            asked, _ = self.ask(f"Basic realm={self.folder}/a.key")
+            patch.restore()
+            failure = self.failureResultOf(asked, NoIdentity)
+            rights = number in {errno.EACCES, errno.EPERM}
+            self.assertEqual("as a member of the group himds" in str(failure.value), rights, number)
 
 
 class Agent(Resource):
