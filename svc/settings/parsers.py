@@ -212,6 +212,8 @@ def _version(text: str) -> str:
 
 
 def _network(text: str) -> Network:
+    if "%" in text:
+        raise ValueError(f"must list networks such as 10.0.0.0/8, without a zone, not {_shown(text)}")
     try:
         return ipaddress.ip_network(text)
     except ValueError as error:
@@ -222,7 +224,11 @@ def _or_none(parser: Parser[tuple[Network, ...]]) -> Parser[tuple[Network, ...]]
     """Return a parser of lists that takes the word ``none`` for an empty one."""
 
     def checked(items: list[str]) -> tuple[Network, ...]:
-        items = [item.strip() for item in items]
+        items = [item.strip() for item in items if item.strip()]
+        if len(items) > 1 and "none" in items:
+            raise ValueError("must be none alone, which trusts nobody, or list networks")
+        if wrong := next((item for item in items if item.lower() == "none" and item != "none"), None):
+            raise ValueError(f"must be none in small letters where nobody is trusted, not {_shown(wrong)}")
         return () if items == ["none"] else parser.from_toml(items)
 
     def from_toml(value: object) -> tuple[Network, ...]:
@@ -297,7 +303,8 @@ def _http_address(text: str) -> str:
 
 def _origin(text: str) -> str:
     """Return an address that browsers know, in the form of the header ``Origin``: no path, and no usual port."""
-    address = _URL.fullmatch(text) if len(text) <= _URL_LIMIT else None
+    scheme, slashes, rest = text.partition("://")
+    address = _URL.fullmatch(f"{scheme.lower()}{slashes}{rest}") if len(text) <= _URL_LIMIT else None
     port = 0 if address is None else int(address["port"] or _USUAL_PORTS[address["scheme"]])
     if address is None or address["path"] or not 0 < port < 1 << 16 or not _is_host(address["host"]):
         raise ValueError(f"must be an address of the form https://host[:port], without a path, not {_shown(text)}")

@@ -120,18 +120,25 @@ class FormsTests(SynchronousTestCase):
             (ipaddress.ip_network("10.0.0.0/8"), ipaddress.ip_network("::1/128")),
         )
         self.assertEqual(parsers.NETWORKS.from_text(""), ())
+        for text in ("fe80::1%eth0", "fe80::%1/64", "::1%"):
+            self.assertIn("without a zone", self.refused(parsers.NETWORKS, text))
         for text in ("10.0.0.1/8", "example.org", "10.0.0.0/33", "*"):
             self.assertIn("10.0.0.0/8", self.refused(parsers.NETWORKS, text))
         self.assertRaises(ValueError, parsers.NETWORKS.from_toml, [10])
 
     def test_proxies(self) -> None:
         """The word none and an empty list are no network at all, and the word stands alone (CFG-3)."""
-        for text, networks in (("none", ()), (" none ", ()), ("", ()), ("::1", (ipaddress.ip_network("::1/128"),))):
+        one = (ipaddress.ip_network("::1/128"),)
+        for text, networks in (("none", ()), (" none ", ()), ("none,", ()), ("", ()), ("::1", one)):
             self.assertEqual(parsers.PROXIES.from_text(text), networks)
-            self.assertEqual(parsers.PROXIES.from_toml([text]), networks)
+            self.assertEqual(parsers.PROXIES.from_toml(text.split(",")), networks)
         self.assertEqual(parsers.PROXIES.from_toml([]), ())
-        for text in ("none,10.0.0.0/8", "None", "no"):
-            self.assertIn("10.0.0.0/8", self.refused(parsers.PROXIES, text))
+        self.assertIn("10.0.0.0/8", self.refused(parsers.PROXIES, "no"))
+        for text in ("none,127.0.0.1", "127.0.0.1, none", "none,none"):
+            self.assertIn("must be none alone", self.refused(parsers.PROXIES, text))
+            self.assertRaises(ValueError, parsers.PROXIES.from_toml, text.split(","))
+        for text in ("None", "NONE", "NONE,127.0.0.1"):
+            self.assertIn("must be none in small letters", self.refused(parsers.PROXIES, text))
         for value in ("none", [10], None):
             self.assertRaises(ValueError, parsers.PROXIES.from_toml, value)
 
@@ -140,6 +147,8 @@ class FormsTests(SynchronousTestCase):
         for text, origin in (
             ("https://svc.example", "https://svc.example"),
             ("https://SVC.example:443/", "https://svc.example"),
+            ("HTTPS://svc.example", "https://svc.example"),
+            ("Http://localhost", "http://localhost"),
             ("https://svc.example:8443", "https://svc.example:8443"),
             ("https://[2001:db8::1]", "https://[2001:db8::1]"),
             ("http://localhost:8080", "http://localhost:8080"),
