@@ -62,7 +62,7 @@ from svc.web.http.console import Visit
 from svc.web.http.declarations import Answer, Body, BodySize, Parameter, PathName, Unaudited
 from svc.web.http.incoming import Incoming
 from svc.web.http.parameters import Parameters
-from svc.web.http.paths import Pattern
+from svc.web.http.paths import Pattern, split_target
 from svc.web.http.query import Form, Query
 from svc.web.http.response import Response
 
@@ -122,6 +122,12 @@ class Call:
     async def demand_primary(self) -> None:
         """Raise ``StoreReadOnly`` on a follower (CLU-3); for all routes but public ones the router does so itself."""
         await self._demand_primary()
+
+    @property
+    def prefix(self) -> str:
+        """What stands before the route's own path in the request's: ``Dialect.api_prefix``, or nothing."""
+        prefix = self.dialect.api_prefix
+        return prefix if prefix and split_target(self._incoming.target)[0].startswith(f"{prefix}/") else ""
 
     @property
     def caller(self) -> Caller:

@@ -141,7 +141,7 @@ class Roles:
         if count:
             return count_of(await self.roles.count_memberships(call.invocation, query, members))
         page = await self.roles.memberships(call.invocation, query, members)
-        return await Response.json_array(_records(page.batches), link(_path_to(role), page.last, limit, call.query))
+        return await Response.json_array(_records(page.batches), link(_path_to(call, role), page.last, limit, call.query))
 
     @_reading(
         when="members",
@@ -175,11 +175,11 @@ class Roles:
                 return count_of(await self.roles.count_effective_members(call.invocation, query))
             effective = await self.roles.effective_members(call.invocation, query)
             ways = _ways(effective.found, effective.members)
-            return await Response.json_array(ways, link(_path_to(role), effective.last, limit, call.query))
+            return await Response.json_array(ways, link(_path_to(call, role), effective.last, limit, call.query))
         if count:
             return count_of(await self.roles.count_members(call.invocation, query))
         page = await self.roles.members(call.invocation, query)
-        return await Response.json_array(_records(page.batches), link(_path_to(role), page.last, limit, call.query))
+        return await Response.json_array(_records(page.batches), link(_path_to(call, role), page.last, limit, call.query))
 
     @_reading(
         when="reach",
@@ -239,8 +239,8 @@ def _full_ids(texts: tuple[str, ...], role: RoleName) -> frozenset[str]:
     return frozenset(text if text.count(":") > 1 else f"{role.account}:{text}" for text in texts)
 
 
-def _path_to(role: RoleName) -> str:
-    return "/roles/" + "/".join(quote(part, safe="") for part in (role.account, role.kind, role.identifier))
+def _path_to(call: Call, role: RoleName) -> str:
+    return f"{call.prefix}/roles/" + "/".join(quote(part, safe="") for part in (role.account, role.kind, role.identifier))
 
 
 async def _ways(found: EffectiveMembers, members: Sequence[str]) -> AsyncIterator[Sequence[Json]]:

@@ -55,6 +55,18 @@ class ConjurPrefixTests(WorldCase):
                 self.assertEqual(answer.status, expected, (method, path, role, answer.body))
         self.assertEqual(self.client.get("/secrets/acme/variable/x", role=ADMIN).body, b"new" if self.served else b"value")
 
+    def test_links(self) -> None:
+        """The address of the next page begins as the request's does, and has that page (WIRE-58, ROLE-24)."""
+        self.load("- !group g\n- !user u\n- !user v\n- !grant\n  role: !group g\n  members: [!user u, !user v]\n")
+        for prefix in ("", "/api") if self.served else ("",):
+            for question in ("members", "members&transitive"):
+                asked = f"{prefix}/roles/acme/group/g?{question}&limit=1"
+                for target in (asked, f"http://svc.example{asked}"):
+                    link = self.client.get(target, role=ADMIN).headers["link"]
+                    following = link.partition("<")[2].partition(">")[0]
+                    self.assertTrue(following.startswith(f"{prefix}/roles/acme/group/g?"), link)
+                    self.assertEqual(self.client.get(following, role=ADMIN).status, 200)
+
 
 class NativePrefixTests(ConjurPrefixTests):
     """The dialect ``native`` has no other paths for anything."""
