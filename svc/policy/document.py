@@ -196,7 +196,8 @@ class _Composition:
     def _alias(self, anchor: str, line: int, column: int) -> Node | None:
         known = self._anchored.get(anchor)
         if known is None:
-            raise PolicyInvalid(f"Unknown anchor {shown(anchor)}{begins('*', 'an alias')}", line, column)
+            hint = f"{begins('*', 'an alias')}, or define the anchor before, outside of what it stands for"
+            raise PolicyInvalid(f"Unknown anchor {shown(anchor)}{hint}", line, column)
         self._aliases += 1
         if self._aliases > self._bounds.aliases:
             raise PolicyInvalid(f"More than {self._bounds.aliases} aliases", line, column)

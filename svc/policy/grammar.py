@@ -301,5 +301,6 @@ def _annotations(node: Node) -> tuple[Annotation, ...]:
         refuse_type(key)
         if not key.value.strip():
             raise PolicyInvalid("annotation has a blank name", key.line, key.column)
-        annotations.append(Annotation(key.value, scalars.as_text(scalars.scalar(value, key.value, "string"))))
+        found = scalars.scalar(value, key.value, "string")
+        annotations.append(Annotation(key.value, scalars.as_text(found), omitted=found.plain and not found.value))
     return tuple(annotations)

@@ -92,6 +92,7 @@ class _Resolution:
         self._warnings: dict[str, None] = {}
         self._unsound: list[str] = []
         self._zoned: list[str] = []
+        self._omitted: list[str] = []
         self._rewritten: list[str] = []
         self._counted = 0
         self._weighed = 0
@@ -219,7 +220,13 @@ class _Resolution:
             {full: place for full, place in self._named.items() if full not in self._declared},
             self._roles_granted,
             self._resources_permitted,
-            (*self._warnings, *_about_keys(self._unsound), *_about_zones(self._zoned), *_about_paths(self._rewritten)),
+            (
+                *self._warnings,
+                *_about_keys(self._unsound),
+                *_about_zones(self._zoned),
+                *_about_omitted(self._omitted),
+                *_about_paths(self._rewritten),
+            ),
             self._public_keys,
             self._deletes,
             self._counted,
@@ -258,6 +265,8 @@ class _Resolution:
         derived = (Annotation(f"{self._prefix}/{property_.name}", property_.value) for property_ in record.properties)
         annotations = [*record.annotations, *(annotation for annotation in derived if annotation.name not in explicit)]
         for annotation in annotations:
+            if annotation.omitted:
+                self._omitted.append(f"'{annotation.name}' of {described(full)}")
             if annotation.name in ATTRIBUTES:
                 self._warnings[
                     f"Annotation '{annotation.name}' matches a known policy attribute. This annotation will not be treated "
@@ -384,6 +393,17 @@ def _about_zones(zoned: list[str]) -> Iterator[str]:
     yield from (f"The range {cidr} has a zone and so admits nobody." for cidr in zoned[:WARNINGS_MOST])
     if len(zoned) > WARNINGS_MOST:
         yield f"So have {len(zoned) - WARNINGS_MOST} other ranges."
+
+
+def _about_omitted(omitted: list[str]) -> Iterator[str]:
+    """Return warnings of annotations whose values were not written, perhaps since YAML takes them for something else."""
+    yield from (
+        f"The annotation {name} is empty. In YAML # begins a comment and & an anchor: put quotes around"
+        " a text that begins so."
+        for name in omitted[:WARNINGS_MOST]
+    )
+    if len(omitted) > WARNINGS_MOST:
+        yield f"So are {len(omitted) - WARNINGS_MOST} other annotations."
 
 
 _Placed = Reference | Grant | Revoke | Permit | Deny

@@ -142,7 +142,8 @@ def unexpected(node: Scalar | Sequence | Mapping, field: str, expected: str) -> 
         got = known.name
     else:
         got = meaning(node) if isinstance(node, Scalar) else "Hash"
-    return PolicyInvalid(f"Expected a {expected} for field '{shown(field)}', got {got}", node.line, node.column)
+    hint = MERGED if field == "<<" and not isinstance(node, Scalar) else ""
+    return PolicyInvalid(f"Expected a {expected} for field '{shown(field)}', got {got}{hint}", node.line, node.column)
 
 
 def _is_date(value: str) -> bool:

@@ -35,10 +35,11 @@ class Member(NamedTuple):
 
 
 class Annotation(NamedTuple):
-    """A text on a record."""
+    """A text on a record; ``omitted``: nothing was written where its value stands."""
 
     name: str
     value: str
+    omitted: bool = False
 
 
 class PublicKey(NamedTuple):

@@ -115,7 +115,9 @@ class DocumentTests(CompositionTests):
     def test_aliases_stand_for_complete_nodes(self) -> None:
         """An alias of nothing, of what comes later, or of what it stands in, is refused (POL-5)."""
         for text in ("- *x", "- *x\n- &x a", "- &x [*x]", "&x\n- *x", "- &x {a: {b: *x}}"):
-            self.assertTrue(self.refusal(text).message.startswith("Unknown anchor x. In YAML * begins an alias"))
+            message = self.refusal(text).message
+            self.assertTrue(message.startswith("Unknown anchor x. In YAML * begins an alias"), message)
+            self.assertTrue(message.endswith(", or define the anchor before, outside of what it stands for"), message)
 
     def test_aliases_point_to_their_node(self) -> None:
         """An alias isn't a copy: it holds the very node, and its own place (POL-4)."""

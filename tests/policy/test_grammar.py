@@ -102,7 +102,7 @@ class RecordTests(GrammarTests):
         self.assertEqual(
             self.record(text).annotations,
             tuple(
-                Annotation(*pair)
+                Annotation(*pair, omitted=pair[0] == "empty")
                 for pair in {"flag": "true", "v": "1.1", "empty": "", "n": "0", "q": "yes", "a/b-c": "x", "1": "y"}.items()
             ),
         )
@@ -112,6 +112,8 @@ class RecordTests(GrammarTests):
         self.assertEqual(self.told("- !host {annotations: {a: b, a: c}}")[0], "Duplicate attribute: a")
         self.assertEqual(self.told("- !host {annotations: {'': b}}")[0], "annotation has a blank name")
         self.assertEqual(self.told("- !host {annotations: {<<: {a: b}}}")[0], "Attribute '<<' can't be a mapping" + MERGED)
+        told = self.told("- !host {annotations: {a: &x b, <<: [*x]}}")[0]
+        self.assertEqual(told, "Expected a string for field '<<', got Array" + MERGED)
         self.assertEqual(self.told("- !host {annotations: {!user a: b}}")[0], "Unexpected tag '!user'")
 
     def test_annotations_are_a_mapping(self) -> None:

@@ -515,6 +515,16 @@ class RowTests(ResolveTests):
             text = f"- &g [{many}]\n- !{tag} {{role: *g, member: *g}}\n"
             self.assertEqual(self.told(text), "More than 2000 grants and permissions")
 
+    def test_omitted_annotations(self) -> None:
+        """An annotation of which nothing was written is warned of, not an empty text, and so are at most 100 (POL-36)."""
+        text = "- !host\n  id: a\n  annotations:\n    x: #1\n    y: &z\n    v: ''\n    w: ~\n"
+        hint = "In YAML # begins a comment and & an anchor: put quotes around a text that begins so."
+        empty = tuple(f"The annotation '{name}' of {{}} is empty. {hint}" for name in ("x", "y"))
+        self.assertEqual(tuple(w.replace("Host 'a'", "{}") for w in resolved(text).warnings), empty)
+        many = "".join(f"    n{number}:\n" for number in range(102))
+        warnings = resolved(f"- !host\n  id: a\n  annotations:\n{many}").warnings
+        self.assertEqual((len(warnings), warnings[-1]), (101, "So are 2 other annotations."))
+
     def test_warnings(self) -> None:
         """An annotation that is called like an attribute is warned of, once (POL-36)."""
         text = (
