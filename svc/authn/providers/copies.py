@@ -274,7 +274,7 @@ class CopiedKeys:
                 case error:
                     _log.failure("The question for keys ended in an unexpected error", result)
                     why, wait = f"an error of this program, which its log tells: {type(error).__name__}", 1
-            found = ((), ())
+            found: tuple[tuple[str, ...], tuple[str, ...]] = ((), ())
             if isinstance(result.value, KeysUnavailable):
                 found = result.value.problems, result.value.unused
             copy.refusal = _Refusal(question.newer, question.refreshes, until, why, wait, *found)
