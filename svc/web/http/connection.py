@@ -26,11 +26,12 @@ from twisted.internet.protocol import Protocol, connectionDone
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
+from svc.model.unnamed_client import UnnamedClient
 from svc.web.http.deadline import Deadline
 from svc.web.http.faults import TOO_SLOW
 from svc.web.http.head import Head
 from svc.web.http.occupancy import Occupancy
-from svc.web.http.origin import UnnamedClient, plain
+from svc.web.http.origin import plain
 from svc.web.http.pacing import HELD, Turns
 from svc.web.http.reading import Reader, Unreadable
 from svc.web.http.request import HttpConfig, Request

@@ -11,9 +11,7 @@ from collections.abc import Sequence
 from typing import Final
 
 import attrs
-from twisted.internet.interfaces import IAddress
 from twisted.logger import Logger
-from zope.interface import implementer
 
 from svc.model.query_results import Network, is_within
 
@@ -26,17 +24,6 @@ _HOPS: Final = 32
 LOOPBACK: Final[tuple[Network, ...]] = (ipaddress.ip_network("127.0.0.1/32"), ipaddress.ip_network("::1/128"))
 
 _log = Logger()
-
-
-@implementer(IAddress)
-@attrs.frozen
-class UnnamedClient:
-    """The peer of a connection whose PROXY header names no address; ``own`` is the connection's own.
-
-    No header of its requests names the client either: the proxy may pass on what the client has written (WIRE-32).
-    """
-
-    own: IAddress
 
 
 @attrs.define

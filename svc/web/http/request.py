@@ -60,7 +60,7 @@ class Connection(Protocol):
 
     #: The address at the other end.
     peer: str
-    #: Whether ``X-Forwarded-For`` may count on it, if the address is trusted; see ``origin.UnnamedClient``.
+    #: Whether ``X-Forwarded-For`` may count on it, if the address is trusted; see ``UnnamedClient``.
     forwards: bool
     #: Whether it is one beyond the limit; see ``occupancy``, Note [Room].
     overflow: bool
