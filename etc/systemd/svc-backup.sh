@@ -18,7 +18,7 @@ today=${BACKUP_DATE:-$(date +%F)}
 daily=$dir/daily-$today.dump
 draft=$dir/.draft-$$.dump
 
-# What a run that was killed has left.
+# The leftovers of a run that was killed.
 find "$dir" -maxdepth 1 -name '.draft-*.dump' -mmin +1440 -delete
 trap 'rm -f "$draft"' EXIT
 

@@ -22,7 +22,7 @@ _NAME: Final = re.compile(f"{_PART}(?:/{_PART})*")
 _LITERAL: Final = re.compile(r"(?!.*:\Z)[^\s,:\[\]\x00-\x1f\x7f][^\s,\[\]\x00-\x1f\x7f]{0,255}")
 _LIKE_PATH: Final = re.compile(r"(?=.*/)[A-Za-z0-9$_.|/-]+")
 
-#: What is said of names of these forms.
+#: The sentence about names of these forms.
 _FORM: Final = "a name begins with a letter, '$', '_' or '|', and goes on with letters, digits, '$', '_', '|', '-' and '.'"
 _NO_LITERAL: Final = (
     "can't name a claim, since it has a blank, a comma, a bracket or a control character, begins or ends with ':',"

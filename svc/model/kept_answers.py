@@ -90,7 +90,7 @@ class AnswerKept(Exception):
 
 @attrs.frozen
 class Once(Generic[T]):
-    """What has a store make a change once: the key, and a function that returns the sealed answer from the result."""
+    """The order to a store to make a change once: the key, and a function that returns the sealed answer from the result."""
 
     request: RequestKey
     answer: Callable[[T], Sequence[Sealed]] = attrs.field(repr=False)

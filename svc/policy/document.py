@@ -93,7 +93,7 @@ FASTEST: Final[Callable[[bytes], Any]] = getattr(yaml, "CSafeLoader", yaml.SafeL
 
 _TAG_DIRECTIVES: Final = 100
 
-#: What begins with a character that is often meant as text.
+#: The advice where a value begins with a character that is often meant as text.
 _SIGNS: Final = {
     **dict.fromkeys("@`%,]}", "no text"),
     "*": "an alias",

@@ -78,7 +78,7 @@ _SINGULARS: Final = {
 #: Every attribute of the language. An annotation of that name is likely to be a misplaced attribute (POL-36).
 ATTRIBUTES: Final = frozenset(_SINGULARS).union(*(known.attributes for known in _TYPES.values()))
 
-#: What a message says of the name ``<<``, which merges another mapping in YAML 1.1.
+#: The hint in a message about the name ``<<``, which merges another mapping in YAML 1.1.
 MERGED: Final = ". Merge keys are not read: write out what they would merge"
 
 #: The tags that make a scalar a text and nothing else, and no tag.

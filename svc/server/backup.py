@@ -124,7 +124,7 @@ async def put_back(
     :param parent: runs what this needs. Only when the caller has stopped it is all on the disk.
     :param warn: called with a sentence if the database's role may do more than a restore should.
     :param damaged: restore it although some values don't open.
-    :raises StartRefused: as ``verify``, or there is something in the database: says what. What was begun is removed.
+    :raises StartRefused: as ``verify``, or there is something in the database: says what. Its beginning is removed.
     """
     embedded = settings.database_url is None
     dump = await contents(reactor, path, _KEY_TABLES, embedded=embedded)

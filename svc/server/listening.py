@@ -30,7 +30,7 @@ PAUSE: Final = 0.1
 
 
 class IBinding(Protocol):
-    """What binds the socket of an endpoint before the endpoint listens (``accepting``, Note [Bound first])."""
+    """The reactor that binds the socket of an endpoint before the endpoint listens (``accepting``, Note [Bound first])."""
 
     async def bind(self, place: IStreamServerEndpoint) -> None:
         """Bind it; raises ``OSError``."""

@@ -62,7 +62,7 @@ _log = Logger()
 
 
 class HeaderInvalid(Exception):
-    """What a connection begins with is no PROXY header."""
+    """The first bytes of a connection are no PROXY header."""
 
 
 def read_header(data: bytes) -> tuple[Source | None, int] | None:

@@ -1,4 +1,4 @@
-"""What a start has made on the disk, removed when the start is interrupted, or by the next one (CFG-14)."""
+"""The files that a start has made, removed when the start is interrupted, or by the next one (CFG-14)."""
 
 from __future__ import annotations
 

@@ -184,7 +184,7 @@ class Loads:
     async def _made(self, load: Load, transaction: IPolicyTransaction) -> Loaded | None:
         if load.request is None or (kept := await transaction.claim(load.request)) is None:
             return None
-        # What was made before may no longer be the caller's to have.
+        # The answer of before may no longer be the caller's to have.
         await _admit(transaction, load.caller, load.policy, load.mode)
         kept.demand(load.request.with_body(load.document))
         told = opened(self.vault, AnswerKept(load.request, kept))

@@ -1,4 +1,4 @@
-"""What is kept of answers, sealed: small documents of JSON in pieces (``svc.model.kept_answers``)."""
+"""Kept answers, sealed: small documents of JSON in pieces (``svc.model.kept_answers``)."""
 
 from __future__ import annotations
 

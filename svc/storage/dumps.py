@@ -53,7 +53,7 @@ _COPY: Final = re.compile(r"COPY \S+\.(\S+) \((.*)\) FROM stdin;")
 
 @attrs.frozen
 class DumpContents:
-    """What a dump says of itself: when it was made, in epoch seconds, its tables and other objects, and some rows.
+    """The contents of a dump: when it was made, in epoch seconds, its tables and other objects, and some rows.
 
     ``entries`` are all lines of its contents, and ``objects`` are kinds, schemas and names of those that a restore may have
     to drop; ``rows`` are by table, each with the columns' names, ``None`` for NULL.

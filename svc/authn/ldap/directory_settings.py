@@ -40,7 +40,7 @@ DEFAULT_FILTER: Final = "(&(objectClass=posixAccount)(uid=%s))"
 
 _PORTS: Final = {Security.PLAIN: 389, Security.START_TLS: 389, Security.TLS: 636}
 
-#: What may be empty, which stands for the root of the directory.
+#: The annotations that may be empty, which stands for the root of the directory.
 _ROOTS: Final = frozenset({"base_dn", "group_base_dn"})
 
 #: Seconds that a login may take in the directory, and how many hosts it may have.

@@ -27,7 +27,7 @@ capitals and blanks don't make it another, as they don't to most directories. Wh
 the entry is remembered with the login, as it was written, and the directory is asked nothing more about it.
 
 Note [One count]. Where several processes serve, one counts for all (``svc/server/supervisor.py``), and each has a
-:class:`BindGuard` that asks it. What a process had under way when it died counts as a failure.
+:class:`BindGuard` that asks it. A bind that a process had under way when it died counts as a failure.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Translate errors of PostgreSQL and of psycopg2 into those of the domain.
 
 Errors that mean "not now" become ``StoreUnavailable``, and a refused write ``StoreReadOnly``. Others pass as they are: those
-about the data have names here, so that no other module needs to know the driver, and the rest are bugs. What an error was
-translated from is its ``__cause__``.
+about the data have names here, so that no other module needs to know the driver, and the rest are bugs. The error that
+one was translated from is its ``__cause__``.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ _CONTENTION: Final = frozenset({"40001", "40P01"})
 _UNAVAILABLE: Final = frozenset({"57014", "25P03", "25P04", "55P03"})
 #: Classes: connection exception, insufficient resources, operator intervention, system error.
 _UNAVAILABLE_CLASSES: Final = frozenset({"08", "53", "57", "58"})
-#: What a prepared statement raises whose result another session's migration has changed: feature not supported ("cached plan
-#: must not change result type").
+#: The SQLSTATE of a prepared statement whose result another session's migration has changed: feature not supported ("cached
+#: plan must not change result type").
 _STALE: Final = "0A000"
-#: What it raises where another session has it: invalid statement name, and duplicate prepared statement.
+#: The SQLSTATEs of one that another session has: invalid statement name, and duplicate prepared statement.
 _SWAPPED: Final = frozenset({"26000", "42P05"})
 #: The reason, and what helps.
 NOT_A_SESSION: Final = (

@@ -101,7 +101,7 @@ class Pool(Generic[S]):
         self._chance = chance
         self._open = False
         self._unreachable: str | None = None
-        #: What was wrong with a session that was opened since the start, and couldn't be used.
+        #: The fault of a session that was opened since the start, and couldn't be used.
         self.unfit: DatabaseUnfit | None = None
         self._sessions: set[S] = set()
         self._idle: list[S] = []

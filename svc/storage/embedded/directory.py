@@ -55,7 +55,7 @@ class Holder:
 
 @attrs.frozen
 class Standing:
-    """What is in a data directory before something is made there, and which directories are missing, outermost first."""
+    """The state of a data directory before something is made there, and which directories are missing, outermost first."""
 
     names: frozenset[str]
     missing: tuple[Path, ...]

@@ -20,7 +20,7 @@ _Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 #: How many entries of a header are looked at, from the right; no chain of proxies is longer.
 _HOPS: Final = 32
 
-#: What is trusted unless the setting says otherwise (Note [Loopback]); of 127.0.0.0/8 proxies use no other address.
+#: The networks that are trusted by default (Note [Loopback]); of 127.0.0.0/8 proxies use no other address.
 LOOPBACK: Final[tuple[Network, ...]] = (ipaddress.ip_network("127.0.0.1/32"), ipaddress.ip_network("::1/128"))
 
 _log = Logger()

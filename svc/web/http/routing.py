@@ -125,7 +125,7 @@ class Call:
 
     @property
     def prefix(self) -> str:
-        """What stands before the route's own path in the request's: ``Dialect.api_prefix``, or nothing."""
+        """The prefix of the request's path before the route's own: ``Dialect.api_prefix``, or nothing."""
         prefix = self.dialect.api_prefix
         return prefix if prefix and split_target(self._incoming.target)[0].startswith(f"{prefix}/") else ""
 

@@ -27,5 +27,5 @@ def _key(source: Source) -> str | None:
 
 IDEMPOTENCY_KEY: Final = Parameter(HEADER, _key, TEXT, "a name for this change, by which it can be repeated", field="key")
 
-#: What a route that takes the header may refuse beside all else.
+#: The refusals of a route that takes the header, beside all else.
 REPEATED: Final = (RequestRunning, InvalidParameter, TooOften)
