@@ -41,6 +41,8 @@ _RESTORING: Final = "restoring"
 #: All that a ``svc`` makes in its data directory, as patterns of names; the lock goes last, and the mark before it.
 _OURS: Final = ("cluster", f"{_UNFINISHED}*", "programs", "annex", "postgres.log", "postgres.log.1", "postmaster.lock")
 _KEYS: Final = ("data-key", "data-key.new", "admin-key-*")
+#: The files that a server keeps here beside its database: its audit with the chain's end, and refused binds.
+_RECORDS: Final = ("audit.log", "audit-chain", "audit-chain.new", "ldap-refused")
 
 _MARK: Final = "A backup is being restored here. `svc backup restore` removes what is in this directory, and starts over.\n"
 
@@ -222,7 +224,7 @@ class DataDirectory:
 
         Only for the holder of the lock, while no PostgreSQL runs. The lock is given up.
         """
-        self._remove((*_OURS, *_KEYS, "audit.log"), before.names)
+        self._remove((*_OURS, *_KEYS, *_RECORDS), before.names)
         self._remove((_RESTORING,), before.names)
         if _LOCK not in before.names:
             (self.path / _LOCK).unlink(missing_ok=True)
