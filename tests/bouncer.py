@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from tests.integration.postgres import unprivileged_account
+from tests.programs import explain_missing, find_program
 
 #: How long it may take to start, in seconds.
 PATIENCE: Final = 20.0
@@ -18,7 +19,7 @@ PATIENCE: Final = 20.0
 
 def missing() -> str | None:
     """Return why there is no PgBouncer to be had, ``None`` if there is."""
-    return None if shutil.which("pgbouncer") else "pgbouncer is not installed"
+    return explain_missing("pgbouncer")
 
 
 class Bouncer:
@@ -29,7 +30,7 @@ class Bouncer:
     """
 
     def __init__(self, upstream: str, settings: Mapping[str, str]) -> None:
-        program = shutil.which("pgbouncer")
+        program = find_program("pgbouncer")
         assert program is not None, missing()
         self.directory = Path(tempfile.mkdtemp(prefix="svc-bouncer-", dir="/tmp"))
         account = unprivileged_account()

@@ -24,6 +24,7 @@ from svc.storage.embedded.embedded import EmbeddedPostgres
 from svc.storage.embedded.postmaster import postmaster_of
 from svc.storage.embedded.users import UNPRIVILEGED
 from tests.integration.embedding import EmbeddedTestCase, begin_as_owner, psutil, reactor, running, without_root
+from tests.programs import find_postgresql
 
 
 class StartTests(EmbeddedTestCase):
@@ -407,15 +408,15 @@ class RefusalTests(EmbeddedTestCase):
 
     async def test_older_initdb(self) -> None:
         """A cluster that the machine's older ``initdb`` has made is refused as it is, and keeps every byte (DATA-25)."""
-        initdb = next(iter(sorted(Path("/usr/lib/postgresql").glob("1[0-7]/bin/initdb"))), None)
-        if initdb is None:
+        programs = find_postgresql()
+        if programs is None or int(programs.parent.name) > 17:
             raise SkipTest("needs initdb of PostgreSQL 17 or older, as Debian's package postgresql has it")
         directory = self.root / "older"
         directory.mkdir(0o755)
         user = users.postgres_user(None)
         (directory / "cluster").mkdir(0o700)
         os.chown(directory / "cluster", user.uid, user.gid)
-        command = [str(initdb), "--no-sync", "--username=postgres", "--pgdata", str(directory / "cluster")]
+        command = [str(programs / "initdb"), "--no-sync", "--username=postgres", "--pgdata", str(directory / "cluster")]
         as_owner: dict[str, Any] = {"user": user.uid, "group": user.gid} if os.geteuid() == 0 else {}
         subprocess.run(command, check=True, capture_output=True, **as_owner)
 

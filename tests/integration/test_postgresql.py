@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Final
 
 from twisted.internet import reactor
@@ -18,9 +17,7 @@ from tests.bouncer import Bouncer, missing
 from tests.integration.client import Api
 from tests.integration.postgres import PostgresTestCase
 from tests.integration.process import ServerTestCase
-
-#: Where Debian has the programs of PostgreSQL.
-PROGRAMS: Final = Path("/usr/lib/postgresql")
+from tests.programs import find_postgresql
 
 #: Makes a database read-only, and ends the sessions from before.
 READ_ONLY: Final = """
@@ -154,9 +151,9 @@ class ProgramsTests(PostgresTestCase):
         """Where the machine's pg_dump is older than the server, the package is named that is needed (DATA-55)."""
         ((version,),) = self.server.command("SHOW server_version_num")
         major = int(version) // 10000
-        programs = [path for path in PROGRAMS.glob("*/bin/pg_dump") if int(path.parts[-3]) < major]
-        if not programs:
+        programs = find_postgresql()
+        if programs is None or int(programs.parent.name) >= major:
             raise SkipTest(f"no pg_dump is older than PostgreSQL {major}: install Debian's postgresql")
         dsn = await self.create_database(migrated=False)
         with self.assertRaisesRegex(StartRefused, f"pg_dump failed: install postgresql-client-{major}: pg_dump must not be"):
-            await run_program(reactor, "pg_dump", dsn, [], str(programs[0]))
+            await run_program(reactor, "pg_dump", dsn, [], str(programs / "pg_dump"))
