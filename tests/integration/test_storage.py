@@ -13,7 +13,7 @@ from twisted.internet.interfaces import IReactorTime
 from twisted.python.failure import Failure
 
 from svc.model.dialect import CONJUR
-from svc.model.errors import CallerReplaced, Conflict, PolicyConflict, RecordNotFound, StoreReadOnly
+from svc.model.errors import CallerReplaced, Conflict, PolicyConflict, RecordNotFound, StoreUnavailable
 from svc.model.events import EventsQuery
 from svc.model.host_factories import FactoryToken, MadeHost, digest_of
 from svc.model.kept_answers import RequestKey
@@ -770,9 +770,9 @@ class DatabaseStateTests(state.StateContract, InPostgres):
 
     @scenario
     async def test_read_only(self) -> None:
-        """A primary that refuses writes fails the simple transaction."""
+        """A primary that is read-only for a while fails the simple transaction (DATA-51)."""
         database = await self.open_database(f"{self.server.dsn(SHARED)} options='-c default_transaction_read_only=on'")
         states = DatabaseState(database)
         await states.connected()
-        with self.assertRaises(StoreReadOnly):
+        with self.assertRaisesRegex(StoreUnavailable, "default_transaction_read_only"):
             await states.transaction()
