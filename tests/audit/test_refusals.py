@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Coroutine
+from contextvars import copy_context
 from typing import Any
 
 import attrs
@@ -89,8 +90,12 @@ class LoggedTests(SynchronousTestCase):
     def test_the_request_is_named(self) -> None:
         """A refusal is logged with the id of its request, and counts with others of its kind (FAIL-22)."""
         before = self.decide(REFUSED)[0]
-        begin_notes().request_id = "r-1"
-        event = self.decide(REFUSED)[0]
+
+        def decide() -> LogEvent:
+            begin_notes().request_id = "r-1"
+            return self.decide(REFUSED)[0]
+
+        event = copy_context().run(decide)
         self.assertEqual(formatEvent(event), f"{formatEvent(before)}, request r-1")
         self.assertEqual(event["repeats_as"], before["repeats_as"])
 

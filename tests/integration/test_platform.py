@@ -11,12 +11,12 @@ from typing import Any, Final
 from urllib.parse import parse_qs
 
 import treq
-from klein import Klein
 from twisted.internet import reactor as installed_reactor
 from twisted.internet.interfaces import IReactorTCP, IReactorTime
 from twisted.internet.protocol import Factory
 from twisted.internet.utils import getProcessOutputAndValue
 from twisted.trial.unittest import TestCase
+from twisted.web.resource import IResource
 from twisted.web.server import Site
 
 import svc
@@ -27,7 +27,7 @@ from svc.crypto.signatures import verify
 from svc.workload.machine import Machine
 from svc.workload.metadata import Metadata
 from tests.cloudplatform import MACHINE, SHARED, Unruly
-from tests.workload.wire import Service
+from tests.workload.wire import Identified, Service
 
 RESOURCE: Final = "https://management.azure.com"
 
@@ -60,13 +60,13 @@ class PlatformCase(TestCase):
     def setUp(self) -> None:
         """Start both."""
         self.platform = Unruly(IReactorTime(installed_reactor))
-        self.base = self.served(self.platform.site())
+        self.base = self.serve(self.platform.site().resource())
         self.canary = Canary()
         self.proxy = f"http://127.0.0.1:{self.listen(self.canary)}"
 
-    def served(self, app: Klein) -> str:
+    def serve(self, application: IResource) -> str:
         """Serve an application, and return its address."""
-        site: Any = Site(app.resource())
+        site: Any = Site(application)
         site.noisy, site.log = False, lambda request: None
         return f"http://127.0.0.1:{self.listen(site)}"
 
@@ -168,7 +168,7 @@ class OwnClientTests(PlatformCase):
         (CLI-11).
         """
         service = Service(IReactorTime(installed_reactor), {"acme:variable:apps/password": b"s3cret"})
-        environ = {"SVC_URL": self.served(service.site()), "SVC_ACCOUNT": "acme", **self.app_service}
+        environ = {"SVC_URL": self.serve(Identified(service.site().resource())), "SVC_ACCOUNT": "acme", **self.app_service}
         command = ("-c", "from svc.cli.main import main; main()")
         who = ("--host", "host/apps/shop", "--resource", "api://svc")
         out, err, code = await self.python(*command, "authenticate", "cloud", "prod", *who, environ=environ)

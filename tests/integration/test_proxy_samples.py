@@ -16,9 +16,10 @@ from twisted.trial.unittest import SkipTest, SynchronousTestCase
 from tests.authn.providers.authority import Authority
 from tests.integration import postgres
 from tests.integration.proxy import Proxy, certificate_file
-from tests.neighbours.proxied import CLIENT, OPTIONS, Proxied, certificate, find_program, free_port, run_proxy, write_sample
+from tests.neighbours.proxied import CLIENT, OPTIONS, Proxied, certificate, free_port, run_proxy, write_sample
 from tests.neighbours.server import Server, wait_until
 from tests.neighbours.table import Row, run_rows
+from tests.programs import find_program
 
 #: What stands around the sample of nginx on a machine.
 _NGINX: Final = """\

@@ -15,8 +15,14 @@ from twisted.protocols.portforward import ProxyClient, ProxyClientFactory, Proxy
 from tests.integration.client import Answer, Api
 from tests.integration.postgres import PostgresTestCase
 from tests.integration.process import ServerProcess, ServerTestCase, beat
+from tests.integration.stores import database_of
 
 _POLICY: Final = "/policies/acme/policy/root"
+#: The lock of a request that runs under its key.
+_HELD: Final = """
+    SELECT 1 FROM pg_locks JOIN pg_database ON pg_database.oid = database
+    WHERE locktype = 'advisory' AND objsubid = 2 AND datname = current_database()
+"""
 _REACTOR: Final = IReactorTCP(installed_reactor)
 
 
@@ -126,6 +132,9 @@ class RepeatTests(PostgresTestCase, ServerTestCase):
         elsewhere = Api.of(self, await other.ready())
         hosts = "".join(f"- !host h{number}\n" for number in range(4000)).encode()
         first = Deferred.fromCoroutine(api.ask("POST", _POLICY, hosts, token, Idempotency_Key="k"))
+        # Either of the next two could make the change before it otherwise.
+        while not first.called and not self.server.command(_HELD, database_of(self.url)):
+            await beat()
         running = set[str]()
         while not first.called:
             for each in (api, elsewhere):

@@ -16,6 +16,7 @@ from twisted.internet import reactor as installed_reactor
 from twisted.internet.defer import Deferred
 from twisted.internet.task import deferLater
 
+import svc
 from svc.crypto.vault import new_data_key
 from svc.model.errors import StartRefused
 from svc.storage.driver.migrations import migrate, packaged
@@ -42,7 +43,9 @@ POLICY: Final = b"""
 """
 
 #: The source tree.
-ROOT: Final = Path(__file__).parents[2]
+ROOT: Final = Path(__file__).resolve().parents[2]
+#: The folder of the program that is tested.
+PROGRAM: Final = str(Path(svc.__file__).parents[1])
 
 #: A value that is in no output.
 VALUE: Final = b"hunter2"
@@ -332,7 +335,7 @@ class PageTests(RestoreCase):
         ):
             self.assertIn(words, script)
             script = script.replace(words, others)
-        environ = {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT), "TMPDIR": str(self.scratch)}
+        environ = {"PATH": os.environ["PATH"], "PYTHONPATH": PROGRAM, "TMPDIR": str(self.scratch)}
         done = subprocess.run(["/bin/sh", "-euc", script], env=environ, capture_output=True, text=True, check=False)
         self.assertEqual(done.returncode, 0, done)
         self.assertIn("these may have come back", done.stdout)
@@ -350,7 +353,7 @@ class PageTests(RestoreCase):
         command = self.scratch / "svc"
         command.write_text(f'#!/bin/sh\nexec {sys.executable} -m svc "$@"\n')
         command.chmod(0o755)
-        environ = {**self.at(self.dsn), "PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT), "SVC": str(command)}
+        environ = {**self.at(self.dsn), "PATH": os.environ["PATH"], "PYTHONPATH": PROGRAM, "SVC": str(command)}
         environ |= {"BACKUP_DIR": str(kept), "BACKUP_SEND": f"cp -t {sent}"}
 
         def run(day: date) -> subprocess.CompletedProcess[str]:

@@ -35,7 +35,7 @@ _HEAD: Final = 56
 
 _TERMINATE_ONE: Final = """
     SELECT pg_terminate_backend(max(pid)) FROM pg_stat_activity
-    WHERE datname = '%s' AND query LIKE '%%pg_control_system%%'
+    WHERE datname = '%s' AND query = 'EXECUTE progress_position'
 """
 
 

