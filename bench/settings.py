@@ -168,10 +168,10 @@ DRIVER_RATIO: Final = 0.7
 CONSOLE_RESOURCES: Final = 100_000
 CONSOLE_VIEWS: Final = 40
 
-#: Values that are sealed again when the data key is rotated, of how many variables, which are read meanwhile; and for how
 #: Resources of the database that is backed up and restored.
 BACKED_UP: Final = int(os.environ.get("BENCH_BACKED_UP", "1000000"))
 
+#: Values that are sealed again when the data key is rotated, of how many variables, which are read meanwhile; and for how
 #: many seconds.
 RESEALED: Final = 10_000
 RESEALED_READ: Final = 500
