@@ -36,7 +36,7 @@ from svc.workload.faults import (
     Unreachable,
     ValueChanged,
 )
-from svc.workload.replies import LOST, Reply, parsed
+from svc.workload.replies import Reply, parsed
 from svc.workload.requester import Requester
 
 #: Seconds for a request, bytes of an answer, and tries of a request (Note [Tries]), at the most.
@@ -160,7 +160,7 @@ class Calls:
         demands = {"If-None-Match": "*"} if create_only else {} if if_match is None else {"If-Match": if_match}
         headers = {"Content-Type": "application/octet-stream", **demands}
         reply = await self._send("POST", self._variable(variable), value, headers, changes=True)
-        if reply.status in LOST or not reply.ours:
+        if reply.leaves_doubt or not reply.ours:
             raise self._unusual(reply, changes=True)
         if reply.status == HTTPStatus.PRECONDITION_FAILED:
             raise ValueChanged(variable, reply.headers.get("etag"), reply.request_id)
@@ -336,7 +336,7 @@ class Calls:
                     raise
                 fault: Fault = unreachable
             else:
-                if reply.status not in _LATER or reply.retry_after is None or (changes and _is_unknown(reply)):
+                if reply.status not in _LATER or reply.retry_after is None or (changes and reply.leaves_doubt):
                     return reply
                 fault, again = self._unusual(reply), reply.retry_after
             pause = again + _BACKOFF * 2**number * (1 + self._chance())
@@ -369,11 +369,3 @@ class Calls:
         if reply.status in _LATER and not uncertain:
             return Unavailable(place, reply.retry_after, reply.status, reply.request_id, reply.ours)
         return Unexpected(place, reply.status, reply.said, reply.request_id, reply.ours, uncertain, reply.elsewhere)
-
-
-def _is_unknown(reply: Reply) -> bool:
-    """Return whether nobody knows if a change was made."""
-    try:
-        return reply.leaves_doubt or bool(parsed(reply.body)["error"]["code"] == "outcome_unknown")
-    except (ValueError, KeyError, TypeError):
-        return False

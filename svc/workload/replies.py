@@ -96,10 +96,11 @@ class Reply:
     def leaves_doubt(self) -> bool:
         """Return whether a change may have been made, or not, if this is the answer to it.
 
-        Something in front of the service may say 500 or 503 when it has waited long enough, or 200 to what it keeps.
+        Something in front of the service may say 500 or 503 when it has waited long enough, or 200 to what it keeps. The
+        service itself doesn't know where its database confirmed nothing (CLU-12).
         """
         failed = self.status < HTTPStatus.MULTIPLE_CHOICES or self.status >= HTTPStatus.INTERNAL_SERVER_ERROR
-        return self.status in LOST or (failed and not self.ours)
+        return self.status in LOST or (failed and not self.ours) or self.code == "outcome_unknown"
 
     @property
     def elsewhere(self) -> str:

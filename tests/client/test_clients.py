@@ -148,10 +148,14 @@ class BothClients(EitherClient):
         self.service.answers = [httpx.ConnectError("refused"), turned_away, set_once]
         self.call("set_secret", "a", b"1")
         self.assertEqual(self.slept, [0.25, 2.5])
-        unknown = httpx.Response(503, json={"error": {"code": "outcome_unknown"}}, headers={"retry-after": "2"})
-        for answer, kind in ((httpx.ReadError("broke off"), Unreachable), (unknown, Unavailable)):
+        refusal = {"error": {"code": "outcome_unknown", "message": "ask"}}
+        unknown = httpx.Response(503, json=refusal, headers={"retry-after": "2"})
+        for answer, kind, text in (
+            (httpx.ReadError("broke off"), Unreachable, "broke off"),
+            (unknown, Unexpected, "the change may or may not have been made"),
+        ):
             self.service.answers = [answer, set_once]
-            self.fault(kind, "set_secret", "a", b"1")
+            self.assertIn(text, str(self.fault(kind, "set_secret", "a", b"1")))
             self.assertEqual(len(self.service.answers), 1)
 
     def test_in_front(self) -> None:
