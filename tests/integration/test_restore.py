@@ -315,8 +315,10 @@ class PageTests(RestoreCase):
         page = (ROOT / "docs" / "operations" / "backup.md").read_text(encoding="utf-8")
         drill = page.partition("### With the embedded database\n\n```sh\n")[2].partition("```")[0]
         copies, media, temporary = (self.scratch / name for name in ("copies", "key-copy", "tmp"))
-        for folder in (copies, media, temporary):
+        settings, units = self.scratch / "settings", self.scratch / "units"
+        for folder in (copies, copies / "etc-svc", media, temporary):
             folder.mkdir()
+        (copies / "etc-svc" / "svc.toml").write_text("# as before\n")
         shutil.move(self.dump, copies / "svc.dump")
         shutil.move(self.key_file, media / "data-key")
         await self.lost.kill()
@@ -328,6 +330,9 @@ class PageTests(RestoreCase):
             ("runuser -u svc -- /opt/svc/bin/svc", f"{sys.executable} -m svc"),
             (" -o svc", ""),
             (" -g svc", ""),
+            (" -o root", ""),
+            ("/etc/svc", str(settings)),
+            ("/etc/systemd/system", str(units)),
             ("/media/key", str(media)),
             ("/mnt/copies", str(copies)),
             ("/var/tmp", str(temporary)),
@@ -336,8 +341,11 @@ class PageTests(RestoreCase):
             self.assertIn(words, script)
             script = script.replace(words, others)
         environ = {"PATH": os.environ["PATH"], "PYTHONPATH": PROGRAM, "TMPDIR": str(self.scratch)}
-        done = subprocess.run(["/bin/sh", "-euc", script], env=environ, capture_output=True, text=True, check=False)
+        command = ["/bin/sh", "-euc", script]
+        done = subprocess.run(command, cwd=ROOT, env=environ, capture_output=True, text=True, check=False)
         self.assertEqual(done.returncode, 0, done)
+        self.assertEqual((settings / "svc.toml").read_text(), "# as before\n")
+        self.assertIn("/etc/svc/svc.toml", (units / "svc.service").read_text())
         self.assertIn("these may have come back", done.stdout)
         self.assertEqual(list(temporary.glob("data-key")), [])
         await self.works(data_dir=self.new)
