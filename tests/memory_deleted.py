@@ -95,10 +95,6 @@ class MemoryDeletedTransaction(MemoryPolicyTransaction):
             coming += [] if owner is None else [owner]
         return list(found.values())
 
-    async def held(self, caller: RoleName, roles: Iterable[str]) -> frozenset[str]:
-        """See ``IDeletedTransaction``."""
-        return frozenset(roles) & self.memory.held(str(caller))
-
     async def inspected(self, caller: RoleName, resources: Iterable[str]) -> frozenset[str]:
         """See ``IDeletedTransaction``."""
         return frozenset(full for full in resources if self.memory.inspects(str(caller), full))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import attrs
@@ -136,16 +136,22 @@ class MemoryPolicyTransaction:
         """See ``IPolicyTransaction``."""
         return self.memory.access_facts(caller, str(policy))
 
-    async def lacks_update_below(self, caller: RoleName, policy: RoleName) -> bool:
+    async def owners_denying(self, caller: RoleName, policy: RoleName) -> list[str]:
         """See ``IPolicyTransaction``."""
-        return any(
-            account == policy.account
+        denying = {
+            owner
+            for resource, (owner, recorder) in self.memory.resources.items()
+            for account, kind, identifier in [resource.split(":", 2)]
+            if account == policy.account
             and identifier.startswith(policy.identifier + "/")
             and not (kind == "host" and recorder is None)
             and not self._updatable(str(caller), resource)
-            for resource, (_, recorder) in self.memory.resources.items()
-            for account, kind, identifier in [resource.split(":", 2)]
-        )
+        }
+        return sorted(denying)
+
+    async def held(self, caller: RoleName, roles: Iterable[str]) -> frozenset[str]:
+        """See ``IPolicyTransaction``."""
+        return frozenset(roles) & self.memory.held(str(caller))
 
     async def existing(self, resources: Sequence[str]) -> frozenset[str]:
         """See ``IPolicyTransaction``."""

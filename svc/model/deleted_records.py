@@ -115,9 +115,6 @@ class IDeletedTransaction(IPolicyTransaction):
     async def owners(policy: RoleName) -> list[KeptOwner]:
         """Return the owners of what is kept of the policy, each once; of those that are kept their owners, and so on."""
 
-    async def held(caller: RoleName, roles: Iterable[str]) -> frozenset[str]:
-        """Return those of the roles that the caller holds."""
-
     async def inspected(caller: RoleName, resources: Iterable[str]) -> frozenset[str]:
         """Return those of the resources that the caller inspects (INS-1)."""
 

@@ -42,13 +42,12 @@ class Ownership:
         """Return whether a record belongs to itself, through what it owns."""
         return record in set(self._owners(record))
 
-    def recorder_of_own(self, record: str) -> str | None:
-        """Return the policy that recorded the policy that owns itself and a record, directly or through what it owns."""
+    def recorders_of_own(self, record: str) -> Iterator[str]:
+        """Return the recorders of policies that own themselves and a record, directly or through what they own."""
         for owner in (record, *self._owners(record)):
             found = self.records.get(owner)
             if found is not None and found.owner == owner and found.policy is not None:
-                return found.policy
-        return None
+                yield found.policy
 
     def is_above(self, upper: str, policy: str) -> bool:
         """Return whether ``upper`` disposes of ``policy``: it is the policy itself, the root, or a policy that owns it."""

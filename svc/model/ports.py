@@ -7,7 +7,7 @@ transaction, and none where nothing changed.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import TypeVar
 
 from zope.interface import Attribute, Interface
@@ -263,8 +263,8 @@ class IPolicyTransaction(Interface):
     async def access_facts(caller: Asker, policy: RoleName) -> AccessFacts:
         """Return the access facts of ``caller`` and the policy; as ``IRoles.access_facts``."""
 
-    async def lacks_update_below(caller: RoleName, policy: RoleName) -> bool:
-        """Return whether a resource below ``<policy id>/`` denies the caller ``update`` (POL-41).
+    async def owners_denying(caller: RoleName, policy: RoleName) -> list[str]:
+        """Return the owners of the resources below ``<policy id>/`` that deny the caller ``update``, in order (POL-41).
 
         Hosts that host factories made don't count: no document changes them, and somebody else may have made them.
         """
@@ -283,6 +283,9 @@ class IPolicyTransaction(Interface):
 
     async def ownership(records: Sequence[str], placed: Sequence[str]) -> Ownership:
         """Return the ownership of existing ``records``, with the policies around the ids ``placed``, taken or not."""
+
+    async def held(caller: RoleName, roles: Iterable[str]) -> frozenset[str]:
+        """Return those of the roles that the caller holds."""
 
     async def not_grantable(caller: RoleName, roles: Sequence[str]) -> list[str]:
         """Return those of the existing ``roles`` that the caller doesn't hold with admin option (POL-58)."""

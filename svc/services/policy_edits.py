@@ -137,10 +137,10 @@ class Edit:
         if not denied:
             return []
         ownership = await self.transaction.ownership(denied, ())
-        recorders = {full: ownership.recorder_of_own(full) for full in denied}
-        asked = {recorder for recorder in recorders.values() if recorder is not None}
-        closed = {None, *await self.transaction.not_updatable(caller, sorted(asked))}
-        return [full for full in denied if recorders[full] in closed]
+        recorders = {full: frozenset(ownership.recorders_of_own(full)) for full in denied}
+        asked = frozenset[str]().union(*recorders.values())
+        closed = frozenset(await self.transaction.not_updatable(caller, sorted(asked)))
+        return [full for full in denied if recorders[full] <= closed]
 
     async def note(self, policy: RoleName, statements: Sequence[Tagged], changes: Changes) -> None:
         """Add changes that were made to the policy's history, and to the events; nothing where nothing changed."""

@@ -293,8 +293,21 @@ def _refuse(load: Load, faults: Iterable[PolicyInvalid]) -> None:
 async def _admit(transaction: IPolicyTransaction, caller: Caller, policy: RoleName, mode: LoadMode) -> None:
     """Refuse a caller who lacks the privilege on the policy, or, to replace it, on anything in it."""
     require(await transaction.access_facts(caller, policy), PRIVILEGES[mode], policy.resource)
-    if mode is LoadMode.REPLACE and await transaction.lacks_update_below(caller.role, policy):
+    if mode is LoadMode.REPLACE and await _lacks_update_below(transaction, caller.role, policy):
         raise Forbidden(f"lacks update on something in {policy}")
+
+
+async def _lacks_update_below(transaction: IPolicyTransaction, caller: RoleName, policy: RoleName) -> bool:
+    """Return whether something below the policy denies the caller ``update``. A policy that owns itself belongs here to the
+    policy that recorded it, as in loads of that one (POL-33, POL-41).
+    """
+    owners = await transaction.owners_denying(caller, policy)
+    if not owners:
+        return False
+    ownership = await transaction.ownership(owners, ())
+    recorders = [frozenset(ownership.recorders_of_own(owner)) for owner in owners]
+    held = await transaction.held(caller, frozenset[str]().union(*recorders))
+    return any(held.isdisjoint(found) for found in recorders)
 
 
 async def refuse_grown(transaction: IPolicyTransaction, changes: Changes, limits: RecordLimits) -> None:

@@ -28,7 +28,6 @@ from svc.storage.driver.statements import Statement, Statements, Transaction
 from svc.storage.policies import PolicyTransaction, as_load
 from svc.storage.sql import deletions
 from svc.storage.sql.inspection import inspected_of
-from svc.storage.sql.role_closure import CALLER, held_among
 
 T = TypeVar("T")
 
@@ -73,12 +72,6 @@ _OWNERS: Final = Statement.named("deleted_owners")(
     """
     )
 )
-_HELD: Final = Statement.named("deleted_owners_held")(f"""
-    WITH RECURSIVE {CALLER.format(caller="$2")},
-    asked (role_id) AS MATERIALIZED (SELECT unnest($1::text[]) COLLATE "C"),
-    {held_among("holding", "$2", "SELECT role_id FROM asked")}
-    SELECT role_id FROM asked WHERE (role_id IN (SELECT role_id FROM holding)) IS TRUE
-""")
 
 _OF_OWNERS: Final = "((owner_id, owner_creation) IN (SELECT * FROM unnest($3::text[], $4::bigint[]))) IS TRUE"
 _COLUMNS: Final = """
@@ -241,11 +234,6 @@ class _DeletedTransaction(PolicyTransaction):
             KeptOwner(RoleIdentity(role, creation), there, None if owner is None else RoleIdentity(owner, owner_creation))
             for role, creation, there, owner, owner_creation in rows
         ]
-
-    async def held(self, caller: RoleName, roles: Iterable[str]) -> frozenset[str]:
-        """See ``IDeletedTransaction``."""
-        rows = await for_each(self._transaction, _HELD, [(role,) for role in roles], str(caller))
-        return frozenset(role for (role,) in rows)
 
     async def inspected(self, caller: RoleName, resources: Iterable[str]) -> frozenset[str]:
         """See ``IDeletedTransaction``."""

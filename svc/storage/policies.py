@@ -9,7 +9,7 @@ release.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Final, TypeVar
 
 import attrs
@@ -68,7 +68,7 @@ _HOLDS_MORE: Final = Statement.named("policy_holds_more")("""
         OR EXISTS (SELECT FROM permissions WHERE policy_id = $1 OFFSET $2)
         OR EXISTS (SELECT FROM annotations WHERE policy_id = $1 OFFSET $2)
 """)
-_LACKS_UPDATE: Final = Statement.named("policy_lacks_update_below")(f"""
+_OWNERS_DENYING: Final = Statement.named("policy_owners_denying")(f"""
     WITH RECURSIVE {CALLER.format(caller="$1")},
     thing (resource_id, owner_id) AS MATERIALIZED (
         SELECT found.resource_id, found.owner_id
@@ -79,7 +79,13 @@ _LACKS_UPDATE: Final = Statement.named("policy_lacks_update_below")(f"""
         ) AS found
     ),
     {updating("$1")}
-    SELECT EXISTS (SELECT FROM thing WHERE NOT {UPDATABLE})
+    SELECT DISTINCT owner_id FROM thing WHERE NOT {UPDATABLE}
+""")
+_HELD: Final = Statement.named("policy_roles_held")(f"""
+    WITH RECURSIVE {CALLER.format(caller="$2")},
+    asked (role_id) AS MATERIALIZED (SELECT unnest($1::text[]) COLLATE "C"),
+    {held_among("holding", "$2", "SELECT role_id FROM asked")}
+    SELECT role_id FROM asked WHERE (role_id IN (SELECT role_id FROM holding)) IS TRUE
 """)
 _NOT_GRANTABLE: Final = Statement.named("policy_not_grantable")(f"""
     WITH RECURSIVE {CALLER.format(caller="$2")},
@@ -207,13 +213,13 @@ class PolicyTransaction:
         """See ``IPolicyTransaction``."""
         return await access_facts(self._transaction.fetch, caller, str(policy))
 
-    async def lacks_update_below(self, caller: RoleName, policy: RoleName) -> bool:
+    async def owners_denying(self, caller: RoleName, policy: RoleName) -> list[str]:
         """See ``IPolicyTransaction``."""
         below = [f"{policy.account}:{kind}:{policy.identifier}" for kind in RESOURCE_KINDS]
         # What begins with an id and a slash is a range of the key: "0" follows the slash in byte order.
         first, beyond = (column(f"{prefix}{end}" for prefix in below) for end in "/0")
-        ((lacks,),) = await self._transaction.fetch(_LACKS_UPDATE, str(caller), first, beyond)
-        return bool(lacks)
+        rows = await self._transaction.fetch(_OWNERS_DENYING, str(caller), first, beyond)
+        return sorted(owner for (owner,) in rows)
 
     async def existing(self, resources: Sequence[str]) -> frozenset[str]:
         """See ``IPolicyTransaction``."""
@@ -235,6 +241,11 @@ class PolicyTransaction:
     async def ownership(self, records: Sequence[str], placed: Sequence[str]) -> Ownership:
         """See ``IPolicyTransaction``."""
         return await ownership(self._transaction, records, placed)
+
+    async def held(self, caller: RoleName, roles: Iterable[str]) -> frozenset[str]:
+        """See ``IPolicyTransaction``."""
+        rows = await for_each(self._transaction, _HELD, [(role,) for role in roles], str(caller))
+        return frozenset(role for (role,) in rows)
 
     async def not_grantable(self, caller: RoleName, roles: Sequence[str]) -> list[str]:
         """See ``IPolicyTransaction``."""

@@ -195,9 +195,9 @@ class PoliciesContract(PolicyCase):
         await stores.policies.transact(work)
 
     @scenario
-    async def test_lacks_update_below(self) -> None:
-        """Anyone who would replace a policy needs ``update`` on everything whose identifier begins with its own and a slash
-        (POL-41).
+    async def test_owners_denying(self) -> None:
+        """Anyone who would replace a policy needs ``update`` on everything whose identifier begins with its own and a slash;
+        the owners of what denies it are told, each once (POL-41).
         """
         stores = await self._team()
         beside = Draft().define("group:team2", "host:team", "variable:team-x/v", "user:x@team", "webservice:tea")
@@ -205,8 +205,8 @@ class PoliciesContract(PolicyCase):
         updater = Draft().define("group:updaters", "user:updater").grant("group:updaters", "user:updater")
         await load(stores, updater.permit("variable:team/v", "group:updaters", "update"))
 
-        async def lacking(caller: str, policy: RoleName = TEAM) -> bool:
-            return await self._do(stores, lambda transaction: transaction.lacks_update_below(role(caller), policy))
+        async def lacking(caller: str, policy: RoleName = TEAM) -> list[str]:
+            return await self._do(stores, lambda transaction: transaction.owners_denying(role(caller), policy))
 
         self.assertFalse(await lacking("user:admin"))
         self.assertFalse(await lacking("policy:team"))
@@ -222,7 +222,8 @@ class PoliciesContract(PolicyCase):
         self.assertFalse(await lacking("user:updater"))
         await load(stores, Draft().define("variable:team/foreign", owner="user:outsider"), role("policy:other"))
         self.assertTrue(await lacking("user:updater"))
-        self.assertTrue(await lacking("policy:team"))
+        self.assertEqual(await lacking("policy:team"), [f"{ACCOUNT}:user:outsider"])
+        self.assertEqual(await lacking("user:stranger"), [f"{ACCOUNT}:policy:team", f"{ACCOUNT}:user:outsider"])
         self.assertFalse(await lacking("user:outsider", role("policy:other")))
 
     @scenario
@@ -234,8 +235,8 @@ class PoliciesContract(PolicyCase):
         await stores.factories.create_host(digest_of("one"), role("host:new/h"), {}, Sealed(b"key"))
         await load(stores, Draft().define("policy:new").permit("policy:new", "policy:team", "update"))
 
-        async def lacking(transaction: IPolicyTransaction) -> bool:
-            return await transaction.lacks_update_below(TEAM, role("policy:new"))
+        async def lacking(transaction: IPolicyTransaction) -> list[str]:
+            return await transaction.owners_denying(TEAM, role("policy:new"))
 
         self.assertFalse(await self._do(stores, lacking))
         await load(stores, Draft().define("host:new/declared"))
@@ -246,8 +247,8 @@ class PoliciesContract(PolicyCase):
         """Below the root policy is what begins with ``root/``; the rest of the account is not (POL-41)."""
         stores = await self._team()
 
-        async def lacking() -> bool:
-            return await self._do(stores, lambda transaction: transaction.lacks_update_below(role("user:outsider"), ROOT))
+        async def lacking() -> list[str]:
+            return await self._do(stores, lambda transaction: transaction.owners_denying(role("user:outsider"), ROOT))
 
         self.assertFalse(await lacking())
         await load(stores, Draft().define("variable:root/v"))
@@ -261,8 +262,8 @@ class PoliciesContract(PolicyCase):
         for identifier in ODD_IDENTIFIERS[:-1]:
             policy = RoleName(ACCOUNT, "policy", identifier)
 
-            async def lacking(transaction: IPolicyTransaction, policy: RoleName = policy) -> bool:
-                return await transaction.lacks_update_below(role("user:nobody"), policy)
+            async def lacking(transaction: IPolicyTransaction, policy: RoleName = policy) -> list[str]:
+                return await transaction.owners_denying(role("user:nobody"), policy)
 
             self.assertFalse(await stores.policies.transact(lacking), identifier)
             await load(stores, Draft().define(f"layer:{identifier}/x"))

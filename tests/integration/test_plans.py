@@ -324,7 +324,7 @@ class HeldTests(PlansCase):
             for name, *parameters in (
                 ("policy_not_grantable", column(self.IDS[:2]), caller),
                 ("policy_not_permittable", column(self.IDS), caller),
-                ("policy_lacks_update_below", caller, *below),
+                ("policy_owners_denying", caller, *below),
                 ("impact_visible", column(self.IDS), caller),
             ):
                 statement = by_name[name]
@@ -343,14 +343,14 @@ class HeldTests(PlansCase):
             return (
                 await transaction.not_grantable(caller, self.IDS[:2]),
                 await transaction.not_permittable(caller, self.IDS),
-                await transaction.lacks_update_below(caller, role("policy:small")),
+                await transaction.owners_denying(caller, role("policy:small")),
                 await transaction.visible(caller, self.IDS),
             )
 
         for caller, expected in (
-            (ADMIN, ([], [], False, {*self.IDS})),
-            (role("user:lead"), ([self.IDS[1]], [*self.IDS[1:]], True, {self.IDS[0]})),
-            (role("user:reader"), (sorted(self.IDS[:2]), sorted(self.IDS), True, {self.IDS[2]})),
+            (ADMIN, ([], [], [], {*self.IDS})),
+            (role("user:lead"), ([self.IDS[1]], [*self.IDS[1:]], ["acct:policy:small"], {self.IDS[0]})),
+            (role("user:reader"), (sorted(self.IDS[:2]), sorted(self.IDS), ["acct:policy:small"], {self.IDS[2]})),
         ):
             self.assertEqual(await stores.policies.transact(partial(ask, caller)), expected, caller)
 

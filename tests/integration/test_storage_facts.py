@@ -284,7 +284,7 @@ class AgreementTests(InPostgres):
                 answers[caller] = (
                     await transaction.not_grantable(caller, ids),
                     await transaction.not_permittable(caller, ids),
-                    await transaction.lacks_update_below(caller, callers[0]),
+                    await transaction.owners_denying(caller, callers[0]),
                     await transaction.visible(caller, ids),
                 )
 

@@ -17,6 +17,8 @@ from tests.web.routes.test_language import LanguageCase
 from tests.web.world import ADMIN, user
 
 MODES: Final = ("POST", "PATCH", "PUT")
+ANN: Final = user("ann")
+BOB: Final = user("bob")
 EVE: Final = user("eve")
 DELETED: Final = "/deleted/acme/policy/root"
 JSON: Final = ("Content-Type", "application/json")
@@ -224,8 +226,7 @@ class OwnPolicyTests(InstalledCase):
             self.assertEqual(self.owner("policy:team/own"), "policy:team/own")
             held = copy.deepcopy(self.memory.memberships)
             for mode in MODES:
-                # To replace a policy takes ``update`` on all beneath it (POL-41).
-                self.load(document, policy=into, method=mode, status=403 if (mode, into) == ("PUT", "team") else 201)
+                self.load(document, policy=into, method=mode)
             self.assertEqual(self.memory.memberships, held)
             self.load("- !variable v\n", policy="team/own", status=404)
             members = [key[1] for key in held if key[0] == "acme:policy:team/own"]
@@ -246,6 +247,42 @@ class OwnPolicyTests(InstalledCase):
         self.load("- !policy { id: two, owner: !policy two }\n- !group { id: g, owner: !policy two }", policy="team")
         document = "- !policy { id: team, owner: !group team/g }"
         self.assertIn("Dependency cycle encountered", self.invalid(document, method="PATCH"))
+
+    def test_replaced(self) -> None:
+        """Its recorder's owners replace the policy around one; others can't, though they may load into that (POL-41)."""
+        inner = "!policy { id: in, owner: !policy in }"
+        own = f"- !policy {{ id: own, owner: !policy own, body: [ !variable v, !group g, {inner} ] }}"
+        mine = f"- !variable {{ id: w, owner: !group own/g }}\n{own}"
+        for recorder, caller, added, status in (
+            ("team", ANN, 201, 201),
+            ("team", ADMIN, 201, 201),
+            ("root", ADMIN, 201, 201),
+            ("root", ANN, 403, 403),
+            ("team", BOB, 201, 403),
+            ("team", EVE, 404, 404),
+        ):
+            for replacing in (mine, own, "[]"):
+                self.setUp()
+                self.load(
+                    "- !user ann\n- !user bob\n- !user eve\n- !policy { id: team, owner: !user ann }\n"
+                    "- !policy { id: other, owner: !user bob }\n"
+                    "- !permit { role: !user bob, privileges: [ read, create, update ], resource: !policy team }\n"
+                )
+                body = f"- !policy\n  id: team\n  owner: !user ann\n  body:\n    {mine}".replace("\n- ", "\n    - ")
+                self.load(body if recorder == "root" else mine, policy=recorder)
+                self.load(mine, policy="team", role=caller, status=added)
+                self.load(replacing, policy="team", method="PUT", role=caller, status=status)
+                gone = (recorder, status, replacing) == ("team", 201, "[]")
+                for record in ("policy:team/own", "policy:team/own/in", "variable:team/own/v"):
+                    self.assertEqual(self.exists(record), not gone, (recorder, caller, replacing, record))
+        self.setUp()
+        self.load("- !user bob\n- !user ann\n- !policy { id: team, owner: !user ann, body: [ !policy own ] }")
+        self.load("- !permit { role: !user bob, privileges: [ read, create ], resource: !policy team/own }")
+        self.load(f"- {inner}", policy="team/own", role=BOB)
+        outer = "- !policy { id: team, owner: !user ann, body: [ !policy { id: own, owner: !policy own } ] }"
+        self.load(outer, method="PATCH")
+        for caller, status in ((ANN, 403), (ADMIN, 201)):
+            self.load("[]", policy="team", method="PUT", role=caller, status=status)
 
     def test_given_to_itself_and_back(self) -> None:
         """An update gives a policy to itself, and back (POL-42)."""
