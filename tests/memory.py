@@ -52,10 +52,10 @@ from svc.model.limits import RECORD_LIMITS
 from svc.model.names import (
     ACCOUNTS_WEBSERVICE,
     RESERVED_ACCOUNT,
-    ROLE_KINDS,
     ResourceName,
     RoleName,
     admin_of,
+    is_role_kind,
     root_policy,
 )
 from svc.model.ownership import Ownership
@@ -371,7 +371,7 @@ class Memory:
 
         :raises PolicyConflict: a row with that key exists, or what it refers to does not.
         """
-        created = {row.resource for row in rows.resources if kind_of(row.resource) in ROLE_KINDS}
+        created = {row.resource for row in rows.resources if is_role_kind(kind_of(row.resource))}
         self.delete_roles(created - self.resources.keys())
         _insert(self.roles, dict.fromkeys(created, policy))
         _insert(self.credentials, dict(api_keys or {}))

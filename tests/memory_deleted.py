@@ -18,7 +18,7 @@ from svc.model.deleted_records import (
     PresentRecord,
     RoleIdentity,
 )
-from svc.model.names import ACTOR_KINDS, ROLE_KINDS, RoleName
+from svc.model.names import ACTOR_KINDS, RoleName, is_role_kind
 from svc.model.ports import IPolicyTransaction
 from tests.memory import KeptRow, Memory, kind_of
 from tests.memory_policies import MemoryPolicies, MemoryPolicyTransaction
@@ -180,7 +180,7 @@ class MemoryDeletedTransaction(MemoryPolicyTransaction):
                 yield attrs.evolve(row.record, until=row.record.deleted_at + keeping.seconds)
 
     def _roles(self) -> Iterator[DeletedRecord]:
-        return (record for record in self._records() if kind_of(record.resource) in ROLE_KINDS)
+        return (record for record in self._records() if is_role_kind(kind_of(record.resource)))
 
     def _above(self, record: DeletedRecord) -> RoleIdentity:
         """The owner, and of a policy that owns itself the recorder."""

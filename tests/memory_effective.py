@@ -5,7 +5,7 @@ from __future__ import annotations
 import attrs
 from zope.interface import implementer
 
-from svc.model.names import ACTING_KINDS, root_policy
+from svc.model.names import ACTING_KINDS, is_other_kind, root_policy
 from svc.model.policy_rows import (
     AnnotationRow,
     Effective,
@@ -89,7 +89,7 @@ class MemoryEffectivePolicies:
 
     def _told(self, name: str, query: EffectiveQuery) -> bool:
         account, kind, identifier = name.split(":", 2)
-        if account != query.policy.account or kind not in query.kinds:
+        if account != query.policy.account or kind in query.untold:
             return False
         is_root = query.policy == root_policy(account)
         depth = identifier.count("/") - (0 if is_root else query.policy.identifier.count("/"))
@@ -99,7 +99,7 @@ class MemoryEffectivePolicies:
             return True
         owner, recorder = self.memory.resources[name]
         ours = self._ours(owner, query) or (recorder is not None and self._ours(recorder, query, "policy"))
-        if name in query.namesakes:
+        if name in query.namesakes or (is_other_kind(kind) and identifier == query.policy.identifier):
             return ours or (kind not in ACTING_KINDS and owner == self.memory.resources[str(query.policy)][0])
         if kind == "user":
             return ours and (name.endswith(query.suffix) or f"{query.suffix}-" in name)

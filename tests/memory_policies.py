@@ -12,7 +12,7 @@ from svc.model.deleted_records import DeletedRecord, RoleIdentity
 from svc.model.errors import PolicyConflict
 from svc.model.events import EventBatch
 from svc.model.kept_answers import KeptAnswer, RequestKey
-from svc.model.names import ROLE_KINDS, RoleName
+from svc.model.names import RoleName, is_role_kind, order_of_kind
 from svc.model.ownership import Ownership
 from svc.model.policy_rows import (
     AnnotationRow,
@@ -61,7 +61,7 @@ def kept_row(tables: Mapping[str, Any], name: str) -> list[KeptRow]:
         0,
         name,
         identity(owner),
-        creations.get(name, 0) if kind_of(name) in ROLE_KINDS else None,
+        creations.get(name, 0) if is_role_kind(kind_of(name)) else None,
         overwritten=False,
         made_at=tables["made"][name],
         deleted_at=0.0,
@@ -266,6 +266,11 @@ class MemoryPolicyTransaction:
         """See ``IPolicyTransaction``."""
         counted = ((record, self.memory.carried(limit, record)) for record in sorted(records))
         return [(record, number) for record, number in counted if number > most]
+
+    async def kinds(self, account: str) -> list[str]:
+        """See ``IPolicyTransaction``."""
+        names = (name.split(":", 2) for name in self.memory.resources)
+        return sorted({kind for its_account, kind, _ in names if its_account == account}, key=order_of_kind)
 
     async def values(self, resources: Sequence[str]) -> dict[str, Sealed]:
         """See ``IPolicyTransaction``."""

@@ -11,12 +11,13 @@ import click
 from svc.cli.connection import ApiConnection, over_http, query
 from svc.cli.options import AS_JSON
 from svc.cli.table import plain, print_found, print_json
+from svc.model.names import is_role_kind
 
 #: How many records are listed, and had back or purged, by one request.
 PAGE: Final = 1000
 BATCH: Final = 100
 
-#: Kinds that others belong to come first, so that grants between batches find both ends.
+#: Kinds that others belong to come first, so that grants between batches find both ends; what is no role comes last.
 _FIRST: Final = ("policy", "group", "layer", "host_factory", "user", "host")
 
 _LEFT: Final = {
@@ -160,8 +161,12 @@ def _last_of_each(records: Sequence[dict[str, Any]]) -> list[int]:
     """Return the numbers of the last deletion of each id, in the order in which they are to come back."""
     newest = {record["id"]: record for record in reversed(records) if not record["overwritten"]}
     order = {kind: place for place, kind in enumerate(_FIRST)}
-    found = sorted(newest.values(), key=lambda record: order.get(record["id"].split(":", 2)[1], len(order)))
-    return [record["number"] for record in found]
+
+    def place(record: dict[str, Any]) -> int:
+        kind = record["id"].split(":", 2)[1]
+        return order.get(kind, len(order) + (not is_role_kind(kind)))
+
+    return [record["number"] for record in sorted(newest.values(), key=place)]
 
 
 def _batches(numbers: Sequence[int]) -> Iterator[list[int]]:

@@ -24,8 +24,11 @@ INTERNAL_ACCOUNT: Final = "/"
 #: Kinds that are both a role and a resource.
 ROLE_KINDS: Final = frozenset({"user", "host", "group", "layer", "policy", "host_factory"})
 
-#: Every kind that a resource can have.
-RESOURCE_KINDS: Final = ROLE_KINDS | {"variable", "webservice", "public_key", "configuration"}
+#: Kinds of which there are resources and no roles.
+THING_KINDS: Final = frozenset({"variable", "webservice", "public_key", "configuration"})
+
+#: Every kind that means something here. Policies may make up others, which are both a role and a resource (NAME-30).
+RESOURCE_KINDS: Final = ROLE_KINDS | THING_KINDS
 
 #: Kinds of role that can log in.
 ACTOR_KINDS: Final = frozenset({"user", "host"})
@@ -33,7 +36,49 @@ ACTOR_KINDS: Final = frozenset({"user", "host"})
 #: Kinds of role that can log in, or make others that can.
 ACTING_KINDS: Final = ACTOR_KINDS | {"host_factory"}
 
+#: What a kind is made of that policies made up (NAME-30).
+OTHER_KIND: Final = "[A-Za-z0-9_-]{1,64}"
+_OTHER_KIND = re.compile(OTHER_KIND)
+
 _ACCOUNT = re.compile(r"[^\s:/\x00-\x1f\x7f]+")
+
+
+def is_other_kind(text: str) -> bool:
+    """Return whether a text can be a kind that policies make up: it may not look like one of ours (NAME-30)."""
+    return _OTHER_KIND.fullmatch(text) is not None and alike(text) is None
+
+
+def alike(text: str) -> str | None:
+    """Return the kind that means something here and that a text is or looks like; ``None`` if there is none."""
+    return _SPELLINGS.get(_folded(text))
+
+
+def is_kind(text: str) -> bool:
+    """Return whether there can be resources of this kind."""
+    return text in RESOURCE_KINDS or is_other_kind(text)
+
+
+def is_role_kind(kind: str) -> bool:
+    """Return whether things of a kind are roles, too; policies make up no other kinds (NAME-30)."""
+    return kind not in THING_KINDS
+
+
+def order_of_kind(kind: str) -> str:
+    """Return what kinds are ordered by as full ids are: some characters of kinds come before a colon in byte order."""
+    return f"{kind}:"
+
+
+def _folded(text: str) -> str:
+    return text.lower().replace("-", "").replace("_", "")
+
+
+#: Our kinds by their folded spellings, also in the plural.
+_SPELLINGS: Final = {
+    spelling: kind
+    for kind in RESOURCE_KINDS
+    for folded in [_folded(kind)]
+    for spelling in (folded, f"{folded}s", f"{folded[:-1]}ies" if folded.endswith("y") else folded)
+}
 
 
 def account_name(text: str) -> str:
@@ -71,7 +116,7 @@ def _encoded(text: str, parameter: str) -> bytes:
 
 @attrs.frozen(order=True, slots=True)
 class _Name:
-    _kinds: ClassVar[frozenset[str]]
+    _refused: ClassVar[frozenset[str]]
 
     account: str
     kind: str
@@ -94,7 +139,7 @@ class _Name:
 
         :raises InvalidName: one of them is not well formed, or the kind is not one of this type's.
         """
-        if kind not in cls._kinds:
+        if kind in cls._refused or not is_kind(kind):
             raise InvalidName("kind", f"unknown kind {kind[:40]!r}")
         return cls(account_name(account), kind, identifier(ident))
 
@@ -104,9 +149,11 @@ class _Name:
 
 @attrs.frozen(order=True, slots=True)
 class RoleName(_Name):
-    """The name of something that can hold privileges: user, host, group, layer, policy, host factory."""
+    """The name of something that can hold privileges: user, host, group, layer, policy, host factory, and what has a kind
+    that policies made up.
+    """
 
-    _kinds = ROLE_KINDS
+    _refused = THING_KINDS
 
     @classmethod
     def from_login(cls, account: str, login: str) -> RoleName:
@@ -136,7 +183,7 @@ class RoleName(_Name):
 class ResourceName(_Name):
     """The name of something that privileges are held on; every role has one too."""
 
-    _kinds = RESOURCE_KINDS
+    _refused = frozenset[str]()
 
     @property
     def role(self) -> RoleName:
@@ -144,7 +191,7 @@ class ResourceName(_Name):
 
         :raises InvalidName: things of this kind are no roles.
         """
-        if self.kind not in ROLE_KINDS:
+        if not is_role_kind(self.kind):
             raise InvalidName("kind", f"a {self.kind} is not a role")
         return RoleName(self.account, self.kind, self.identifier)
 

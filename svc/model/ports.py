@@ -307,6 +307,9 @@ class IPolicyTransaction(Interface):
     async def exceeding(limit: RecordLimit, records: Sequence[str], most: int) -> list[tuple[str, int]]:
         """Return those of the records that carry more than ``most`` of what the limit counts, and how much; in order."""
 
+    async def kinds(account: str) -> list[str]:
+        """Return the kinds of which an account has resources, in the order of full ids."""
+
     async def values(resources: Sequence[str]) -> dict[str, Sealed]:
         """Return the newest values of those of the resources that have one."""
 

@@ -11,7 +11,7 @@ from typing import Any, Final, TypeVar
 
 import attrs
 
-from svc.model.names import ROLE_KINDS
+from svc.model.names import ROLE_KINDS, is_role_kind
 from svc.model.policy_loads import BATCH, Batches, DryRun, Item, size
 from svc.model.policy_rows import Changes, ResourceRow, Rows, Surroundings
 
@@ -205,9 +205,11 @@ class _Moment:
         recorder = shown.recorder(name)
         if recorder is not None:
             item["policy"] = recorder
-        is_role = kind in ROLE_KINDS
-        held = self._permissions if is_role else self._permitted
-        item["permissions" if is_role else "permitted"] = _listed(held.get(name, {}))
+        is_role = is_role_kind(kind)
+        if is_role:
+            item["permissions"] = _listed(self._permissions.get(name, {}))
+        if kind not in ROLE_KINDS:
+            item["permitted"] = _listed(self._permitted.get(name, {}))
         item["annotations"] = dict(sorted(self._annotations.get(name, {}).items()))
         if is_role:
             item["members"] = sorted(self._members.get(name, ()))

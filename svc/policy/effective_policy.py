@@ -2,8 +2,8 @@
 
 Note [What is left out]. Statements can't say everything that rows can. Left out are things that no document can declare
 (called by blanks alone, or a user with a slash; in ``native`` a host factory without a layer), references and annotations
-through which ``..`` would climb elsewhere, kinds without a tag here, and what another account's roles have been given. Of a
-public key only the text is printed, with its user.
+through which ``..`` would climb elsewhere, configurations, and what another account's roles have been given. Of a public key
+only the text is printed, with its user. Kinds that policies made up are printed after ours.
 
 Note [What is hidden]. The owner of a policy needn't see all that lies beneath it by name: a record there may be somebody
 else's. Of one that the viewer doesn't see only the kind is printed, with an id that no record can have, so that the document
@@ -17,11 +17,12 @@ that only look like its: whose they are goes by owner and recorder (POL-75).
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final, TypeVar
 
 from svc.model.dialect import Dialect
-from svc.model.names import ACTING_KINDS, RoleName, admin_of, root_policy
+from svc.model.names import ACTING_KINDS, RoleName, admin_of, is_other_kind, root_policy
 from svc.model.policy_rows import AnnotationRow, Effective, EffectiveQuery, MembershipRow, PermissionRow, RestrictionRow
 from svc.policy.differences import REDACTED
 from svc.policy.ids import climbed, identifier_of, under
@@ -41,6 +42,9 @@ TAGS: Final = {
     "group": "group",
 }
 
+#: Public keys are printed with their users.
+_UNTOLD: Final = ("public_key", "configuration")
+
 #: How deep policies stand in each other; those below stand beside them, with longer ids. Documents may nest 64 levels, of
 #: which a policy takes two.
 DEEPEST: Final = 16
@@ -51,7 +55,7 @@ _PAUSE: Final = 0x3FF  # there is one after so many rows, and one more
 def asked(policy: RoleName, depth: int | None, limit: int, viewer: RoleName | None = None) -> EffectiveQuery:
     """Return what to ask of the store; for a ``viewer``, Note [What is hidden] holds."""
     named = [f"{policy.account}:{kind}:{identifier_of(kind, policy.identifier)}" for kind in TAGS if kind != "policy"]
-    return EffectiveQuery(policy, tuple(TAGS), depth, limit, "@" + _folded(policy.identifier), tuple(named), viewer)
+    return EffectiveQuery(policy, _UNTOLD, depth, limit, "@" + _folded(policy.identifier), tuple(named), viewer)
 
 
 def statements(
@@ -175,13 +179,13 @@ class _Printing:
 
     def _statements(self, namespace: str) -> Iterator[Tagged]:
         records = self._records.get(namespace, {})
-        for kind in TAGS:
+        hidden = Counter(self._effective.hidden if namespace == self._top else ())
+        for kind in dict.fromkeys((*TAGS, *sorted({*records, *hidden}))):
             for full in records.get(kind, ()):
                 yield self._record(full, *self._places[full])
-            if namespace == self._top:
-                # No record may be declared with a leading slash.
-                for _ in range(self._effective.hidden.count(kind)):
-                    yield Tagged(TAGS[kind], {"id": f"/{REDACTED}"})
+            # No record may be declared with a leading slash.
+            for _ in range(hidden[kind]):
+                yield tagged(kind, f"/{REDACTED}")
         for role in self._granted.get(namespace, ()):
             yield self._grant(role)
         for resource in self._permitted.get(namespace, ()):
@@ -266,7 +270,7 @@ class _Printing:
         """Return whether a thing that is declared so is this one, with its owner."""
         _, kind, identifier = full.split(":", 2)
         is_blank = not (written.strip() if written else namespace and kind != "policy")
-        if kind not in TAGS or is_blank or written.startswith("/"):
+        if not _is_printed(kind) or is_blank or written.startswith("/"):
             return False
         if identifier_of(kind, under(namespace, written)) != identifier or (
             kind == "host_factory" and full not in self._layers and not self._lenient
@@ -286,7 +290,7 @@ class _Printing:
         account, kind, identifier = full.split(":", 2)
         return (
             account == self._account
-            and kind in TAGS
+            and _is_printed(kind)
             and climbed(identifier) == identifier
             and identifier_of(kind, identifier) == identifier
         )
@@ -297,10 +301,10 @@ class _Printing:
 
     def _record(self, full: str, namespace: str, written: str) -> Tagged:
         _, kind, identifier = full.split(":", 2)
-        attributes: dict[str, Value] = {"id": written} if written else {}
+        attributes = tagged(kind, written).attributes
         owner = self._owners[full]
         if owner != self._default_owner(namespace):
-            attributes["owner"] = self._absolute(owner)
+            attributes["owner"] = absolute(owner)
         if full in self._annotations:
             attributes["annotations"] = self._annotations[full]
         if full in self._restrictions:
@@ -308,36 +312,52 @@ class _Printing:
         if full in self._keys:
             attributes["public_keys"] = tuple(self._keys[full])
         if kind == "host_factory":
-            attributes["layers"] = [self._absolute(layer) for layer in self._layers.get(full, ())] or ()
+            attributes["layers"] = [absolute(layer) for layer in self._layers.get(full, ())] or ()
         if kind == "policy" and not (self._is_root and full == str(self._policy)):
             bodies = (self._records, self._granted, self._permitted)
             hidden = identifier == self._top and self._effective.hidden
             if hidden or any(identifier in body for body in bodies):
                 attributes["body"] = PolicyBody(self._statements(identifier))
-        return Tagged(TAGS[kind], attributes)
+        return Tagged(tagged(kind, written).tag, attributes)
 
     def _grant(self, role: str) -> Tagged:
         members = [
-            Tagged("member", {"role": self._absolute(member), "admin": True}) if admin else self._absolute(member)
+            Tagged("member", {"role": absolute(member), "admin": True}) if admin else absolute(member)
             for _, member, _, admin in self._members[role]
         ]
         several: Value = members if len(members) > 1 or members[0].tag == "member" else members[0]
         field = "member" if isinstance(several, Tagged) else "members"
-        return Tagged("grant", {"role": self._relative(role), field: several})
+        return Tagged("grant", {"role": self._relative(role, is_role=True), field: several})
 
     def _permits(self, resource: str) -> Iterator[Tagged]:
         """Return a permission for each set of privileges, with all roles that have just these."""
         alike: dict[tuple[str, ...], list[Tagged]] = {}
         for role, held in self._privileges[resource].items():
-            alike.setdefault(tuple(held), []).append(self._absolute(role))
+            alike.setdefault(tuple(held), []).append(absolute(role))
         for privileges, roles in alike.items():
             attributes: dict[str, Value] = {"role": roles[0]} if len(roles) == 1 else {"roles": roles}
             yield Tagged("permit", {**attributes, "privileges": privileges, "resource": self._relative(resource)})
 
-    def _relative(self, full: str) -> Tagged:
+    def _relative(self, full: str, *, is_role: bool = False) -> Tagged:
         _, written = self._places[full]
-        return Tagged(TAGS[full.split(":", 2)[1]], {"id": written} if written else {})
+        return tagged(full.split(":", 2)[1], written, is_role=is_role)
 
-    def _absolute(self, full: str) -> Tagged:
-        _, kind, identifier = full.split(":", 2)
-        return Tagged(TAGS[kind], {"id": f"/{identifier}"})
+
+def tagged(kind: str, written: str, *, is_role: bool = False) -> Tagged:
+    """Return a record or a reference, by its kind and id, which is empty for a policy's own. Kinds that policies made up
+    have no tags of their own: where a role is referred to, theirs is another than elsewhere.
+    """
+    attributes: dict[str, Value] = {"id": written} if written else {}
+    if kind in TAGS:
+        return Tagged(TAGS[kind], attributes)
+    return Tagged("role" if is_role else "resource", {**attributes, "kind": kind})
+
+
+def absolute(full: str) -> Tagged:
+    """Return a reference to a role that means it in every scope."""
+    _, kind, identifier = full.split(":", 2)
+    return tagged(kind, f"/{identifier}", is_role=True)
+
+
+def _is_printed(kind: str) -> bool:
+    return kind in TAGS or is_other_kind(kind)

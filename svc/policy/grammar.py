@@ -5,16 +5,18 @@ scope of the anchor, as the installed base has it: ``*app`` is the same host in 
 expected means the text once more, in the scope of the alias: one body may serve two policies.
 
 Note [Low-level records]. ``!role`` and ``!resource`` with a kind are other spellings of the tag of that kind; where a
-reference is expected the tag may be left out.
+reference is expected the tag may be left out. In the vocabulary of the installed base they may make up kinds: what has one
+is a record with a role, whichever of the two declares it. There a role has nothing but its name, and both may stand in one
+document: together they declare one record here.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Final, NamedTuple
 
 from svc.model.errors import PolicyInvalid
-from svc.model.names import RESOURCE_KINDS, ROLE_KINDS
+from svc.model.names import RESOURCE_KINDS, ROLE_KINDS, is_kind, is_other_kind, is_role_kind
 from svc.model.public_keys import is_public_key, key_line
 from svc.policy import scalars
 from svc.policy.document import Alias, Bounds, Mapping, Node, Scalar, Sequence, nodes, shown, target
@@ -60,22 +62,23 @@ _PROPERTIES: Final = {
     "gidnumber": scalars.integer,
 }
 
+_OTHERS: Final = ", and others of up to 64 letters, digits, hyphens and underscores that don't look like one of these"
 _NO_KEY: Final = "Invalid public key format"  # (KEY-4)
 
 
 class _Expected(NamedTuple):
-    """What a field refers to: its name in messages, its kinds, and the type of a mapping without a tag."""
+    """What a field refers to: its name in messages, whether it has a kind, and the type of a mapping without a tag."""
 
     word: str
-    kinds: frozenset[str]
+    has: Callable[[str], bool]
     untagged: Type
 
 
-_ROLES: Final = _Expected("role", ROLE_KINDS, ROLE)
+_ROLES: Final = _Expected("role", is_role_kind, ROLE)
 _EXPECTED: Final = {
-    "layer": _Expected("layer", frozenset({"layer"}), ROLE),
-    "record": _Expected("record", RESOURCE_KINDS, RESOURCE),
-    "resource": _Expected("resource", RESOURCE_KINDS, RESOURCE),
+    "layer": _Expected("layer", "layer".__eq__, ROLE),
+    "record": _Expected("record", is_kind, RESOURCE),
+    "resource": _Expected("resource", is_kind, RESOURCE),
 }
 
 
@@ -138,7 +141,7 @@ class _Reading:
         values = attributes(node, known, lenient=self._lenient)
         properties = _properties(values) if known.kind is not None else ()
         record = Record(
-            _name(node, known, values, scope),
+            name := self._name(node, known, values, scope),
             self._one(values["owner"], "owner", scope) if "owner" in values else None,
             _annotations(values["annotations"]) if "annotations" in values else (),
             properties,
@@ -146,10 +149,11 @@ class _Reading:
             _public_keys(values["public_key"], self._lenient) if "public_key" in values else (),
             tuple(self._references(values["layer"], "layer", scope)) if "layer" in values else None,
             self._one(values["role"], "role", scope) if "role" in values else None,
+            known is ROLE and is_other_kind(name.kind) and values.keys().isdisjoint({"owner", "annotations"}),
         )
         yield record
         if "body" in values and not scalars.is_nothing(target(values["body"])):
-            yield from self.statements(values["body"], Scope(scope, record.name.id))
+            yield from self.statements(values["body"], Scope(scope, name.id))
 
     def _members(self, node: Node, scope: Scope | None) -> Iterator[Member]:
         """Read members: roles, or mappings of a role and its admin option."""
@@ -192,8 +196,8 @@ class _Reading:
             return
         if known is None or (known.kind is None and known is not ROLE and known is not expected.untagged):
             raise scalars.unexpected(node, field, expected.word)
-        name = _name(node, known, attributes(node, known, lenient=self._lenient), scope)
-        if name.kind not in expected.kinds:
+        name = self._name(node, known, attributes(node, known, lenient=self._lenient), scope)
+        if not expected.has(name.kind):
             raise scalars.unexpected(node, field, expected.word)
         yield name
 
@@ -205,6 +209,28 @@ class _Reading:
             raise PolicyInvalid("role_name has a blank id", node.line, node.column, bare=True)
         record = self._one(values["record"], "record", scope)
         return record._replace(line=node.line, column=node.column, automatic=role_name)
+
+    def _name(self, node: Scalar | Mapping, known: Type, values: dict[str, Node], scope: Scope | None) -> Reference:
+        kind = known.kind or self._kind(node, known, values)
+        account = None
+        if isinstance(node, Scalar):
+            written = node.value
+        else:
+            written = (scalars.text(values["id"], "id") if "id" in values else None) or ""
+            account = scalars.text(values["account"], "account") if "account" in values else None
+        return Reference(kind, written if written.strip() else "", account, scope, node.line, node.column)
+
+    def _kind(self, node: Scalar | Mapping, known: Type, values: dict[str, Node]) -> str:
+        """Return the kind of a record whose tag doesn't tell it (Note [Low-level records])."""
+        if "kind" not in values:
+            raise missing("kind", known, node)
+        value = target(values["kind"])
+        kind = scalars.text(value, "kind") or ""
+        kinds = ROLE_KINDS if known is ROLE else RESOURCE_KINDS
+        if kind in kinds or (self._lenient and is_other_kind(kind)):
+            return kind
+        told = f"Unknown kind '{shown(kind)}' of type {known.name}: there are {', '.join(sorted(kinds))}"
+        raise PolicyInvalid(f"{told}{_OTHERS if self._lenient else ''}", value.line, value.column)
 
     def _here(self, node: Node, scope: Scope | None) -> Scalar | Sequence | Mapping:
         """Return the node itself, where an alias means its text once more."""
@@ -228,30 +254,6 @@ def _type_of_reference(node: Scalar | Mapping, field: str, expected: _Expected) 
     if known is None and isinstance(node, Scalar) and (scalars.is_nothing(node) or not node.value.strip()):
         raise PolicyInvalid(f"{field} has a blank id", node.line, node.column, bare=True)
     return known
-
-
-def _name(node: Scalar | Mapping, known: Type, values: dict[str, Node], scope: Scope | None) -> Reference:
-    kind = known.kind or _kind(node, known, values)
-    account = None
-    if isinstance(node, Scalar):
-        written = node.value
-    else:
-        written = (scalars.text(values["id"], "id") if "id" in values else None) or ""
-        account = scalars.text(values["account"], "account") if "account" in values else None
-    return Reference(kind, written if written.strip() else "", account, scope, node.line, node.column)
-
-
-def _kind(node: Scalar | Mapping, known: Type, values: dict[str, Node]) -> str:
-    """Return the kind of a record whose tag doesn't tell it (Note [Low-level records])."""
-    if "kind" not in values:
-        raise missing("kind", known, node)
-    value = target(values["kind"])
-    kind = scalars.text(value, "kind")
-    kinds = ROLE_KINDS if known is ROLE else RESOURCE_KINDS
-    if kind not in kinds:
-        told = f"Unknown kind '{shown(kind or '')}' of type {known.name}: there are {', '.join(sorted(kinds))}"
-        raise PolicyInvalid(told, value.line, value.column)
-    return kind
 
 
 def _called(node: Scalar | Mapping, known: Type | None) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from svc.model.events import NOTICE, Event, Subject
-from svc.model.names import ROLE_KINDS, RoleName
+from svc.model.names import RoleName, is_role_kind
 from svc.model.policy_rows import Changes, Rows
 
 _WORDS = {"add": ("added", "add"), "change": ("changed", "change"), "remove": ("removed", "remove")}
@@ -22,7 +22,7 @@ def events_of(policy: RoleName, version: int, changes: Changes) -> Iterator[Even
 
 def _described(rows: Rows, operation: str) -> Iterator[tuple[Subject, str]]:
     for resource, owner in rows.resources:
-        if operation != "change" and resource.split(":", 2)[1] in ROLE_KINDS:
+        if operation != "change" and is_role_kind(resource.split(":", 2)[1]):
             yield (("role", resource),), f"role {resource}"
         yield (("resource", resource), ("owner", owner)), f"resource {resource}"
     for role, member, ownership, admin in rows.memberships:

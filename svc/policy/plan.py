@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 import attrs
 
 from svc.model.credentials import forbids_api_key
-from svc.model.names import ACTOR_KINDS, ROLE_KINDS
+from svc.model.names import ACTOR_KINDS, is_role_kind
 from svc.model.policy_loads import LoadMode
 from svc.model.policy_rows import Changes, MembershipRow, Present, Removals, ResourceRow, RestrictionRow, Rows
 
@@ -152,7 +152,7 @@ def _due(memberships: Iterable[MembershipRow], present: Present, changing: bool)
 def _lost(moved: Iterable[ResourceRow], own: Iterable[ResourceRow]) -> tuple[MembershipRow, ...]:
     """Return the ownerships that end because another owner takes over."""
     owners = dict(own)
-    return tuple(MembershipRow(row.resource, owners[row.resource], True, True) for row in moved if _kind(row) in ROLE_KINDS)
+    return tuple(MembershipRow(row.resource, owners[row.resource], True, True) for row in moved if is_role_kind(_kind(row)))
 
 
 def _differing(

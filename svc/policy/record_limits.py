@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
 import attrs
 
 from svc.model.errors import PolicyInvalid
 from svc.model.limits import RecordLimits
+from svc.model.names import RESOURCE_KINDS
 from svc.model.policy_rows import Changes, RecordLimit, Rows
 from svc.policy.ids import PUBLIC_KEY
 from svc.policy.resolve import described
+
+#: How many kinds the policies of an account may make up together (LIM-14): what looks at each kind stays quick.
+OTHER_KINDS_MOST: Final = 100
 
 #: What a limit counts, and what to do instead.
 _REMEDIES: Final[Mapping[RecordLimit, tuple[str, str]]] = {
@@ -80,6 +84,22 @@ def excess(limit: RecordLimit, record: str, number: int, most: int) -> PolicyInv
     """Return the refusal of a record that would carry more than it may."""
     what, remedy = _REMEDIES[limit]
     return PolicyInvalid(f"{described(record)} would have {number} {what}; a record may have {most}: {remedy}")
+
+
+def makes_up_kinds(rows: Rows) -> bool:
+    """Return whether there are records of kinds that policies make up."""
+    return any(_kind_of(row.resource) not in RESOURCE_KINDS for row in rows.resources)
+
+
+def refuse_kinds(kinds: Iterable[str]) -> None:
+    """Refuse more kinds of an account's records than its policies may make up.
+
+    :raises PolicyInvalid: there are more.
+    """
+    number = len({*kinds}.difference(RESOURCE_KINDS))
+    if number > OTHER_KINDS_MOST:
+        told = f"The account would have {number} kinds of its own; it may have {OTHER_KINDS_MOST}"
+        raise PolicyInvalid(f"{told}: give several records one kind")
 
 
 def _bytes(text: str) -> int:

@@ -11,7 +11,7 @@ from typing import Final
 from svc.model.credentials import API_KEY_ANNOTATION
 from svc.model.dialect import Dialect
 from svc.model.errors import InvalidName, PolicyInvalid
-from svc.model.names import ACTOR_KINDS, ROLE_KINDS, RoleName, admin_of, root_policy
+from svc.model.names import ACTOR_KINDS, RoleName, admin_of, is_role_kind, root_policy
 from svc.model.names import identifier as checked_identifier
 from svc.model.policy_rows import AnnotationRow, MembershipRow, ResourceRow, RestrictionRow, Rows
 from svc.model.unserved import UNSERVED
@@ -46,11 +46,15 @@ def resolve(statements: Iterable[Statement], policy: RoleName, dialect: Dialect)
     resolution = _Resolution(policy, dialect)
     relations: list[Grant | Revoke | Permit | Deny | Delete] = []
     declared: list[tuple[str, Record]] = []
+    alone: list[Record] = []
     for statement in statements:
-        if isinstance(statement, Record):
-            declared.append((resolution.declare(statement), statement))
-        else:
+        if not isinstance(statement, Record):
             relations.append(statement)
+        elif statement.role_alone:
+            alone.append(statement)
+        else:
+            declared.append((resolution.declare(statement), statement))
+    declared += ((full, record) for record in alone if (full := resolution.declare_alone(record)) is not None)
     for full, record in declared:
         resolution.own(full, record)
     resolution.refuse_circles()
@@ -87,6 +91,7 @@ class _Resolution:
         self._deleted: dict[str, None] = {}
         self._deletes = False
         self._named: dict[str, SourcePlace] = {}
+        self._alone: set[str] = set()
         self._roles_granted: dict[str, SourcePlace] = {}
         self._resources_permitted: dict[str, SourcePlace] = {}
         self._warnings: dict[str, None] = {}
@@ -132,6 +137,14 @@ class _Resolution:
             raise _refused(f"Host factory '{identifier}' does not include any layers", name)
         return full
 
+    def declare_alone(self, record: Record) -> str | None:
+        """Add a role that has nothing but its name, and return its full id; ``None`` where a resource is declared so."""
+        name = record.name
+        full = self._literal(name)
+        declared = full in self._declared and full not in self._alone and not name.id.startswith("/")
+        self._alone.add(full)
+        return None if declared else self.declare(record)
+
     def own(self, full: str, record: Record) -> None:
         """Add the owner of a declared record, and the layers of a host factory."""
         name = record.name
@@ -143,7 +156,7 @@ class _Resolution:
             owner = str(admin_of(self._account) if self._is_root else self._policy)
         self._owners[full] = owner
         weight = _bytes(full) + _bytes(owner)
-        self._weigh(2 * weight if name.kind in ROLE_KINDS else weight, name)
+        self._weigh(2 * weight if is_role_kind(name.kind) else weight, name)
         _, _, identifier = full.split(":", 2)
         for key in record.public_keys:
             key_full = f"{self._account}:{PUBLIC_KEY}:user/{identifier}/{key.name}"
@@ -211,7 +224,7 @@ class _Resolution:
                 tuple(
                     MembershipRow(full, owner, True, True)
                     for full, owner in self._owners.items()
-                    if full.split(":", 2)[1] in ROLE_KINDS
+                    if is_role_kind(full.split(":", 2)[1])
                 ),
                 (),
                 tuple(self._annotations),

@@ -55,7 +55,8 @@ class Record:
     """The declaration of a thing. ``properties`` are annotations whose names want the dialect's prefix.
 
     ``restrictions`` are as ``ranges.cidr`` writes them. ``layers`` are a host factory's, ``None`` where it has no such
-    attribute, as is ``factory_role``, which means nothing any more.
+    attribute, as is ``factory_role``, which means nothing any more. ``role_alone``: it is a ``!role`` of a kind that
+    policies made up, with nothing but its name; a ``!resource`` of the same name may stand beside it.
     """
 
     name: Reference
@@ -66,6 +67,7 @@ class Record:
     public_keys: tuple[PublicKey, ...] = ()
     layers: tuple[Reference, ...] | None = None
     factory_role: Reference | None = None
+    role_alone: bool = False
 
 
 @attrs.frozen

@@ -15,7 +15,7 @@ from svc.model.names import RoleName, admin_of
 from svc.model.policy_rows import AnnotationRow, Changes, MembershipRow, ResourceRow, Rows
 from svc.model.ports import IResources, IRoles
 from svc.model.query_results import AccessFacts, Resource, ResourcesQuery
-from svc.policy.effective_policy import TAGS
+from svc.policy.effective_policy import TAGS, absolute
 from svc.policy.writing import Tagged, Value
 from svc.services.branch_rules import around, is_root, path_of, refuse, relative, within, wrong_id
 from svc.services.invocation import Invocation
@@ -145,7 +145,7 @@ class BranchEntries:
         owner = new.owner or default
         attributes: dict[str, Value] = {"id": new.name}
         if new.owner is not None and owner != default:
-            attributes["owner"] = absolute(owner)
+            attributes["owner"] = absolute(str(owner))
         if new.annotations:
             attributes["annotations"] = dict(new.annotations)
 
@@ -223,7 +223,7 @@ class BranchEntries:
         old = (MembershipRow(str(name), str(entry.owner), True, True),)
         new = (MembershipRow(str(name), str(owner), True, True),)
         update, delete = Rows((ResourceRow(str(name), str(owner)),)), await edit.transaction.stored(Rows((), old))
-        statement = Tagged(TAGS[self.kind], {**self._identified(place, name), "owner": absolute(owner)})
+        statement = Tagged(TAGS[self.kind], {**self._identified(place, name), "owner": absolute(str(owner))})
         await edit.apply(place, [statement], Changes(Rows((), new), update, Rows((), delete.memberships)), recorder)
 
     async def delete(self, invocation: Invocation, name: RoleName, precondition: Precondition) -> None:
@@ -326,11 +326,6 @@ async def demand(edit: Edit, branch: RoleName, privilege: str) -> None:
         raise Forbidden("role of the token no longer exists")
     if use(facts, privilege) != Allowed():
         raise RecordNotFound(branch.account, "branch", path_of(branch), facts.exists)
-
-
-def absolute(role: RoleName) -> Tagged:
-    """Return a reference to a role as documents have it."""
-    return Tagged(TAGS[role.kind], {"id": f"/{role.identifier}"})
 
 
 def _told(name: RoleName, word: str) -> str:

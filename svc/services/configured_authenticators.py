@@ -21,10 +21,10 @@ from svc.model.names import ResourceName, RoleName
 from svc.model.policy_rows import AnnotationRow, Changes, MembershipRow, PermissionRow, ResourceRow, Rows
 from svc.model.ports import IResources, IRoles, ISecrets
 from svc.model.query_results import AccessFacts, Resource, ResourcesQuery, Sealed
+from svc.policy.effective_policy import absolute
 from svc.policy.writing import PolicyBody, Tagged, Value
 from svc.services.authenticator_types import AuthenticatorType, told, types_of
 from svc.services.batches import SHORT
-from svc.services.branches import absolute
 from svc.services.invocation import Invocation
 from svc.services.policy_edits import DELETED_MOST, Edit, Lacking, PolicyEdits
 
@@ -337,12 +337,12 @@ def _statements(place: _TypedPlace, new: NewAuthenticator) -> list[Tagged]:
         return body
     attributes: dict[str, Value] = {"id": new.name}
     if new.owner is not None:
-        attributes["owner"] = absolute(new.owner)
+        attributes["owner"] = absolute(str(new.owner))
     return [Tagged("policy", {**attributes, "body": PolicyBody(iter(body))})]
 
 
 def _body(place: _TypedPlace, new: NewAuthenticator) -> Iterator[Tagged]:
-    owner: dict[str, Value] = {"owner": absolute(new.owner)} if place.kind.single and new.owner is not None else {}
+    owner: dict[str, Value] = {"owner": absolute(str(new.owner))} if place.kind.single and new.owner is not None else {}
     annotations: dict[str, Value] = {"annotations": dict(new.annotations)} if new.annotations else {}
     for tag, ident in (("group", "apps"), ("group", "operators"), *(("variable", name) for name in new.values)):
         yield Tagged(tag, {"id": ident, **owner})

@@ -32,7 +32,7 @@ from svc.model.deleted_records import (
     RoleIdentity,
 )
 from svc.model.limits import RECORD_LIMITS, RecordLimits
-from svc.model.names import ROLE_KINDS, RoleName
+from svc.model.names import RoleName, is_role_kind
 from svc.model.ownership import Ownership
 from svc.model.policy_rows import Changes, MembershipRow, PermissionRow, ResourceRow, Rows, Seen
 from svc.policy.authority import Disposed, claims
@@ -265,7 +265,7 @@ class _Making:
         ownerships = (
             MembershipRow(record.resource, record.owner.role, ownership=True, admin_option=True)
             for record in records
-            if record.resource.split(":", 2)[1] in ROLE_KINDS
+            if is_role_kind(record.resource.split(":", 2)[1])
         )
         return Rows(
             tuple(ResourceRow(record.resource, record.owner.role) for record in records),

@@ -13,9 +13,10 @@ from svc.model.names import RoleName
 from svc.model.policy_rows import Changes, MembershipRow, Rows
 from svc.model.ports import IRoles
 from svc.model.query_results import Membership, MembersQuery, Place
+from svc.policy.effective_policy import absolute
 from svc.policy.writing import Tagged, Value
 from svc.services.branch_rules import MEMBERS, around, relative
-from svc.services.branches import BranchEntries, absolute, demand
+from svc.services.branches import BranchEntries, demand
 from svc.services.invocation import Invocation
 from svc.services.pages import MembershipList, first_of
 from svc.services.policy_edits import Edit, PolicyEdits
@@ -136,7 +137,7 @@ class GroupMemberService:
 
     def _parts(self, found: _Found, member: RoleName) -> dict[str, Value]:
         role = Tagged("group", {"id": relative(found.branch, found.group.identifier)})
-        return {"role": role, "member": absolute(member)}
+        return {"role": role, "member": absolute(str(member))}
 
 
 async def _seen(edit: Edit, role: RoleName) -> bool:

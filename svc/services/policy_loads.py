@@ -36,7 +36,7 @@ from svc.policy.grammar import parse
 from svc.policy.load_events import events_of
 from svc.policy.meaning import Resolved
 from svc.policy.plan import keys_due, new_actors, plan
-from svc.policy.record_limits import excess, grown, most_of, refuse_excess
+from svc.policy.record_limits import excess, grown, makes_up_kinds, most_of, refuse_excess, refuse_kinds
 from svc.policy.references import kept, lost, missing, refuse_deletions
 from svc.policy.resolve import described, resolve
 from svc.services.dry_run import Comparison, Undone, undone
@@ -311,11 +311,16 @@ async def _lacks_update_below(transaction: IPolicyTransaction, caller: RoleName,
 
 
 async def refuse_grown(transaction: IPolicyTransaction, changes: Changes, limits: RecordLimits) -> None:
-    """Refuse changes by which a record carries more than it may, with what other loads gave it."""
+    """Refuse changes by which a record carries more than it may, with what other loads gave it, or an account has too many
+    kinds.
+    """
     for limit, records in grown(changes).items():
         most = most_of(limit, limits)
         for record, number in await transaction.exceeding(limit, records, most):
             raise excess(limit, record, number, most)
+    if makes_up_kinds(changes.create):
+        account = changes.create.resources[0].resource.partition(":")[0]
+        refuse_kinds(await transaction.kinds(account))
 
 
 async def _refuse_circles(transaction: IPolicyTransaction, changes: Changes) -> None:

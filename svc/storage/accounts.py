@@ -171,8 +171,8 @@ class AccountStore:
             if not await transaction.fetch(_LOCK, account):
                 raise RecordNotFound(account, "account", account)
             await _empty(transaction, _SOME_RESOURCES, account, (_FREE_ROLES, _DELETE_RESOURCES))
-            for kind in _KINDS:
-                await _empty(transaction, _SOME_ROLES, f"{account}:{kind}", (_DELETE_ROLES,))
+            for name in (*(f"{account}:{kind}" for kind in _KINDS), account):
+                await _empty(transaction, _SOME_ROLES, name, (_DELETE_ROLES,))
             while await transaction.fetch(_FORGET, account):
                 pass
             await transaction.fetch(_DELETE, account)

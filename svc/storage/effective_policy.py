@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
 from typing import Any, Final
 
 import attrs
 from zope.interface import implementer
 
-from svc.model.names import ACTING_KINDS, ROLE_KINDS, RoleName, root_policy
+from svc.model.names import ACTING_KINDS, RoleName, is_other_kind, is_role_kind, root_policy
 from svc.model.policy_rows import (
     AnnotationRow,
     Effective,
@@ -26,6 +26,7 @@ from svc.model.query_results import Sealed
 from svc.storage.driver.columns import column, for_each, rows_of
 from svc.storage.driver.statements import Statement, Statements, Transaction
 from svc.storage.sql.impact import visible
+from svc.storage.sql.kinds import kinds_in
 from svc.storage.sql.mapped import SAID
 
 #: The most rows of a sort that are read, whatever the limit of the query (POL-81).
@@ -44,7 +45,7 @@ _THINGS: Final = f"""
         FROM unnest($1::text[], $2::text[]) AS span (first, beyond), LATERAL (
             SELECT resource_id, owner_id FROM resources
             WHERE resource_id >= span.first AND resource_id < span.beyond
-                AND split_part(resource_id, ':', 2) = ANY ($3::text[])
+                AND split_part(resource_id, ':', 2) <> ALL ($3::text[])
                 AND length(resource_id) - length(replace(resource_id, '/', '')) <= $4::integer
             OFFSET 0
         ) AS found
@@ -163,7 +164,9 @@ class EffectiveStore:
 async def _read(transaction: Transaction, query: EffectiveQuery) -> Effective | Excess | None:
     policy, account = str(query.policy), query.policy.account
     is_root = query.policy == root_policy(account)
-    names = [policy] if is_root else [policy, *query.namesakes]
+    kinds = [] if is_root else await kinds_in(transaction, account)
+    others = [f"{account}:{kind}:{query.policy.identifier}" for kind in kinds if is_other_kind(kind)]
+    names = [policy] if is_root else [policy, *query.namesakes, *others]
     named = {full: (owner, by) for full, owner, by in await for_each(transaction, _NAMED, [(name,) for name in names])}
     if policy not in named:
         return None
@@ -172,8 +175,8 @@ async def _read(transaction: Transaction, query: EffectiveQuery) -> Effective | 
         spans = [(f"{account}:", f"{account};")]
     else:
         depth += query.policy.identifier.count("/")
-        spans = await _spans(transaction, query, named)
-    things = (*_columns(spans), column(query.kinds), depth)
+        spans = await _spans(transaction, query, kinds, named)
+    things = (*_columns(spans), column(query.untold), depth)
     (extent,) = await transaction.fetch(_EXTENT, *things)
     if excess := _excess(query.limit, *extent):
         return excess
@@ -185,11 +188,11 @@ async def _read(transaction: Transaction, query: EffectiveQuery) -> Effective | 
 
 
 async def _spans(
-    transaction: Transaction, query: EffectiveQuery, named: Mapping[str, tuple[str, str | None]]
+    transaction: Transaction, query: EffectiveQuery, kinds: Sequence[str], named: Mapping[str, tuple[str, str | None]]
 ) -> list[tuple[str, str]]:
     """Return the spans of what belongs to a policy other than the root: what lies beneath it, its users and namesakes."""
     policy, account, identifier = str(query.policy), query.policy.account, query.policy.identifier
-    of_owners = [_just(policy), *(_beneath(account, kind, identifier) for kind in sorted(ROLE_KINDS))]
+    of_owners = [_just(policy), *(_beneath(account, kind, identifier) for kind in kinds if is_role_kind(kind))]
     of_policies = [_just(policy), _beneath(account, "policy", identifier)]
     users = await transaction.fetch(_USERS, *_columns(of_owners), *_columns(of_policies), query.suffix)
     owner, _ = named[policy]
@@ -201,7 +204,7 @@ async def _spans(
         or (by is not None and _within(by, of_policies))
     }
     extra = sorted(namesakes.union(full for (full,) in users))
-    return [*map(_just, extra), *(_beneath(account, kind, identifier) for kind in query.kinds if kind != "user")]
+    return [*map(_just, extra), *(_beneath(account, kind, identifier) for kind in kinds if kind != "user")]
 
 
 def _excess(

@@ -17,7 +17,7 @@ from typing import Any, Final, Self
 
 import attrs
 
-from svc.model.names import ROLE_KINDS
+from svc.model.names import is_kind, is_role_kind, order_of_kind
 from svc.model.query_results import AccessFacts, Asker, Membership, MembersQuery, Place
 from svc.storage.driver.columns import column
 from svc.storage.driver.statements import Fetching, Statement, Statements
@@ -183,11 +183,13 @@ def _bounds(query: MembersQuery) -> tuple[Any, ...] | None:
     """Return the role, the ends of the range in which the rows lie, and the kinds when others lie in it too; ``None`` when
     no role has any of the kinds asked for. Members are of the role's own account, so those of a kind are a range of the key.
     """
-    kinds = sorted(ROLE_KINDS.intersection(query.kinds) if query.kinds else ROLE_KINDS)
+    account = query.role.account
+    if not query.kinds:
+        return str(query.role), f"{account}:", f"{account};", None
+    kinds = sorted({kind for kind in query.kinds if is_kind(kind) and is_role_kind(kind)}, key=order_of_kind)
     if not kinds:
         return None
-    account = query.role.account
-    narrowed = column(kinds) if 1 < len(kinds) < len(ROLE_KINDS) else None
+    narrowed = column(kinds) if len(kinds) > 1 else None
     # A semicolon follows the colon in byte order; no id ends with the colon that follows its kind.
     return str(query.role), f"{account}:{kinds[0]}:", f"{account}:{kinds[-1]};", narrowed
 

@@ -20,13 +20,13 @@ from svc.model.deleted_records import KEEPING, Keeping
 from svc.model.errors import PolicyConflict
 from svc.model.events import EventBatch
 from svc.model.kept_answers import KeptAnswer, RequestKey
-from svc.model.names import RESOURCE_KINDS, RoleName
+from svc.model.names import RoleName
 from svc.model.ownership import Ownership
 from svc.model.policy_rows import Changes, PolicyVersion, Present, RecordLimit, RowKeys, Rows, Side, Surroundings
 from svc.model.ports import IPolicies, IPolicyTransaction
 from svc.model.query_results import AccessFacts, Asker, Sealed
 from svc.storage import kept_answers
-from svc.storage.driver.columns import column, for_each
+from svc.storage.driver.columns import for_each
 from svc.storage.driver.failures import ForeignKeyViolation, UniqueViolation, summary
 from svc.storage.driver.statements import Statement, Statements, Transaction
 from svc.storage.events import record
@@ -34,6 +34,7 @@ from svc.storage.roles import access_facts
 from svc.storage.secrets import VERSIONS_KEPT
 from svc.storage.sql import impact, record_limits, recorded_rows
 from svc.storage.sql.advisory_locks import CONSTANTS, lock_numbers
+from svc.storage.sql.kinds import kinds_in, kinds_of
 from svc.storage.sql.owners import ownership
 from svc.storage.sql.role_closure import CALLER, UPDATABLE, held_among, updating
 
@@ -68,13 +69,16 @@ _HOLDS_MORE: Final = Statement.named("policy_holds_more")("""
         OR EXISTS (SELECT FROM permissions WHERE policy_id = $1 OFFSET $2)
         OR EXISTS (SELECT FROM annotations WHERE policy_id = $1 OFFSET $2)
 """)
+# What begins with an id and a slash is a range of the key: "0" follows the slash in byte order.
 _OWNERS_DENYING: Final = Statement.named("policy_owners_denying")(f"""
-    WITH RECURSIVE {CALLER.format(caller="$1")},
+    WITH RECURSIVE {CALLER.format(caller="$1")}, {kinds_of("$2::text")},
     thing (resource_id, owner_id) AS MATERIALIZED (
         SELECT found.resource_id, found.owner_id
-        FROM unnest($2::text[], $3::text[]) AS below (first, beyond), LATERAL (
+        FROM (
+            SELECT $2 || ':' || kind || ':' || $3::text AS named FROM kinds WHERE kind IS NOT NULL OFFSET 0
+        ) AS below, LATERAL (
             SELECT resource_id, owner_id FROM resources
-            WHERE resource_id >= below.first AND resource_id < below.beyond
+            WHERE resource_id >= below.named || '/' AND resource_id < below.named || '0'
                 AND (policy_id IS NOT NULL OR split_part(resource_id, ':', 2) <> 'host') OFFSET 0
         ) AS found
     ),
@@ -215,10 +219,7 @@ class PolicyTransaction:
 
     async def owners_denying(self, caller: RoleName, policy: RoleName) -> list[str]:
         """See ``IPolicyTransaction``."""
-        below = [f"{policy.account}:{kind}:{policy.identifier}" for kind in RESOURCE_KINDS]
-        # What begins with an id and a slash is a range of the key: "0" follows the slash in byte order.
-        first, beyond = (column(f"{prefix}{end}" for prefix in below) for end in "/0")
-        rows = await self._transaction.fetch(_OWNERS_DENYING, str(caller), first, beyond)
+        rows = await self._transaction.fetch(_OWNERS_DENYING, str(caller), policy.account, policy.identifier)
         return sorted(owner for (owner,) in rows)
 
     async def existing(self, resources: Sequence[str]) -> frozenset[str]:
@@ -270,6 +271,10 @@ class PolicyTransaction:
     async def exceeding(self, limit: RecordLimit, records: Sequence[str], most: int) -> list[tuple[str, int]]:
         """See ``IPolicyTransaction``."""
         return await record_limits.exceeding(self._transaction, limit, records, most)
+
+    async def kinds(self, account: str) -> list[str]:
+        """See ``IPolicyTransaction``."""
+        return await kinds_in(self._transaction, account)
 
     async def values(self, resources: Sequence[str]) -> dict[str, Sealed]:
         """See ``IPolicyTransaction``."""

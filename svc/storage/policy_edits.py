@@ -11,32 +11,34 @@ from zope.interface import implementer
 
 from svc.model.authorization import INSPECT
 from svc.model.deleted_records import KEEPING, Keeping
-from svc.model.names import RESOURCE_KINDS, RoleName
+from svc.model.names import RoleName
 from svc.model.policy_edits import IEditTransaction, IPolicyEdits
 from svc.model.policy_rows import AnnotationRow
-from svc.storage.driver.columns import batches, column, for_each, rows_of
+from svc.storage.driver.columns import batches, for_each, rows_of
 from svc.storage.driver.statements import Statement, Statements
 from svc.storage.policies import PolicyTransaction, as_load
 from svc.storage.sql import search
 from svc.storage.sql.inspection import inspected
+from svc.storage.sql.kinds import kinds_of
 from svc.storage.sql.role_closure import CALLER, held_among
 
 T = TypeVar("T")
 
-#: The kinds whose ids tell a policy.
-_KINDS: Final = sorted(RESOURCE_KINDS - {"user", "public_key"})
-
-_BENEATH: Final = Statement.named("edit_beneath")("""
+# "0" follows the slash in byte order.
+_BENEATH: Final = Statement.named("edit_beneath")(f"""
+    WITH RECURSIVE {kinds_of("$1::text")}
     SELECT found.resource_id
-    FROM unnest($1::text[], $2::text[], $3::text[]) AS below (exact, first, beyond), LATERAL (
-        (SELECT resource_id FROM resources WHERE resource_id = below.exact)
+    FROM (
+        SELECT $1 || ':' || kind || ':' || $2::text AS named FROM kinds WHERE kind NOT IN ('user', 'public_key') OFFSET 0
+    ) AS below, LATERAL (
+        (SELECT resource_id FROM resources WHERE resource_id = below.named)
         UNION ALL
         (
-            SELECT resource_id FROM resources WHERE resource_id >= below.first AND resource_id < below.beyond
-            LIMIT $4::bigint
+            SELECT resource_id FROM resources
+            WHERE resource_id >= below.named || '/' AND resource_id < below.named || '0' LIMIT $3::bigint
         )
     ) AS found
-    ORDER BY found.resource_id LIMIT $4
+    ORDER BY found.resource_id LIMIT $3
 """)
 _REMOVE_GRANT: Final = Statement.named("edit_remove_grant")(
     "DELETE FROM memberships WHERE role_id = $1::text AND member_id = $2::text AND NOT ownership RETURNING role_id"
@@ -124,10 +126,7 @@ class EditTransaction(PolicyTransaction):
 
     async def beneath(self, policy: RoleName, most: int) -> list[str] | None:
         """See ``IEditTransaction``."""
-        exact = [f"{policy.account}:{kind}:{policy.identifier}" for kind in _KINDS]
-        # "0" follows the slash in byte order.
-        first, beyond = ([f"{full}{end}" for full in exact] for end in "/0")
-        found = await self._transaction.fetch(_BENEATH, column(exact), column(first), column(beyond), most + 1)
+        found = await self._transaction.fetch(_BENEATH, policy.account, policy.identifier, most + 1)
         return None if len(found) > most else [resource for (resource,) in found]
 
     async def remove_grant(self, role: RoleName, member: RoleName) -> bool:

@@ -27,7 +27,7 @@ from zope.interface import implementer
 
 from svc.model.errors import TooManyRoles
 from svc.model.expiration import is_about_expiration
-from svc.model.names import RESOURCE_KINDS, ROLE_KINDS, ResourceName
+from svc.model.names import ResourceName, is_kind, is_role_kind
 from svc.model.ports import IResources
 from svc.model.query_results import Caller, Resource, ResourcesPage, ResourcesQuery
 from svc.storage.driver.statements import NamedAnswer, RememberedReading, Statement, Statements, Transaction
@@ -68,7 +68,7 @@ class ResourceStore:
 
     async def first_page(self, caller: Caller, query: ResourcesQuery, text_limit: int = 0) -> ResourcesPage:
         """See ``IResources``."""
-        kinds = tuple(sorted(RESOURCE_KINDS.intersection(query.kinds))) if query.kinds else None
+        kinds = tuple(sorted({*filter(is_kind, query.kinds)})) if query.kinds else None
         key = "resources_first_page", *identity(caller), query.account, kinds, query.limit
 
         async def work(transaction: Transaction) -> NamedAnswer[ResourcesPage]:
@@ -106,7 +106,7 @@ def _is_named(resource: Resource) -> bool:
 
 def _name(resource: Resource) -> str:
     """Return the name of what is told of a resource beside what policy says."""
-    return f"{'c' if _kind(resource) in ROLE_KINDS else 'v'}:{resource.id}"
+    return f"{'c' if is_role_kind(_kind(resource)) else 'v'}:{resource.id}"
 
 
 def _kind(resource: Resource) -> str:

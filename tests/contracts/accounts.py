@@ -8,7 +8,7 @@ from zope.interface.verify import verifyObject
 from svc.model.credentials import Credential
 from svc.model.errors import Conflict, RecordNotFound
 from svc.model.host_factories import FactoryToken
-from svc.model.names import ACCOUNTS_WEBSERVICE, RESERVED_ACCOUNT, RESOURCE_KINDS, admin_of, root_policy
+from svc.model.names import ACCOUNTS_WEBSERVICE, RESERVED_ACCOUNT, admin_of, root_policy
 from svc.model.policy_rows import Effective, EffectiveQuery
 from svc.model.ports import IAccounts
 from svc.model.query_results import AccessFacts, Membership, MembersQuery, Sealed
@@ -70,7 +70,7 @@ class AccountsContract(Contract):
         admin = admin_of(RESERVED_ACCOUNT)
         self.assertTrue((await stores.roles.access_facts(admin, ACCOUNTS_WEBSERVICE)).owns)
         self.assertFalse((await stores.roles.access_facts(ADMIN, ACCOUNTS_WEBSERVICE)).owns)
-        query = EffectiveQuery(root_policy(RESERVED_ACCOUNT), tuple(sorted(RESOURCE_KINDS)), None, 100, "@", ())
+        query = EffectiveQuery(root_policy(RESERVED_ACCOUNT), (), None, 100, "@", ())
         effective = await stores.effective.effective(query)
         assert isinstance(effective, Effective)
         held = [row.resource for row in effective.rows.resources]
@@ -96,6 +96,7 @@ class AccountsContract(Contract):
         for account in names:
             draft = Draft(account).define("policy:p", "user:u", "layer:l", "variable:v", "public_key:user/u/k", *hosts)
             draft.define("host_factory:f", "webservice:w", "group:g0", "group:empty", owner="policy:p")
+            draft.define("job:j", "zoo:z", owner="policy:p").define("food:x", owner="job:j")
             for number in range(1, 1500):
                 draft.define(f"group:g{number}", owner=f"group:g{number - 1}")
             draft.grant("layer:l", *hosts[:5], "host_factory:f").permit("variable:v", "host:h1", "read", "execute")

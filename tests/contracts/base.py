@@ -21,7 +21,7 @@ from svc.model.host_factories import IHostFactories
 from svc.model.kept_answers import IKeptAnswers
 from svc.model.last_logins import ILastLogins
 from svc.model.ldap_mappings import ILdapMappings
-from svc.model.names import ROLE_KINDS, ResourceName, RoleName, admin_of, root_policy
+from svc.model.names import ResourceName, RoleName, admin_of, is_role_kind, root_policy
 from svc.model.policy_edits import IPolicyEdits
 from svc.model.policy_rows import (
     AnnotationRow,
@@ -135,7 +135,7 @@ class Draft:
         """Resources, and roles of the same names with their ownership rows."""
         for name in names:
             self._resources.append(ResourceRow(self._full(name), self._full(owner)))
-            if name.partition(":")[0] in ROLE_KINDS:
+            if is_role_kind(name.partition(":")[0]):
                 self._memberships.append(MembershipRow(self._full(name), self._full(owner), True, True))
         return self
 

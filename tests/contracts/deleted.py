@@ -371,6 +371,26 @@ class DeletedContract(_Suite):
         self.assertEqual((await world.resource("policy:app/own")).owner, "acct:policy:app/own")
 
     @scenario
+    async def test_kinds_that_policies_made_up(self) -> None:
+        """What has such a kind comes back with what was granted and permitted (NAME-30, DEL-1)."""
+        world = await self.world()
+        world.dialect = CONJUR
+        job, food = "!role { kind: job, id: j }", "!resource { kind: food, id: f }"
+        await world.load(
+            f"- {job}\n- {food}\n- !group g\n- !grant {{ role: {job}, member: !group g }}\n"
+            f"- !permit {{ role: {job}, privilege: read, resource: {food} }}",
+            APP,
+            UPDATE,
+        )
+        before = await world.resource("food:app/f")
+        await world.load(f"- !delete {{ records: [ {job}, {food} ] }}", APP, UPDATE)
+        self.assertEqual(set(await world.listed(by=ALICE)), {("food:app/f", ()), ("job:app/j", ())})
+        self.assertEqual(set((await world.restore(by=ALICE)).values()), {None})
+        self.assertEqual((await world.resource("food:app/f")).permissions, before.permissions)
+        self.assertTrue(before.permissions)
+        self.assertIn("job:app/j", await world.held("group:app/g"))
+
+    @scenario
     async def test_policy_of_the_name(self) -> None:
         """The next policy of a name has nothing of the former one's, nor is it the former one again (DEL-7)."""
         world = await self.deleted_variable()

@@ -161,13 +161,34 @@ class EffectiveContract(Contract):
 
     @scenario
     async def test_kinds(self) -> None:
-        """Only resources of the kinds that were asked for are read."""
+        """All resources are read but those of the kinds that aren't told."""
         stores = await self.stores_with_account()
         await load(stores, Draft().define("policy:a", "host:a/h", "group:a/g", "host_factory:a/f"))
-        query = EffectiveQuery(role("policy:a"), ("policy", "group"), None, 10, "@a", ())
+        query = EffectiveQuery(role("policy:a"), ("host", "host_factory"), None, 10, "@a", ())
         effective = await stores.effective.effective(query)
         assert isinstance(effective, Effective)
         self.assertEqual(names(effective), {"policy:a", "group:a/g"})
+
+    @scenario
+    async def test_kinds_that_policies_made_up(self) -> None:
+        """What has such a kind is read beneath its policy, at its id as far as it is the policy's, and as an owner of users
+        (NAME-30, POL-75).
+        """
+        stores = await self.stores_with_account()
+        draft = Draft().define("policy:a", "policy:b", "food:b/x", "job:a", "user:other").define("zoo:a", owner="user:other")
+        draft.define("food:a/x", "job:a/y", "job-a:a/z", owner="policy:a").define("user:u@a", owner="job:a/y")
+        await load(
+            stores, draft.grant("job:a/y", "user:u@a").permit("food:a/x", "job:a/y", "read").annotate("food:a/x", {"k": "v"})
+        )
+        found = await self._read(stores, role("policy:a"))
+        self.assertEqual(names(found), {"policy:a", "job:a", "food:a/x", "job:a/y", "job-a:a/z", "user:u@a"})
+        self.assertEqual((len(found.rows.permissions), len(found.rows.annotations), len(found.rows.memberships)), (1, 1, 1))
+        every = names(await self._read(stores, ROOT))
+        self.assertLess({"food:b/x", "zoo:a", "job:a", "food:a/x"}, every)
+        query = attrs.evolve(asked(role("policy:a"), None, 99), viewer=role("user:u@a"))
+        seen = await stores.effective.effective(query)
+        assert isinstance(seen, Effective)
+        self.assertIn("job-a", seen.hidden)
 
     @scenario
     async def test_missing(self) -> None:

@@ -227,7 +227,7 @@ class LdapMappingsContract(Contract):
         await self.put(stores, DEVS, A, B)
         await load(stores, Draft().grant("group:b", "user:alice"))
         await self.apply(stores, DEVS)
-        found = await stores.effective.effective(EffectiveQuery(ROOT, ("group", "user", "policy"), None, 1000, "", ()))
+        found = await stores.effective.effective(EffectiveQuery(ROOT, ("variable", "webservice"), None, 1000, "", ()))
         self.assertEqual([row.role for row in found.rows.memberships], [B])  # type: ignore[union-attr]
 
     @scenario

@@ -270,6 +270,29 @@ class PoliciesContract(PolicyCase):
             self.assertTrue(await stores.policies.transact(lacking), identifier)
 
     @scenario
+    async def test_kinds(self) -> None:
+        """The kinds of an account are found, each once; what lies below a policy is found whatever its kind (NAME-30)."""
+        stores = await self.stores_with_account("acct2")
+
+        async def kinds(account: str = ACCOUNT) -> list[str]:
+            return await self._do(stores, lambda transaction: transaction.kinds(account))
+
+        async def denying() -> list[str]:
+            return await self._do(stores, lambda transaction: transaction.owners_denying(role("user:bob"), TEAM))
+
+        self.assertEqual(await kinds(), ["policy", "user"])
+        self.assertEqual(await kinds("none"), [])
+        made = ("Job:x", "job-a:x", "job:x", "job:y", "job2:x", "variable:v", "zoo:teams/x", "zoo:team")
+        await load(stores, Draft().define("policy:team", "user:bob", owner="user:bob").define(*made))
+        await load(stores, Draft("acct2").define("food:team/x"), role("policy:root", "acct2"))
+        self.assertEqual(await kinds(), ["Job", "job-a", "job2", "job", "policy", "user", "variable", "zoo"])
+        self.assertEqual(await kinds("acct2"), ["food", "policy", "user"])
+        self.assertEqual(await denying(), [])
+        for kind, owner in (("job", "job:x"), ("job-a", "job:y"), ("zoo", "zoo:team")):
+            await load(stores, Draft().define(f"{kind}:team/x", owner=owner))
+            self.assertIn(f"{ACCOUNT}:{owner}", await denying())
+
+    @scenario
     async def test_not_grantable(self) -> None:
         """A role may be granted by one that holds it with admin option, whatever else it may (POL-58)."""
         stores = await self._team()

@@ -84,6 +84,10 @@ class PolicyEditsContract(Contract):
         expected = ["group:data/g", "host:data/sub/h", "policy:data", "policy:data/sub", "variable:data/a"]
         self.assertEqual(await beneath(5), [f"{ACCOUNT}:{name}" for name in expected])
         self.assertIsNone(await beneath(4))
+        await load(stores, Draft().define("food:data", "food:data/x", "job:datax", "job-a:data/x/y", "job:other/data"))
+        expected = ["food:data", "food:data/x", *expected[:2], "job-a:data/x/y", *expected[2:]]
+        self.assertEqual(await beneath(8), [f"{ACCOUNT}:{name}" for name in expected])
+        self.assertIsNone(await beneath(7))
 
     @scenario
     async def test_remove_grant(self) -> None:

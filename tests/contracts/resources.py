@@ -220,6 +220,24 @@ class ResourcesContract(Contract):
                     await self.assert_visible(stores, ResourcesQuery(role(viewer), account, kinds), expected)
 
     @scenario
+    async def test_kinds_that_policies_made_up(self) -> None:
+        """They are listed in the order of full ids, which is not that of kinds alone (NAME-30, NAME-15)."""
+        stores = await self.stores_with_account()
+        made = ["Job:a", "food:p/x", "host-a:a", "job-a:a", "job2:a", "job:a", "job_a:a", "zoo:a"]
+        await load(stores, Draft().define("user:zoe", "policy:p", "variable:v", *made).permit("job:a", "user:zoe", "read"))
+        for kinds, expected in (
+            ((), [*made, "policy:p", "policy:root", "user:admin", "user:zoe", "variable:v"]),
+            (("job", "job-a", "job2"), ["job-a:a", "job2:a", "job:a"]),
+            (("job_a", "job"), ["job:a", "job_a:a"]),
+            (("zoo", "Job", "variable"), ["Job:a", "variable:v", "zoo:a"]),
+            (("Variable", "users"), []),
+        ):
+            ordered = sorted(expected, key=lambda name: f"{ACCOUNT}:{name}".encode())
+            await self.assert_visible(stores, ResourcesQuery(role("user:admin"), ACCOUNT, kinds), ordered)
+            seen = [name for name in ordered if name == "job:a"]
+            await self.assert_visible(stores, ResourcesQuery(role("user:zoe"), ACCOUNT, kinds), seen)
+
+    @scenario
     async def test_owners(self) -> None:
         """With an owner, what is seen is narrowed to what that role owns, or a role that it holds (RES-8)."""
         stores = await self._team()

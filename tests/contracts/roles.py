@@ -296,6 +296,28 @@ class RolesContract(Contract):
             self.assertEqual(await stores.roles.count_members(narrowed), len(members), kinds)
 
     @scenario
+    async def test_kinds_that_policies_made_up(self) -> None:
+        """Members of such kinds are listed with the others, and by kind, in the order of full ids (NAME-30, ROLE-18)."""
+        stores = await self.stores_with_account()
+        made = ("job:a", "job-a:a", "job2:a", "Job:a", "zoo:a")
+        await load(stores, Draft().define("group:g", "variable:v", "user:u", *made).grant("group:g", "user:u", *made))
+        query = MembersQuery(role("group:g"))
+        every = ["Job:a", "job-a:a", "job2:a", "job:a", "user:admin", "user:u", "zoo:a"]
+        for kinds, expected in (
+            ((), every),
+            (("job", "job-a"), ["job-a:a", "job:a"]),
+            (("job2", "job", "user"), ["job2:a", "job:a", "user:admin", "user:u"]),
+            (("zoo", "variable"), ["zoo:a"]),
+            (("variable", "Users"), []),
+        ):
+            narrowed = attrs.evolve(query, kinds=kinds)
+            found = [row.member.partition(":")[2] for row in await stores.roles.members(narrowed)]
+            self.assertEqual(found, expected, kinds)
+            self.assertEqual(await stores.roles.count_members(narrowed), len(expected), kinds)
+        held = await stores.roles.memberships(MembersQuery(role("job:a"), ("group", "job")))
+        self.assertEqual([row.role for row in held], [f"{ACCOUNT}:group:g"])
+
+    @scenario
     async def test_kinds_and_pages(self) -> None:
         """Paging is of what the kinds leave; counting takes no notice of it (ROLE-21)."""
         stores = await self.stores_with_account()

@@ -18,7 +18,9 @@ from svc.model.names import (
     RoleName,
     account_name,
     admin_of,
+    alike,
     identifier,
+    is_other_kind,
     root_policy,
 )
 from tests.strategies import ACCOUNTS, IDENTIFIERS
@@ -114,7 +116,9 @@ class FullNameTests(SynchronousTestCase):
             "acct::alice": "kind",
             "acct:User:alice": "kind",
             "acct:user\n:alice": "kind",
-            "acct:widget:alice": "kind",
+            "acct:wid.get:alice": "kind",
+            "acct:users:alice": "kind",
+            f"acct:{'x' * 65}:alice": "kind",
             "acct:variable:secret": "kind",
         }.items():
             refusal = self.assertRaises(InvalidName, RoleName.parse, text)
@@ -134,6 +138,44 @@ class FullNameTests(SynchronousTestCase):
     def test_variables_are_no_roles(self) -> None:
         """There is no role of a variable's name (NAME-4)."""
         self.assertRaises(InvalidName, lambda: ResourceName("acct", "variable", "a").role)
+
+    def test_kinds_that_policies_make_up(self) -> None:
+        """A kind of letters, digits, hyphens and underscores is both a role and a resource, unless it looks like one of ours
+        (NAME-30).
+        """
+        for kind in (
+            "food",
+            "job",
+            "cf-service-instance",
+            "magical_beast",
+            "Job",
+            "7",
+            "-",
+            "_",
+            "x" * 64,
+            "username",
+            "poli",
+        ):
+            name = ResourceName.parse(f"acct:{kind}:user:alice")
+            self.assertEqual((name.kind, name.identifier, name.role.kind), (kind, "user:alice", kind))
+            self.assertEqual(RoleName.parse(str(name)), name.role)
+            self.assertNotIn(kind, ACTOR_KINDS)
+        for kind in (
+            "User",
+            "users",
+            "USERS",
+            "host-factory",
+            "HostFactory",
+            "hostfactories",
+            "policies",
+            "policys",
+            "pub_lic-keys",
+        ):
+            self.assertIsNotNone(alike(kind), kind)
+            self.assertRaises(InvalidName, ResourceName.of, "acct", kind, "a")
+        for kind in ("", " ", "a b", "a.b", "a/b", "@", "é", "\uff4aob", "job\n", "a\x00", "x" * 65, "!", "%2f", ".", ".."):
+            self.assertRaises(InvalidName, ResourceName.of, "acct", kind, "a")
+        self.assertFalse(any(map(is_other_kind, RESOURCE_KINDS)))
 
     def test_every_role_is_a_resource(self) -> None:
         """Every kind of role is a kind of resource, and actors are roles (NAME-4, NAME-5, NAME-12)."""

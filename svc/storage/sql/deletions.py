@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from svc.model.deleted_records import RECORDS_MOST, Keeping
-from svc.model.names import ROLE_KINDS
+from svc.model.names import THING_KINDS
 from svc.storage.driver.columns import for_each
 from svc.storage.driver.statements import Statement, Transaction
 
@@ -63,7 +63,7 @@ _COPY: Final = Statement.named("deleted_copy")(f"""
                 'restrictions', CASE WHEN kind IN ('user', 'host') THEN (
                     SELECT jsonb_agg(cidr) FROM restrictions WHERE restrictions.role_id = going.resource_id
                 ) END,
-                'grants', CASE WHEN kind = ANY ('{{{",".join(sorted(ROLE_KINDS))}}}') THEN (
+                'grants', CASE WHEN kind <> ALL ('{{{",".join(sorted(THING_KINDS))}}}') THEN (
                     SELECT jsonb_agg(jsonb_build_array(
                         role_id, member_id, admin_option, {_creation("granted.role_id")}, {_creation("granted.member_id")}
                     )) FROM (

@@ -9,7 +9,7 @@ from typing import Any, Final, Generic, TypeVar
 import attrs
 
 from svc.model.deleted_records import Keeping
-from svc.model.names import ACTOR_KINDS, ROLE_KINDS
+from svc.model.names import ACTOR_KINDS, is_role_kind
 from svc.model.policy_rows import (
     AnnotationRow,
     Changes,
@@ -332,7 +332,7 @@ def _redescribed(changes: Changes) -> Iterator[str]:
 
 def _roles_of(resources: Sequence[ResourceRow]) -> list[tuple[str]]:
     """Return the resources that have a role of the same id, as one column."""
-    return [(row.resource,) for row in resources if row.resource.split(":", 2)[1] in ROLE_KINDS]
+    return [(row.resource,) for row in resources if is_role_kind(row.resource.split(":", 2)[1])]
 
 
 def _restrictable(resources: Sequence[ResourceRow]) -> list[tuple[str]]:

@@ -23,8 +23,8 @@ any of the roles that it holds; they are all read as soon as the first candidate
 Only where the viewer neither owns nor may do anything with one are owners followed (``inspection``, Note [From below]).
 Each window does that again: a viewer that holds many roles, and doesn't own what it passes, walks slowly.
 
-The statements take: the viewer; two texts that the ids lie between; kinds; the owner asked for, or NULL; offset and limit.
-Then the fields of ``Search`` where there is a search. A count has the limit 0. So that plans don't depend on sizes
+The statements take: the viewer; two texts that the ids lie between; kinds, or NULL; the owner asked for, or NULL; offset and
+limit. Then the fields of ``Search`` where there is a search. A count has the limit 0. So that plans don't depend on sizes
 (``access_facts``, Note [Plans that last]), no expression with these names is joined to another: where a row is looked for in
 one, it is by a subquery which PostgreSQL can only hash, or which ``OFFSET 0`` keeps for itself.
 """
@@ -37,7 +37,7 @@ from typing import Final
 import attrs
 
 from svc.model.authorization import INSPECT
-from svc.model.names import ACCOUNT_LIMIT, RESOURCE_KINDS, ROLE_KINDS
+from svc.model.names import ACCOUNT_LIMIT, THING_KINDS, is_kind, order_of_kind
 from svc.model.query_results import ResourcesQuery
 from svc.storage.driver.columns import column
 from svc.storage.driver.statements import Fetching, Statement
@@ -59,7 +59,8 @@ WINDOW_MOST = 65_536
 #: After every id: no account's name has more bytes of this.
 _LAST: Final = "\U0010ffff" * (ACCOUNT_LIMIT // 4 + 1)
 
-_WITHIN: Final = "resource_id > $2::text AND resource_id < $3::text AND split_part(resource_id, ':', 2) = ANY ($4::text[])"
+_OF_KINDS: Final = "($4::text[] IS NULL OR split_part(resource_id, ':', 2) = ANY ($4))"
+_WITHIN: Final = f"resource_id > $2::text AND resource_id < $3::text AND {_OF_KINDS}"
 
 
 def _held(name: str, parameter: str, limit: str = "") -> str:
@@ -171,7 +172,7 @@ def _beneath(most: str) -> str:
 
     Beneath the root lies all of its account. Only what is a role can own anything.
     """
-    kinds = ", ".join(f"'{kind}'" for kind in sorted(ROLE_KINDS))
+    things = ", ".join(f"'{kind}'" for kind in sorted(THING_KINDS))
     return f"""
         inspecting (inspected_id) AS MATERIALIZED (
             SELECT DISTINCT resource_id FROM points
@@ -180,7 +181,7 @@ def _beneath(most: str) -> str:
         owned_by_inspected (resource_id) AS (
             SELECT inspected_id FROM inspecting WHERE inspected_id <> split_part(inspected_id, ':', 1) || ':policy:root'
             UNION
-            SELECT unnest(CASE WHEN split_part(resource_id, ':', 2) IN ({kinds}) THEN ARRAY(
+            SELECT unnest(CASE WHEN split_part(resource_id, ':', 2) NOT IN ({things}) THEN ARRAY(
                 SELECT resource_id FROM resources WHERE owner_id = owned_by_inspected.resource_id LIMIT {most}
             ) END) FROM owned_by_inspected
         ),
@@ -236,7 +237,7 @@ def _walked(name: str, *, searching: bool) -> Statement:
         ),
         candidates (resource_id, owner_id, class) AS MATERIALIZED (
             SELECT resource_id, owner_id, 0 FROM passed {found if searching else "WHERE"}
-            split_part(resource_id, ':', 2) = ANY ($4::text[])
+            {_OF_KINDS}
         ),
         {_seen(inspecting=True)}
         SELECT (SELECT max(resource_id) FROM passed HAVING count(*) = {window}), {_ANSWER}
@@ -265,15 +266,15 @@ class Listing:
 
 async def listing(database: Fetching, query: ResourcesQuery, *, counting: bool) -> Listing:
     """Return what a query matches. ``number`` is that of all only when it counts, whatever its ``limit`` and ``offset``."""
-    kinds = sorted(RESOURCE_KINDS.intersection(query.kinds) if query.kinds else RESOURCE_KINDS)
-    if not kinds:
+    kinds = sorted({*filter(is_kind, query.kinds)}, key=order_of_kind)
+    if query.kinds and not kinds:
         return Listing(0, [])
     # Where there is no order, there are no classes.
     by_class = query.search is not None and query.search.by_class and not counting
     asked = _Asked(
         str(query.viewer),
         *_range(query, kinds),
-        column(kinds),
+        column(kinds) if kinds else None,
         None if query.owner is None else str(query.owner),
         () if query.search is None else (query.search.text, query.search.split, by_class),
     )
@@ -317,7 +318,7 @@ class _Asked:
     viewer: str
     after: str
     beyond: str
-    kinds: str
+    kinds: str | None
     owner: str | None
     search: tuple[object, ...]
 
@@ -345,6 +346,8 @@ def _range(query: ResourcesQuery, kinds: list[str]) -> tuple[str, str]:
     account, below = query.account, query.below
     if account is None:
         after, beyond = "", _LAST
+    elif not kinds:
+        after, beyond = f"{account}:", f"{account};"
     elif below is None:
         after, beyond = f"{account}:{kinds[0]}:", f"{account}:{kinds[-1]};"
     else:

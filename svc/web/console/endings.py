@@ -10,7 +10,7 @@ import attrs
 from svc.model.clocks import WallClock
 from svc.model.endings import START, Ending, EndingKind, EndingPlace
 from svc.model.errors import Forbidden, InvalidName
-from svc.model.names import ROLE_KINDS, ResourceName
+from svc.model.names import ResourceName, is_role_kind
 from svc.services.expiring import EndingsQuery, ExpiringService
 from svc.web.console import links, pages
 from svc.web.console.rendering import Rendering
@@ -101,4 +101,5 @@ def _page_of(full_id: str) -> str | None:
         name = ResourceName.parse(full_id)
     except InvalidName:
         return None
-    return links.role(full_id) if name.kind in ROLE_KINDS - {"policy", "host_factory"} else links.resource(full_id)
+    is_role = is_role_kind(name.kind) and name.kind not in {"policy", "host_factory"}
+    return links.role(full_id) if is_role else links.resource(full_id)

@@ -10,7 +10,7 @@ import attrs
 
 from svc.model.errors import Forbidden, InvalidName, InvalidParameter
 from svc.model.events import Event
-from svc.model.names import RESOURCE_KINDS, ResourceName, root_policy
+from svc.model.names import RESOURCE_KINDS, ResourceName, is_other_kind, root_policy
 from svc.model.query_results import ResourcesQuery, Search
 from svc.services.access import AccessService
 from svc.services.resources import ResourceService
@@ -29,7 +29,7 @@ KINDS: Final = ("policy", "variable", "host", "layer", "user", "group", "webserv
 
 def _kind(source: Source) -> str | None:
     text = source.query.text("kind")
-    if text and text not in RESOURCE_KINDS:
+    if text and not (text in RESOURCE_KINDS or (source.dialect.lenient_policy and is_other_kind(text))):
         raise InvalidParameter("kind", "'kind' is none that there is")
     return text or None
 

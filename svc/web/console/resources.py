@@ -12,7 +12,7 @@ import attrs
 from svc.model.access import Position, PrivilegeHolder
 from svc.model.errors import Forbidden, InvalidParameter, NoValue, RecordNotFound, TooManyRoles, WrongDataKey
 from svc.model.events import Event
-from svc.model.names import ROLE_KINDS, ResourceName
+from svc.model.names import ResourceName, is_role_kind
 from svc.model.query_results import Permission, Resource, ResourceAnnotation
 from svc.services.access import REACHED, AccessService
 from svc.services.resources import ResourceService
@@ -188,7 +188,7 @@ class ResourcePage:
             title=name.identifier,
             name=str(name),
             above=around,
-            is_role=name.kind in ROLE_KINDS,
+            is_role=is_role_kind(name.kind),
             resource=resource,
             versions=resource.secret_versions[::-1][: pages.ROWS],
             history=resource.history[::-1][: pages.ROWS],

@@ -56,6 +56,7 @@ from svc.model.errors import (
 )
 from svc.model.events import AuditContext, Event, EventBatch
 from svc.model.kept_answers import RequestKey
+from svc.model.names import is_other_kind
 from svc.model.query_results import Caller
 from svc.services.invocation import Invocation
 from svc.web.http.console import Visit
@@ -305,7 +306,7 @@ class Route:
     def arguments(self, call: Call) -> dict[str, Any]:
         """Read what the coroutine takes: the name in the path, then the parameters."""
         path, name = call.values, self.name
-        if self.kinds is not None and path["kind"] not in self.kinds:
+        if self.kinds is not None and not (path["kind"] in self.kinds or _is_made_up(path["kind"], call.dialect)):
             raise call.no_route()
         if name is None:
             values = dict(path)
@@ -315,6 +316,10 @@ class Route:
             values[parameter.field] = parameter.read(call)
         values.pop("", None)
         return values
+
+
+def _is_made_up(kind: str, dialect: Dialect) -> bool:
+    return dialect.lenient_policy and is_other_kind(kind)
 
 
 class Routes:
@@ -353,7 +358,7 @@ class Routes:
         :param path: a :class:`Pattern`, whose values arrive decoded, under the names they have there.
         :param caller: who may call it; there is no default.
         :param when: the flag in the query that chooses this route among those of the same method and path.
-        :param kinds: which kinds the path may name; with any other it is no route.
+        :param kinds: which of our kinds the path may name, beside those that policies may make up; else it is no route.
         :param name: what the path's account, kind and identifier are together.
         :param query: its parameters, in the order in which they are read. With ``None`` the query is not looked at.
         :param headers: the headers that it reads, after the query.

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
 
 from svc.model.errors import CredentialInsufficient, RouteNotFound
+from svc.model.names import OTHER_KIND
 from svc.web.http.declarations import WHOLE, Answer, Body, Parameter
 from svc.web.http.routing import OPTIONAL, PUBLIC, REQUIRED, Route
 from svc.web.openapi.refusals import ALWAYS, Told, newer, told_of
@@ -90,7 +91,8 @@ def _of_path(route: Route, rule: str) -> Iterator[Object]:
     for converter, name in _VARIABLE.findall(rule):
         schema: Object = {"type": "string", "minLength": 1}
         if name == "kind" and route.kinds is not None:
-            schema = {"type": "string", "enum": sorted(route.kinds)}
+            ours: Object = {"type": "string", "enum": sorted(route.kinds)}
+            schema = {"anyOf": [ours, {"type": "string", "pattern": f"^{OTHER_KIND}$"}]}
         yield {"name": name, "in": "path", "required": True, "schema": schema, "description": _SEGMENTS[converter]}
 
 

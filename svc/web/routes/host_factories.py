@@ -17,7 +17,7 @@ from svc.model.errors import (
     RecordNotFound,
     WrongDataKey,
 )
-from svc.model.names import ResourceName
+from svc.model.names import RESOURCE_KINDS, ResourceName
 from svc.services.host_factories import COUNT_MOST, HostFactoryService, TokensWanted
 from svc.web.http.declarations import PARAMETERS, Answer, Body, Parameter, Source
 from svc.web.http.response import Response
@@ -189,6 +189,9 @@ def _factory(text: str | None) -> ResourceName:
     if text is None:
         raise InvalidParameter("host_factory", "host_factory")
     try:
-        return ResourceName.parse(text)
+        name = ResourceName.parse(text)
     except InvalidName as refusal:
         raise InvalidParameter("host_factory", f"'host_factory': {refusal.message}") from None
+    if name.kind not in RESOURCE_KINDS:
+        raise InvalidParameter("host_factory", f"'host_factory': a {name.kind} makes no hosts")
+    return name

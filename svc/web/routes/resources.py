@@ -156,6 +156,11 @@ class Resources:
     @_listing("/resources/<flat:account>/<kind>", kinds=RESOURCE_KINDS, query=(PART, ACTING_AS, OWNER))
     async def of_kind(self, call: Call, account: str, kind: str, *, part: Part) -> Response:
         """Return the resources of an account and a kind that the caller sees; or how many they are."""
+        if kind not in RESOURCE_KINDS:
+            # Policies may have made it up: that is told to those who see something of it.
+            query = ResourcesQuery(call.caller.role, account_name(account), (kind,))
+            if not await self.resources.count(call.invocation, query, call.late(ACTING_AS), lambda: None):
+                raise call.no_route()
         return await self._list(call, account, (kind,), part)
 
     @_reading(

@@ -154,8 +154,6 @@ class TagTests(LanguageCase):
         )
         self.assertTrue(self.permitted("group:g", "read", "variable:v"))
         self.assertTrue(self.granted("group:g", "user:u@p"))
-        words = self.at("- !resource { kind: food, id: bacon }")[2]
-        self.assertTrue(words.startswith("Unknown kind 'food' of type Resource: there are configuration, group"), words)
 
     def test_automatic_roles(self) -> None:
         """``!automatic-role`` and ``!managed-role`` name a role that is never there (POL-20)."""
