@@ -538,7 +538,7 @@ class LoadTests(loads.LoadsContract, InPostgres):
         stores = await self.stores()
         account = random_text(ACCOUNT_LIMIT)
         await stores.accounts.create(account, Sealed(b"key"), base.signing_key(account, "k"))
-        first, second, thing = (f"host_factory:{random_text(IDENTIFIER_LIMIT)}" for _ in range(3))
+        first, second, thing = (f"{random_text(64)}:{random_text(IDENTIFIER_LIMIT)}" for _ in range(3))
         draft = Draft(account).define(first, second, thing, owner=first).grant(first, second).grant(second, first)
         draft.permit(thing, second, random_text(64)).annotate(thing, {random_text(1024): "value"})
         await load(stores, draft, role("policy:root", account))
