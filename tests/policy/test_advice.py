@@ -19,6 +19,7 @@ class AdviceTests(SynchronousTestCase):
         for text, expected in (
             ("- !grant { role: !group no, member: !user admin }", "Declare it"),
             ("- !gruop x", "spelling of the tag"),
+            ("- !role { kind: gruop, id: x }", "spelling of the kind"),
             ("- !user { id: a, colour: red }", "spelling of the attribute"),
             ("- !user\n  id: a\n  id: b", "Keep one of the two"),
             ("- &a !user a\n- &a !user b", "another name"),
