@@ -15,7 +15,7 @@ from svc.model.policy_rows import Changes, RecordLimit, Rows
 from svc.policy.ids import PUBLIC_KEY
 from svc.policy.resolve import described
 
-#: How many kinds the policies of an account may make up together (LIM-14): what looks at each kind stays quick.
+#: How many kinds the policies of an account may make up together (LIM-24): what looks at each kind stays quick.
 OTHER_KINDS_MOST: Final = 100
 
 #: What a limit counts, and what to do instead.
