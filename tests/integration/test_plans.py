@@ -316,15 +316,11 @@ class HeldTests(PlansCase):
         """
         await self._assert_right()
         by_name = {statement.name: statement for statement in statements()}
-        below = (
-            column(["acct:group:small/", "acct:variable:small/"]),
-            column(["acct:group:small0", "acct:variable:small0"]),
-        )
         for caller in ("acct:user:admin", "acct:user:lead"):
             for name, *parameters in (
                 ("policy_not_grantable", column(self.IDS[:2]), caller),
                 ("policy_not_permittable", column(self.IDS), caller),
-                ("policy_owners_denying", caller, *below),
+                ("policy_owners_denying", caller, "acct", "small"),
                 ("impact_visible", column(self.IDS), caller),
             ):
                 statement = by_name[name]
