@@ -7,16 +7,18 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from tests.neighbours.proxied import OPTIONS, Proxied, certificate, free_port, run_proxy, write_sample
-from tests.neighbours.server import Server
+from tests.neighbours.server import Server, wait_until
 from tests.neighbours.table import Row
 from tests.programs import find_program
 
-SUMMARY = "Traefik 3.7 before the server; its program from its releases, or built of its sources"
+SUMMARY = "Traefik 3.7.13 before the server; built from its Go module, or its program from its releases"
 
 
 def missing() -> str | None:
     """Return what installs it."""
-    return None if find_program("traefik") else "put the program traefik of its releases into PATH"
+    if find_program("traefik"):
+        return None
+    return "tests/neighbours/build-traefik.sh /tmp/traefik, with go 1.26; then PATH=/tmp/traefik:$PATH"
 
 
 def rows(stack: ExitStack, directory: Path) -> Iterator[Row]:
@@ -27,4 +29,14 @@ def rows(stack: ExitStack, directory: Path) -> Iterator[Row]:
     places = {'":443"': f'"127.0.0.1:{port}"', "/etc/traefik/": f"{directory}/"}
     path = write_sample("traefik.yaml", directory / "traefik.yaml", places)
     url = run_proxy(stack, directory, port, find_program("traefik") or "traefik", f"--configFile={path}")
-    yield from Proxied(server, url, str(authorities), "traefik", cleans=True).rows()
+    proxied = Proxied(server, url, str(authorities), "traefik", cleans=True)
+
+    def routes() -> bool:
+        try:
+            return proxied.ask("GET", "/health").status == 200
+        except OSError:
+            return False
+
+    # It listens before it has read its routes and certificates.
+    wait_until(routes, f"Traefik has no routes: {directory / 'proxy.log'}")
+    yield from proxied.rows()
