@@ -1,4 +1,4 @@
-"""The API server of Kubernetes, which serves the keys of service accounts by its own rules, on an etcd."""
+"""The API server of Kubernetes on an etcd: it takes our manifests, and serves the keys of service accounts."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import attrs
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
@@ -18,6 +19,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from OpenSSL import crypto
 
 from tests.authn.providers.authority import Authority
+from tests.manifests import KUBERNETES, manifests
 from tests.negotiation import CASES
 from tests.neighbours.jwt_logins import JwtLogins, free_port
 from tests.neighbours.server import Server, ask, start_program, wait_until
@@ -33,6 +35,13 @@ _BUILD = """apt-get install etcd-server golang, then in an empty folder:
   for each module that its own go.mod replaces by ./staging;
   go build -mod=mod -o kube-apiserver k8s.io/kubernetes/cmd/kube-apiserver
 and put the program in PATH, or its path into KUBE_APISERVER"""
+
+#: The interfaces of the manifests that are extensions' own, which a plain API server doesn't have.
+_EXTENSIONS = {"external-secrets.io/v1", "secrets-store.csi.x-k8s.io/v1"}
+
+_NAMESPACE = "svc-system"
+#: The label of a namespace in which nothing runs that needs more than the standard "restricted" allows.
+_RESTRICTED = {"pod-security.kubernetes.io/enforce": "restricted"}
 
 _ADMIN = "admins-token"
 _AUDIENCE = "https://svc.example.org"
@@ -127,6 +136,15 @@ class Cluster:
             headers["Content-Type"] = "application/json"
         return ask(method, f"{self.url}{path}", data, headers, str(self.directory / "authority.pem"))
 
+    def make(self, document: dict[str, Any], parameters: str = "") -> Answer:
+        """Make what a manifest says, if the API server knows each of its fields."""
+        version, kind = document["apiVersion"], document["kind"]
+        root = f"/apis/{version}" if "/" in version else f"/api/{version}"
+        kinds = json.loads(self.ask("GET", root).text)["resources"]
+        (found,) = (each for each in kinds if each["kind"] == kind and "/" not in each["name"])
+        place = f"/namespaces/{document['metadata'].get('namespace', _NAMESPACE)}" if found["namespaced"] else ""
+        return self.ask("POST", f"{root}{place}/{found['name']}?fieldValidation=Strict{parameters}", document)
+
     def make_account(self, name: str) -> None:
         """Make a service account, unless it is there."""
         accounts = "/api/v1/namespaces/default/serviceaccounts"
@@ -212,6 +230,7 @@ def rows(stack: ExitStack, directory: Path) -> Iterator[Row]:
         for name in ("billing", "svc-keys"):
             cluster.make_account(name)
         reader, token = cluster.token("svc-keys"), cluster.token("billing", _AUDIENCE)
+        yield from _of_manifests(cluster)
         yield from _of_old_key(cluster, logins, reader, token)
     with ExitStack() as running:
         cluster.serve(running, "new.pem", signing="new.pem")
@@ -237,6 +256,28 @@ def rows(stack: ExitStack, directory: Path) -> Iterator[Row]:
         logins.declare(provider_uri=cluster.url, jwks_token=reader, algorithms="ES256")
         yield Row("with algorithms it is well", Answer(0, "status"), logins.status)
         yield Row("and logs in", Answer(200), partial(logins.login, token))
+
+
+def _of_manifests(cluster: Cluster) -> Iterator[Row]:
+    """Yield that every manifest is made as it is, and that pods of the deployments are admitted."""
+    shop = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "shop", "labels": _RESTRICTED}}
+    yield Row("the namespace of workloads", Answer(201), partial(cluster.make, shop))
+    order = ("Namespace", "ServiceAccount", "ConfigMap", "Service")
+    own = [(path, document) for path, document in manifests() if document["apiVersion"] not in _EXTENSIONS]
+    own.sort(key=lambda each: order.index(each[1]["kind"]) if each[1]["kind"] in order else len(order))
+    for path, document in own:
+        name = f"{path.relative_to(KUBERNETES)}: {document['kind']}"
+        yield Row(name, Answer(201), partial(cluster.make, document))
+        if document["kind"] == "Deployment":
+            template = document["spec"]["template"]
+            metadata = {"generateName": "one-", "namespace": document["metadata"].get("namespace", _NAMESPACE)}
+            pod = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata | template["metadata"], "spec": template["spec"]}
+            yield Row(f"{name}, a pod of it", Answer(201), partial(cluster.make, pod, "&dryRun=All"))
+            free = pod | {"spec": template["spec"] | {"hostNetwork": True}}
+            refused = Answer(403, "violates PodSecurity")
+            yield Row(f"{name}, one that may do more", refused, partial(cluster.make, free, "&dryRun=All"))
+    odd = shop | {"spec": {"finalisers": []}}
+    yield Row("a field that is no field", Answer(400, 'unknown field \\"spec.finalisers\\"'), partial(cluster.make, odd))
 
 
 def _of_old_key(cluster: Cluster, logins: JwtLogins, reader: str, token: str) -> Iterator[Row]:
