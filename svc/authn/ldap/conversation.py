@@ -189,7 +189,12 @@ class Conversation(Protocol):
 
     def until(self, result: Deferred[T]) -> Deferred[T]:
         """Bound a result by the time for an answer."""
-        return result.addTimeout(self.left(), self._clock, late)
+        return result.addTimeout(self.left(), self._clock, self._late)
+
+    def _late(self, *_: object) -> Any:
+        if self.secured or self._line is None:
+            late()
+        raise Unanswered(Reason.LDAP_UNAVAILABLE, "the directory took too long before TLS was up")
 
     def left(self) -> float:
         """Return the seconds for an answer."""

@@ -546,8 +546,17 @@ class FaultTests(DirectoryCase):
             self.reactor.advance(4.9)
             self.assertNoResult(asked)
             self.reactor.advance(0.2)
-            self.assert_refused(asked, Reason.LDAP_UNAVAILABLE, "took too long")
+            refused = self.assert_refused(asked, Reason.LDAP_UNAVAILABLE, "took too long")
+            self.assertEqual("before TLS was up" in refused.detail, silent is pureldap.LDAPExtendedRequest)
             self.assertTrue(connection.ours.disconnected)
+
+    def test_silent_before_tls(self) -> None:
+        """A port that takes a connection and says nothing before TLS is up is named so, with StartTLS and with LDAPS."""
+        for server in (SERVER, LDAPS):
+            asked = self.begin(server=server)
+            self.connect(played=True)
+            self.reactor.advance(5)
+            self.assert_refused(asked, Reason.LDAP_UNAVAILABLE, "took too long before TLS was up")
 
     def test_dripping(self) -> None:
         """A directory that answers a byte at a time has the same deadline."""
