@@ -50,13 +50,14 @@ class NeighboursTests(SynchronousTestCase):
         return code, output.getvalue()
 
     def test_list(self) -> None:
-        """Each neighbour says in a line what it is, and either that it can be run here or how."""
+        """Each neighbour says in a line what it is, and either that it can be run here or how; a number may be its name."""
         code, output = self.run_command("--list")
         self.assertEqual(code, 0)
         for name, module in command.list_neighbours().items():
             self.assertIn(name, output)
             self.assertNotIn("\n", module.SUMMARY)
             self.assertTrue(callable(module.rows))
+        self.assertIn("389", command.list_neighbours())
 
     def test_outcomes(self) -> None:
         """0 is every case right; a wrong status, a missing sentence, an exception and no case at all are 1."""

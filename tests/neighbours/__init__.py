@@ -12,7 +12,9 @@ A neighbour is a module of this package with
     the command that installs what isn't on this machine, ``None`` when all of it is;
 ``rows(stack, directory) -> Iterable[Row]``
     starts the programs, with everything to be stopped pushed on the ``ExitStack`` and every file in the directory, and
-    yields the cases, in the order in which they run.
+    yields the cases, in the order in which they run;
+``NAME``
+    its name on the command line, where that can't be a module's.
 
 In a cut-down example::
 

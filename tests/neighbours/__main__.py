@@ -19,7 +19,11 @@ def list_neighbours() -> dict[str, ModuleType]:
     """Return the modules of this package that are neighbours, by their names."""
     names = sorted(module.name for module in pkgutil.iter_modules(tests.neighbours.__path__) if module.name != "__main__")
     modules = {name: importlib.import_module(f"tests.neighbours.{name}") for name in names}
-    return {name.replace("_", "-"): module for name, module in modules.items() if hasattr(module, "SUMMARY")}
+    return {
+        getattr(module, "NAME", name.replace("_", "-")): module
+        for name, module in modules.items()
+        if hasattr(module, "SUMMARY")
+    }
 
 
 def main(arguments: list[str]) -> int:

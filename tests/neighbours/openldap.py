@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import json
 import socket
-import time
 from collections.abc import Iterator
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Final
 
 from tests.integration import slapd
 from tests.integration.slapd import BASE, SERVICE, SERVICE_PASSWORD, Slapd
-from tests.neighbours.server import Server, ask, start_program, wait_until
+from tests.neighbours.ldap_logins import OPTIONS, LdapLogins
+from tests.neighbours.server import Server, start_program, wait_until
 from tests.neighbours.table import Answer, Row
 
 SUMMARY: Final = "OpenLDAP's slapd with the overlay ppolicy, 2.5, from Debian"
@@ -62,63 +63,23 @@ def rows(stack: ExitStack, directory: Path) -> Iterator[Row]:
     there = Slapd(directory / "slapd", {**_PEOPLE, "ceo": "ceo's password"}, "twice", more, locks=True)
     start_program(stack, there.command, directory / "slapd.log")
     wait_until(lambda: _listens(there.tls_port), "slapd doesn't listen")
-    server = Server(
-        stack,
-        directory,
-        "--authenticators=authn,authn-ldap/corp",
-        "--allow-private-providers=127.0.0.0/8",
-        "--health-interval=0.5",
-        "--ldap-failures=2",
-    )
+    server = Server(stack, directory, "--authenticators=authn,authn-ldap/corp", *OPTIONS)
     loaded = server.load(_POLICY.format(port=there.port, base=BASE, bind=SERVICE))
     key = json.loads(loaded.text)["created_roles"]["acme:user:bob"]["api_key"]
     server.set("svc/authn-ldap/corp/tls-ca-cert", there.authority.pem)
     server.set("svc/authn-ldap/corp/bind-password", SERVICE_PASSWORD)
-    path = "/authn-ldap/corp/acme"
 
-    def login(name: str, password: str) -> Answer:
-        return ask("POST", f"{server.url}{path}/{name}/authenticate", password.encode())
-
-    def explain(name: str) -> Answer:
-        return server.ask("POST", f"{path}/{name}/explain", f"evidence={name}'s password".replace(" ", "+").encode())
-
-    def failures(dn: str) -> Answer:
-        counted, locked = there.failures(dn)
+    def failures(name: str) -> Answer:
+        counted, locked = there.failures(f"uid={name},ou=people,{BASE}" if name else SERVICE)
         return Answer(counted, "locked" if locked else "open")
 
-    def guess(name: str) -> Answer:
-        for _ in range(5):
-            login(name, "wrong")
-        return failures(f"uid={name},ou=people,{BASE}")
-
-    def old_key() -> Answer:
-        server.ask("PUT", "/authn/acme/api_key?role=user:bob", b"")
-        login("bob", key)
-        return failures(f"uid=bob,ou=people,{BASE}")
-
-    def mistyped() -> Answer:
-        server.set("svc/authn-ldap/corp/bind-password", f"{SERVICE_PASSWORD}\n")
-        answer = login("bob", _PEOPLE["bob"])
-        time.sleep(5)
-        return answer
-
-    yield Row("a person's password", Answer(200), lambda: login("alice", _PEOPLE["alice"]))
-    yield Row("status", Answer(200, '"outcome":"ok"'), lambda: server.ask("GET", f"{path}/status"))
-    yield Row("a password that has to be changed", Answer(401), lambda: login("carol", "carol's password"))
-    yield Row("its reason", Answer(200, "the password has to be changed first"), lambda: explain("carol"))
-    yield Row("a locked account", Answer(200, "the account is locked"), lambda: explain("dave"))
-    yield Row("guesses at a user", Answer(2, "open"), lambda: guess("alice"))
-    yield Row("guesses at a stranger", Answer(2, "open"), lambda: guess("ceo"))
-    yield Row("the right password after them", Answer(401), lambda: login("alice", _PEOPLE["alice"]))
-    yield Row("a key that was replaced", Answer(0, "open"), old_key)
-    yield Row("a mistyped password of the service", Answer(503), mistyped)
-    yield Row("its failures", Answer(1, "open"), lambda: failures(SERVICE))
-    yield Row("its status", Answer(500, '"outcome":"refused"'), lambda: server.ask("GET", f"{path}/status"))
-    yield Row("its failures after that", Answer(1, "open"), lambda: failures(SERVICE))
-    yield Row("an operator asks", Answer(200, "ldap-bind-refused"), lambda: explain("bob"))
-    yield Row("its failures after that, too", Answer(2, "open"), lambda: failures(SERVICE))
-    yield Row("set right", Answer(201), lambda: server.set("svc/authn-ldap/corp/bind-password", SERVICE_PASSWORD))
-    yield Row("a person's password again", Answer(200), lambda: login("bob", _PEOPLE["bob"]))
+    logins = LdapLogins(server, SERVICE_PASSWORD, failures)
+    yield Row("a person's password", Answer(200), partial(logins.login, "alice"))
+    yield Row("status", Answer(200, '"outcome":"ok"'), logins.status)
+    yield Row("a password that has to be changed", Answer(401), partial(logins.login, "carol"))
+    yield Row("its reason", Answer(200, "the password has to be changed first"), partial(logins.explain, "carol"))
+    yield Row("a locked account", Answer(200, "the account is locked"), partial(logins.explain, "dave"))
+    yield from logins.rows("alice", "ceo", "bob", key)
 
 
 def _listens(port: int) -> bool:
