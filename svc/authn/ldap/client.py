@@ -243,10 +243,12 @@ class Directories:
                 if not conversation.secured:  # it never left
                     bind.ended(BindOutcome.UNCOUNTED)
                 raise
-            bind.ended(_searcher_outcome(result), f"the bind as {server.bind_dn!r} ended with {_told(result)}")
-        if result.code in messages.COUNTED:
+            outcome, told = _searcher_outcome(result), f"the bind as {server.bind_dn!r} ended with {_told(result)}"
+            bind.ended(outcome, told)
+        if outcome is BindOutcome.REFUSED:
             # It is remembered now, and for how long.
             await self._guard.look(server)
+            raise DirectoryRefused(Reason.LDAP_BIND_REFUSED, told)
         demand_success(result, f"the bind as {server.bind_dn!r}", Reason.LDAP_BIND_REFUSED)
 
     async def _find(self, server: LdapServer, conversation: Conversation, login: str) -> bytes:
@@ -366,9 +368,12 @@ def _outcome(result: messages.Result) -> BindOutcome:
 
 
 def _searcher_outcome(result: messages.Result) -> BindOutcome:
-    """Return how a bind of the account that searches ended, as it is remembered."""
+    """Return how a bind of the account that searches ended, as it is remembered: one that is qualified was refused.
+
+    An account that must change its password finds nothing, and each bind uses up one of the last logins.
+    """
     if result.code == messages.SUCCESS:
-        return BindOutcome.TAKEN
+        return BindOutcome.TAKEN if _objection(result) is None else BindOutcome.REFUSED
     return BindOutcome.REFUSED if result.code in messages.COUNTED else BindOutcome.UNCOUNTED
 
 

@@ -240,6 +240,20 @@ class SearchTests(DirectoryCase):
         """A bind asks what a password policy says (LOCK-11)."""
         self.assertIn(b"1.3.6.1.4.1.42.2.27.8.5.1", bind_request(1, ALICE, b"x"))
 
+    def test_searcher_qualified(self) -> None:
+        """A searching account that must change its password, or has last logins, is refused and bound with once (LOCK-1)."""
+        policy, name = "1.3.6.1.4.1.42.2.27.8.5.1", SERVICE.encode()
+        for control, words in ((b"0\x03\x81\x01\x02", "changed first"), (b"0\x05\xa0\x03\x81\x01\x02", "last logins")):
+            self.begin_counting(3)
+            self.directory.asked = []
+            self.directory.qualified = {name: (0, b"", {policy: control})}
+            refused = self.assert_refused(
+                self.ask(), Reason.LDAP_BIND_REFUSED, f"{SERVICE!r} ended with 0", words, "an hour"
+            )
+            self.assertEqual(refused.again, 3600)
+            self.assert_refused(self.begin("bob"), Reason.LDAP_BIND_REFUSED, words)
+            self.assertEqual(self.directory.kinds(), ["Extended", "Bind"])
+
     def test_refused_once(self) -> None:
         """A refusal of the account that searches, by 49, 19 or 53, is answered without connecting again, but for an
         operator: then one bind is sent; other results aren't remembered (LOCK-1, LOCK-2).
