@@ -10,6 +10,7 @@ import os
 import shutil
 import socket
 import subprocess
+import time
 from base64 import b64encode
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -39,6 +40,7 @@ _OTHER: Final = f"cn=other,{_BASE}"
 _SERVICE_PASSWORD: Final = "service password"
 #: The name of an entry in which everything stands that has to be escaped.
 _ODD: Final = rf"cn=a\, \"b\" \#c \+ d\;e \<f\> (g) *,ou=A\, B & C,{_BASE}"
+_PAST: Final = "20200101000000Z"
 _NAMES: Final = ("alice", "bob", "ceo", "guessed", "odd", "inactive", "locked", "expired", "new", "grace")
 
 _INSTANCE: Final = """
@@ -226,6 +228,21 @@ class _Directory:
         found = dict(line.split(": ", 1) for line in self._ask("ldapsearch", "-LLL", *wanted).splitlines() if ": " in line)
         return Answer(int(found.get("passwordRetryCount", "0")), "locked" if "accountUnlockTime" in found else "open")
 
+    def spoil(self, *, reset: bool) -> None:
+        """Make the password of the account that searches one that has to be changed, or one with last logins."""
+        change = f"dn: {_SERVICE}\nchangetype: modify\nreplace: {{0}}\n{{0}}: {{1}}\n"
+        if not reset:
+            self.change("dn: cn=config\nchangetype: modify\nreplace: passwordMustChange\npasswordMustChange: off\n")
+        self.change(change.format("userPassword", _SERVICE_PASSWORD))
+        if not reset:
+            self.change(change.format("passwordExpirationTime", _PAST))
+
+    def last_logins(self) -> Answer:
+        """Wait for some health checks, and return how many last logins the account that searches has used up."""
+        time.sleep(3)
+        found = self._ask("ldapsearch", "-LLL", "-b", _SERVICE, "-s", "base", "passwordGraceUserTime")
+        return Answer(int(found.partition("passwordGraceUserTime: ")[2].split()[0]))
+
 
 def _listens(port: int) -> bool:
     with socket.socket() as probe:
@@ -244,10 +261,10 @@ def _fill(there: _Directory) -> None:
         )
     )
     there.change(_TREE + people + groups)
-    past, known = "20200101000000Z", {"base": _BASE}
+    known = {"base": _BASE}
     there.change(_CHANGE.format(uid="inactive", attribute="nsAccountLock", value="true", **known))
-    there.change(_CHANGE.format(uid="expired", attribute="passwordExpirationTime", value=past, **known))
-    there.change(_CHANGE.format(uid="grace", attribute="passwordExpirationTime", value=past, **known))
+    there.change(_CHANGE.format(uid="expired", attribute="passwordExpirationTime", value=_PAST, **known))
+    there.change(_CHANGE.format(uid="grace", attribute="passwordExpirationTime", value=_PAST, **known))
     there.change("dn: cn=config\nchangetype: modify\nreplace: passwordMustChange\npasswordMustChange: on\n")
     there.change(_CHANGE.format(uid="new", attribute="userPassword", value="new's password", **known))
     there.lock("locked")
@@ -347,3 +364,9 @@ def rows(stack: ExitStack, directory: Path) -> Iterator[Row]:
     yield Row("nested groups by memberOf", Answer(200, "direct nested people"), partial(_groups, logins, "alice", "ldaps"))
     yield Row("the rule of Active Directory", Answer(503), partial(logins.login, "alice", service="chain"))
     yield from logins.rows("guessed", "ceo", "bob", key)
+    for reset, said in ((True, "the password has to be changed first"), (False, "only some last logins are left")):
+        there.spoil(reset=reset)
+        yield Row(f"the service's account: {said}", Answer(503), partial(logins.login, "bob"))
+        yield Row("its status then", Answer(500, '"outcome":"refused"'), logins.status)
+        yield Row("its reason", Answer(200, said), partial(logins.explain, "bob"))
+    yield Row("last logins that were used up, by the operator alone", Answer(1), there.last_logins)

@@ -148,11 +148,11 @@ def _compare(bao: _Bao, logins: JwtLogins) -> Iterator[Row]:
     role = {"role_type": "jwt", "user_claim": "sub", "bound_audiences": [_AUDIENCE], "bound_claims": {"sub": "billing"}}
     bao.demand("POST", "auth/jwt/role/billing", role)
 
-    def both(changes: Mapping[str, object], algorithm: str, signer: Any) -> Answer:
+    def both(changes: dict[str, Any], algorithm: str, signer: Any) -> Answer:
         now = int(time.time())
         claims = {"iss": _ISSUER, "aud": _AUDIENCE, "sub": "billing", "iat": now, "exp": now + 300}
-        times = {name: now + value for name, value in changes.items() if name in {"exp", "nbf", "iat"} and value is not None}
-        claims = {name: value for name, value in (claims | changes | times).items() if value is not None}
+        changed = {name: now + value if isinstance(value, int) else value for name, value in changes.items()}
+        claims = {name: value for name, value in (claims | changed).items() if value is not None}
         token = jwt.encode(claims, signer, algorithm) if algorithm != "HS256" else _sign_by_secret(claims, signer)
         theirs = bao.login(token)
         return Answer(logins.login(token).status, f"OpenBao {theirs.status} {theirs.text}")

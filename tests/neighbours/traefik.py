@@ -31,12 +31,12 @@ def rows(stack: ExitStack, directory: Path) -> Iterator[Row]:
     url = run_proxy(stack, directory, port, find_program("traefik") or "traefik", f"--configFile={path}")
     proxied = Proxied(server, url, str(authorities), "traefik", cleans=True)
 
-    def routes() -> bool:
+    def has_routes() -> bool:
         try:
             return proxied.ask("GET", "/health").status == 200
         except OSError:
             return False
 
     # It listens before it has read its routes and certificates.
-    wait_until(routes, f"Traefik has no routes: {directory / 'proxy.log'}")
+    wait_until(has_routes, f"Traefik has no routes: {directory / 'proxy.log'}")
     yield from proxied.rows()
