@@ -169,6 +169,10 @@ class Memory:
     #: The days of last logins, since when they are kept, and roles that somebody is changing.
     last_logins: dict[str, int] = attrs.field(factory=dict)
     logins_kept_since: float = 1_600_000_000.0
+    #: The LDAP authenticator by which a user came last, since when its entry is missing, and whether it is refused.
+    directory_users: dict[str, tuple[str, float | None, bool]] = attrs.field(factory=dict)
+    #: When the last round of an authenticator began, when a server last took a turn, and why that round changed nothing.
+    directory_rounds: dict[str, tuple[float, float, str | None]] = attrs.field(factory=dict)
     locked_roles: set[str] = attrs.field(factory=set)
     #: How often a role's API key or password was replaced by another one.
     editions: dict[str, int] = attrs.field(factory=dict)
@@ -280,6 +284,11 @@ class Memory:
         if once is not None:
             self.keep_answer(once.request, once.answer(result))
         return result
+
+    def missing_from(self, role: str) -> str | None:
+        """The authenticator whose directory has no entry of a user; empty where that isn't confirmed."""
+        webservice, since, refused = self.directory_users.get(role, ("", None, False))
+        return None if since is None else webservice if refused else ""
 
     def held(self, role: str) -> set[str]:
         """The roles that ``role`` holds, itself included."""
@@ -516,6 +525,8 @@ class Memory:
         remove(self.switches, lambda resource, _: resource in gone)
         remove(self.refreshes, lambda resource, _: resource in gone)
         remove(self.distrusted, lambda key, _: key[0] in gone)
+        remove(self.directory_rounds, lambda resource, _: resource in gone)
+        remove(self.directory_users, lambda _, row: row[0] in gone)
         remove(self.factory_tokens, lambda _, token: str(token.factory) in gone)
         self.follow_mappings()
 
@@ -550,6 +561,7 @@ class Memory:
             self.rotations,
             self.editions,
             self.last_logins,
+            self.directory_users,
         ):
             remove(table, lambda role, _: role in gone)
         remove(self.sessions, lambda key, _: key[0] in gone)
@@ -728,6 +740,7 @@ class MemoryCredentials:
             *self.memory.numbers(str(role)),
             self.memory.editions.get(str(role), 0),
             self.memory.api_key_off(str(role)),
+            self.memory.missing_from(str(role)),
         )
 
     async def set_api_key(

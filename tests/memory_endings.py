@@ -99,8 +99,19 @@ class MemoryLastLogins:
         for login in logins:
             role = str(login.role)
             if login not in locked and role in self.memory.roles and self.memory.numbers(role)[0] == login.creation:
-                kept[role] = max(login.day, kept.get(role, login.day))
+                if login.day is not None:
+                    kept[role] = max(login.day, kept.get(role, login.day))
+                self._note_directory(role, login.directory)
         return locked
+
+    def _note_directory(self, role: str, directory: str | None) -> None:
+        users = self.memory.directory_users
+        before, _, refused = users.get(role, ("", None, False))
+        if directory is None or refused or directory == before:
+            return
+        users.pop(role, None)
+        if directory in self.memory.resources:
+            users[role] = (directory, None, False)
 
     async def last_login(self, role: RoleName) -> LastLogin:
         """See ``ILastLogins``."""

@@ -14,6 +14,7 @@ from tests.contracts import (
     callers,
     credentials,
     deleted,
+    directory_users,
     effective,
     endings,
     events,
@@ -50,6 +51,7 @@ from tests.memory import (
 )
 from tests.memory_access import MemoryAccess
 from tests.memory_deleted import MemoryDeleted
+from tests.memory_directory_users import MemoryDirectoryUsers
 from tests.memory_effective import MemoryEffectivePolicies
 from tests.memory_endings import MemoryEndings, MemoryLastLogins
 from tests.memory_events import MemoryEvents
@@ -87,6 +89,7 @@ def stores_of(memory: Memory) -> Stores:
         MemoryPolicyEdits(memory),
         MemoryLdapMappings(memory),
         MemoryKeptAnswers(memory),
+        MemoryDirectoryUsers(memory),
     )
 
 
@@ -145,6 +148,10 @@ class MemoryLdapMappingsTests(ldap_mappings.LdapMappingsContract, InMemory):
 
 class MemoryLastLoginsTests(last_logins.LastLoginsContract, InMemory):
     """``MemoryLastLogins``."""
+
+
+class MemoryDirectoryUsersTests(directory_users.DirectoryUsersContract, InMemory):
+    """``MemoryDirectoryUsers``."""
 
 
 class MemoryCredentialsTests(credentials.CredentialsContract, InMemory):

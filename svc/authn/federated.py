@@ -126,7 +126,7 @@ class FederatedAuthenticator:
         candidate = evaluation.candidate
         assert candidate.signing_key is not None
         numbers = candidate.creation, candidate.epoch
-        return Admitted(evaluation.role, candidate.signing_key, *numbers, lifetime=evaluation.lifetime)
+        return Admitted(evaluation.role, candidate.signing_key, *numbers, lifetime=evaluation.lifetime, directory="")
 
     async def _claimed(self, evaluation: Evaluation) -> EvidenceRefused | None:
         """Have the evidence of a login that has passed all checks admit once, if its kind does; return why it doesn't."""

@@ -2,8 +2,9 @@
 
 Note [No write of its own]. A login notes its role here, and that is all it costs. Every minute, and when many are noted, the
 notes are written in batches; what was written is remembered until the day is over, so that a role is written once a day by
-each process. When the server stops, the rest is written. What is lost with a process that is killed are the notes since the
-last round: one login in a minute.
+each process, and once more where a user has come by another directory. When the server stops, the rest is written. What is
+lost with a process that is killed are the notes since the last round: one login in a minute. Of directories that take turns
+within a day, at several processes, another than the last may be kept until the next day.
 
 Note [Bounded]. So many roles are remembered. When there are more, those that have been written are forgotten, and written
 once more if they come again; while nothing can be written, further roles aren't noted, and the log says how many logins that
@@ -61,8 +62,8 @@ class LoginNotes(RoundsService):
         self._store, self._demand_primary = store, demand_primary
         self._most, self._many = most, many
         self._day = 0
-        #: Creations of the roles that logged in on this day.
-        self._known: dict[RoleName, int] = {}
+        #: Creations of the roles that logged in on this day, each with the directory that was noted last, if any was.
+        self._known: dict[RoleName, tuple[int, str | None]] = {}
         self._unwritten: dict[RoleName, NotedLogin] = {}
         self._lost = 0
         self._follows = False
@@ -74,16 +75,34 @@ class LoginNotes(RoundsService):
         if day != self._day:
             self._day = day
             self._known = {}
-        role = admitted.role
-        if self._known.get(role) == admitted.creation:
+        role, creation, directory = admitted.role, admitted.creation, _directory(admitted)
+        known, known_directory = self._known.get(role, (None, None))
+        if known == creation and directory in {None, known_directory}:
             return
-        if len(self._known) >= self._most:
-            self._known = {role: noted.creation for role, noted in self._unwritten.items() if noted.day == day}
-        if len(self._unwritten) >= self._most and role not in self._unwritten:
-            self._lost += 1
+        self._note(NotedLogin(role, creation, day, directory))
+
+    def note_directory(self, admitted: Admitted) -> None:
+        """Note the directory of a user who was told an API key, which is no login yet (END-20)."""
+        directory = _directory(admitted)
+        waiting = self._unwritten.get(admitted.role)
+        if waiting is None or (waiting.creation, waiting.directory) != (admitted.creation, directory):
+            self._note(NotedLogin(admitted.role, admitted.creation, None, directory))
+
+    def _note(self, noted: NotedLogin) -> None:
+        role, waiting = noted.role, self._unwritten.get(noted.role)
+        if waiting is not None and waiting.creation == noted.creation:
+            day = waiting.day if noted.day is None else noted.day
+            directory = waiting.directory if noted.directory is None else noted.directory
+            noted = NotedLogin(role, noted.creation, day, directory)
+        if waiting is None and len(self._unwritten) >= self._most:
+            self._lost += noted.day is not None
             return
-        self._known[role] = admitted.creation
-        self._unwritten[role] = NotedLogin(role, admitted.creation, day)
+        if noted.day is not None and len(self._known) >= self._most:
+            today = (each for each in self._unwritten.values() if each.day == self._day)
+            self._known = {each.role: (each.creation, each.directory) for each in today}
+        if noted.day is not None or self._known.get(role, (None, None))[0] == noted.creation:
+            self._known[role] = noted.creation, noted.directory
+        self._unwritten[role] = noted
         if len(self._unwritten) >= self._many and not self._writing.locked and not self._follows:
             Deferred.fromCoroutine(self.write()).addErrback(
                 lambda failure: _log.failure("Last logins could not be written", failure)
@@ -123,3 +142,8 @@ class LoginNotes(RoundsService):
         if self._unwritten and not self._follows:
             warning = "The last logins of {count} roles aren't kept: they could not be written before the end"
             _log.warn(warning, count=len(self._unwritten))
+
+
+def _directory(admitted: Admitted) -> str | None:
+    """Return the directory to be noted of a login: hosts have none."""
+    return admitted.directory if admitted.role.kind == "user" else None

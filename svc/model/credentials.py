@@ -35,7 +35,9 @@ class Credential:
     ``signing_key``: id of the account's newest signing key. ``password``: the hash of the one that a user chose.
     ``expires_at``: from when on the API key proves nothing, in seconds since the epoch; ``None`` means never.
     ``restrictions``: from where the role may authenticate, as far as ``RESTRICTIONS_LIMIT``; empty means from everywhere.
-    ``api_key_off``: its annotation forbids API keys, so that one that is stored proves nothing.
+    ``api_key_off``: its annotation forbids API keys, so that one that is stored proves nothing. ``missing_from``: the full
+    id of the LDAP authenticator in whose directory the user has no usable entry any more, so that the API key proves
+    nothing; empty where one round alone has found that.
     """
 
     account_exists: bool
@@ -51,6 +53,7 @@ class Credential:
     #: How often the API key or the password was replaced by another one.
     edition: int = attrs.field(default=0, eq=False)
     api_key_off: bool = False
+    missing_from: str | None = None
 
     def is_expired(self, now: float) -> bool:
         """Return whether the API key proves nothing any more, at a moment in seconds since the epoch."""

@@ -35,11 +35,16 @@ def iso_day_of(seconds: float) -> str:
 
 @attrs.frozen
 class NotedLogin:
-    """A role that logged in on a day; ``creation`` as in ``Caller``: the next role of its name hasn't."""
+    """A role that logged in on a day; ``creation`` as in ``Caller``: the next role of its name hasn't.
+
+    ``day`` is ``None`` where it was told its API key, which is no login (END-20). ``directory`` is the full id of the LDAP
+    authenticator that it was admitted by, empty for another one that asks for no API key, and ``None`` for neither.
+    """
 
     role: RoleName
     creation: int
-    day: int
+    day: int | None
+    directory: str | None = None
 
 
 @attrs.frozen
@@ -86,7 +91,7 @@ class ILastLogins(Interface):
     """Last logins of users and hosts. Errors: see ``ports``."""
 
     async def record(logins: Sequence[NotedLogin]) -> Sequence[NotedLogin]:
-        """Keep the day of each login, unless a day as late is kept, or the role isn't there any more.
+        """Keep the day of each login, unless a day as late is kept, or the role isn't there any more; and its directory.
 
         Those are returned whose role somebody is changing: they are to be handed over again.
         """

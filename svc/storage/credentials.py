@@ -38,7 +38,11 @@ _CREDENTIAL: Final = remembered(
         stored.password,
         stored.expires_at,
         ARRAY(SELECT cidr FROM restrictions WHERE role_id = $1 ORDER BY cidr LIMIT {RESTRICTIONS_LIMIT}),
-        stored.edition, {API_KEY_OFF.format(role="$1")}{more}
+        stored.edition, {API_KEY_OFF.format(role="$1")},
+        (
+            SELECT CASE WHEN refused THEN webservice_id ELSE '' END FROM directory_users
+            WHERE role_id = $1 AND missing_since IS NOT NULL
+        ){more}
     FROM (SELECT) AS always LEFT JOIN credentials AS stored ON stored.role_id = $1
 """
     ),
@@ -59,7 +63,8 @@ _SET_PASSWORD: Final = Statement.named("credential_set_password")("""
     UPDATE credentials SET password = $2::bytea, edition = edition + CASE WHEN $3::bytea IS NULL THEN 1 ELSE 0 END
     WHERE role_id = $1::text AND ($3::bytea IS NULL OR password = $3) RETURNING role_id
 """)
-_REVOKE: Final = Statement.named("role_revoke_tokens")(
+#: Gives a role another epoch.
+REVOKE: Final = Statement.named("role_revoke_tokens")(
     f"UPDATE roles SET epoch = {NEW_EPOCH} WHERE role_id = $1::text RETURNING role_id"
 )
 
@@ -78,10 +83,10 @@ class CredentialStore:
     async def credential(self, role: RoleName) -> Credential:
         """See ``ICredentials``."""
         (row,) = await self._database.fetch(_CREDENTIAL, str(role), role.account)
-        account_exists, numbers, api_key, signing_key, password, expires_at, networks, edition, api_key_off = row
+        account_exists, numbers, api_key, signing_key, password, expires_at, networks, edition, *others = row
         restrictions, known = tuple(map(ip_network, networks)), numbers is not None
         proof = (api_key, signing_key, password, expires_at, restrictions)
-        return Credential(account_exists, known, *proof, *numbers_of(numbers), edition or 0, api_key_off)
+        return Credential(account_exists, known, *proof, *numbers_of(numbers), edition or 0, *others)
 
     async def set_api_key(
         self, role: RoleName, api_key: Sealed, trail: EventBatch | None = None, once: Once[None] | None = None
@@ -111,7 +116,7 @@ class CredentialStore:
 
     async def revoke_tokens(self, role: RoleName, trail: EventBatch | None = None) -> None:
         """See ``ICredentials``."""
-        if not await change(self._database, trail, _REVOKE, str(role)):
+        if not await change(self._database, trail, REVOKE, str(role)):
             raise RecordNotFound.of(role)
 
     def renew_password(self, role: RoleName, password: Sealed, instead_of: Sealed) -> None:

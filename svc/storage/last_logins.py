@@ -41,6 +41,37 @@ _RECORD: Final = Statement.named("last_logins_record")("""
     )
     SELECT role_id FROM noted WHERE (role_id IN (SELECT role_id FROM free)) IS NOT TRUE
 """)
+# A user whose API key is refused stays with the directory that has no entry of it (IDirectoryUsers).
+_DIRECTORIES: Final = Statement.named("last_logins_directories")("""
+    WITH noted (role_id, webservice_id) AS MATERIALIZED (
+        SELECT role.role_id, nullif(given.webservice_id, '')
+        FROM unnest($1::text[], $2::bigint[], $3::text[]) AS given (role_id, creation, webservice_id), LATERAL (
+            SELECT role_id FROM roles WHERE roles.role_id = given.role_id AND roles.creation = given.creation OFFSET 0
+        ) AS role
+        WHERE (SELECT webservice_id FROM directory_users WHERE directory_users.role_id = given.role_id)
+            IS DISTINCT FROM nullif(given.webservice_id, '')
+    ),
+    free (role_id, webservice_id) AS MATERIALIZED (
+        SELECT role.role_id, noted.webservice_id FROM noted, LATERAL (
+            SELECT role_id FROM roles WHERE roles.role_id = noted.role_id FOR KEY SHARE SKIP LOCKED
+        ) AS role
+    ),
+    removed AS (
+        DELETE FROM directory_users
+        WHERE role_id = ANY (ARRAY(SELECT role_id FROM free WHERE webservice_id IS NULL)) AND NOT refused
+    ),
+    written AS (
+        INSERT INTO directory_users (role_id, webservice_id)
+        SELECT free.role_id, resource.resource_id FROM free, LATERAL (
+            SELECT resource_id FROM resources
+            WHERE resources.resource_id = free.webservice_id FOR KEY SHARE SKIP LOCKED
+        ) AS resource
+        ORDER BY free.role_id
+        ON CONFLICT (role_id) DO UPDATE SET webservice_id = excluded.webservice_id, missing_since = NULL
+        WHERE NOT directory_users.refused
+    )
+    SELECT role_id FROM noted WHERE (role_id IN (SELECT role_id FROM free)) IS NOT TRUE
+""")
 _LAST: Final = Statement.named("last_login")("""
     SELECT (SELECT day - date '1970-01-01' FROM last_logins WHERE role_id = $1::text),
         extract(epoch FROM since)::double precision
@@ -83,9 +114,15 @@ class LastLoginStore:
     async def record(self, logins: Sequence[NotedLogin]) -> Sequence[NotedLogin]:
         """See ``ILastLogins`` (Note [Nobody waits])."""
         by_role = {str(login.role): login for login in logins}
-        creations, days = [str(login.creation) for login in by_role.values()], [str(login.day) for login in by_role.values()]
-        locked = await self._database.change(_RECORD, column(by_role), column(creations), column(days))
-        return [by_role[role] for (role,) in locked]
+        days = {role: str(login.day) for role, login in by_role.items() if login.day is not None}
+        directories = {role: login.directory for role, login in by_role.items() if login.directory is not None}
+        locked: set[str] = set()
+        for statement, values in ((_RECORD, days), (_DIRECTORIES, directories)):
+            if values:
+                creations = [str(by_role[role].creation) for role in values]
+                columns = column(values), column(creations), column(values.values())
+                locked.update(role for (role,) in await self._database.change(statement, *columns))
+        return [login for role, login in by_role.items() if role in locked]
 
     async def last_login(self, role: RoleName) -> LastLogin:
         """See ``ILastLogins``."""

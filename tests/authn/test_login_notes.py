@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import cast
 
+import attrs
 from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 from twisted.logger import ILogObserver, LogEvent, globalLogPublisher
@@ -169,6 +170,49 @@ class LoginNotesTests(SynchronousTestCase):
         self.assertEqual(self.kept(), {"h0": 0})
         self.clock.advance(INTERVAL)
         self.assertEqual(self.kept(), {"h0": 1, "h1": 1})
+
+    def test_directories(self) -> None:
+        """A user is written once more on a day where another authenticator admitted it, or told it an API key; a login by
+        API key or session changes nothing, and hosts have no directory (LDAP-20, END-21).
+        """
+        alice = RoleName("acct", "user", "alice")
+        self.memory.roles[str(alice)] = None
+        self.memory.resources.update({"acct:webservice:a": ("", None), "acct:webservice:b": ("", None)})
+        written = 0
+        for directory, told, kept in (
+            (None, False, None),
+            ("acct:webservice:a", False, "acct:webservice:a"),
+            ("acct:webservice:a", False, "acct:webservice:a"),
+            (None, False, "acct:webservice:a"),
+            ("acct:webservice:b", True, "acct:webservice:b"),
+            ("acct:webservice:a", False, "acct:webservice:a"),
+            ("", False, None),
+        ):
+            admitted = Admitted(alice, "key", directory=directory)
+            (self.notes.note_directory if told else self.notes.note)(admitted)
+            self.notes.note(Admitted(self.hosts[0], "key", directory=directory))
+            self.clock.advance(INTERVAL)
+            found = self.memory.directory_users.get(str(alice))
+            self.assertEqual(None if found is None else found[0], kept, (directory, told))
+            written = len(self.store.batches)
+        self.assertEqual((written, list(self.memory.directory_users)), (5, []))
+
+    def test_directories_that_wait(self) -> None:
+        """Of notes that wait the last directory counts, with the day of the last login (LDAP-20, END-20)."""
+        alice, bob = RoleName("acct", "user", "alice"), RoleName("acct", "user", "bob")
+        self.memory.roles.update({str(alice): None, str(bob): None})
+        self.memory.resources["acct:webservice:a"] = ("", None)
+        by_a = Admitted(alice, "key", directory="acct:webservice:a")
+        self.notes.note(by_a)
+        self.clock.advance(DAY - INTERVAL)
+        self.memory.down = True
+        self.clock.advance(INTERVAL)
+        self.notes.note(Admitted(alice, "key"))
+        self.notes.note_directory(attrs.evolve(by_a, role=bob))
+        self.memory.down = False
+        self.clock.advance(INTERVAL)
+        self.assertEqual(self.memory.last_logins, {str(alice): TODAY + 1})
+        self.assertEqual(sorted(self.memory.directory_users), [str(alice), str(bob)])
 
     def test_many(self) -> None:
         """When many are noted they are written at once, in batches (END-21)."""

@@ -14,6 +14,7 @@ from svc.model.access_port import IAccess
 from svc.model.authentication import IAuthenticatorReadings, IAuthenticators
 from svc.model.credentials import ICredentials
 from svc.model.deleted_records import KEEPING, IDeletedRecords, Keeping
+from svc.model.directory_users import IDirectoryUsers
 from svc.model.endings import IEndings
 from svc.model.events import IEvents
 from svc.model.expiration import IExpirations
@@ -99,6 +100,7 @@ class Stores:
     edits: IPolicyEdits
     mappings: ILdapMappings
     answers: IKeptAnswers
+    directory_users: IDirectoryUsers
 
     async def has_role(self, role: RoleName) -> bool:
         """Tell whether there is a role of that name."""

@@ -20,6 +20,7 @@ from svc.storage.authenticators import AuthenticatorStore
 from svc.storage.credentials import CredentialStore
 from svc.storage.database_state import DatabaseState
 from svc.storage.deleted import DeletedStore
+from svc.storage.directory_users import DirectoryUserStore
 from svc.storage.driver.database import Database
 from svc.storage.driver.statements import Statement
 from svc.storage.effective_policy import EffectiveStore
@@ -75,6 +76,7 @@ def stores_on(database: Database, keeping: Keeping = KEEPING) -> Stores:
         PolicyEditStore(database, keeping),
         LdapMappingStore(database),
         KeptAnswerStore(database),
+        DirectoryUserStore(database),
     )
 
 

@@ -41,6 +41,7 @@ from tests.contracts import (
     credentials,
     day,
     deleted,
+    directory_users,
     effective,
     endings,
     events,
@@ -253,6 +254,10 @@ class LastLoginStoreTests(last_logins.LastLoginsContract, InPostgres):
         self.assertEqual((await stores.last_logins.last_login(role("host:b"))).day, 100)
         self.assertEqual(list(await stores.last_logins.record(logins)), [])
         self.assertEqual((await stores.last_logins.last_login(role("host:a"))).day, 100)
+
+
+class DirectoryUserStoreTests(directory_users.DirectoryUsersContract, InPostgres):
+    """``DirectoryUserStore``."""
 
 
 class CredentialStoreTests(credentials.CredentialsContract, InPostgres):

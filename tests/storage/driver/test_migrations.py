@@ -17,6 +17,7 @@ LANDED: Final[Mapping[str, str]] = {
     "0022_kept_answers.sql": "289a6748b8a1cc2a0a93985411ae78905360a17eb7d281d15c8aa0f34bcfc5b3",
     "0023_verified_backups.sql": "3476596911e17e34700ce67f2ce1383d1eda880d8bf4c5e665ed599c82fde098",
     "0024_unannounced_accounts.sql": "0376bcb57ad22bc95d1801b5caedde7fd8ccb2270bb9d4186f622236c5b75631",
+    "0025_directory_users.sql": "fd48dea16b533601772fb42f6ba9f20dd2284d3ab8ee3fcae66c3706d3561772",
 }
 
 

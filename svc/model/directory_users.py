@@ -1,0 +1,93 @@
+"""Values and port of the users of directories: who logged in last by which LDAP authenticator, and whose entry is missing.
+
+Note [Two rounds]. An entry that is found missing once may be missing by mistake. So a round notes since when it is missing,
+by the moment at which the round ended, and another one that began ``apart`` later confirms it.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Sequence
+
+import attrs
+from zope.interface import Interface
+
+from svc.model.events import EventBatch
+from svc.model.names import ResourceName, RoleName
+
+
+class EntryState(enum.Enum):
+    """The state of a login's entry in a directory."""
+
+    PRESENT = "present"
+    GONE = "gone"
+    DISABLED = "disabled"
+    #: There are several: nothing follows from that.
+    AMBIGUOUS = "ambiguous"
+
+
+@attrs.frozen
+class DirectoryUser:
+    """A user of a directory. ``missing``: a round has noted that; ``refused``: another one has confirmed it."""
+
+    role: RoleName
+    missing: bool = False
+    refused: bool = False
+
+
+@attrs.frozen
+class RoundTurn:
+    """The turn of an authenticator at a round: whether it is ``due`` now, and why the last one changed nothing, if so."""
+
+    webservice: ResourceName
+    due: bool
+    fault: str | None
+
+
+@attrs.frozen
+class MissingChange:
+    """A change of who is refused, in the order of names: from now on, and no longer; each with the authenticator."""
+
+    refused: tuple[tuple[RoleName, ResourceName], ...] = ()
+    admitted: tuple[tuple[RoleName, ResourceName], ...] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.refused or self.admitted)
+
+
+#: Returns the events of a change.
+TrailOf = Callable[[MissingChange], EventBatch | None]
+
+
+class IDirectoryUsers(Interface):
+    """The users of directories. ``ILastLogins`` records where a user logged in. Errors: see ``ports``."""
+
+    async def begin(webservices: Sequence[ResourceName], every: float, apart: float) -> Sequence[RoundTurn]:
+        """Take the turns of authenticators, each for one server alone; those that are gone have none.
+
+        One is due ``every`` so many seconds, and ``apart`` seconds after a round that found somebody missing.
+        """
+
+    async def users(webservice: ResourceName, after: str, most: int) -> Sequence[DirectoryUser]:
+        """Return so many users of an authenticator, in the order of their full ids, from the one after ``after`` on."""
+
+    async def settle(
+        webservice: ResourceName, missing: Sequence[RoleName], found: Sequence[RoleName], apart: float, trail: TrailOf
+    ) -> MissingChange:
+        """Note what the round that began last has found, in one transaction, and return what changes by it.
+
+        Who is ``missing``, and was so already ``apart`` seconds before the round began, is refused, and loses tokens and
+        sessions. Who is ``found`` isn't missing any more.
+        """
+
+    async def conclude(webservice: ResourceName, fault: str | None) -> None:
+        """Keep why a round changed nothing; ``None`` where it did its work."""
+
+    async def admit(role: RoleName, trail: TrailOf) -> MissingChange:
+        """Note that the entry of a user was found, and return what changes by it."""
+
+    async def lapse(seconds: float, trail: TrailOf) -> MissingChange:
+        """Note that nobody is missing of authenticators for which no server began a turn for so long."""
+
+    async def fault(webservice: ResourceName, seconds: float) -> str | None:
+        """Return why the last round of an authenticator changed nothing, unless no server began a turn for so long."""

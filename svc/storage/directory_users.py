@@ -1,0 +1,176 @@
+"""The store of the users of directories on PostgreSQL.
+
+Note [Turns]. Several servers may have the same primary. One statement says whether a round is due, and that it has begun, so
+that one of them does it. Each server that would do rounds says so every few minutes, whether or not one is due: where none
+does any more, what rounds have found lapses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import attrs
+from zope.interface import implementer
+
+from svc.model.directory_users import DirectoryUser, IDirectoryUsers, MissingChange, RoundTurn, TrailOf
+from svc.model.names import ResourceName, RoleName
+from svc.storage.credentials import REVOKE
+from svc.storage.driver.columns import column
+from svc.storage.driver.connection import Fetched
+from svc.storage.driver.statements import Statement, Statements, Transaction
+from svc.storage.events import record
+
+#: Seconds after which a server says again that it would do rounds.
+_KEPT: Final = 300
+
+_DUE: Final = """
+    directory_rounds.begun_at <= now() - make_interval(secs => $2::double precision)
+    OR directory_rounds.begun_at <= now() - make_interval(secs => $3::double precision) AND EXISTS (
+        SELECT FROM directory_users
+        WHERE directory_users.webservice_id = directory_rounds.webservice_id AND NOT refused
+            AND missing_since <= now() - make_interval(secs => $3)
+        OFFSET 0
+    )
+"""
+_BEGIN: Final = Statement.named("directory_begin")(f"""
+    WITH given (webservice_id) AS MATERIALIZED (
+        SELECT resource.resource_id FROM unnest($1::text[]) AS named (id), LATERAL (
+            SELECT resource_id FROM resources WHERE resources.resource_id = named.id FOR KEY SHARE SKIP LOCKED
+        ) AS resource
+    ),
+    written AS (
+        INSERT INTO directory_rounds (webservice_id, begun_at, kept_at)
+        SELECT webservice_id, now(), now() FROM given ORDER BY webservice_id
+        ON CONFLICT (webservice_id) DO UPDATE SET
+            begun_at = CASE WHEN {_DUE} THEN now() ELSE directory_rounds.begun_at END, kept_at = now()
+        WHERE directory_rounds.kept_at < now() - make_interval(secs => {_KEPT}) OR {_DUE}
+        RETURNING webservice_id, begun_at = now() AS due
+    )
+    SELECT webservice_id, coalesce(due, false), (
+        SELECT fault FROM directory_rounds WHERE directory_rounds.webservice_id = given.webservice_id
+    )
+    FROM given LEFT JOIN written USING (webservice_id) ORDER BY webservice_id
+""")
+_USERS: Final = Statement.named("directory_users")("""
+    SELECT role_id, missing_since IS NOT NULL, refused FROM directory_users
+    WHERE webservice_id = $1::text AND role_id > $2::text ORDER BY role_id LIMIT $3::bigint
+""")
+_MISS: Final = Statement.named("directory_miss")("""
+    UPDATE directory_users SET missing_since = clock_timestamp()
+    WHERE role_id = ANY ($1::text[]) AND webservice_id = $2::text AND missing_since IS NULL
+""")
+_REFUSE: Final = Statement.named("directory_refuse")("""
+    UPDATE directory_users SET refused = true
+    WHERE role_id = ANY ($1::text[]) AND webservice_id = $2::text AND NOT refused AND missing_since <= (
+        SELECT begun_at FROM directory_rounds WHERE directory_rounds.webservice_id = $2
+    ) - make_interval(secs => $3::double precision)
+    RETURNING role_id, webservice_id
+""")
+
+
+def _admit(name: str, former: str) -> Statement:
+    """Return the statement by which those of some rows aren't missing any more; it returns who was refused."""
+    return Statement.named(name)(f"""
+        WITH former AS MATERIALIZED (
+            SELECT role_id, webservice_id, refused FROM directory_users
+            WHERE missing_since IS NOT NULL AND {former} ORDER BY role_id FOR UPDATE
+        ),
+        written AS (
+            UPDATE directory_users SET missing_since = NULL, refused = false
+            WHERE role_id = ANY (ARRAY(SELECT role_id FROM former))
+        )
+        SELECT role_id, webservice_id FROM former WHERE refused ORDER BY role_id
+    """)
+
+
+_FIND: Final = _admit("directory_find", "role_id = ANY ($1::text[]) AND webservice_id = $2::text")
+_ADMIT: Final = _admit("directory_admit", "role_id = $1::text")
+_LAPSE: Final = _admit(
+    "directory_lapse",
+    """
+    webservice_id = ANY (ARRAY(
+        SELECT webservice_id FROM directory_rounds WHERE kept_at < now() - make_interval(secs => $1::double precision)
+    ))
+    """,
+)
+_CONCLUDE: Final = Statement.named("directory_conclude")("""
+    UPDATE directory_rounds SET fault = $2::text WHERE webservice_id = $1::text AND fault IS DISTINCT FROM $2
+""")
+_FAULT: Final = Statement.named("directory_fault")("""
+    SELECT fault FROM directory_rounds
+    WHERE webservice_id = $1::text AND kept_at >= now() - make_interval(secs => $2::double precision)
+""")
+
+
+@implementer(IDirectoryUsers)
+@attrs.frozen
+class DirectoryUserStore:
+    """Provides ``IDirectoryUsers`` on PostgreSQL."""
+
+    _database: Statements
+
+    async def begin(self, webservices: Sequence[ResourceName], every: float, apart: float) -> Sequence[RoundTurn]:
+        """See ``IDirectoryUsers`` (Note [Turns])."""
+        rows = await self._database.change(_BEGIN, column(map(str, webservices)), every, apart)
+        return [RoundTurn(ResourceName.parse(name), due, fault) for name, due, fault in rows]
+
+    async def users(self, webservice: ResourceName, after: str, most: int) -> Sequence[DirectoryUser]:
+        """See ``IDirectoryUsers``."""
+        rows = await self._database.fetch(_USERS, str(webservice), after, most)
+        return [DirectoryUser(RoleName.parse(role), missing, refused) for role, missing, refused in rows]
+
+    async def settle(
+        self,
+        webservice: ResourceName,
+        missing: Sequence[RoleName],
+        found: Sequence[RoleName],
+        apart: float,
+        trail: TrailOf,
+    ) -> MissingChange:
+        """See ``IDirectoryUsers``."""
+        gone, back = column(sorted(map(str, missing))), column(sorted(map(str, found)))
+
+        async def work(transaction: Transaction) -> MissingChange:
+            admitted = await transaction.fetch(_FIND, back, str(webservice))
+            refused = sorted(await transaction.fetch(_REFUSE, gone, str(webservice), apart))
+            await transaction.fetch(_MISS, gone, str(webservice))
+            for role, _ in refused:
+                await transaction.fetch(REVOKE, role)
+            return await _recorded(transaction, MissingChange(_names(refused), _names(admitted)), trail)
+
+        return await self._database.transact(work)
+
+    async def conclude(self, webservice: ResourceName, fault: str | None) -> None:
+        """See ``IDirectoryUsers``."""
+        await self._database.change(_CONCLUDE, str(webservice), fault)
+
+    async def admit(self, role: RoleName, trail: TrailOf) -> MissingChange:
+        """See ``IDirectoryUsers``."""
+        return await self._admitted(_ADMIT, str(role), trail)
+
+    async def lapse(self, seconds: float, trail: TrailOf) -> MissingChange:
+        """See ``IDirectoryUsers``."""
+        return await self._admitted(_LAPSE, seconds, trail)
+
+    async def fault(self, webservice: ResourceName, seconds: float) -> str | None:
+        """See ``IDirectoryUsers``."""
+        rows = await self._database.fetch(_FAULT, str(webservice), seconds)
+        return rows[0][0] if rows else None
+
+    async def _admitted(self, statement: Statement, whose: object, trail: TrailOf) -> MissingChange:
+        async def work(transaction: Transaction) -> MissingChange:
+            change = MissingChange(admitted=_names(await transaction.fetch(statement, whose)))
+            return await _recorded(transaction, change, trail)
+
+        return await self._database.transact(work)
+
+
+async def _recorded(transaction: Transaction, change: MissingChange, trail: TrailOf) -> MissingChange:
+    if change:
+        await record(transaction, trail(change))
+    return change
+
+
+def _names(rows: Fetched) -> tuple[tuple[RoleName, ResourceName], ...]:
+    return tuple((RoleName.parse(role), ResourceName.parse(webservice)) for role, webservice in rows)

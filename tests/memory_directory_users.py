@@ -1,0 +1,112 @@
+"""Users of directories in memory: the fake of ``IDirectoryUsers`` (see ``memory``)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+import attrs
+from zope.interface import implementer
+
+from svc.model.directory_users import DirectoryUser, IDirectoryUsers, MissingChange, RoundTurn, TrailOf
+from svc.model.names import ResourceName, RoleName
+from tests.memory import Memory
+
+
+@implementer(IDirectoryUsers)
+@attrs.frozen
+class MemoryDirectoryUsers:
+    """Provides ``IDirectoryUsers``."""
+
+    memory: Memory
+
+    async def begin(self, webservices: Sequence[ResourceName], every: float, apart: float) -> Sequence[RoundTurn]:
+        """See ``IDirectoryUsers``."""
+        self.memory.write()
+        turns = []
+        for name in sorted(map(str, webservices)):
+            if name in self.memory.resources:
+                begun, _, fault = self.memory.directory_rounds.get(name, (float("-inf"), 0.0, None))
+                due = begun <= self.memory.now - every
+                due = due or (begun <= self.memory.now - apart and self._doubted(name, self.memory.now - apart))
+                self.memory.directory_rounds[name] = (self.memory.now if due else begun, self.memory.now, fault)
+                turns.append(RoundTurn(ResourceName.parse(name), due, fault))
+        return turns
+
+    async def users(self, webservice: ResourceName, after: str, most: int) -> Sequence[DirectoryUser]:
+        """See ``IDirectoryUsers``."""
+        self.memory.ask()
+        found = sorted((role, row) for role, row in self.memory.directory_users.items() if row[0] == str(webservice))
+        rows = [(role, row) for role, row in found if role > after]
+        return [DirectoryUser(RoleName.parse(role), since is not None, refused) for role, (_, since, refused) in rows][:most]
+
+    async def settle(
+        self,
+        webservice: ResourceName,
+        missing: Sequence[RoleName],
+        found: Sequence[RoleName],
+        apart: float,
+        trail: TrailOf,
+    ) -> MissingChange:
+        """See ``IDirectoryUsers``."""
+        self.memory.write()
+        users, name = self.memory.directory_users, str(webservice)
+        admitted = self._admitted(role for role in map(str, found) if users.get(role, ("",))[0] == name)
+        begun, refused = self.memory.directory_rounds[name][0], []
+        for role in sorted(map(str, missing)):
+            where, since, already = users.get(role, ("", None, False))
+            if where == name and since is None:
+                users[role] = (name, self.memory.now, False)
+            elif where == name and since is not None and not already and since <= begun - apart:
+                users[role] = (name, since, True)
+                self.memory.epochs[role] = self.memory.epochs.get(role, 0) + 1
+                refused.append((RoleName.parse(role), webservice))
+        return self._recorded(MissingChange(tuple(refused), admitted), trail)
+
+    async def conclude(self, webservice: ResourceName, fault: str | None) -> None:
+        """See ``IDirectoryUsers``."""
+        self.memory.write()
+        if str(webservice) in self.memory.directory_rounds:
+            begun, kept, _ = self.memory.directory_rounds[str(webservice)]
+            self.memory.directory_rounds[str(webservice)] = (begun, kept, fault)
+
+    async def admit(self, role: RoleName, trail: TrailOf) -> MissingChange:
+        """See ``IDirectoryUsers``."""
+        self.memory.write()
+        return self._recorded(MissingChange(admitted=self._admitted([str(role)])), trail)
+
+    async def lapse(self, seconds: float, trail: TrailOf) -> MissingChange:
+        """See ``IDirectoryUsers``."""
+        self.memory.write()
+        old = self._of_turns(lambda kept: kept < self.memory.now - seconds)
+        roles = [role for role, row in self.memory.directory_users.items() if row[0] in old]
+        return self._recorded(MissingChange(admitted=self._admitted(roles)), trail)
+
+    async def fault(self, webservice: ResourceName, seconds: float) -> str | None:
+        """See ``IDirectoryUsers``."""
+        self.memory.ask()
+        recent = self._of_turns(lambda kept: kept >= self.memory.now - seconds)
+        return self.memory.directory_rounds[str(webservice)][2] if str(webservice) in recent else None
+
+    def _of_turns(self, condition: Callable[[float], bool]) -> set[str]:
+        return {name for name, (_, kept, _) in self.memory.directory_rounds.items() if condition(kept)}
+
+    def _doubted(self, webservice: str, before: float) -> bool:
+        rows = self.memory.directory_users.values()
+        return any(
+            where == webservice and since is not None and since <= before and not refused for where, since, refused in rows
+        )
+
+    def _admitted(self, roles: Iterable[str]) -> tuple[tuple[RoleName, ResourceName], ...]:
+        admitted = []
+        for role in sorted(roles):
+            where, since, refused = self.memory.directory_users.get(role, ("", None, False))
+            if since is not None:
+                self.memory.directory_users[role] = (where, None, False)
+            if refused:
+                admitted.append((RoleName.parse(role), ResourceName.parse(where)))
+        return tuple(admitted)
+
+    def _recorded(self, change: MissingChange, trail: TrailOf) -> MissingChange:
+        if change:
+            self.memory.record(trail(change))
+        return change
