@@ -10,6 +10,7 @@ import attrs
 from zope.interface import Interface
 
 from svc.model.authentication import Problem
+from svc.model.directory_users import EntryState
 from svc.model.errors import Refusal
 from svc.model.names import ResourceName
 from svc.model.reasons import Reason
@@ -26,6 +27,11 @@ GROUPS_MOST: Final = 1000
 
 #: Seconds for a whole conversation, the wait for its turn included, unless policy says it.
 DEADLINE: Final = 5.0
+
+
+#: Seconds for a conversation about the states of entries, and of how many logins it asks at most.
+STATES_DEADLINE: Final = 30.0
+STATES_MOST: Final = 100
 
 
 class Security(enum.Enum):
@@ -157,4 +163,10 @@ class IDirectories(Interface):
         """Do as ``reach``, and read the entries below which people and groups are found.
 
         :raises DirectoryRefused: as ``reach``.
+        """
+
+    async def states(server: LdapServer, logins: Sequence[str]) -> Sequence[EntryState]:
+        """Return the states of the entries of at most ``STATES_MOST`` logins, in ``STATES_DEADLINE`` seconds.
+
+        :raises DirectoryRefused: as ``reach``; or the entry below which people are isn't found, or a search is refused.
         """

@@ -13,6 +13,7 @@ from zope.interface.verify import verifyObject
 from svc.health.checks_loop import LONGEST_CHECK
 from svc.health.ldap import LOOKED, OF_A_CHECK, TRIED, LdapProbe
 from svc.health.probes import ProbeFailed
+from svc.model.directory_users import EntryState
 from svc.model.ldap_directories import DirectoryBase, DirectoryRefused, IDirectories, LdapServer, Security
 from svc.model.names import ResourceName
 from svc.model.ports import IProbe
@@ -41,6 +42,10 @@ class FakeDirectories:
 
     async def bases(self, server: LdapServer) -> Sequence[DirectoryBase]:
         """A probe reads none."""
+        raise NotImplementedError
+
+    async def states(self, server: LdapServer, logins: Sequence[str]) -> Sequence[EntryState]:
+        """A probe looks for nobody."""
         raise NotImplementedError
 
     async def reach(self, server: LdapServer, within: float | None = None, *, asked: bool = False) -> None:

@@ -34,9 +34,11 @@ from svc.authn.ldap.bind_guard import BindGuard, BindOutcome
 from svc.authn.ldap.conversation import Conversation, FactoryOf, Line, demand_success, late
 from svc.authn.ldap.filters import InvalidTemplate, group_filter, search_filter
 from svc.authn.ldap.token_groups import MappedSids
+from svc.model.directory_users import EntryState
 from svc.model.errors import AddressRefused, KeysUnavailable
 from svc.model.ldap_directories import (
     GROUPS_MOST,
+    STATES_DEADLINE,
     DirectoryBase,
     DirectoryRefused,
     GroupSource,
@@ -65,6 +67,9 @@ ADDRESSES_MOST: Final = 64
 
 #: The least share of the whole time that a host has for an answer (Note [Next host]).
 _LEAST_SHARE: Final = 1 / 8
+
+#: Bytes that the answer about the state of an entry may have, beyond what a conversation has.
+_STATE: Final = 4096
 
 #: How many hosts a refusal tells of, when all were asked in vain.
 _TOLD: Final = 8
@@ -128,6 +133,20 @@ class Directories:
                 for word, dn in named
                 if dn is not None
             ]
+
+    async def states(self, server: LdapServer, logins: Sequence[str]) -> Sequence[EntryState]:
+        """See ``IDirectories``."""
+        _usable(server, "")
+        # Its binds count as those of health checks: no login waits for what is done to them.
+        patient = attrs.evolve(server, timeout=STATES_DEADLINE)
+        async with self._conversation(patient, within=STATES_DEADLINE) as (conversation, _):
+            if (fault := await _base_fault(conversation, server.base_dn)) is not None:
+                raise DirectoryRefused(Reason.LDAP_SEARCH_REFUSED, f"nothing is found below {server.base_dn!r}: {fault}")
+            found = []
+            for login in logins:
+                conversation.allow(_STATE)
+                found.append(await conversation.state(server.base_dn, search_filter(server.filter_template, login)))
+            return found
 
     @asynccontextmanager
     async def _conversation(
@@ -254,7 +273,7 @@ class Directories:
     async def _find(self, server: LdapServer, conversation: Conversation, login: str) -> bytes:
         """Return the name of the entry that a login stands for; one without is counted."""
         try:
-            return await conversation.find(server.base_dn, search_filter(server.filter_template, login))
+            return (await conversation.find(server.base_dn, search_filter(server.filter_template, login))).dn
         except DirectoryRefused as refusal:
             if refusal.reason in {Reason.LDAP_ENTRY_UNKNOWN, Reason.LDAP_ENTRY_AMBIGUOUS}:
                 await self._guard.missed(server, login)

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
+from collections.abc import Sequence
 from typing import Any, Final, TypeVar
 
 import attrs
@@ -26,6 +27,7 @@ from zope.interface import implementer
 
 from svc.authn.ldap import messages
 from svc.authn.ldap.messages import Entry, Garbled, LdapMessage, Result, SearchReference
+from svc.model.directory_users import EntryState
 from svc.model.ldap_directories import DirectoryRefused, Unanswered
 from svc.model.reasons import Reason
 from svc.net.trust import tls_fault
@@ -91,24 +93,37 @@ class Conversation(Protocol):
         """Go on as nobody (RFC 4513 5.1.1): what the directory tells then, it tells anybody."""
         return await self._result(messages.BIND, messages.bind_request(self._next_number(), "", b""))
 
-    async def find(self, base_dn: str, wanted: pureldap.LDAPFilter) -> bytes:
-        """Return the name of the one entry that a search finds; references to other directories are not followed."""
-        request = messages.search_request(self._next_number(), base_dn, wanted, self._seconds())
+    async def find(self, base_dn: str, wanted: pureldap.LDAPFilter, attributes: Sequence[str] = ()) -> Entry:
+        """Return the one entry that a search finds; references to other directories are not followed."""
+        request = messages.search_request(self._next_number(), base_dn, wanted, self._seconds(), attributes=attributes)
         entries, elsewhere, result = await self._search(request)
-        found = [entry.dn for entry in entries]
-        if len(found) > 1 or result.code == messages.SIZE_LIMIT_EXCEEDED:
+        if len(entries) > 1 or result.code == messages.SIZE_LIMIT_EXCEEDED:
             raise DirectoryRefused(Reason.LDAP_ENTRY_AMBIGUOUS, "the login stands for more than one entry")
         below = repr(base_dn) if base_dn else "the root"
         if result.code in messages.ELSEWHERE:
             raise Unanswered(Reason.LDAP_UNAVAILABLE, f"the search below {below} ended with {result}")
         if result.code != messages.SUCCESS:
             raise DirectoryRefused(Reason.LDAP_SEARCH_REFUSED, f"the search below {below} ended with {result}")
-        if not found:
+        if not entries:
             beside = f"; the directory refers to {elsewhere} others, which are not asked" if elsewhere else ""
             raise DirectoryRefused(Reason.LDAP_ENTRY_UNKNOWN, f"the login stands for no entry below {below}{beside}")
-        if not found[0]:
+        if not entries[0].dn:
             raise _malformed("the directory found an entry without a name")
-        return found[0]
+        return entries[0]
+
+    async def state(self, base_dn: str, wanted: pureldap.LDAPFilter) -> EntryState:
+        """Return the state of the one entry that a search is to find."""
+        try:
+            entry = await self.find(base_dn, wanted, messages.DISABLING)
+            return EntryState.DISABLED if entry.is_disabled else EntryState.PRESENT
+        except DirectoryRefused as refusal:
+            if refusal.reason is Reason.LDAP_ENTRY_AMBIGUOUS:
+                return EntryState.AMBIGUOUS
+            if refusal.reason is not Reason.LDAP_ENTRY_UNKNOWN:
+                raise
+            return EntryState.GONE
+        except Garbled as error:
+            raise _malformed(f"the directory's answer can't be read: {error}") from None
 
     async def find_all(self, base_dn: str, wanted: pureldap.LDAPFilter, most: int) -> tuple[list[bytes], Result]:
         """Return the names of the entries that a search finds, as far as they are as many, and how it ended."""

@@ -8,7 +8,7 @@ output, and checks shapes with ``assert``. The five answers that this client und
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 import attrs
@@ -105,6 +105,14 @@ _WINDOWS_CODES: Final = {
 }
 
 
+#: The attributes by which directories tell that an account is disabled, whatever its password, and what they say then:
+#: Active Directory by a bit of a number, 389 by a word, and Behera's password policies by the lock that nobody's time ends.
+DISABLING: Final = ("userAccountControl", "nsAccountLock", "pwdAccountLockedTime")
+_DISABLED_BIT: Final = 2
+_NUMBER: Final = re.compile(rb"-?[0-9]{1,10}")
+_LOCKED_FOR_EVER: Final = b"000001010000z"
+
+
 class Garbled(Exception):
     """An answer is no valid message of LDAP; the text says what is wrong, and quotes nothing of it."""
 
@@ -167,6 +175,18 @@ class Entry:
                     of_this.append(values.take(_OCTETS))
         return found
 
+    @property
+    def is_disabled(self) -> bool:
+        """Return whether it is the entry of a disabled account, by those of its attributes that are ``DISABLING``.
+
+        :raises Garbled: the attributes can't be read.
+        """
+        control, locked, locked_time = (
+            [value.lower() for several in self.values(name.lower()).values() for value in several] for name in DISABLING
+        )
+        by_number = any(_NUMBER.fullmatch(value) and int(value) & _DISABLED_BIT for value in control)
+        return by_number or b"true" in locked or _LOCKED_FOR_EVER in locked_time
+
 
 @attrs.frozen
 class SearchReference:
@@ -213,17 +233,24 @@ def bind_request(number: int, dn: str | bytes, password: bytes) -> bytes:
     return written
 
 
-def search_request(number: int, base_dn: str, wanted: pureldap.LDAPFilter, seconds: int, most: int = 2) -> bytes:
-    """Return a search for the names of at most so many entries below one. Aliases are not followed."""
+def search_request(
+    number: int,
+    base_dn: str,
+    wanted: pureldap.LDAPFilter,
+    seconds: int,
+    most: int = 2,
+    attributes: Sequence[str] = (),
+) -> bytes:
+    """Return a search for at most so many entries below one: their names and attributes. Aliases are not followed."""
     request = pureldap.LDAPSearchRequest(
         baseObject=base_dn,
         scope=pureldap.LDAP_SCOPE_wholeSubtree,
         derefAliases=pureldap.LDAP_DEREF_neverDerefAliases,
         sizeLimit=most,
         timeLimit=seconds,
-        typesOnly=1,
+        typesOnly=0 if attributes else 1,
         filter=wanted,
-        attributes=["1.1"],  # which stands for none (RFC 4511 4.5.1.8)
+        attributes=list(attributes) or ["1.1"],  # which stands for none (RFC 4511 4.5.1.8)
     )
     return _wire(number, request)
 

@@ -116,6 +116,8 @@ class Directory:
     #: The SIDs of entries that are asked for by their names, in the place of ``attributes``, and of the person's groups.
     sids: dict[bytes, bytes] | None = None
     tokens: list[bytes] = attrs.field(factory=list)
+    #: The attributes of entries that a search finds, by their names.
+    shown: dict[bytes, list[tuple[bytes, list[bytes]]]] = attrs.field(factory=dict)
 
     def answer(self, request: Any, secure: bool) -> bytes:
         """Answer one message."""
@@ -147,7 +149,9 @@ class Directory:
                 number, pureldap.LDAPSearchResultDone(resultCode=self.groups_code)
             )
         found = self.entries.get(equality(content.filter, b"uid") or b"", [])
-        return entries(*found)(number)
+        wanted = set(content.attributes)
+        told = {name: [each for each in self.shown.get(name, []) if each[0] in wanted] for name in found}
+        return entries(*found, shown=told)(number)
 
     def sids_told(self, content: Any, number: int) -> bytes:
         """Answer as Active Directory does, to which names are the same whatever their accents."""
@@ -371,11 +375,14 @@ def results(*codes: int, content: type, **fields: Any) -> Callable[[int], bytes]
     return lambda number: b"".join(message(number, content(resultCode=code, **fields)) for code in codes)
 
 
-def entries(*names: bytes, code: int = 0) -> Callable[[int], bytes]:
-    """The answer of a search."""
+def entries(
+    *names: bytes, code: int = 0, shown: Mapping[bytes, list[tuple[bytes, list[bytes]]]] | None = None
+) -> Callable[[int], bytes]:
+    """The answer of a search; ``shown`` has the attributes of entries."""
 
     def answer(number: int) -> bytes:
-        found: Sequence[bytes] = [message(number, pureldap.LDAPSearchResultEntry(name, [])) for name in names]
+        each = shown or {}
+        found = [message(number, pureldap.LDAPSearchResultEntry(name, each.get(name, []))) for name in names]
         return b"".join([*found, message(number, pureldap.LDAPSearchResultDone(resultCode=code))])
 
     return answer

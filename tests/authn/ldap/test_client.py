@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from typing import Any
 
 import attrs
@@ -17,7 +18,16 @@ from zope.interface.verify import verifyObject
 from svc.authn.ldap.client import IN_ALL, PER_SERVER
 from svc.authn.ldap.conversation import CONVERSATION_LIMIT
 from svc.authn.ldap.messages import Entry, Garbled, bind_request
-from svc.model.ldap_directories import GROUPS_MOST, DirectoryRefused, IDirectories, LdapServer, Security
+from svc.model.directory_users import EntryState
+from svc.model.ldap_directories import (
+    GROUPS_MOST,
+    STATES_DEADLINE,
+    STATES_MOST,
+    DirectoryRefused,
+    IDirectories,
+    LdapServer,
+    Security,
+)
 from svc.model.reasons import Reason
 from tests.authn.ldap.directory import (
     ALICE,
@@ -382,6 +392,115 @@ class SearchTests(DirectoryCase):
             asked = self.begin(server=attrs.evolve(SERVER, filter_template=template))
             self.assert_refused(asked, Reason.CONFIGURATION_INVALID, "filter template")
         self.assertEqual(self.reactor.tcpClients, [])
+
+
+class StatesTests(DirectoryCase):
+    """Whether people still have entries."""
+
+    BOB = b"uid=bob,ou=people,dc=example"
+
+    def setUp(self) -> None:
+        """Have another person."""
+        super().setUp()
+        self.directory.entries[b"bob"] = [self.BOB]
+
+    def ask_states(self, *logins: str, server: LdapServer = SERVER) -> Deferred[Sequence[EntryState]]:
+        """Ask for the states of entries, and carry all that is said."""
+        asked = Deferred.fromCoroutine(self.directories.states(server, logins))
+        self.connect().run()
+        return asked
+
+    def test_states(self) -> None:
+        """The entries of many logins are looked for in one conversation, as the account that searches; nobody is bound as,
+        and a login without an entry is no failure of it (LDAP-21, LOCK-8).
+        """
+        self.begin_counting(1)
+        self.directory.entries[b"twice"] = [ALICE, self.BOB]
+        for _ in range(3):
+            found = self.successResultOf(self.ask_states("alice", "carol", "bob", "twice"))
+            states = [EntryState.PRESENT, EntryState.GONE, EntryState.PRESENT, EntryState.AMBIGUOUS]
+            self.assertEqual(list(found), states)
+        self.assertEqual(self.directory.kinds(), [*["Extended", "Bind"], *["Search"] * 5] * 3)
+        self.assertEqual({request.dn for request, _ in self.directory.asked if hasattr(request, "auth")}, {SERVICE.encode()})
+        self.assert_refused(self.ask("carol"), Reason.LDAP_ENTRY_UNKNOWN)
+
+    def test_disabled(self) -> None:
+        """An account is disabled that Active Directory, 389 or a password policy calls so for good; one that is locked for a
+        time, or whose attributes say nothing of the kind, isn't (LDAP-21).
+        """
+        for name, value, disabled in (
+            (b"userAccountControl", b"514", True),
+            (b"userAccountControl", b"66050", True),
+            (b"useraccountcontrol", b"514", False),  # what wasn't asked for by this name isn't told
+            (b"userAccountControl", b"512", False),
+            (b"userAccountControl", b"-2147483646", True),
+            (b"userAccountControl", b"", False),
+            (b"userAccountControl", b"two", False),
+            (b"nsAccountLock", b"TRUE", True),
+            (b"nsAccountLock", b"false", False),
+            (b"pwdAccountLockedTime", b"000001010000Z", True),
+            (b"pwdAccountLockedTime", b"20260101000000Z", False),
+            (b"description", b"000001010000Z", False),
+        ):
+            self.directory.shown[ALICE] = [(name, [value])]
+            found = self.successResultOf(self.ask_states("alice", "bob"))
+            expected = EntryState.DISABLED if disabled else EntryState.PRESENT
+            self.assertEqual(list(found), [expected, EntryState.PRESENT], (name, value))
+
+    def test_in_vain(self) -> None:
+        """Nothing is said of anybody where the entry below which people are isn't shown, a search is refused, or the answer
+        can't be read (LDAP-25).
+        """
+        self.directory.hidden = True
+        self.assert_refused(self.ask_states("carol"), Reason.LDAP_SEARCH_REFUSED, "nothing is found below")
+        self.directory.hidden = False
+        for code, reason in (
+            (32, Reason.LDAP_SEARCH_REFUSED),
+            (50, Reason.LDAP_SEARCH_REFUSED),
+            (51, Reason.LDAP_UNAVAILABLE),
+        ):
+            asked = Deferred.fromCoroutine(self.directories.states(SERVER, ["alice", "carol"]))
+            connection = self.connect()
+            while self.directory.kinds()[-2:] != ["Bind", "Search"]:
+                connection.step()
+            self.directory.answers[pureldap.LDAPSearchRequest] = entries(code=code)
+            connection.run()
+            self.assert_refused(asked, reason, f"ended with {code}")
+            self.directory.answers.clear()
+            self.directory.asked.clear()
+        self.directory.shown[ALICE] = [(b"nsAccountLock", [b"TRUE"])]
+        self.patch(Entry, "values", self.garbled)
+        self.assert_refused(self.ask_states("alice"), Reason.LDAP_ANSWER_MALFORMED)
+
+    def garbled(self, _: str) -> dict[str, list[bytes]]:
+        """Attributes that can't be read."""
+        raise Garbled("an answer lacks an element")
+
+    def test_a_refused_account(self) -> None:
+        """An account that searches whose password was refused isn't bound with again for a round (LOCK-1)."""
+        self.directory.passwords[SERVICE.encode()] = b"another"
+        for _ in range(3):
+            asked = Deferred.fromCoroutine(self.directories.states(SERVER, ["alice"]))
+            if self.directory.kinds().count("Bind") == 0:
+                self.connect().run()
+            self.assert_refused(asked, Reason.LDAP_BIND_REFUSED)
+        self.assertEqual(self.directory.kinds().count("Bind"), 1)
+
+    def test_much(self) -> None:
+        """As many logins as are asked for at once have room, with their names as long as these may be (LDAP-21)."""
+        long = b"cn=" + b"x" * 3500 + b",ou=people,dc=example"
+        logins = [f"p{number}" for number in range(STATES_MOST)]
+        self.directory.entries.update({login.encode(): [long] for login in logins})
+        self.assertEqual(set(self.successResultOf(self.ask_states(*logins))), {EntryState.PRESENT})
+
+    def test_silence(self) -> None:
+        """A directory that is silent is given up in time (LDAP-25)."""
+        asked = Deferred.fromCoroutine(self.directories.states(SERVER, ["alice"]))
+        self.connect(played=True)
+        self.reactor.advance(STATES_DEADLINE - 1)
+        self.assertNoResult(asked)
+        self.reactor.advance(1)
+        self.assert_refused(asked, Reason.LDAP_UNAVAILABLE)
 
 
 class TLSTests(DirectoryCase):
