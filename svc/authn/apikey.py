@@ -58,6 +58,17 @@ def _evidence_problem(facts: _KeyFacts) -> Objection | None:
     return Reason.CREDENTIALS_WRONG, "the evidence is not the role's API key, nor, at a login, its password"
 
 
+def _gone_problem(facts: _KeyFacts) -> Objection | None:
+    """Return why a user whose directory has no usable entry any more is refused (LDAP-22); ``None`` for others."""
+    missing_from = facts.credential.missing_from
+    return (Reason.LDAP_ENTRY_GONE, gone_from(missing_from)) if missing_from else None
+
+
+def gone_from(webservice: str) -> str:
+    """Return the words for a user without a usable entry in the directory of an LDAP authenticator."""
+    return f"the directory of {shown(webservice)} has no usable entry of the user any more"
+
+
 def _expiry_problem(facts: _KeyFacts) -> Objection | None:
     return (Reason.CREDENTIALS_EXPIRED, "the role's API key has expired") if _is_expired(facts) else None
 
@@ -121,6 +132,9 @@ _EVIDENCE: Final = FactCheck[_KeyFacts](
     lambda f: f"the evidence is the {'user' if f.is_password else 'role'}'s {'password' if f.is_password else 'API key'}",
     of_evidence=True,
 )
+_ENTRY: Final = FactCheck[_KeyFacts](
+    "entry", _gone_problem, lambda _: "no directory is known to have lost the entry of the role"
+)
 _EXPIRY: Final = FactCheck[_KeyFacts]("expiry", _expiry_problem, _tell_expiry)
 _ORIGIN: Final = FactCheck[_KeyFacts]("origin", _origin_problem, _tell_origin)
 _SIGNING_KEY: Final = FactCheck[_KeyFacts](
@@ -128,7 +142,7 @@ _SIGNING_KEY: Final = FactCheck[_KeyFacts](
     lambda f: (Reason.SIGNING_KEY_UNUSABLE, "the account has no signing key") if f.credential.signing_key is None else None,
     lambda _: "the account has a key to sign access tokens with",
 )
-_PROOF: Final = (_ACCOUNT, _ROLE, _ALLOWED, _READABLE, _STORED, _EVIDENCE)
+_PROOF: Final = (_ACCOUNT, _ROLE, _ALLOWED, _READABLE, _STORED, _EVIDENCE, _ENTRY)
 _LOGIN: Final = (*_PROOF, _EXPIRY)
 _ALL: Final = (*_LOGIN, _ORIGIN, _SIGNING_KEY)
 

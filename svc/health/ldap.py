@@ -35,14 +35,19 @@ class LdapProbe:
     """Binds to the directories that are due in a round, all at once, with the client that ``directories`` returns.
 
     A directory has ``within`` seconds for all its hosts: less than the check, or the next one could never be tried in time.
+    ``others`` returns what else of directories has failed, ``None`` for nothing.
     """
 
     service = "ldap"
 
     def __init__(
-        self, servers: _Servers, directories: Callable[[], IDirectories], within: float = OF_A_CHECK * LONGEST_CHECK
+        self,
+        servers: _Servers,
+        directories: Callable[[], IDirectories],
+        within: float = OF_A_CHECK * LONGEST_CHECK,
+        others: Callable[[], str | None] = lambda: None,
     ) -> None:
-        self._servers = servers
+        self._servers, self._others = servers, others
         self._within = within
         self._directories = directories
         self._turns: AccountTurns[ResourceName] = AccountTurns(self._seen, LOOKED, TRIED)
@@ -74,7 +79,7 @@ class LdapProbe:
             # Where the time for a check is over; the turn of others comes all the same.
             for name in (name for names in waiting.values() for name in names):
                 self._turns.tried(name, "no answer in time")
-        if (trouble := self._turns.trouble) is not None:
+        if trouble := "; ".join(filter(None, (self._turns.trouble, self._others()))):
             raise ProbeFailed(trouble)
 
     async def _seen(self, after: str, limit: int) -> Sequence[tuple[str, Mapping[str, ResourceName]]]:

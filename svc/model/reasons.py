@@ -95,6 +95,7 @@ class Reason(enum.StrEnum):
     LDAP_ENTRY_UNKNOWN = "ldap-entry-unknown"
     LDAP_ENTRY_AMBIGUOUS = "ldap-entry-ambiguous"
     LDAP_ENTRY_REFUSED = "ldap-entry-refused"
+    LDAP_ENTRY_GONE = "ldap-entry-gone"
     LDAP_FAILURES_TOO_MANY = "ldap-failures-too-many"
 
 

@@ -230,12 +230,13 @@ class Serving:
         timer = child(server, FineTimer(reactor))
         memory, readings = memory_of(server, ground), ground.readings
         loads = ground.parts.loads(server, seams.loading)
-        ldap = ground.parts.ldap(ground.servers, ground.directories, self.journal, demand_primary)
         dialect, limits, proxies = settings.dialect, settings.limits, TrustedProxies(settings.trusted_proxies)
         overview = Overview(seams.health, dialect, seams.members, lambda: seams.verdict.contenders)
         new_id, wall = RequestIds(), ground.installation.wall
         # Before the ports, so that it stops after them: what logged in last is written, too.
         notes = child(server, LoginNotes(reactor, wall, LastLoginStore(readings), demand_primary))
+        told = notes.note_directory
+        ldap = ground.parts.ldap(ground.servers, ground.directories, self.journal, demand_primary, told)
         watches = watches_of(ground, memory)
         console, nouns = self._nouns(
             readings if memory is None else memory, watches, loads, passwords, throttle, ldap, timer.after, overview, notes

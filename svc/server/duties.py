@@ -251,10 +251,12 @@ class Duties:
         journal = await journal_of()
         child(server, Recoveries(reactor, installation.accounts.recovered, journal))
         expirations = child(server, parts.expirations(journal, demand_primary))
+        rounds = child(server, parts.directory_rounds(ground.servers, ground.directories, journal, demand_primary))
+        within = OF_A_CHECK * longest_check(ground.settings.health_interval)
         probes = (
             AuthnProbe(ground.keys, ground.tokens, reactor),  # whose rounds are also how keys are learnt to retire
             AuditProbe(journal),
-            LdapProbe(ground.servers, ground.directories, OF_A_CHECK * longest_check(ground.settings.health_interval)),
+            LdapProbe(ground.servers, ground.directories, within, lambda: rounds.trouble),
             ExpirationProbe(expirations, reactor),
             *others,
         )

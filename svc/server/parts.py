@@ -31,6 +31,7 @@ from svc.authn.iam import iam
 from svc.authn.jwt import JWT
 from svc.authn.ldap.authenticator import LdapAuthenticator
 from svc.authn.ldap.bind_guard import BindGuard
+from svc.authn.ldap.directory_rounds import DirectoryRounds, MissingEntries
 from svc.authn.ldap.directory_settings import LdapServers
 from svc.authn.ldap.mapped_roles import MappedRoles
 from svc.authn.ldap.refused_binds import RefusedBinds
@@ -43,7 +44,7 @@ from svc.cluster.peer_claims import PeerClaims
 from svc.cluster.rival_primaries import Rivals
 from svc.health.checks_loop import NEEDED_TO_SERVE, ChecksLoop
 from svc.health.probes import AuditProbe, AuthzProbe, CoreProbe, DatabaseProbe, HostFactoryProbe, PublicKeysProbe
-from svc.model.authentication import IProviderKeys, KeySource
+from svc.model.authentication import Admitted, IProviderKeys, KeySource
 from svc.model.aws import IUsedSignatures
 from svc.model.errors import StartRefused
 from svc.model.events import IJournal
@@ -67,6 +68,7 @@ from svc.settings.config import Settings
 from svc.storage.authenticators import AuthenticatorStore
 from svc.storage.credentials import CredentialStore
 from svc.storage.database_state import DatabaseState
+from svc.storage.directory_users import DirectoryUserStore
 from svc.storage.driver.commits import Written
 from svc.storage.driver.replication import Replication
 from svc.storage.driver.statements import ReadSource, Statements
@@ -276,14 +278,28 @@ class Parts:
         directories: Callable[[], IDirectories],
         journal: IJournal,
         demand_primary: Callable[[], Awaitable[None]],
+        told: Callable[[Admitted], object],
     ) -> LdapAuthenticator:
-        """Return the authenticator that asks them."""
+        """Return the authenticator that asks them; ``told`` is called with the role that is told its API key."""
         installation, dialect, enabled = self.installation, self.settings.dialect, frozenset(self.settings.authenticators)
         # Three readings decide together, and the directory takes longer than all of them: none comes from memory.
         store, credentials = AuthenticatorStore(self.readings), CredentialStore(self.readings)
         vault, wall = installation.vault, installation.wall
         mapped = MappedRoles(LdapMappingStore(self.readings), journal, demand_primary)
-        return LdapAuthenticator(store, credentials, servers, directories, vault, dialect, enabled, wall, mapped)
+        missing = MissingEntries(DirectoryUserStore(self.readings), journal, demand_primary)
+        settings = vault, dialect, enabled, wall
+        return LdapAuthenticator(store, credentials, servers, directories, *settings, mapped, missing, told)
+
+    def directory_rounds(
+        self,
+        servers: LdapServers,
+        directories: Callable[[], IDirectories],
+        journal: IJournal,
+        demand_primary: Callable[[], Awaitable[None]],
+    ) -> DirectoryRounds:
+        """Return the rounds that look whether users still have an entry in them."""
+        missing = MissingEntries(DirectoryUserStore(self.installation.database), journal, demand_primary)
+        return DirectoryRounds(self.reactor, servers, directories, missing, self.settings.ldap_sync_interval)
 
     def refused_binds(self) -> RefusedBinds:
         """Return what counts the binds that directories refuse."""

@@ -268,6 +268,12 @@ class Settings:
     ldap_failures_window: float = _providers(
         decimal(1, 86_400, "SECONDS"), "How long a refused login of an LDAP directory counts.", 900.0
     )
+    ldap_sync_interval: float | None = _providers(
+        parsers.decimal_or_off(1, 604_800, "SECONDS"),
+        "How often a primary looks whether users who logged in last by an LDAP directory have a usable entry there: who has"
+        " none in two rounds, ten minutes apart, loses tokens and sessions, and the API key is refused until it is back.",
+        shown="off",
+    )
     jwks_max_age: float | None = _providers(
         parsers.decimal_or_off(0.1, 31_536_000, "SECONDS"),
         "How old a provider's keys may become: they are fetched again in the background before. When off, they are kept"

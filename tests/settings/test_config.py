@@ -96,6 +96,7 @@ class ConfigTests(SynchronousTestCase):
                 "allow_plain_ldap": False,
                 "ldap_failures": 3,
                 "ldap_failures_window": 900.0,
+                "ldap_sync_interval": None,
                 "jwks_max_age": None,
                 "jwks_stale_if_error": 0.0,
                 "jwks_refetch_interval": 10.0,

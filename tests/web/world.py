@@ -20,6 +20,7 @@ from svc.authn.iam import NAME as IAM
 from svc.authn.iam import iam
 from svc.authn.jwt import JWT
 from svc.authn.ldap.authenticator import LdapAuthenticator
+from svc.authn.ldap.directory_rounds import MissingEntries
 from svc.authn.ldap.directory_settings import NAME as LDAP
 from svc.authn.ldap.directory_settings import LdapServers
 from svc.authn.ldap.mapped_roles import MappedRoles
@@ -34,6 +35,7 @@ from svc.crypto.vault import Vault, api_key_name
 from svc.model.authentication import IProviderKeys, KeySource, KeysState, LoginRequest
 from svc.model.changes import IChanges, TouchedRecords
 from svc.model.dialect import NATIVE, Dialect
+from svc.model.directory_users import EntryState
 from svc.model.errors import KeysUnavailable
 from svc.model.events import EventBatch
 from svc.model.kept_answers import Once
@@ -114,6 +116,7 @@ from tests.memory import (
 )
 from tests.memory_access import MemoryAccess
 from tests.memory_deleted import MemoryDeleted
+from tests.memory_directory_users import MemoryDirectoryUsers
 from tests.memory_effective import MemoryEffectivePolicies
 from tests.memory_endings import MemoryEndings, MemoryLastLogins
 from tests.memory_events import MemoryEvents
@@ -198,6 +201,7 @@ class Directory:
         self.by_operators: list[bool] = []
         self.base_fault: str | None = None
         self.mapped: Sequence[str] = ()
+        self.states_of: dict[str, EntryState] = {}
 
     async def prove(self, server: LdapServer, login: str, password: bytes, *, asked: bool = False) -> None:
         """Compare the password."""
@@ -228,6 +232,13 @@ class Directory:
         """Read the entries."""
         await self.reach(server)
         return [DirectoryBase("ldap-authn/base_dn", server.base_dn, self.base_fault)]
+
+    async def states(self, server: LdapServer, logins: Sequence[str]) -> Sequence[EntryState]:
+        """Look for the entries."""
+        await self.reach(server)
+        if self.base_fault is not None:
+            raise DirectoryRefused(Reason.LDAP_SEARCH_REFUSED, self.base_fault)
+        return [self.states_of.get(login, EntryState.PRESENT) for login in logins]
 
 
 class WorldCase(SynchronousTestCase):
@@ -277,6 +288,8 @@ class WorldCase(SynchronousTestCase):
         self.explainers = {"authn-jwt": federated[0], cloud_kind.name: federated[1]}
         readings, store = MemoryAuthenticatorReadings(memory), MemoryAuthenticators(memory)
         self.journal = Chronicle()
+        last_logins = MemoryLastLogins(memory)
+        self.notes = notes = LoginNotes(clock, clock, last_logins, memory.demand_primary)
         self.directory = Directory()
         corp = self.authenticators_listed | {f"{LDAP}/corp"}
         self.ldap_servers = LdapServers(readings, store, vault, self.dialect, corp)
@@ -290,6 +303,8 @@ class WorldCase(SynchronousTestCase):
             corp,
             clock,
             MappedRoles(MemoryLdapMappings(memory), self.journal, memory.demand_primary),
+            MissingEntries(MemoryDirectoryUsers(memory), self.journal, memory.demand_primary),
+            notes.note_directory,
         )
         roles, resources, secrets = MemoryRoles(memory), MemoryResources(memory), MemorySecrets(memory, self.dialect.prefix)
         authenticators = AuthenticatorService(
@@ -304,8 +319,6 @@ class WorldCase(SynchronousTestCase):
         self.authenticator_service = authenticators
         self.federated_authenticators = dict(zip((JWT.name, cloud_kind.name, GCP, IAM), federated, strict=True))
         access = AccessService(MemoryAccess(memory), roles, resources, self.dialect)
-        last_logins = MemoryLastLogins(memory)
-        self.notes = notes = LoginNotes(clock, clock, last_logins, memory.demand_primary)
         slowed = ThrottledAuthenticator(by_api_key, self.throttle)
         self.login_service = login = LoginService(slowed, self.tokens, notes.note)
         self.refresh_tokens = RefreshTokens(Vault(b"k" * 32))

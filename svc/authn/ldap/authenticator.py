@@ -7,7 +7,7 @@ Note [Same work]. The directory is asked about every request whose evidence isn'
 role exists and may log in. So an unknown role, a missing privilege and a wrong password take the same time (FAIL-18); only
 an authenticator that can't be used is refused before. Failures count in the order of TOK-6. Whether names are mapped is
 looked up for every request, too, and the directory is asked for the groups of everybody whom it proves. What is written
-then, only somebody who knows a good password could time.
+then, only somebody who knows a good password could time. So is the note that a user is missing no more (LDAP-24).
 
 Note [Epoch first]. Tokens may be revoked once the directory knows somebody no more. So the epoch that a token gets is read
 before the directory is asked (``svc/storage/sql/access_facts.py``, Note [Epochs]).
@@ -21,8 +21,10 @@ from typing import Final
 import attrs
 from zope.interface import implementer
 
+from svc.authn.apikey import gone_from
 from svc.authn.checks import why_disabled
 from svc.authn.fact_checks import FactCheck, Objection, objection_of, steps_of
+from svc.authn.ldap.directory_rounds import MissingEntries
 from svc.authn.ldap.directory_settings import NAME, VARIABLES, LdapMisconfiguration, LdapServers
 from svc.authn.ldap.login_checks import AUTHENTICATE, BEFORE, LOGIN, LdapFacts, LdapLogin
 from svc.authn.ldap.mapped_roles import MappedOutcome, MappedRoles, Proven
@@ -86,6 +88,9 @@ class LdapAuthenticator:
     _enabled: frozenset[str]
     _wall: WallClock
     _mapped: MappedRoles
+    _missing: MissingEntries
+    #: Called with the role that is told its API key.
+    _told: Callable[[Admitted], object]
     _decoy: Decoy = attrs.field(init=False)
 
     @_decoy.default
@@ -100,9 +105,8 @@ class LdapAuthenticator:
         facts = await self._decided(request, AUTHENTICATE)
         if isinstance(facts, Refused):
             return facts
-        candidate = facts.candidate
-        assert candidate.signing_key is not None
-        return Admitted(facts.role, candidate.signing_key, candidate.creation, candidate.epoch)
+        assert facts.candidate.signing_key is not None
+        return _admitted(facts)
 
     async def api_key(self, request: LoginRequest) -> bytes | Refused:
         """Return the role's API key, from any address: authentication with the key checks that (TOK-3).
@@ -113,6 +117,7 @@ class LdapAuthenticator:
         if isinstance(facts, Refused):
             return facts
         assert facts.api_key is not None
+        self._told(_admitted(facts))
         return facts.api_key
 
     async def explain(self, request: ExplanationRequest) -> Explanation | Refused:
@@ -163,6 +168,9 @@ class LdapAuthenticator:
             for base in bases
             if base.fault is not None
         )
+        if (fault := await self._missing.fault(webservice)) is not None:
+            remedy = "Mend the directory; if these people are really gone, delete their users in policy."
+            unreadable += (Problem(f"Users who are gone from the directory go on: {fault}.", remedy),)
         return DirectoryStatus(unreadable, listed, server.bind_dn, "ok", None, tuple(bases))
 
     async def _decided(self, request: LoginRequest, checks: Sequence[FactCheck[LdapFacts]]) -> LdapFacts | Refused:
@@ -225,7 +233,8 @@ class LdapAuthenticator:
             opened, unreadable = None, (Reason.CREDENTIALS_UNREADABLE, "the stored API key doesn't open under the data key")
         matches = same_key(self._decoy.open() if opened is None else opened, asked.evidence)
         usable = not (credential.api_key_off or credential.is_expired(self._wall.seconds()))
-        is_key = matches and opened is not None and usable
+        missing_from = credential.missing_from
+        is_key = matches and opened is not None and usable and not missing_from
         mapped: MappedOutcome | None = None
         found: Proven | None = None
         unproven: Objection | None = None
@@ -235,6 +244,8 @@ class LdapAuthenticator:
         elif tried and has_key_form(asked.evidence):
             unasked = "the evidence is written as an API key, which is no directory's password"
             unproven = Reason.CREDENTIALS_WRONG, "the evidence is written as an API key, and isn't the role's present one"
+            if matches and opened is not None and usable and missing_from:
+                unproven = Reason.LDAP_ENTRY_GONE, gone_from(missing_from)
         else:
             try:
                 found = await self._found(asked, request, tried=tried)
@@ -243,6 +254,8 @@ class LdapAuthenticator:
                 unasked, late = _UNASKED.get(refusal.reason), refusal.reason is Reason.LDAP_FAILURES_TOO_MANY
         if unreadable is not None and (unproven is None or unproven[0] not in PUT_OFF):
             unproven = unreadable
+        if tried and changes and not is_key and unproven is None and missing_from is not None:
+            await self._missing.found(request, role)
         if unproven is None and found is not None:
             if changes and candidate.role_exists:
                 mapped = await self._mapped.made(request, webservice, role, found)
@@ -289,3 +302,8 @@ class LdapAuthenticator:
     async def _mapped_groups(self, webservice: ResourceName, server: LdapServer) -> Sequence[str]:
         """Return the names to be looked for among a person's groups, where these are told by other names."""
         return await self._mapped.group_names(webservice) if server.group_source is GroupSource.TOKEN_GROUPS else ()
+
+
+def _admitted(facts: LdapFacts) -> Admitted:
+    candidate, directory = facts.candidate, str(facts.webservice)
+    return Admitted(facts.role, candidate.signing_key or "", candidate.creation, candidate.epoch, directory=directory)

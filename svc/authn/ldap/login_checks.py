@@ -77,7 +77,9 @@ _DIRECTORY: Final = frozenset({Reason.LDAP_UNAVAILABLE, Reason.LDAP_TLS_FAILED, 
 _BIND: Final = frozenset({Reason.LDAP_BIND_REFUSED})
 _SEARCH: Final = frozenset({Reason.LDAP_SEARCH_REFUSED})
 _MAPPINGS: Final = frozenset({Reason.LDAP_GROUPS_UNKNOWN, Reason.LDAP_ROLES_UNWRITTEN})
-_ENTRY: Final = frozenset({Reason.LDAP_ENTRY_UNKNOWN, Reason.LDAP_ENTRY_AMBIGUOUS, Reason.LDAP_ENTRY_REFUSED})
+_ENTRY: Final = frozenset(
+    {Reason.LDAP_ENTRY_UNKNOWN, Reason.LDAP_ENTRY_AMBIGUOUS, Reason.LDAP_ENTRY_REFUSED, Reason.LDAP_ENTRY_GONE}
+)
 _CONFIGURATION: Final = frozenset({Reason.CONFIGURATION_INVALID})
 
 

@@ -122,6 +122,7 @@ class KeyTests(ExplanationsCase):
                 "data-key",
                 "api-key",
                 "credentials",
+                "entry",
                 "expiry",
                 "origin",
                 "signing-key",
@@ -146,6 +147,9 @@ class KeyTests(ExplanationsCase):
         self.assertTrue(self.explained("host%2Fweb", key, address="10.1.2.3")["admitted"])
         self.memory.key_expirations[str(ALICE)] = 1.0
         self.assertEqual(self.failed("alice", self.keys_of[str(ALICE)]), ("expiry", "credentials-expired"))
+        gone_from = "acme:webservice:svc/authn-ldap/corp"
+        self.memory.directory_users[str(ALICE)] = (gone_from, 1.0, True)
+        self.assertEqual(self.failed("alice", self.keys_of[str(ALICE)]), ("entry", "ldap-entry-gone"))
         self.memory.accounts["acme"] = []
         self.assertEqual(self.failed("bob", self.keys_of[str(BOB)]), ("signing-key", "signing-key-unusable"))
         self.memory.credentials[str(BOB)] = Sealed(b"other")

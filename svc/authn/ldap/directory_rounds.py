@@ -1,0 +1,269 @@
+"""Rounds that look whether users of LDAP directories still have an entry there; who hasn't is refused (LDAP-20 to LDAP-27).
+
+Note [No mass refusal]. A directory that is restored from an old copy, an account that may read less than before, or a filter
+that was changed look as if people were gone. So a round counts all users who are missing and not yet refused, also those
+whom it would not refuse before the next one. Where they are too many it changes nothing, and says so.
+
+Note [Lapsing]. A refusal is taken back when the entry is found. Where no server does rounds any more, nothing would find it.
+So servers with a primary, whatever their settings, take back what nobody has looked after for ``LAPSE`` seconds. A server
+waits as long before it does so the first time, or the first one of several to be started would do it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Final
+
+import attrs
+from twisted.internet.interfaces import IReactorTime
+from twisted.logger import Logger
+
+from svc.authn.ldap.directory_settings import NAME, LdapMisconfiguration, LdapServers
+from svc.model.authentication import LoginRequest
+from svc.model.directory_users import DirectoryUser, EntryState, IDirectoryUsers, MissingChange, RoundTurn
+from svc.model.errors import AuditUnavailable, OutcomeUnknown, StoreReadOnly, StoreUnavailable
+from svc.model.events import NOTICE, AuditContext, Event, EventBatch, IJournal, Outcome
+from svc.model.ldap_directories import STATES_MOST, DirectoryRefused, IDirectories
+from svc.model.names import ResourceName, RoleName
+from svc.model.rounds import RoundsService
+from svc.model.text import printable, shown
+
+#: Seconds between two looks at what is due.
+TICK: Final = 60.0
+
+#: Seconds between the round that finds an entry missing, and the one that confirms it.
+APART: Final = 600.0
+
+#: Seconds after which refusals of an authenticator lapse that no server does rounds for (Note [Lapsing]).
+LAPSE: Final = 900.0
+
+#: How many users a round may find missing: a share of them, but one in any case, and so many at most.
+SHARE: Final = 10
+MOST: Final = 20
+
+#: Of how many accounts a look reads the authenticators at once.
+_ACCOUNTS: Final = 500
+
+#: How many users and faults are named.
+_NAMED: Final = 20
+_FAULTS: Final = 5
+
+#: The words of an event: its operation, what was done or is to be, and why.
+_REFUSE: Final = (
+    "refuse",
+    "revoked the tokens and refused the API key of",
+    "revoke the tokens and refuse the API key of",
+    "who has no usable entry in",
+)
+_ADMIT: Final = ("admit", "ceased to refuse", "cease to refuse", "who was missing in")
+
+_log = Logger()
+
+
+@attrs.frozen
+class MissingEntries:
+    """The users whose entries are missing, as logins and operators see them; ``demand_primary`` is as ``Call`` has it."""
+
+    users: IDirectoryUsers
+    journal: IJournal
+    demand_primary: Callable[[], Awaitable[None]]
+
+    async def found(self, request: LoginRequest, role: RoleName) -> None:
+        """Note that a directory has proven a user who was missing; where that can't be written, the next round does it.
+
+        :raises AuditUnavailable: it can't be recorded.
+        """
+        origin = request.origin
+
+        def trail(change: MissingChange) -> EventBatch | None:
+            return None if origin is None else EventBatch(origin, _events(change, str(role)))
+
+        try:
+            await self.demand_primary()
+            change = await self.users.admit(role, trail)
+        except (StoreReadOnly, StoreUnavailable) as refusal:
+            _log.debug("{role} stays refused until the next round: {why}", role=printable(str(role)), why=str(refusal))
+            return
+        if change and origin is not None:
+            await self.journal.take(origin, _events(change, str(role)), Outcome())
+        _tell(change)
+
+    async def fault(self, webservice: ResourceName) -> str | None:
+        """Return why the last round of an authenticator changed nothing, where there are rounds."""
+        return await self.users.fault(webservice, LAPSE)
+
+
+class DirectoryRounds(RoundsService):
+    """Does a round of each authenticator ``every`` so many seconds, ``None`` for never, where there is a primary."""
+
+    name = "directory rounds"
+
+    def __init__(
+        self,
+        clock: IReactorTime,
+        servers: LdapServers,
+        directories: Callable[[], IDirectories],
+        missing: MissingEntries,
+        every: float | None,
+        apart: float = APART,
+    ) -> None:
+        tick = TICK if every is None else min(TICK, every)
+        super().__init__(clock, tick, self.look, _log, "Users of directories are not looked after any more")
+        self._clock, self._servers, self._directories, self._every, self._apart = clock, servers, directories, every, apart
+        self._users, self._journal, self._demand_primary = missing.users, missing.journal, missing.demand_primary
+        self._origin: AuditContext = self._journal.origin(None, "-", "-")
+        #: Why the last round of an authenticator changed nothing, by its name.
+        self._faults: dict[str, str] = {}
+        #: Authenticators whose rounds were begun and not ended.
+        self._unfinished: set[str] = set()
+        #: Since when this server has had a primary, by the clock.
+        self._primary_since: float | None = None
+
+    @property
+    def trouble(self) -> str | None:
+        """Return why rounds change nothing, of some authenticators where they are many; ``None`` where all went well."""
+        faults = [f"{name}: {fault}" for name, fault in sorted(self._faults.items())]
+        more = [f"and {len(faults) - _FAULTS} more"] if len(faults) > _FAULTS else []
+        return "; ".join([*faults[:_FAULTS], *more]) or None
+
+    async def look(self) -> None:
+        """Do the rounds that are due, and take back what nobody looks after."""
+        now = self._clock.seconds()
+        try:
+            await self._demand_primary()
+            self._primary_since = now if self._primary_since is None else self._primary_since
+            if self._every is not None:
+                await self._rounds(self._every)
+            if now - self._primary_since >= LAPSE:
+                await self._record(await self._users.lapse(LAPSE, self._trail))
+        except StoreReadOnly:
+            self._faults, self._unfinished, self._primary_since = {}, set(), None
+        except (StoreUnavailable, OutcomeUnknown):
+            """The pool says so in the log, and the next look tries again."""
+        except AuditUnavailable as refusal:
+            _log.warn("Who is refused for a missing entry can't be recorded: {why}", why=refusal.why)
+
+    async def _rounds(self, every: float) -> None:
+        after, seen = "", set[str]()
+        while True:
+            found = await self._servers.some(after, _ACCOUNTS)
+            webservices = [webservice for _, several in found for webservice in several]
+            turns = await self._users.begin(webservices, every, self._apart) if webservices else ()
+            self._unfinished.update(str(turn.webservice) for turn in turns if turn.due)
+            for turn in turns:
+                seen.add(str(turn.webservice))
+                if str(turn.webservice) in self._unfinished:
+                    await self._round(turn)
+                else:
+                    self._note(turn.webservice, turn.fault)
+            if len(found) < _ACCOUNTS:
+                self._faults = {name: fault for name, fault in self._faults.items() if name in seen}
+                self._unfinished &= seen
+                return
+            after = found[-1][0]
+
+    async def _round(self, turn: RoundTurn) -> None:
+        """Do one round, which changes nothing where it can't be trusted."""
+        try:
+            fault = await self._done(turn.webservice)
+        except DirectoryRefused as refusal:
+            fault = f"{refusal.detail} ({refusal.reason.value})"
+        except AuditUnavailable as refusal:
+            fault = f"that can't be recorded: {refusal.why}"
+        if fault != turn.fault:
+            await self._users.conclude(turn.webservice, fault)
+            name = printable(str(turn.webservice))
+            if fault is None:
+                _log.info("The round of {webservice} went well again", webservice=name)
+            else:
+                _log.warn("Nobody is refused by the round of {webservice}: {why}", webservice=name, why=printable(fault))
+        self._note(turn.webservice, fault)
+        self._unfinished.discard(str(turn.webservice))
+
+    async def _done(self, webservice: ResourceName) -> str | None:
+        """Look after all users of an authenticator; return why nothing follows from what was found.
+
+        :raises DirectoryRefused: the directory can't be asked.
+        """
+        server = await self._servers.server(webservice)
+        if isinstance(server, LdapMisconfiguration):
+            return str(server)
+        looked, missing, found = 0, list[RoleName](), list[RoleName]()
+        after = ""
+        while users := await self._users.users(webservice, after, STATES_MOST):
+            after = str(users[-1].role)
+            states = await self._directories().states(server, [user.role.identifier for user in users])
+            looked += sum(not user.refused for user in users)
+            for user, state in zip(users, states, strict=True):
+                if state in {EntryState.GONE, EntryState.DISABLED} and not user.refused:
+                    missing.append(user.role)
+                elif (state is EntryState.PRESENT and user.missing) or (state is EntryState.AMBIGUOUS and _is_doubted(user)):
+                    found.append(user.role)
+        fault = too_many(looked, missing)
+        if missing or found:
+            self._journal.admit()
+            gone = missing if fault is None else ()
+            await self._record(await self._users.settle(webservice, gone, found, self._apart, self._trail))
+        return fault
+
+    def _note(self, webservice: ResourceName, fault: str | None) -> None:
+        if fault is None:
+            self._faults.pop(str(webservice), None)
+        else:
+            self._faults[str(webservice)] = fault
+
+    def _trail(self, change: MissingChange) -> EventBatch:
+        return EventBatch(self._origin, _events(change, "svc"))
+
+    async def _record(self, change: MissingChange) -> None:
+        if change:
+            _tell(change)
+            await self._journal.take(self._origin, _events(change, "svc"), Outcome())
+
+
+def too_many(looked: int, missing: Sequence[RoleName]) -> str | None:
+    """Return that so many missing users of so many may be a fault of the directory (Note [No mass refusal]), if they may."""
+    most = min(MOST, max(1, looked // SHARE))
+    if len(missing) <= most:
+        return None
+    named = ", ".join(shown(role.identifier) for role in missing[:_NAMED])
+    more = f" and {len(missing) - _NAMED} more" if len(missing) > _NAMED else ""
+    return (
+        f"{len(missing)} of {looked} users would be refused at once, and at most {most} are: the directory has no usable"
+        f" entry of {named}{more}"
+    )
+
+
+def _is_doubted(user: DirectoryUser) -> bool:
+    """Return whether a user was found missing once, which says nothing where there are several entries now."""
+    return user.missing and not user.refused
+
+
+def _tell(change: MissingChange) -> None:
+    for role, webservice in change.refused:
+        sentence = "{role} has no usable entry in the directory of {webservice} any more: tokens and API key are refused"
+        _log.warn(sentence, role=printable(str(role)), webservice=printable(str(webservice)))
+    for role, webservice in change.admitted:
+        sentence = "{role} isn't refused any more for a missing entry in the directory of {webservice}"
+        _log.info(sentence, role=printable(str(role)), webservice=printable(str(webservice)))
+
+
+def _events(change: MissingChange, user: str) -> tuple[Event, ...]:
+    return tuple(
+        Event(
+            "directory-user",
+            operation,
+            (("role", str(role)), ("resource", str(webservice))),
+            f"{did} {role}, {why} the directory of {webservice}",
+            f"{does} {role}, {why} the directory of {webservice}",
+            user,
+            authenticator=NAME,
+            service=webservice.identifier.partition("/")[2],
+            severity=NOTICE,
+        )
+        for roles, operation, did, does, why in (
+            (change.refused, *_REFUSE),
+            (change.admitted, *_ADMIT),
+        )
+        for role, webservice in roles
+    )
