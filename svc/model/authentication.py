@@ -59,7 +59,7 @@ class Admitted:
     """A proven role, its ``creation`` and ``epoch`` (see ``Caller``), and the id of the key to sign its access token with.
 
     ``edition`` is that of the role's credential, where that proved it. ``lifetime`` is that of the access token, in seconds,
-    ``None`` for the usual one. ``directory`` is as in ``NotedLogin``.
+    ``None`` for the usual one. ``directory`` is as in ``NotedLogin``, and isn't compared: it has no part in the decision.
     """
 
     role: RoleName
@@ -68,7 +68,7 @@ class Admitted:
     epoch: int = 0
     edition: int = 0
     lifetime: int | None = None
-    directory: str | None = None
+    directory: str | None = attrs.field(default=None, eq=False)
 
 
 @attrs.frozen
