@@ -40,8 +40,8 @@ _CREDENTIAL: Final = remembered(
         ARRAY(SELECT cidr FROM restrictions WHERE role_id = $1 ORDER BY cidr LIMIT {RESTRICTIONS_LIMIT}),
         stored.edition, {API_KEY_OFF.format(role="$1")},
         (
-            SELECT CASE WHEN refused THEN webservice_id ELSE '' END FROM directory_users
-            WHERE role_id = $1 AND missing_since IS NOT NULL
+            SELECT CASE WHEN refused THEN webservice_id WHEN missing_since IS NOT NULL THEN '' END
+            FROM directory_users WHERE role_id = $1
         ){more}
     FROM (SELECT) AS always LEFT JOIN credentials AS stored ON stored.role_id = $1
 """

@@ -73,12 +73,12 @@ def _admit(name: str, former: str) -> Statement:
     """Return the statement by which those of some rows aren't missing any more; it returns who was refused."""
     return Statement.named(name)(f"""
         WITH former AS MATERIALIZED (
-            SELECT role_id, webservice_id, refused FROM directory_users
-            WHERE missing_since IS NOT NULL AND {former} ORDER BY role_id FOR UPDATE
+            SELECT role_id, webservice_id, missing_since, refused FROM directory_users
+            WHERE {former} ORDER BY role_id FOR UPDATE
         ),
         written AS (
             UPDATE directory_users SET missing_since = NULL, refused = false
-            WHERE role_id = ANY (ARRAY(SELECT role_id FROM former))
+            WHERE role_id = ANY (ARRAY(SELECT role_id FROM former WHERE missing_since IS NOT NULL))
         )
         SELECT role_id, webservice_id FROM former WHERE refused ORDER BY role_id
     """)
@@ -89,7 +89,7 @@ _ADMIT: Final = _admit("directory_admit", "role_id = $1::text")
 _LAPSE: Final = _admit(
     "directory_lapse",
     """
-    webservice_id = ANY (ARRAY(
+    missing_since IS NOT NULL AND webservice_id = ANY (ARRAY(
         SELECT webservice_id FROM directory_rounds WHERE kept_at < now() - make_interval(secs => $1::double precision)
     ))
     """,

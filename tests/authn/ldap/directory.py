@@ -150,8 +150,8 @@ class Directory:
             )
         found = self.entries.get(equality(content.filter, b"uid") or b"", [])
         wanted = set(content.attributes)
-        told = {name: [each for each in self.shown.get(name, []) if each[0] in wanted] for name in found}
-        return entries(*found, shown=told)(number)
+        attributes = {name: [each for each in self.shown.get(name, []) if each[0] in wanted] for name in found}
+        return entries(*found, shown=attributes)(number)
 
     def sids_told(self, content: Any, number: int) -> bytes:
         """Answer as Active Directory does, to which names are the same whatever their accents."""
