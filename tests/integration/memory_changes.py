@@ -35,6 +35,15 @@ NEW_VERSION: Final = """
     FROM policy_versions WHERE policy_id = '{a}:policy:p'
 """
 
+#: A user is refused for a missing entry, or no longer.
+MISSING: Final = f"""
+    INSERT INTO directory_users (role_id, webservice_id, missing_since, refused)
+    SELECT role_id, resource_id, now(), true FROM roles, resources
+    WHERE role_id = '{{a}}:user:alice' AND resource_id = '{{a}}:webservice:{BRANCH}'
+    ON CONFLICT (role_id) DO UPDATE SET
+        refused = NOT directory_users.refused, missing_since = CASE WHEN NOT directory_users.refused THEN now() END
+"""
+
 #: In how many seconds values end that end within a history.
 SOON: Final = 0.25
 
@@ -42,7 +51,7 @@ SOON: Final = 0.25
 LEAVES: Final = (
     *("memberships, mapped_memberships", "permissions", "annotations", "credentials", "secrets", "restrictions"),
     "signing_keys",
-    *("authenticator_switches", "key_refreshes", "distrusted_keys"),
+    *("authenticator_switches", "key_refreshes", "distrusted_keys", "directory_users"),
 )
 
 
@@ -283,6 +292,9 @@ async def _sql(make: Maker) -> None:
                 ("UPDATE expirations SET failures = failures + 1 WHERE resource_id LIKE '{a}:%'",),
                 ("INSERT INTO restrictions VALUES ('{a}:host:h1', '192.0.2.8/32')",),
                 (NEW_VERSION,),
+                (MISSING,),
+                (MISSING,),
+                ("DELETE FROM directory_users WHERE role_id LIKE '{a}:%'",),
             )
         )
     )
