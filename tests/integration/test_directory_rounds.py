@@ -107,14 +107,15 @@ class DirectoryRoundTests(PostgresTestCase, ServerTestCase):
                 path = self.api.variable(f"svc/authn-ldap/{service}/{name}")
                 self.assertEqual((await self.api.ask("POST", path, value.encode(), self.admin)).status, 201)
 
-    async def start(self) -> None:
-        """Start a server that does rounds all the time."""
+    async def start(self, processes: int = 1) -> None:
+        """Start a server of so many processes, one of which does rounds all the time."""
         self.process = self.serve(
             "--account=acme",
             "--authenticators=authn,authn-ldap/corp,authn-ldap/team",
             "--allow-private-providers=127.0.0.0/8",
             "--ldap-sync-interval=1",
             "--health-interval=1",
+            f"--processes={processes}",
             database_url=self.dsn,
         )
         self.api = Api.of(self, await self.process.ready())
@@ -175,7 +176,7 @@ class DirectoryRoundTests(PostgresTestCase, ServerTestCase):
         ]
         self.assertEqual([answer.status for answer in logged_in], [200] * 3, self.process.said)
         await self.process.stop()
-        await self.start()
+        await self.start(processes=2)
         self.admin = await self.api.authenticate("admin", self.admin_key)
         alice = base64.b64encode(token.body).decode()
         self.assertEqual((await self.api.ask("GET", "/whoami", token=alice)).status, 200)
