@@ -235,8 +235,8 @@ class Serving:
         new_id, wall = RequestIds(), ground.installation.wall
         # Before the ports, so that it stops after them: what logged in last is written, too.
         notes = child(server, LoginNotes(reactor, wall, LastLoginStore(readings), demand_primary))
-        told = notes.note_directory
-        ldap = ground.parts.ldap(ground.servers, ground.directories, self.journal, demand_primary, told)
+        noted = notes.note_directory
+        ldap = ground.parts.ldap(ground.servers, ground.directories, self.journal, demand_primary, noted)
         watches = watches_of(ground, memory)
         console, nouns = self._nouns(
             readings if memory is None else memory, watches, loads, passwords, throttle, ldap, timer.after, overview, notes

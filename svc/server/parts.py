@@ -278,9 +278,9 @@ class Parts:
         directories: Callable[[], IDirectories],
         journal: IJournal,
         demand_primary: Callable[[], Awaitable[None]],
-        told: Callable[[Admitted], object],
+        noted: Callable[[Admitted], object],
     ) -> LdapAuthenticator:
-        """Return the authenticator that asks them; ``told`` is called with the role that is told its API key."""
+        """Return the authenticator that asks them; ``noted`` is called with the role that gets its API key."""
         installation, dialect, enabled = self.installation, self.settings.dialect, frozenset(self.settings.authenticators)
         # Three readings decide together, and the directory takes longer than all of them: none comes from memory.
         store, credentials = AuthenticatorStore(self.readings), CredentialStore(self.readings)
@@ -288,7 +288,7 @@ class Parts:
         mapped = MappedRoles(LdapMappingStore(self.readings), journal, demand_primary)
         missing = MissingEntries(DirectoryUserStore(self.readings), journal, demand_primary)
         settings = vault, dialect, enabled, wall
-        return LdapAuthenticator(store, credentials, servers, directories, *settings, mapped, missing, told)
+        return LdapAuthenticator(store, credentials, servers, directories, *settings, mapped, missing, noted)
 
     def directory_rounds(
         self,

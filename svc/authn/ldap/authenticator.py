@@ -89,8 +89,8 @@ class LdapAuthenticator:
     _wall: WallClock
     _mapped: MappedRoles
     _missing: MissingEntries
-    #: Called with the role that is told its API key.
-    _told: Callable[[Admitted], object]
+    #: Called with the role that gets its API key.
+    _noted: Callable[[Admitted], object]
     _decoy: Decoy = attrs.field(init=False)
 
     @_decoy.default
@@ -117,7 +117,7 @@ class LdapAuthenticator:
         if isinstance(facts, Refused):
             return facts
         assert facts.api_key is not None
-        self._told(_admitted(facts))
+        self._noted(_admitted(facts))
         return facts.api_key
 
     async def explain(self, request: ExplanationRequest) -> Explanation | Refused:
