@@ -285,8 +285,11 @@ class Case(SynchronousTestCase):
                 self.assertNotIn(part.decode("latin-1"), detail)
 
     def assert_admitted(self, evidence: bytes, role: RoleName = HOST, **options: Any) -> None:
-        """The token admits the role."""
-        self.assertEqual(self.attempt(evidence, **options), Admitted(role, "signing-key", CREATION))
+        """The token admits the role, which belongs to no directory then (LDAP-20)."""
+        admitted = self.attempt(evidence, **options)
+        self.assertEqual(admitted, Admitted(role, "signing-key", CREATION))
+        assert isinstance(admitted, Admitted)
+        self.assertEqual(admitted.directory, "")
 
     def refusal(self, reason: Reason, evidence: bytes, status: int = 401, **options: Any) -> Refused:
         """The refusal for this reason, which has no part of the token in its detail."""

@@ -217,6 +217,9 @@ class RoundsTests(RoundsCase):
         self.result_of(self.notes.write())
         self.assertEqual(sorted(self.memory.directory_users), [str(user("alice")), str(user("bob"))])
         self.assertEqual([row[0] for row in self.memory.directory_users.values()], [CORP, CORP])
+        by_key = self.by_key("alice")
+        assert isinstance(by_key, Admitted)
+        self.assertIsNone(by_key.directory)
         self.assertEqual(list(self.memory.last_logins), [str(user("alice"))])
 
 
