@@ -89,10 +89,12 @@ def _claim_faults(name: str, *, nested: bool, fault_of: Callable[..., str | None
 
 
 def check_names(annotations: Mapping[str, str], *, nested: bool) -> None:
-    """Check that every annotation has a name that a claim could have."""
+    """Check that every annotation has a name that a claim could have. A claim of another name needs an alias (AUTH-27)."""
     for name in annotations:
         fault = name_fault(name, nested=nested)
         if fault is not None:
+            if claim_fault(name, nested=nested) is None:
+                fault += "; give the claim an alias in claim-aliases, and name the annotation after the alias"
             raise EvidenceRefused(Reason.ANNOTATION_NAME_INVALID, f"an annotation is misnamed: {fault}")
 
 

@@ -210,6 +210,17 @@ class AnnotationTests(Case):
             self.refusal(Reason.ANNOTATION_NAME_INVALID, self.check, {name: "x"}, nested=True, **{name: "x"})
         self.refusal(Reason.ANNOTATION_NAME_INVALID, self.check, {"a/b": "x"}, **{"a/b": "x"})
 
+    def test_misnamed_without_alias(self) -> None:
+        """The refusal advises an alias where a claim of that name can have one, and there alone (AUTH-27)."""
+        for name in ("cognito:username", "https://acme.example/role", "größe", "", "a b", "a[0]", "a/b", "a//b"):
+            for nested in (True, False):
+                if name == "a/b" and nested:
+                    continue
+                refused = self.assertRaises(EvidenceRefused, check_names, {name: "x"}, nested=nested)
+                self.assertIs(refused.reason, Reason.ANNOTATION_NAME_INVALID)
+                _, faults = read_aliases(f"alias: {name}", nested=nested)
+                self.assertEqual("in claim-aliases, and name the annotation after" in refused.detail, not faults, name)
+
     def test_forbidden(self) -> None:
         """Registered claims say nothing about a host, even when they are equal (AUTH-34)."""
         for name in sorted(DENIED):
