@@ -5,6 +5,7 @@ The checks of one kind of authenticator alone are beside its table, which puts a
 
 from __future__ import annotations
 
+import re
 from collections.abc import Container
 from typing import Final
 
@@ -24,6 +25,9 @@ from svc.model.text import shown
 
 #: Keys and networks that are named to operators.
 _NAMED: Final = 10
+
+#: A place for a tenant in the issuer of a document for many tenants. No address that can be asked has braces (NET-12).
+_PATTERN: Final = re.compile(r"\{\w+\}")
 
 #: The refusals for which newer keys are fetched (AUTH-44): a provider may change its key and keep the id, or use no ids.
 #: Every other refusal is about keys that are known: one is distrusted or for another algorithm, or there are several.
@@ -57,7 +61,9 @@ def fetch_problem(what: str, why: str, variables: Container[str], declared: Cont
         remedy = "If the address is right, list its network in --allow-private-providers, and start the server again."
     elif ISSUER_DIFFERS in why:
         remedy = "Set provider-uri to the issuer that the document names"
-        if "jwks-uri" in variables:
+        if _PATTERN.search(why.partition(ISSUER_DIFFERS)[2]):
+            remedy = "Name your own tenant in provider-uri: the issuer that the document names is a pattern, not an address"
+        elif "jwks-uri" in variables:
             remedy += ", or, if that can't be asked from here, declare jwks-uri and issuer in its place"
         remedy += "."
     elif why.endswith(NO_ISSUER):

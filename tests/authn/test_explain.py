@@ -304,6 +304,14 @@ class StatusTests(Case):
         self.assertIn("its issuer is 'b', not 'a'.", problem.what)
         self.assertIn("Set provider-uri to the issuer that the document names", problem.remedy)
 
+    def test_a_pattern_of_issuers(self) -> None:
+        """A document for many tenants has a pattern as its issuer; the remedy is to name one of the tenants (AUTH-60)."""
+        differs = f"{ISSUER_DIFFERS}'https://sts.example/{{tenantid}}/v2.0', not 'https://sts.example/common/v2.0'"
+        self.provider.refused = f"https://a.example/: the discovery document is not usable: {differs}"
+        (problem,) = self.status().problems
+        self.assertTrue(problem.remedy.startswith("Name your own tenant in provider-uri: "), problem.remedy)
+        self.assertNotIn("Set provider-uri to the issuer", problem.remedy)
+
     def test_a_malformed_address(self) -> None:
         """An address that is none is refused as a fault of the settings, and nobody is asked (AUTH-29)."""
         self.readings.set(self.branch, jwks_uri="https://idp.example/realms/My Realm")
