@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from svc.authn.claims import kind_of
-from svc.model.cloud_resource_id import ResourceId
+from svc.model.cloud_resource_id import ResourceId, is_microsofts
 from svc.model.reasons import Reason
 from svc.model.signed_claims import EvidenceRefused, SignedClaims
 from svc.model.text import shown
@@ -47,7 +47,7 @@ def identity_claim(claims: SignedClaims, name: str) -> str:
     value = claims.get(name)
     if value is None or value == "":
         detail = f"the token has no claim {name!r}; it is not of a workload's identity"
-        if name == RESOURCE_CLAIM:
+        if name == RESOURCE_CLAIM and not is_microsofts(claims.get("aud")):
             audience = shown(str(claims.get("aud")))
             detail = f"{detail}, or it is for an audience of your own, whose tokens lack the claim: 'aud' is {audience}"
         raise EvidenceRefused(Reason.IDENTITY_CLAIM_MISSING, detail)

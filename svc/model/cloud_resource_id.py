@@ -30,6 +30,9 @@ _SEGMENTS: Final = 8
 #: The namespace of identities that workloads share.
 _SHARED: Final = "microsoft.managedidentity"
 
+#: Audiences of Microsoft's own: any other is an application that somebody has registered.
+_MICROSOFT: Final = re.compile(r"(?i)https?://([a-z0-9-]+\.)*(azure\.(com|net)|windows\.net|microsoft\.com)([:/]|\Z)")
+
 #: What can't be read in two ways: no escapes, and nothing that ends a path.
 _NAME: Final = re.compile(r"(?!\.{1,2}\Z)[^/%\\?#]+")
 
@@ -94,3 +97,8 @@ def _same_word(text: str, word: str) -> bool:
 
 def _malformed(text: str, why: str, *, nested: bool = False) -> ResourceIdMalformed:
     return ResourceIdMalformed(f"{shown(text)} is not of the form {_FORM}: {why}", nested)
+
+
+def is_microsofts(audience: object) -> bool:
+    """Return whether a token's audience is one of Microsoft's own, for which tokens say which resource has them."""
+    return isinstance(audience, str) and _MICROSOFT.match(audience) is not None

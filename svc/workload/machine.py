@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 import base64
-import re
 from typing import Final
 
 import attrs
 
-from svc.model.cloud_resource_id import ResourceId, ResourceIdMalformed
+from svc.model.cloud_resource_id import ResourceId, ResourceIdMalformed, is_microsofts
 from svc.model.text import shown
 from svc.workload.faults import NoIdentity
 from svc.workload.replies import parsed
 
 #: The audience that tokens are made for unless another is asked for, and for which they say which machine has them.
 RESOURCE: Final = "https://management.azure.com/"
-
-#: Audiences of Microsoft's own: any other is an application that somebody has registered.
-_MICROSOFT: Final = re.compile(r"(?i)https?://([a-z0-9-]+\.)*(azure\.(com|net)|windows\.net|microsoft\.com)([:/]|\Z)")
 
 _NESTED_REMEDY: Final = "this is a resource within another: assign a user-assigned identity to it, and name its client id"
 _REMEDY: Final = "use the platform's managed identity of a machine, an app service, a function or a container instance"
@@ -45,7 +41,7 @@ class Machine:
         texts = {name: value for name in ("xms_mirid", "oid", "iss", "aud") if isinstance(value := claims.get(name), str)}
         resource_id, object_id = texts.get("xms_mirid"), texts.get("oid")
         audience = texts.get("aud", "")
-        if not resource_id and object_id and not _MICROSOFT.match(audience):
+        if not resource_id and object_id and not is_microsofts(audience):
             raise NoIdentity(
                 f"the identity token names no machine: it is for the audience {shown(audience)}, which is none of"
                 " Microsoft's own, and only tokens for those have xms_mirid",

@@ -393,9 +393,12 @@ class ClaimTests(CloudCase):
                 self.row("identity-claims", Reason.IDENTITY_CLAIM_INVALID, self.claims(**{name: other}))
 
     def test_own_audience(self) -> None:
-        """A token without ``xms_mirid`` is refused with its audience, which may be the cause (AUTH-38)."""
+        """A token without ``xms_mirid`` is refused with its audience as a cause, unless it is Microsoft's own (AUTH-38)."""
         refused = self.refusal(Reason.IDENTITY_CLAIM_MISSING, self.claims(xms_mirid=..., aud="api://svc.example"))
         self.assertIn("'aud' is 'api://svc.example'", refused.detail)
+        for audience in ("https://management.azure.com/", "https://management.azure.com", "https://vault.azure.net"):
+            refused = self.refusal(Reason.IDENTITY_CLAIM_MISSING, self.claims(xms_mirid=..., aud=audience))
+            self.assertEqual(refused.detail, "the token has no claim 'xms_mirid'; it is not of a workload's identity")
 
     def test_resource_id(self) -> None:
         """CONJ00052E to CONJ00054E: the resource id must be one, of a resource that is in no other."""
