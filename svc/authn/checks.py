@@ -16,7 +16,7 @@ from svc.crypto.compact import parse_compact
 from svc.crypto.signatures import key_for, verify
 from svc.model.authentication import ANNOTATIONS_BYTES, ANNOTATIONS_LIMIT, KeySource, Problem, moment
 from svc.model.dialect import Dialect
-from svc.model.errors import ISSUER_DIFFERS, NO_ISSUER, UNLISTED, KeysUnavailable
+from svc.model.errors import ISSUER_DIFFERS, LEADS, NO_ISSUER, UNLISTED, KeysUnavailable
 from svc.model.key_sets import UNUSABLE
 from svc.model.query_results import is_within
 from svc.model.reasons import Reason
@@ -59,6 +59,8 @@ def fetch_problem(what: str, why: str, variables: Container[str], declared: Cont
     named = [name for name in ("ca-cert", "jwks-token") if name in variables]
     if UNLISTED in why:
         remedy = "If the address is right, list its network in --allow-private-providers, and start the server again."
+    elif LEADS in why:
+        remedy = _redirect_remedy(why, variables, declared)
     elif ISSUER_DIFFERS in why:
         remedy = "Set provider-uri to the issuer that the document names"
         if _PATTERN.search(why.partition(ISSUER_DIFFERS)[2]):
@@ -75,6 +77,16 @@ def fetch_problem(what: str, why: str, variables: Container[str], declared: Cont
     else:
         remedy = f"Mend {', '.join(['the address', *named])}, or what is between provider and server; then refresh the keys."
     return Problem(f"{what}: {why.removesuffix('.')}.", remedy)
+
+
+def _redirect_remedy(why: str, variables: Container[str], declared: Container[str]) -> str:
+    """Return what to do about an address that leads to another, as ``fetch_problem`` is given it."""
+    if "jwks-uri" in declared:
+        return "Set jwks-uri to where it leads, if that is the provider's."
+    if "/.well-known/" in why.partition(LEADS)[0]:
+        return "Set provider-uri to the issuer whose document is there, if that is the provider's."
+    remedy = "Have the provider's document name the address to which it leads"
+    return f"{remedy}, or declare jwks-uri and issuer in its place." if "jwks-uri" in variables else f"{remedy}."
 
 
 def _check_enabled(evaluation: Evaluation) -> None:

@@ -136,6 +136,10 @@ class AddressRefused(Refusal):
 #: How ``why`` ends where operators can permit the address; it is handed on as text, and remedies look for it.
 UNLISTED: Final = "allow_private_providers doesn't list it"
 
+#: How ``why`` says that an answer is a redirect, and where that leads; handed on and looked for in the same way.
+REDIRECTED: Final = "redirects are not followed"
+LEADS: Final = f"{REDIRECTED}; it leads to "
+
 #: How ``why`` says that a provider's document is that of another one; handed on and looked for in the same way.
 ISSUER_DIFFERS: Final = "its issuer is "
 

@@ -2,15 +2,32 @@
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
 #: Longest text from outside in a field of a log event, in characters; what is longer is cut.
 FIELD_LIMIT: Final = 300
 
+_SCHEME: Final = re.compile(r"(?:[A-Za-z][A-Za-z0-9+.-]*:)?//")
+_WITHOUT_USER: Final = re.compile(rf"(?:{_SCHEME.pattern}|(?!//))[^/?#@:\\]*(?::[0-9]{{1,5}})?(?:[/?#]|\Z)")
+_QUERY: Final = re.compile(r"[?#]")
+
 
 def shown(text: str) -> str:
     """Quote a text for a message: shortened, without control characters or odd Unicode."""
     return repr(text if len(text) <= 100 else text[:100] + "…")
+
+
+def shown_address(text: str) -> str:
+    """Quote an address for a message as :func:`shown` does, without user, password, query and fragment.
+
+    It may be malformed: what stands before an ``@`` is left out unless it surely isn't a password.
+    """
+    if "@" in text and not _WITHOUT_USER.match(text):
+        scheme = _SCHEME.match(text)
+        text = f"{'' if scheme is None else scheme[0]}…@{text.rpartition('@')[2]}"
+    bare = _QUERY.split(text, maxsplit=1)[0]
+    return shown(bare if bare == text else f"{text[: len(bare) + 1]}…")
 
 
 def printable(text: str, limit: int = FIELD_LIMIT) -> str:

@@ -9,7 +9,7 @@ from twisted.internet.defer import Deferred
 from svc.authn.jwt import JWT
 from svc.model.authentication import Admitted, KeySource, Refused, Step
 from svc.model.dialect import CONJUR
-from svc.model.errors import ISSUER_DIFFERS, NO_ISSUER, UNLISTED, InvalidName, StoreUnavailable
+from svc.model.errors import ISSUER_DIFFERS, LEADS, NO_ISSUER, UNLISTED, InvalidName, StoreUnavailable
 from svc.model.reasons import Reason
 from tests.authn.world import CLAIMS, HOST, ISSUER, NOW, PROVIDER, URI, Case
 from tests.signing import jwk, jwk_for, jwks, token
@@ -303,6 +303,28 @@ class StatusTests(Case):
         (problem,) = self.status().problems
         self.assertIn("its issuer is 'b', not 'a'.", problem.what)
         self.assertIn("Set provider-uri to the issuer that the document names", problem.remedy)
+
+    def test_redirects(self) -> None:
+        """An address that leads to another is a problem whose remedy is to set the variable that named it (AUTH-60)."""
+        leads = f"the answer has status 301, and {LEADS}'https://idp.example/k4'"
+        self.provider.refused = f"{URI}: {leads}"
+        (problem,) = self.status().problems
+        self.assertEqual(problem.remedy, "Set jwks-uri to where it leads, if that is the provider's.")
+        self.readings.unset(self.branch, "jwks-uri")
+        self.readings.set(self.branch, provider_uri="https://idp.example")
+        for address, remedy in (
+            (
+                "https://idp.example/.well-known/openid-configuration",
+                "Set provider-uri to the issuer whose document is there",
+            ),
+            (
+                "https://idp.example/keys",
+                "Have the provider's document name the address to which it leads, or declare jwks-uri",
+            ),
+        ):
+            self.provider.refused = f"{address}: {leads}"
+            (problem,) = self.status().problems
+            self.assertTrue(problem.remedy.startswith(remedy), problem.remedy)
 
     def test_a_pattern_of_issuers(self) -> None:
         """A document for many tenants has a pattern as its issuer; the remedy is to name one of the tenants (AUTH-60)."""

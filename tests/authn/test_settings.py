@@ -389,6 +389,7 @@ class IssuerTests(Case):
                 self.assertIn("is no address of the form https://host[:port]/path.", problem.what)
                 self.assertIn("percent-encoded", problem.remedy)
             self.assertIn("impossible port", self.fault(**{name: "https://idp.example:0/"}))
+            self.assertIn("'https://…@idp.example/' is no address", self.fault(**{name: "https://u:p@idp.example/"}))
             for uri in ("HTTPS://idp.example/x", "Https://idp.example:8443", "https://idp.example/My%20Realm"):
                 self.good(**{name: uri})
         self.assertIn("it has a query", self.fault(provider_uri="https://idp.example/m?p=x"))

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
-from svc.model.text import FIELD_LIMIT, blanked, encodable, printable, shown
+from svc.model.text import FIELD_LIMIT, blanked, encodable, printable, shown, shown_address
 
 
 class ShownTests(SynchronousTestCase):
@@ -21,6 +21,42 @@ class ShownTests(SynchronousTestCase):
     def test_quotes(self) -> None:
         """A plain text stands in quotes."""
         self.assertEqual(shown("a"), "'a'")
+
+
+class ShownAddressTests(SynchronousTestCase):
+    """``shown_address``."""
+
+    def test_no_secrets(self) -> None:
+        """Neither a password nor a query is shown, of a malformed address either (NET-14)."""
+        for text in (
+            "https://u:secret@idp.example/k?token=secret",
+            "https://secret@idp.example/",
+            "//u:secret@idp.example/",
+            "u:secret@idp.example",
+            "https:u:secret@idp.example",
+            "https:/\\u:secret@idp.example",
+            "https://u:secret/secret@idp.example/",
+            "https://u:secret?secret#secret@idp.example/",
+            "https://u:secret@secret/x@idp.example/",
+            "https://u:sec ret@idp.example/?secret",
+            "https://idp.example/?secret",
+            "https://idp.example/#secret",
+            "?secret",
+        ):
+            self.assertNotIn("secret", shown_address(text).replace("sec ret", "secret"), text)
+
+    def test_the_rest(self) -> None:
+        """Host, port and path are shown, also where a path has an ``@``."""
+        for text, told in (
+            ("https://u:p@idp.example/k?a", "'https://…@idp.example/k?…'"),
+            ("u:p@idp.example", "'…@idp.example'"),
+            ("https://idp.example:8443/@me", "'https://idp.example:8443/@me'"),
+            ("https://[::1]:8443/k#a", "'https://[::1]:8443/k#…'"),
+            ("/k4?a", "'/k4?…'"),
+            ("/@me", "'/@me'"),
+            ("", "''"),
+        ):
+            self.assertEqual(shown_address(text), told)
 
 
 class PrintableTests(SynchronousTestCase):

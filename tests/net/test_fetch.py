@@ -236,6 +236,10 @@ class ExchangeTests(Case):
         for location, told in (
             (b"Location: http://169.254.169.254/\r\n", "redirects are not followed; it leads to 'http://169.254.169.254/'"),
             (b"Location: /\x1b[2J\xff\r\n", "redirects are not followed; it leads to '/\\x1b[2J\ufffd'"),
+            (
+                b"Location: https://u:secret@idp.example/k4?token=abc\r\n",
+                "redirects are not followed; it leads to 'https://…@idp.example/k4?…'",
+            ),
             (b"", "redirects are not followed"),
         ):
             self.reactor.tcpClients.clear()
@@ -248,6 +252,7 @@ class ExchangeTests(Case):
     def test_other_statuses(self) -> None:
         """Only of a redirect it is said that none is followed, and 406 says what was asked for (NET-14)."""
         for status, told in (
+            (304, "the answer has status 304"),
             (400, "the answer has status 400"),
             (404, "the answer has status 404"),
             (503, "the answer has status 503"),
