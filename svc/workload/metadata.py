@@ -48,6 +48,10 @@ MARGIN: Final = 300.0
 ARC_KEYS: Final = Path("/var/opt/azcmagent/tokens")
 _CHALLENGE_LIMIT: Final = 4096
 
+#: A challenge, whose scheme and names of parameters have no case (RFC 9110 11); the agent writes paths without quotes.
+_PARAMETER: Final = re.compile(r"""([A-Za-z0-9_-]+)[ \t]*=[ \t]*(?:"([^"\\]*)"|([^\s",]+))""")
+_CHALLENGE: Final = re.compile(rf"(?i:basic) +({_PARAMETER.pattern}(?:[ \t]*,[ \t]*{_PARAMETER.pattern})*)")
+
 #: A time that no token reaches, in seconds since the epoch.
 _LATEST: Final = 1e11
 
@@ -251,6 +255,14 @@ def _service(surroundings: Mapping[str, str], base_url: str) -> _Service | NoIde
             "AZURE_FEDERATED_TOKEN_FILE: a pod with workload identity",
             f"log in with the token of its cluster: --platform kubernetes --token-file {file}",
         )
+    for name in ("IMDS_ENDPOINT", "IDENTITY_SERVER_THUMBPRINT"):
+        if surroundings.get(name):
+            return _unserved(f"{name} without IDENTITY_ENDPOINT", "pass on the whole environment of the platform")
+    if surroundings.get("AZURE_POD_IDENTITY_AUTHORITY_HOST"):
+        return _unserved(
+            "AZURE_POD_IDENTITY_AUTHORITY_HOST: another address of the metadata service",
+            "name that address with --metadata-url, or unset the variable",
+        )
     demand_address(base_url, "the address of the metadata service")
     return _Service(base_url.rstrip("/") + "/metadata/identity/oauth2/token", "2018-02-01", {"Metadata": "true"})
 
@@ -265,8 +277,10 @@ def _read_challenge(reply: Reply, folder: Path) -> str:
     :raises NoIdentity: it isn't a file of the agent's, or can't be read.
     """
     remedy = "see that the agent of this machine works (azcmagent show), and run this again"
-    challenge = re.fullmatch(r'Basic realm="?([^"]+)"?', reply.headers.get("www-authenticate", "").strip())
-    file = Path(challenge[1]) if challenge else None
+    challenge = _CHALLENGE.fullmatch(reply.headers.get("www-authenticate", "").strip())
+    named = [] if challenge is None else _PARAMETER.findall(challenge[1])
+    realms = [quoted or bare for name, quoted, bare in named if name.lower() == "realm"]
+    file = Path(realms[0]) if len(realms) == 1 else None
     # The agent must not be able to have other files sent to it.
     if file is None or file.parent != folder or file.suffix != ".key":
         raise NoIdentity("the agent of this connected machine names no file of its own to prove access with", remedy)

@@ -138,6 +138,9 @@ class FormTests(MetadataCase):
             ({"MSI_SECRET": "s"}, "MSI_SECRET without MSI_ENDPOINT", "whole environment"),
             ({**APP_SERVICE, "IDENTITY_SERVER_THUMBPRINT": "ab"}, "Service Fabric", "svc authenticate jwt"),
             ({"MSI_ENDPOINT": endpoint}, "Cloud Shell", "svc login"),
+            ({"IMDS_ENDPOINT": BASE}, "IMDS_ENDPOINT without IDENTITY_ENDPOINT", "whole environment"),
+            ({"IDENTITY_SERVER_THUMBPRINT": "ab"}, "IDENTITY_SERVER_THUMBPRINT without", "whole environment"),
+            ({"AZURE_POD_IDENTITY_AUTHORITY_HOST": BASE}, "AZURE_POD_IDENTITY_AUTHORITY_HOST", "with --metadata-url"),
             ({"AZURE_FEDERATED_TOKEN_FILE": "/var/token"}, "workload identity", "--token-file /var/token"),
         ):
             refusal = self.refusal(self.source(surroundings), NoIdentity)
@@ -236,6 +239,32 @@ class ArcTests(MetadataCase):
         self.assertEqual(self.successResultOf(asked).text, "t")
         self.assertEqual(agent.shown, [None, "Basic the-content"])
         self.assertEqual(agent.versions, [b"2020-06-01"] * 2)
+
+    def test_forms_of_challenges(self) -> None:
+        """The scheme and the names of a challenge are without case, and it may have other parameters (NET-28)."""
+        (self.folder / "a.key").write_text("the-content")
+        file = f"{self.folder}/a.key"
+        for challenge in (
+            f'Basic realm="{file}"',
+            f"basic Realm={file}",
+            f'BASIC REALM = "{file}", charset="UTF-8"',
+            f'Basic realm={file}, charset="UTF-8"',
+            f"Basic charset=UTF-8 ,realm={file}",
+        ):
+            asked, agent = self.ask(challenge)
+            self.assertEqual(self.successResultOf(asked).text, "t")
+            self.assertEqual(agent.shown, [None, "Basic the-content"])
+        for challenge in (
+            f"Basic realm={file}, realm={file}",
+            f"Basic realm={file}, realm=/etc/x.key",
+            f"Basic realm={file} charset=UTF-8",
+            f'Basic x="realm={file}"',
+            f"Basicrealm={file}",
+            f"Negotiate realm={file}",
+        ):
+            asked, agent = self.ask(challenge)
+            self.failureResultOf(asked, NoIdentity)
+            self.assertEqual(agent.shown, [None], challenge)
 
     def test_other_files(self) -> None:
         """No other file is read: none elsewhere, of another ending, too large, or a link (NET-28)."""
