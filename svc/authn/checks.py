@@ -82,11 +82,14 @@ def fetch_problem(what: str, why: str, variables: Container[str], declared: Cont
 def _redirect_remedy(why: str, variables: Container[str], declared: Container[str]) -> str:
     """Return what to do about an address that leads to another, as ``fetch_problem`` is given it."""
     if "jwks-uri" in declared:
-        return "Set jwks-uri to where it leads, if that is the provider's."
-    if "/.well-known/" in why.partition(LEADS)[0]:
-        return "Set provider-uri to the issuer whose document is there, if that is the provider's."
-    remedy = "Have the provider's document name the address to which it leads"
-    return f"{remedy}, or declare jwks-uri and issuer in its place." if "jwks-uri" in variables else f"{remedy}."
+        remedy = "Set jwks-uri to where it leads"
+    elif "/.well-known/" in why.partition(LEADS)[0]:
+        remedy = "Set provider-uri to the issuer whose document is there"
+    else:
+        remedy = "Have the provider's document name the address to which it leads"
+        if "jwks-uri" in variables:
+            remedy += ", or declare jwks-uri and issuer in its place"
+    return f"{remedy}, if that is the provider's; else mend what is between provider and server, then refresh the keys."
 
 
 def _check_enabled(evaluation: Evaluation) -> None:

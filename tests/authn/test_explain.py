@@ -309,7 +309,11 @@ class StatusTests(Case):
         leads = f"the answer has status 301, and {LEADS}'https://idp.example/k4'"
         self.provider.refused = f"{URI}: {leads}"
         (problem,) = self.status().problems
-        self.assertEqual(problem.remedy, "Set jwks-uri to where it leads, if that is the provider's.")
+        self.assertEqual(
+            problem.remedy,
+            "Set jwks-uri to where it leads, if that is the provider's;"
+            " else mend what is between provider and server, then refresh the keys.",
+        )
         self.readings.unset(self.branch, "jwks-uri")
         self.readings.set(self.branch, provider_uri="https://idp.example")
         for address, remedy in (
