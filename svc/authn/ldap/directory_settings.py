@@ -48,7 +48,9 @@ _SECONDS: Final = (1.0, 25.0)
 PLACES_MOST: Final = 16
 
 _HOST: Final = re.compile(HOST, re.ASCII)
-_URI: Final = re.compile(r"(?P<scheme>ldaps?)://(?P<host>\[[^\]/]*\]|[^:/?\[\]]*)(?::(?P<port>[0-9]{1,5}))?/?", re.ASCII)
+_URI: Final = re.compile(
+    r"ldaps?://(?P<host>\[[^\]/]*\]|[^:/?#\[\]]*)(?::(?P<port>[0-9]{1,5}))?(?P<path>/?|[/?#].+)", re.ASCII | re.IGNORECASE
+)
 
 
 @attrs.frozen
@@ -208,6 +210,10 @@ def _places(words: Mapping[str, str], security: Security, problems: list[Problem
             if match is None:
                 remedy = "Set it to ldap://host, ldap://host:port or ldaps://host, or to several of these."
                 problems.append(_unusable("uri", f"it is {shown(words['uri'])}", remedy))
+                break
+            if len(match["path"]) > 1:
+                remedy = f"Leave that out, and name the entry below which people stand in {_PREFIX}base_dn."
+                problems.append(_unusable("uri", f"{shown(match['path'])} stands behind a host", remedy))
                 break
             places[_place(match["host"], match["port"], "uri", security, problems)] = None
         if len(places) > PLACES_MOST:

@@ -367,6 +367,8 @@ class ServerTests(LdapCase):
         self.assertEqual(self.address(uri="ldap://ldap.example:1389/"), ("ldap.example", 1389, Security.START_TLS))
         self.assertEqual(self.address(uri="ldaps://ldap.example"), ("ldap.example", 636, Security.TLS))
         self.assertEqual(self.address(uri="ldaps://[2001:db8::1]:1636"), ("2001:db8::1", 1636, Security.TLS))
+        self.assertEqual(self.address(uri="LDAP://192.0.2.1:1389"), ("192.0.2.1", 1389, Security.START_TLS))
+        self.assertEqual(self.address(uri="Ldaps://ldap.example/"), ("ldap.example", 636, Security.TLS))
         self.assertEqual(self.address(uri="ldap://192.0.2.1", connect_type="plain"), ("192.0.2.1", 389, Security.PLAIN))
         self.assertEqual(self.address(connect_type="TLS"), ("192.0.2.1", 389, Security.START_TLS))
         self.assertEqual(self.address(uri=None, host="ldap.example"), ("ldap.example", 389, Security.START_TLS))
@@ -440,6 +442,8 @@ class ServerTests(LdapCase):
         self.assert_unusable("ldap-authn/filter_template", filter_template="(uid=%s)" + " " * 3000)
         for uri in ("ldap.example", "http://ldap.example", "ldap://", "ldap://a/b", "ldap://a:b", "ldap://u@a", "ldapi://x"):
             self.assert_unusable("ldap-authn/uri", uri=uri)
+        for uri in ("ldap://a/dc=example,dc=org", "LDAPS://[::1]:636/dc=example", "ldap://a?uid", "ldap://a#x"):
+            self.assert_unusable("stands behind a host", uri=uri)
         for uri in (
             "ldap://a b",
             "ldap://-a",
