@@ -196,9 +196,16 @@ class RefusedBinds:
             self._entry_over(turn, over.outcome)
 
     def bury(self, process: int) -> None:
-        """Take back the turns of a process that is gone."""
-        for holder in [holder for holder in self._turns if holder[0] == process]:
-            self.end(process, BindOver(holder[1], BindOutcome.UNANSWERED))
+        """Take back the turns of a process that is gone: first those that it waits for, so that it is given none of them."""
+        turns = [turn for holder, turn in self._turns.items() if holder[0] == process]
+        for turn in turns:
+            kept = self._accounts.get(turn.key) if turn.login is None else self._entries[turn.key]
+            if kept is not None and turn in kept.waiting:
+                kept.waiting.remove(turn)
+                del self._turns[turn.holder]
+                _disappoint(turn)
+        for turn in turns:
+            self.end(process, BindOver(turn.holder[1], BindOutcome.UNANSWERED))
 
     def _look(self, account: bytes | None, login: LoginKeys | None, *, check: bool) -> None:
         known = None if account is None else self._accounts.get(account)

@@ -357,6 +357,19 @@ class AccountTests(BindsCase):
         self.binds.end(2, BindOver(7, REFUSED, "49"))
         self.assert_refused(Deferred.fromCoroutine(self.binds.answer(1, LookWanted(key, None))), Reason.LDAP_BIND_REFUSED)
 
+    def test_dead_process(self) -> None:
+        """A process that dies had one bind under way: those that waited for its outcome there are no binds without an
+        answer, and stop no logins of other processes (LOCK-12).
+        """
+        key = b"account"
+        asked = [Deferred.fromCoroutine(self.binds.answer(1, AccountWanted(number, key, False))) for number in range(5)]
+        self.successResultOf(asked[0])
+        self.binds.bury(1)
+        for each in asked[1:]:
+            self.assert_refused(each, Reason.LDAP_UNAVAILABLE)
+        self.successResultOf(Deferred.fromCoroutine(self.binds.answer(2, LookWanted(key, None))))
+        self.assertEqual((self.binds._turns, self.binds._accounts), ({}, {}))
+
     def test_messages(self) -> None:
         """Questions and refusals pass between processes as they are."""
         refusal = DirectoryRefused(Reason.LDAP_BIND_REFUSED, "49", 60.0)
@@ -463,6 +476,22 @@ class PeopleTests(BindsCase):
             each.cancel()
             self.failureResultOf(each, CancelledError)
         self.assert_refused(self.look("alice"), Reason.LDAP_FAILURES_TOO_MANY)
+
+    def test_dead_process(self) -> None:
+        """A login that waits in a process that dies gets no turn there, and is no failure, even if others have become too
+        old to count while it waited (LOCK-6).
+        """
+        asked = [
+            Deferred.fromCoroutine(self.binds.answer(process, EntryWanted(number, ALICE, LoginKeys(b"alice", b"alice"))))
+            for number, process in enumerate((2, 2, 1, 1, 1))
+        ]
+        self.binds.end(2, BindOver(0, REFUSED))
+        self.clock.advance(WINDOW)
+        self.binds.bury(1)
+        self.successResultOf(asked[2])
+        for each in asked[3:]:
+            self.assert_refused(each, Reason.LDAP_UNAVAILABLE)
+        self.assertEqual(len(self.binds._entries[ALICE].failures), 2)
 
     def test_without_an_entry(self) -> None:
         """A login without an entry is counted in the same way; capitals and blanks don't make another of it (LOCK-8)."""
