@@ -14,6 +14,7 @@ import base64
 import hashlib
 import json
 import re
+from contextlib import suppress
 from typing import Final, Self
 
 import attrs
@@ -92,6 +93,16 @@ def parse_authorization(header: bytes | None) -> UnverifiedToken:
         return _unverified(token)
     except ValueError:
         raise BearerRefused(INVALID) from None
+
+
+def has_token_form(evidence: bytes) -> bool:
+    """Return whether evidence is written as a token of this service: its JSON, the base64 of that, or a header with it."""
+    text = evidence.strip()
+    for header in (text, b"Token token=" + text, b"Token token=" + base64.b64encode(text)):
+        with suppress(BearerRefused):
+            parse_authorization(header)
+            return True
+    return False
 
 
 def _unverified(token: object) -> UnverifiedToken:

@@ -27,6 +27,9 @@ _KEY_FORM: Final = re.compile(
     % {b"digit": _CROCKFORD.encode(), b"first": _CROCKFORD[1:].encode()}
 )
 
+#: A key as programs pass it on: in quotation marks, or with the padding that other kinds of base32 have.
+_PASSED_ON: Final = re.compile(rb"([\"']?)([0-9A-Za-z]+)={0,6}\1")
+
 
 @attrs.frozen
 class Credential:
@@ -106,11 +109,16 @@ def new_api_key() -> str:
 
 
 def has_key_form(evidence: bytes) -> bool:
-    """Return whether evidence is written as API keys are, blanks and line ends around it aside.
+    """Return whether evidence is written as API keys are: also in quotation marks, in capitals or with padding behind it.
 
-    Only one in many billions of keys is shorter than is taken for one; passwords of people may be.
+    Blanks and line ends around it don't count. Only one in many billions of keys is shorter than is taken for one; passwords
+    of people may be.
     """
-    return _KEY_FORM.fullmatch(evidence.strip()) is not None
+    passed_on = _PASSED_ON.fullmatch(evidence.strip())
+    if passed_on is None:
+        return False
+    key = passed_on[2]
+    return _KEY_FORM.fullmatch(key.lower() if key.isupper() else key) is not None
 
 
 def _base32(number: int) -> str:

@@ -1,11 +1,12 @@
 """The LDAP authenticator: it admits a user whose name and password a directory accepts.
 
 A role's own API key proves it too, without the directory: so clients go on that were told their key. A key that was replaced
-is still a secret of this service, and a failure in the directory: what is written as a key isn't sent there (LOCK-9).
+is still a secret of this service, and a failure in the directory: what is written as a key, or as an access token, isn't
+sent there (LOCK-9).
 
-Note [Same work]. The directory is asked about every request whose evidence isn't written as an API key, whether or not the
-role exists and may log in. So an unknown role, a missing privilege and a wrong password take the same time (FAIL-18); only
-an authenticator that can't be used is refused before. Failures count in the order of TOK-6. Whether names are mapped is
+Note [Same work]. The directory is asked about every request whose evidence isn't written as one of these, whether or not
+the role exists and may log in. So an unknown role, a missing privilege and a wrong password take the same time (FAIL-18);
+only an authenticator that can't be used is refused before. Failures count in the order of TOK-6. Whether names are mapped is
 looked up for every request, too, and the directory is asked for the groups of everybody whom it proves. What is written
 then, only somebody who knows a good password could time. So is the note that a user is missing no more (LDAP-24).
 
@@ -28,6 +29,7 @@ from svc.authn.ldap.directory_rounds import MissingEntries
 from svc.authn.ldap.directory_settings import NAME, VARIABLES, LdapMisconfiguration, LdapServers
 from svc.authn.ldap.login_checks import AUTHENTICATE, BEFORE, LOGIN, LdapFacts, LdapLogin
 from svc.authn.ldap.mapped_roles import MappedOutcome, MappedRoles, Proven
+from svc.crypto.tokens import has_token_form
 from svc.crypto.vault import Decoy, Vault, api_key_name
 from svc.model.authentication import (
     Admitted,
@@ -246,6 +248,9 @@ class LdapAuthenticator:
             unproven = Reason.CREDENTIALS_WRONG, "the evidence is written as an API key, and isn't the role's present one"
             if matches and opened is not None and usable and missing_from:
                 unproven = Reason.LDAP_ENTRY_GONE, gone_from(missing_from)
+        elif tried and has_token_form(asked.evidence):
+            unasked = "the evidence is written as an access token, which is no directory's password"
+            unproven = Reason.CREDENTIALS_WRONG, "the evidence is written as an access token, and is no password"
         else:
             try:
                 found = await self._found(asked, request, tried=tried)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import json
 from typing import Final
 
 import attrs
@@ -10,6 +12,7 @@ from zope.interface.verify import verifyObject
 
 from svc.authn.ldap.directory_settings import LdapMisconfiguration, LdapServers
 from svc.authn.ldap.login_checks import PASSWORD_LIMIT
+from svc.crypto.tokens import SigningKey
 from svc.crypto.vault import Vault
 from svc.model.authentication import Admitted, IAuthenticator, ILogin, LoginRequest, Refused
 from svc.model.credentials import new_api_key
@@ -176,6 +179,39 @@ class LdapTests(LdapCase):
         self.directory.refused = DirectoryRefused(Reason.LDAP_UNAVAILABLE, "down")
         self.assert_refused(Reason.CREDENTIALS_WRONG, self.trying("alice", keys[2]))
         self.assertEqual(self.directory.asked, [])
+
+    def test_other_forms_of_secrets(self) -> None:
+        """An API key in quotation marks, in capitals or with padding isn't sent to a directory, nor is an access token in
+        any of its forms (LOCK-9).
+        """
+        key = self.api_keys["bob"]
+        token = SigningKey.new(ACCOUNT).mint(user("bob"), 1_700_000_000, 480)
+        encoded = base64.b64encode(token)
+        secrets = (
+            *(b'"%b"' % key, b"'%b'" % key, key + b"=", key + b"======\n", key.upper(), b' "%b="\r\n' % key.upper()),
+            *(token, token + b"\n", json.dumps(json.loads(token), indent=1).encode()),
+            *(encoded, encoded.rstrip(b"="), base64.encodebytes(token), b'"%b"' % encoded),
+            *(b'Token token="%b"' % encoded, b"Token token=%b\n" % encoded),
+        )
+        for secret in secrets:
+            self.directory.passwords |= dict.fromkeys(("alice", "stranger"), secret)
+            self.assert_refused(Reason.CREDENTIALS_WRONG, self.trying("alice", secret))
+            self.assert_refused(Reason.ROLE_UNKNOWN, self.trying("stranger", secret))
+        self.assertEqual(self.directory.asked, [])
+
+    def test_passwords_like_secrets(self) -> None:
+        """A password that has only something in common with API keys and access tokens is sent to the directory (LOCK-9)."""
+        key = new_api_key()
+        token = json.loads(SigningKey.new(ACCOUNT).mint(user("bob"), 1_700_000_000, 480))
+        passwords = (
+            *(f'"{key}', f"\"{key}'", f"{key}=======", f"{key}!", f"{key[:20]} {key[20:]}", key[:40], "x" * 43 + "=", '""'),
+            *(json.dumps({**token, "more": ""}), json.dumps(token["payload"]), token["payload"], "Token token=", "{}"),
+            *("[" * 99, "Token token=hunter2", base64.b64encode(b"hunter2").decode(), "correct horse battery", "pässword"),
+        )
+        for password in map(str.encode, passwords):
+            self.directory.passwords["alice"] = password
+            self.assertIsInstance(self.decide(self.trying("alice", password)), Admitted, password)
+        self.assertEqual(len(self.directory.asked), len(passwords))
 
     def test_others_credentials(self) -> None:
         """Neither another's password nor another's API key admits."""
