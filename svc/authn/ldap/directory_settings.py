@@ -110,7 +110,7 @@ def understood(annotations: Mapping[str, str], values: Values) -> LdapServer | L
     words = {name.removeprefix(_PREFIX): text for name, text in annotations.items()}
     for word, text in words.items():
         if len(text) > ANNOTATION_LIMIT or not (text.strip() or (text == "" and word in _ROOTS)):
-            problems.append(_unusable(word, "it is blank, or too long", "Correct it, or leave it out."))
+            problems.append(_unusable(word, "it is blank, or too long", _other_text(word, words)))
     if problems:
         return LdapMisconfiguration(tuple(problems))
     ca_name = "tls-cert" if "tls-ca-cert" not in values else "tls-ca-cert"
@@ -151,6 +151,16 @@ def understood(annotations: Mapping[str, str], values: Values) -> LdapServer | L
         others=tuple(others),
         timeout=timeout,
     )
+
+
+def _other_text(word: str, words: Mapping[str, str]) -> str:
+    """Return a remedy for an annotation that is blank or too long, with which the settings are complete."""
+    if word in _ROOTS:
+        return 'Correct it, or leave it empty ("") for the root of the directory.'
+    if word == "bind_dn":
+        return "Correct it, or leave it out together with the variable bind-password: the search is anonymous then."
+    needed = (word == "uri" and "host" not in words) or (word == "host" and "uri" not in words)
+    return "Correct it: it says which directory is asked." if needed else "Correct it, or leave it out."
 
 
 def _timeout(words: Mapping[str, str], problems: list[Problem]) -> float:

@@ -451,6 +451,30 @@ class ServerTests(LdapCase):
         for word in ("base_dn", "group_base_dn"):
             self.assert_unusable(f"ldap-authn/{word} is not usable: it is blank", **{word: " "})
 
+    def test_remedies_of_blanks(self) -> None:
+        """An annotation that is blank may be left out where the settings are complete without it, and otherwise the remedy
+        says something else (AUTH-54).
+        """
+        cases: list[tuple[str, dict[str, str | None], str]] = [
+            ("base_dn", {}, 'or leave it empty ("") for the root of the directory'),
+            ("group_base_dn", {}, 'or leave it empty ("") for the root of the directory'),
+            ("bind_dn", {}, "or leave it out together with the variable bind-password"),
+            ("uri", {}, "Correct it: it says which directory is asked."),
+            ("host", {"uri": None}, "Correct it: it says which directory is asked."),
+            ("uri", {"host": "ldap.example"}, "Correct it, or leave it out."),
+            ("host", {}, "Correct it, or leave it out."),
+            ("timeout", {}, "Correct it, or leave it out."),
+        ]
+        for word, other, remedy in cases:
+            before = dict(self.memory.annotations)
+            self.annotate(**{word: " ", **other})
+            server = self.server()
+            assert isinstance(server, LdapMisconfiguration)
+            (problem,) = server.problems
+            self.assertIn(remedy, problem.remedy, word)
+            self.memory.annotations.clear()
+            self.memory.annotations.update(before)
+
     def test_group_source(self) -> None:
         """Groups are those of the filter, or those of tokenGroups, for which there is no filter (LDAP-11)."""
         for text, source in ((None, GroupSource.MEMBERS), ("tokenGroups", GroupSource.TOKEN_GROUPS)):
