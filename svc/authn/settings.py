@@ -195,7 +195,7 @@ def algorithms_of(values: Values, texts: Mapping[str, str], problems: list[Probl
         return ALGORITHMS
     names = [SYNONYMS.get(name, name) for name in re.split(r"\s*,\s*|\s+", texts["algorithms"].strip())]
     unknown = list(dict.fromkeys(name for name in names if name not in ALGORITHMS))
-    remedy = f"Set it to some of {', '.join(ALGORITHMS)}, with commas or blanks between; case matters."
+    remedy = f"Set it to some of {', '.join((*ALGORITHMS, *SYNONYMS))}, with commas or blanks between; case matters."
     problems += (
         _unusable("algorithms", f"{shown(name)} is no algorithm that it can name", remedy) for name in unknown[:_FAULTS]
     )
