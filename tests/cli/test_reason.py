@@ -20,6 +20,16 @@ class ExplainReasonTests(SynchronousTestCase):
             self.assertRegex(text, r"(?s)\ACause\. .+\nRemedy\. .+", code)
             self.assertNotRegex(text, r"[`*]|\]\(|.{101}", code)
 
+    def test_directories(self) -> None:
+        """The faults that OpenSSL has with chains, and a connection that the directory closes, are explained by their words
+        (NET-3, FAIL-23).
+        """
+        chains, closed = explanations()["ldap-tls-failed"], explanations()["ldap-unavailable"]
+        for words in ("certificate has expired", "unable to get local issuer certificate", "self-signed certificate"):
+            self.assertIn(f'"{words}": ', " ".join(chains.split()))
+        self.assertIn('"self-signed certificate in certificate chain": ', " ".join(chains.split()))
+        self.assertIn('"closed the connection", compare connect_type and port', " ".join(closed.split()))
+
     def test_one(self) -> None:
         """One is told by its code; without a code all codes are listed, and what is no code is a fault with a guess
         (FAIL-23, CLI-17).
