@@ -16,6 +16,7 @@ _ADVICE: Final = (
         "Unrecognized data type",
         "Check the spelling of the tag: !policy, !user, !host, !group and the like. A text that begins with ! wants quotes.",
     ),
+    ("between the tag and", "A tag ends with a blank."),
     ("Unknown kind", "Check the spelling of the kind against those that are listed."),
     ("No such attribute", "Check the spelling of the attribute, and how far it is indented."),
     ("Duplicate attribute", "Keep one of the two."),

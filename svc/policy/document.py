@@ -103,6 +103,8 @@ _SIGNS: Final = {
     "{": "a mapping",
     "[": "a list",
 }
+#: Where one of these comes next, a tag needs a blank behind it.
+_AFTER_TAGS: Final = frozenset('{}[],"')
 #: Behind these a value has ended.
 _ENDS: Final = frozenset("]}'\"")
 
@@ -283,6 +285,8 @@ def _hint(error: MarkedYAMLError, encoded: bytes) -> str:
     text = encoded.decode("utf-8", "replace")
     for place in (mark.index for mark in (error.context_mark, error.problem_mark) if mark):
         sign = text[place : place + 1]
+        if error.context == "while scanning a tag" and sign in _AFTER_TAGS and "'>'" not in (error.problem or ""):
+            return f". Put a blank between the tag and '{sign}', or quotes around a text that begins with !"
         if sign in _SIGNS:
             return begins(sign, _SIGNS[sign])
         if text[max(0, text.rfind("\n", 0, place)) : place].rstrip()[-1:] in _ENDS:

@@ -39,6 +39,7 @@ class AdviceTests(SynchronousTestCase):
             ("- " + "[" * 70, "Nest less deeply"),
             ("- !permit { role: !user admin, privilege: " + "x" * 65 + ", resource: !user admin }", "Shorten it"),
             ("just a text", "begins with a hyphen"),
+            ("- !permit {role: !group ops, privilege: read, resource: !host}", "A tag ends with a blank"),
             ("- !user [", "near this place"),
         ):
             with self.assertRaises(PolicyInvalid) as caught:

@@ -610,6 +610,11 @@ UNQUOTED: Final = (
     ("[a] b", "Put quotes around the whole"),
     ("'a' b", "Put quotes around the whole"),
     (", a", "In YAML , begins no text: put quotes"),
+    ("[!y]", "Put a blank between the tag and ']', or quotes around a text that begins with !"),
+    ("{x: !y}", "Put a blank between the tag and '}', or quotes around a text that begins with !"),
+    ("!y, z", "Put a blank between the tag and ',', or quotes around a text that begins with !"),
+    ("!y{z}", "Put a blank between the tag and '{', or quotes around a text that begins with !"),
+    ('!y"z"', "Put a blank between the tag and '\"', or quotes around a text that begins with !"),
 )
 
 
