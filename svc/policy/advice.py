@@ -8,6 +8,10 @@ from svc.model.errors import PolicyInvalid
 
 #: By what stands in the message; the first one counts.
 _ADVICE: Final = (
+    ("Did you mean", "Write that network, or the address alone."),
+    ("An address has no zone here", "Remove the % and what follows it: by which interface a client comes isn't known."),
+    ("Invalid IP address", "Write an address or a network, such as '10.1.2.3', '10.0.0.0/8' or '2001:db8::/32'."),
+    ("does not include any layers", "Write the layers whose members the new hosts become, such as layers: [ !layer web ]."),
     (
         "not found in account",
         "Declare it in this document, or load the policy that declares it before; a PUT must keep what it belongs to, too.",

@@ -17,12 +17,12 @@ def cidr(text: str, zoned: bool = False) -> str:
 
     ``zoned``: an address of IPv6 may have a zone (``fe80::1%eth0``), which is kept.
 
-    :raises ValueError: it is none, or has bits beyond its mask; the message is that of POL-14.
+    :raises ValueError: it is none, or has bits beyond its mask, or a zone that isn't taken; the message is that of POL-14.
     """
     message = f"Invalid IP address or CIDR range '{shown(text)}'"
     matched = _RANGE.fullmatch(text)
     try:
-        if matched is None or (matched[2] and not zoned):
+        if matched is None:
             raise ValueError
         zone = matched[2] or ""
         network = ipaddress.ip_network(text.replace(zone, "") if zone else text, strict=False)
@@ -31,6 +31,8 @@ def cidr(text: str, zoned: bool = False) -> str:
         address = ipaddress.ip_address(matched[1])
     except ValueError:
         raise ValueError(message) from None
+    if zone and not zoned:
+        raise ValueError(f"{message}: An address has no zone here")
     first = network.network_address
     # Pythons differ in how they write an IPv4 address in IPv6.
     mapped = first.ipv4_mapped if isinstance(first, ipaddress.IPv6Address) else None

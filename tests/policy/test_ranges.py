@@ -46,8 +46,13 @@ class RangeTests(SynchronousTestCase):
             )
             self.assertEqual(self.told(text), expected)
 
+    def test_zones(self) -> None:
+        """Where zones aren't taken, an address with one is refused for it (POL-14)."""
+        for text in ("fe80::1%eth0", "fe80::%2/64"):
+            self.assertEqual(self.told(text), f"Invalid IP address or CIDR range '{text}': An address has no zone here")
+
     def test_other_texts(self) -> None:
-        """Names, masks of addresses, zones, blanks, other digits and odd numbers are no ranges (POL-14)."""
+        """Names, masks of addresses, zones of IPv4, blanks, other digits and odd numbers are no ranges (POL-14)."""
         for text in (
             "",
             "localhost",
@@ -62,7 +67,8 @@ class RangeTests(SynchronousTestCase):
             "10.0.0.0/8/8",
             "::/129",
             ":::",
-            "fe80::1%eth0",
+            "10.0.0.1%eth0",
+            "fe80::1%",
             " 1.2.3.4",
             "1.2.3.4\n",
             "\uff11.2.3.4",
