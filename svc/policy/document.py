@@ -143,8 +143,19 @@ def nodes(text: str | bytes, bounds: Bounds, parser: Callable[[bytes], Any] = FA
 
 
 def target(node: Node) -> Scalar | Sequence | Mapping:
-    """Return the node itself, an alias followed."""
-    return node.node if isinstance(node, Alias) else node
+    """Return the node itself; with the place of the alias, where an alias is followed, since a message names that."""
+    return node.node._replace(line=node.line, column=node.column) if isinstance(node, Alias) else node
+
+
+def items(node: Sequence, written: Node) -> Iterator[Node]:
+    """Return the items of a list; where ``written`` is an alias of that, they have its place."""
+    for item in node.items:
+        if not isinstance(written, Alias):
+            yield item
+        elif isinstance(item, Sequence):
+            yield Alias(item, written.anchor, written.line, written.column)
+        else:
+            yield item._replace(line=written.line, column=written.column)
 
 
 def shown(text: str) -> str:

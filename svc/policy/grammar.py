@@ -19,7 +19,7 @@ from svc.model.errors import PolicyInvalid
 from svc.model.names import RESOURCE_KINDS, ROLE_KINDS, is_kind, is_other_kind, is_role_kind
 from svc.model.public_keys import is_public_key, key_line
 from svc.policy import scalars
-from svc.policy.document import Alias, Bounds, Mapping, Node, Scalar, Sequence, nodes, shown, target
+from svc.policy.document import Alias, Bounds, Mapping, Node, Scalar, Sequence, items, nodes, shown, target
 from svc.policy.ranges import cidr
 from svc.policy.statements import (
     Annotation,
@@ -102,18 +102,22 @@ class _Reading:
         self._anchored: dict[str, Scope | None] = {}
         self._stated: set[tuple[str, Scope | None]] = set()
 
-    def statements(self, node: Node, scope: Scope | None) -> Iterator[Statement]:
-        """Read a statement, or a list of them."""
+    def statements(self, node: Node, scope: Scope | None, alias: Alias | None = None) -> Iterator[Statement]:
+        """Read a statement, or a list of them, which have the place of the outermost ``alias`` that stands for them."""
         if node.anchor is not None:
             # Text that stands in a scope already says nothing new there.
             if self._lenient and isinstance(node, Alias) and (node.anchor, scope) in self._stated:
                 return
             self._stated.add((node.anchor, scope))
+        if alias is None and isinstance(node, Alias):
+            alias = node
         node = self._here(node, scope)
+        if alias is not None:
+            node = node._replace(line=alias.line, column=alias.column)
         if isinstance(node, Sequence):
             refuse_type(node)
             for item in node.items:
-                yield from self.statements(item, scope)
+                yield from self.statements(item, scope, alias)
             return
         known = type_of(node)
         if known is None or known is MEMBER or known is AUTOMATIC_ROLE:
@@ -134,9 +138,9 @@ class _Reading:
             values = required(node, known, "record", lenient=self._lenient)
             yield Delete(tuple(self._references(values["record"], "record", scope)), node.line, node.column)
         else:
-            yield from self._records(node, known, scope)
+            yield from self._records(node, known, scope, alias)
 
-    def _records(self, node: Scalar | Mapping, known: Type, scope: Scope | None) -> Iterator[Statement]:
+    def _records(self, node: Scalar | Mapping, known: Type, scope: Scope | None, alias: Alias | None) -> Iterator[Statement]:
         """Read a record and its body."""
         values = attributes(node, known, lenient=self._lenient)
         properties = _properties(values) if known.kind is not None else ()
@@ -153,14 +157,15 @@ class _Reading:
         )
         yield record
         if "body" in values and not scalars.is_nothing(target(values["body"])):
-            yield from self.statements(values["body"], Scope(scope, name.id))
+            yield from self.statements(values["body"], Scope(scope, name.id), alias)
 
     def _members(self, node: Node, scope: Scope | None) -> Iterator[Member]:
         """Read members: roles, or mappings of a role and its admin option."""
+        written = node
         node, scope = self._there(node, scope)
         if isinstance(node, Sequence):
             refuse_type(node)
-            for item in node.items:
+            for item in items(node, written):
                 yield from self._members(item, scope)
         elif isinstance(node, Mapping) and (
             type_of(node) is MEMBER or (node.tag is None and all(key.value != "kind" for key, _ in node.pairs))
@@ -181,10 +186,11 @@ class _Reading:
 
     def _references(self, node: Node, field: str, scope: Scope | None) -> Iterator[Reference]:
         """Read what a field refers to. Of a record only its name counts."""
+        written = node
         node, scope = self._there(node, scope)
         if isinstance(node, Sequence):
             refuse_type(node)
-            for item in node.items:
+            for item in items(node, written):
                 yield from self._references(item, field, scope)
             return
         expected = _EXPECTED.get(field, _ROLES)
@@ -242,8 +248,7 @@ class _Reading:
     def _there(self, node: Node, scope: Scope | None) -> tuple[Scalar | Sequence | Mapping, Scope | None]:
         """Return the node itself and its scope, where an alias means the thing at the anchor."""
         if isinstance(node, Alias):
-            # A message names the place where the alias stands.
-            return node.node._replace(line=node.line, column=node.column), self._anchored.get(node.anchor, scope)
+            return target(node), self._anchored.get(node.anchor, scope)
         return self._here(node, scope), scope
 
 

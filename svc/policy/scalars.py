@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from svc.model.errors import PolicyInvalid
-from svc.policy.document import Mapping, Node, Scalar, Sequence, begins, shown, target
+from svc.policy.document import Mapping, Node, Scalar, Sequence, begins, items, shown, target
 from svc.policy.vocabulary import MERGED, TEXT_TAGS, refuse_type, type_of
 
 _STRING: Final = "String"
@@ -87,10 +87,10 @@ def text(node: Node, field: str) -> str | None:
 
 def texts(node: Node, field: str) -> Iterator[Scalar]:
     """Read the texts of a field, one or a list, as scalars that know their place."""
-    node = target(node)
-    if isinstance(node, Sequence):
-        refuse_type(node)
-        for item in node.items:
+    found = target(node)
+    if isinstance(found, Sequence):
+        refuse_type(found)
+        for item in items(found, node):
             yield from texts(item, field)
         return
     value = scalar(node, field, "string")

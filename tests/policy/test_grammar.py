@@ -480,6 +480,31 @@ class AliasTests(GrammarTests):
         grant = self.grant("- &g !group g\n- !grant\n  role: *g\n  member: !member {role: *g, admin: true}\n")
         self.assertEqual([(role.line, role.column) for role in (grant.roles[0], grant.members[0].role)], [(3, 9), (4, 26)])
 
+    def test_faults_are_told_where_aliases_stand(self) -> None:
+        """A fault in what an alias stands for, and that isn't one at the anchor, has the place of the alias (POL-52)."""
+        for text, message, line, column in (
+            ("- !host\n  id: a\n  annotations: &c {a: b}\n- !host\n  id: b\n  annotations:\n    <<: *c", "'<<' can't", 7, 9),
+            ("- !host {id: a, annotations: {x: &v 300.1.1.1}}\n- !host {id: b, restricted_to: *v}", "IP address", 2, 32),
+            ("- !deny {privilege: &p [x, [y]], role: [], resource: []}\n- !host {id: b, restricted_to: *p}", "'x'", 2, 32),
+            ("- !deny {privilege: &p [[y]], role: [], resource: []}\n- !host {id: b, restricted_to: *p}", "'y'", 2, 32),
+            ("- !host {id: a, annotations: {&k a: b}}\n- !host {id: b, *k : c}", "attribute 'a'", 2, 17),
+            ("- !host {id: a, annotations: &m {a: b}}\n- !host {id: b, annotations: [*m]}", "annotations", 2, 30),
+            ("- !delete {record: &r [!variable a]}\n- !grant {role: *r, member: []}", "field 'role'", 2, 17),
+            ("- !delete {record: &r [!variable a]}\n- !grant {member: *r, role: []}", "field 'member'", 2, 19),
+            ("- !host {id: a, annotations: {x: &v text}}\n- *v", "Unexpected scalar", 2, 3),
+            ("- !grant {role: &r [[!member {role: !user u}]], member: []}", "a role", 1, 22),
+        ):
+            refusal = self.told(text)
+            self.assertIn(message, refusal[0], text)
+            self.assertEqual(refusal[1:], (line, column), text)
+
+    def test_statements_are_told_where_aliases_stand(self) -> None:
+        """Statements that an alias repeats have the place of the alias, in lists and in bodies, too (POL-4, POL-52)."""
+        body = "&b\n  - !host a\n  - - !policy {id: q, body: [!host a]}"
+        text = f"- !policy\n  id: p\n  body: {body}\n- !policy {{id: r, body: *b}}\n"
+        places = [(record.name.line, record.name.column) for record in parse(text) if isinstance(record, Record)]
+        self.assertEqual(places, [(1, 3), (4, 5), (5, 7), (5, 30), (6, 3), *[(6, 25)] * 3])
+
     def test_bodies_by_alias(self) -> None:
         """A body that stands twice is the same text in two scopes, with all that refers within it (POL-4)."""
         statements = parse(

@@ -265,6 +265,8 @@ class OwnerTests(ResolveTests):
             "- &a !group x\n- *a",
         ):
             self.assertIn("is declared more than once", self.told(text), text)
+        refusal = self.assertRaises(PolicyInvalid, resolved, "- &a !group x\n- *a")
+        self.assertEqual((refusal.line, refusal.column), (2, 3))
         self.assertEqual(self.told("- !user a/b/x\n- !user a-b/x"), "User 'x@a-b' is declared more than once")
         self.assertEqual(len(ids(resolved("- !group x\n- !layer x\n- !user x"))), 3)
 
