@@ -91,7 +91,11 @@ def _refusal(node: yaml.Node) -> str | None:
     if not isinstance(node, yaml.ScalarNode) or not node.tag.startswith("!") or node.tag == _VARIABLE:
         return None
     if node.tag.startswith(f"{_VARIABLE}:"):
-        return "has !var with something behind it: leave that out; `svc agent` writes secrets to files"
+        modifiers = node.tag.split(":")
+        if any(modifier.startswith("default") for modifier in modifiers):
+            return "has a default: leave that out; a secret that is missing keeps the command from being started"
+        files = "; `svc agent` writes secrets to files" if "file" in modifiers else ""
+        return f"has !var with something behind it: leave that out{files}"
     return "has a value of its own: only ids of variables stand here, so set it where the command is started"
 
 

@@ -44,8 +44,13 @@ class MappingTests(SynchronousTestCase):
             (b"A: !var", "line 1: A must be followed by the id"),
             (b"A: !var ''", "line 1: A must be followed by the id"),
             (b"A: !var [b]", "line 1: A must be followed by the id"),
-            (b"A: !var:file b", "line 1: A has !var with something behind it"),
-            (b"A: !var:optional:file b", "line 1: A has !var with something behind it"),
+            (
+                b"A: !var:file b",
+                "line 1: A has !var with something behind it: leave that out; `svc agent` writes secrets to",
+            ),
+            (b"A: !var:optional:file b", "line 1: A has !var with something behind it: leave that out; `svc agent` writes"),
+            (b"A: !var:default='x' b", "line 1: A has a default: leave that out; a secret that is missing keeps"),
+            (b"A: !var:file:default='x y' b", "line 1: A has a default"),
             (b"A: !str b", "line 1: A has a value of its own"),
             (b"A: !file b", "line 1: A has a value of its own"),
             (b"A: !int 3", "line 1: A has a value of its own"),
@@ -60,6 +65,11 @@ class MappingTests(SynchronousTestCase):
             (b"[" * 5000, "nested too deeply"),
         ):
             self.assertIn(told, str(self.assertRaises(ValueError, parse_mapping, text)), text)
+
+    def test_other_modifiers(self) -> None:
+        """The refusal of a modifier that asks neither for a file nor for a default speaks of neither (CLI-18)."""
+        refusal = str(self.assertRaises(ValueError, parse_mapping, b"A: !var:optional b"))
+        self.assertEqual(refusal, "line 1: A has !var with something behind it: leave that out")
 
     def test_tag_of_ids(self) -> None:
         """The tag ``!var``, with which files of other programs mark ids, says nothing here (CLI-18)."""
