@@ -17,12 +17,12 @@ from twisted.internet.defer import CancelledError, Deferred, gatherResults
 from twisted.internet.endpoints import UNIXServerEndpoint
 from twisted.internet.protocol import ClientFactory, Factory, Protocol
 from twisted.internet.task import deferLater
-from twisted.logger import capturedLogs
+from twisted.logger import LogLevel, capturedLogs
 from twisted.protocols import portforward
 
 from svc.model.errors import OutcomeUnknown, StoreReadOnly, StoreUnavailable
 from svc.storage.driver.connection import Fetched
-from svc.storage.driver.database import Database
+from svc.storage.driver.database import FIRST_RENEWAL, Database
 from svc.storage.driver.failures import (
     DatabaseUnfit,
     ForeignKeyViolation,
@@ -611,6 +611,24 @@ class TransactionTests(NotesTestCase):
         self.assertEqual([note for note, _ in await database.fetch(NOTES)], list(range(1, 8)))
         after = await gatherResults([begun(database.fetch(PID_AFTER, 0.2)) for _ in range(3)])
         self.assertEqual(sorted(after), sorted(readings))
+
+    async def test_read_only_for_long(self) -> None:
+        """While a primary refuses writes, sessions are replaced with pauses, and the log says so once (DATA-51)."""
+        self.server.command(f'ALTER DATABASE "{self.name}" SET default_transaction_read_only = on')
+        database = await self.open_database(self.dsn, pool_size=2)
+        began = reactor.seconds()  # type: ignore[attr-defined]
+        with capturedLogs() as events:
+            for _ in range(100):
+                with self.assertRaisesRegex(StoreUnavailable, "default_transaction_read_only is on"):
+                    await database.change(INSERT, 1, "a")
+            passed = reactor.seconds() - began  # type: ignore[attr-defined]
+        logged = [(event["log_level"], event["log_format"]) for event in events if event.get("log_format")]
+        warnings = [text for level, text in logged if level is LogLevel.warn]
+        self.assertEqual(len(warnings), 1, warnings)
+        self.assertIn("replaced, with pauses", warnings[0])
+        self.assertNotIn("The database is connected", [text for _, text in logged])
+        replaced = sum("is replaced" in text for _, text in logged)
+        self.assertTrue(1 <= replaced <= 2 * (passed / FIRST_RENEWAL + 1), (replaced, passed))
 
     async def test_write_in_a_reading(self) -> None:
         """A session for readings takes no writes, and stays (DATA-15)."""

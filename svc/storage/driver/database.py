@@ -15,7 +15,8 @@ this server on a newer timeline says that they are left behind: nothing is read 
 
 Note [Read-only for a while]. ``default_transaction_read_only`` may be set on a database, as services do whose disk is nearly
 full. Sessions keep what they were opened with, poolers for longer than this program. So where a primary refuses a write, the
-server's process ends with the session, and those that nobody uses are replaced.
+server's process ends with the session, and those that nobody uses are replaced. As long as the setting is on, new ones are
+no better: one that was opened since is kept for a pause, which grows, so that the database isn't stormed.
 
 Note [Unknown outcomes]. A COMMIT that isn't answered may have happened. So may one that is answered with a warning: that is
 how PostgreSQL says that its wait was cancelled, and that what was committed has not reached the standby. Warnings come in
@@ -28,6 +29,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
 from functools import partial
+from math import inf
 from random import random
 from typing import Any, Final, TypeVar
 
@@ -42,7 +44,7 @@ from svc.model.counts import Census
 from svc.model.errors import StoreReadOnly, StoreUnavailable
 from svc.storage.driver.commits import Written, attempted, commit
 from svc.storage.driver.connection import Fetched, Session
-from svc.storage.driver.failures import Contention
+from svc.storage.driver.failures import Contention, SessionReplaced
 from svc.storage.driver.hosts import Hosts
 from svc.storage.driver.location import Location
 from svc.storage.driver.pool import Pool
@@ -66,8 +68,18 @@ _TERMINATE: Final = """
     SELECT pid, pg_terminate_backend(pid) FROM pg_stat_activity
     WHERE (pid, backend_start) IN (SELECT * FROM unnest(%s::integer[], %s::timestamptz[]))
 """
-#: Which kind of read-only PostgreSQL is; and what ends the process of the session that runs it.
-_READ_ONLY: Final = "SELECT pg_is_in_recovery(), current_setting('default_transaction_read_only') = 'on'"
+#: Seconds between two replacements of sessions that refuse writes: the first, and the longest.
+FIRST_RENEWAL: Final = 1.0
+LONGEST_RENEWAL: Final = 5.0
+#: After so many seconds without a refused write, the next one is of another time in which the database is read-only.
+REFUSED_AFRESH: Final = 60.0
+#: Which kind of read-only PostgreSQL is, and the age of the process that serves the session that runs it, in seconds.
+_READ_ONLY: Final = """
+    SELECT pg_is_in_recovery(), current_setting('default_transaction_read_only') = 'on',
+        (SELECT extract(epoch FROM clock_timestamp() - backend_start)::float8 FROM pg_stat_activity
+            WHERE pid = pg_backend_pid())
+"""
+#: Ends that process.
 _END: Final = "SELECT pg_terminate_backend(pg_backend_pid())"
 
 _log = Logger()
@@ -110,6 +122,8 @@ class Database(Service):
         self._patience = statement_timeout + GRACE
         #: The server processes that sessions left behind in the middle of a statement, with the start of each.
         self._left: set[tuple[int, str]] = set()
+        #: When a write was refused last, when sessions were replaced for that, and the pause before that is done again.
+        self._refused, self._renewed, self._renewal = -inf, -inf, FIRST_RENEWAL
         #: The one PostgreSQL that readings may be of, as ``Session.server``; empty for whichever the DSN leads to.
         self.only = ""
 
@@ -409,21 +423,32 @@ class Database(Service):
             _give_back(pool, session)
 
     async def _refuse_unless_standby(self, session: Session) -> None:
-        """Return on a standby; end the session on a primary, and have others replaced (Note [Read-only for a while]).
+        """Return on a standby; else have the sessions of a primary replaced, with pauses (Note [Read-only for a while]).
 
         :raises StoreUnavailable: it is a primary, or can't be asked.
         """
-        ((standby, by_default),) = await session.run(_READ_ONLY)
+        ((standby, by_default, age),) = await session.run(_READ_ONLY)
         if standby:
             return
         cause = "it was a standby until now"
         if by_default:
             cause = "default_transaction_read_only is on for the database or its role"
-        refusal = StoreUnavailable(f"writes are refused, since {cause}")
+        why = f"writes are refused, since {cause}"
+        now = self._reactor.seconds()
+        if now - self._refused >= REFUSED_AFRESH:
+            self._renewed, self._renewal = -inf, FIRST_RENEWAL
+            _log.warn("Database connections are replaced, with pauses, until they take writes: {why}", why=why)
+        self._refused, since = now, now - self._renewed
+        if by_default and age < since < self._renewal:
+            raise StoreUnavailable(why)
         session.run(_END).addErrback(lambda _: None)
-        session.drop(refusal)
-        self._writes.renew(refusal.why)
-        raise refusal
+        session.drop(SessionReplaced(why))
+        if since >= self._renewal:
+            if since < inf:
+                self._renewal = min(2 * self._renewal, LONGEST_RENEWAL)
+            self._renewed = now
+            self._writes.renew(why)
+        raise StoreUnavailable(why)
 
 
 def _give_back(pool: Pool[Session], session: Session) -> None:

@@ -54,6 +54,10 @@ class DatabaseUnfit(StoreUnavailable):
     """PostgreSQL answers, and sessions with it can't be used as it stands; ``why`` says what is to be changed."""
 
 
+class SessionReplaced(StoreUnavailable):
+    """A session was ended here, so that a new one takes its place."""
+
+
 def translated(error: Exception) -> Exception:
     """Return the error to raise instead of ``error``; ``error`` itself where the tables above don't have it."""
     state = _sqlstate(error)

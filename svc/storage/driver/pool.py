@@ -26,7 +26,7 @@ from twisted.python.failure import Failure
 
 from svc.model.counts import Census
 from svc.model.errors import StoreUnavailable
-from svc.storage.driver.failures import DatabaseUnfit, summary
+from svc.storage.driver.failures import DatabaseUnfit, SessionReplaced, summary
 
 #: Time between two looks at what waits, in seconds.
 BEAT: Final = 0.25
@@ -112,6 +112,7 @@ class Pool(Generic[S]):
         self._followers: list[Deferred[None]] = []
         self._pauses: list[Deferred[None]] = []
         self._lending = False
+        self._replacing = False
         self._drained: Deferred[None] | None = None
         self._beat = LoopingCall(self._grow_older)
         self._beat.clock = reactor
@@ -233,7 +234,7 @@ class Pool(Generic[S]):
     def renew(self, why: str) -> None:
         """Lose the sessions that nobody has now; new ones take their places."""
         for session in tuple(self._idle):
-            session.drop(StoreUnavailable(why))
+            session.drop(SessionReplaced(why))
 
     def hasten(self) -> None:
         """End the pauses between attempts to connect: there is hope."""
@@ -289,9 +290,9 @@ class Pool(Generic[S]):
                 attempts = pauses(self._chance)
 
     def _admit(self, session: S) -> None:
-        if not self._sessions:
+        if not self._sessions and not self._replacing:
             _log.info("The database is connected")
-        self._unreachable = self._trying = None
+        self._unreachable, self._trying, self._replacing = None, None, False
         self._sessions.add(session)
         self.release(session)
         waiting = [*self._followers, *self._arrivals]
@@ -300,7 +301,11 @@ class Pool(Generic[S]):
             each.callback(None)
 
     def _forget(self, session: S, reason: Exception) -> None:
-        _log.warn("A database connection was lost: {why}", why=summary(reason))
+        self._replacing = isinstance(reason, SessionReplaced)
+        if self._replacing:
+            _log.debug("A database connection is replaced: {why}", why=summary(reason))
+        else:
+            _log.warn("A database connection was lost: {why}", why=summary(reason))
         self._sessions.remove(session)
         if session in self._idle:
             self._idle.remove(session)

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.task import Clock
+from twisted.logger import LogLevel, capturedLogs
 from twisted.trial.unittest import SynchronousTestCase
 
 from svc.model.counts import Census
@@ -160,7 +161,9 @@ class PoolTests(SynchronousTestCase):
         """Sessions that nobody has are replaced, and one that is lent stays with its borrower (DATA-51)."""
         self.clock.advance(0)
         lent = self.successResultOf(self.borrow())
-        self.pool.renew("it is read-only")
+        with capturedLogs() as events:
+            self.pool.renew("it is read-only")
+        self.assertEqual([event["log_level"] for event in events], [LogLevel.debug])
         self.assertEqual([session.lost for session in self.sessions], [session is not lent for session in self.sessions])
         self.pass_time(0.1)
         self.assertEqual((len(self.sessions), self.pool.census().sessions), (3, 2))
