@@ -22,7 +22,7 @@ from typing import Final
 
 import attrs
 
-from svc.authn.checks import ACCOUNT, CANDIDATE, CONFIGURATION, ENABLED, WEBSERVICE, fetch_problem
+from svc.authn.checks import ACCOUNT, CANDIDATE, CONFIGURATION, ENABLED, WEBSERVICE
 from svc.authn.claims import role_of
 from svc.authn.evaluation import Arrival, Check, Evaluation, Kind
 from svc.authn.settings import Configuration, Misconfiguration, Values, texts_of
@@ -186,7 +186,7 @@ def iam(service: ISecurityTokenService, signatures: IUsedSignatures, regions: Co
             await service.reach()
         except StsUnavailable as error:
             remedy = "Mend what lies between this server and AWS."
-            return [fetch_problem("The Security Token Service can't be asked", error.why, remedy)]
+            return [Problem(f"The Security Token Service can't be asked: {error.why.removesuffix('.')}.", remedy)]
         return []
 
     checks = (

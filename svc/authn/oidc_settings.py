@@ -12,7 +12,7 @@ from svc.authn.settings import Configuration, Misconfiguration, Values, algorith
 from svc.model.authentication import KeySource, Problem
 from svc.model.dialect import Dialect
 from svc.model.oidc import OidcClient, OidcIssuer
-from svc.model.text import shown
+from svc.model.text import shown, shown_address
 
 NAME: Final = "authn-oidc"
 
@@ -81,7 +81,7 @@ def configuration_of(values: Values, _: Dialect) -> OidcConfiguration | Misconfi
     if texts.get("response-type", "code").strip() != "code":
         problems.append(Problem("The variable response-type is not code.", "Set it to code, or remove its declaration."))
     if "redirect-uri" in texts and not _URI.fullmatch(texts["redirect-uri"]):
-        what = f"The variable redirect-uri is {shown(texts['redirect-uri'])}, which is no address."
+        what = f"The variable redirect-uri is {shown_address(texts['redirect-uri'])}, which is no address."
         problems.append(
             Problem(what, "Set it to the address that the provider sends browsers to, as it is registered there.")
         )

@@ -172,6 +172,7 @@ class AdmissionTests(AwsCase):
         self.sts.away = StsUnavailable("no route")
         (problem,) = self.status(service="prod").problems
         self.assertEqual(problem.what, "The Security Token Service can't be asked: no route.")
+        self.assertEqual(problem.remedy, "Mend what lies between this server and AWS.")
         self.readings.set(self.branch, server_id=None)
         (problem,) = self.status(service="prod").problems
         self.assertEqual(problem.what, "The variable server-id is declared and has no value.")

@@ -244,7 +244,7 @@ class ConfigurationTests(Case):
         """A name that isn't exactly one that there is makes the whole list unusable, and so does a list of nothing."""
         for text in ("none", "HS256", "RS256 HS256", "rs256", "RS256;ES256", "ES521", "ES256K", "Ed448", "RS256,,ES256"):
             self.assertIn("The variable algorithms is not usable: ", self.fault(jwks_uri=URI, algorithms=text))
-        understood = self.understood(jwks_uri=URI, algorithms="ed25519")
+        understood = self.understood(NATIVE, jwks_uri=URI, algorithms="ed25519")
         assert isinstance(understood, Misconfiguration)
         (problem,) = understood.problems
         for name in (*ALGORITHMS, "Ed25519"):

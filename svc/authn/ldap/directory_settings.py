@@ -19,7 +19,7 @@ from svc.model.dialect import Dialect
 from svc.model.hosts import HOST, HOST_LIMIT
 from svc.model.ldap_directories import DEADLINE, GROUP_FILTER, GroupSource, LdapServer, Security
 from svc.model.names import ResourceName
-from svc.model.text import shown
+from svc.model.text import shown, shown_address
 
 #: The name of the type of authenticator.
 NAME: Final = "authn-ldap"
@@ -219,11 +219,11 @@ def _places(words: Mapping[str, str], security: Security, problems: list[Problem
             match = _URI.fullmatch(uri)
             if match is None:
                 remedy = "Set it to ldap://host, ldap://host:port or ldaps://host, or to several of these."
-                problems.append(_unusable("uri", f"it is {shown(words['uri'])}", remedy))
+                problems.append(_unusable("uri", f"it is {shown_address(words['uri'])}", remedy))
                 break
             if len(match["path"]) > 1:
                 remedy = f"Leave that out, and name the entry below which people stand in {_PREFIX}base_dn."
-                problems.append(_unusable("uri", f"{shown(match['path'])} stands behind a host", remedy))
+                problems.append(_unusable("uri", f"{shown_address(match['path'])} stands behind a host", remedy))
                 break
             places[_place(match["host"], match["port"], "uri", security, problems)] = None
         if len(places) > PLACES_MOST:
