@@ -616,12 +616,12 @@ class TransactionTests(NotesTestCase):
         """While a primary refuses writes, sessions are replaced with pauses, and the log says so once (DATA-51)."""
         self.server.command(f'ALTER DATABASE "{self.name}" SET default_transaction_read_only = on')
         database = await self.open_database(self.dsn, pool_size=2)
-        began = reactor.seconds()  # type: ignore[attr-defined]
+        began = reactor.seconds()
         with capturedLogs() as events:
             for _ in range(100):
                 with self.assertRaisesRegex(StoreUnavailable, "default_transaction_read_only is on"):
                     await database.change(INSERT, 1, "a")
-            passed = reactor.seconds() - began  # type: ignore[attr-defined]
+            passed = reactor.seconds() - began
         logged = [(event["log_level"], event["log_format"]) for event in events if event.get("log_format")]
         warnings = [text for level, text in logged if level is LogLevel.warn]
         self.assertEqual(len(warnings), 1, warnings)

@@ -76,8 +76,10 @@ REFUSED_AFRESH: Final = 60.0
 #: Which kind of read-only PostgreSQL is, and the age of the process that serves the session that runs it, in seconds.
 _READ_ONLY: Final = """
     SELECT pg_is_in_recovery(), current_setting('default_transaction_read_only') = 'on',
-        (SELECT extract(epoch FROM clock_timestamp() - backend_start)::float8 FROM pg_stat_activity
-            WHERE pid = pg_backend_pid())
+        coalesce((
+            SELECT extract(epoch FROM clock_timestamp() - backend_start)::float8 FROM pg_stat_activity
+            WHERE pid = pg_backend_pid()
+        ), 0)
 """
 #: Ends that process.
 _END: Final = "SELECT pg_terminate_backend(pg_backend_pid())"
