@@ -76,8 +76,8 @@ class IDirectoryUsers(Interface):
     ) -> MissingChange:
         """Note what the round that began last has found, in one transaction, and return what changes by it.
 
-        Who is ``missing``, and was so already ``apart`` seconds before the round began, is refused, and loses tokens and
-        sessions. Who is ``found`` isn't missing any more.
+        A user who is ``missing``, and was so already ``apart`` seconds before the round began, is refused, and loses
+        tokens and sessions. Users who are ``found`` aren't missing any more.
         """
 
     async def conclude(webservice: ResourceName, fault: str | None) -> None:

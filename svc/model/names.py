@@ -36,7 +36,7 @@ ACTOR_KINDS: Final = frozenset({"user", "host"})
 #: Kinds of role that can log in, or make others that can.
 ACTING_KINDS: Final = ACTOR_KINDS | {"host_factory"}
 
-#: What a kind is made of that policies made up (NAME-30).
+#: The form of a kind that policies made up (NAME-30).
 OTHER_KIND: Final = "[A-Za-z0-9_-]{1,64}"
 _OTHER_KIND = re.compile(OTHER_KIND)
 

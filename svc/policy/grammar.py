@@ -67,7 +67,7 @@ _NO_KEY: Final = "Invalid public key format"  # (KEY-4)
 
 
 class _Expected(NamedTuple):
-    """What a field refers to: its name in messages, whether it has a kind, and the type of a mapping without a tag."""
+    """The records that a field may refer to: their name in messages, their kinds, and the type of one without a tag."""
 
     word: str
     has: Callable[[str], bool]

@@ -270,8 +270,9 @@ class Settings:
     )
     ldap_sync_interval: float | None = _providers(
         parsers.decimal_or_off(1, 604_800, "SECONDS"),
-        "How often a primary looks whether users who logged in last by an LDAP directory have a usable entry there: who has"
-        " none in two rounds, ten minutes apart, loses tokens and sessions, and the API key is refused until it is back.",
+        "How often a primary looks whether users who logged in last by an LDAP directory have a usable entry there: a"
+        " user without one in two rounds, ten minutes apart, loses tokens and sessions, and the API key is refused until it"
+        " is back.",
         shown="off",
     )
     jwks_max_age: float | None = _providers(

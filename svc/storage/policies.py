@@ -69,7 +69,7 @@ _HOLDS_MORE: Final = Statement.named("policy_holds_more")("""
         OR EXISTS (SELECT FROM permissions WHERE policy_id = $1 OFFSET $2)
         OR EXISTS (SELECT FROM annotations WHERE policy_id = $1 OFFSET $2)
 """)
-# What begins with an id and a slash is a range of the key: "0" follows the slash in byte order.
+# The ids that begin with an id and a slash are a range of the key: "0" follows the slash in byte order.
 _OWNERS_DENYING: Final = Statement.named("policy_owners_denying")(f"""
     WITH RECURSIVE {CALLER.format(caller="$1")}, {kinds_of("$2::text")},
     thing (resource_id, owner_id) AS MATERIALIZED (

@@ -372,7 +372,7 @@ class DeletedContract(_Suite):
 
     @scenario
     async def test_kinds_that_policies_made_up(self) -> None:
-        """What has such a kind comes back with what was granted and permitted (NAME-30, DEL-1)."""
+        """A record of such a kind comes back with what was granted and permitted (NAME-30, DEL-1)."""
         world = await self.world()
         world.dialect = CONJUR
         job, food = "!role { kind: job, id: j }", "!resource { kind: food, id: f }"

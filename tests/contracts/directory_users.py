@@ -27,7 +27,7 @@ def trail(made: MissingChange) -> EventBatch:
 
 
 class DirectoryUsersContract(Contract):
-    """Who came by which directory, and who is missing there."""
+    """Users of directories, and those who are missing there."""
 
     async def _stores(self, *users: RoleName) -> Stores:
         stores = await self.stores_with_account()
@@ -52,7 +52,7 @@ class DirectoryUsersContract(Contract):
         return await stores.directory_users.settle(CORP, missing, found, apart, trail)
 
     async def missing(self, stores: Stores, *users: RoleName) -> list[str | None]:
-        """What is read with the users' credentials."""
+        """The marks that are read with the users' credentials."""
         return [(await stores.credentials.credential(user)).missing_from for user in users or (ALICE, BOB)]
 
     @scenario
@@ -78,7 +78,7 @@ class DirectoryUsersContract(Contract):
 
     @scenario
     async def test_told_a_key(self) -> None:
-        """Who was told an API key belongs to the directory, without a last login (LDAP-20, END-20)."""
+        """A user who got an API key belongs to the directory, without a last login (LDAP-20, END-20)."""
         stores = await self._stores(ALICE)
         self.assertEqual(list(await stores.directory_users.users(CORP, "", 10)), [DirectoryUser(ALICE)])
         self.assertIsNone((await stores.last_logins.last_login(ALICE)).day)
@@ -96,8 +96,8 @@ class DirectoryUsersContract(Contract):
 
     @scenario
     async def test_two_rounds(self) -> None:
-        """Who is missing in two rounds that are far enough apart is refused, loses tokens and sessions, and is told in the
-        audit; nobody else is (LDAP-21, LDAP-22).
+        """A user who is missing in two rounds that are far enough apart is refused, loses tokens and sessions, and is in
+        the audit; nobody else is (LDAP-21, LDAP-22).
         """
         stores = await self._stores(ALICE, BOB)
         before = [(await stores.credentials.credential(user)).epoch for user in (ALICE, BOB)]
@@ -120,7 +120,9 @@ class DirectoryUsersContract(Contract):
 
     @scenario
     async def test_back(self) -> None:
-        """Who is found again is refused no more, in a round or at a login; who was missing once is as if never (LDAP-24)."""
+        """A user who is found again is refused no more, in a round or at a login; one who was missing once is
+        as if never (LDAP-24).
+        """
         stores = await self._stores(ALICE, BOB)
         for _ in range(2):
             await self.round(stores, [ALICE, BOB])
@@ -138,7 +140,7 @@ class DirectoryUsersContract(Contract):
 
     @scenario
     async def test_refused_users_stay(self) -> None:
-        """Who is refused stays with the directory that lacks the entry, whatever login comes after that (LDAP-24)."""
+        """A user who is refused stays with the directory that lacks the entry, whatever login comes after that (LDAP-24)."""
         stores = await self._stores(ALICE, BOB)
         for _ in range(2):
             await self.round(stores, [ALICE])
@@ -186,7 +188,7 @@ class DirectoryUsersContract(Contract):
 
     @scenario
     async def test_lapse(self) -> None:
-        """What nobody looks after lapses (LDAP-26)."""
+        """Refusals for which no server does rounds lapse (LDAP-26)."""
         stores = await self._stores(ALICE, BOB)
         for _ in range(2):
             await self.round(stores, [ALICE])

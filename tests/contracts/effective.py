@@ -171,8 +171,8 @@ class EffectiveContract(Contract):
 
     @scenario
     async def test_kinds_that_policies_made_up(self) -> None:
-        """What has such a kind is read beneath its policy, at its id as far as it is the policy's, and as an owner of users
-        (NAME-30, POL-75).
+        """A record of such a kind is read beneath its policy, at its id as far as it is the policy's, and as an owner of
+        users (NAME-30, POL-75).
         """
         stores = await self.stores_with_account()
         draft = Draft().define("policy:a", "policy:b", "food:b/x", "job:a", "user:other").define("zoo:a", owner="user:other")

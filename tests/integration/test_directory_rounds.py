@@ -150,7 +150,7 @@ class DirectoryRoundTests(PostgresTestCase, ServerTestCase):
         raise AssertionError(self.process.said)
 
     def missing(self) -> list[str]:
-        """Who is missing."""
+        """The users who are missing."""
         sql = "SELECT role_id FROM directory_users WHERE missing_since IS NOT NULL ORDER BY role_id"
         return [role.rpartition(":")[2] for (role,) in self.command(sql)]
 
@@ -165,8 +165,8 @@ class DirectoryRoundTests(PostgresTestCase, ServerTestCase):
             self.assertEqual((await self.until_status(login, 401)).body, b"")
 
     async def test_a_life(self) -> None:
-        """Who is gone from the directory, or disabled there, loses tokens, and the API key is refused until the entry is
-        back; nobody is refused where the entry is gone below which all are, and memberships stay (LDAP-20 to LDAP-25).
+        """A user who is gone from the directory, or disabled there, loses tokens, and the API key is refused until the entry
+        is back; nobody is refused where the entry is gone below which all are, and memberships stay (LDAP-20 to LDAP-25).
         """
         token = await self.by_password("alice", PEOPLE["alice"])
         logged_in = [

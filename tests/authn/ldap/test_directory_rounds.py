@@ -75,12 +75,12 @@ class RoundsCase(LdapCase):
             self.clock.advance(TICK)
 
     def refused(self) -> list[str]:
-        """Who is refused."""
+        """Users who are refused."""
         rows = self.memory.directory_users.items()
         return sorted(RoleName.parse(role).identifier for role, (_, _, refused) in rows if refused)
 
     def missing(self) -> list[str]:
-        """Who is missing."""
+        """The users who are missing."""
         rows = self.memory.directory_users.items()
         return sorted(RoleName.parse(role).identifier for role, (_, since, _) in rows if since is not None)
 
@@ -106,7 +106,7 @@ class RoundsCase(LdapCase):
 
 
 class RoundsTests(RoundsCase):
-    """Who is refused."""
+    """Users who are refused."""
 
     def test_gone(self) -> None:
         """A user whose entry is gone in two rounds ten minutes apart loses tokens and sessions, and the API key is refused
@@ -156,8 +156,8 @@ class RoundsTests(RoundsCase):
         self.assertEqual(self.refused(), ["alice"])
 
     def test_back_in_time(self) -> None:
-        """Who is back at the second round isn't refused, nor who is gone once more at a third; several entries count as one
-        that is back (LDAP-21).
+        """A user who is back at the second round isn't refused, nor one who is gone once more at a third; several
+        entries count as one that is back (LDAP-21).
         """
         self.crowd(20)
         self.lose("alice", "bob")
@@ -208,7 +208,7 @@ class RoundsTests(RoundsCase):
         self.assertEqual(self.journal.told(), [("directory-user", "admit", subject, None)])
 
     def test_noted_logins(self) -> None:
-        """Who logs in by the directory, or is told an API key there, is looked after from then on (LDAP-20)."""
+        """A user who logs in by the directory, or gets an API key there, is checked from then on (LDAP-20)."""
         self.memory.directory_users.clear()
         self.assertIsInstance(self.told(self.trying("bob")), bytes)
         admitted = self.decide(self.trying("alice"))
@@ -224,7 +224,7 @@ class RoundsTests(RoundsCase):
 
 
 class CautionTests(RoundsCase):
-    """Who is never refused."""
+    """Users who are never refused."""
 
     def trouble(self) -> str:
         """Why the check has failed."""
@@ -374,7 +374,7 @@ class CautionTests(RoundsCase):
 
 
 class LapseTests(RoundsCase):
-    """What nobody looks after."""
+    """Refusals for which no server does rounds."""
 
     def test_switched_off(self) -> None:
         """When no server does rounds any more, refusals end after a quarter of an hour; a directory that is away doesn't end

@@ -220,7 +220,7 @@ class OtherKindTests(InstalledCase):
         self.assertIn("No such attribute 'body'", self.at("- !resource { kind: food, id: x, body: [] }")[2])
 
     def test_kept(self) -> None:
-        """What was deleted is kept, and restored with its grants and permissions (POL-93, DEL-1)."""
+        """A deleted record is kept, and restored with its grants and permissions (POL-93, DEL-1)."""
         self.load(BOTH + GIVEN)
         held, permitted = dict(self.memory.memberships), dict(self.memory.permissions)
         self.load(f"- !delete {{ records: [ {COOK}, {PIZZA} ] }}", method="PATCH")
