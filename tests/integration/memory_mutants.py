@@ -101,6 +101,8 @@ def _executed(module: str, place: str, over: dict[str, object], *pieces: tuple[s
 _ALICE, _H1, _V1 = "'{a}:user:alice'", "'{a}:host:h1'", "'{a}:variable:v1'"
 _WEBSERVICE: Final = f"'{{a}}:webservice:{BRANCH}'"
 _OF_WEBSERVICE: Final = f"resource_id = {_WEBSERVICE}"
+_MISSING: Final = f"INSERT INTO directory_users VALUES ({_ALICE}, {_WEBSERVICE}, now(), true)"
+_REFUSED_NO_MORE: Final = f"UPDATE directory_users SET refused = false WHERE role_id = {_ALICE}"
 _NO_KEYS: Final = "DELETE FROM signing_keys WHERE account = '{a}'"
 _SECRET: Final = "secret of alice: v1"
 _KEY: Final = "INSERT INTO signing_keys (key_id, account, sealed, created_at) VALUES ('{a}-9', '{a}', 'x', 1)"
@@ -134,6 +136,11 @@ _ROWS: Final[dict[str, tuple[Case, Case, Case]]] = {
         )),
         Case("credential: user:alice", (f"UPDATE credentials SET api_key = 'new' WHERE role_id = {_ALICE}",)),
         Case("credential: user:alice", (f"DELETE FROM credentials WHERE role_id = {_ALICE}",)),
+    ),
+    "directory_users": (
+        Case("credential: user:alice", (_MISSING,)),
+        Case("credential: user:alice", (_REFUSED_NO_MORE,), (_MISSING,)),
+        Case("credential: user:alice", (f"DELETE FROM directory_users WHERE role_id = {_ALICE}",), (_MISSING,)),
     ),
     "restrictions": (
         Case("credential: host:h1", (f"INSERT INTO restrictions VALUES ({_H1}, '192.0.2.0/24')",)),

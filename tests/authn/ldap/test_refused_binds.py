@@ -11,7 +11,7 @@ from typing import Any, Final
 import attrs
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, rule
+from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, rule, run_state_machine_as_test
 from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.task import Clock
 from twisted.logger import capturedLogs
@@ -584,8 +584,13 @@ class Interleavings(RuleBasedStateMachine):
             assert sum(now - each < WINDOW for each in moments) + waiting[entry] <= 3
 
 
-Interleavings.TestCase.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
-InterleavingTests = Interleavings.TestCase
+class InterleavingTests(SynchronousTestCase):
+    """Many orders."""
+
+    def test_orders(self) -> None:
+        """In no order are more than three binds of one entry sent within the window (LOCK-6)."""
+        many = settings(max_examples=150, stateful_step_count=40, deadline=None)
+        run_state_machine_as_test(Interleavings, settings=many)
 
 
 class GuardTests(SynchronousTestCase):
