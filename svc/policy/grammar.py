@@ -153,7 +153,7 @@ class _Reading:
             _public_keys(values["public_key"], self._lenient) if "public_key" in values else (),
             tuple(self._references(values["layer"], "layer", scope)) if "layer" in values else None,
             self._one(values["role"], "role", scope) if "role" in values else None,
-            known is ROLE and is_other_kind(name.kind) and values.keys().isdisjoint({"owner", "annotations"}),
+            role_alone=known is ROLE and is_other_kind(name.kind) and values.keys().isdisjoint({"owner", "annotations"}),
         )
         yield record
         if "body" in values and not scalars.is_nothing(target(values["body"])):
