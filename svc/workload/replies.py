@@ -70,8 +70,10 @@ class Reply:
     @property
     def code(self) -> str | None:
         """Return the code of a refusal as the service writes it; ``None`` where there is none."""
-        error = self._error
-        return str(error["code"]) if isinstance(error, dict) and "code" in error else None
+        try:
+            return str(parsed(self.body)["error"]["code"])
+        except (ValueError, KeyError, TypeError):
+            return None
 
     @property
     def ours(self) -> bool:
