@@ -58,9 +58,9 @@ def is_kind(text: str) -> bool:
     return text in RESOURCE_KINDS or is_other_kind(text)
 
 
-def is_role_kind(kind: str) -> bool:
-    """Return whether things of a kind are roles, too; policies make up no other kinds (NAME-30)."""
-    return kind not in THING_KINDS
+def is_role_kind(text: str) -> bool:
+    """Return whether there can be roles of this kind; policies make up no other kinds (NAME-30)."""
+    return is_kind(text) and text not in THING_KINDS
 
 
 def order_of_kind(kind: str) -> str:

@@ -301,7 +301,8 @@ class _Printing:
 
     def _record(self, full: str, namespace: str, written: str) -> Tagged:
         _, kind, identifier = full.split(":", 2)
-        attributes = tagged(kind, written).attributes
+        declared = tagged(kind, written)
+        attributes = declared.attributes
         owner = self._owners[full]
         if owner != self._default_owner(namespace):
             attributes["owner"] = absolute(owner)
@@ -318,7 +319,7 @@ class _Printing:
             hidden = identifier == self._top and self._effective.hidden
             if hidden or any(identifier in body for body in bodies):
                 attributes["body"] = PolicyBody(self._statements(identifier))
-        return Tagged(tagged(kind, written).tag, attributes)
+        return declared
 
     def _grant(self, role: str) -> Tagged:
         members = [

@@ -17,7 +17,7 @@ from typing import Any, Final, Self
 
 import attrs
 
-from svc.model.names import is_kind, is_role_kind, order_of_kind
+from svc.model.names import is_role_kind, order_of_kind
 from svc.model.query_results import AccessFacts, Asker, Membership, MembersQuery, Place
 from svc.storage.driver.columns import column
 from svc.storage.driver.statements import Fetching, Statement, Statements
@@ -186,7 +186,7 @@ def _bounds(query: MembersQuery) -> tuple[Any, ...] | None:
     account = query.role.account
     if not query.kinds:
         return str(query.role), f"{account}:", f"{account};", None
-    kinds = sorted({kind for kind in query.kinds if is_kind(kind) and is_role_kind(kind)}, key=order_of_kind)
+    kinds = sorted({*filter(is_role_kind, query.kinds)}, key=order_of_kind)
     if not kinds:
         return None
     narrowed = column(kinds) if len(kinds) > 1 else None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from svc.model.errors import CredentialUnknown, InvalidName, InvalidParameter
-from svc.model.names import ROLE_KINDS, RoleName, is_kind, is_role_kind
+from svc.model.names import ROLE_KINDS, RoleName, is_role_kind
 from svc.services.credentials import Named
 from svc.web.http.declarations import Parameter
 from svc.web.http.routing import Call
@@ -26,7 +26,7 @@ def named_role(call: Call, account: str) -> Named:
         kind, inner, identifier = rest.partition(":")
         with_account = inner and (kind in ROLE_KINDS or first not in ROLE_KINDS)
         full = (first, kind, identifier) if with_account else (account, first, rest)
-        if not (is_kind(full[1]) and is_role_kind(full[1])):
+        if not is_role_kind(full[1]):
             raise CredentialUnknown(":".join(full))
         try:
             return RoleName.of(*full)
