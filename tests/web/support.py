@@ -382,8 +382,11 @@ class Client:
         return self.connect(peer).send("\r\n".join([*lines, "", ""]).encode("utf-8") + body)
 
     def request(self, method: str, target: str, **more: Any) -> Answer:
-        """Send a request, as :meth:`begin` does, and return its answer."""
-        return self.begin(method, target, **more).answer(head=method == "HEAD")
+        """Send a request, as :meth:`begin` does, return its answer, and close the connection."""
+        connection = self.begin(method, target, **more)
+        answer = connection.answer(head=method == "HEAD")
+        connection.leave()
+        return answer
 
     def get(self, target: str, **more: Any) -> Answer:
         """Send a ``GET``."""

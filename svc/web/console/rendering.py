@@ -8,12 +8,13 @@ and send nothing anywhere. No page is kept, framed, or told of to other sites.
 from __future__ import annotations
 
 import base64
+import functools
 import hashlib
 import re
 from collections.abc import Mapping
 from typing import Any, Final
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 
 from svc._version import VERSION
 from svc.crypto.console_cookies import ConsoleCookies
@@ -52,27 +53,7 @@ class Rendering:
 
     def __init__(self, cookies: ConsoleCookies) -> None:
         self._cookies = cookies
-        environment = Environment(
-            loader=PackageLoader("svc.web.console"),
-            autoescape=True,
-            undefined=StrictUndefined,
-            auto_reload=False,
-            trim_blocks=True,
-            lstrip_blocks=True,
-        )
-        style = environment.get_template("style.css").render()
-        environment.globals |= {"links": links, "version": VERSION, "navigation": NAVIGATION}
-        environment.filters |= {
-            "moment": _moment,
-            "day": iso_day,
-            "kind": _kind,
-            "kinds": in_number,
-            "identifier": _identifier,
-            "shortened": shortened,
-            "pieces": pieces,
-            "way": in_words,
-        }
-        self._templates = {name: environment.get_template(name) for name in environment.list_templates(extensions=["html"])}
+        style, self._templates = _compile_templates()
         digest = base64.b64encode(hashlib.sha256(style.encode("utf-8")).digest()).decode("ascii")
         policy = f"style-src 'sha256-{digest}'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'"
         #: The headers of every page (Note [What a page may]), beside those that every answer has.
@@ -90,6 +71,32 @@ class Rendering:
         session = None if visit is None or visit.ended else visit.session
         text = self._templates[template].render(title=title, session=session, form_token=token, **values)
         return Response.content(text.encode("utf-8", "replace"), HTML, status)
+
+
+@functools.cache
+def _compile_templates() -> tuple[str, Mapping[str, Template]]:
+    """Return the text of the style sheet, and the pages by their names: compiled once in a process, which takes 0.3 s."""
+    environment = Environment(
+        loader=PackageLoader("svc.web.console"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        auto_reload=False,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    style = environment.get_template("style.css").render()
+    environment.globals |= {"links": links, "version": VERSION, "navigation": NAVIGATION}
+    environment.filters |= {
+        "moment": _moment,
+        "day": iso_day,
+        "kind": _kind,
+        "kinds": in_number,
+        "identifier": _identifier,
+        "shortened": shortened,
+        "pieces": pieces,
+        "way": in_words,
+    }
+    return style, {name: environment.get_template(name) for name in environment.list_templates(extensions=["html"])}
 
 
 def shortened(text: str, most: int = TEXT_MOST) -> str:

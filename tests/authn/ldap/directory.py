@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import functools
 import unicodedata
 from collections.abc import Callable, Mapping, Sequence
 from ipaddress import ip_network
@@ -80,6 +81,7 @@ def equality(wanted: Any, attribute: bytes) -> bytes | None:
     return None
 
 
+@functools.cache
 def without_accents(dn: bytes) -> str:
     """A distinguished name as Active Directory compares it."""
     letters = unicodedata.normalize("NFKD", dn.decode().replace("\\,", "\\2c"))

@@ -6,8 +6,8 @@ import html
 import itertools
 import re
 import unicodedata
-from collections.abc import Iterable, Iterator
-from typing import Final
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Final, TypeAlias
 from urllib.parse import quote, urljoin
 
 from svc.model.names import RoleName, identifier
@@ -115,6 +115,10 @@ def told(name: str) -> str:
     return "".join(piece for piece, _ in pieces(name))
 
 
+Pages: TypeAlias = list[tuple[str, Page]]
+Skeleton: TypeAlias = list[tuple[str, tuple[str, ...]]]
+
+
 class NamesTests(ConsoleCase):
     """An account in which everything has one name."""
 
@@ -188,7 +192,7 @@ class NamesTests(ConsoleCase):
         stranger.get("/ui/sign-in")
         yield "login", stranger.press("Sign in", account=name, login=name, evidence="x")
 
-    def skeleton(self, page: Page) -> list[tuple[str, tuple[str, ...]]]:
+    def skeleton(self, page: Page) -> Skeleton:
         """The elements of a page with the names of their attributes, but for the codes of characters that aren't seen, and
         for what is drawn.
         """
@@ -203,25 +207,53 @@ class NamesTests(ConsoleCase):
         body = page.answer.body.decode()
         return html.unescape(re.sub("<[^>]*>", "", re.sub("<(text|style)[ >].*?</\\1>", "", body, flags=re.DOTALL)))
 
-    def test_all_characters(self) -> None:
-        """Whatever characters a name has, each page has the same elements and attributes as for a plain one, and the name
-        is there as it is, but for characters that aren't seen, which are there by their codes (CON-14).
+    def test_names(self) -> None:
+        """Whatever characters a name has, each page has the same elements and attributes as for a plain one, the name is
+        there as it is, but for characters that aren't seen, which are there by their codes, and every link leads to its
+        thing, as a browser reads it (CON-14).
         """
         plain = {which: (self.skeleton(page), self.text(page).count(PLAIN)) for which, page in self.shown(PLAIN)}
         self.assertGreater(len(plain), 40)
-        for name in (*ALL, *ODD):
-            self.assertEqual(identifier(name), name)
-            for which, page in self.shown(name):
-                with self.subTest(which=which, name=name):
-                    self.assertLess(page.answer.status, 500, which)
-                    expected, count = plain[which]
-                    self.assertEqual(self.skeleton(page), expected, (which, name))
-                    found = self.text(page).count(told(name))
-                    if which in {"value", "search"}:
-                        continue
-                    # Sentences of checks write what isn't seen in their own way.
-                    sentences = shown(name) != name
-                    self.assertTrue(0 < found <= count if sentences and count else found == count, (which, name, found))
+        for name in (*ALL, *ODD, *SLASHED):
+            pages = list(self.shown(name))
+            if name not in SLASHED:
+                self.assertEqual(identifier(name), name)
+                self.assert_like_plain(name, pages, plain)
+            if name not in ALL[2:]:
+                self.assert_links(name, pages)
+
+    def assert_like_plain(self, name: str, pages: Pages, plain: Mapping[str, tuple[Skeleton, int]]) -> None:
+        """Fail unless the pages have the elements of those for a plain name, and this name as often."""
+        for which, page in pages:
+            with self.subTest(which=which, name=name):
+                self.assertLess(page.answer.status, 500, which)
+                expected, count = plain[which]
+                self.assertEqual(self.skeleton(page), expected, (which, name))
+                found = self.text(page).count(told(name))
+                if which in {"value", "search"}:
+                    continue
+                # Sentences of checks write what isn't seen in their own way.
+                sentences = shown(name) != name
+                self.assertTrue(0 < found <= count if sentences and count else found == count, (which, name, found))
+
+    def assert_links(self, name: str, pages: Pages) -> None:
+        """Fail unless nothing on the pages is active, and every link leads to a page."""
+        led = set[str]()
+        for which, page in pages:
+            for tag, attributes in page.tags:
+                self.assertNotIn(tag, {"script", "img", "b", "iframe", "base", "object"}, which)
+                self.assertFalse([each for each in attributes if each.startswith("on")], which)
+            led |= {link.partition("#")[0] for link in page.links if not link.startswith("#")}
+        self.assert_addresses(led)
+        for kind in ("policy", "user", "group", "layer", "host", "variable"):
+            full = str(self.role) if kind == "user" else f"acme:{kind}:{name}"
+            self.assertIn(links.resource(full) if kind == "variable" else links.role(full), led, name)
+        # Of authenticators, the list has also those of which this account has none; health is another route's.
+        own = links.authenticator(f"authn-jwt/{name}")
+        elsewhere = ("/ui/sign-", "/ui/authenticators/", "/ui/health")
+        for link in sorted(each for each in led if each == own or not each.startswith(elsewhere)):
+            page = self.admin.get(link)
+            self.assertEqual(page.answer.status, 200, (name, link))
 
     def test_around(self) -> None:
         """Of the policies that an id names around it, those are links that the reader sees (CON-20)."""
@@ -231,26 +263,6 @@ class NamesTests(ConsoleCase):
             page = browser.get("/ui/resources/acme:variable:a/b/v")
             self.assertEqual("/ui/policies/acme:policy:a" in page.links, expected)
             self.assertNotIn("/ui/policies/acme:policy:a/b", page.links)
-
-    def test_links(self) -> None:
-        """Every link on every page leads to its thing, whatever its name is, as a browser reads it (CON-14)."""
-        for name in (*ODD, *SLASHED, *ALL[:2]):
-            led = set[str]()
-            for which, page in self.shown(name):
-                for tag, attributes in page.tags:
-                    self.assertNotIn(tag, {"script", "img", "b", "iframe", "base", "object"}, which)
-                    self.assertFalse([each for each in attributes if each.startswith("on")], which)
-                led |= {link.partition("#")[0] for link in page.links if not link.startswith("#")}
-            self.assert_addresses(led)
-            for kind in ("policy", "user", "group", "layer", "host", "variable"):
-                full = str(self.role) if kind == "user" else f"acme:{kind}:{name}"
-                self.assertIn(links.resource(full) if kind == "variable" else links.role(full), led, name)
-            # Of authenticators, the list has also those of which this account has none; health is another route's.
-            own = links.authenticator(f"authn-jwt/{name}")
-            elsewhere = ("/ui/sign-", "/ui/authenticators/", "/ui/health")
-            for link in sorted(each for each in led if each == own or not each.startswith(elsewhere)):
-                page = self.admin.get(link)
-                self.assertEqual(page.answer.status, 200, (name, link))
 
     def test_climbing(self) -> None:
         """So does every link to what has a name that a browser would follow upwards (CON-14)."""

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from html.parser import HTMLParser
 from typing import Any, Final
 from urllib.parse import urlencode
-
-import attrs
 
 from svc.cluster.members import Members
 from svc.cluster.overview import Overview
@@ -37,15 +36,33 @@ from tests.web.world import ADMIN_KEY, LISTED, WorldCase
 HOST: Final = "svc.example"
 
 
-@attrs.define
 class Page:
-    """A page as a browser has it: its elements, its text, and its forms by the words of their buttons."""
+    """A page as a browser has it: its elements, its text, and its forms by the words of their buttons; read on first use."""
 
-    answer: Answer
-    path: str
-    tags: list[tuple[str, dict[str, str | None]]] = attrs.field(factory=list)
-    text: str = ""
-    forms: dict[str, tuple[str, str, dict[str, str]]] = attrs.field(factory=dict)
+    def __init__(self, answer: Answer, path: str) -> None:
+        self.answer = answer
+        self.path = path
+
+    @functools.cached_property
+    def _read(self) -> _Reader:
+        reader = _Reader()
+        reader.feed(self.answer.body.decode())
+        return reader
+
+    @property
+    def tags(self) -> list[tuple[str, dict[str, str | None]]]:
+        """Its elements with their attributes."""
+        return self._read.tags
+
+    @property
+    def text(self) -> str:
+        """Its text."""
+        return self._read.text
+
+    @property
+    def forms(self) -> dict[str, tuple[str, str, dict[str, str]]]:
+        """Address, method and fields of its forms, by the words of their buttons."""
+        return self._read.forms
 
     @property
     def words(self) -> str:
@@ -59,9 +76,11 @@ class Page:
 
 
 class _Reader(HTMLParser):
-    def __init__(self, page: Page) -> None:
+    def __init__(self) -> None:
         super().__init__()
-        self._page = page
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.text = ""
+        self.forms: dict[str, tuple[str, str, dict[str, str]]] = {}
         self._form: tuple[str, str, dict[str, str]] | None = None
         self._button: str | None = None
         self._has_label = False
@@ -70,7 +89,7 @@ class _Reader(HTMLParser):
     def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
         """Keep an element."""
         given = dict(attributes)
-        self._page.tags.append((tag, given))
+        self.tags.append((tag, given))
         if tag == "form":
             self._form = given["action"] or "", given["method"] or "", {}
         elif tag == "input" and self._form is not None and given.get("name"):
@@ -83,14 +102,14 @@ class _Reader(HTMLParser):
     def handle_data(self, data: str) -> None:
         """Keep the text."""
         if not self._style:
-            self._page.text += data
+            self.text += data
         if self._button is not None and not self._has_label:
             self._button += data
 
     def handle_endtag(self, tag: str) -> None:
         """Keep the form whose button ends."""
         if tag == "button" and self._form is not None and self._button is not None:
-            self._page.forms[self._button] = self._form
+            self.forms[self._button] = self._form
             self._button = None
         self._style = self._style and tag != "style"
 
@@ -151,6 +170,7 @@ class MemoryBrowser:
         connection = self.client.connect(self._peer).send(head.encode() + body)
         self.client.clock.advance(0)
         answer = connection.answer(head=method == "HEAD")
+        connection.leave()
         self._keep(answer.headers.get("set-cookie"))
         return answer
 
@@ -162,7 +182,6 @@ class MemoryBrowser:
             path = answer.headers["location"]
             answer = self.ask("GET", path)
         self._page = Page(answer, path)
-        _Reader(self._page).feed(answer.body.decode())
         return self._page
 
     def _keep(self, cookie: str | None) -> None:
