@@ -139,6 +139,16 @@ class ServerProcess(ProcessProtocol):
             assert self.exit_code is None, f"it ended without saying {text!r}: {self.said}"
             await self._change()
 
+    async def records(self, request_id: str, reason: str) -> None:
+        """Wait until the audit on standard output has a request that failed for this reason.
+
+        The log counts refusals that repeat, and has them a minute later.
+        """
+        wanted = re.compile(rf'(?m)^<\d+>1 \S+ \S+ svc {re.escape(request_id)} .* reason="{re.escape(reason)}"'.encode())
+        while wanted.search(self.stdout) is None:
+            assert self.exit_code is None, f"it ended without recording {reason} of {request_id}: {self.said}"
+            await self._change()
+
     def admin_key(self) -> str:
         """The API key of the account that was created, from its standard output."""
         line = _ADMIN_KEY.search(self.stdout)

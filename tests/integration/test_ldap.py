@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import signal
-from itertools import cycle
+from itertools import count, cycle
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote
@@ -70,6 +70,7 @@ class LdapTests(PostgresTestCase, ServerTestCase):
     async def prepare(self) -> None:
         """Start both, load policy, and set variables."""
         await super().prepare()
+        self._numbers = count(1)
         self.directory = Slapd(Path(self.mktemp()).absolute(), {**PEOPLE, "stranger": "stranger's"}, "twice")
         self.addCleanup(self.directory.kill)
         await self.directory.start()
@@ -100,14 +101,16 @@ class LdapTests(PostgresTestCase, ServerTestCase):
                 path = self.api.variable(f"svc/authn-ldap/{service}/{name}")
                 self.assertEqual((await self.api.ask("POST", path, value.encode(), self.admin)).status, 201)
 
-    async def login(self, login: str, password: str, service: str = "corp") -> Answer:
+    async def login(self, login: str, password: str, service: str = "corp", **headers: str) -> Answer:
         """Ask for the API key."""
-        credentials = base64.b64encode(f"{login}:{password}".encode()).decode()
-        return await self.api.ask("GET", f"/authn-ldap/{service}/acme/login", Authorization=f"Basic {credentials}")
+        basic = base64.b64encode(f"{login}:{password}".encode()).decode()
+        path = f"/authn-ldap/{service}/acme/login"
+        return await self.api.ask("GET", path, None, Authorization=f"Basic {basic}", **headers)
 
-    async def authenticate(self, login: str, evidence: bytes, service: str = "corp") -> Answer:
+    async def authenticate(self, login: str, evidence: bytes, service: str = "corp", **headers: str) -> Answer:
         """Ask for an access token."""
-        return await self.api.ask("POST", f"/authn-ldap/{service}/acme/{quote(login, safe='')}/authenticate", evidence)
+        path = f"/authn-ldap/{service}/acme/{quote(login, safe='')}/authenticate"
+        return await self.api.ask("POST", path, evidence, **headers)
 
     async def assert_admitted(self, login: str, service: str = "corp") -> None:
         """The password gives the API key, and both give a token that names the user."""
@@ -120,13 +123,17 @@ class LdapTests(PostgresTestCase, ServerTestCase):
             self.assertEqual(who.json()["username"], login)
 
     async def assert_refused(self, login: str, password: str, reason: str, service: str = "corp", status: int = 401) -> None:
-        """Neither is given, which tells nothing but perhaps when to come again; the log has the reason."""
-        for asking in (self.login(login, password, service), self.authenticate(login, password.encode(), service)):
-            after = len(self.process.stdout)
-            answer = await asking
+        """Neither is given, which tells nothing but perhaps when to come again; the audit has the reason."""
+        ids = [f"refused-{next(self._numbers)}" for _ in range(2)]
+        asking = (
+            self.login(login, password, service, X_Request_Id=ids[0]),
+            self.authenticate(login, password.encode(), service, X_Request_Id=ids[1]),
+        )
+        for request_id, asked in zip(ids, asking, strict=True):
+            answer = await asked
             self.assertEqual((answer.status, answer.body), (status, b""))
             self.assertEqual("retry-after" in answer.headers, status == 503)
-            await self.process.says(f": {reason} (", after)
+            await self.process.records(request_id, reason)
         self.assertNotIn(password or "-password-", self.process.said.replace("take the password", ""))
 
     async def assert_put_off(self, reason: str, service: str = "corp") -> None:
