@@ -67,6 +67,16 @@ class Rows:
     def __bool__(self) -> bool:
         return bool(self.resources or self.memberships or self.permissions or self.annotations or self.restrictions)
 
+    def joined(self, other: Rows) -> Rows:
+        """Return these rows and those of another set."""
+        return Rows(
+            (*self.resources, *other.resources),
+            (*self.memberships, *other.memberships),
+            (*self.permissions, *other.permissions),
+            (*self.annotations, *other.annotations),
+            (*self.restrictions, *other.restrictions),
+        )
+
 
 @attrs.frozen
 class Present:

@@ -62,6 +62,17 @@ def plan(mode: LoadMode, wanted: Rows, present: Present, removals: Removals = _N
     return Changes(create, update, _unwanted(removals, attrs.evolve(wanted, memberships=memberships), present, lost, lifted))
 
 
+def plan_again(wanted: Rows, present: Present, removals: Removals) -> Rows:
+    """Return the wanted rows to create once the deletions of a load are done (POL-94).
+
+    Another policy had recorded them, so that :func:`plan` skipped them, and they went with that policy. Records that went so
+    aren't among them: the load is refused (``references.lost``).
+    """
+    create = plan(LoadMode.APPEND, wanted, present, removals).create
+    memberships = tuple(row for row in create.memberships if not row.ownership)
+    return Rows((), memberships, create.permissions, create.annotations)
+
+
 def _taken_away(
     removals: Removals, present: Present, lost: tuple[MembershipRow, ...], lifted: tuple[RestrictionRow, ...]
 ) -> Rows:

@@ -35,7 +35,7 @@ from svc.policy.document import Bounds
 from svc.policy.grammar import parse
 from svc.policy.load_events import events_of
 from svc.policy.meaning import Resolved
-from svc.policy.plan import keys_due, new_actors, plan
+from svc.policy.plan import keys_due, new_actors, plan, plan_again
 from svc.policy.record_limits import excess, grown, makes_up_kinds, most_of, refuse_excess, refuse_kinds
 from svc.policy.references import kept, lost, missing, refuse_deletions
 from svc.policy.resolve import described, resolve
@@ -206,6 +206,8 @@ class Loads:
         api_keys, purged = await self._apply(transaction, load, resolved, present, changes)
         if changes.delete.resources and (names := kept(load.mode, resolved, present)):
             _refuse(load, lost(resolved, present, await transaction.existing(names)))
+        if changes.delete.resources and present.foreign:
+            changes = await self._apply_again(transaction, load, resolved, changes)
         await refuse_grown(transaction, changes, self.bounds.records)
         await _refuse_circles(transaction, changes)
         if purged and not load.dry_run:
@@ -262,6 +264,19 @@ class Loads:
         # A new actor may belong to what is gone.
         surviving = await transaction.existing(tuple(api_keys))
         return {actor: key for actor, key in api_keys.items() if actor in surviving}, purged
+
+    async def _apply_again(
+        self, transaction: IPolicyTransaction, load: Load, resolved: Resolved, changes: Changes
+    ) -> Changes:
+        """Create the wanted rows that went with the policy that had recorded them (POL-94); return all changes."""
+        present = await transaction.present(load.policy, resolved.rows, ())
+        more = plan_again(resolved.rows, present, resolved.removals)
+        if not more:
+            return changes
+        again = Changes(create=more)
+        await _authorize(transaction, load.caller.role, disposed(resolved, present, again))
+        await transaction.apply(load.policy, again, {})
+        return attrs.evolve(changes, create=changes.create.joined(more))
 
     async def _set_public_keys(self, transaction: IPolicyTransaction, mode: LoadMode, keys: Mapping[str, str]) -> None:
         """Set the texts of new public keys, and of those that differ, but when the mode only adds."""

@@ -193,6 +193,34 @@ class LoadsContract(PolicyCase):
         await self._assert_own(stores, TEAM, team().rows)
 
     @scenario
+    async def test_recorder_deleted(self) -> None:
+        """A load that deletes a policy records the grants, permissions and annotations that its document states and that
+        policy had recorded (POL-94).
+        """
+        stores = await self._team()
+        caller = Caller(ADMIN, 0, (await stores.credentials.credential(ADMIN)).creation)
+        loads = Loads(stores.policies, Vault(b"k" * 32), NATIVE, Bounds())
+
+        async def load_text(text: str, policy: RoleName, mode: LoadMode) -> None:
+            loaded = await loads.load(Load(policy, mode, caller, "192.0.2.7", text.encode(), dry_run=False))
+            self.assertIsInstance(loaded, Loaded)
+
+        stated = (
+            "- !grant { role: !group /staff, member: !user /dora }\n"
+            "- !permit { role: !user /dora, privilege: read, resource: !group /staff }\n"
+        )
+        declared = "- !host { id: old/h, owner: !user admin%s }\n"
+        made = f"- !policy old\n- !policy new\n- !user dora\n- !group staff\n{declared % ''}"
+        await load_text(made, ROOT, LoadMode.APPEND)
+        await load_text(f"{stated}- !host {{ id: h, annotations: {{ a: b }} }}\n", role("policy:old"), LoadMode.APPEND)
+        text = stated.replace("/", "") + declared % ", annotations: { a: b }" + "- !delete { record: !policy old }\n"
+        await load_text(text, ROOT, LoadMode.UPDATE)
+        own = (await self._present(stores, ROOT)).own
+        self.assertIn(MembershipRow("acct:group:staff", "acct:user:dora", False, False), own.memberships)
+        self.assertIn(PermissionRow("acct:group:staff", "read", "acct:user:dora"), own.permissions)
+        self.assertIn(AnnotationRow("acct:host:old/h", "a", "b"), own.annotations)
+
+    @scenario
     async def test_restrictions(self) -> None:
         """Restrictions come and go with rows of their own, and are told for the wanted roles that the policy recorded."""
         stores = await self._team()

@@ -284,6 +284,36 @@ class RemovalTests(SynchronousTestCase):
             self.assertNotIn(PermissionRow("acct:group:dev/g", "read", "acct:host:dev/h"), self.world.all("permissions"))
             self.assertEqual(self.world.load(text, "dev", mode), Changes())
 
+    def test_recorder_deleted(self) -> None:
+        """What a deleted policy had recorded and the document wants is there afterwards, recorded by the loaded policy; what
+        the document also revokes isn't (POL-94).
+        """
+        granted = (
+            "- !grant {role: !group /staff, members: [!user /alice, !host /dev/h]}\n"
+            "- !permit {role: !user /alice, privilege: read, resource: !group /staff}\n"
+        )
+        for mode in (UPDATE, REPLACE):
+            self.setUp()
+            self.world.load("- !policy old\n- !policy new\n- !group staff")
+            self.world.load(granted, "old")
+            text = f"{granted}- !revoke {{role: !group /staff, member: !host /dev/h}}\n- !delete {{record: !policy /old}}\n"
+            changes = self.world.load(text, "new", mode)
+            self.assertEqual(changes.delete.resources, (ResourceRow("acct:policy:old", ADMIN),))
+            into, granted_row = policy_named("new"), MembershipRow("acct:group:staff", "acct:user:alice", False, False)
+            self.assertEqual(self.world.recorded("memberships", into), {granted_row})
+            self.assertEqual(
+                self.world.recorded("permissions", into), {PermissionRow("acct:group:staff", "read", "acct:user:alice")}
+            )
+            self.assertEqual(self.world.load(text, "new", mode), Changes())
+
+    def test_annotation_of_a_deleted_recorder(self) -> None:
+        """So is an annotation (POL-94)."""
+        self.world.load("- !policy old\n- !host {id: old/h, owner: !user admin}")
+        self.world.load("- !host {id: h, annotations: {a: b}}", "old")
+        text = "- !host {id: old/h, owner: !user admin, annotations: {a: b}}\n- !delete {record: !policy old}"
+        self.world.load(text, "root", UPDATE)
+        self.assertIn(AnnotationRow("acct:host:old/h", "a", "b"), self.world.recorded("annotations", ROOT))
+
     def test_public_keys(self) -> None:
         """A policy keeps the public keys that it recorded or now records, and leaves those of others alone."""
         text = f"- !user {{id: u, public_keys: [{ONE} one, {TWO} two]}}"
@@ -456,6 +486,7 @@ class PropertyTests(SynchronousTestCase):
         vanished = before - {row.resource for row in world.all("resources")} - set(removals.resources)
         if vanished.isdisjoint({str(policy), *meaning.references, *(row.resource for row in meaning.declared.resources)}):
             # Nothing that the document needs or names went along with what it deletes.
+            world.apply_again(policy, meaning, Changes())
             present = world.present(policy, meaning.rows, removals.resources)
             self.assertEqual(plan(mode, meaning.rows, present, removals), Changes())
 

@@ -17,7 +17,7 @@ from svc.model.policy_rows import Changes, MembershipRow, Present, ResourceRow, 
 from svc.policy.authority import claims, disposed
 from svc.policy.grammar import parse
 from svc.policy.meaning import Resolved
-from svc.policy.plan import plan
+from svc.policy.plan import plan, plan_again
 from svc.policy.references import kept, lost, missing, refuse_deletions
 from svc.policy.resolve import resolve
 
@@ -150,7 +150,13 @@ class World:
         for refusal in lost(wanted, present, left) if kept(mode, wanted, present) else ():
             self.rows = before
             raise refusal
-        return changes
+        return self.apply_again(policy, wanted, changes)
+
+    def apply_again(self, into: RoleName, wanted: Resolved, changes: Changes) -> Changes:
+        """Create what went with the policy that had recorded it, as a server does; return all changes."""
+        more = plan_again(wanted.rows, self.present(into, wanted.rows), wanted.removals)
+        self.apply(into, Changes(create=more))
+        return attrs.evolve(changes, create=changes.create.joined(more))
 
     def recorded(self, sort: str, by: RoleName) -> set[Any]:
         """The rows of a sort that a policy recorded."""
