@@ -1,5 +1,5 @@
-"""What the site does beside Markdown: links to files of the repository are text; rules have anchors, and citations
-link to them.
+"""Hooks of the documentation site: links to files of the repository become text; rules get anchors, and citations link to
+them.
 """
 
 from __future__ import annotations
