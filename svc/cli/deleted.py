@@ -85,7 +85,15 @@ async def restore(
     left_out, coming = 0, [branch]
     while coming:
         policy = coming.pop(0)
-        chosen = list(numbers) if not everything else _last_of_each(await _listed(connection, policy))
+        try:
+            chosen = list(numbers) if not everything else _last_of_each(await _listed(connection, policy))
+        except click.ClickException as refusal:
+            if policy == branch:
+                raise
+            # Only its own members see a policy that owns itself (POL-33).
+            done["left"].append({"policy": policy, "reason": refusal.message})
+            click.echo(f"The records of policy {plain(policy)} are left: {refusal.message}", err=True)
+            continue
         for some in _batches(chosen):
             outcome = await _restored(connection, policy, some)
             done["restored"] += outcome["restored"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import hmac
 import os
 import re
@@ -111,10 +112,10 @@ def new_api_key() -> str:
 def has_key_form(evidence: bytes) -> bool:
     """Return whether evidence is written as API keys are: also in quotation marks, in capitals or with padding behind it.
 
-    Blanks and line ends around it don't count. Only one in many billions of keys is shorter than is taken for one; passwords
-    of people may be.
+    Blanks and line ends around it don't count, nor does a byte order mark before it. Only one in many billions of keys is
+    shorter than is taken for one; passwords of people may be.
     """
-    passed_on = _PASSED_ON.fullmatch(evidence.strip())
+    passed_on = _PASSED_ON.fullmatch(evidence.strip().removeprefix(codecs.BOM_UTF8).strip())
     if passed_on is None:
         return False
     key = passed_on[2]

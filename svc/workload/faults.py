@@ -60,7 +60,7 @@ class Unreachable(Fault):
     connected: bool = attrs.field(default=True, repr=False)
 
     def _text(self) -> str:
-        return f"{'no answer from' if self.connected else 'cannot reach'} {self.url}: {self.why}"
+        return f"{'no answer from' if self.connected else 'cannot reach'} {self.url}: {self.why.rstrip('.')}"
 
 
 @attrs.frozen(str=False)

@@ -283,7 +283,7 @@ ACCOUNT = "acme"
 RUNNING = (409, b'{"error":{"code":"in_progress","message":"under way"}}', "3")
 DONE = (201, b"{}", "")
 LATE = (504, b"<html>", "")
-CLOSED = Unreachable("http://svc", "the connection was closed")
+CLOSED = Unreachable("http://svc", "Server disconnected without sending a response.")
 AWAY = Unreachable("http://svc", "refused", connected=False)
 
 
@@ -403,7 +403,7 @@ class OnceTests(SynchronousTestCase):
         at = ApiConnection("http://svc", "acme", None, None, upstream)
         sending = Deferred.fromCoroutine(at.once(at.request, "PUT", "/x", shows="svc x"))
         fault = self.failureResultOf(sending, ChangeUncertain).value
-        self.assertIn("it may or may not have been made: see `svc x`", fault.message)
+        self.assertIn("without sending a response; it may or may not have been made: see `svc x`", fault.message)
         self.assertTrue(600 < upstream.now - 1000 <= 700, upstream.now)
         self.assertTrue(0 < upstream.within < 60, upstream.within)
         late = Upstream(LATE, lasts=35.0)

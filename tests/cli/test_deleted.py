@@ -8,7 +8,7 @@ import json
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
-from click import UsageError
+from click import ClickException, UsageError
 from click.exceptions import Exit
 from twisted.internet.defer import Deferred
 from twisted.trial.unittest import SynchronousTestCase
@@ -45,6 +45,8 @@ class Server:
         policy, given = parts.path.rpartition("/")[2], parse_qs(parts.query)
         numbers = [int(number) for number in given.get("number", [])]
         self.asked.append((method, policy, numbers))
+        if policy not in self.policies:
+            return ApiAnswer(404, json.dumps({"error": {"code": "not_found", "message": f"{policy} not found"}}).encode())
         records = self.policies[policy]
         if method == "GET":
             offset = int(given["offset"][0])
@@ -114,6 +116,19 @@ class DeletedTests(SynchronousTestCase):
         self.successResultOf(done)
         self.assertEqual(server.asked[-1], ("POST", "p", [4]))
         self.assertEqual(len(json.loads(said)["restored"]), 154)
+
+    def test_restore_what_is_hidden(self) -> None:
+        """A policy that comes back and can't be seen is named with the reason; those after it are gone through, and the
+        command fails (DEL-27).
+        """
+        server = Server(root=[record(1, "a:policy:own"), record(2, "a:policy:p")], p=[record(3, "a:layer:p/l")])
+        done, said, aside = self.restore(server, everything=True, recursive=True)
+        self.assertEqual(self.failureResultOf(done, Exit).value.exit_code, 1)
+        self.assertIn("3\ta:layer:p/l", said)
+        self.assertIn("The records of policy own are left: not found, or not visible to this role (status 404)", aside)
+        self.assertIn("3 restored, 1 left.", aside)
+        done, _, _ = self.run_command("restore", Server(), numbers=(), everything=True, recursive=True, as_json=False)
+        self.failureResultOf(done, ClickException)
 
     def test_too_much(self) -> None:
         """What is too much for one request is asked for again, with what was left besides (DEL-28)."""

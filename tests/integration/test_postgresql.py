@@ -82,6 +82,15 @@ class PoolerTests(ServerTestCase, PostgresTestCase):
         self.assertEqual(await server.ended(), 1)
         self.assertIn(b"svc did not start: a pooler in transaction mode is in between", server.stderr)
 
+    async def test_quoting(self) -> None:
+        """Where the role's strings have escapes, and a pooler takes no options, the setting is named that is to be changed
+        (DATA-18).
+        """
+        self.server.command(f'ALTER DATABASE "{self.name}" SET standard_conforming_strings = off')
+        server = self.serve("--account=acme", database_url=self.bouncer(pool_mode="session"))
+        self.assertEqual(await server.ended(), 1)
+        self.assertIn(b"standard_conforming_strings is off: set it on for the database and its role", server.stderr)
+
     async def test_read_only(self) -> None:
         """A session that a pooler keeps, and that was opened while the database was read-only, is ended by a write that it
         refuses (DATA-51).

@@ -159,7 +159,7 @@ class LdapAuthenticator:
         try:
             bases = await self._directories().bases(server)
         except DirectoryRefused as refusal:
-            problem = Problem(f"{refusal.detail}.", f"`svc explain-reason {refusal.reason}` says what to do.")
+            problem = Problem(f"{refusal.detail.rstrip('.')}.", f"`svc explain-reason {refusal.reason}` says what to do.")
             outcome = "refused" if refusal.reason is Reason.LDAP_BIND_REFUSED else "failed"
             return DirectoryStatus((problem,), listed, server.bind_dn, outcome, refusal.again)
         unreadable = tuple(

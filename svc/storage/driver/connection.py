@@ -26,7 +26,8 @@ for the first one, so it is lifted in the same message.
 Note [Quoting]
 
 psycopg2 learns at the login how values are quoted, and never again: after ``SET standard_conforming_strings`` they would end
-where they shouldn't. So a role that has that off connects again, with an option of libpq.
+where they shouldn't. So a role that has that off connects again, with an option of libpq; a pooler that takes none needs the
+setting of the role.
 """
 
 from __future__ import annotations
@@ -55,6 +56,8 @@ class SharedText(str):
 
     __slots__ = ()
 
+
+_QUOTES_ESCAPED: Final = "standard_conforming_strings is off: set it on for the database and its role"
 
 #: What a parameter may be. Anything else, psycopg2's own SQL fragments above all, is refused.
 _PARAMETER_TYPES: Final = frozenset({str, bytes, int, float, bool, type(None), list, SharedText})
@@ -142,9 +145,14 @@ class Session(txpostgres.Connection):  # type: ignore[misc]  # txpostgres is unt
             if self._quotes_escaped:  # Note [Quoting]
                 self._connection.close()
                 options = f"{parameters.get('options', '')} -c standard_conforming_strings=on"
-                await self._reach({**parameters, "options": options})
+                try:
+                    await self._reach({**parameters, "options": options})
+                except psycopg2.OperationalError as error:
+                    if "startup parameter" in str(error):
+                        raise DatabaseUnfit(_QUOTES_ESCAPED) from None
+                    raise
             if self._quotes_escaped:
-                raise DatabaseUnfit("standard_conforming_strings is off: set it on for the database and its role")
+                raise DatabaseUnfit(_QUOTES_ESCAPED)
             psycopg2.extensions.register_type(_BYTEA, self._connection)
             psycopg2.extensions.register_type(_BYTEA_ARRAY, self._connection)
             self._descriptor = os.dup(self._connection.fileno())

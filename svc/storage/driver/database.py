@@ -432,7 +432,7 @@ class Database(Service):
         ((standby, by_default, age),) = await session.run(_READ_ONLY)
         if standby:
             return
-        cause = "it was a standby until now"
+        cause = "it was a standby, or default_transaction_read_only was on, when this session began"
         if by_default:
             cause = "default_transaction_read_only is on for the database or its role"
         why = f"writes are refused, since {cause}"

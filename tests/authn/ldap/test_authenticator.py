@@ -181,14 +181,15 @@ class LdapTests(LdapCase):
         self.assertEqual(self.directory.asked, [])
 
     def test_other_forms_of_secrets(self) -> None:
-        """An API key in quotation marks, in capitals or with padding isn't sent to a directory, nor is an access token in
-        any of its forms (LOCK-9).
+        """An API key in quotation marks, in capitals, with padding or behind a byte order mark isn't sent to a directory,
+        nor is an access token in any of its forms (LOCK-9).
         """
         key = self.api_keys["bob"]
         token = SigningKey.new(ACCOUNT).mint(user("bob"), 1_700_000_000, 480)
         encoded = base64.b64encode(token)
         secrets = (
             *(b'"%b"' % key, b"'%b'" % key, key + b"=", key + b"======\n", key.upper(), b' "%b="\r\n' % key.upper()),
+            *(b"\xef\xbb\xbf" + key, b' \xef\xbb\xbf "%b"\r\n' % key),
             *(token, token + b"\n", json.dumps(json.loads(token), indent=1).encode()),
             *(encoded, encoded.rstrip(b"="), base64.encodebytes(token), b'"%b"' % encoded),
             *(b'Token token="%b"' % encoded, b"Token token=%b\n" % encoded),

@@ -200,6 +200,10 @@ class StatusTests(RouteCase):
             told = self.reported(500)
             self.assertEqual((told["bind"]["outcome"], told["bind"]["again"], told["bases"]), (outcome, 1800, []))
             self.assertIn(f"svc explain-reason {reason}", told["problems"][0]["remedy"])
+        self.directory.refused = DirectoryRefused(
+            Reason.LDAP_UNAVAILABLE, "Connection was refused: 111: Connection refused."
+        )
+        self.assertEqual(self.reported(500)["problems"][0]["what"], "Connection was refused: 111: Connection refused.")
         self.memory.switches[f"acme:webservice:{self.branch}"] = False
         if self.dialect is not CONJUR:
             self.assertEqual(self.reported(500)["bind"]["outcome"], "not asked")
