@@ -76,7 +76,7 @@ class ExchangeCase(SynchronousTestCase):
                 found.append(ask())
             except Fault as fault:
                 found.append(fault)
-            self.assertLess(time.monotonic() - began, within + 2)
+            self.assertLess(time.monotonic() - began, within + 20)  # a stranger would hold it for ever
         return found
 
     def test_slow_answers(self) -> None:
