@@ -49,10 +49,10 @@ from zope.interface import implementer
 
 from svc.server.listening import PAUSE
 
-#: What accepting fails with where another process was faster, or the client has left.
+#: Errors of accept() when another process was faster, or the client has disconnected.
 _NOBODY: Final = frozenset({errno.EAGAIN, errno.EWOULDBLOCK, errno.ECONNABORTED, errno.EINTR, errno.EPROTO})
 
-#: How the address of an interface is read: it is one, and no name.
+#: The address of an interface is read as a number, never resolved as a name.
 _NUMERIC: Final = socket.AI_NUMERICHOST | socket.AI_NUMERICSERV
 
 _log = Logger()

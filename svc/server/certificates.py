@@ -1,7 +1,7 @@
 """The certificates that this server shows to others, and when they expire, for metrics, ``svc doctor`` and ``svc expiring``.
 
-Of a port it is the one in force, which may be older than its file. What is shown to a receiver of syslog, or to the
-database, is read from its file.
+For a port it is the one in force, which may be older than its file. The certificates presented to a syslog receiver or to
+the database are read from their files.
 """
 
 from __future__ import annotations

@@ -178,7 +178,7 @@ class Composition:
 
 @attrs.frozen
 class Seams:
-    """What there is one of in a server, as a process that serves reaches it: it may be in another process.
+    """The parts that exist once per server, as a serving process reaches them; they may be in another process.
 
     ``identity`` asks the database for its identity, as ``Cluster`` needs it. Turns are ``None`` where there is no other
     process to share with, and ``failures`` where logins aren't throttled.

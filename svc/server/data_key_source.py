@@ -1,7 +1,7 @@
 """Where the data keys come from: the environment, a file, a credential of systemd, or a command; never an argument.
 
-Note [Bounded]. A command gets no input, and so many seconds and bytes. One that takes longer is killed, and what it left
-behind keeps nobody waiting. What it prints to standard output is never shown; the first line of standard error may be.
+Note [Bounded]. A command gets no input, and limited time and output. One that takes longer is killed, and nothing waits for
+processes that it left behind. Its standard output is never shown; the first line of standard error may be.
 """
 
 from __future__ import annotations

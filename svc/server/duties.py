@@ -1,4 +1,4 @@
-"""What every process of a server stands on, and what there is one of in a server, whatever the number of its processes."""
+"""The parts that every process of a server has, and those that exist once per server, however many processes it has."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ Certificate = tuple[str, str, float]
 
 @attrs.frozen
 class Pulses:
-    """Whether the database answers readings, and whether there is one to write to."""
+    """Whether the database answers reads, and whether there is one to write to."""
 
     readings: Pulse
     writes: Pulse
@@ -81,7 +81,7 @@ class Pulses:
 
 @attrs.frozen
 class Ground:
-    """What every process of a server has: the installation, signing keys, counters, and what larger parts are made by."""
+    """The common parts of every process: the installation, signing keys, counters, and the factory of larger parts."""
 
     reactor: Any
     settings: Settings
@@ -213,7 +213,7 @@ class Ground:
 
 @attrs.frozen
 class Duties:
-    """What there is one of in a server: it expires and rotates values, looks for rivals, and checks its health."""
+    """The duties done once per server: expiring and rotating values, detecting a split brain, health checks."""
 
     rivals: Rivals
     members: Members
@@ -236,7 +236,7 @@ class Duties:
         rivals = child(server, parts.rivals(inquiries, ground.claims, replication))
 
         async def demand_primary() -> None:
-            """Check that the database is a primary and that no rival forbids writes."""
+            """Check that the database is a primary and that no other primary forbids writes."""
             await replication.demand_primary()
             await rivals.demand()
 
@@ -254,7 +254,7 @@ class Duties:
         rounds = child(server, parts.directory_rounds(ground.servers, ground.directories, journal, demand_primary))
         within = OF_A_CHECK * longest_check(ground.settings.health_interval)
         probes = (
-            AuthnProbe(ground.keys, ground.tokens, reactor),  # whose rounds are also how keys are learnt to retire
+            AuthnProbe(ground.keys, ground.tokens, reactor),  # its rounds are also how retired keys are noticed
             AuditProbe(journal),
             LdapProbe(ground.servers, ground.directories, within, lambda: rounds.trouble),
             ExpirationProbe(expirations, reactor),
@@ -264,7 +264,7 @@ class Duties:
         store, vault, pace = installation.data_keys, installation.vault, ground.settings.data_key_pace
         resealing = child(server, Resealing(reactor, store, vault, pace, demand_primary))
 
-        # It may have come back as another.
+        # A database that was away may have come back as a different one.
         pulses = ground.pulses(server, rivals.doubt, checks_loop.hasten)
         inquiring = child(server, parts.members(inquiries))
         ages = child(server, AgesLoop(reactor, ground.state))
@@ -272,7 +272,7 @@ class Duties:
         return cls(rivals, inquiring, journal, checks_loop, resealing, pulses, purging, ages, wall, database_asked)
 
     def watch(self, metrics: Metrics) -> None:
-        """Have counters tell of these."""
+        """Export these as metrics."""
         metrics.watch_checks(self.checks_loop.findings)
         metrics.watch_rivals(self.rivals.counted)
         metrics.watch_deleted(self.purging.counts)

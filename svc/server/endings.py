@@ -1,4 +1,4 @@
-"""What tells of what ends and of who doesn't log in any more, put together."""
+"""Wiring of the routes for expiring credentials and inactive roles."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def make_endings(
     last_logins: LastLoginStore,
     federated: Mapping[str, FederatedAuthenticator],
 ) -> Endings:
-    """Return the routes of what ends."""
+    """Return the routes for expiring credentials and inactive roles."""
     settings, wall, age = ground.settings, ground.installation.wall, ground.settings.jwks_max_age
     longest = None if age is None else age + settings.jwks_stale_if_error
     keys = KeyEndings(ground.accounts, resources, federated, settings.dialect, ground.reactor, wall, longest)

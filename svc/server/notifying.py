@@ -1,8 +1,8 @@
-"""What systemd is told of the server: that it is ready, reloads, stops, and lives (sd_notify(3), systemd.service(5)).
+"""Notifications to systemd: ready, reloading, stopping, and alive (sd_notify(3), systemd.service(5)).
 
-Note [Alive]. A loop of the reactor tells that the server lives, so a reactor that doesn't turn tells nothing, and systemd
-kills the process after ``WatchdogSec=`` and starts it again. A server of several processes tells it while one of those that
-serve answers. Before it is ready the same loop asks for more time: a migration may take longer than ``TimeoutStartSec=``.
+Note [Alive]. A loop of the reactor sends the keep-alive, so a blocked reactor sends none, and systemd kills the process
+after ``WatchdogSec=`` and restarts it. A server of several processes sends it while one of the serving processes answers.
+Before the server is ready, the same loop asks for more time: a migration may take longer than ``TimeoutStartSec=``.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from twisted.logger import Logger
 from svc.server.reloading import on_hangup
 from svc.settings.systemd import SystemdUnit
 
-#: Seconds between two words where no watchdog says how often; how many there are in its time; and the time asked for.
+#: Seconds between notifications without a watchdog; how many per watchdog interval; the seconds of extension requested.
 USUAL: Final = 10.0
 OFTEN: Final = 4
 LONGER: Final = 60
@@ -34,7 +34,7 @@ def send(address: str, text: str) -> None:
 
 
 class Notifying(Service):
-    """Tells systemd; does nothing where ``unit`` has no socket for that. ``pid`` is that of this process."""
+    """Notifies systemd; does nothing where ``unit`` has no socket for that. ``pid`` is that of this process."""
 
     name = "notifying"
 
@@ -53,24 +53,24 @@ class Notifying(Service):
             self._loop.start(self._interval)
 
     def stopService(self) -> None:
-        """Tell no more."""
+        """Stop notifying."""
         super().stopService()  # type: ignore[no-untyped-call] # Twisted's
         if self._loop.running:
             self._loop.stop()
 
     def attend_hangups(self) -> None:
-        """Tell that the server reloads at each ``SIGHUP`` from now on, before what is done then, and after that it has."""
+        """From now on, notify at each ``SIGHUP``: before the reload that it begins, and after it that it is done."""
         on_hangup(self._reactor, lambda: self._tell("RELOADING=1"))
 
     def ready(self, urls: str, alive: Callable[[], bool]) -> None:
-        """Tell that the server serves; ``alive`` says from now on whether it can be told to live (Note [Alive])."""
+        """Notify that the server is ready; from now on ``alive`` returns whether to send the keep-alive (Note [Alive])."""
         self._alive = alive
         self._tell(f"READY=1\nSTATUS=Serving at {urls}")
         self._beat()
         on_hangup(self._reactor, lambda: self._tell("READY=1"))
 
     def failed(self, reason: str) -> None:
-        """Tell why the server ends."""
+        """Report why the server ends."""
         self._tell(f"STATUS={reason}")
 
     def stopping(self) -> None:

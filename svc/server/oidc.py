@@ -1,4 +1,4 @@
-"""The authenticators of OpenID Connect, put together."""
+"""Wiring of the authenticators of OpenID Connect."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from svc.web.routes.oidc import OidcAuthn
 
 @attrs.frozen
 class Oidc:
-    """What a process of a server has of them: use cases, logins by code and by id token, and what operators are told by."""
+    """The OIDC parts of a process: use cases, logins by code and by id token, and the one that operators inspect."""
 
     service: OidcService
     by_code: LoginService
@@ -46,7 +46,7 @@ class Oidc:
         pace: Pace,
         batches: BatchService,
     ) -> Self:
-        """Make it; ``login`` has the tokens that are issued, and what is told of them."""
+        """Make it; ``login`` issues the tokens, and is notified of logins."""
         settings, vault, store = ground.settings, ground.installation.vault, AuthenticatorStore(statements)
         wall, interval = ground.installation.wall, settings.jwks_refetch_interval
         endpoints = OidcEndpoints(ground.parts.guarded(), ground.reactor, wall, interval)

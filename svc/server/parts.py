@@ -96,13 +96,13 @@ def _stream(stream: TextIO | None) -> tuple[int, int] | None:
 
 @attrs.frozen
 class Parts:
-    """Make parts. What a part needs of other parts is passed to it."""
+    """Make parts. Each part gets its dependencies as arguments."""
 
     reactor: Any
     settings: Settings
     installation: Installation
     renewals: Renewals
-    #: What readings for requests and for health are done with.
+    #: The source of reads, for requests and for health checks.
     readings: ReadSource
     state: DatabaseState
     #: Counts commits of this server, as ``Database.tell_commits`` has it.
@@ -171,12 +171,12 @@ class Parts:
         }
 
     def members(self, inquiries: Mapping[str, Inquiry]) -> Members:
-        """Return the other servers, asked for their health."""
+        """Return the client that asks the other servers for their health."""
         asking = {name: inquiry.ask for name, inquiry in inquiries.items()}
         return Members(self.reactor, self.installation.wall, asking, self.settings.health_interval)
 
     def rivals(self, inquiries: Mapping[str, Inquiry], claims: PeerClaims, replication: Replication) -> Rivals:
-        """Return the same, asked for their databases."""
+        """Return the detector of other primaries, which asks the other servers for their databases."""
         asking = {name: functools.partial(inquiry.database, claims) for name, inquiry in inquiries.items()}
         return Rivals(self.reactor, self.installation.wall, replication.identity, asking, self.settings.health_interval)
 
@@ -297,7 +297,7 @@ class Parts:
         journal: IJournal,
         demand_primary: Callable[[], Awaitable[None]],
     ) -> DirectoryRounds:
-        """Return the rounds that look whether users still have an entry in them."""
+        """Return the rounds that check whether users still have an entry in the directories."""
         missing = MissingEntries(DirectoryUserStore(self.installation.database), journal, demand_primary)
         return DirectoryRounds(self.reactor, servers, directories, missing, self.settings.ldap_sync_interval)
 

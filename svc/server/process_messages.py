@@ -1,4 +1,4 @@
-"""What the processes of one server say to each other, beside what ``processes.workforce`` and other rooms have for that."""
+"""The messages between the processes of one server, beside those of ``processes.workforce`` and other packages."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from svc.settings.config import Settings
 
 @attrs.frozen
 class WorkerTask:
-    """What a process needs that is to serve: its number, among so many, and what the server was started with.
+    """The task of a serving process: its number, the count of processes, and the server's settings and keys.
 
     ``refused`` are the addresses that are refused, with seconds.
     """
@@ -63,7 +63,7 @@ class AddressShut:
 
 @attrs.frozen
 class FailureSeen:
-    """The question how late the answer to a failure is, from this address, to prove this role; ``late``: in any case."""
+    """Reports a failed login as a role, from an address; the reply is its delay in seconds. ``late``: always delay it."""
 
     client_ip: str
     role: str
@@ -72,14 +72,14 @@ class FailureSeen:
 
 @attrs.frozen
 class PressureWanted:
-    """The question how many failures there were to prove this role, and how late the answer to another one is."""
+    """Asks how many logins as a role failed, and how long the answer to another failure would be delayed."""
 
     role: str
 
 
 @attrs.frozen
 class SignatureSeen:
-    """The question whether a signature was used, as ``IUsedSignatures`` has it; with ``lasting``, it is used now."""
+    """Asks whether a signature was used, as in ``IUsedSignatures``; with ``lasting``, it is marked as used now."""
 
     signature: str = attrs.field(repr=False)
     address: str
@@ -104,7 +104,7 @@ class RefusalsSeen:
 
 @attrs.frozen
 class RefusalsWanted:
-    """The question for the recent refusals of all processes."""
+    """Asks for the recent refusals of all processes."""
 
     query: RefusalsQuery
 
@@ -117,7 +117,7 @@ class KeysUsed:
 
 
 class Scarce(enum.Enum):
-    """What processes take turns at."""
+    """The scarce resources that processes take turns at."""
 
     HASHING = "hashing"
     LOADING = "loading"
@@ -125,7 +125,7 @@ class Scarce(enum.Enum):
 
 @attrs.frozen
 class TurnWanted:
-    """The question for a turn, which the process has given this number."""
+    """Asks for a turn, under a number chosen by the process."""
 
     what: Scarce
     number: int
@@ -134,7 +134,7 @@ class TurnWanted:
 
 @attrs.frozen
 class TurnOver:
-    """It is given back, or not wanted any more."""
+    """Gives a turn back, or withdraws the request for one."""
 
     what: Scarce
     number: int

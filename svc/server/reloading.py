@@ -1,7 +1,7 @@
 """Files that are read again while the server runs, such as certificates, when they have changed.
 
-Note [Good or as before]. What was read is replaced by what can be used, and by nothing else. Files that are half written, or
-don't fit each other yet, are logged once for each of their contents; what was in force stays so until they are whole.
+Note [Good or as before]. Loaded contents are only ever replaced by usable ones. Files that are half written, or don't match
+each other yet, are logged once for each of their contents; the old contents stay in force until the files are complete.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from twisted.logger import Logger
 
 T = TypeVar("T")
 
-#: Seconds between two looks at the files.
+#: Seconds between two checks of the files.
 INTERVAL: Final = 30.0
 
 log = Logger()
@@ -107,7 +107,7 @@ class Renewals(Service):
         on_hangup(self._reactor, work)
 
     def startService(self) -> None:
-        """Begin to look."""
+        """Begin to check the files."""
         super().startService()  # type: ignore[no-untyped-call] # Twisted's
         self._loop.start(INTERVAL, now=False)
 

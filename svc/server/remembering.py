@@ -1,4 +1,4 @@
-"""What remembers the database's answers, and what follows from that: how requests wait for a state, and watches."""
+"""The read cache of the database's answers and the parts that depend on it: the barrier for state versions, and watches."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from svc.storage.secrets import SecretStore
 
 
 def memory_of(server: MultiService, ground: Ground) -> Memory | None:
-    """Return the memory of the database, ``None`` where it is to be asked each time."""
+    """Return the read cache, ``None`` where every read goes to the database."""
     settings = ground.settings
     if not settings.memory_lag:
         return None
@@ -29,7 +29,7 @@ def memory_of(server: MultiService, ground: Ground) -> Memory | None:
 
 
 def reached_by(ground: Ground, memory: Memory | None) -> Callable[[Sequence[StateVersion], RoleName], Awaitable[None]]:
-    """Return what has a request wait until it is answered from a state that is new enough."""
+    """Return the barrier that delays a request until reads are as new as its state versions."""
     readings = ground.readings
     if isinstance(readings, Readings):
         return readings.reached
