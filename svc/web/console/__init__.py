@@ -13,5 +13,5 @@ A page is added so:
 * Its tests are in ``tests/web/console``. ``tests.integration.test_console`` opens it in a browser, with its picture, and
   ``bench.console`` measures it.
 
-What all pages have in common, from the session to the headers, is in ``gate``; no page can leave it out.
+The parts that all pages share, from the session to the headers, are in ``gate``; no page can leave them out.
 """

@@ -78,7 +78,7 @@ class ShownEvent:
 
 
 def audit_read(call: Call) -> list[Event]:
-    """The audit was read, or that of one thing, as by the routes of the audit; what is no name is told as it was sent."""
+    """The audit was read, or that of one thing, as by the routes of the audit; an invalid name is recorded as sent."""
     about = audit_events.said(call, "what")
     return [audit_events.audit_read_of(about)] if about else audit_events.audit_read(call)
 

@@ -147,7 +147,7 @@ class AuthenticatorPages:
         return found
 
     async def _card(self, call: Call, name: str, refused: RefusalsFound | None) -> AuthenticatorCard:
-        """Return the card of an authenticator, with its state if the caller may read that; no provider is asked."""
+        """Return the card of an authenticator, with its state if the caller may read that; no provider is queried."""
         plain = self._plain(name, refused)
         kind, _, service_id = name.partition("/")
         if plain.link is None:

@@ -42,7 +42,7 @@ _ERRORS: Final = (
 
 @attrs.frozen
 class Change:
-    """What is tried or loaded, as a form has it."""
+    """A change that is tried or loaded, as the form sends it."""
 
     policy: str = "root"
     mode: LoadMode = LoadMode.APPEND
@@ -71,7 +71,7 @@ DIGEST: Final = Parameter("digest", lambda source: source.form().text("digest"),
 
 @attrs.frozen
 class ShownSort:
-    """What a change would do of one sort: how many things, and the first of them, each with words on it."""
+    """The effects of a change of one sort: how many, and the first of them, each with its words."""
 
     words: str
     count: int
@@ -81,7 +81,7 @@ class ShownSort:
 
 @attrs.frozen
 class ShownEffects:
-    """Who would gain and who would lose access: the first of each, and how many there are; ``untold`` is what isn't told."""
+    """The gains and losses of access: the first of each, and how many there are; ``untold`` is what is left out."""
 
     gains: Sequence[AccessChange]
     gained: int

@@ -19,7 +19,7 @@ from svc.web.http.routing import Call, Routes
 from svc.web.routes import audit_events
 from svc.web.routes.expiring import AFTER_ENDING, AGE, HOW_FAR, KIND, cursor_of
 
-#: What each kind is called, and what it does at its end.
+#: The name of each kind, and the words for its expiration.
 WORDS: Final[Mapping[EndingKind, tuple[str, str]]] = {
     EndingKind.VALUE: ("value", "ends"),
     EndingKind.ROTATION: ("rotation", "is due"),

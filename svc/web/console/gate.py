@@ -1,9 +1,9 @@
-"""What all pages of the console have in common: the session, the forms, the headers, and refusals in words.
+"""The parts that all pages of the console share: the session, the forms, the headers, and refusals in words.
 
-Note [Whose forms]. A form counts with a token that was made for this browser (``svc.crypto.console_cookies``, Note [Forms]),
-and if the browser says that a page of this server sent it: by ``Sec-Fetch-Site``, or where it has no header of that name by
-``Origin``. With ``Referrer-Policy: no-referrer`` browsers send ``Origin: null`` with forms; those that do so know the other
-header. Proxies may change ``Host``, so ``Origin`` isn't compared where the browser has told already.
+Note [Whose forms]. A form is accepted with a token that was made for this browser (``svc.crypto.console_cookies``, Note
+[Forms]), and if the browser says that a page of this server sent it: by ``Sec-Fetch-Site``, or where it has no header of
+that name by ``Origin``. With ``Referrer-Policy: no-referrer`` browsers send ``Origin: null`` with forms; those that do so
+know the other header. Proxies may change ``Host``, so ``Origin`` isn't compared where ``Sec-Fetch-Site`` has decided.
 
 Note [Names of cookies]. A name that begins with ``__Secure-`` can't be set but over TLS. Browsers treat a server on their
 own machine as if it had TLS, and keep ``Secure`` cookies of it, but perhaps not under that name: there it has no prefix. The
@@ -55,7 +55,7 @@ _BEGUN_ATTRIBUTES: Final = f"; Path={links.CALLBACK}; Secure; HttpOnly; SameSite
 #: This machine's own names, as browsers know them, in the header ``Host``.
 _LOOPBACK: Final = re.compile(r"(?:localhost|127\.\d{1,3}\.\d{1,3}\.\d{1,3}|\[::1\])(?::\d+)?", re.ASCII)
 
-#: What is said of refusals, by status.
+#: The title and the text for refusals, by status.
 _SAID: Final[Mapping[int, tuple[str, str]]] = {
     400: ("That can't be read", "The request is not one that a page of the console makes."),
     403: ("You may not do that", "Your role lacks the privilege. Who owns the thing, or the policy around it, can give it."),
@@ -74,7 +74,7 @@ _FOREIGN: Final = (
 _NO_LOGINS: Final = ("Nothing to revoke", "Roles of this kind don't log in, and have no tokens.")
 _UNEXPECTED: Final = ("That didn't work", "Go back, and try again.")
 
-#: What is said of sign-ins that fail, by status; which part was wrong is never said.
+#: The text for sign-ins that fail, by status; it never says which part was wrong.
 _NOT_SIGNED_IN: Final[Mapping[int, str]] = {
     401: "Account, login, and API key or password don't fit together, or may not be used from your address.",
     429: "There were too many failures from your address. Wait a minute, then try again.",
@@ -237,7 +237,7 @@ class Gate:
 
 
 def _not_signed_in_there(refusal: Refusal, status: int) -> str | None:
-    """Return what is said of a sign-in at a provider that fails; ``None`` for what is said of all."""
+    """Return the text for a failed sign-in at a provider; ``None`` for the general one."""
     if status == 503:
         return _PROVIDER_AT_FAULT
     if status not in {400, 401, 403}:

@@ -36,7 +36,7 @@ WITHIN_DAYS: Final = WITHIN // 86_400
 
 
 def backed_up(ages: Ages | None, now: float) -> str:
-    """Return the sentence on the newest backup that was verified; ``None``: the database can't be asked."""
+    """Return the sentence on the newest backup that was verified; ``None``: the database is unavailable."""
     if ages is None:
         return "Whether a backup was verified isn't known now."
     if ages.verified is None:

@@ -27,7 +27,7 @@ LOGIN_EXPLAINED: Final = "/ui/explain-login"
 _BACK: Final = re.compile(r"/ui(?:[/?][!-\[\]-~]*)?", re.ASCII)
 _BACK_MOST: Final = 2000
 
-#: What comes between slashes that a browser would leave out or follow upwards.
+#: Path segments that a browser would drop or resolve upwards.
 _DOTS: Final = frozenset({"", ".", ".."})
 
 

@@ -1,4 +1,4 @@
-"""The page that says how a login by an API key or a password would be judged."""
+"""The page that shows how a login by an API key or a password would be evaluated."""
 
 from __future__ import annotations
 

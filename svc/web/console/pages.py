@@ -44,7 +44,7 @@ def form(*fields: Any) -> Body:
 def named(text: str, kind: str | None = None) -> ResourceName:
     """Return the resource of a full id in a path.
 
-    :raises NotFound: it is no id, or of another kind than is asked for: there is no such thing.
+    :raises NotFound: it is no id, or of another kind than the page's: there is no such thing.
     """
     try:
         name = ResourceName.parse(text)

@@ -53,7 +53,7 @@ class Box:
 
 @attrs.frozen
 class Arrow:
-    """What takes from one box to another, in words, and where these begin; ``None`` where they have no place."""
+    """An arrow from one box to another, its label, and where that begins; ``None`` where there is no room for it."""
 
     start: Box
     end: Box

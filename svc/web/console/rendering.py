@@ -66,7 +66,7 @@ class Rendering:
         )
 
     def page(self, visit: Visit | None, template: str, *, title: str, status: int = 200, **values: Any) -> Response:
-        """Return a page with this title, for a visit: it is told who is signed in, and its forms get their token."""
+        """Return a page with this title, for a visit: it shows who is signed in, and its forms get their token."""
         token = None if visit is None else self._cookies.form_token(visit.secret)
         session = None if visit is None or visit.ended else visit.session
         text = self._templates[template].render(title=title, session=session, form_token=token, **values)

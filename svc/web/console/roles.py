@@ -36,7 +36,7 @@ REACHED_AFTER: Final = attrs.evolve(AFTER_RESOURCE, field="reached_after")
 
 @attrs.frozen
 class ShownTokens:
-    """What a user or host logged in with: ``revoked`` is the last event of that; ``None`` if the reader may not know it.
+    """The logins and tokens of a user or host: ``revoked`` has their last revocation; ``None`` if the reader may not see it.
 
     ``followers`` are the servers whose logins aren't counted.
     """

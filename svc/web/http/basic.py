@@ -25,7 +25,7 @@ def basic(source: Source) -> tuple[str, bytes]:
         raise AuthenticationRefused(Reason.CREDENTIALS_MISSING) from None
 
 
-#: Late, since who shows an access token shows no credentials, and the audit is to know what was asked.
+#: Late, since a client with an access token sends no credentials, and the audit needs to know the request.
 BASIC: Final = Parameter(
     *("Authorization", basic, TEXT, "HTTP Basic: a login, and its password or API key"),
     late=True,

@@ -80,7 +80,7 @@ class Channel(Protocol):
         #: The request that is coming in or being answered.
         self._request: Request | None = None
         self._stream: Stream | None = None
-        #: What is written to directly (Note [At once]).
+        #: The socket that is written to directly (Note [At once]).
         self._socket: socket | None = None
         self._current = True
         self._persistent = True
@@ -210,7 +210,7 @@ class Channel(Protocol):
         self._request = self._stream = self._socket = None
 
     def dataReceived(self, data: bytes) -> None:
-        """Take what came in, unless this connection has said its last word; a TLS one may get data while it closes."""
+        """Take received data, unless this connection has sent its last answer; a TLS one may get data while it closes."""
         if self._deaf:
             return
         self._reader.append(data)

@@ -1,4 +1,4 @@
-"""What the router asks of the console: who visits, whether a form is its own, and what refusals look like to people.
+"""The console's interface to the router: the visitor, whether a form is genuine, and refusals as pages.
 
 A route whose ``caller`` is ``SESSION`` or ``VISITOR`` is a page of the console. It is declared and audited as any other;
 what differs is here, so that no page can forget it. The ``Authorization`` header proves nothing on a page, a cookie nothing
@@ -30,10 +30,10 @@ class Visit:
     secret: str = attrs.field(repr=False)
     session: ConsoleSession | None = None
     caller: Caller | None = None
-    #: Whether the browser hasn't got the secret yet, and whether it is to forget its session.
+    #: Whether the browser hasn't got the secret yet, and whether it is to drop its session.
     new_secret: bool = False
     ended: bool = False
-    #: What was tried at the sign-in, and the path of the page that it was wanted for.
+    #: The attempted sign-in, and the path of the page that required it.
     tried: tuple[LoginRequest, str] | None = attrs.field(default=None, repr=False)
     #: The cookie of a sign-in that the browser has begun elsewhere, and the one that it is to have.
     begun: str | None = attrs.field(default=None, repr=False)
@@ -41,7 +41,7 @@ class Visit:
 
 
 class IConsole(Protocol):
-    """What all pages of the console have in common."""
+    """The interface that all pages of the console share."""
 
     async def admitted(self, incoming: Incoming, *, signed_in: bool) -> Visit:
         """Return the visit of a request.

@@ -1,4 +1,4 @@
-"""What the service may refuse with, turned into answers: the one table (FAIL-6)."""
+"""The single table of the answers to the service's refusals (FAIL-6)."""
 
 from __future__ import annotations
 
@@ -188,7 +188,7 @@ _FAULTS: Final[Mapping[type[errors.Refusal], Callable[[Any], Response]]] = {
 #: The refusals that the table has an answer for.
 ANSWERED: Final = frozenset(_FAULTS)
 
-#: What the audit calls each; what isn't here is ``invalid``.
+#: The audit's name for each refusal; ``invalid`` for those that aren't here.
 _REASONS: Final[Mapping[type[errors.Refusal], str]] = {
     errors.Forbidden: "forbidden",
     errors.FormRefused: "form-refused",

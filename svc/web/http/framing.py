@@ -33,11 +33,11 @@ _EMPTY_LINE: Final = b"\r\n\r\n"
 
 
 class MalformedRequest(Exception):
-    """What came in is no request, or one that could be read in two ways."""
+    """The input is no request, or is ambiguous."""
 
 
 def is_sound(fields: Fields, *, current: bool) -> bool:
-    """Return whether a head says once, and plainly, how long its body is and which host is asked.
+    """Return whether a head states once, unambiguously, how long its body is and which host is requested.
 
     ``Transfer-Encoding`` may be there once, as ``chunked`` alone, without ``Content-Length``, in HTTP/1.1, which is what
     ``current`` means. ``Host`` must be there once in HTTP/1.1, and at most once in HTTP/1.0, with a value that is a host.
@@ -69,7 +69,7 @@ def _is_host(value: bytes) -> bool:
 
 
 class _Decoded:
-    """What the parser of a chunked body tells: the pieces of the body since they were taken, and whether it has ended."""
+    """The output of the parser of a chunked body: the pieces since the last take, and whether the body has ended."""
 
     __slots__ = ("ended", "on_body", "pieces")
 

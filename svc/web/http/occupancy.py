@@ -27,7 +27,7 @@ from svc.web.http.origin import TrustedProxies
 OVERFLOW: Final = 32
 OVERFLOW_EACH: Final = 4
 
-#: Connections that were told to close, and whose clients may take their time over it; beyond these they are cut off.
+#: The most connections that may be closing at their clients' pace; beyond these they are aborted.
 CLOSING: Final = 64
 
 #: Seconds from one line in the log about a lack of room to the next.
@@ -98,7 +98,7 @@ class Occupancy:
         else:
             self._within[guest] = place
             place.count += 1
-        # What made room may have been the last connection of this address.
+        # The evicted connection may have been the last of this address, and have removed its place.
         self._places[place.network] = place
         return guest in self._within
 

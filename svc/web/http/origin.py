@@ -39,8 +39,8 @@ class TrustedProxies:
     def client_ip(self, peer: str, forwarded: Sequence[bytes]) -> str:
         """Return the client's address: the peer's own, in :func:`plain` form, unless the peer is trusted and names another.
 
-        Then it is the right-most address of the headers that is not trusted itself, or the left-most when all are. What
-        stands left of an entry that is no address (``unknown``, ``unix:``) may be forged, and is not looked at.
+        Then it is the right-most address of the headers that is not trusted itself, or the left-most when all are. Entries
+        left of one that is no address (``unknown``, ``unix:``) may be forged, and are ignored.
         """
         address = _address(peer) if forwarded else None
         if address is None:

@@ -2,7 +2,7 @@
 
 Note [Turns]: a client may send a thousand requests at once, or a body in a million chunks; done in one turn of the reactor,
 they would make everybody else wait. So a connection that has received something gets one step at once, which ends with a
-request that was answered or has to wait, or with a piece of a chunked body. What is left waits here: in each turn of the
+request that was answered or has to wait, or with a piece of a chunked body. The rest waits here: in each turn of the
 reactor, waiting connections make steps one after the other, until ``TURN_STEPS`` are done or ``TURN_SECONDS`` have passed.
 """
 
@@ -55,7 +55,7 @@ class Turns:
 
 
 class Unread:
-    """What a connection has received and its parser hasn't been given yet: ``size`` bytes. Taking some moves no others."""
+    """The ``size`` bytes that a connection has received and its parser hasn't got yet. Taking some moves no others."""
 
     __slots__ = ("_received", "_taken", "size")
 

@@ -75,7 +75,7 @@ class Preconditions:
         return self._names(self._none_match, tag)
 
     def _demand_match(self, tag: str | None) -> None:
-        # A weak tag never matches here: what is told by it may differ in its bytes (RFC 9110 13.1.1).
+        # A weak tag never matches here: representations with the same one may differ in their bytes (RFC 9110 13.1.1).
         tags = self._match
         if tags is not None and (tag is None or not (tags.anything or tag in tags.strong)):
             raise PreconditionFailed("If-Match", tag)

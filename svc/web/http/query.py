@@ -69,7 +69,7 @@ def _form_decoded(text: str) -> str:
 class Query:
     """The parameters of a query in their order. A bare name (``?members``) has no value, which differs from an empty one.
 
-    What a method can't read, or what is repeated and may be given once, is an ``InvalidParameter``.
+    Methods raise ``InvalidParameter`` for a value that they can't read, and for a repeated one that may be given only once.
     """
 
     pairs: Pairs = ()

@@ -24,7 +24,7 @@ _HEAD_END: Final = b"\r\n\r\n"
 
 
 class Unreadable(Exception):
-    """What came in can't be read as a request, and is answered so."""
+    """The input can't be read as a request; ``response`` is the answer to it."""
 
     def __init__(self, response: Response) -> None:
         super().__init__()
@@ -32,7 +32,7 @@ class Unreadable(Exception):
 
 
 class Reader:
-    """What a connection has received, as requests: a head, then its body, then the next head."""
+    """Reads the received bytes of a connection as requests: a head, then its body, then the next head."""
 
     __slots__ = ("_blank_lines", "_chunks", "_limits", "_looked_at", "_next_look", "_remaining", "_starved", "_unread")
 
@@ -40,12 +40,12 @@ class Reader:
         self._limits = limits
         self._unread = Unread()
         self._blank_lines = 0
-        #: Whether what is unread is the beginning of a head, of which more must come.
+        #: Whether the unread bytes are the beginning of a head, of which more must come.
         self._starved = False
-        #: How many bytes of it were searched for the end of the head, and with how many its limits are looked at again.
+        #: How many bytes of it were searched for the end of the head, and the size at which its limits are checked again.
         self._looked_at = 0
         self._next_look = 0
-        #: What is to come of a body.
+        #: Bytes of a body that are still to come.
         self._remaining = 0
         self._chunks: Chunks | None = None
 
@@ -129,7 +129,7 @@ class Reader:
         # A long head that comes byte by byte isn't gone through for each of them.
         self._next_look = size * 9 // 8 - 128
         line, ended, block = self._unread.all().partition(_LINE_END)
-        # What has no end yet may end in the first half of it.
+        # A line without its end yet may have the first half of it (CR).
         if len(line) > limits.request_line + (not ended):
             raise Unreadable(LINE_TOO_LONG)
         # A client that ends lines with LF alone would wait for the timer.

@@ -1,7 +1,7 @@
 """Requests that were refused, as they are kept for operators (REF-1 to REF-3).
 
-Note [Alike]. What is hidden and what is missing are both kept, and so are logins of roles that exist and of others: that a
-refusal is kept takes the same time whatever there is (FAIL-18).
+Note [Alike]. Refusals for hidden and for missing resources are both kept, and so are those of logins as existing and as
+unknown roles: keeping a refusal takes the same time in all cases (FAIL-18).
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def _reason(refusal: errors.Refusal, account: str) -> str:
     if isinstance(refusal, errors.BearerRefused):
         return TOKEN_REFUSED
     if isinstance(refusal, _Missing):
-        # What other accounts have is nobody's business.
+        # Nobody may learn what exists in other accounts.
         return HIDDEN if refusal.hidden and refusal.name.startswith(f"{account}:") else "not-found"
     return reason_of(refusal)
 

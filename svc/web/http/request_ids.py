@@ -1,6 +1,6 @@
 """Random ids under which requests and bugs are logged.
 
-The system's random numbers cost a call of the kernel, 6 µs, however few they are: so they are asked for many at a time.
+The system's random numbers cost a call of the kernel, 6 µs, however few they are: so many are fetched at a time.
 """
 
 from __future__ import annotations

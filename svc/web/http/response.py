@@ -63,7 +63,7 @@ class Response:
     ) -> Response:
         """Return an answer in JSON of ``head``, ``pieces`` that aren't empty, and ``tail``; whole if that is at most one.
 
-        What is raised before the third piece is raised here.
+        Errors in producing the first two pieces are raised here.
         """
         first = await anext(pieces, b"")
         second = await anext(pieces, None)

@@ -5,7 +5,7 @@ That takes several times as long as to decrypt a secret. But most paths fit one 
 tried, that one is it. So the few rules of a method whose paths begin with the same segment are tried, each as one regular
 expression, and werkzeug is asked unless exactly one fits. It prefers a segment that a rule names to one that may be any, so
 rules that begin with a value don't count beside these. It is asked, too, about paths with empty segments, of which it has
-notions of its own. Nothing is remembered of what is asked.
+notions of its own. Requests leave no state behind.
 """
 
 from __future__ import annotations

@@ -20,9 +20,9 @@ A noun declares its routes in one place, and there is no other way to add one::
         )
         async def all(self, call: Call, role: RoleName, *, wanted: tuple[str, ...], count: bool) -> Response: ...
 
-What several routes of a noun share, a ``functools.partial`` of ``routes.add`` says above them. A route takes values and
-returns a ``Response``; to refuse, it raises one of ``svc.model.errors``, which ``faults`` turns into an answer. A route of
-``GET`` answers ``HEAD`` too. What doesn't fit its coroutine stops the import.
+Arguments that several routes of a noun share are in a ``functools.partial`` of ``routes.add`` above them. A route takes
+values and returns a ``Response``; to refuse, it raises one of ``svc.model.errors``, which ``faults`` turns into an answer. A
+route of ``GET`` answers ``HEAD`` too. A declaration that doesn't match its coroutine fails at import.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ class Call:
     caller_if_any: Caller | None
     query: Query
     body: bytes = attrs.field(repr=False)
-    #: What the path says, under the names of the route's pattern.
+    #: The values in the path, under the names of the route's pattern.
     values: Mapping[str, Any]
     #: Where the request comes from, for the audit.
     origin: AuditContext
@@ -117,7 +117,7 @@ class Call:
     _demand_primary: Callable[[], Awaitable[None]] = attrs.field(repr=False)
     _route: Route = attrs.field(repr=False)
     _visit: Visit | None = attrs.field(default=None, repr=False)
-    #: What the route has found out, for the audit; see :meth:`tell`.
+    #: Facts that the route recorded for the audit; see :meth:`tell`.
     facts: dict[str, Any] = attrs.field(factory=dict, repr=False, init=False)
 
     async def demand_primary(self) -> None:
@@ -366,9 +366,9 @@ class Routes:
         :param answers: everything that it answers but refusals.
         :param errors: the refusals that it may raise, beside those that follow from the rest (``Route.refusals``).
         :param privileges: what the caller needs, in words.
-        :param writes: whether it changes anything, which a follower refuses; unless said, all but ``GET`` do.
+        :param writes: whether it changes anything, which a follower refuses; by default, all but ``GET`` do.
         :param vital: whether it answers on connections beyond the limit, too.
-        :param outlives: whether it may be answered from memory that outlived the database (CLU-36).
+        :param outlives: whether it may be answered from the read cache while the database is away (CLU-36).
         :param audit: the function that returns the events of a request, or why there are none.
         :param reshape: gives the answer to a refusal the form that its clients expect.
         :raises TypeError: it is no coroutine, its parameters are not those that are declared, or ``caller`` is none.

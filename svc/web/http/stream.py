@@ -12,7 +12,7 @@ from zope.interface import implementer
 
 @implementer(IPushProducer)
 class Stream:
-    """A writer of pieces, as chunks (RFC 9112 7.1) if so asked, that waits while the transport has enough of them."""
+    """A writer of pieces, optionally as chunks (RFC 9112 7.1), that waits while the transport has enough of them."""
 
     def __init__(self, write: Callable[[bytes], None], *, chunked: bool) -> None:
         self._write = write

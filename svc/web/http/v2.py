@@ -23,7 +23,7 @@ _ACCEPT: Final = Parameter.header("Accept", f"must name {MEDIA_TYPE}", required=
 
 @attrs.frozen
 class V2Head:
-    """What is looked at first of a request: its ``Accept``, and the names of all parameters in its query."""
+    """The parts of a request that are checked first: its ``Accept``, and the names of all parameters in its query."""
 
     accept: str | None
     names: tuple[str, ...]

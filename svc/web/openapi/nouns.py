@@ -1,6 +1,6 @@
-"""The nouns of a server, as the command tells them that has no server at hand.
+"""The nouns of a server, for the command that prints the OpenAPI document without a server.
 
-What a server tells is made of the objects that it serves; tests hold the two against each other.
+A server builds its own document from the objects that it serves; tests compare the two.
 """
 
 from __future__ import annotations

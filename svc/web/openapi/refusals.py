@@ -1,6 +1,6 @@
-"""What refusals look like to clients: for each the statuses and forms of ``svc.web.http.faults``, in words.
+"""The refusals as clients see them: for each the statuses and forms of ``svc.web.http.faults``, in words.
 
-The client of the tests holds every refused request against this table.
+The client of the tests compares every refused request with this table.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ TOLD: Final[Mapping[type[errors.Refusal], tuple[Told, ...]]] = {
     errors.WrongDataKey: _one(422, "json", "data_key_invalid", "a stored value doesn't open under the data key"),
 }
 
-#: What any request may be answered with, whatever its route: it was not read to its end, or there is a fault in the program.
+#: The answers possible on any route: the request was not read to its end, or there is a fault in the program.
 ALWAYS: Final[Mapping[str, Told]] = {
     "Malformed": Told(400, "json", "bad_request", "the data is no request of HTTP/1.1"),
     "TooSlow": Told(408, "json", "request_timeout", "the request did not arrive in time"),

@@ -39,7 +39,7 @@ def _document(nouns: tuple[TaggedRoutes, ...], dialect: Dialect) -> tuple[bytes,
 
 @functools.lru_cache(8)
 def _page(nouns: tuple[TaggedRoutes, ...], dialect: Dialect) -> tuple[bytes, str, str]:
-    # Its library takes time, and few servers are asked for the page.
+    # Its library takes time to load, and few servers get a request for the page.
     from svc.web.openapi.page import page_of  # noqa: PLC0415
 
     page, policy = page_of(document_of(nouns, dialect))

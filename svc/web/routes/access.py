@@ -1,4 +1,4 @@
-"""What questions about access take and answer, as the routes of resources and of roles have it."""
+"""The parameters and answers of questions about access, as the routes of resources and of roles have them."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ REACH_SHAPE: Final = obj(
 
 
 def holders_listed(name: str, privilege: str, asked: Subject) -> Event:
-    """Who has a privilege on a resource was listed, as the audit tells it; ``asked`` are the other parameters."""
+    """Return the event of listing the roles with a privilege on a resource; ``asked`` are the other parameters."""
     words = f"who can {privilege} {name}"
     subject = (("resource", name), ("privilege", privilege), *asked)
     return Event("resource", "who-can", subject, f"listed {words}", f"list {words}")

@@ -1,4 +1,4 @@
-"""What a dry run tells of access, as JSON (POL-82 to POL-88)."""
+"""The access changes that a dry run finds, as JSON (POL-82 to POL-88)."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""What each route's request is in the audit: its events, from the path, the query and what the route has found out.
+"""The audit events of each route's requests, made from the path, the query and the facts that the route recorded.
 
 A route names its function here (``routes.add(…, audit=…)``). The words are those of the installed base where it has them
-(AUD-3). What a body said is told by the route (``Call.tell``), never its secrets.
+(AUD-3). The route itself records facts of a body (``Call.tell``), never its secrets.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from svc.model.events import AUTH, NOTICE, Event, Subject
 from svc.web.http.routing import Call, Recount
 from svc.web.routes import access
 
-#: Who logs in where no login was given, and where there is no such role (AUD-11).
+#: The user of an event where no login was given, and where there is no such role (AUD-11).
 _MISSING: Final = "USERNAME_MISSING"
 _NOT_FOUND: Final = "not-found"
 
@@ -107,7 +107,7 @@ def _proven(call: Call) -> tuple[str, str]:
 
 
 def or_repeated(events: Recount) -> Recount:
-    """Return the function of a change that clients may repeat: a repeat changes nothing, and tells secrets again."""
+    """Return the function of a change that clients may repeat: a repeat changes nothing, and returns secrets again."""
 
     def recount(call: Call) -> Sequence[Event]:
         found = events(call)
@@ -166,7 +166,7 @@ def resources_listed(call: Call) -> list[Event]:
 
 
 def listed(asked: Subject) -> Event:
-    """Resources were listed; what was asked for is the subject."""
+    """Resources were listed; the parameters of the request are the subject."""
     return Event("list", "list", asked, "listed resources", "list resources")
 
 
@@ -252,13 +252,13 @@ def policy_loaded(call: Call) -> list[Event]:
 
 
 def deleted_listed(call: Call) -> list[Event]:
-    """What a policy had deleted was listed."""
+    """The records that a policy deleted were listed."""
     name = _name(call, "policy")
     return [Event("deleted", "list", (("policy", name),), f"listed what {name} deleted", f"list what {name} deleted")]
 
 
 def deleted_restored(call: Call) -> list[Event]:
-    """Deleted records and values were had back: an event for each, and for each row that came with them."""
+    """Deleted records and values were restored: an event for each, and for each row that came with them."""
     policy = _name(call, "policy")
     if "restored" not in call.facts:
         words = f"what {policy} deleted"
@@ -287,7 +287,7 @@ def deleted_purged(call: Call) -> list[Event]:
 
 
 def policy_read(call: Call) -> list[Event]:
-    """What a policy holds was read."""
+    """The contents of a policy were read."""
     name = _name(call, "policy")
     return [Event("policy", "read", (("policy", name),), f"read {name}", f"read {name}")]
 
@@ -369,7 +369,7 @@ def _name(call: Call, kind: str | None = None) -> str:
 
 
 def _asked(call: Call, *names: str) -> Subject:
-    """Return what the path or the query says under these names; the first of what is said more than once."""
+    """Return the values of these names in the path or the query; the first value of each."""
     pairs = ((name, call.values.get(name) or said(call, name)) for name in names)
     return tuple((name, text) for name, text in pairs if text is not None)
 

@@ -46,7 +46,7 @@ def _operated(operation: str, did: str, does: str) -> Recount:
 
 
 def login_explained(call: Call) -> list[Event]:
-    """A login by key or password was explained; what was tried, if anything, is told as for a login."""
+    """A login by key or password was explained; attempted credentials, if any, are recorded as for a login."""
     facts, values = call.facts, call.values
     name, service_id = facts.get("authenticator", "authn"), values.get("service_id")
     service = name if service_id is None else f"{name}/{service_id}"

@@ -1,6 +1,6 @@
 """The page that shows the cluster: one document without scripts, which renews itself.
 
-What isn't written here, above all what comes from other servers, goes through ``html.escape``. The Content-Security-Policy
+Text that isn't written here, above all that from other servers, goes through ``html.escape``. The Content-Security-Policy
 names its style by its hash; nothing else is loaded, run, framed or sent. The style lays the table out otherwise on a phone,
 where screen readers lose its meaning unless each part states its role.
 """

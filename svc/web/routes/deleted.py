@@ -1,4 +1,4 @@
-"""What policy deleted, over HTTP: listed, had back, purged (DEL-6 to DEL-24)."""
+"""The routes for records that policy deleted: list, restore, purge (DEL-6 to DEL-24)."""
 
 from __future__ import annotations
 

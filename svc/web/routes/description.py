@@ -23,7 +23,7 @@ _VERSION: Final = obj(
 #: A token of a host factory: its text is shown once, when it is made (HF-8).
 TOKEN_SHAPE: Final = obj({"id": TEXT, "expiration": TEXT, "cidr": array(TEXT)})
 
-#: What every resource has, and what those of some kinds have besides.
+#: The fields that every resource has, and those that only some kinds have.
 RESOURCE_SHAPE: Final = obj(
     {
         "created_at": TEXT,

@@ -20,7 +20,7 @@ from svc.web.http.routing import REQUIRED, Call, Routes
 from svc.web.http.shapes import ANY, array, integer, raw
 from svc.web.routes import audit_events
 
-#: The greatest depth; it is not limited unless that is asked for, or something would be missing (POL-81).
+#: The greatest depth; it is unlimited unless the request limits it, or something would be missing (POL-81).
 DEPTH_MOST: Final = 64
 
 #: How many pieces of text are written before others get their turn.

@@ -1,4 +1,4 @@
-"""What ends, and who doesn't log in any more, over HTTP (END-1, END-24)."""
+"""The routes for expiring credentials and inactive roles (END-1, END-24)."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ P = TypeVar("P", EndingPlace, IdlePlace)
 PAGE: Final = 100
 MOST: Final = 1000
 
-#: Seconds unless told: a month ahead, a quarter back, and a year, at which a key without an end is old.
+#: Default seconds: a month ahead, a quarter back, and a year, after which a key without an expiration is old.
 WITHIN: Final = 30 * 86_400
 SINCE: Final = 90 * 86_400
 AGE: Final = 365 * 86_400

@@ -49,12 +49,12 @@ class Health:
 
     checks: IHealth
     dialect: Dialect
-    #: Whether the database can be asked now, and whether it may be written to, as far as is known without asking it.
+    #: Whether the database is available, and whether it may be written to, as far as is known without a query.
     answers: Callable[[], bool]
     writable: Callable[[], bool]
-    #: Whether memory stands in for the database while that can't be asked (``--serve-stale``).
+    #: Whether the read cache stands in for an unavailable database (``--serve-stale``).
     stands_in: Callable[[], bool] = lambda: False
-    #: The last report that was told, with its answer: reports are alike for as long as nothing changes.
+    #: The last report that was returned, with its answer: reports are equal for as long as nothing changes.
     _told: deque[tuple[HealthReport, bool, Response]] = attrs.field(factory=lambda: deque(maxlen=1), init=False, eq=False)
 
     @_public(

@@ -26,7 +26,7 @@ _UPDATE: Final = "update on the authenticator's webservice"
 _GRANT: Final = f"{_UPDATE}; and for each role that is newly named, to grant it"
 
 _LISTED: Final = obj({"keys": array(TEXT)})
-#: What answers call the name, by its kind.
+#: The member of an answer that has the name, by its kind.
 _WORDS: Final = {GROUP: "ldap_group", USER: "ldap_username"}
 
 

@@ -157,7 +157,7 @@ class Resources:
     async def of_kind(self, call: Call, account: str, kind: str, *, part: Part) -> Response:
         """Return the resources of an account and a kind that the caller sees; or how many they are."""
         if kind not in RESOURCE_KINDS:
-            # Policies may have made it up: that is told to those who see something of it.
+            # Policies may have invented the kind: this is shown to callers that see a resource of it.
             query = ResourcesQuery(call.caller.role, account_name(account), (kind,))
             if not await self.resources.count(call.invocation, query, call.late(ACTING_AS), lambda: None):
                 raise call.no_route()

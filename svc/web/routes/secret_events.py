@@ -1,4 +1,4 @@
-"""What requests for many secrets are in the audit (SEC-42, SEC-46)."""
+"""The audit events of requests for many secrets (SEC-42, SEC-46)."""
 
 from __future__ import annotations
 

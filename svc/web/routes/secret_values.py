@@ -1,5 +1,5 @@
-"""What requests for several secrets have in common: the ids in a query, values as texts, and refusals instead of values;
-and the answer of a login that reads secrets (SEC-43 to SEC-46).
+"""The common parts of requests for several secrets: the ids in a query, values as texts, and refusals instead of values; and
+the answer of a login that reads secrets (SEC-43 to SEC-46).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from svc.web.http.response import Response
 from svc.web.http.routing import Call
 from svc.web.http.shapes import BOOLEAN, TEXT, keyed, obj
 
-#: What is told instead of a value.
+#: The errors that are returned instead of values.
 ERRORS: Final = keyed(obj({"code": TEXT, "message": TEXT}))
 
 
@@ -62,7 +62,7 @@ def value_writer(encoding: str | None) -> Callable[[bytes], str]:
 
 
 def error_of(refusal: Refusal) -> Json:
-    """Return what is told of a refusal instead of a value: what a read of that secret alone tells (SEC-38)."""
+    """Return the error for a refusal, in the place of a value: the same as that of a read of that secret alone (SEC-38)."""
     response = answer_to(refusal)
     if response is None or not response.body:
         return {"code": "forbidden", "message": "this secret may be seen, and not read"}
@@ -83,7 +83,7 @@ def _wanted(source: Source) -> tuple[list[str], bool]:
     return ids, source.query.boolean("partial")
 
 
-#: Which secrets a login reads, and whether it is told what can be read where something can't.
+#: The secrets that a login reads, and whether it gets the readable ones where some can't be read.
 WANTED: Final = Parameter.together(
     "wanted",
     _wanted,

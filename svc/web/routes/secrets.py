@@ -18,14 +18,14 @@ from svc.web.http.routing import REQUIRED, Call, Routes
 from svc.web.http.shapes import raw
 from svc.web.routes import audit_events
 
-#: What a content type may be (RFC 9110 8.3.1): policy may say anything, and browsers make something of anything.
+#: The syntax of a content type (RFC 9110 8.3.1): policy may hold any text, and browsers interpret any text.
 _TOKEN: Final = r"[A-Za-z0-9!#$%&'*+.^_`|~-]+"
 _TYPE: Final = re.compile(rf'{_TOKEN}/{_TOKEN}(?:[ \t]*;[ \t]*{_TOKEN}=(?:{_TOKEN}|"[ !\x23-\x5b\x5d-\x7e]*"))*')
 _TYPE_LIMIT: Final = 255
 
 _VARIABLE: Final = "/secrets/<flat:account>/variable/<tail:identifier>"
 
-#: Names are remembered, as many as here: the same variables are read again and again.
+#: Parsed names are cached, this many: the same variables are read again and again.
 _NAME: Final = PathName("variable", functools.lru_cache(1024)(ResourceName.of), "variable")
 
 VERSION: Final = Parameter.integer("version", "the number of the version that is read, instead of the newest")

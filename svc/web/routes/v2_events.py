@@ -8,7 +8,7 @@ from svc.web.routes.audit_events import value_fetched
 
 
 def entry(msgid: str, operation: str, did: str, does: str) -> Recount:
-    """Return the function for requests about a branch or a group, whose id is in the path, or is told as ``name``."""
+    """Return the function for requests about a branch or a group, whose id is in the path, or recorded as ``name``."""
 
     def events(call: Call) -> list[Event]:
         name = call.facts.get("name") or call.values.get("identifier")
@@ -38,7 +38,7 @@ def membership(operation: str, did: str, does: str, preposition: str) -> Recount
 
 
 def authenticator(operation: str, did: str, does: str) -> Recount:
-    """Return the function for requests about authenticators; each value that is told is an event, as reading it is."""
+    """Return the function for requests about authenticators; each value that is returned is an event, as reading it is."""
 
     def events(call: Call) -> list[Event]:
         values, facts = call.values, call.facts

@@ -1,4 +1,4 @@
-"""What the routes of the newer interface have in common: order of checks, parameters, bodies (NEWER-3)."""
+"""The common parts of the routes of the newer interface: order of checks, parameters, bodies (NEWER-3)."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ async def begin(call: Call, tokens: AccessTokenService, known: Sequence[str] = (
 
 
 def refuse_unexpected(names: Sequence[str]) -> None:
-    """Refuse parameters that nobody asked for.
+    """Refuse unknown parameters.
 
     :raises Unprocessable: there are some.
     """

@@ -23,7 +23,7 @@ _STREAM: Final = "text/event-stream"
 #: How soon a client should come again, in milliseconds; a stream may end at any time.
 _RETRY: Final = b"retry: 1000\n"
 
-#: What shows that the server is there.
+#: A comment in the stream, which shows that the server is alive.
 _HEARTBEAT: Final = b":\n\n"
 
 LAST: Final = Parameter.header("Last-Event-ID", "the id of the last event that the client had", field="last")
@@ -74,7 +74,7 @@ async def _events(watches: Watches, caller: Caller, ids: list[str], last: str | 
         if told.gone:
             events.append(_event("gone", list(told.gone)))
         if told.mark is not None:
-            # Who had only the first of two is told all again.
+            # A client that got only the first of two events gets all of them again.
             events[-1] = f"id: {told.mark}\n".encode("ascii") + events[-1]
         yield begin + (b"".join(events) or _HEARTBEAT)
         begin = b""
