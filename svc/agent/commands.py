@@ -1,8 +1,8 @@
 """Commands that run after a change (AGT-27, AGT-28).
 
-Note [Their words]. What a command says goes to the log, where it may have printed a value. So each value, and each line of
-one, is blotted out: those of now and those from before the change. Of a line that is cut off nothing is logged: it could end
-with half a value, which is not found.
+Note [Their words]. The output of a command goes to the log, and may contain a value. So each value, and each line of one, is
+redacted: the current ones and those from before the change. A truncated line is not logged: it could end with half a value,
+which would not be found.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ OUTPUT_LIMIT: Final = 16 * 1024
 #: Seconds between a request to end and the end.
 GRACE: Final = 0.5
 
-#: Seconds between two looks at what is left of a group.
+#: Seconds between two checks of whether a process group still exists.
 _LOOK: Final = 0.02
 
 BLOT: Final = "***"
@@ -84,7 +84,7 @@ async def run(
     finally:
         if process.returncode is None:
             await end(process)
-        # What it started may hold its output open for ever.
+        # Processes that it started may hold its output open for ever.
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(asyncio.shield(collected.ended), GRACE)
         lines.close()
@@ -140,7 +140,7 @@ class _Output(asyncio.Protocol):
             self.ended.set_result(None)
 
     def whole_lines(self) -> bytes:
-        """Return what was said, without a last line that is cut off (Note [Their words])."""
+        """Return the output, without a truncated last line (Note [Their words])."""
         if self.ended.done() and not self.cut:
             return bytes(self.output)
         return bytes(self.output[: self.output.rfind(b"\n") + 1])

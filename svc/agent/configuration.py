@@ -39,7 +39,7 @@ API_KEY: Final = "api-key"
 JWT: Final = "jwt"
 CLOUDS: Final = ("azure", "google", "aws")
 
-#: What an entry of the environment may be called (CLI-18).
+#: The names that entries of the environment may have (CLI-18).
 _NAME: Final = re.compile("[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 
 #: Signals that a child may be sent after a change.
@@ -82,7 +82,7 @@ class FileTarget:
 
     @property
     def name(self) -> str:
-        """What messages call it."""
+        """The name of the file in messages."""
         return str(self.destination.path)
 
     @property
@@ -107,7 +107,7 @@ class EnvironmentEntry:
 
 @attrs.frozen
 class ProcessSettings:
-    """What happens to the program after a change: a restart, or a signal; ``None`` for neither.
+    """The action on the program after a change: a restart, or a signal; ``None`` for neither.
 
     ``stop_timeout`` is how many seconds it has to end before it is killed.
     """
@@ -294,7 +294,7 @@ def _contents(path: Path) -> bytes:
     :raises BadConfiguration: it can't be read, or others could write it.
     """
     try:
-        # What others put there may be a pipe, which would be waited for.
+        # Another user may have put a pipe there, on which opening would block.
         with open(opened(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:
             _demand_ours(path, os.fstat(file.fileno()))
             contents = file.read(LIMIT + 1)

@@ -1,13 +1,13 @@
-"""What the agent does next, by what has happened so far: without a clock, a socket or a file (AGT-15 to AGT-19).
+"""Decides what the agent does next, from the events so far: without a clock, a socket or a file (AGT-15 to AGT-19).
 
-A round reads all variables as one batch, renders, has each file put in its place, runs what follows from the changes, and
-gives the program its environment. It begins when the interval has passed, or soon after the server told of a change. One
-round at a time: what is told meanwhile begins the next one.
+A round reads all variables as one batch, renders, has each file replaced, runs the commands for the changes, and gives the
+program its environment. It begins when the interval has passed, or soon after the server reports a change. Rounds don't
+overlap: a change reported meanwhile begins the next one.
 
 Note [Each file by itself]. A file whose values can't be had, or can't be rendered, is left as it is, and the others go on.
 Nothing is read, nothing changes: an outage leaves all files as they are.
 
-Note [Said once]. What is wrong is said when it begins, when it becomes something else and when it ends, not in each round.
+Note [Said once]. A problem is logged when it begins, when it changes and when it ends, not in each round.
 """
 
 from __future__ import annotations
@@ -40,16 +40,16 @@ from svc.agent.steps import (
 )
 from svc.agent.templates import ValueRefused, Wanted
 
-#: Seconds before the second try where the server can't be asked; each pause is twice the one before, up to the interval.
+#: Seconds before the second try while the server can't be reached; each pause is twice the one before, up to the interval.
 BACKOFF: Final = 1.0
 
 #: Seconds after which a watch that failed is tried again, at the most.
 WATCH_BACKOFF: Final = 300.0
 
-#: Seconds between being told of a change and reading it: several changes are one round, and agents don't ask all at once.
+#: Seconds between the notice of a change and its reading: several changes are one round, and agents don't all read at once.
 GATHERING: Final = (0.2, 1.0)
 
-#: How often a round reads again because a template asked for ids that nobody could know before.
+#: How often a round reads again because a template requested ids that were not known before.
 DEPTH: Final = 8
 
 
@@ -66,7 +66,7 @@ class FileState:
 
 @attrs.frozen
 class _Made:
-    """What a file or an entry holds, or why that can't be said: the ``problem``, or the id of a value that wasn't read."""
+    """The content of a file or an entry, or why there is none: the ``problem``, or the id of a value that wasn't read."""
 
     content: bytes | None = attrs.field(default=None, repr=False)
     problem: str | None = None
@@ -76,7 +76,7 @@ class _Made:
 
 @attrs.define
 class _Round:
-    """One round: what it asked for and got, and what has yet to be done."""
+    """One round: its requested and received values, and what is left to do."""
 
     ids: frozenset[str]
     depth: int = 0  # of ids that nobody could know before
@@ -263,7 +263,7 @@ class Core:
         self._provide(replaced=False)
 
     def _make(self, target: FileTarget | EnvironmentEntry, reading: VariableReading) -> _Made:
-        """Return what a file or an entry holds, or why nothing can be said."""
+        """Return the content of a file or an entry, or why it can't be rendered."""
         try:
             if target.template is not None:
                 content = target.template.render(reading.values, frozenset(reading.refused), self._used)

@@ -1,4 +1,4 @@
-"""What goes wrong in the agent. Each text is a sentence for operators, and holds no value."""
+"""The faults of the agent. Each text is a sentence for operators, and holds no value."""
 
 from __future__ import annotations
 

@@ -2,16 +2,17 @@
 
 Note [Never torn]. A file is written beside the one that it replaces, under another name that begins with a dot. It has its
 owner and its mode before it has a byte, is on the disk before it gets its name, and gets that by a rename, which is one
-step. So a reader sees the file as it was or as it is, whenever the agent or the machine stops. What a killed agent left
-behind under the other name is removed by the next one.
+step. So a reader sees the file as it was or as it is, whenever the agent or the machine stops. A temporary file that a
+killed agent left behind is removed by the next one.
 
 Note [Owed]. A command runs after a file has changed, and the agent may be killed in between, or the command fail. So before
 the rename an empty file is made, ``.NAME.svc-agent-changed``, and taken away when the command has succeeded. An agent that
 finds it owes the command.
 
-Note [Nobody in between]. All is done by the descriptor of the folder, which is judged through it: nobody who may write there
-but those whom the file belongs to, and no link in the file's place. Who could write to the folder could put anything there.
-So are the folders above it, and links on the way are only followed if nobody else made them (``svc.agent.ways``).
+Note [Nobody in between]. All is done through the descriptor of the folder, and that is checked through it: only the owners
+of the file may write there, and there is no link in the file's place. Anyone who can write to the folder could put anything
+there. The folders above it are checked too, and links on the way are only followed if nobody else made them
+(``svc.agent.ways``).
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ class Destination:
 
 @attrs.frozen
 class Placed:
-    """What became of a file. ``replaced``: it has changed. ``owed``: what follows from a change has not been done yet."""
+    """The outcome for a file. ``replaced``: it has changed. ``owed``: its command has not succeeded yet since a change."""
 
     replaced: bool
     owed: bool
@@ -158,7 +159,7 @@ def _told(path: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _folder(destination: Destination) -> Iterator[int]:
-    """Open and judge the folder (Note [Nobody in between])."""
+    """Open and check the folder (Note [Nobody in between])."""
     path = destination.path.parent
     owners = {0, os.geteuid(), destination.uid}
 

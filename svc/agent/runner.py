@@ -1,7 +1,7 @@
-"""The agent as a process: does what ``svc.agent.core`` decides, and tells it what came of it.
+"""The agent as a process: it does what ``svc.agent.core`` decides, and reports the outcome to it.
 
-Note [One at a time]. What is decided is done in order by one coroutine; reading, watching and commands go on beside it, and
-come back as events. So files, commands and the program never run into each other.
+Note [One at a time]. One coroutine executes the decisions in order; reading, watching and commands run beside it, and come
+back as events. So files, commands and the program never run into each other.
 
 Note [Ends soon]. A stop waits for no server and no command: a command that is ended runs again at the next start, by the
 mark beside its file (``svc.agent.files``, Note [Owed]). Only the program that the agent runs has its time to end.
@@ -61,7 +61,7 @@ Connect = Callable[[AgentConfiguration], AbstractAsyncContextManager[VariableBat
 
 @attrs.frozen
 class AgentSurroundings:
-    """What a process has: its environment as its commands get it, its log, the clocks, systemd, and the status file."""
+    """The surroundings of the process: the environment for its commands, the log, clocks, systemd, and the status file."""
 
     environment: Mapping[str, str]
     log: Log
@@ -171,7 +171,7 @@ class Agent:
 
     def _begin(self, destination: files.Destination) -> bool:
         """Remove what a killed agent has left of a file, and return whether the file is there."""
-        with contextlib.suppress(FileFault):  # which is told when it can't be written
+        with contextlib.suppress(FileFault):  # which is logged when it can't be written
             if files.group_may_write(destination):
                 self._say(
                     "warning", f"the group of {destination.path.parent} can write there, and replace {destination.path}"
@@ -260,13 +260,13 @@ class Agent:
             self._fail(fault)
 
     def _fail(self, fault: BaseException) -> None:
-        """End after a fault of the agent itself, to be started again. Its text isn't told: it could quote a value."""
+        """End after a fault of the agent itself, to be started again. Its text isn't logged: it could quote a value."""
         frames = [f"{Path(frame.f_code.co_filename).name}:{line}" for frame, line in traceback.walk_tb(fault.__traceback__)]
         self._say("error", f"this is a fault of the agent, which ends: {type(fault).__name__} at {', '.join(frames[-3:])}")
         self._stop(NOT_CURRENT)
 
     async def _drop(self) -> None:
-        """End all that goes on beside, and forget what it has told."""
+        """End everything that runs beside, and drop its events."""
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)

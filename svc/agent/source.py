@@ -40,14 +40,14 @@ class VariableBatches(Protocol):
 
 @attrs.frozen
 class VariableReading:
-    """What is known of some variables: their values, and for the others a sentence that says why they can't be read."""
+    """The result of reading variables: their values, and for the others a sentence that says why they can't be read."""
 
     values: Mapping[str, bytes] = attrs.field(factory=dict, repr=False)
     refused: Mapping[str, str] = attrs.field(factory=dict)
 
 
 class VariableSource:
-    """The values of variables, with as few questions as there can be."""
+    """The values of variables, with as few requests as possible."""
 
     def __init__(self, batches: VariableBatches) -> None:
         self._batches = batches

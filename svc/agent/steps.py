@@ -1,4 +1,4 @@
-"""What happens to the agent, and what it does next: the words between ``svc.agent.core`` and what acts."""
+"""The events that the agent gets and the steps that it takes: the messages between ``svc.agent.core`` and the runner."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from svc.agent.source import VariableReading
 
 @attrs.frozen
 class Answered:
-    """What was asked for was read."""
+    """The requested variables were read."""
 
     reading: VariableReading = attrs.field(repr=False)
 
@@ -25,7 +25,7 @@ class NothingRead:
 
 @attrs.frozen
 class ChangeTold:
-    """The server told that something may have changed."""
+    """The server reported that something may have changed."""
 
 
 @attrs.frozen
@@ -93,7 +93,7 @@ class Run:
 
 @attrs.frozen
 class Done:
-    """What these files owed was done: they owe nothing any more."""
+    """The commands that these files owed were done: they owe nothing any more."""
 
     files: tuple[FileTarget, ...]
 

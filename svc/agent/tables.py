@@ -1,4 +1,4 @@
-"""Tables of TOML, read strictly: what isn't asked for is a mistake, and each message says where it is."""
+"""Tables of TOML, read strictly: an unknown key is a mistake, and each message says where it is."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ class Table:
         return isinstance(self._entries.get(key), str)
 
     def close(self) -> None:
-        """Refuse what nobody has asked for."""
+        """Refuse unknown keys."""
         for key in self._entries:
             if key not in self._asked:
                 near = difflib.get_close_matches(key, self._asked, 1)

@@ -1,4 +1,4 @@
-"""What operators see of the agent: lines of a log, a file that says how it stands, and systemd (AGT-34 to AGT-36)."""
+"""The agent's output for operators: lines of a log, a status file, and systemd (AGT-34 to AGT-36)."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ class StatusFile:
     _fault: str | None = None
 
     def write(self, status: Mapping[str, Any]) -> None:
-        """Replace the file, if more than the time has changed; that it can't be written is said once, and stops nothing."""
+        """Replace the file, if more than the time has changed; a failed write is logged once, and stops nothing."""
         news = {name: value for name, value in status.items() if name != "checked_at"}
         if news == self._last and self._fault is None:
             return

@@ -8,9 +8,9 @@ Note [Found by rendering]. The ids that stand in a template as they are, ``secre
 is read. Others are only known when the template asks for them, such as one that is put together: rendering then ends with
 the id, which is read, and the template is rendered again. An id that no rendering asks for does no harm.
 
-Note [Nothing quoted]. What Jinja says of a failure may quote a value: ``{}[secret("a")]`` fails with the key that is
-missing. So a failure while rendering is told by the line and the kind of the error alone. A template that can't be read at
-all has seen no value, and is told with Jinja's words.
+Note [Nothing quoted]. Jinja's message for a failure may quote a value: ``{}[secret("a")]`` fails with the key that is
+missing. So a failure while rendering is reported by the line and the kind of the error alone. A template that can't be
+parsed has seen no value, and is reported with Jinja's message.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ OUTPUT_LIMIT: Final = 16 * 1024 * 1024
 #: The functions by which a template has a value.
 FUNCTIONS: Final = frozenset({"secret", "secret_base64"})
 
-#: What Jinja offers and no template of a configuration needs.
+#: Functions of Jinja that no template of a configuration needs.
 _LEFT_OUT: Final = ("lipsum", "cycler", "joiner", "namespace")
 
 
-#: What ends a line, or says something to a terminal; a tab does neither.
+#: Characters that end a line or control a terminal; a tab does neither.
 _CONTROL: Final = re.compile(r"[\x00-\x08\x0a-\x1f\x7f-\x9f\u2028\u2029]")
 
 

@@ -1,9 +1,9 @@
 """The way to a file, folder by folder (AGT-2, AGT-24).
 
-Note [Links of others]. Who may write to a folder may put a link in the place of what is in it, and so lead elsewhere what a
-path names: a template to a file that only root reads, a file to a folder in which root's programs look. So the way is gone
-step by step, each folder by its descriptor, and a link is followed only if it belongs to root or to the agent's user. Linux
-opens links themselves, so that none is exchanged between the look at it and its reading.
+Note [Links of others]. Anyone who may write to a folder may replace its entries by links, and so redirect a path: a template
+to a file that only root reads, a file to a folder that root's programs search. So the path is walked step by step, each
+folder by its descriptor, and a link is followed only if it belongs to root or to the agent's user. Linux opens links
+themselves, so that none is replaced between its check and its reading.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ _STEP: Final = _OPENED | os.O_DIRECTORY | (_ITSELF or os.O_RDONLY)
 #: The most links of one way, as for Linux itself.
 _MOST_LINKS: Final = 40
 
-#: Judges a folder on the way: raises ``FileFault`` where it can't be gone through.
+#: Checks a folder on the way: raises ``FileFault`` for one that must not be passed through.
 Judge = Callable[[Path, os.stat_result], None]
 
 
 def opened(path: Path, flags: int, judge: Judge = lambda *_: None) -> int:
-    """Open what a path names (Note [Links of others]), and return its descriptor; ``judge`` is asked of all folders above.
+    """Open what a path names (Note [Links of others]), and return its descriptor; ``judge`` checks all folders above.
 
     :raises FileFault: ``judge`` raises it, or a link on the way belongs to somebody else.
     :raises OSError: it can't be opened.
