@@ -97,7 +97,7 @@ def _tell_origin(facts: _KeyFacts) -> str:
     return f"{shown(facts.address)} is in a network that the role is restricted to"
 
 
-#: What is told of a role that has no API key by policy (TOK-52).
+#: The sentence about a role that has no API key by policy (TOK-52).
 API_KEY_OFF: Final = f"the role's annotation {API_KEY_ANNOTATION} is false: it has no API key, and logs in otherwise"
 
 #: The checks in the order in which failures count (TOK-6).
@@ -178,7 +178,7 @@ class ApiKeyAuthenticator:
         facts = await self._tried(request, request.client_ip)
         if isinstance(facts, Refused):
             return facts
-        # An expired key is told for a password: authentication with it is refused.
+        # A password gets even an expired key: authentication with that is refused.
         objection = objection_of(_PROOF if facts.is_password else _LOGIN, facts)
         if objection is not None:
             return Refused(*objection, str(facts.role), known=facts.credential.role_exists)
@@ -209,7 +209,7 @@ class ApiKeyAuthenticator:
         # Nothing that a role has or lacks decides about the work of hashing (Note [Alike]).
         may_be_password = can_be_password(request.evidence)
         if may_be_password:
-            # Before the store is asked: a storm of passwords is to cost others little.
+            # Before the query to the store: a storm of passwords is to cost others little.
             await self._passwords.room()
         facts = await self._found(request, address)
         if isinstance(facts, Refused) or facts.is_key or not may_be_password or facts.role.kind != "user":

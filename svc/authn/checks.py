@@ -26,7 +26,7 @@ from svc.model.text import shown
 #: Keys and networks that are named to operators.
 _NAMED: Final = 10
 
-#: A place for a tenant in the issuer of a document for many tenants. No address that can be asked has braces (NET-12).
+#: A place for a tenant in the issuer of a document for many tenants. No address that can be fetched has braces (NET-12).
 _PATTERN: Final = re.compile(r"\{\w+\}")
 
 #: The refusals for which newer keys are fetched (AUTH-44): a provider may change its key and keep the id, or use no ids.
@@ -157,7 +157,7 @@ def _tell_keys(evaluation: Evaluation) -> str:
 
 
 async def _check_signature(evaluation: Evaluation) -> None:
-    """Verify the signature, if need be with newer keys, fetched once; without them the login can't be judged (FAIL-12)."""
+    """Verify the signature, if need be with newer keys, fetched once; without them the login can't be decided (FAIL-12)."""
     source, distrusted = evaluation.configuration.keys, evaluation.cached.settings.distrusted
     try:
         evaluation.claims = verify(evaluation.keys, evaluation.token, distrusted)

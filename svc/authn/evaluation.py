@@ -33,7 +33,7 @@ from svc.model.names import RoleName
 from svc.model.reasons import Reason, RefusalKind
 from svc.model.signed_claims import EvidenceRefused, SignedClaims, Unverified
 
-#: The kinds of refusals that are told apart from evidence that proves nothing, unless a kind says otherwise.
+#: The kinds of refusals that differ from that of evidence that proves nothing, unless a kind says otherwise.
 TOLD_APART: Final[Mapping[Reason, RefusalKind]] = {
     Reason.REQUEST_MALFORMED: RefusalKind.MALFORMED,
     Reason.TOKEN_MISSING: RefusalKind.MALFORMED,
@@ -122,7 +122,7 @@ class Evaluation:
                 return
 
     def decide(self, checks: Sequence[Check], candidate: LoginCandidate, annotations: Mapping[str, str]) -> None:
-        """Run the rest of all checks. What failed before counts, unless one that comes before it fails now."""
+        """Run the rest of all checks. An earlier failure stands unless a check before it in the table fails now."""
         self.candidate, self.annotations = candidate, annotations
         for check in checks:
             if check is self.failed:

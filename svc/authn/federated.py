@@ -1,18 +1,18 @@
 """Authenticators of tokens that a third party signed: they decide on logins, explain decisions, and report their state.
 
 Note [Optimistic settings]. Operators set addresses, issuer and audience in variables, which are sealed in the database. A
-login is checked with the settings remembered from before, and then makes one reading of all else that it needs, with the
-``edition`` that the settings have now. If that is another one, the settings are read again and the login is decided again,
-from the signature on. So a login costs one round trip, and none is decided with outdated settings: an operator who replaces
-a provider's address locks its tokens out at once, on every server. The same holds for distrusted keys, the switch, and
-wishes for newer keys (AUTH-3).
+login is checked with cached settings, and then makes one reading of all else that it needs, with the ``edition`` that the
+settings have now. If that is another one, the settings are read again and the login is decided again, from the signature on.
+So a login costs one round trip, and none is decided with outdated settings: an operator who replaces a provider's address
+locks its tokens out at once, on every server. The same holds for distrusted keys, the switch, and wishes for newer keys
+(AUTH-3).
 
-The candidate may come from memory, which may be a little older than the settings at hand, or newer. Where their editions
-differ both are read afresh.
+The candidate may come from the read cache, which may be a little older than the settings at hand, or newer. Where their
+editions differ both are read afresh.
 
 Note [Same work]. That reading is made for every token, proven or not, and for a role that can't exist when none is known. So
-an unknown host, a wrong claim and a missing membership cost the same, and a stopwatch learns nothing (FAIL-18). It also
-makes refusals that depend on the settings as fresh as admissions.
+an unknown host, a wrong claim and a missing membership cost the same, and timing reveals nothing (FAIL-18). It also makes
+refusals that depend on the settings as fresh as admissions.
 
 Note [Who can't be judged]. Without the provider's keys a login is postponed, not refused (FAIL-12). Nobody looks up the host
 of a path before the signature is verified, so that this depends on the authenticator and the text of the token alone, and is
@@ -59,7 +59,7 @@ from svc.model.reasons import PUT_OFF, Reason, RefusalKind
 from svc.model.signed_claims import EvidenceRefused
 from svc.model.text import shown
 
-#: Authenticators whose settings are remembered, and as many without any.
+#: The most authenticators whose settings are cached, and as many without any.
 _REMEMBERED: Final = 1000
 
 #: Seconds for which a token that was refused as one from the future shows that the provider's clock is ahead.
@@ -113,7 +113,7 @@ class FederatedAuthenticator:
     async def authenticate(self, request: LoginRequest) -> Admitted | Refused:
         """Decide on one request.
 
-        :raises StoreUnavailable: the store can't be asked, or the settings changed again and again while it was.
+        :raises StoreUnavailable: the store can't be reached, or the settings kept changing meanwhile.
         """
         evaluation = await self._evaluated(request)
         refusal = evaluation.refusal or await self._claimed(evaluation)
@@ -197,7 +197,7 @@ class FederatedAuthenticator:
         return None
 
     async def status(self, account: str, service_id: str | None, *, ask: bool = True) -> AuthenticatorStatus:
-        """See ``IExplainer``. No provider is asked for an authenticator that isn't enabled.
+        """See ``IExplainer``. No provider is queried for an authenticator that isn't enabled.
 
         :raises StoreUnavailable: the store can't be asked.
         """
@@ -285,7 +285,7 @@ class FederatedAuthenticator:
         return await self._readings.settings(account, branch, self._kind.variables)
 
     def _learnt(self, account: str, branch: str, settings: AuthenticatorSettings) -> CachedSettings:
-        """Return settings with their meaning, and remember them, unless they are remembered already."""
+        """Return parsed settings, and cache them, unless they are cached already."""
         cached = self._remembered.get(account, branch)
         if cached is not None and cached.settings.edition == settings.edition:
             return cached
@@ -308,7 +308,7 @@ class _Memory:
         self._undeclared: OrderedDict[tuple[str, str], CachedSettings] = OrderedDict()
 
     def get(self, account: str, branch: str) -> CachedSettings | None:
-        """Return the remembered settings, ``None`` for none."""
+        """Return the cached settings, ``None`` for none."""
         for part in (self._declared, self._undeclared):
             cached = part.get((account, branch))
             if cached is not None:

@@ -5,7 +5,7 @@ authenticator.
 
 Note [Anybody's audience]. Google signs the tokens of all its customers with the same keys, and puts into ``aud`` whatever a
 workload asks for. So the audience says which role a workload wants to be, of which account of which service; whether it may
-is said by annotations alone. Each of those that bind names what nobody else has: a project, or a service account.
+is stated by annotations alone. Each of those that bind names what nobody else has: a project, or a service account.
 """
 
 from __future__ import annotations

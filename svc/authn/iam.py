@@ -3,15 +3,15 @@
 A workload signs ``GetCallerIdentity`` for the Security Token Service (STS) and hands the signed headers over; this service
 sends them there, and AWS says who has signed.
 
-Note [Order of checks]. ``iam`` has its checks in the order in which failures count (AWS-3). STS is asked about every request
-that could be good, whatever role its path names, so that it takes as long for one that doesn't exist (FAIL-18). The role is
-looked for after AWS has named the caller.
+Note [Order of checks]. ``iam`` has its checks in the order in which failures count (AWS-3). STS is queried about every
+request that could be good, whatever role its path names, so that it takes as long for one that doesn't exist (FAIL-18). The
+role is looked for after AWS has named the caller.
 
 Note [Whose request]. Nothing in the signature of a plain request says for whom it is: each service that gets one could log
 in with it elsewhere. So a signed header names this server and the account, unless the dialect's clients have none.
 
-Note [Used once]. Whether a signature was used is asked before AWS is, so that a replay costs little. It is claimed when all
-else has passed, at one moment: of two that come together, one is admitted.
+Note [Used once]. Whether a signature was used is checked before AWS is called, so that a replay costs little. It is claimed
+when all else has passed, at one moment: of two that come together, one is admitted.
 """
 
 from __future__ import annotations
@@ -151,7 +151,7 @@ def _check_caller(evaluation: Evaluation) -> None:
 
 
 def iam(service: ISecurityTokenService, signatures: IUsedSignatures, regions: Collection[str] = ()) -> Kind:
-    """Return the AWS authenticator. ``regions`` may be asked beside those that are known."""
+    """Return the AWS authenticator. ``regions`` are allowed beside the known ones."""
     known_hosts = hosts(regions)
 
     def check_request(evaluation: Evaluation) -> None:

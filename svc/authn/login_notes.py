@@ -1,14 +1,14 @@
 """Logins, noted in memory and written down later: which day a role logged in last.
 
 Note [No write of its own]. A login notes its role here, and that is all it costs. Every minute, and when many are noted, the
-notes are written in batches; what was written is remembered until the day is over, so that a role is written once a day by
-each process, and once more where a user has come by another directory. When the server stops, the rest is written. What is
-lost with a process that is killed are the notes since the last round: one login in a minute. Of directories that take turns
-within a day, at several processes, another than the last may be kept until the next day.
+notes are written in batches; written roles are kept in memory until the day is over, so that a role is written once a day by
+each process, and once more where a user has come by another directory. When the server stops, the rest is written. A killed
+process loses the notes since its last round: one login in a minute. Of directories that take turns within a day, at several
+processes, another than the last may be kept until the next day.
 
-Note [Bounded]. So many roles are remembered. When there are more, those that have been written are forgotten, and written
-once more if they come again; while nothing can be written, further roles aren't noted, and the log says how many logins that
-were. A follower can't write at all: it notes until it is full, and writes when it has become a primary.
+Note [Bounded]. The number of roles in memory is limited. When there are more, those that have been written are dropped, and
+written once more if they log in again; while nothing can be written, further roles aren't noted, and the log says how many
+logins that were. A follower can't write at all: it notes until it is full, and writes when it has become a primary.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from svc.model.rounds import RoundsService
 INTERVAL: Final = 60.0
 LAST_ROUND: Final = 5.0
 
-#: Roles that are remembered, and of those that are yet to be written, so many that it is done at once.
+#: The most roles in memory, and the number of unwritten ones at which they are written at once.
 MOST: Final = 50_000
 MANY: Final = 10_000
 
@@ -82,7 +82,7 @@ class LoginNotes(RoundsService):
         self._note(NotedLogin(role, creation, day, directory))
 
     def note_directory(self, admitted: Admitted) -> None:
-        """Note the directory of a user who was told an API key, which is no login yet (END-20)."""
+        """Note the directory of a user who was given an API key, which is no login yet (END-20)."""
         directory = _directory(admitted)
         waiting = self._unwritten.get(admitted.role)
         if waiting is None or (waiting.creation, waiting.directory) != (admitted.creation, directory):

@@ -8,7 +8,7 @@ Note [Settings first]. A code is sent to the provider with the client's secret, 
 login (``Kind.sends``): an outdated provider is sent neither.
 
 Note [Exchanged once]. A code can be exchanged once. If the settings change while a login is decided, and still name the same
-client of the same provider, the id token that is there is judged again (``CodeLogin.exchanged``).
+client of the same provider, the id token at hand is verified again (``CodeLogin.exchanged``).
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from svc.model.text import shown
 #: The user whom no provider speaks for.
 _ADMIN: Final = "admin"
 
-#: What header and claims of a token say that is something else than an id token (RFC 9068 2.1, and what providers do).
+#: Marks in the header and claims by which an id token differs from other tokens (RFC 9068 2.1, and usage of providers).
 _TYPES: Final = frozenset({"jwt"})
 _ID_TOKENS: Final = {"typ": "id", "token_use": "id"}
 _OF_ACCESS_TOKENS: Final = ("scope", "scp")

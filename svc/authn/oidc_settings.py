@@ -27,7 +27,7 @@ VARIABLES: Final = (*_NAMES, *(name.replace("-", "_") for name in _NAMES if "-" 
 #: Variables whose values are used as they are, to the last character.
 _EXACT: Final = frozenset({"provider-uri", "client-id", "client-secret", "claim-mapping", _TOKEN, "redirect-uri"})
 
-#: What every login asks the provider for.
+#: The scopes that every login requests.
 _SCOPE: Final = ("openid", "email", "profile")
 _SCOPE_TOKEN: Final = re.compile(r"[!#-\[\]-~]+")  # RFC 6749 3.3
 

@@ -1,18 +1,18 @@
-"""Refused logins are answered at a steady pace, so that a stopwatch learns nothing from what is remembered.
+"""Refused logins are answered at a steady pace, so that timing reveals nothing about the read cache.
 
-Note [Steps]. Whether a role is remembered decides how soon a login is refused, and a role that logs in often is. So a
-refusal is answered at the end of a step of ``step`` seconds since it was asked for: the first, unless the database is slow,
-whether the role is known, remembered or neither (FAIL-18). A slow database, or one that readings wait for, takes longer:
-then a refusal from memory asks it for nothing (``turn``), which takes as long as a reading, and fails as one. Admissions
-aren't held: who is admitted knows that the role exists.
+Note [Steps]. Whether a role is cached decides how soon a login is refused, and one that logs in often is cached. So a
+refusal is answered at the end of a step of ``step`` seconds since the request: the first, unless the database is slow,
+whether the role is known, cached or neither (FAIL-18). A slow database, or one that readings wait for, takes longer: then a
+refusal from the cache makes an empty query (``turn``), which takes as long as a reading, and fails as one. Admissions aren't
+held: who is admitted knows that the role exists.
 
 Where a directory is asked, steps are longer (``LDAP_STEP``): only where it has an entry a bind follows, which takes it tens
 of milliseconds.
 
-Note [No refusal from stale memory]. While the database can't be asked, memory that outlived it may admit
-(``--serve-stale``). It refuses nobody: a key that fails may be a new one, and roles that aren't remembered can't be judged
-(FAIL-12). So both get the same answer, at the same pace. Where the turn shows that the database can be asked again, it
-decides, as about roles that aren't remembered: at that moment, too, both get the same.
+Note [No refusal from stale memory]. While the database is unavailable, the read cache may admit (``--serve-stale``). It
+refuses nobody: a key that fails may be a new one, and roles that aren't cached can't be verified (FAIL-12). So both get the
+same answer, at the same pace. Where the turn shows that the database is available again, it decides, as about roles that
+aren't cached: at that moment, too, both get the same.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ T = TypeVar("T")
 #: Seconds of a step: many times what a reading of the database takes.
 STEP: Final = 0.02
 
-#: Seconds of a step where directories are asked: many times what a bind takes.
+#: Seconds of a step where directories are queried: many times the duration of a bind.
 LDAP_STEP: Final = 0.25
 
 
@@ -69,7 +69,7 @@ class Pace:
                 return decision
             await self._turn()
             if notes is not None and notes.stale is not None:
-                # It can be asked again.
+                # The database is available again.
                 notes.stale, notes.may_outlive = None, False
                 decision = await decide(request)
                 if not isinstance(decision, Refused):
@@ -77,7 +77,7 @@ class Pace:
         except StoreUnavailable as error:
             unavailable = error
         if notes is not None and notes.stale is not None:
-            # The answer tells nobody that the role is remembered.
+            # The answer reveals to nobody that the role is cached.
             notes.stale = None
             unavailable = StoreUnavailable("what is remembered admits nobody with this evidence, and may be out of date")
         await self._after(self.step - (self._clock.seconds() - began) % self.step)

@@ -4,8 +4,8 @@ Note [Used once]. A refresh token is used once (RFC 9700 4.14.2). One that was u
 user, or to a thief alone: nobody can tell which, so its session ends for both. There is one exception. The answer to a
 renewal may be lost, and two commands may renew at the same moment. So the token that was used last is answered again, with
 the same next token, for ``GRACE`` seconds and to the address that used it. A thief who comes in that time from the user's
-own address gets a token that the user has too; the first of the two that either uses late gives both away. Where a
-failover lost the last renewal, the token that it gave out looks like one that was used: the user logs in again.
+own address gets a token that the user has too; the first of the two that either uses late gives both away. Where a failover
+lost the last renewal, the token that it issued looks like a used one: the user logs in again.
 
 Note [Judged again]. Each renewal is a login: the address is compared with the role's networks, and what the session was
 opened with must still be so: the role, its epoch, its credential, the account's signing key. All is read in one statement,
@@ -55,7 +55,7 @@ class SessionAuthenticator:
         """Decide on one renewal, and make it.
 
         :raises StoreReadOnly: the store is a standby's.
-        :raises StoreUnavailable: the store can't be asked, or others kept renewing the session.
+        :raises StoreUnavailable: the store can't be reached, or others kept renewing the session.
         """
         try:
             role = RoleName.from_login(request.account, request.login or "")

@@ -66,10 +66,9 @@ class Configuration:
     """The meaning of one authenticator's settings.
 
     Tokens must have ``issuer`` and ``audience``, unless these are ``None``; without an issuer that of a provider's document
-    counts (``Evaluation.issuer``). ``identity_claim`` names the claim that
-    identifies the host, below ``identity_path``; it is ``None`` when the path of the request does. ``enforced`` and
-    ``aliases`` are those of ``annotations``. Tokens may be signed with the ``algorithms``. ``keys`` are ``None`` where a
-    third party is asked about each login instead.
+    counts (``Evaluation.issuer``). ``identity_claim`` names the claim that identifies the host, below ``identity_path``; it
+    is ``None`` when the path of the request does. ``enforced`` and ``aliases`` are those of ``annotations``. Tokens may be
+    signed with the ``algorithms``. ``keys`` are ``None`` where a third party is queried about each login instead.
     """
 
     keys: KeySet | KeySource | None
@@ -86,7 +85,7 @@ class Configuration:
 class Misconfiguration:
     """Settings with which nobody can log in. ``keys`` is ``None`` when they don't say where keys come from.
 
-    ``algorithms`` are all where it can't be told which: a token is then refused for the settings, not for its algorithm.
+    ``algorithms`` are all where it can't be known which: a token is then refused for the settings, not for its algorithm.
     """
 
     problems: tuple[Problem, ...]

@@ -1,7 +1,7 @@
 """Requests that a workload has signed for the Security Token Service of AWS, read strictly (AWS-4, AWS-5).
 
-What is sent on is put together here from what was read, so that nothing of a client's making goes anywhere but to a host of
-the list, and in no other header than those that it has signed.
+The forwarded request is built here from parsed parts, so that a client's input goes only to a host of the list, and only in
+headers that it has signed.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _DATE: Final = "x-amz-date"
 _NEEDED: Final = ("host", _DATE)
 _USUAL: Final = frozenset({*_NEEDED, "x-amz-security-token", "x-amz-content-sha256", SERVER_HEADER})
 
-#: Headers that say how a message is sent, or what is asked: none is taken from a client.
+#: Headers on the transport of a message, or on the requested operation: none is taken from a client.
 _FORBIDDEN: Final = frozenset(
     {
         *("accept", "accept-encoding", "authorization", "connection", "content-encoding", "content-length"),

@@ -4,17 +4,18 @@ Wrappers around an authenticator and a login share one :class:`Throttle` (TOK-21
 
 * Ten failures in a minute to prove one role, from any addresses, have further ones answered late: by one second, two, four …
   up to a minute, until there has been none for a minute. The right key is admitted at once: nobody can be locked out. An
-  unknown role is slow like any other. What isn't asked of a directory any more (LOCK-6) is late from the first one on.
+  unknown role is slow like any other. Failures for which a directory isn't asked any more (LOCK-6) are late from the first
+  one on.
 * Three hundred failures from one address have all of its attempts refused until the minute is over, before anything is
-  asked or hashed. An IPv6 client has 2**64 addresses, so its network of 64 bits counts. A trusted proxy stands for many
+  queried or hashed. An IPv6 client has 2**64 addresses, so its network of 64 bits counts. A trusted proxy stands for many
   clients, and is not refused.
 
-Note [Bounded]. The roles and addresses that failed last are counted in memory, ``KEPT`` of each: to have one forgotten early
-takes more failures than to wait. Roles are kept by a digest, since names may be long. At most ``HELD`` answers are held at
-once, each for a minute at most; beyond that, and once the server stops, failures are answered at once. A client that
-disconnects before its answer is counted for its address: a password that was hashed for nobody costs as much.
+Note [Bounded]. The roles and addresses that failed last are counted in memory, ``KEPT`` of each: evicting one early takes
+more failures than waiting. Roles are kept by a digest, since names may be long. At most ``HELD`` answers are held at once,
+each for a minute at most; beyond that, and once the server stops, failures are answered at once. A client that disconnects
+before its answer is counted for its address: a password that was hashed for nobody costs as much.
 
-Note [Undecided]. A refusal from memory that outlived the database is answered as if the role weren't remembered
+Note [Undecided]. A refusal from the read cache while the database is away is answered as if the role weren't cached
 (``pacing``, Note [No refusal from stale memory]). It isn't counted, or its answer would be late and the other's not.
 
 Note [One count]. Where several processes serve, one counts for all: N processes are not N times as many guesses. It is told
@@ -67,7 +68,7 @@ LONGEST_DELAY: Final = 60.0
 #: The failures in that time after which all attempts from an address are refused.
 ADDRESS_FAILURES: Final = 300
 
-#: The roles, and the addresses, that are remembered; the answers that are held at once.
+#: The most roles, and addresses, that are kept; the most answers that are held at once.
 KEPT: Final = 8192
 HELD: Final = 1000
 
@@ -271,7 +272,7 @@ class Throttle(Service):
         except CancelledError:
             self._failures.left(request.client_ip)
             raise
-        # What is undecided isn't counted (Note [Undecided]).
+        # Undecided refusals aren't counted (Note [Undecided]).
         if isinstance(decision, Refused) and (decision.late or decision.reason not in _OURS) and not is_stale():
             whose = decision.role or request.whose
             await self._hold(await self._failures.failed(request.client_ip, whose, late=decision.late))
@@ -314,7 +315,7 @@ def _is_many(address: _Address) -> bool:
 
 
 def _remember(kept: OrderedDict[K, T], name: K, value: T) -> None:
-    """Keep a value as the newest, and forget the oldest when there are too many."""
+    """Keep a value as the newest, and evict the oldest when there are too many."""
     kept[name] = value
     kept.move_to_end(name)
     if len(kept) > KEPT:
@@ -356,7 +357,7 @@ class ThrottledExplainer:
     _throttle: Throttle
 
     async def explain(self, request: ExplanationRequest) -> Explanation | Refused:
-        """See ``IKeyExplainer``. What is tried is counted where the request comes from, not whence it asks about."""
+        """See ``IKeyExplainer``. An attempt counts for the address of the request, not for the one that it asks about."""
         role = str(RoleName.from_login(request.account, request.login or ""))
         step, wait = await self._throttle.state(request.address, role)
         if wait is not None and (not request.tried or request.address != request.client_ip):

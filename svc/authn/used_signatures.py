@@ -3,8 +3,8 @@
 Note [Bounded]. Only logins that are admitted are kept, so that strangers can't fill the room. When it is full, further
 logins are put off, rather than one forgotten.
 
-Note [One memory]. Where several processes serve, one remembers for all (``svc/server/supervisor.py``). It ends with the
-server: what is promised is once for each server while it runs (AWS-10).
+Note [One memory]. Where several processes serve, one keeps the signatures for all (``svc/server/supervisor.py``). It ends
+with the server: what is promised is once for each server while it runs (AWS-10).
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from svc.model.aws import IUsedSignatures
 from svc.model.errors import StoreUnavailable
 from svc.model.query_results import counted_as
 
-#: The signatures that are remembered.
+#: The most signatures that are kept.
 KEPT: Final = 100_000
 
 
 @attrs.frozen
 class _Use:
-    """By which address a signature was used, when first, and when it is forgotten."""
+    """By which address a signature was used, when first, and when it is dropped."""
 
     address: str
     at: float
@@ -72,7 +72,7 @@ class UsedSignatures:
 @implementer(IUsedSignatures)
 @attrs.frozen
 class AskedSignatures:
-    """Provides ``IUsedSignatures`` by the process that remembers them (Note [One memory])."""
+    """Provides ``IUsedSignatures`` by the process that keeps them (Note [One memory])."""
 
     _ask_used: Callable[[str, str, float], Awaitable[bool]]
     _ask_claim: Callable[[str, str, float, float], Awaitable[bool]]

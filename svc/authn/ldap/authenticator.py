@@ -1,17 +1,17 @@
 """The LDAP authenticator: it admits a user whose name and password a directory accepts.
 
-A role's own API key proves it too, without the directory: so clients go on that were told their key. A key that was replaced
-is still a secret of this service, and a failure in the directory: what is written as a key, or as an access token, isn't
-sent there (LOCK-9).
+A role's own API key proves it too, without the directory: so clients that were given their key go on working. A key that was
+replaced is still a secret of this service, and a failure in the directory: what is written as a key, or as an access token,
+isn't sent there (LOCK-9).
 
-Note [Same work]. The directory is asked about every request whose evidence isn't written as one of these, whether or not
-the role exists and may log in. So an unknown role, a missing privilege and a wrong password take the same time (FAIL-18);
-only an authenticator that can't be used is refused before. Failures count in the order of TOK-6. Whether names are mapped is
-looked up for every request, too, and the directory is asked for the groups of everybody whom it proves. What is written
-then, only somebody who knows a good password could time. So is the note that a user is missing no more (LDAP-24).
+Note [Same work]. The directory is asked about every request whose evidence isn't written as one of these, whether or not the
+role exists and may log in. So an unknown role, a missing privilege and a wrong password take the same time (FAIL-18); only
+an authenticator that can't be used is refused before. Failures count in the order of TOK-6. Whether names are mapped is
+looked up for every request, too, and the directory is asked for the groups of everybody whom it proves. The write that may
+follow could only be timed by somebody who knows a good password; so could the note that a user is missing no more (LDAP-24).
 
-Note [Epoch first]. Tokens may be revoked once the directory knows somebody no more. So the epoch that a token gets is read
-before the directory is asked (``svc/storage/sql/access_facts.py``, Note [Epochs]).
+Note [Epoch first]. Tokens may be revoked once the directory has no entry for somebody any more. So the epoch that a token
+gets is read before the directory is asked (``svc/storage/sql/access_facts.py``, Note [Epochs]).
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ from svc.model.ldap_mappings import GROUP
 from svc.model.names import ResourceName, RoleName
 from svc.model.reasons import PUT_OFF, Reason, RefusalKind
 
-#: Why a directory isn't asked, or not to the end, by the reason of the refusal.
+#: Why a directory isn't queried, or not to the end, by the reason of the refusal.
 _UNASKED: Final = {
     Reason.CONFIGURATION_INVALID: "its configuration is faulty",
     Reason.LDAP_FAILURES_TOO_MANY: "too many logins failed",
@@ -198,7 +198,7 @@ class LdapAuthenticator:
         return attrs.evolve(refused, late=facts.late)
 
     async def _asked(self, request: LoginRequest, *, tried: bool = True) -> LdapLogin | Refused:
-        """Return what is asked for; the store is asked whether it is switched off only if nothing else is wrong."""
+        """Return the facts of the request; the store is queried whether it is switched off only if nothing else is wrong."""
         service = f"{NAME}/{request.service_id}"
         try:
             role = RoleName.from_login(request.account, request.login or "")
@@ -267,7 +267,7 @@ class LdapAuthenticator:
             else:
                 mapped = await self._mapped.foreseen(webservice, role, found)
             unproven = mapped.unwritten
-            # What was read of the candidate is older.
+            # The candidate was read before the change.
             candidate = attrs.evolve(candidate, may_authenticate=mapped.foreseen.may_authenticate)
         return LdapFacts(
             **attrs.asdict(asked, recurse=False),
@@ -286,7 +286,7 @@ class LdapAuthenticator:
     async def _found(self, asked: LdapLogin, request: LoginRequest, *, tried: bool) -> Proven | None:
         """Return what the directory says of the person whom it proves, where names are mapped.
 
-        :raises DirectoryRefused: it proves nobody, or where nothing is ``tried`` it can't be asked.
+        :raises DirectoryRefused: it proves nobody, or where nothing is ``tried`` it can't be reached.
         """
         role, webservice, settings = asked.role, asked.webservice, asked.settings
         assert settings is not None
@@ -305,7 +305,7 @@ class LdapAuthenticator:
         return Proven((), None) if kinds else None
 
     async def _mapped_groups(self, webservice: ResourceName, server: LdapServer) -> Sequence[str]:
-        """Return the names to be looked for among a person's groups, where these are told by other names."""
+        """Return the names to search for among a person's groups, where the directory reports groups by other names."""
         return await self._mapped.group_names(webservice) if server.group_source is GroupSource.TOKEN_GROUPS else ()
 
 

@@ -1,7 +1,7 @@
 """The questions before a bind to a directory, and their digests: each process asks the one that counts (``refused_binds``).
 
-Note [One directory]. A directory is told from others by all its hosts together, in whatever order. So what one host refused
-is sent to none of the others, and failures at any of them count together.
+Note [One directory]. A directory is identified by all its hosts together, in any order. So what one host refused is sent to
+none of the others, and failures at any of them count together.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class LoginKeys:
 
 @attrs.frozen
 class LookWanted:
-    """The question whether a directory may be asked, by this account, about this login; ``check``: by a health check."""
+    """Asks whether a directory may be queried, by this account, about this login; ``check``: by a health check."""
 
     account: bytes | None
     login: LoginKeys | None
@@ -124,9 +124,9 @@ class BindGuard:
     _numbers: Iterator[int] = attrs.field(factory=lambda: itertools.count(1), init=False)
 
     async def look(self, server: LdapServer, login: str | None = None, *, asked: bool = False, check: bool = False) -> None:
-        """Return if the directory may be asked; what an operator has ``asked`` for isn't refused for the account's sake.
+        """Return if the directory may be queried; an operator's request (``asked``) isn't refused for the account's sake.
 
-        :raises DirectoryRefused: what is remembered refuses it.
+        :raises DirectoryRefused: a recorded failure forbids it.
         """
         account = None if asked or server.bind_dn is None else self._account(server)
         if account is not None or login is not None:
@@ -196,7 +196,7 @@ class BindGuard:
                 if refusal.again is None:
                     raise Unanswered(refusal.reason, refusal.detail) from None
                 raise
-            # That others log in as this entry is told as any failure of an entry is.
+            # Concurrent logins of this entry are reported as any failure of an entry is.
             detail = "as many logins of the entry as may fail are under way, and none has ended in time"
             raise DirectoryRefused(Reason.LDAP_FAILURES_TOO_MANY, detail) from None
 

@@ -1,4 +1,4 @@
-"""The client of LDAP directories: it finds entries, checks passwords by binding, and learns groups.
+"""The client of LDAP directories: it finds entries, checks passwords by binding, and reads groups.
 
 A login is one conversation: connect, secure the connection, bind as the account that searches, search, and bind as the entry
 that was found. It has one deadline. A directory that hangs holds ``PER_SERVER`` conversations; others wait for their turn,
@@ -12,7 +12,7 @@ a password that is refused, be it that of the account that searches, is sent to 
 has been sent nobody else is asked, whatever becomes of it: it may have been counted.
 
 Note [Groups last]. Groups are asked for when the directory has taken the password, as the account that searches. So guesses
-cost the directory no more than before, and what is wrong with a person's groups is told to that person alone.
+cost the directory no more than before, and a fault of a person's groups is reported to that person alone.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ _LEAST_SHARE: Final = 1 / 8
 #: Bytes that the answer about the state of an entry may have, beyond what a conversation has.
 _STATE: Final = 4096
 
-#: How many hosts a refusal tells of, when all were asked in vain.
+#: How many hosts a refusal names, when all failed.
 _TOLD: Final = 8
 
 #: The attribute of a person's entry that tells groups.
@@ -265,7 +265,7 @@ class Directories:
             outcome, told = _searcher_outcome(result), f"the bind as {server.bind_dn!r} ended with {_told(result)}"
             bind.ended(outcome, told)
         if outcome is BindOutcome.REFUSED:
-            # It is remembered now, and for how long.
+            # The refusal is recorded now, with its duration.
             await self._guard.look(server)
             raise DirectoryRefused(Reason.LDAP_BIND_REFUSED, told)
         demand_success(result, f"the bind as {server.bind_dn!r}", Reason.LDAP_BIND_REFUSED)
@@ -322,7 +322,7 @@ class Directories:
 
 
 def _all_in_vain(refused: Sequence[tuple[str, Unanswered]]) -> DirectoryRefused:
-    """Return the refusal of a login for which no host could be asked: its words are theirs."""
+    """Return the refusal of a login for which no host could be reached: its words are theirs."""
     told = [
         refusal.detail if place in refusal.detail or len(refused) == 1 else f"{place}: {refusal.detail}"
         for place, refusal in refused[:_TOLD]

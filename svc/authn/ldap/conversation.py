@@ -1,8 +1,8 @@
 """A conversation with a directory: one connection, and the few questions that are asked on it, one after the other.
 
-Note [Nothing before TLS]. What is sent before TLS, by the directory or another, must not be taken for something said
-within it. So StartTLS is refused when anything has arrived behind its answer, and no request is sent in plain once TLS was
-asked for. ldaptor's own client keeps what has arrived, and goes on with it.
+Note [Nothing before TLS]. Bytes sent before TLS, by the directory or another host, must not be taken for a message within
+it. So StartTLS is refused when anything has arrived behind its answer, and no request is sent in plain once TLS was asked
+for. ldaptor's own client keeps what has arrived, and goes on with it.
 
 Note [One line]. Bytes that arrive are counted below TLS, and at the limit the connection ends. Every wait has the
 conversation's one deadline, and ends before that when the host has been silent for longer than its ``patience``.
@@ -216,7 +216,7 @@ class Conversation(Protocol):
         return float(min(self._patience, max(0.0, self._deadline - self._clock.seconds())))
 
     def stay(self) -> None:
-        """Leave all the time there is to this host: from here on no other may be asked."""
+        """Leave all remaining time to this host: from here on no other may be asked."""
         self._patience = math.inf
 
     def allow(self, more: int) -> None:

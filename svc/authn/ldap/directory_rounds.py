@@ -1,11 +1,11 @@
-"""Rounds that look whether users of LDAP directories still have an entry there; who hasn't is refused (LDAP-20 to LDAP-27).
+"""Rounds that refuse users of LDAP directories who have no entry there any more (LDAP-20 to LDAP-27).
 
 Note [No mass refusal]. A directory that is restored from an old copy, an account that may read less than before, or a filter
 that was changed look as if people were gone. So a round counts all users who are missing and not yet refused, also those
 whom it would not refuse before the next one. Where they are too many it changes nothing, and says so.
 
-Note [Lapsing]. A refusal is taken back when the entry is found. Where no server does rounds any more, nothing would find it.
-So servers with a primary, whatever their settings, take back what nobody has looked after for ``LAPSE`` seconds. A server
+Note [Lapsing]. A refusal is revoked when the entry is found. Where no server does rounds any more, nothing would find it. So
+servers with a primary, whatever their settings, revoke refusals that no round has checked for ``LAPSE`` seconds. A server
 waits as long before it does so the first time, or the first one of several to be started would do it.
 """
 
@@ -28,7 +28,7 @@ from svc.model.names import ResourceName, RoleName
 from svc.model.rounds import RoundsService
 from svc.model.text import printable, shown
 
-#: Seconds between two looks at what is due.
+#: Seconds between two checks for due rounds.
 TICK: Final = 60.0
 
 #: Seconds between the round that finds an entry missing, and the one that confirms it.
@@ -41,7 +41,7 @@ LAPSE: Final = 900.0
 SHARE: Final = 10
 MOST: Final = 20
 
-#: Of how many accounts a look reads the authenticators at once.
+#: The number of accounts whose authenticators are read at once.
 _ACCOUNTS: Final = 500
 
 #: How many users and faults are named.
@@ -127,7 +127,7 @@ class DirectoryRounds(RoundsService):
         return "; ".join([*faults[:_FAULTS], *more]) or None
 
     async def look(self) -> None:
-        """Do the rounds that are due, and take back what nobody looks after."""
+        """Do the rounds that are due, and revoke refusals that no round checks any more."""
         now = self._clock.seconds()
         try:
             await self._demand_primary()
@@ -183,7 +183,7 @@ class DirectoryRounds(RoundsService):
     async def _done(self, webservice: ResourceName) -> str | None:
         """Look after all users of an authenticator; return why nothing follows from what was found.
 
-        :raises DirectoryRefused: the directory can't be asked.
+        :raises DirectoryRefused: the directory can't be reached.
         """
         server = await self._servers.server(webservice)
         if isinstance(server, LdapMisconfiguration):

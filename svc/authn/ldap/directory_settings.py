@@ -90,7 +90,7 @@ class LdapServers:
     async def some(self, after: str, limit: int) -> list[tuple[str, list[ResourceName]]]:
         """Return the next accounts in order after one, each with the authenticators that are defined and may be used.
 
-        Where no directory can be used there are no accounts, and the store isn't asked.
+        Where no directory can be used there are no accounts, and the store isn't queried.
         """
         if not self.dialect.switch_enables and not any(name.startswith(f"{NAME}/") for name in self.enabled):
             return []

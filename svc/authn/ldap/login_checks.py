@@ -1,9 +1,9 @@
 """The checks of a login by LDAP, in the order in which failures count, and the facts that they are made on.
 
-Note [Who can't be judged]. When the directory couldn't be asked (``reasons.PUT_OFF``), that counts before all else, so that
-known and unknown roles are alike told to come again (AUTH-57). What the directory says of a single entry is unproven. So is
-what comes before it is asked: a login that can't be one, an authenticator that isn't enabled or defined, settings that don't
-fit.
+Note [Who can't be judged]. When the directory couldn't be reached (``reasons.PUT_OFF``), that counts before all else, so
+that logins as known and as unknown roles are both answered to try again (AUTH-57). A failure that the directory reports
+about a single entry is unproven. So are failures before it is asked: an impossible login, an authenticator that isn't
+enabled or defined, invalid settings.
 
 Note [Who may]. Entries of a directory are people, so hosts don't log in here. Neither does ``admin``, whom a directory's
 administrators would otherwise be (AUTH-53). Directories ignore blanks at both ends of a login (RFC 4518 2.6.1): the user
@@ -33,7 +33,7 @@ PASSWORD_LIMIT: Final = 1024
 
 @attrs.frozen(kw_only=True)
 class LdapLogin:
-    """What a request asks for: ``role`` at ``webservice``, whose name in the configuration is ``service``.
+    """The login that a request is for: as ``role`` at ``webservice``, whose name in the configuration is ``service``.
 
     ``usable``: it may be, as far as the configuration goes; ``disabled`` says why it is not, once its ``settings`` are read.
     """
@@ -50,7 +50,7 @@ class LdapLogin:
 
 @attrs.frozen(kw_only=True)
 class LdapFacts(LdapLogin):
-    """The findings about a request that the directory could be asked about; ``unproven`` says why it proves nobody.
+    """The findings about a request that may involve the directory; ``unproven`` says why it proves nobody.
 
     ``unasked`` says why the directory wasn't asked, where it wasn't; ``again`` after how many seconds it is, where that is
     known; ``late``: a refusal is late, since it isn't asked any more about this login (LOCK-7). ``mapped``: what mappings
@@ -86,7 +86,7 @@ _CONFIGURATION: Final = frozenset({Reason.CONFIGURATION_INVALID})
 def _unproven(
     name: str, reasons: frozenset[Reason], passed: str | Callable[[LdapFacts], str], *, of_evidence: bool = False
 ) -> FactCheck[LdapFacts]:
-    """Return the check of what the directory, or its configuration, may object to; it isn't asked about an API key."""
+    """Return the check of objections by the directory or its configuration; the directory isn't asked about an API key."""
 
     def objection(facts: LdapFacts) -> Objection | None:
         return facts.unproven if facts.unproven is not None and facts.unproven[0] in reasons else None
@@ -222,7 +222,7 @@ _SIGNING_KEY: Final = FactCheck[LdapFacts](
     lambda _: "the account has a key to sign access tokens with",
 )
 AUTHENTICATE: Final = (*_AFTER, _ORIGIN, *_PROOF, _SIGNING_KEY)
-#: To be told one's API key, from any address.
+#: To read one's API key, from any address.
 LOGIN: Final = (
     *_AFTER,
     *_PROOF,

@@ -31,7 +31,7 @@ class Proven:
 
 @attrs.frozen
 class MappedOutcome:
-    """What mappings mean for a login: ``made``, it was changed so; ``unwritten`` says why it wasn't."""
+    """The effect of mappings on a login: ``made``, the memberships were changed; ``unwritten`` says why they weren't."""
 
     foreseen: Foreseen
     groups: int
@@ -63,7 +63,7 @@ class MappedRoles:
     async def made(self, request: LoginRequest, webservice: ResourceName, role: RoleName, proven: Proven) -> MappedOutcome:
         """Make the memberships of a role as they are to be, and return how they are; nothing is written that is so already.
 
-        :raises StoreUnavailable: the store can't be asked.
+        :raises StoreUnavailable: the store can't be reached.
         :raises AuditUnavailable: what was changed can't be recorded.
         """
         outcome = await self.foreseen(webservice, role, proven)

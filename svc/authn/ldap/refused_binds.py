@@ -20,11 +20,11 @@ checks of a slow directory would stop its logins.
 
 Note [Reserved before]. A person's bind is reserved before it is sent: failures and binds under way are together no more than
 are allowed, and others wait. So no order of events sends more. A bind without an answer counts as a failure, since the
-directory may have counted it. Failures aren't forgotten when a bind is taken.
+directory may have counted it. Failures aren't dropped when a bind succeeds.
 
 Note [Alike]. A login without an entry is counted by itself, in the same way, so that a client can't tell it from another:
 capitals and blanks don't make it another, as they don't to most directories. Where the failures of a login led to its entry,
-the entry is remembered with the login, as it was written, and the directory is asked nothing more about it.
+the entry is kept with the login, as it was written, and the directory isn't asked about it any more.
 
 Note [One count]. Where several processes serve, one counts for all (``svc/server/supervisor.py``), and each has a
 :class:`BindGuard` that asks it. A bind that a process had under way when it died counts as a failure.
@@ -70,7 +70,7 @@ UNANSWERED_MOST: Final = 3
 SILENCE: Final = 300.0
 LONGEST_SILENCE: Final = 600.0
 
-#: Accounts that were refused, entries that failed, and logins that did, as far as they are remembered.
+#: The most refused accounts, failed entries and failed logins that are kept.
 ACCOUNTS: Final = 10_000
 ENTRIES: Final = 100_000
 LOGINS: Final = 8192
@@ -298,7 +298,7 @@ class RefusedBinds:
         if turn.leads:
             account.leader = None
         elif self._is_refused(account):
-            return  # It was under way together with the one that is remembered.
+            return  # It was under way at the same time as the recorded one.
         now = self._clock.seconds()
         if not account.pause:
             account.pause = PAUSE
@@ -445,7 +445,7 @@ class RefusedBinds:
 
 
 def _kept(line: str) -> tuple[bytes, float, float, str]:
-    """Read a line of the file: a digest, until when it holds, for how long, and what the directory said."""
+    """Read a line of the file: a digest, until when it holds, for how long, and the directory's message."""
     key, until, pause, detail = line.split(" ", 3)
     return bytes.fromhex(key), float(until), min(max(float(pause), PAUSE), LONGEST_PAUSE), detail
 

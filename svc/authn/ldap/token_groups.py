@@ -2,11 +2,11 @@
 
 One question for one entry tells all groups of a person, those within which groups are and the primary one, too. They are
 told as security identifiers (SIDs), and mappings have names. So the SIDs of the names that are mapped are read, as the
-account that searches, and remembered for a minute.
+account that searches, and cached for a minute.
 
 Note [Remembered for a minute]. A SID is never given twice. A group that is deleted has its SID no longer in anybody's
-``tokenGroups``, and one that is made again under its name has another. So what is remembered errs in two ways: for a minute
-a group that was made just now is taken for none, and a name stands for the group that was renamed since.
+``tokenGroups``, and one that is made again under its name has another. So the cache errs in two ways: for a minute a group
+that was made just now is taken for none, and a name stands for the group that was renamed since.
 
 Note [The name as it is written]. Active Directory takes for equal what this service doesn't (accents, blanks, letters of
 other scripts). So an entry counts only if its name, as the directory writes it, is the one that is mapped by the rules of
@@ -29,7 +29,7 @@ from svc.model.reasons import Reason
 _TOKEN_GROUPS: Final = "tokenGroups"
 _SID: Final = "objectSid"
 
-#: How long the SIDs of names are remembered, in seconds, and of how many directories.
+#: How long the SIDs of names are cached, in seconds, and of how many directories.
 AGE: Final = 60.0
 DIRECTORIES_MOST: Final = 64
 
@@ -80,7 +80,7 @@ class MappedSids:
         return found
 
     def _of(self, server: LdapServer) -> _Known:
-        """Return what is known of a directory, and forget what is too old, or too much."""
+        """Return the cached SIDs of a directory, and drop those that are too old, or too many."""
         now = self._clock.seconds()
         kept = {each: known for each, known in self._known.items() if 0 <= now - known.since < AGE}
         known = kept.pop(server, None) or _Known(now)

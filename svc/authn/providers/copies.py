@@ -2,9 +2,9 @@
 
 :class:`SharedKeys` is in the process that fetches, and :class:`CopiedKeys` in each that serves.
 
-Note [One budget]. Budgets, wishes, ages and retries are those of the one :class:`ProviderKeys` behind. A copy answers
-logins by itself while its keys do; it learns of every fetch as soon as that has ended, so that all copies are the same. What
-it lacks it asks for: one question for each source at a time, for which logins wait as they wait for a fetch.
+Note [One budget]. Budgets, wishes, ages and retries are those of the one :class:`ProviderKeys` behind. A copy answers logins
+by itself while its keys suffice; it is notified of every fetch as soon as that has ended, so that all copies are the same.
+It requests missing keys: one request for each source at a time, for which logins wait as they wait for a fetch.
 
 Note [A moment's answer]. Forged tokens may not make the copies ask without end either. An answer that there is nothing newer
 is good for ``MOMENT``, or until a fetch has ended.
@@ -74,7 +74,7 @@ class KeysAnswer:
 
 
 class SharedKeys:
-    """Answers the questions of copies; ``tell`` gives all of them an answer that none of them has asked for."""
+    """Answers the requests of copies; ``tell`` sends all of them an unrequested answer."""
 
     def __init__(
         self,
@@ -85,7 +85,7 @@ class SharedKeys:
         self._clock = clock
         self._tell = tell
         self._last = 0
-        #: The number of the newest set of each source that was told.
+        #: The number of the newest set of each source that was sent.
         self._numbered: OrderedDict[KeySource, tuple[int, KeySet]] = OrderedDict()
         self.keys = make(self._changed)
 
@@ -145,7 +145,7 @@ class _Refusal:
 
 @attrs.define(eq=False)
 class _Copy:
-    """The state of one source; moments are in seconds. ``good_until``: when its keys are to be asked for again."""
+    """The state of one source; moments are in seconds. ``good_until``: when its keys are to be requested again."""
 
     keys: KeySet | None = None
     number: int = 0
@@ -216,7 +216,7 @@ class CopiedKeys:
         )
 
     def hear(self, answer: KeysAnswer) -> None:
-        """Take the answer that nobody here has asked for: a fetch has ended."""
+        """Take an unrequested answer: a fetch has ended."""
         if (copy := self._copies.get(answer.source)) is not None:
             self._take(copy, answer)
 

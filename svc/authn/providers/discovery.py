@@ -1,7 +1,7 @@
 """Key sets that identity providers publish at an address, or at the one that their discovery document names.
 
-The ``issuer`` of the document (OpenID Connect Discovery 1.0) must be the provider that was asked, so that one provider can't
-hand out the keys of another (4.3 there; AUTH-50). Its text goes with the keys: tokens have it as ``iss`` (AUTH-21).
+The ``issuer`` of the document (OpenID Connect Discovery 1.0) must be the requested provider, so that one provider can't hand
+out the keys of another (4.3 there; AUTH-50). Its text goes with the keys: tokens have it as ``iss`` (AUTH-21).
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ class Publications:
 
 
 def read_token(file: Path, uri: str) -> str:
-    """Return the bearer token that a file holds now, for what is fetched at ``uri``; it isn't told where the file is.
+    """Return the bearer token that a file holds now, for the fetch of ``uri``; the path of the file isn't revealed.
 
     :raises KeysUnavailable: it holds none, or can't be read.
     """

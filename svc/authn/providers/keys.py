@@ -2,8 +2,8 @@
 
 Note [Budget]. Anyone can send a token that no key verifies, and each might be the first of a new key. So logins have a
 source fetched at most once in an interval, whatever the result, and are answered at once inside the interval: forged tokens
-make this server neither a hammer against a provider nor a queue of waiting logins, no unknown key id is remembered, and a
-true rotation is learnt within one interval (AUTH-44). The answer is that of the newest set, if it was fetched within the
+make this server neither a hammer against a provider nor a queue of waiting logins, no unknown key id is stored, and a true
+rotation is noticed within one interval (AUTH-44). The answer is that of the newest set, if it was fetched within the
 interval and no fetch has failed since; else the login may come again (AUTH-45). Fetches that no stranger causes don't count:
 the first of a source, one for each wish of an operator for newer keys, and those of the next note and the last.
 
@@ -19,8 +19,8 @@ Note [Wishes]. An operator's wishes are numbered. A fetch fulfils those that wer
 later one meanwhile lets it end, and begins another.
 
 Note [Ages]. With an age set, a set of keys is renewed in the background at three quarters of the age, and again while that
-fails, as long as the source is used. A set that has reached the age is used only where the provider was just asked in vain,
-and for no longer than the settings say; then it is dropped (AUTH-49).
+fails, as long as the source is used. A set that has reached the age is used only where a fetch has just failed, and for no
+longer than the settings say; then it is dropped (AUTH-49).
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ from svc.model.query_results import counted_as
 #: Returns the key set of a source, which has a usable key, or raises ``KeysUnavailable``.
 Fetch = Callable[[KeySource], Awaitable[KeySet]]
 
-#: Sources that are remembered. The least recently used without keys is forgotten first, else the least recently used.
+#: The most sources in the cache. The least recently used one without keys is evicted first, else the least recently used.
 SOURCES_LIMIT: Final = 1000
 
 #: The retries of a failed fetch in an interval, and the sources that are retried at a time (Note [Retries]).
@@ -101,8 +101,8 @@ class ProviderKeys:
     """Key sets by their source; all times are in seconds.
 
     ``refetch_interval`` is that of Note [Budget]. ``max_age`` is the age that a set may reach, ``None`` for any, and
-    ``stale_if_error`` how much more while the provider can't be asked (Note [Ages]). ``chance`` returns numbers from 0 to 1
-    (``authentication.moment``). ``changed`` is called with a source when a fetch of it has ended.
+    ``stale_if_error`` how much more while the provider can't be reached (Note [Ages]). ``chance`` returns numbers from 0 to
+    1 (``authentication.moment``). ``changed`` is called with a source when a fetch of it has ended.
     """
 
     _fetch: Fetch
@@ -212,7 +212,7 @@ class ProviderKeys:
         self._put_off(forgotten)
 
     def _at_hand(self, known: _KnownKeys) -> KeySet | None:
-        """Return the usable set, if only while the provider can't be asked; drop one that is too old for that."""
+        """Return the set, even one that is only usable while the provider can't be reached; drop one too old for that."""
         if known.keys is not None and self._age(known) >= self._max_age + self._stale_if_error:
             known.keys = None
             _log.info("the keys of {uri} are too old, and are dropped", uri=known.source.uri)
@@ -222,7 +222,7 @@ class ProviderKeys:
         return self._clock.seconds() - known.set_at
 
     def _is_due(self, known: _KnownKeys) -> bool:
-        """Return whether the set at hand has reached the age, and the provider wasn't just asked for another in vain."""
+        """Return whether the set at hand has reached the age, and no fetch of another has just failed."""
         if self._age(known) < self._max_age:
             return False
         return known.failure is None or not 0 <= self._clock.seconds() - known.asked_at < self._again()

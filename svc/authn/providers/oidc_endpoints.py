@@ -5,10 +5,10 @@ is cached, and read by one fetch for all who wait; a code or nonce that was sent
 exchanges have places, of which one address gets a few. Each process of a server counts for itself.
 
 Note [Sent once]. A code and its nonce count as spent before anything is sent, so that of two requests with the same one is
-refused. They are forgotten only where no answer came: the client may try again then, and the provider decides.
+refused. They are dropped only where no answer came: the client may try again then, and the provider decides.
 
-Note [A refused client]. Whether id and secret are right shows at a login alone. So a provider's refusal of them is
-remembered for operators, under a digest of both, until a code is exchanged with them: others were never refused.
+Note [A refused client]. Whether id and secret are right shows at a login alone. So a provider's refusal of them is kept for
+operators, under a digest of both, until a code is exchanged with them: others were never refused.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ from svc.net.outgoing import HttpAnswer, PostedForm
 #: Seconds after which a provider's document is read again.
 FRESH: Final = 300.0
 
-#: The providers whose documents are remembered, and the clients that were refused; of each no more is kept than a few lines.
+#: The most providers whose documents are cached, and the most refused clients; of each only a few lines are kept.
 KEPT: Final = 1000
 
 #: The exchanges that may be under way: in all, with one provider, and for one address there.
@@ -177,7 +177,7 @@ class OidcEndpoints:
         finally:
             for name, _ in counted:
                 self._exchanges[name] -= 1
-            self._exchanges += Counter()  # what has come down to none is forgotten
+            self._exchanges += Counter()  # counts that have come down to zero are dropped
 
     async def _renew(self, issuer: OidcIssuer, known: _KnownProvider) -> None:
         """Read a provider's document; the one at hand outlives an attempt that fails."""

@@ -1,4 +1,4 @@
-"""What people are offered to log in at, read once for all who ask at about the same time."""
+"""The providers that people are offered to log in at, read once for all requests at about the same time."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from zope.interface import implementer
 from svc.authn.providers.shared_work import SharedWork
 from svc.model.oidc import IOidcOffers, IOidcProviders, IOidcSettings, OidcOffer, OidcSetting, ProviderUnavailable
 
-#: Seconds for which what was read of an account is good, and the accounts of which it is remembered.
+#: Seconds for which the offers of an account are cached, and the most accounts in the cache.
 FRESH: Final = 1.0
 KEPT: Final = 1000
 

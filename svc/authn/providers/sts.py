@@ -1,4 +1,4 @@
-"""The Security Token Service of AWS, asked with a request that a workload has signed.
+"""The Security Token Service of AWS, called with a request that a workload has signed.
 
 The question is always the same, ``GetCallerIdentity``, and goes to the host that the workload has signed for, which is one
 of a list (``svc/authn/signed_requests.py``). So its address isn't looked at: in a private network an operator may have the
@@ -40,7 +40,7 @@ AT_ONCE: Final = 64
 _QUESTION: Final = "/?Action=GetCallerIdentity&Version=2011-06-15"
 _EVERYWHERE: Final = (ip_network("0.0.0.0/0"), ip_network("::/0"))
 
-#: Where it is asked whether the service can be reached, until a workload has chosen a host.
+#: The host that is probed whether the service can be reached, until a workload has chosen one.
 _GLOBAL: Final = "sts.amazonaws.com"
 
 #: Errors that say nothing of the signature.
@@ -54,7 +54,7 @@ _BUSY: Final = frozenset(
 
 @attrs.frozen
 class StsAddress:
-    """An address where all hosts of the service are asked, instead of their own."""
+    """An address to which requests for all hosts of the service go, instead of their own."""
 
     secure: bool
     host: str
@@ -65,7 +65,7 @@ class StsAddress:
 class SecurityTokenService:
     """Provides ``ISecurityTokenService`` over TLS; ``deadline`` is in seconds.
 
-    ``reactor`` provides ``IReactorTCP`` and ``IReactorTime``. ``instead``: where the hosts are asked, if not by name.
+    ``reactor`` provides ``IReactorTCP`` and ``IReactorTime``. ``instead``: where requests go, if not to the hosts by name.
     """
 
     def __init__(
