@@ -4,14 +4,14 @@
 
     <86>1 2026-… host svc r-42 fetch [chain@43868 id="5f…" number="17" length="210" digest="…"][subject@43868 …]… message
 
-The digest is BLAKE2b under the audit key (RFC 7693), of 24 bytes, over the digest of the record before and the bytes of
-this one without its own; an HMAC would take three times as long. ``length`` counts the bytes after the element: so a line
-that was cut is known for one.
+The digest is BLAKE2b under the audit key (RFC 7693), of 24 bytes, over the digest of the record before and the bytes of this
+one without its own; an HMAC would take three times as long. ``length`` counts the bytes after the element: so a truncated
+line is recognized.
 
-Note [In the turn]. Number and digest are taken in the turn at writing, by the sink that writes first. What was not written
-whole has taken no number: so the lines of files are numbered without gaps, whichever process dies, and whatever a disk has
-no room for. The end of the chain is moved on after the write. A process that dies in between leaves the mark of the turn,
-and then the last line of the file decides (:meth:`Chain.recover`).
+Note [In the turn]. Number and digest are taken in the turn at writing, by the sink that writes first. An incomplete record
+has taken no number: so the lines of files are numbered without gaps, whichever process dies, and whatever a disk has no room
+for. The end of the chain is moved on after the write. A process that dies in between leaves the mark of the turn, and then
+the last line of the file decides (:meth:`Chain.recover`).
 
 Note [The end]. The end outlives a restart: it is saved when the server stops. After a crash it is found in the audit file:
 the last record whose digest fits. Where there is none, another chain begins, whose first record says after which, and the

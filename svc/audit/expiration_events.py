@@ -1,7 +1,7 @@
-"""Audit events of values and tokens that end or change by themselves, recorded under the program's own name.
+"""Audit events of values and tokens that expire or rotate by themselves, recorded under the program's own name.
 
-What changes the database is recorded in the transaction of the change too; while the journal takes no records nothing is
-rotated and nothing removed. Values end all the same, at their moment.
+Changes of the database are recorded in the transaction of the change too; while the journal takes no records nothing is
+rotated and nothing removed. Values expire all the same, at their time.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ ANNOTATIONS_UNUSABLE: Final = "annotations-unusable"
 
 @implementer(IExpirationEvents)
 class RecordedExpirations:
-    """Records in the journal what ``inner`` is told."""
+    """Records the events that ``inner`` gets in the journal."""
 
     def __init__(self, inner: IExpirationEvents, journal: IJournal) -> None:
         self._inner, self._journal = inner, journal

@@ -1,13 +1,13 @@
-"""The journal: it takes every event of the server, gives it to the sinks, and says when they all have it.
+"""The journal: it takes every event of the server, gives it to the sinks, and notifies when they all have it.
 
 Note [No waiting for a file]. Records are given to the sinks at once: a file or a pipe takes them with one system call, which
-costs less than gathering those of a turn of the reactor. What a sink has not taken goes into its backlog; where it takes its
-time, as a connection does, the request waits.
+costs less than gathering those of a turn of the reactor. Records that a sink has not taken go into its backlog; where it
+takes its time, as a connection does, the request waits.
 
-Note [When a sink fails]. What a sink hasn't taken is kept, up to ``MOST`` records or ``MOST_BYTES``. As long as it takes
-nothing, requests that must be audited are refused (``--audit-failure refuse``), so that nothing secret leaves without its
-record; or they are answered (``continue``), and records beyond that room are lost: they are counted, and the log says how
-many. A sink that takes no record within ``PATIENCE`` counts as one that fails.
+Note [When a sink fails]. Records that a sink hasn't taken are kept, up to ``MOST`` records or ``MOST_BYTES``. As long as it
+takes nothing, requests that must be audited are refused (``--audit-failure refuse``), so that nothing secret leaves without
+its record; or they are answered (``continue``), and records beyond that room are lost: they are counted, and the log says
+how many. A sink that takes no record within ``PATIENCE`` counts as one that fails.
 
 Note [Checks]. Health checks the journal each round. Where a sink doubts that it would take one more record, one is given to
 it, and that decides. Otherwise a check is recorded when it finds what the one before did not, and once in ``RECORDED``
@@ -103,7 +103,7 @@ class Journal(Service):
         self._last = 0
         #: The number up to which records have gone on from the first sink to the others.
         self._passed = 0
-        #: What the last check that was recorded found, and when that was.
+        #: The result and the time of the last check that was recorded.
         self._well: bool | None = None
         self._noted = 0.0
         self._waiting: deque[_WaitingRecord] = deque()
@@ -200,7 +200,7 @@ class Journal(Service):
             raise AuditUnavailable(why)
 
     def _seems_ready(self) -> bool:
-        ready = [line.sink.ready() for line in self._lines]  # each is asked: one may find that its file was moved away
+        ready = [line.sink.ready() for line in self._lines]  # each is checked: one may find that its file was moved away
         return all(ready)
 
     def _note(self, well: bool) -> None:

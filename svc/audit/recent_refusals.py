@@ -1,14 +1,14 @@
 """The refusals of the last hour, in the memory of the server; the audit has them for good.
 
 Note [Shares of a room]. A refusal costs a stranger nothing, so memory is shared out. While there is room all are kept. When
-there is none left, the address that takes most gives up its oldest: a flood from one address, however long, pushes out
-its own. An IPv6 client has 2**64 addresses, so its network of 64 bits counts. Sums are those of what is kept, and it is
-told when something was pushed out.
+there is none left, the address that takes most gives up its oldest: a flood from one address, however long, pushes out its
+own. An IPv6 client has 2**64 addresses, so its network of 64 bits counts. Sums are those of the kept refusals, and an answer
+says whether some were evicted.
 
 Note [In batches]. Where several processes serve, one keeps for all. The others collect theirs, in rooms of the same rule,
-and hand them over a moment after the first: a refusal asks nobody, and a flood is one message in that time. What the other
-process can't take now stays, and is handed over later; if there is no room for all until then, that is told, as it is when
-a process ends with what it hasn't handed over.
+and hand them over a moment after the first: a refusal asks nobody, and a flood is one message in that time. Refusals that
+the other process can't take now stay, and are handed over later; if some are lost until then for lack of room, that is
+reported, as it is when a process ends before it has handed over all.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class _KeptRefusal(NamedTuple):
 
 @attrs.define
 class _AddressShare:
-    """What an address has in the room: numbers, the oldest first, and the parts that they take together."""
+    """The refusals of an address in the room: their numbers, the oldest first, and the parts that they take together."""
 
     numbers: deque[int] = attrs.field(factory=deque)
     parts: int = 0

@@ -80,7 +80,7 @@ def _beginning(path: Path) -> bytes:
 
 @attrs.frozen
 class RecordQuery:
-    """What is looked for in files: records of a time, from ``since`` up to before ``until``, as they have their times.
+    """A search in files: records of a time, from ``since`` up to before ``until``, compared as texts.
 
     The others are equal: ``user`` who did it, ``what`` the msgid, the operation or an id in the subject, ``outcome`` the
     word for it, ``request`` its id; ``msgid``, ``operation``, ``client_ip``; and ``role``, ``resource`` or either or a
@@ -244,7 +244,7 @@ def latest(paths: Sequence[Path]) -> list[ChainEnd]:
 
 
 class Follower:
-    """What is appended to a file, also after it was moved away and another has taken its place."""
+    """Reads the lines appended to a file, also after it was moved away and another has taken its place."""
 
     def __init__(self, path: Path) -> None:
         self._path = path

@@ -1,4 +1,4 @@
-"""Recoveries of accounts on a server's machine, told by every server in its log and its audit.
+"""Recoveries of accounts on a server's machine, reported by every server in its log and its audit.
 
 Note [Told by servers]. The command that gives an admin another key works beside the servers, and has neither their log nor
 their sinks. So it leaves a row, and each server looks for rows once in ``INTERVAL`` seconds. It tells of those of the last
@@ -20,7 +20,7 @@ from svc.model.names import admin_of
 from svc.model.rounds import RoundsService
 from svc.model.text import printable
 
-#: Seconds between two looks, and for which a recovery is told.
+#: Seconds between two polls, and for which a recovery is reported.
 INTERVAL: Final = 5.0
 TOLD: Final = 3600.0
 

@@ -1,4 +1,4 @@
-"""The log of refused authentications and logins, and of expirations, for operators; clients never learn what it says."""
+"""The log of refused authentications and logins, and of expirations, for operators; clients never see it."""
 
 from __future__ import annotations
 

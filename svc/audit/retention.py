@@ -13,7 +13,7 @@ from svc.model.errors import StoreReadOnly, StoreUnavailable
 from svc.model.events import IEvents
 from svc.model.rounds import RoundsService
 
-#: The time from one look for old events to the next, in seconds.
+#: Seconds between two searches for old events.
 INTERVAL: Final = 3600.0
 
 _log = Logger()

@@ -1,7 +1,7 @@
 """Records as messages of syslog over a connection, each after its length (RFC 6587, 3.4.1: octet counting).
 
 A record that was taken has been handed to the connection, and nothing is left of it in this process. The protocol has no
-answers: what the network or the receiver loses is lost. What was not handed over yet goes to the next connection.
+answers: what the network or the receiver loses is lost. Records that were not handed over yet go to the next connection.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ PIECE: Final = 64 * 1024
 PATIENCE: Final = 5.0
 PAUSE: Final = 30.0
 
-#: After how many seconds of silence the other end is asked whether it is there, how long after that again, and how often.
+#: TCP keep-alive: seconds of silence before the first probe, seconds between probes, and their number.
 _SILENCE: Final = (30, 10, 3)
 
 _log = Logger()
@@ -47,7 +47,7 @@ def _ask_when_idle(transport: ITCPTransport) -> None:
 
 @implementer(IPullProducer)
 class _Outlet(Protocol):
-    """One connection. It learns as a producer does that what was written has left this process: by being asked for more."""
+    """One connection. As a producer it knows that written data has left this process when it is asked for more."""
 
     def __init__(self, sink: SyslogSink) -> None:
         self._sink = sink
@@ -68,7 +68,7 @@ class _Outlet(Protocol):
         return self._count > 0
 
     def send(self, records: list[bytes]) -> None:
-        """Write records; the sink is told when they have left."""
+        """Write records; the sink is notified when they have left."""
         transport = IConsumer(self.transport)
         self._count = len(records)
         transport.write(b"".join([b"%d %b" % (len(record), record) for record in records]))

@@ -24,10 +24,10 @@ import attrs
 from svc.audit.chain import CHAINED, DIGEST_BYTES, ChainEnd, digest_of
 from svc.audit.record_files import in_order, is_begun, is_record, lines_of
 
-#: So many of the last records are remembered, to verify those that stand in another place than theirs.
+#: The number of last records that are kept, to verify records that are out of order.
 WINDOW: Final = 4096
 
-#: How many findings are told one by one.
+#: How many findings are reported one by one.
 TOLD: Final = 100
 
 #: An anchor: the id of a chain, number and digest of a record, as `svc audit anchor` prints it; what follows is for people.
@@ -37,7 +37,7 @@ _BEGUN: Final = re.compile(rb"<[0-9]{1,3}>1 ")
 
 @attrs.frozen
 class RecordFinding:
-    """What is wrong, in words. ``place`` is the file and the line; ``chain`` the id of the chain, if it is of one."""
+    """A fault, in words. ``place`` is the file and the line; ``chain`` the id of the chain, if it is of one."""
 
     what: str
     place: str | None = None
@@ -110,7 +110,7 @@ class _Stretch:
 
 @attrs.define(eq=False)
 class _Thread:
-    """What is known of one chain."""
+    """The state of one chain while it is verified."""
 
     chain: str
     hostname: str
