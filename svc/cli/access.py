@@ -168,7 +168,7 @@ def _path(connection: ApiConnection, collection: str, name: str) -> str:
 
 
 def _full(connection: ApiConnection, role: str) -> str:
-    """Return the full id of a role that may lack its account; what is neither is left for the server to judge."""
+    """Return the full id of a role that may lack its account; anything else is left for the server to check."""
     return role if role.count(":") != 1 else f"{connection.account}:{role}"
 
 

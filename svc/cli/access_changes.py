@@ -1,4 +1,4 @@
-"""Who would gain and who would lose access by a load, in words."""
+"""The gains and losses of access by a load, in words."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def _privileges(change: Mapping[str, Any]) -> str:
 
 
 def _way(change: Mapping[str, Any]) -> str:
-    """Return the way, unless all of it has been said."""
+    """Return the way, unless all of it has been printed."""
     way = change["way"]
     if way is None or len(way) < (3 if change["through"] is not None else 2):
         return ""

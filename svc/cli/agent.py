@@ -58,8 +58,8 @@ def agent(path: Path, status_file: Path | None, command: tuple[str, ...], *, onc
         template = 'password = {{ secret("shop/database/password") }}'
         command = ["systemctl", "reload", "shop"]
 
-    A file is replaced as a whole, and only when its content changes. While the server is away, files stay as they are. What
-    goes on is told on standard error. SIGHUP reads the configuration again, and SIGTERM ends the agent.
+    A file is replaced as a whole, and only when its content changes. While the server is away, files stay as they are. The
+    agent logs to standard error. SIGHUP reads the configuration again, and SIGTERM ends the agent.
 
     With a COMMAND the agent runs it, with the values of the table [environment] in its environment, restarts it when they
     change, passes signals on to it, and ends with its exit code:

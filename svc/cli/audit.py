@@ -16,7 +16,7 @@ from svc.cli.options import FILE, moment
 from svc.cli.table import plain, print_found, table
 from svc.model.clocks import MachineClock, iso_milliseconds
 
-#: Seconds between looks for new events, events in a page, the most that a server lists at a time, the most that are shown of
+#: Seconds between polls for new events, events in a page, the most that a server lists at a time, the most that are shown of
 #: files, and pages that are read to find the last event that was shown.
 PAUSE: Final = 2.0
 PAGE: Final = 100
@@ -41,7 +41,7 @@ _OUTCOMES: Final = ("success", "failure", "unknown")
 
 
 class _Proving(click.Group):
-    """A group of which some commands are imported when they are asked for."""
+    """A group of which some commands are imported when they are used."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return the names of all commands that are installed, in order."""

@@ -42,7 +42,7 @@ def verify_command(given: dict[str, Any], files: tuple[Path, ...], key_file: Pat
     """Verify that no record in audit files was changed, left out, put in or moved. The exit code is 1 if one was.
 
     Give all files of a server together, rotated and compressed ones too; those of several servers may be among them. A cut
-    end shows only against an anchor: see `svc audit anchor`. A line that a server couldn't end is told apart.
+    end shows only against an anchor: see `svc audit anchor`. A line that a server couldn't finish is reported separately.
 
     The audit key is read from the database of --data-dir or --database-url, or from --key-file (`svc audit export-key`).
 

@@ -65,13 +65,13 @@ def named(full: str) -> str:
 
 
 class _State:
-    """Things at one moment that the caller sees, by full id, and access, counted since unknown ids look alike."""
+    """Things at one moment that the caller sees, by full id, and access, counted since unknown ids look the same."""
 
     def __init__(self, items: Iterable[Mapping[str, Any]]) -> None:
         self.items = {item["identifier"]: item for item in items if "id" in item}
         #: Role, resource and privilege.
         self.permissions: Counter[tuple[str, str, str]] = Counter()
-        #: Member and role. Who owns a role is its member, too; that isn't meant.
+        #: Member and role. The owner of a role is its member, too, and isn't counted.
         self.memberships: Counter[tuple[str, str]] = Counter()
         for name, item in self.items.items():
             for privilege, resources in item.get("permissions", {}).items():

@@ -114,7 +114,7 @@ def _host(about: Mapping[str, str], annotations: Mapping[str, str], host: str = 
     if as_json:
         return json.dumps({**about, "annotations": annotations}, indent=2)
     comments = "".join(f"# {name}: {json.dumps(value)}\n" for name, value in about.items())
-    # Who logs in by the machine's identity needs no API key.
+    # A host that logs in by the machine's identity needs no API key.
     declared = {"authn/api-key": False, **annotations}
     policy = yaml.safe_dump(declared, sort_keys=False, allow_unicode=True, width=1000).rstrip()
     return f"{comments}- !host\n  id: {host}\n  annotations:\n{textwrap.indent(policy, ' ' * 4)}"

@@ -65,7 +65,9 @@ _PLAIN: Final = "text/plain; charset=utf-8"
 
 @attrs.frozen
 class ApiAnswer(Reply):
-    """An answer of the server, with what commands need to judge it; ``doubt`` is ``None`` unless it is that of a change."""
+    """An answer of the server, with the context that commands need to handle it; ``doubt`` is ``None`` unless it is that of
+    a change.
+    """
 
     doubt: str | None = None
 
@@ -83,7 +85,7 @@ class ApiAnswer(Reply):
     def expect(self, *statuses: int) -> ApiAnswer:
         """Return this answer when its status is one of these.
 
-        :raises click.ClickException: it is another; the message says what the server said and what to do.
+        :raises click.ClickException: it is another; the message has the server's message and what to do.
         """
         if self.status in statuses and (self.ours or self.status not in LOST):
             return self
@@ -100,7 +102,7 @@ class ApiAnswer(Reply):
         return self.body.decode("ascii")
 
     def refusal(self) -> click.ClickException:
-        """Return the fault of this answer: what the server said and what to do, or that it isn't the server's."""
+        """Return the fault of this answer: the server's message and what to do, or that it isn't the server's."""
         advice = "done, or not done" if self.code == "outcome_unknown" else _ADVICE.get(self.status, "the server refused")
         if self.status == 405 and self.said == _FOLLOWER:
             advice = "not possible on a follower: the primary takes changes"
@@ -123,7 +125,7 @@ class ChangeUncertain(click.ClickException):
     """No answer to a change came, so that nobody knows whether it was made."""
 
 
-#: What a follower says to every change (CLU-4).
+#: A follower's answer to every change (CLU-4).
 _FOLLOWER: Final = "Write operations are not allowed"
 
 _ADVICE: Final = {
@@ -145,7 +147,7 @@ class ApiConnection:
     """One server and account. ``login`` and ``api_key`` are ``None`` when the kept token is to be used.
 
     ``requester`` is for this server alone, and so is ``streams``, for answers that go on; others, such as the platform's,
-    are asked by ``elsewhere``.
+    are contacted by ``elsewhere``.
     """
 
     url: str
@@ -392,13 +394,13 @@ class _Kept:
 
 
 def own_proof(connection: ApiConnection) -> tuple[str, str]:
-    """Return the login and the API key or password of the user who runs the command: from the environment, or asked for."""
+    """Return the login and the API key or password of the user who runs the command: from the environment or a prompt."""
     login = connection.login or asked("Login", default="admin", read=_TWO_LINES).strip()
     read = _A_LINE if connection.login else _TWO_LINES
     return login, connection.api_key or asked("API key or password", hide_input=True, read=read)
 
 
-#: What is read off a terminal, in the words of a message.
+#: The input that is read without a terminal, in the words of a message.
 _A_LINE: Final = "a line of standard input is read for each question"
 _TWO_LINES: Final = "two lines of standard input are read, first the login, such as admin, then its API key or password"
 
@@ -461,8 +463,8 @@ def query(**parameters: object) -> str:
 def over_http(command: Callable[..., Awaitable[Then]], instead: Callable[..., bool] | None = None) -> Callable[..., None]:
     """Make a coroutine function, whose first argument is a :class:`ApiConnection`, a command with the options of one.
 
-    What it returns is called when all connections have ended. ``instead`` is called first with the command's own options,
-    and returns whether that was all: no server is asked then, and none has to be named.
+    Its result is called when all connections have ended. ``instead`` is called first with the command's own options, and
+    returns whether that was all: no server is contacted then, and none has to be named.
     """
     run = anonymously(command, instead)
     for option in reversed((_ACCOUNT(required=instead is None), *_CALLER)):

@@ -74,11 +74,11 @@ def _interruptible() -> Generator[None, None, None]:
     """Have signals end the command wherever it is: in its loop, or at a prompt or a pipe, for which no loop runs."""
 
     def end(number: int, _: object) -> None:
-        # What was under way is left unfinished, of which Python would warn.
+        # Python would warn of coroutines that are left unfinished.
         warnings.simplefilter("ignore")
         raise Interrupted(128 + number)
 
-    # What is ignored stays so, as in the background of a shell: what `svc run` starts expects that, too.
+    # Ignored signals stay ignored, as in the background of a shell: programs started by `svc run` expect that, too.
     heeded = [number for number in (signal.SIGINT, signal.SIGTERM) if signal.getsignal(number) != signal.SIG_IGN]
     before = {number: signal.signal(number, end) for number in heeded}
     try:

@@ -13,7 +13,7 @@ from svc.cli.options import AS_JSON
 from svc.cli.table import plain, print_found, print_json
 from svc.model.names import is_role_kind
 
-#: How many records are listed, and had back or purged, by one request.
+#: How many records are listed, and restored or purged, by one request.
 PAGE: Final = 1000
 BATCH: Final = 100
 
@@ -73,10 +73,11 @@ async def list_deleted(connection: ApiConnection, branch: str, as_json: bool) ->
 async def restore(
     connection: ApiConnection, branch: str, numbers: tuple[int, ...], everything: bool, recursive: bool, as_json: bool
 ) -> None:
-    """Have back what policy BRANCH deleted: the records of these NUMBERS, as `svc deleted list` shows them.
+    """Restore records that policy BRANCH deleted: those of these NUMBERS, as `svc deleted list` shows them.
 
     Roles come back without API keys, passwords and tokens, and without grants that other policies made. Values come back to
-    the variable's owner of then. What can't be had back is said, with the reason, and stays kept: it is safe to repeat.
+    the variable's owner of then. Records that can't be restored are reported, with the reason, and stay kept: it is safe to
+    repeat.
     """
     _demand_choice(numbers, everything)
     if recursive and not everything:
@@ -125,7 +126,7 @@ async def _restored(connection: ApiConnection, policy: str, numbers: Sequence[in
         restored += outcome["restored"]
         left_out += outcome["rows_left_out"]
         left = {record["number"]: record["reason"] for record in outcome["left"]}
-        # In the order in which they were asked for: others wait for those that were too much.
+        # In the requested order: others wait for those that were too much.
         coming = [number for number in coming if number in left]
         if not outcome["restored"] or "too-much" not in left.values():
             return {**outcome, "restored": restored, "rows_left_out": left_out}

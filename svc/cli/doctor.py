@@ -47,7 +47,7 @@ _LIMIT: Final = 8 * 1024 * 1024
 def doctor(given: dict[str, Any], url: str | None, ca: Path | None, as_json: bool) -> None:
     """Say what is risky about the server of this machine, and what to do about each finding.
 
-    It looks at the settings, files, certificates and database of the server, and asks the running server for its health and
+    It checks the settings, files, certificates and database of the server, and asks the running server for its health and
     its counters. Nothing is changed. Give it the options or the environment that the server has, as its user or as root; all
     options of `twistd svc` are taken, also those that aren't listed here.
 

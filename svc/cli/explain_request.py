@@ -27,7 +27,7 @@ _NOWHERE: Final = (
 def _in_files(request_id: str, files: Sequence[Path], as_json: bool) -> bool:
     if not files:
         return False
-    # What reads files takes time to load.
+    # The module that reads files takes time to load.
     from svc.cli.audit_files import of_request  # noqa: PLC0415
 
     events = [_plainly(event) for event in of_request(files, request_id, _MOST)]
@@ -44,7 +44,7 @@ async def explain_request(connection: ApiConnection, request_id: str, files: Seq
     """Say which check refused the request ID, the X-Request-Id of its answer, and what to do.
 
     It is looked for among the server's recent refusals, then among the events in its database, or with --file in servers'
-    audit files alone. This takes the right to look at all of the account. The exit code is 1 when it is found nowhere.
+    audit files alone. This takes the right to see all of the account. The exit code is 1 when it is found nowhere.
 
     Example: svc explain-request 1f0c5a9be77d4c21
     """

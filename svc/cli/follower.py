@@ -82,8 +82,8 @@ def create(name: str, dsn: str, pgdata: Path) -> None:
 def remove(name: str, dsn: str) -> None:
     """Take the follower NAME off the primary, which keeps nothing for it from then on.
 
-    Its PostgreSQL must have been stopped, or be gone: what runs is refused. If changes wait for it, that is said. Take it
-    out of "cluster" in the settings of the other servers, and out of the proxy's, too.
+    Its PostgreSQL must have been stopped, or be gone: a running one is refused. If changes wait for it, that is reported.
+    Take it out of "cluster" in the settings of the other servers, and out of the proxy's, too.
 
     Example: svc follower remove two --from 'host=10.0.0.1 user=replicator …'
     """

@@ -16,7 +16,7 @@ from svc.cli.connection import ApiConnection, anonymously, over_http, query
 from svc.cli.options import AS_JSON, HOST_FACTORY_TOKEN, lifetime, secret_option
 from svc.cli.table import print_found, print_json
 
-#: How many tokens are asked for at once.
+#: How many tokens are requested at once.
 _PAGE: Final = 1000
 
 _ID: Final = re.compile("sha256:[0-9a-f]{12}")
@@ -90,7 +90,7 @@ async def list_tokens(connection: ApiConnection, factory: str, as_json: bool) ->
 async def revoke(connection: ApiConnection, token: str | None, token_id: str | None) -> None:
     """Revoke a token: no more hosts are made with it. Those that were, stay.
 
-    Without --id the token comes from SVC_HOST_FACTORY_TOKEN, or else from standard input; on a terminal it is asked for.
+    Without --id the token comes from SVC_HOST_FACTORY_TOKEN, or else from standard input; on a terminal there is a prompt.
 
     Example: svc hostfactory tokens revoke --id sha256:0f3a96c1d2e4
     """

@@ -1,4 +1,4 @@
-"""What ``svc login`` keeps for later commands, by server and account: an access token, and of a session the refresh token.
+"""The tokens that ``svc login`` keeps, by server and account: an access token, and the refresh token of a session.
 
 All of it is in one file of mode 0600, which is replaced as a whole: an access token and the refresh token that came with it
 are kept together, or neither is.

@@ -1,7 +1,7 @@
 """The ``svc`` command: administration of a server, and a client of its HTTP interface.
 
-Note [Commands on demand]. The commands that administer load the whole server, which takes a second. So a command's module
-is imported when the command is asked for. They are of the server's distribution, and help lists them only where that is.
+Note [Commands on demand]. The commands that administer load the whole server, which takes a second. So a command's module is
+imported when the command is used. They are of the server's distribution, and help lists them only where that is.
 """
 
 from __future__ import annotations

@@ -13,10 +13,10 @@ import yaml
 #: The longest file that is read, in bytes.
 LIMIT: Final = 1024 * 1024
 
-#: What a variable of the environment may be called, so that every shell can read it.
+#: The names of environment variables that every shell can read.
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 
-#: What the parser says by name, which may be a part of a secret that stands there unquoted.
+#: Messages in which the parser quotes a name, which may be a part of an unquoted secret.
 _NAMED: Final = re.compile(r" (alias|tag handle) .*", re.DOTALL)
 
 

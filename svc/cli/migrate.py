@@ -23,7 +23,7 @@ from svc.tap import administer
 async def migrate(reactor: Any, settings: Settings, check: bool) -> None:
     """Bring the schema of the database up to date, as every start of the server does.
 
-    Run it beside the servers that serve, which may be older: what they can't work with is told by --check. It works on the
+    Run it beside the running servers, which may be older: --check reports what they can't work with. It works on the
     database itself, that of --data-dir or --database-url: give it the options or the environment that the server has.
 
     Example: svc migrate --check

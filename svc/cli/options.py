@@ -32,7 +32,7 @@ HOST_OF_JWT: Final = click.option("--host", help="Id of the host, such as host/c
 API_KEY: Final = "SVC_API_KEY"
 HOST_FACTORY_TOKEN: Final = "SVC_HOST_FACTORY_TOKEN"
 
-#: Every variable by which this program is told a secret, the server too; the address of a database may hold a password.
+#: Every variable by which this program gets a secret, the server too; the address of a database may hold a password.
 VARIABLES: Final = frozenset({API_KEY, HOST_FACTORY_TOKEN, "SERVICE_DATA_KEY", "SERVICE_DATABASE_URL"})
 
 _SECONDS: Final = {"m": 60, "h": 3600, "d": 86400}
@@ -103,7 +103,7 @@ def secret_option(name: str, variable: str, what: str) -> Callable[[Callable[...
 
 
 def lifetime(context: click.Context, parameter: click.Parameter, value: str | None) -> int | None:  # noqa: ARG001 (click's)
-    """Return the seconds of ``30m``, ``12h`` or ``7d``, ``None`` where nothing is said; the callback of an option."""
+    """Return the seconds of ``30m``, ``12h`` or ``7d``, ``None`` without a value; the callback of an option."""
     if value is None:
         return None
     matched = re.fullmatch("([1-9][0-9]{0,5})([mhd])", value, re.ASCII)

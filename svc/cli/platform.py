@@ -21,7 +21,7 @@ from svc.model.clocks import WallClock
 
 KEY_ID: Final = "platform-1"
 
-#: What an app service must send as ``X-IDENTITY-HEADER``: the platform would make one for each of its instances.
+#: The ``X-IDENTITY-HEADER`` that an app service must send: the platform would make one for each of its instances.
 IDENTITY_HEADER: Final = "stand-in-identity-header"
 
 APP_SERVICE_PATH: Final = "/msi/token"

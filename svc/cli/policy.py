@@ -21,7 +21,7 @@ _METHODS: Final = {"load": "POST", "update": "PATCH", "replace": "PUT"}
 
 _COLOURS: Final = {Effect.GAIN: "green", Effect.LOSS: "red", Effect.NEITHER: None}
 
-#: What the server says of a document that removes something where nothing may be removed (POL-42).
+#: The server's message for a document that removes something where nothing may be removed (POL-42).
 _REMOVES: Final = "policy_text may not contain deletion statements"
 
 #: The exit code of a dry run that finds that somebody would gain access (POL-89).
@@ -175,8 +175,7 @@ def load() -> None:
 def update() -> None:
     """Add what FILE declares to policy BRANCH and change what is there to match.
 
-    What FILE names in !delete, !deny and !revoke is removed, and nothing else. `svc deleted list` shows what can be had
-    back.
+    Only the things that FILE names in !delete, !deny and !revoke are removed. `svc deleted list` shows what can be restored.
 
     While its answer is lost on the way, it asks again, for eleven minutes at most; the change is made once.
     """
@@ -186,7 +185,7 @@ def update() -> None:
 def replace() -> None:
     """Make policy BRANCH what FILE declares, and remove everything else that was loaded into it, with its secrets.
 
-    `svc deleted list` shows what can be had back.
+    `svc deleted list` shows what can be restored.
 
     While its answer is lost on the way, it asks again, for eleven minutes at most; the change is made once.
     """

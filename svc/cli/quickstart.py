@@ -88,7 +88,7 @@ def quickstart(cloud: bool, once: bool, data_dir: Path | None) -> None:
         if data_dir is not None:  # perhaps the temporary folder of a run that failed, which is kept from now on
             (folder / _TEMPORARY).unlink(missing_ok=True)
         if _run(folder, cloud, once, ready):
-            # What was made stays: its log tells why.
+            # The folder is kept: the log in it tells why.
             raise SystemExit(1)
     except BlockingIOError:
         raise click.ClickException(f"{folder} is in use by another quickstart") from None

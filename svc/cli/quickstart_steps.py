@@ -1,4 +1,6 @@
-"""One step of the quickstart after another: each request shown as the ``curl`` line that does the same, and judged."""
+"""One step of the quickstart after another: each request is shown as the ``curl`` line that does the same, and its answer
+checked.
+"""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ def explanations() -> dict[str, str]:
 
 
 def meaning_of(code: str) -> str:
-    """Return the meaning of a code that a server has told, which may be a newer one."""
+    """Return the meaning of a code from a server, which may be a newer one."""
     return _filled(paragraphs_of(code))
 
 

@@ -10,12 +10,12 @@ from svc.cli.connection import ApiConnection, over_http, query
 from svc.cli.options import AS_JSON
 from svc.cli.table import print_found
 
-#: Resources that the server lists when it isn't told how many (RES-5).
+#: Resources that the server lists by default (RES-5).
 UNASKED: Final = 1000
 
 
 def _role_id(connection: ApiConnection, role: str | None) -> str | None:
-    """Return the full id of a role that may lack its account; what is neither is left for the server to judge."""
+    """Return the full id of a role that may lack its account; anything else is left for the server to check."""
     return role if role is None or role.count(":") != 1 else f"{connection.account}:{role}"
 
 
@@ -53,7 +53,7 @@ async def list(  # noqa: A001 (the command is called so)
 async def check(connection: ApiConnection, resource_id: str, privilege: str, role: str | None) -> None:
     """Print whether you have PRIVILEGE on a resource, such as variable:db/password: "yes", or "no" with exit code 1.
 
-    What you don't see can't be told from what isn't there: that is an error, with exit code 1 too.
+    A resource that you don't see can't be told from one that doesn't exist: that is an error, with exit code 1 too.
     """
     kind, colon, identifier = resource_id.partition(":")
     if not colon:

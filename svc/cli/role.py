@@ -12,7 +12,7 @@ from svc.cli.connection import ApiAnswer, ApiConnection, over_http, query
 from svc.cli.options import AS_JSON
 from svc.cli.table import plain, print_found
 
-#: How many rows a page has when all pages are asked for.
+#: How many rows a page has when all pages are requested.
 PAGE: Final = 1000
 
 _NEXT: Final = re.compile('<(/roles/[^>]*)>; rel="next"')

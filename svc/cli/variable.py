@@ -71,8 +71,8 @@ async def set_value(
 ) -> None:
     """Set the value of variable IDENTIFIER, which keeps its older versions.
 
-    The value comes from --file, or else from standard input; on a terminal it is asked for, without an echo. It is taken as
-    it is: mind the newline that echo adds. There is no way to give it on the command line, where all users of the machine
+    The value comes from --file, or else from standard input; on a terminal there is a prompt, without an echo. It is taken
+    as it is: mind the newline that echo adds. There is no way to give it on the command line, where all users of the machine
     could read it.
     """
     if if_match is not None and create_only:
@@ -112,15 +112,15 @@ async def watch(connection: ApiConnection, identifiers: tuple[str, ...], *, once
     "gone" once you may not read the variable any more, or it is not there any more. First of all come the versions that are
     there. You need `execute` on each of the variables, as to read them.
 
-    Values are never printed. Who needs one reads it, which is in the audit:
+    Values are never printed. A script that needs one reads it, which the audit records:
 
     \b
         svc variable watch shop/cert | while read -r time variable version; do
             svc variable get "$variable" --output /run/shop/cert && systemctl reload shop
         done
 
-    It goes on while the server is away or is restarted, and tells afterwards what has changed meanwhile; both are said on
-    standard error. `svc agent` keeps files and programs up to date without a script.
+    It goes on while the server is away or is restarted, and prints afterwards what has changed meanwhile; outages are
+    reported on standard error. `svc agent` keeps files and programs up to date without a script.
 
     With --once it ends with 0 when something has changed since it began. In a loop, leave that out: what changes between two
     runs would be missed.
@@ -149,25 +149,25 @@ async def watch(connection: ApiConnection, identifiers: tuple[str, ...], *, once
 
 
 class _Outage:
-    """What is said of a time without the server: when it begins, whatever fails then, and when it ends."""
+    """The messages about an outage of the server: one when it begins, whatever fails then, and one when it ends."""
 
     _is_on = False
 
     def begin(self, fault: Fault) -> None:
-        """Say that it has begun, if that wasn't said."""
+        """Report that it has begun, once."""
         if not self._is_on:
             self._is_on = True
             click.echo(f"The watch is interrupted, and goes on as soon as it can: {fault}", err=True)
 
     def end(self) -> None:
-        """Say that it is over."""
+        """Report that it is over."""
         self._is_on = False
         click.echo("The watch goes on.", err=True)
 
 
 @attrs.define
 class _VersionLines:
-    """The lines, with what the last one of each variable said: after an outage the server may tell all versions again."""
+    """The lines, with what the last one of each variable said: after an outage the server may send all versions again."""
 
     _wall: WallClock
     _as_json: bool = attrs.field(kw_only=True)

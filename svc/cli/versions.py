@@ -1,6 +1,6 @@
-"""Versions of the state that commands were told, kept for later commands: what one has written, the next one reads.
+"""Versions of the state that commands received, kept for later commands: what one has written, the next one reads.
 
-Note [Files without content]. A version is the name of an empty file, with its account, and was told when the file was
+Note [Files without content]. A version is the name of an empty file, with its account, and was received when the file was
 changed. So commands that run side by side don't overwrite each other's, and need no lock.
 """
 
@@ -25,7 +25,7 @@ def versions_directory() -> Path:
 
 
 class KeptVersions(Versions):
-    """Versions in an account, whichever server told them; that they can't be kept makes no command fail."""
+    """Versions in an account, from any server; a failure to keep them makes no command fail."""
 
     def __init__(self, account: str, wall: WallClock) -> None:
         super().__init__(wall.seconds)
