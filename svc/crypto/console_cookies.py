@@ -1,9 +1,9 @@
-"""What the console keeps in a browser: sessions and sign-ins that were begun, sealed, and the tokens of its forms.
+"""The state that the console keeps in a browser: sessions and pending sign-ins, sealed, and the tokens of its forms.
 
 Note [Sealed in the browser]. The server keeps nothing of a session of the console. All of it is in a cookie, encrypted and
 authenticated (AES-256-GCM) under a key that is derived from the data key. So every process and every server of a cluster
-reads it, a follower too, and nobody else can read or change it. While the data key is rotated everybody seals under the old
-one, which everybody knows; when that is retired, sessions end.
+reads it, a follower too, and nobody else can read or change it. While the data key is rotated all seal under the old one,
+which all know; when that is retired, sessions end.
 
 Note [Forms]. A form carries a code (HMAC-SHA-256) over a secret of the browser that it was made for: the random id of the
 session, or before there is one a random text in a cookie of its own. A page of another site can't have it.

@@ -20,7 +20,7 @@ from svc.model.text import shown
 
 KEYS_LIMIT: Final = 256  #: most keys in a set: each costs time when the set is read
 
-#: What a key of each type, and on each curve, may be for (RFC 7518 3.1, RFC 8037 3.1).
+#: The algorithms of a key by its type and curve (RFC 7518 3.1, RFC 8037 3.1).
 _ALGORITHMS: Final[Mapping[tuple[str, str], frozenset[str]]] = {
     ("RSA", ""): frozenset({"RS256", "RS384", "RS512", "PS256", "PS384", "PS512"}),
     ("EC", "P-256"): frozenset({"ES256"}),

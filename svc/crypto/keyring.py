@@ -1,4 +1,4 @@
-"""The signing keys of every account, opened once and remembered; access tokens issued and verified with them."""
+"""The signing keys of every account, opened once and cached; access tokens are issued and verified with them."""
 
 from __future__ import annotations
 
@@ -42,10 +42,10 @@ class _Held:
 
 
 class AccountKeys:
-    """The account signing keys of the store, each opened when it is first asked for, and remembered until it is gone.
+    """The account signing keys of the store, each opened when it is first needed, and cached until it is gone.
 
-    Later changes of a remembered key, its retirement above all, arrive with :meth:`refresh`, in a round of health. A key
-    that doesn't open raises ``WrongDataKey``.
+    Later changes of a cached key, its retirement above all, arrive with :meth:`refresh`, in a round of health. A key that
+    doesn't open raises ``WrongDataKey``.
     """
 
     def __init__(self, accounts: IAccounts, vault: Vault, wall: WallClock) -> None:
@@ -70,7 +70,7 @@ class AccountKeys:
         return held.key.verification if held is not None and held.verifies(self._wall.seconds()) else None
 
     def verifies(self, key_id: str, now: float) -> bool:
-        """Return whether the key of that id is remembered and verifies tokens at ``now``; the store isn't asked."""
+        """Return whether the key of that id is cached and verifies tokens at ``now``; the store isn't queried."""
         held = self._ring.get(key_id)
         return held is not None and held.verifies(now)
 
@@ -91,7 +91,7 @@ class AccountKeys:
             self._ring[stored.key_id] = self._opened(stored)
 
     async def refresh(self) -> None:
-        """Update when remembered keys retire, and forget those that the store no longer has: of many some, in turn."""
+        """Update when cached keys retire, and drop those that the store no longer has: of many some, in turn."""
         asked = list(islice(self._ring, REFRESHED))
         stored = {key.key_id: key for key in await self._accounts.signing_keys_named(asked)} if asked else {}
         for key_id in asked:
@@ -141,7 +141,7 @@ class AccessTokens:
 
     Note [Remembered tokens]. To verify a token costs as much as the rest of a request for a secret. So the ``remembered``
     tokens that were used last are known by the SHA-256 of their header. Each use checks again that the token is alive and
-    that its key still verifies, without the store. Refused tokens aren't remembered.
+    that its key still verifies, without the store. Refused tokens aren't cached.
     """
 
     def __init__(
@@ -183,7 +183,7 @@ class AccessTokens:
         return known.caller
 
     def _forget(self, now: float) -> None:
-        """Make room for one more: of those used longest ago, forget the dead, and one in any case when there is no room."""
+        """Make room for one more: of those used longest ago, drop the dead, and one in any case when there is no room."""
         while self._verified:
             oldest = next(iter(self._verified.values()))
             if len(self._verified) < self._remembered and now < oldest.expires_at:

@@ -5,10 +5,11 @@ and the queue for them is bounded: more is refused. A place is given back when i
 waiting: to ask and leave, again and again, fills no queue.
 
 Note [Not all at once]. Clients that are refused together would come again together. So each is refused after a moment of its
-own, if there is no room then either, which also slows those that don't wait as they are told.
+own, if there is no room then either, which also slows those that ignore ``Retry-After``.
 
-Note [Same work]. A role without a password is compared with a decoy, a hash that no password has, which takes as long. What
-can't be a password, as no API key can without upper case, is compared with none: that tells nothing of the role.
+Note [Same work]. A role without a password is compared with a decoy, a hash that no password has, which takes as long.
+Evidence that can't be a password, such as an API key without upper case, is compared with none: that reveals nothing of the
+role.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
 """Refresh tokens: how they are made, known again, and kept.
 
 Note [What a token is]. A token has the id of its session, 256 bits that nobody can guess, and a code (HMAC-SHA-256) over
-both and the role, in base64url. The code tells what this service once gave out from a guess, without a look at the store:
-so a guess is refused for one, and a token that was used before is known again, though only the last two are kept.
+both and the role, in base64url. The code tells tokens that this service issued from guesses, without a query to the store:
+so a guess is refused as one, and a token that was used before is known again, though only the last two are kept.
 
 Note [Kept]. The store keeps of a token a keyed digest alone. Keys are derived from the data key, for each purpose one, and
-while that is rotated from the old one, which every server knows. Who reads the database can use none of it; all sessions end
-when the old data key is retired.
+while that is rotated from the old one, which every server knows. A reader of the database can use none of it; all sessions
+end when the old data key is retired.
 
 Note [The next one]. The next token is derived, under a key, from the one that is presented and from a random seed, which
 the store keeps. So a client whose answer was lost, or two commands that renew at the same moment, are given the same one.

@@ -7,9 +7,9 @@ other purposes have names from below, with a word before a slash, with which no 
 Note [Random nonces]. Nonces are 96 random bits. NIST SP 800-38D 8.3 allows 2**32 sealings under one key that way; at one
 hundred per second that lasts for over a year, beyond which a new data key is due.
 
-Note [Which key]. What is sealed names its key, unless that is the first one of the database: until the first rotation,
-earlier versions of the program can open everything. A key is named by an id that is computed with it, and reveals nothing of
-it. The database says which key seals, and which are retired: a retired one opens nothing, even where it is still given.
+Note [Which key]. Sealed data names its key, unless that is the first one of the database: until the first rotation, earlier
+versions of the program can open everything. A key is named by an id that is computed with it, and reveals nothing of it. The
+database says which key seals, and which are retired: a retired one opens nothing, even where it is still given.
 """
 
 from __future__ import annotations

@@ -39,7 +39,7 @@ _BARE_TYPE: Final = "authn"
 _BARE_TYPES: Final = (_BARE_TYPE, *SINGLE_TYPES)
 _SERVICE_TYPES: Final = ("authn-jwt", "authn-iam", "authn-ldap", "authn-oidc", *CLOUD_NAMES)
 
-#: How many other servers a cluster may have: a look at all of them asks each.
+#: The most other servers of a cluster: a view of all of them queries each.
 _MEMBERS_LIMIT: Final = 100
 
 _URL: Final = re.compile(
@@ -261,7 +261,7 @@ def _member(name: str, url: str, ca: str | None = None) -> ClusterMember:
     if len(name) > HOST_LIMIT or not _HOST.fullmatch(name):
         raise ValueError(f"names {_shown(name)}, which is no name of a host")
     address = _URL.fullmatch(url) if len(url) <= _URL_LIMIT else None
-    # What is wrong may be a password that stands in it, so it isn't repeated.
+    # The faulty part may be a password in the address, so it isn't repeated.
     if address is None or not 0 < int(address["port"] or 1) < 1 << 16 or not _is_host(address["host"]):
         raise ValueError(f"gives {name} no address of the form https://host[:port][/path], without user, query and fragment")
     secure = address["scheme"] == "https"

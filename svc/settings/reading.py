@@ -45,7 +45,7 @@ def read_settings(given: Mapping[str, str | bool | None], environ: Mapping[str, 
 
 
 def _told(settings: Settings) -> Settings:
-    """Return the settings with the version that clients are told."""
+    """Return the settings with the version that clients see."""
     if settings.conjur_version == VERSION_TOLD:
         return settings
     if settings.dialect.reported_version is None:
