@@ -19,7 +19,7 @@ from svc.model.errors import ConfigurationInvalid
 from svc.net.outgoing import HttpAnswer, Unanswered, ask
 from svc.net.trust import Trust
 
-#: Seconds from the look-up of the name to the last byte of an answer, and most of its bytes, headers included (HEALTH-19).
+#: Seconds from the lookup of the name to the last byte of an answer, and its most bytes, headers included (HEALTH-19).
 DEADLINE: Final = 5.0
 ANSWER_LIMIT: Final = 64 * 1024
 

@@ -2,13 +2,13 @@
 
 Note [No amplifier]. Anyone may ask this server about another, without a login. So each member is asked once at a time,
 however many wait for the answer, and an answer is good for a second: nobody can make this server send a member more than one
-question a second. A client that leaves ends its own wait alone. Only members that the settings list are ever asked.
+question a second. A client that leaves ends its own wait alone. Only members that the settings list are ever queried.
 
-Note [The time of a change]. Members are also asked steadily, so that it is known when one fell silent and when it was back,
-not when somebody looked. Since when one that answers is as it is, it says itself.
+Note [The time of a change]. Members are also polled steadily, so that the time is known when one fell silent and when it was
+back, not the time of a request. The time of its last change is in the answer of a member.
 
-Note [Last known]. A look at the whole cluster doesn't wait for a member that hangs, if there is an answer of a moment ago:
-that is shown with its age, and the new one at the next look.
+Note [Last known]. An overview of the cluster doesn't wait for a member that hangs, if there is an answer of a moment ago:
+that is shown with its age, and the new one in the next overview.
 """
 
 from __future__ import annotations
@@ -163,13 +163,13 @@ class Members(Service):
         )
 
     def startService(self) -> None:
-        """Begin with a look at once, if there are any."""
+        """Begin with a poll at once, if there are any."""
         super().startService()  # type: ignore[no-untyped-call] # Twisted's
         if self._members:
             self._looks.start()
 
     def stopService(self) -> None:
-        """End the looks; the result of one that is under way is dropped."""
+        """End the polls; the result of one that is under way is dropped."""
         super().stopService()  # type: ignore[no-untyped-call] # Twisted's
         self._looks.stop()
 

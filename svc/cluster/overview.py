@@ -1,4 +1,4 @@
-"""The health of all servers of the cluster, this one first, as they are at a look."""
+"""The health of all servers of the cluster, this one first, at one moment."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Overview:
     contenders: Callable[[], frozenset[str]]
 
     async def servers(self) -> list[MemberHealth]:
-        """Return this server and all members, as they are now or were told last."""
+        """Return this server and all members, as they are now or last reported."""
         contenders = self.contenders()
         return [self._own(), *(_contended(each, contenders) for each in await self.members.overview())]
 
@@ -31,7 +31,7 @@ class Overview:
         age = 0.0 if report.moment is None else max(0.0, self.checks.now() - report.moment)
         document = report.document()
         document["cluster"] = {**document.get("cluster", {}), "node": report.node()}
-        # It isn't told its own name.
+        # A server doesn't know its own name.
         return member_health("this server", document, here=True, changed=max(report.changed.values()), age=age)
 
 

@@ -1,17 +1,18 @@
-"""Authenticated messages in which the servers of a cluster tell each other what their databases are.
+"""Authenticated messages in which the servers of a cluster report the state of their databases to each other.
 
 Note [Sealed by the data key]. A server that says that it has a newer primary makes another one refuse writes. So a message
 counts only with a code (HMAC-SHA-256) under a key that is derived from the data key, which all servers of a cluster share
-and nobody else has, no holder of a certificate either. The code covers the random challenge of the question, so that nothing
-old can be told again, and no clock has to be right. The question has a code too: strangers have no database asked, and learn
-nothing. Questions and answers begin with different words, so that neither can pass for the other.
+and nobody else has, no holder of a certificate either. The code covers the random challenge of the question, so that no old
+message can be replayed, and no clock has to be right. The question has a code too: strangers cause no query, and get no
+information. Questions and answers begin with different words, so that neither can pass for the other.
 
-Note [While it is rotated]. Everybody speaks under the old data key, which everybody knows, until nothing needs it
-(``crypto.vault``). An answer is under the key of its question. It also tells which data keys its server knows, with a code
-of its own, so that earlier versions of the program, which know nothing of it, read the rest.
+Note [While it is rotated]. All use the old data key, which all know, until nothing needs it (``crypto.vault``). An answer is
+under the key of its question. It also tells which data keys its server knows, with a code of its own, so that earlier
+versions of the program, which know nothing of it, read the rest.
 
-Note [Led back]. A server that got its own answer would take a rival's database for its own, and the rival for gone. So no
-server answers a question of its own, led back by somebody between the two or by an address that leads here now.
+Note [Led back]. A server that got its own answer would take another primary's database for its own, and the other primary
+for gone. So no server answers a question of its own, led back by somebody between the two or by an address that leads here
+now.
 """
 
 from __future__ import annotations

@@ -1,21 +1,21 @@
-"""Other primaries of one's own database system, and what they forbid.
+"""Split brain: the other primaries of the same database system, and the writes that they forbid.
 
 When a standby was promoted and the former primary is started again, both take writes, and one of them will be thrown away
 with all that it took. PostgreSQL counts promotions in the timeline. Of two primaries the one on the older timeline takes no
 writes here; on equal timelines, as of a copy that was started beside its original, neither does (CLU-16).
 
 Note [The same one]. Several servers may stand on one PostgreSQL, which differs from another by the moment at which it was
-started, in microseconds. So that a restart makes no rival of it, one's own database is looked at before the others are asked
-and after they answered, and the answers count only when the two looks agree.
+started, in microseconds. So that a restart isn't taken for another primary, the own database is queried before the others
+are asked and after they answered, and the answers count only when both results agree.
 
-Note [Remembered rivals]. A rival that forbids writes forbids them until it says something else: that it is a standby now, on
-no newer timeline than ours, or that its database is ours. That it can't be asked any more is no reason to write: an operator
-who knows that it is gone for good restarts this server. A rival on an older timeline, which refuses writes itself, is
-forgotten when nothing was heard of it for a while.
+Note [Remembered rivals]. Another primary that forbids writes forbids them until it reports something else: that it is a
+standby now, on no newer timeline than ours, or that its database is ours. That it can't be reached any more is no reason to
+write: an operator who knows that it is gone for good restarts this server. One on an older timeline, which refuses writes
+itself, is dropped after a while without an answer.
 
 Note [Asked before the first write]. No write begins before all members have been asked once, or gave no answer in time; nor
 after this server's database was away. While that is away, or doesn't say which one it is, writes are refused, and wait for
-nothing. A member that can't be asked keeps nobody from writing: this is no vote, and can't be one between two.
+nothing. A member that can't be reached keeps nobody from writing: this is no vote, and can't be one between two.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ from svc.model.clocks import WallClock
 from svc.model.databases import DatabaseIdentity
 from svc.model.errors import PrimaryContested, StoreUnavailable
 
-#: The longest time from one look at the others to the next, and for which a write waits for one, in seconds; and how many
-#: intervals after the last word of it a rival on an older timeline is forgotten.
+#: The longest time from one poll of the others to the next, and for which a write waits for one, in seconds; and how many
+#: intervals after its last answer a primary on an older timeline is dropped.
 LONGEST_INTERVAL: Final = 5.0
 PATIENCE: Final = 5.0
 INTERVALS_REMEMBERED: Final = 3
@@ -51,7 +51,7 @@ _log = Logger()
 
 @attrs.frozen
 class Rival:
-    """Another server's database that is a rival of ours, and when that was heard last, by the clock of the reactor."""
+    """Another server's database that is a primary beside ours, and when that was last heard, by the clock of the reactor."""
 
     identity: DatabaseIdentity
     heard: float
@@ -102,7 +102,7 @@ class Rivals(Service):
         #: Whether the members have been asked since the database came (Note [Asked before the first write]).
         self._certain = not asking
         self._waiting: list[Deferred[None]] = []
-        #: Why the last look came to nothing, if it was one's own database that couldn't be looked at.
+        #: Why the last poll had no result, if the own database couldn't be queried.
         self._lacking: str | None = None
         self._own: DatabaseIdentity | None = None
         self._rivals: dict[str, Rival] = {}
@@ -112,18 +112,18 @@ class Rivals(Service):
         self._changed = wall.seconds()
 
     def startService(self) -> None:
-        """Begin with a look at once, if there is anybody to ask."""
+        """Begin with a poll at once, if there is any other server."""
         super().startService()  # type: ignore[no-untyped-call] # Twisted's
         if self._asking:
             self._looks.start()
 
     def stopService(self) -> None:
-        """End the loop; the result of a look that is under way is dropped."""
+        """End the loop; the result of a poll that is under way is dropped."""
         super().stopService()  # type: ignore[no-untyped-call] # Twisted's
         self._looks.stop()
 
     def doubt(self) -> None:
-        """Let no write begin until the members were asked again: one's own database was away."""
+        """Let no write begin until the members were polled again: the own database was away."""
         if self._looks.running:
             self._certain, self._lacking = False, None
             self._looks.trigger()
@@ -140,7 +140,7 @@ class Rivals(Service):
 
     @property
     def writable(self) -> bool:
-        """Whether no rival forbids writes, and none is awaited."""
+        """Whether no other primary forbids writes, and the result of no poll is awaited."""
         return self._certain and self._refusal() is None
 
     @property
@@ -149,7 +149,7 @@ class Rivals(Service):
         return self._contenders
 
     def counted(self) -> Mapping[str, int]:
-        """Count the known rivals by their timelines beside ours: ``newer``, ``same``, ``older``."""
+        """Count the other primaries by their timelines compared with ours: ``newer``, ``same``, ``older``."""
         own = self._own
         if own is None:
             return {}
@@ -165,7 +165,7 @@ class Rivals(Service):
     async def demand(self) -> None:
         """Return when a write may begin.
 
-        :raises PrimaryContested: a rival forbids it.
+        :raises PrimaryContested: another primary forbids it.
         :raises StoreUnavailable: it isn't known in time whether there is one.
         """
         if not self._certain:
@@ -200,7 +200,7 @@ class Rivals(Service):
     async def _look(self) -> None:
         try:
             await self._attempt()
-        except Exception:  # the loop must go on, and nothing was judged
+        except Exception:  # the loop must go on, and nothing was decided
             _log.failure("Other primaries can't be judged, so this server refuses writes")
             self._certain = False
             self._lack("whether another server has a newer primary can't be told")
@@ -222,7 +222,7 @@ class Rivals(Service):
             self._lack("the database here doesn't say which one it is, which is to be known before a write")
             return
         if before != after or self._looks.triggered:
-            return  # Note [The same one]; and what was away since has to be asked about again.
+            return  # Note [The same one]; and a database that was away since needs another poll.
         self._judge(after, dict(zip(self._asking, answers, strict=True)))
         self._blind, self._certain, self._lacking = False, True, None
         self._say()
@@ -231,7 +231,7 @@ class Rivals(Service):
             each.callback(None)
 
     def _lack(self, why: str) -> None:
-        """Note why there is nothing to judge by, and let nobody wait for that, unless another look is to be had at once."""
+        """Note why there is nothing to decide by, and refuse those that wait, unless another poll follows at once."""
         if self._certain or self._looks.triggered:
             return
         self._lacking = why
@@ -240,7 +240,7 @@ class Rivals(Service):
             each.errback(StoreUnavailable(why))
 
     def _judge(self, own: DatabaseIdentity, answers: Mapping[str, DatabaseIdentity | None]) -> None:
-        """Update the rivals by the answers (Note [Remembered rivals])."""
+        """Update the other primaries by the answers (Note [Remembered rivals])."""
         now, before, refused = self._clock.seconds(), self._rivals, self._refusal()
         kept = {} if own.standby or self._own is None or self._own.system != own.system else dict(before)
         for name, answer in answers.items():

@@ -1,7 +1,7 @@
-"""Who would take over if the primary were lost, as far as PostgreSQL and the members tell.
+"""The standby that would take over if the primary were lost, as far as PostgreSQL and the members report.
 
-An operator decides, or a program such as Patroni. Both go by what is said here: a standby that changes wait for has all that
-was confirmed; of others, the one that lags least may be without the last of it.
+An operator decides, or a program such as Patroni. Both rely on this: a synchronous standby has all confirmed changes; of the
+others, even the one that lags least may lack the last of them.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""The decision on rival primaries in a process that doesn't look for them: as the one that does has told it last.
+"""The decision on other primaries (split brain) in a process that doesn't poll for them: the last one received.
 
 Note [Doubt here]. This process may be the first to lose the database, which may come back as another. From then on no write
-begins here before the process that looks for rivals has asked about them again: as where one process does all. It is asked
-for that at once, and again with each verdict that is told, so that this process knows also if nobody writes.
+begins here before the polling process has polled again: as where one process does all. It is asked for that at once, and
+again with each verdict that arrives, so that this process knows also if nobody writes.
 
-Note [An old verdict]. Where there are other servers, a verdict that was told too long ago is none: the process that looks
-for rivals may hang, and each write asks it.
+Note [An old verdict]. Where there are other servers, a verdict that is too old counts as none: the polling process may hang,
+and each write asks it.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ from twisted.python.failure import Failure
 from svc.cluster.rival_primaries import INTERVALS_REMEMBERED, LONGEST_INTERVAL, Verdict
 from svc.model.errors import PrimaryContested, StoreUnavailable
 
-#: For how many seconds a verdict is known that isn't told again (Note [An old verdict]).
+#: For how many seconds a verdict is valid without another one (Note [An old verdict]).
 KNOWN: Final = INTERVALS_REMEMBERED * LONGEST_INTERVAL
 
 _log = Logger()
 
 
 class IVerdict(Protocol):
-    """The decision on writes, as those ask for it who are about to write."""
+    """The decision on writes, for those that are about to write."""
 
     @property
     def writable(self) -> bool:
-        """Whether no rival forbids writes, and none is awaited."""
+        """Whether no other primary forbids writes, and the result of no poll is awaited."""
 
     @property
     def contenders(self) -> frozenset[str]:
@@ -44,7 +44,7 @@ class IVerdict(Protocol):
 
 
 class ToldVerdict:
-    """The verdict that was told last.
+    """The last verdict received.
 
     ``demand`` asks the process that decides, which returns when a write may begin, or raises as ``Rivals.demand``; it is
     given whether the database was away (Note [Doubt here]).
@@ -63,13 +63,13 @@ class ToldVerdict:
         self._settle()
 
     def doubt(self) -> None:
-        """Let no write begin until it was asked again: this process's database was away."""
+        """Let no write begin until the other process has polled again: this process's database was away."""
         self._doubts += 1
         self._settle()
 
     @property
     def writable(self) -> bool:
-        """Whether no rival forbids writes, and none is awaited."""
+        """Whether no other primary forbids writes, and the result of no poll is awaited."""
         return self._certain and self._verdict.refusal is None
 
     @property
@@ -89,7 +89,7 @@ class ToldVerdict:
         try:
             await self._demand(doubts != told)
         except PrimaryContested as refusal:
-            # The next verdict that is told says so too, but a write may come before it.
+            # The next verdict that arrives says so too, but a write may come before it.
             self._verdict = attrs.evolve(self._verdict, refusal=refusal)
             self._resolved = max(self._resolved, doubts)
             raise

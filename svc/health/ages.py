@@ -1,4 +1,4 @@
-"""How old keys and the last backup are, asked of the database now and then, for metrics."""
+"""The ages of keys and of the last backup, polled from the database, for metrics."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from svc.model.errors import Refusal
 from svc.model.ports import IDatabaseState
 from svc.model.rounds import RoundsService
 
-#: Seconds between two questions: what is asked about takes days to become old.
+#: Seconds between two queries: these things take days to become old.
 INTERVAL: Final = 60.0
 
 _log = Logger()
 
 
 class AgesLoop(RoundsService):
-    """Asks the database. ``current`` is the last answer: while the database can't be asked, it goes on growing old."""
+    """Polls the database. ``current`` is the last answer: while the database is unavailable, the ages keep growing."""
 
     name = "ages"
 

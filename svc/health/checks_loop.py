@@ -93,7 +93,7 @@ class HealthReport:
 
     @property
     def ready(self) -> bool:
-        """Whether the server could serve in the last round: log somebody in, judge their rights, and read a secret."""
+        """Whether the server could serve in the last round: log somebody in, check their rights, and read a secret."""
         return self.database == OK and not self.unready
 
     @property

@@ -15,7 +15,7 @@ from svc.model.ldap_directories import DirectoryRefused, IDirectories, LdapServe
 from svc.model.names import ResourceName
 from svc.model.ports import IProbe
 
-#: Of how many accounts a round looks for authenticators, and how many of these it tries.
+#: The number of accounts whose authenticators a round finds, and the number of these that it tries.
 LOOKED: Final = 500
 TRIED: Final = 10
 
@@ -53,7 +53,7 @@ class LdapProbe:
         self._turns: AccountTurns[ResourceName] = AccountTurns(self._seen, LOOKED, TRIED)
 
     async def check(self) -> None:
-        """Fail while one is known that can't be bound to, and name it. Each is asked once, however many name it."""
+        """Fail while a bind to a known directory fails, and name it. Each is queried once, however many name it."""
         asked: dict[LdapServer, list[str]] = {}
         for name, webservice in await self._turns.next():
             server = await self._servers.server(webservice)

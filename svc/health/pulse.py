@@ -1,9 +1,9 @@
 """Whether the database answers now, known between two rounds of checks, for readiness.
 
 Note [Lost or hanging]. A session that ends is noticed at once, and a server without any can't serve. A database that hangs
-ends none: so it is asked for next to nothing, twice a second, and hangs from when no answer has come for a while until one
-comes. The while is counted in beats, in each of which the reactor has turned: a process that was itself suspended doesn't
-take a waiting answer for late. While others give sessions back, the question waits for its turn, and nothing hangs.
+ends none: so a trivial query is sent twice a second, and it counts as hanging from when no answer has come for a while until
+one comes. The while is counted in beats, in each of which the reactor has turned: a process that was itself suspended
+doesn't take a waiting answer for late. While others give sessions back, the question waits for its turn, and nothing hangs.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class Pulse(Service):
 
     @property
     def beats(self) -> bool:
-        """Return whether the database can be asked, as far as is known now (Note [Lost or hanging])."""
+        """Return whether the database is available, as far as is known now (Note [Lost or hanging])."""
         return not self._hangs and self._census().sessions > 0
 
     def _beat(self) -> None:

@@ -1,7 +1,7 @@
-"""What is risky about an installation, and what to do: judged from facts that were found elsewhere (CLI-40).
+"""The risks of an installation, with advice: evaluated from facts that were found elsewhere (CLI-40).
 
-Note [Risks and notes]. A risk is what loses secrets, records or data, stops the server, or lets strangers in, now or soon. A
-note is what is worth a thought, and is meant in many installations.
+Note [Risks and notes]. A risk loses secrets, records or data, stops the server, or lets strangers in, now or soon. A note is
+worth a thought, and describes what is intended in many installations.
 """
 
 from __future__ import annotations
@@ -111,7 +111,9 @@ class FileFacts:
 
 @attrs.frozen
 class ServerFacts:
-    """What the running server said: why it couldn't be asked, its version, failed services, members' lags and counters."""
+    """The report of the running server: why it couldn't be reached, its version, failed services, members' lags and
+    counters.
+    """
 
     fault: str | None = None
     version: str | None = None
@@ -124,9 +126,9 @@ class ServerFacts:
 
 @attrs.frozen(kw_only=True)
 class Facts:
-    """All that is judged. ``now`` is in epoch seconds, ``skew`` the database's clock less ours, in seconds.
+    """All facts that are evaluated. ``now`` is in epoch seconds, ``skew`` the database's clock less ours, in seconds.
 
-    ``database`` is ``None`` where it couldn't be asked, and then ``database_fault`` says why; ``remote``: it is on another
+    ``database`` is ``None`` where it couldn't be reached, and then ``database_fault`` says why; ``remote``: it is on another
     machine, and ``verified``: its certificate is verified.
     """
 

@@ -1,7 +1,7 @@
-"""The health of the server in a process that doesn't check it: as the one that does has told it last.
+"""The health of the server in a process that doesn't check it: as the one that does has last reported it.
 
-Note [Told in time]. What is told may stop coming, as rounds of checks may. Then the report says ``stale`` after the same
-three intervals: a process that is cut off from the others doesn't look healthy.
+Note [Told in time]. Reports may stop coming, as rounds of checks may. Then the report says ``stale`` after the same three
+intervals: a process that is cut off from the others doesn't look healthy.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from svc.model.dialect import Dialect
 
 
 class ToldHealth:
-    """The report that was told last; ``interval`` is that of the rounds, in seconds (Note [Told in time])."""
+    """The last report received; ``interval`` is that of the rounds, in seconds (Note [Told in time])."""
 
     def __init__(self, clock: IReactorTime, wall: WallClock, interval: float, report: HealthReport) -> None:
         self._clock, self._wall, self._patience = clock, wall, INTERVALS_UNTIL_STALE * interval

@@ -20,7 +20,7 @@ T = TypeVar("T")
 #: How many failures are named.
 _NAMED: Final = 5
 
-#: What a look returns: the next accounts after one, in order, each with its things by their names.
+#: The function that a round looks with: it returns the next accounts after one, in order, each with its things by name.
 Look = Callable[[str, int], Coroutine[Any, Any, Sequence[tuple[str, Mapping[str, T]]]]]
 
 
@@ -82,7 +82,7 @@ class AccountTurns(Generic[T]):
         return self._accounts[bisect_right(self._accounts, after) : end]
 
     def _keep(self, account: str, things: Mapping[str, T]) -> None:
-        """Note what an account has, and forget what it has no more."""
+        """Note the things of an account, and drop those that it has no more."""
         before = self._names.pop(account, None)
         for name in (before or frozenset()) - things.keys():
             del self._due[name]
