@@ -113,7 +113,7 @@ class _AsyncStream:
 
 
 class _SharedTask(Generic[T]):
-    """Work as a task, which goes on while somebody who asked for it is cancelled."""
+    """Work as a task, which goes on when one of those that wait for it is cancelled."""
 
     def __init__(self, work: Callable[[], Coroutine[Any, Any, T]]) -> None:
         self._work = work
@@ -129,7 +129,7 @@ class _SharedTask(Generic[T]):
     def _done(self, task: asyncio.Task[T]) -> None:
         self._task = None
         if not task.cancelled():
-            task.exception()  # which those who wait are told; asyncio logs it if there are none
+            task.exception()  # it is raised in those that wait; asyncio would log it if there are none
 
 
 def _stream_of(response: httpx.Response) -> httpx.AsyncByteStream:

@@ -1,9 +1,10 @@
-"""What both clients on ``httpx`` do alike: requests are made of questions, and faults of errors.
+"""The common parts of both clients on ``httpx``: building requests, and turning errors into faults.
 
 Note [Transports]. Requests go by a transport of ``httpx``, without its ``Client``: so there are no redirects, cookies,
 proxies, ``.netrc`` and decompression to turn off, no variable of the environment counts, and nothing logs addresses.
 
-Note [Quoted headers]. What refuses a header quotes it, and many hold a token. So they are looked at here, before it is.
+Note [Quoted headers]. The code of the libraries that refuses a header quotes it, and many hold a token. So headers are
+checked here before.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ CONNECT: Final = 10.0
 #: Nothing is taken compressed: a few compressed bytes can become a gigabyte. The service reads ``base64`` there (SEC-15).
 _USUAL: Final = {"Accept": "*/*", "Accept-Encoding": "identity", "User-Agent": f"svc-client/{VERSION}"}
 
-#: What a header may hold (RFC 9110 5.5), as far as the service and platforms need it.
+#: The syntax of a header's value (RFC 9110 5.5), as far as the service and platforms need it.
 _VALUE: Final = re.compile(r"([!-~]([\t -~]*[!-~])?)?", re.ASCII)
 
 
@@ -61,7 +62,7 @@ def request_of(
 
 
 def headers_of(response: httpx.Response, versions: Versions | None) -> dict[str, str]:
-    """Return the headers by their lower-case names, the last of several; a version that is told there is noted."""
+    """Return the headers by their lower-case names, the last of several; a version among them is noted."""
     pairs: Iterable[tuple[bytes, bytes]] = response.headers.raw
     named = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in pairs}
     if versions is not None:

@@ -1,4 +1,6 @@
-"""Proofs of identity that platforms give, as clients on ``httpx`` take them: each is asked for as the client asks."""
+"""Proofs of identity that platforms give, as clients on ``httpx`` take them: each is fetched the way the client sends its
+requests.
+"""
 
 from __future__ import annotations
 
@@ -87,6 +89,6 @@ Proof = Evidence | AzureMachine | GoogleWorkload | AwsWorkload
 def evidence_on(evidence: Proof, elsewhere: Callable[[], Requester], url: str) -> Evidence:
     """Return a proof of identity as the client's logic takes it.
 
-    Platforms are asked by what ``elsewhere`` makes: with the system's authorities, and nothing of the service's own.
+    Requests to platforms go by what ``elsewhere`` makes: with the system's authorities, and nothing of the service's own.
     """
     return evidence.on(elsewhere(), url) if isinstance(evidence, AzureMachine | GoogleWorkload | AwsWorkload) else evidence

@@ -85,7 +85,7 @@ class Client:
         return driven(self._calls.batch(variables, partial=partial, tag=tag))
 
     def log_in_and_read(self, variables: Iterable[str], *, partial: bool = False) -> SecretValues:
-        """Log in and read variables with one request; the login serves for what is asked later."""
+        """Log in and read variables with one request; the login serves later requests."""
         return driven(self._calls.log_in_and_read(variables, partial=partial))
 
     def set_secret(

@@ -24,7 +24,7 @@ class KeptToken:
 
     @classmethod
     def read(cls, text: str, began: float, chance: float) -> Self:
-        """Read a token that was asked for at ``began``; ``chance`` of [0, 1) says when it is renewed.
+        """Read a token that was requested at ``began``; ``chance`` of [0, 1) says when it is renewed.
 
         :raises ValueError: it is none, or never ends.
         """

@@ -16,7 +16,7 @@ def demand_address(url: str, what: str) -> None:
     """
     try:
         address = URL.from_text(url)
-        address.to_uri()  # as the client will do, which looks at the name
+        address.to_uri()  # as the client will do, which checks the name
         scheme, host = urlsplit(url).scheme, urlsplit(url).hostname
     except ValueError:
         raise BadAddress(what) from None
@@ -26,7 +26,7 @@ def demand_address(url: str, what: str) -> None:
 
 
 def origin(url: str) -> str:
-    """Return the part of an address that may be told to anybody: scheme, host and port."""
+    """Return the public part of an address: scheme, host and port."""
     address = urlsplit(url)
     return f"{address.scheme}://{address.netloc.rpartition('@')[2]}"
 

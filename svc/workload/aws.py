@@ -33,10 +33,10 @@ from svc.workload.replies import Reply, parsed
 METADATA_URL: Final = "http://169.254.169.254"
 _CONTAINER_URL: Final = "http://169.254.170.2"
 
-#: Plain addresses that a container may be told to ask: the platform's own, beside those of the machine itself.
+#: Plain addresses that a container's environment may name: the platform's own, beside those of the machine itself.
 _PLATFORM: Final = frozenset({"169.254.170.2", "169.254.170.23", "fd00:ec2::23"})
 
-#: Seconds before their end when credentials are not used any more, and those that a session token is asked for.
+#: Seconds before their expiration when credentials are not used any more, and the requested lifetime of a session token.
 MARGIN: Final = 300.0
 _SESSION: Final = 21_600
 
@@ -83,7 +83,7 @@ class AwsCredentials:
     """The credentials of this workload, each kept until shortly before they expire.
 
     ``region`` goes before what the environment and the machine say. ``base_url`` is where a machine's metadata service is,
-    which is then asked whatever the environment, ``surroundings``, says.
+    which is then used whatever the environment, ``surroundings``, says.
     """
 
     def __init__(

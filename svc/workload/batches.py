@@ -1,4 +1,4 @@
-"""Many secrets in one answer (SEC-37 to SEC-40): how they are asked for, and what was answered."""
+"""Many secrets in one answer (SEC-37 to SEC-40): the requests and their answers."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ class SecretFault:
 
 @attrs.frozen
 class SecretValues:
-    """Secrets that were read together, by their ids as they were asked for.
+    """Secrets that were read together, by their ids as they were requested.
 
-    ``errors`` has those that can't be read, where partial results were asked for. ``tag`` is that of these values, ``None``
+    ``errors`` has those that can't be read, where partial results were requested. ``tag`` is that of these values, ``None``
     where there are errors. ``unchanged``: the tag that was shown is still theirs, and they were not sent again.
     """
 
@@ -67,7 +67,7 @@ def pieces(account: str, variables: Sequence[str]) -> Iterator[list[str]]:
 def read_batch(account: str, variables: Sequence[str], reply: Reply) -> SecretValues:
     """Read the answer of a batch, or of a login that reads secrets, in base64.
 
-    :raises ValueError: it isn't one, or lacks what was asked for.
+    :raises ValueError: it isn't one, or lacks requested ids.
     """
     try:
         told = parsed(reply.body)

@@ -1,15 +1,15 @@
-"""What a client of the service does, without a framework: it logs in, stays logged in, reads and writes.
+"""The logic of a client, without a framework: it logs in, stays logged in, reads and writes.
 
 All faults are those of ``svc.workload.faults``. Nothing here is logged, and no fault holds a token or a secret.
 
 Note [Fresh tokens]. A token is renewed when somebody needs one and most of its life is over, at a moment that differs from
 client to client, so that those started together don't log in together. While the service can't renew it, it serves to its
-end. Its life is counted from before it was asked for, by this machine's clock alone. If the service refuses it all the same,
+end. Its life is counted from before it was requested, by this machine's clock alone. If the service refuses it all the same,
 a request logs in again and is sent once more.
 
 Note [Tries]. A request that changes nothing may be sent again: when nothing answered, or the answer broke off, or the
-service said when to come again (503 or 429 with ``Retry-After``). One that changes something is sent again only when it
-can't have arrived, or was turned away in this manner. All tries are within one deadline.
+service said when to try again (503 or 429 with ``Retry-After``). One that changes something is sent again only when it can't
+have arrived, or was turned away in this manner. All tries are within one deadline.
 """
 
 from __future__ import annotations
@@ -44,13 +44,13 @@ DEADLINE: Final = 30.0
 ANSWER_LIMIT: Final = 64 * 1024 * 1024
 TRIES: Final = 4
 
-#: The statuses after which the same request may succeed: away or busy, or asked too often.
+#: The statuses after which the same request may succeed: unavailable, busy, or too many requests.
 _LATER: Final = {503, 429}
 
 #: Seconds before the second try; each pause is twice the one before, and up to twice as long again by chance.
 _BACKOFF: Final = 0.25
 
-#: What a login may read: ids (SEC-43), and the bytes of their list, since what stands before the service may take no more.
+#: The most ids that a login may read (SEC-43), and bytes of their list, since a proxy before the service may take no more.
 _LOGIN_IDS: Final = 100
 _LIST_LIMIT: Final = 7 * 1024
 
@@ -121,7 +121,7 @@ class Calls:
         return self._batch_of(asked, reply)
 
     async def log_in_and_read(self, variables: Iterable[str], *, partial: bool = False) -> SecretValues:
-        """Log in and read variables with one request (SEC-43); the login serves for what is asked later.
+        """Log in and read variables with one request (SEC-43); the login serves later requests.
 
         Beyond 100 variables, and for ids with a comma, a second request reads the rest.
 

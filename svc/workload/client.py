@@ -10,7 +10,7 @@ A workload that reads its database's password::
         client = Client.of(reactor, "https://svc.example.org", "acme", evidence)
         return await client.secret("ci/database/password")
 
-What it does is ``svc.workload.calls``; programs without Twisted have the same in ``svc.client``.
+Its logic is in ``svc.workload.calls``; programs without Twisted have the same in ``svc.client``.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ import attrs
 
 from svc.workload.faults import NoEvidence
 
-#: No JWT is longer, in bytes; the service takes 16 KiB unless it is told otherwise (LIM-5).
+#: No JWT is longer, in bytes; the service takes 16 KiB by default (LIM-5).
 TOKEN_LIMIT: Final = 64 * 1024
 
 #: Returns a JWT, at once or later.

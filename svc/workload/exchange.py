@@ -126,7 +126,7 @@ class _Body(Protocol):
             self._hang_up()
 
     def connectionLost(self, reason: Failure = connectionDone) -> None:
-        """End; where the length wasn't told, nobody knows whether too early."""
+        """End; where the length wasn't stated, a truncated body can't be recognized."""
         if self.whole.called:
             return
         if reason.check(ResponseDone, PotentialDataLoss):

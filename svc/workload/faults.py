@@ -18,7 +18,7 @@ def named(request_id: str | None) -> str:
 
 
 def where_told(request_id: str | None) -> str:
-    """Return where the reason of a refused login is told, and how an operator finds it if the id of its request is known."""
+    """Return where the reason of a refused login is logged, and how an operator finds it by the id of its request."""
     way = "" if request_id is None else f": an operator learns it with `svc explain-request {shlex.quote(request_id)}`"
     return f"its log and its audit say why{way}"
 
@@ -86,7 +86,7 @@ class TooLong(Fault):
 
 @attrs.frozen(str=False)
 class BadAnswer(Fault):
-    """What answered is hardly this service; ``what`` says what its answer is not, ``hint`` what to look at."""
+    """The answer is hardly from this service; ``what`` says what it is not, ``hint`` what to check."""
 
     _sentence = "the answer of {0.url} is not {0.what}; {0.hint}"
     url: str
@@ -217,7 +217,7 @@ class NoIdentity(Fault):
 class PlatformUnavailable(Fault):
     """The platform's metadata service gave no token in the time it had; a later try may succeed.
 
-    ``seconds`` is that time, ``tries`` how often it was asked, ``why`` what came of the last try.
+    ``seconds`` is that time, ``tries`` the number of requests, ``why`` the outcome of the last one.
     """
 
     _sentence = (

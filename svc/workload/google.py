@@ -31,7 +31,7 @@ class GoogleMetadata:
     ``service_account`` is an e-mail address, or ``default`` for the one that the machine has. ``base_url`` goes before the
     environment's variables, ``surroundings``.
 
-    :raises BadAddress: an address is none that can be asked.
+    :raises BadAddress: an address can't be used.
     """
 
     def __init__(

@@ -13,7 +13,7 @@ from svc.workload.evidence import TOKEN_LIMIT
 from svc.workload.faults import NoIdentity
 from svc.workload.machine import claims_within
 
-#: Where a pod's token is, unless it is told otherwise.
+#: Where a pod's token is by default.
 TOKEN_FILE: Final = Path("/var/run/secrets/tokens/svc")
 
 #: The folder of the token that every pod gets for the cluster's own API.
@@ -61,7 +61,7 @@ class ProjectedToken:
 
 @attrs.frozen
 class Pod:
-    """What a token says of its pod, unverified; what it doesn't say is missing in ``about``."""
+    """The unverified claims of a token about its pod; absent ones are missing in ``about``."""
 
     subject: str
     about: dict[str, str]

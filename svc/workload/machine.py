@@ -12,7 +12,7 @@ from svc.model.text import shown
 from svc.workload.faults import NoIdentity
 from svc.workload.replies import parsed
 
-#: The audience that tokens are made for unless another is asked for, and for which they say which machine has them.
+#: The default audience of tokens, for which they say which machine has them.
 RESOURCE: Final = "https://management.azure.com/"
 
 _NESTED_REMEDY: Final = "this is a resource within another: assign a user-assigned identity to it, and name its client id"

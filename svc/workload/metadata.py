@@ -2,14 +2,14 @@
 
 Virtual machines and container instances ask at a fixed link-local address; app services and functions at an address from
 their environment, with a secret; machines that Arc connects to the cloud ask an agent beside them, which has them prove that
-they may read a file (NET-25, NET-26, NET-28). None is asked through a proxy, nor followed.
+they may read a file (NET-25, NET-26, NET-28). No request goes through a proxy, and no redirect is followed.
 
-Note [Other surroundings]. Where the environment has variables of surroundings that aren't served, nothing is asked: at the
-link-local address another identity might answer, that of the machine under a pod for example.
+Note [Other surroundings]. Where the environment has variables of surroundings that aren't supported, no request is sent: at
+the link-local address another identity might answer, that of the machine under a pod for example.
 
-Note [Pauses]. The platform says how to come again after 404, 429, 5xx and silence: five times, after 0, 2, 6, 14 and 30
-seconds, after 5xx at least one second later; and that 410 (the service is being updated) is over after 70 seconds, within
-which it is asked every ten. Each pause is up to a fifth longer by chance, since machines of one kind start together.
+Note [Pauses]. The platform documents retries after 404, 429, 5xx and silence: five times, after 0, 2, 6, 14 and 30 seconds,
+after 5xx at least one second later; and that 410 (the service is being updated) is over after 70 seconds, within which there
+is a request every ten. Each pause is up to a fifth longer by chance, since machines of one kind start together.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ class Metadata:
     its tries, ``try_deadline`` for each try, in seconds. ``chance`` returns random numbers of [0, 1). ``keys`` is the folder
     of the files of Arc's agent. Many may ask at once.
 
-    :raises BadAddress: an address is none that can be asked.
+    :raises BadAddress: an address can't be used.
     """
 
     def __init__(
@@ -219,7 +219,7 @@ class Metadata:
 def _service(surroundings: Mapping[str, str], base_url: str) -> _Service | NoIdentity:
     """Return the service of these surroundings, or why they have none (Note [Other surroundings]).
 
-    :raises BadAddress: the address that they give can't be asked.
+    :raises BadAddress: the address that they give can't be used.
     """
     endpoint, secret = surroundings.get("IDENTITY_ENDPOINT"), surroundings.get("IDENTITY_HEADER")
     if endpoint and secret and surroundings.get("IDENTITY_SERVER_THUMBPRINT"):

@@ -10,7 +10,7 @@ from svc.workload.requester import Requester
 def of_reactor(reactor: Any, limit: int) -> Requester:
     """Return what asks by Twisted, without a proxy; ``limit`` is the largest answer, in bytes.
 
-    Programs without Twisted load this module too, so it is imported when it is asked for.
+    Programs without Twisted load this module too, so it is imported when it is needed.
     """
     from svc.workload.exchange import Exchange, http_client  # noqa: PLC0415
 

@@ -1,4 +1,4 @@
-"""Questions to a service of the platform on the machine itself, asked again while it is busy or silent (GCP-10)."""
+"""Requests to a service of the platform on the machine itself, repeated while it is busy or silent (GCP-10)."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class PlatformService:
     chance: Callable[[], float] = random.random
 
     async def ask(self, method: str, url: str, headers: Mapping[str, str]) -> Reply:
-        """Return an answer of any status, but for those after which it is asked again: 429 and 5xx.
+        """Return an answer of any status, but for those after which the request is repeated: 429 and 5xx.
 
         :raises PlatformUnavailable: there was none in time.
         """

@@ -1,4 +1,4 @@
-"""What a server answered, read with caution."""
+"""Answers of a server, read with caution."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def excerpt(text: str) -> str:
 
 @attrs.frozen
 class Reply:
-    """What a server answered: status code, body, and the headers by their lower-case names."""
+    """A server's answer: status code, body, and the headers by their lower-case names."""
 
     status: int
     body: bytes = attrs.field(repr=False)
@@ -133,6 +133,6 @@ class Reply:
 
     @property
     def retry_after(self) -> float | None:
-        """Return in how many seconds the server wants to be asked again (RFC 9110 10.2.3); a date counts as nothing said."""
+        """Return in how many seconds the server wants another request (RFC 9110 10.2.3); a date counts as none."""
         text = self.headers.get("retry-after", "").strip()
         return float(text) if re.fullmatch("[0-9]{1,6}", text, re.ASCII) else None

@@ -1,7 +1,7 @@
-"""What the client's logic needs of the program that it is in: requests, waits, and work that is done once for many.
+"""The client logic's interface to the program around it: requests, waits, and work that is done once for many.
 
 The logic is coroutines over these interfaces, and knows no framework. ``svc.workload.exchange`` implements them for Twisted,
-``svc.client`` for asyncio, and for programs of threads: there nothing is waited for by suspending.
+``svc.client`` for asyncio, and for threaded programs: there nothing waits by suspending.
 """
 
 from __future__ import annotations

@@ -1,15 +1,15 @@
-"""Versions of the service's state that a program was told, for readings that must not be older.
+"""Versions of the service's state that a program received, for reads that must not be older.
 
 A program that writes through one server, and reads through another, gives both the same :class:`Versions`. A client of this
-library asks for them by itself::
+library sends them by itself::
 
     versions = Versions(reactor.seconds)
     client = Client.of(reactor, "https://follower.example.org", "acme", evidence, versions=versions)
     versions.note(answer_to_a_write.headers.get("Svc-Version"))
     await client.secret("ci/database/password")  # is what was written, or newer
 
-Note [Forgotten]. A version is asked for during an hour. By then it has arrived wherever anybody reads, and if it hasn't, as
-after a database was set back to an old copy of its files, readings should not fail for it for ever.
+Note [Forgotten]. A version is required for an hour. By then it has arrived wherever anybody reads, and if it hasn't, as
+after the restore of an old copy of the database's files, reads should not fail for it for ever.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ import attrs
 
 from svc.model.versions import MOST, StateVersion
 
-#: For how long a version is asked for, in seconds (Note [Forgotten]).
+#: For how long a version is required, in seconds (Note [Forgotten]).
 LIFE: Final = 3600.0
 
 
 @attrs.frozen
 class ToldVersion:
-    """A version, and when it was told."""
+    """A version, and when it was received."""
 
     version: StateVersion
     told_at: float
@@ -39,7 +39,7 @@ class ToldVersion:
 
 
 class Versions:
-    """The newest version of each of the last few systems; ``seconds`` is the clock by which they are forgotten."""
+    """The newest version of each of the last few systems; ``seconds`` is the clock by which they are dropped."""
 
     def __init__(self, seconds: Callable[[], float]) -> None:
         self._seconds = seconds
@@ -52,7 +52,7 @@ class Versions:
             self.add(ToldVersion(version, self._seconds()))
 
     def add(self, told: ToldVersion) -> bool:
-        """Take a version that was told, unless it is forgotten already or not the newest of its system; return whether."""
+        """Take a version, unless it is too old already or not the newest of its system; return whether it was taken."""
         version = told.version
         former = self._told.get(version.system)
         newer = former is not None and self.remembers(former) and former.newer_than(version)
@@ -65,10 +65,10 @@ class Versions:
         return True
 
     def remembers(self, told: ToldVersion) -> bool:
-        """Return whether it is too early to forget a version (Note [Forgotten])."""
+        """Return whether a version is still required (Note [Forgotten])."""
         return abs(self._seconds() - told.told_at) < LIFE
 
     @property
     def wanted(self) -> str | None:
-        """The value of ``Svc-At-Least`` in a request; ``None`` where there is nothing to ask for."""
+        """The value of ``Svc-At-Least`` in a request; ``None`` where there is nothing to require."""
         return ",".join(str(told.version) for told in self._told.values() if self.remembers(told)) or None

@@ -1,9 +1,9 @@
-"""New versions of secrets, as the service tells them (SEC-47 to SEC-52), for as long as somebody listens.
+"""New versions of secrets, as the service reports them (SEC-47 to SEC-52), for as long as somebody listens.
 
 Note [Outages]. A stream that ends is begun again, with the id of the last event, so that nothing is lost: after a second
-where the service ended it, otherwise after a pause that grows to half a minute. What only its end can mend is raised: a
-refused login, a secret that may not be read, an address that is none of this service. Once the service was heard, an answer
-of something in front of it is an outage, whatever its status.
+where the service ended it, otherwise after a pause that grows to half a minute. A fault that no new attempt can mend is
+raised: a refused login, a secret that may not be read, an address that is none of this service. Once the service has
+answered, an answer of something in front of it is an outage, whatever its status.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ WatchEvent = NewVersions | NoLongerThere
 
 
 class TokenSource(Protocol):
-    """What has access tokens."""
+    """A source of access tokens."""
 
     async def access_token(self) -> str:
         """Return one.
@@ -74,7 +74,7 @@ class TokenSource(Protocol):
         """
 
     def refused(self, token: str) -> None:
-        """Take it that the service takes a token no more."""
+        """Note that the service refuses a token."""
 
 
 @attrs.frozen
