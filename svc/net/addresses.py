@@ -53,7 +53,7 @@ _NAT64: Final = IPv6Network("64:ff9b::/96")  # where a gateway answers for the w
 def objection(address: Address, allowed: Iterable[Network]) -> str | None:
     """Return what speaks against connecting to ``address``, outside ``allowed`` networks: "loopback"; ``None`` for nothing.
 
-    One that stands for an IPv4 address, mapped or behind NAT64, is judged as that.
+    One that stands for an IPv4 address, mapped or behind NAT64, is checked as that.
     """
     allowed = tuple(allowed)
     if any(address in network for network in allowed):

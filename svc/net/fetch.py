@@ -35,7 +35,7 @@ _DOCUMENTS: Final = "application/jwk-set+json, application/json, */*;q=0.1"
 
 @attrs.frozen
 class _Outgoing:
-    """What is asked: a ``GET``, or the ``POST`` of a form; ``token`` is shown as a bearer's."""
+    """An outgoing request: a ``GET``, or the ``POST`` of a form; ``token`` is sent as a bearer token."""
 
     form: PostedForm | None = None
     token: str | None = attrs.field(default=None, repr=False)

@@ -41,7 +41,7 @@ class HttpAnswer:
 
 @attrs.frozen
 class PostedForm:
-    """What is posted: the text of a form, and headers beside those that every request has."""
+    """A form to post: its text, and headers beside those that every request has."""
 
     text: str = attrs.field(repr=False)
     headers: Mapping[str, str] = attrs.field(factory=dict, repr=False)

@@ -1,4 +1,4 @@
-"""TLS to other machines: the one place where their certificates are judged (``tests/test_architecture.py`` proves it).
+"""TLS to other machines: the one place where their certificates are verified (``tests/test_architecture.py`` proves it).
 
 Note [Known before a word]. Twisted compares a certificate's names in a callback of OpenSSL's, in which it catches one of the
 exceptions that this raises, logs the others and goes on: a certificate of a trusted authority that names no host passes for

@@ -1,10 +1,10 @@
-"""A connection between two processes of one server, on which each asks and tells the other.
+"""A connection between two processes of one server, on which both send questions and notices.
 
-Messages are pickled values (``model.pickled_messages``). A question has a number, and its answer the same one. What a
-question raises at the other end, if it is a refusal of the domain, is raised here.
+Messages are pickled values (``model.pickled_messages``). A question has a number, and its answer the same one. A domain
+refusal that answering a question raises at the other end is raised again here.
 
-Note [Bounded questions]. A process whose other end doesn't read puts no more questions, and leaves out what may be lost. So
-neither holds more than so much for the other, and a request that needs an answer is refused like one without a database.
+Note [Bounded questions]. A process whose other end doesn't read asks no more questions, and drops notices that may be lost.
+So each buffers a bounded amount for the other, and a request that needs an answer is refused as without a database.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class _Declined:
 class ProcessChannel(Protocol):
     """One end of a connection.
 
-    ``answer`` answers a question; ``hear`` is given what is told; ``lost`` is called when the other process is gone.
+    ``answer`` answers a question; ``hear`` receives notices; ``lost`` is called when the other process is gone.
     """
 
     def __init__(
@@ -93,7 +93,7 @@ class ProcessChannel(Protocol):
     def tell(self, notice: object, *, droppable: bool = False) -> bool:
         """Tell the other process, unless this is ``droppable`` and it doesn't read (Note [Bounded questions]).
 
-        Return whether it was told.
+        Return whether it was sent.
         """
         if self.transport is None or (droppable and self._full):
             return False
@@ -121,7 +121,7 @@ class ProcessChannel(Protocol):
                     self._hear(notice)
 
     def connectionLost(self, reason: Failure | None = None) -> None:  # noqa: ARG002 - Twisted's
-        """Refuse what is still asked."""
+        """Refuse the questions that are still open."""
         self.transport = None
         asked, self._asked = self._asked, {}
         for answer in asked.values():

@@ -32,7 +32,7 @@ _log = Logger()
 
 
 class Spawned(ProcessProtocol):
-    """A process, and the connection to it. ``owner`` is told what it says."""
+    """A process, and the connection to it. ``owner`` receives its messages."""
 
     transport: IProcessTransport
 

@@ -71,7 +71,7 @@ class CannotServe:
 
 @attrs.frozen
 class Ping:
-    """A process is asked whether its reactor turns."""
+    """Asks a process whether its reactor runs."""
 
 
 @attrs.frozen
@@ -83,7 +83,7 @@ class Pong:
 
 @attrs.frozen
 class Leave:
-    """A process is told to let its requests end, and to end."""
+    """Has a process finish its requests, and exit."""
 
 
 class IProcess(Protocol):
@@ -100,7 +100,7 @@ class IProcess(Protocol):
 
 
 class IOwner(Protocol):
-    """What a process tells its workforce; made for each process."""
+    """Handles the messages of one process to its workforce; made for each process."""
 
     def heard(self, notice: object) -> None:
         """Take what the process has told."""
@@ -113,10 +113,10 @@ class IOwner(Protocol):
 
 
 class IOffice(Protocol):
-    """What the processes that serve are given, and what becomes of what they say; processes by their numbers."""
+    """Gives tasks to the serving processes and handles their messages; processes are known by their numbers."""
 
     def task(self, number: int) -> object:
-        """Return what a process is told when it is to serve."""
+        """Return the task that a process gets when it is to serve."""
 
     def heard(self, number: int, notice: object) -> None:
         """Take what a process has told."""
@@ -125,7 +125,7 @@ class IOffice(Protocol):
         """Answer a question of a process."""
 
     def buried(self, number: int) -> None:
-        """Note that the process has died, and let go of what it had."""
+        """Release what a dead process held."""
 
 
 @attrs.define(eq=False)

@@ -6,9 +6,9 @@ inside its network: its host is looked up once and checked as those of identity 
 file, a socket or a setting of this server.
 
 Note [How much TLS]. ``sslmode`` has libpq's meanings and libpq's default, ``prefer``: the tenant knows the network. Without
-a verified certificate somebody who stands between learns no password, since the login is by SCRAM, but could pass the login
-on and change the role's password. So a ``ca-cert`` is never passed over: TLS is demanded and the certificate verified, with
-its host, whatever ``sslmode`` says.
+a verified certificate somebody in between gets no password, since the login is by SCRAM, but could pass the login on and
+change the role's password. So a ``ca-cert`` is never passed over: TLS is demanded and the certificate verified, with its
+host, whatever ``sslmode`` says.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The rotation loop: a round at a steady pace, on one server of the cluster at a time.
 
-A value ends whether or not the loop looks: readers compare it with the database's clock. The loop reports the end, gives
+A value expires whether or not the loop runs: readers compare it with the database's clock. The loop reports the end, gives
 values that were there before the annotation theirs, rotates, and removes expired tokens of host factories.
 """
 
@@ -161,7 +161,7 @@ class Expirations(Service):
         while self.running and (batch := await self._store.due(BATCH)):
             self._events.admit()
             attended = await gatherResults([Deferred.fromCoroutine(self._attend(due)) for due in batch])
-            # What failed is still due: it waits for the next round.
+            # Failed rotations are still due: they wait for the next round.
             if not all(attended) or self._clock.seconds() >= begun + self._interval:
                 return
 

@@ -1,7 +1,7 @@
 """SCRAM-SHA-256 from the client's side (RFC 5802, RFC 7677), and the verifier that a server keeps of a password.
 
 The server never gets the password, neither at the login nor when it is changed, and must prove that it knows the old one: a
-stranger's server learns nothing, and can't make us believe that anything was changed there.
+stranger's server gains nothing, and can't pretend that anything was changed there.
 
 Note [Prepared as by libpq]. PostgreSQL hashes a password in the form of SASLprep (RFC 4013) where it has one, and else as it
 is. It checks characters before they are normalised, and libraries of SASLprep afterwards: with them logins fail for dozens

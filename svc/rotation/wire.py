@@ -50,7 +50,7 @@ class Wire(Protocol):
         self._send(struct.pack("!ii", 8, 80877103))  # SSLRequest
         answer = await self._next(1)
         if answer not in {b"S", b"N"} or self._received:
-            # What came before the handshake could be anybody's (CVE-2021-23222).
+            # Data before the handshake could come from anybody (CVE-2021-23222).
             raise RotationFailed("the server doesn't answer as PostgreSQL does")
         if answer == b"S":
             assert ITLSTransport.providedBy(self.transport)

@@ -34,7 +34,7 @@ _log = Logger()
 
 
 class Sums:
-    """The counters of this process, and of others as they were told last (Note [Added up])."""
+    """The counters of this process, and the last counters that others reported (Note [Added up])."""
 
     def __init__(self, metrics: Metrics) -> None:
         self._metrics = metrics

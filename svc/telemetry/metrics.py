@@ -29,7 +29,7 @@ from svc.telemetry.process import ProcessUsage
 _REQUEST_BUCKETS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5)
 _LAG_BUCKETS: Final = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5)
 
-#: Seconds between two looks at how late the reactor is.
+#: Seconds between two measurements of the reactor's lag.
 BEAT: Final = 0.25
 
 #: Values of labels, each with a number.
@@ -145,7 +145,7 @@ class Metrics:
         watch("svc_database_wait_seconds", text, lambda: [((), census().waited)], counts=True)
 
     def watch_memory(self, counts: Callable[[], MemoryCounts]) -> None:
-        """Report on what is remembered of the database."""
+        """Report on the read cache."""
         watch = self._watch
         text = "Answers that came from memory, which was confirmed to be current."
         watch("svc_memory_hits", text, lambda: [((), counts().hits)], counts=True)

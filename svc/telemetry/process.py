@@ -1,4 +1,4 @@
-"""What the system knows of this process: its memory, processor time and open files, as ``/proc`` of Linux has them.
+"""The resource usage of this process: memory, CPU time and open files, from Linux's ``/proc``.
 
 The library's own collector needs ``/proc/stat``, which a unit with ``ProcSubset=pid`` doesn't see.
 """
@@ -14,7 +14,7 @@ import attrs
 
 @attrs.frozen
 class ProcessUsage:
-    """What this process uses when it is asked for; ``None`` where the system doesn't tell."""
+    """The current resource usage of this process; ``None`` where the system doesn't provide it."""
 
     _own: Path = Path("/proc/self")
 

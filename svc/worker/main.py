@@ -55,7 +55,7 @@ class Work(Protocol):
                     Deferred.fromCoroutine(self._load(whole)).addErrback(self._failed)
 
     def connectionLost(self, reason: Failure | None = None) -> None:  # noqa: ARG002 - Twisted's
-        """End at once: the server wants no more, or is gone. What was not committed is rolled back."""
+        """End at once: the server needs this worker no more, or is gone. The database rolls back uncommitted changes."""
         os._exit(0)
 
     def _begin(self, task: Task) -> None:

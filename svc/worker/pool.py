@@ -35,7 +35,7 @@ WAITING: Final = 16  # loads that may wait for a worker, each with its document 
 EACH: Final = 8  # loads of one caller that may be under way and wait: nobody keeps all others from loading
 IDLE: Final = 30.0  # seconds that a worker without work is kept, since it takes a while to start one
 DEADLINE: Final = 600.0  # seconds that a load may take before its worker is given up
-PATIENCE: Final = 5.0  # seconds that a worker which is told to end may take before it is killed
+PATIENCE: Final = 5.0  # seconds that a worker may take to end before it is killed
 
 # Its modules come from where ours come from, and none from the folder that the server happens to stand in.
 _PROGRAM: Final = "import sys; sys.path.insert(0, sys.argv[1]); from svc.worker.main import main; main()"
