@@ -1,4 +1,4 @@
-"""What it costs to ask who can do something, where a million can."""
+"""The cost of asking which roles have a privilege, where a million do."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _POLICY: Final = """
 
 @attrs.frozen
 class Cost:
-    """What one answer takes: CPU of the server and of the database, and time, all in milliseconds."""
+    """The cost of one answer: CPU of the server and of the database, and time, all in milliseconds."""
 
     server: float
     database: float
@@ -62,7 +62,7 @@ class Cost:
 
 
 def _questions(group: Group) -> dict[str, tuple[str, int, float | None]]:
-    """The path of each question, how often it is asked, and how much CPU it may take."""
+    """The path of each request, how often it is sent, and how much CPU it may take."""
     who_can = f"/resources/{ACCOUNT}/variable/everybody?who_can&privilege=read"
     host = f"{ACCOUNT}:host:{group.name}/app-{group.size // 2:07}"
     beyond, times = position_cursor(Position(3, True)), settings.ACCESS_QUESTIONS

@@ -1,4 +1,4 @@
-"""What the audit costs: the service with its audit in a file, in turns with itself while it records nothing.
+"""The cost of the audit: the service with its audit in a file, in turns with itself while it records nothing.
 
 Needs ``wrk``.
 """

@@ -23,7 +23,7 @@ VERIFY_MOST: Final = 20.0
 
 _KEY: Final = bytes(32)
 
-#: What is looked for: nothing in particular; by all that most records have; by what few have.
+#: The searches: without a filter; by fields that most records match; by fields that few match.
 _QUERIES: Final = {
     "no filter": RecordQuery(),
     "who, what and outcome": RecordQuery(user="acme:host:web", what="fetch", outcome="success"),

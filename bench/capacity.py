@@ -1,5 +1,5 @@
-"""What a machine must hold: bytes of the database for each host, variable and version, of the audit for each record, and of
-memory for each process. Needs no ``wrk``.
+"""The capacity that a machine needs: bytes of the database for each host, variable and version, of the audit for each
+record, and of memory for each process. Needs no ``wrk``.
 """
 
 from __future__ import annotations

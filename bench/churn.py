@@ -1,9 +1,9 @@
-"""What the changes of others cost those who read: others write policies, hosts and values while logins or reads go on.
+"""The cost of changes for readers: others write policies, hosts and values while logins or reads go on.
 
 Note [What is taken off]. Changes cost something by themselves, with or without readers. So the CPU time of one change is
-measured on the same server without readers, less what it takes when it is idle. From the CPU time of server and database in
-a run beside writers, that much is taken for each change that was made during it; what remains for a request is compared with
-a run without writers, right before. A rate of requests by the clock would count who has the two cores.
+measured on the same server without readers, less the CPU time when it is idle. From the CPU time of server and database in a
+run beside writers, that much is subtracted for each change that was made during it; the rest for each request is compared
+with a run without writers, right before. A rate of requests by the clock would depend on which process gets the two cores.
 """
 
 from __future__ import annotations
@@ -112,13 +112,13 @@ class Churn:
 
     @property
     def share(self) -> float:
-        """What remains of the requests for each second of CPU time."""
+        """The requests for each second of CPU time, as a share of those without changes."""
         busy = self.busy.figures
         return self.quiet.figures.cpu / (busy.cpu - self.change_cpu * self.made / busy.requests)
 
     @staticmethod
     def figure(name: str, runs: Sequence[Churn]) -> Figure:
-        """The median of what remains."""
+        """The figure of the median share."""
         quiet, busy = (Figures.median([getattr(each, of).figures for each in runs]) for of in ("quiet", "busy"))
         change, made = (statistics.median(getattr(each, of) for each in runs) for of in ("change_cpu", "made"))
         beside = f"{made * busy.rate / busy.requests:.0f} changes/s of {change:.0f} µs"

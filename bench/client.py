@@ -45,7 +45,7 @@ class Client:
         return begin, time.monotonic()
 
     def read_list(self, path: str) -> int:
-        """Read a list of flat objects to its end and forget it; how many there were."""
+        """Read a list of flat objects to its end, and return how many there were."""
         objects = 0
         with self._opened("GET", path) as answer:
             while piece := answer.read(_PIECE):

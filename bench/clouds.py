@@ -1,7 +1,7 @@
-"""What a login from Google Cloud and one from AWS cost, in turns with one by JWT on the same server. Needs ``wrk``.
+"""The cost of a login from Google Cloud and of one from AWS, in turns with one by JWT on the same server. Needs ``wrk``.
 
-AWS is a stand-in on the same machine, which is asked over plain HTTP and in no time: a login's true duration is that of a
-TLS handshake with AWS and its answer, some tens of milliseconds. A signature admits once, so each request is sent once.
+AWS is a stand-in on the same machine, which answers over plain HTTP and at once: a login's true duration is that of a TLS
+handshake with AWS and its answer, some tens of milliseconds. A signature admits once, so each request is sent once.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What each page of the console costs, where there are many resources: CPU time of the server and of its database."""
+"""The cost of each page of the console, where there are many resources: CPU time of the server and of its database."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a second process of the server adds on two cores, which the load shares with it. Needs ``wrk``."""
+"""The gain of a second process of the server on two cores, which the load shares with it. Needs ``wrk``."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def _run(place: Path, requests: dict[str, Path], *options: str) -> dict[str, Fig
     found = {}
     with Server.running(place, *options) as server:
         for name, path in requests.items():
-            # Each process reads for itself what it remembers, and which of them gets a request is chance.
+            # Each process fills its own read cache, and which of them gets a request is chance.
             for seconds in (settings.WARM_SECONDS * (3 if options else 1), settings.SECONDS):
                 process, connections = server.process.pid, settings.PROCESSES_CONNECTIONS
                 found[name] = run(server.url, path, process, seconds=seconds, connections=connections)

@@ -1,4 +1,4 @@
-"""What a server counts, as it tells at its ``--metrics-listen``."""
+"""The counters of a server, read from its ``--metrics-listen``."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from bench.load import Figures, run
 from bench.meanwhile import Meanwhile
 from bench.server import Server
 
-#: Of what is remembered: answers from it, answers that weren't in it, what changes dropped, looks for changes; its size; and
-#: the seconds since it was last confirmed.
+#: Of the read cache: hits, misses, entries that changes dropped, invalidation polls; its size; and the seconds since it was
+#: last confirmed.
 HITS: Final = "svc_memory_hits_total"
 MISSES: Final = "svc_memory_misses_total"
 DROPPED: Final = "svc_memory_dropped_total"
@@ -70,7 +70,7 @@ class Counting(Meanwhile):
         return last.get(name, 0.0) - first.get(name, 0.0)
 
     def highest(self, name: str) -> float:
-        """The highest that it was, but for the first reading and the last, when nothing is asked."""
+        """The highest that it was, but for the first reading and the last, when there are no requests."""
         return max(counters.get(name, 0.0) for _, counters in self.read[1:-1])
 
     def _count(self, ended: threading.Event) -> None:

@@ -72,7 +72,7 @@ def gathered(server: Server, admin: Client) -> tuple[Group, Group]:
     """Make the two groups; the large one comes first."""
     groups = Group("multitude", settings.MANY, "quartz"), Group("handful", settings.FEW, "basalt")
     with closing(psycopg2.connect(server.database, user=SUPERUSER)) as connection:
-        # What is laid in is whole; nothing needs to be looked up for each row.
+        # The inserted data is consistent; no trigger needs to check each row.
         with connection, connection.cursor() as cursor:
             cursor.execute("SET session_replication_role = replica")
         for group in groups:

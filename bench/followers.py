@@ -1,10 +1,10 @@
-"""What followers add to the rate of readings, with each server pinned to a core. Needs ``wrk``, and two cores.
+"""The gain of followers for the rate of reads, with each server pinned to a core. Needs ``wrk``, and two cores.
 
 Two cores can't run three servers beside each other. So there are two figures. *At once*: a primary and a follower, each on a
 core of its own, which it shares with its load, beside one server that shares a core with its load in the same way. *In
 turns*: each of the three servers has one core, its load the other, while the other two are there and idle; their rates
-together, beside that of a server that is alone. The second is what three machines give, but for what the changes of a
-primary that is written to take of its followers.
+together, beside that of a single server. The second is the rate of three machines, less the time that followers spend on the
+changes of a primary.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a thousand times as many members cost."""
+"""The cost of a thousand times as many members."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from bench.processes import Sampling, sizes
 from bench.report import Figure, Part
 from bench.server import Server, say
 
-#: How many times as much what is asked of the small group may cost of the large one.
+#: How many times the cost for the small group a request may cost for the large one.
 GROWTH_MOST: Final = 1.5
 
 #: How many times what PostgreSQL takes for the bare query a deep page and a count may take.
@@ -32,10 +32,10 @@ BARE_MOST: Final = 1.3
 #: How much the server may grow while it lists everybody, in megabytes.
 MEGABYTES_MOST: Final = 50
 
-#: Questions before the first that is timed.
+#: Requests before the first that is timed.
 _WARMING: Final = 20
 
-#: What has to read much, as parameters of the list.
+#: The parameters of lists that have to read many rows.
 _DEEP: Final = f"&limit={settings.PAGE}&offset={settings.DEEP_OFFSET}"
 _COUNT: Final = "&count=true"
 
@@ -52,7 +52,7 @@ _BARE: Final = (
 
 @attrs.frozen
 class Round:
-    """How long answers about the large group and about the small one took, asked in turns."""
+    """How long answers about the large group and about the small one took, requested in turns."""
 
     many: Waits
     few: Waits
@@ -83,7 +83,7 @@ class Groups:
     few: Group
 
     def questions(self) -> dict[str, Callable[[Group], str]]:
-        """What costs about the same, however large a group is: the path for a group."""
+        """The requests that cost about the same, however large a group is: the path for a group."""
         size = settings.PAGE
 
         def middle(group: Group) -> str:
@@ -122,7 +122,7 @@ class Groups:
             raise SystemExit(f"{listed} members were listed, and there are {self.many.size}, and their group's owner")
 
     def to_watch(self) -> dict[str, str]:
-        """What could block the event loop, apart from the whole list: the path of each."""
+        """The requests that could block the event loop, apart from the whole list: the path of each."""
         return {
             "deep page": self.many.members(_DEEP),
             "count": self.many.members(_COUNT),
@@ -131,7 +131,7 @@ class Groups:
         }
 
     def deeps(self) -> dict[str, Deep]:
-        """What has to read much of the large group, beside the bare queries."""
+        """The requests that have to read much of the large group, beside the bare queries."""
         role, size, offset = self.many.role, settings.PAGE, settings.DEEP_OFFSET
         return {
             f"page of {size} at offset {offset}": self._deep(_DEEP, "EXECUTE bare_page (%s, %s, %s)", (role, size, offset)),

@@ -1,4 +1,4 @@
-"""What it costs to ask for a server's health, also while its database hangs, and to hold connections that ask for nothing.
+"""The cost of a server's health route, also while its database hangs, and of idle connections.
 
 Needs ``wrk``. The database hangs because PostgreSQL's processes are stopped (SIGSTOP): sessions stay, and nothing answers.
 """

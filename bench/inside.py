@@ -1,7 +1,7 @@
-"""What a request costs inside of one process, without a parser and a database: from its head to its answer, in µs of CPU.
+"""The cost of a request inside one process, without a parser and a database: from its head to its answer, in µs of CPU.
 
 The routes, use cases, stores and authenticators are the service's own, with its audit in a file. Their database answers at
-once with the rows that PostgreSQL would return. So this is what our own Python costs, with the cryptography.
+once with the rows that PostgreSQL would return. So this is the cost of our own Python, with the cryptography.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ KEY: Final = b"0123456789abcdefghjkmnpqrstvwxyz0123456789abcdefghjk"
 _SERVICES: Final = ("core", "authz", "host-factory", "pubkeys", "authn", "audit", "ldap", "expiration")
 
 
-#: What a caller may do with all that there is, as a row has it.
+#: The caller's rights on every resource, as a row of the database.
 _FACTS: Final = (True, True, False, ["read", "execute"], False, f"{ACCOUNT}:policy:root")
 
 Rows = list[tuple[Any, ...]]
@@ -94,7 +94,7 @@ Rows = list[tuple[Any, ...]]
 
 @attrs.frozen
 class Prepared:
-    """A request that can be asked again and again, and the status of its answer."""
+    """A request that can be sent again and again, and the status of its answer."""
 
     method: str
     target: str

@@ -55,8 +55,8 @@ class Request:
 
 @attrs.frozen
 class Figures:
-    """What one run measured: answers, their rate per second, latencies in milliseconds, CPU microseconds of a request: of
-    the server, of its database, and of the load itself.
+    """The measurements of one run: answers, their rate per second, latencies in milliseconds, CPU microseconds of a request:
+    of the server, of its database, and of the load itself.
     """
 
     requests: float

@@ -6,10 +6,10 @@ writes down how late it is. Nothing of the service is changed.
 Note [Late and blocked]
 
 A timer is late by as long as the loop was busy with anything else, and by as long as the thread, ready to run, was given no
-processor. The kernel tells the second (``schedstat``). ``blocked`` is what remains: what the program did, and what it waited
-for without returning to the loop, be it a disk, a lock or another thread. A virtual machine's host may have stopped it for a
-while, too, which no clock in it tells from work; but what the program does to its loop, it does each time that it is asked
-the same, and what else happens differs: of several runs, the one with the least counts.
+processor. The kernel counts the second (``schedstat``). ``blocked`` is the rest: the program's work, and its waits without
+returning to the loop, be it for a disk, a lock or another thread. A virtual machine's host may have stopped it for a while,
+too, which no clock in it can distinguish from work; but the program blocks its loop each time that the request is the same,
+and other causes vary: of several runs, the one with the least counts.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from bench.report import Figure
 #: How long a request may block the loop.
 BLOCKED_MOST: Final = 50
 
-#: Who is less late than this, in seconds, isn't worth a line.
+#: The least lateness that is recorded, in seconds.
 _LEAST: Final = 0.002
 
 #: How long what a request leaves behind may go on after its answer, in seconds.

@@ -38,7 +38,7 @@ HOSTS: Final = 150
 KNOWN_MOST: Final = 3.0
 LOGIN_MOST: Final = 1.3
 
-#: How long the largest batch may block the event loop, in milliseconds; and how often it is asked for.
+#: How long the largest batch may block the event loop, in milliseconds; and how often it is requested.
 BLOCKED_MOST: Final = 20.0
 RUNS: Final = 5
 
@@ -93,7 +93,7 @@ class Scene:
     header: tuple[str, str]
     login: Request
     tokens: Sequence[str]
-    #: What the admin's token is.
+    #: The admin's token.
     token: str
 
     @property
@@ -219,7 +219,7 @@ def _large(scene: Scene, loop: Watched) -> Iterator[Figure]:
         spans: list[float] = []
         action = partial(_timed, spans, url, asked, headers | more, status)
         latest = [Lateness.during(loop, action) for _ in range(RUNS)]
-        # What the program does to its loop it does each time.
+        # Blocking by the program itself occurs in every run.
         calmest = min(latest, key=lambda each: each.blocked)
         origin = f"{calmest.late:.0f} ms late, {calmest.probe:.0f} ms for a probe; the batch took {min(spans):.0f} ms"
         yield Figure(f"loop blocked by a batch of {VARIABLES}{name}", calmest.blocked, "ms", BLOCKED_MOST, origin)
@@ -235,7 +235,7 @@ def _timed(spans: list[float], url: str, request: Request, headers: dict[str, st
 
 
 def _watches(scene: Scene) -> Iterator[Figure]:
-    """What watches cost that nothing happens to, and how soon all of them are told of a change."""
+    """The cost of idle watches, and how soon all of them get a change."""
     url, process = scene.server.url, scene.server.process.pid
     single = Request("GET", f"/secrets/{ACCOUNT}/variable/{quote(_name(0), safe='')}", scene.header)
     for _ in range(200):

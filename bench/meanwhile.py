@@ -1,4 +1,4 @@
-"""What others do, again and again, while something is measured."""
+"""Background work that is repeated while something is measured."""
 
 from __future__ import annotations
 

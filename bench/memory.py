@@ -1,4 +1,4 @@
-"""What is remembered: how often it is right to ask, what changes of others cost, how soon it is there, how large it is.
+"""The read cache: its hit rate, the cost of others' changes, how soon it is filled, and its size.
 
 Needs ``wrk``.
 """
@@ -32,10 +32,10 @@ CHURNED: Final = (JWT, SECRET)
 RESTART_MOST: Final = 5
 STEADY: Final = 0.9
 
-#: How large the server may be with its memory full, in megabytes.
+#: How large the server may be with its read cache full, in megabytes.
 FULL_MOST: Final = 150
 
-#: Options of a server that tells its counters, and of one that remembers nothing.
+#: Options of a server that exposes its counters, and of one without the read cache.
 COUNTED: Final = ("--metrics-listen=tcp:0:interface=127.0.0.1",)
 FORGETFUL: Final = ("--memory-lag=0",)
 
@@ -66,8 +66,8 @@ class Restart:
 
 @attrs.frozen
 class Full:
-    """A server that was asked for many secrets of many hosts: its size before and after, and at most, in megabytes; and how
-    large it says that its memory is.
+    """A server from which many hosts read many secrets: its size before and after, and at most, in megabytes; and the size
+    of its read cache by its own count.
     """
 
     before: float
@@ -78,7 +78,7 @@ class Full:
 
     @classmethod
     def run(cls, folder: Path, server: Server, world: World) -> Self:
-        """Ask until no more is remembered."""
+        """Read until the cache grows no more."""
         say(f"memory: {settings.FILL_HOSTS} hosts that may read {settings.FILL_VARIABLES} secrets each")
         before, process = memory(server.process.pid, "VmRSS"), server.process.pid
         requests = write_requests(folder, "fill", _reads(server, world))
@@ -94,7 +94,7 @@ class Full:
 
 
 def measure(folder: Path) -> Part:
-    """Measure a server that remembers, and one that doesn't.
+    """Measure a server with the read cache, and one without.
 
     :raises SystemExit: there is no ``wrk``.
     """
@@ -138,7 +138,7 @@ def _loads(server: Server, requests: Mapping[str, Path]) -> dict[str, list[Load]
 
 
 def _load(name: str, runs: Sequence[Load], forgetful: Sequence[Load]) -> Figure:
-    """What a request costs, in that of one to a server that remembers nothing."""
+    """The cost of a request, relative to one to a server without the read cache."""
     ours = Figures.median([load.figures for load in runs]).cpu
     without = Figures.median([load.figures for load in forgetful]).cpu
     origin = f"{ours:.0f} µs, {without:.0f} µs without; {Load.told(runs)}"
@@ -160,7 +160,9 @@ def _full(full: Full) -> Figure:
 
 
 def _reads(server: Server, world: World) -> list[Request]:
-    """What many hosts read: each of them every secret, by itself and in a batch: single answers may fill memory in part."""
+    """The reads of many hosts: each of them every secret, by itself and in a batch: single answers may fill only part of the
+    cache.
+    """
     admin, names = server.admin(world.api_key), [f"common/secret-{number}" for number in range(settings.FILL_VARIABLES)]
     listed = ", ".join(f"!variable {name}" for name in names)
     policy = "".join(f"- !variable {name}\n" for name in names)

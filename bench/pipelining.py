@@ -1,4 +1,4 @@
-"""What somebody else notices of clients that send thousands of requests at once, and what those leave behind.
+"""The effect on others of clients that send thousands of requests at once, and what those leave behind.
 
 ``python -m bench.pipelining HOST PORT READS`` is these clients: ``PIPELINING_CONNECTIONS`` connections, on each of which
 ``PIPELINED_BYTES`` of requests are sent at once, and again when all of them are answered, until its standard input is

@@ -1,4 +1,4 @@
-"""What the load of a large policy document takes, and what others notice of it."""
+"""The cost of loading a large policy document, and its effect on others."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Run:
 
     @property
     def floor(self) -> float:
-        """What no load could do without, in seconds."""
+        """The least time of any load, in seconds."""
         return self.reading + self.copying
 
 

@@ -1,4 +1,4 @@
-"""What the kernel says about processes: their CPU time and their memory. Sizes are in megabytes."""
+"""The kernel's figures of processes: their CPU time and their memory. Sizes are in megabytes."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def share() -> float:
     """The share of one core that this process gets while it asks for all of it: less than 1 on a machine that is busy, or
     whose host is.
 
-    A loop that only looks at the clock sees no time pass between two looks; when it does, somebody else had the core.
+    A loop that only reads the clock sees no time pass between two readings; when it does, somebody else had the core.
     """
     began = last = time.perf_counter()
     lost = 0.0
@@ -75,9 +75,9 @@ def memory(process: int, field: str) -> float:
 
 
 def sizes(server: int) -> tuple[float, float]:
-    """What is resident now: of the server with all its children that are not PostgreSQL, and of PostgreSQL.
+    """The resident memory now: of the server with all its children that are not PostgreSQL, and of PostgreSQL.
 
-    What processes share counts for each of them.
+    Shared memory counts for each process.
     """
     ours = database = 0.0
     for process in (server, *descendants(server)):

@@ -28,7 +28,7 @@ from bench.settings import BARE_BYTES, REACTOR
 
 
 class Bare(Resource):
-    """Answers with the same bytes, whatever is asked."""
+    """Answers every request with the same bytes."""
 
     isLeaf = True
 

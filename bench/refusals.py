@@ -1,4 +1,4 @@
-"""What refused logins cost, and whether a stopwatch tells who exists, with what is remembered and without. Needs ``wrk``."""
+"""The cost of refused logins, and whether timing reveals existing roles, with and without the read cache. Needs ``wrk``."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ UNTHROTTLED: Final = "--login-throttle=off"
 
 
 def measure(folder: Path) -> Part:
-    """Measure a server that remembers, and one that doesn't.
+    """Measure a server with the read cache, and one without.
 
     :raises SystemExit: there is no ``wrk``.
     """

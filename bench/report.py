@@ -1,4 +1,4 @@
-"""What a part of the bench found: figures beside what was promised of them."""
+"""The results of a part of the bench: figures beside the promised ones."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import attrs
 
 @attrs.frozen
 class Figure:
-    """One figure, the most or the least that it may be, if that was promised, and what it was made from."""
+    """One figure, the most or the least that it may be, if that was promised, and what it was computed from."""
 
     name: str
     value: float
@@ -43,7 +43,7 @@ class Part:
 
     @classmethod
     def of(cls, figures: Sequence[Figure], details: dict[str, Any]) -> Self:
-        """What these figures come to; ``details`` are what they were made from."""
+        """Return the part with these figures; ``details`` are what they were made from."""
         lines = ["| figure | measured | promised | kept | made from |", "|---|---|---|---|---|"]
         table = "\n".join([*lines, *(figure.row() for figure in figures)])
         shown = [attrs.asdict(figure) | {"kept": figure.kept} for figure in figures]

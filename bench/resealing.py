@@ -1,4 +1,4 @@
-"""What it costs when the data key is rotated: how fast values are sealed again, and what readers notice of it.
+"""The cost of rotating the data key: how fast values are sealed again, and the effect on readers.
 
 Needs ``wrk``.
 """

@@ -1,4 +1,4 @@
-"""What each route costs beside its reference, and how large and how soon ready the server is. Needs ``wrk``."""
+"""The cost of each route beside its reference, and how large and how soon ready the server is. Needs ``wrk``."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Promise:
     server_cpu: float | None = None
 
     def figures(self, route: str, turns: Turns) -> Iterator[Figure]:
-        """What was promised, as it was measured."""
+        """The promised figures, as measured."""
         if self.ratio is not None:
             yield Figure(f"{route}, of `{self.reference}`", turns.ratio(), "times", least=self.ratio)
         names = {
@@ -48,7 +48,7 @@ class Promise:
                 yield Figure(f"{route}, {text}", getattr(turns.median, name), "µs", most)
 
 
-#: What was promised of each route.
+#: The promises for each route.
 PROMISES: Final = {
     JWT: Promise("limit", 1.0, cpu=350, database_cpu=10),
     CLOUD: Promise("limit", 0.45),
@@ -140,7 +140,7 @@ def _start(folder: Path) -> Figure:
 
 
 def _batch(turns: Turns) -> list[Figure]:
-    """What a batch of secrets costs: how many single reads take as long."""
+    """The cost of a batch of secrets: how many single reads take as long."""
     millions = turns.median.rate * settings.VARIABLES * 60 / 1e6
     cost, cpu = (1 / turns.ratio(), turns.ratio("cpu"))
     return [

@@ -38,7 +38,7 @@ class Server:
         """Start it, with ``more`` options, and wait for its ready line; with its event loop ``watched``, in the manner of
         ``bench/loop.py``.
 
-        One that is ``switched`` can be told to record nothing (``bench/unaudited.py``).
+        One that is ``switched`` can be switched to record nothing (``bench/unaudited.py``).
         """
         twistd = [str(Path(sys.executable).with_name("twistd")), f"--reactor={settings.REACTOR}"]
         switch = [sys.executable, "-m", "bench.unaudited"]

@@ -25,7 +25,7 @@ REACTOR: Final = "epoll"
 #: Variables with a value, each readable by one host, and all of them by another, at once.
 VARIABLES: Final = 150
 
-#: Logins that are refused, for each reason; and hosts that don't exist, of which each is asked for once or twice.
+#: Logins that are refused, for each reason; and hosts that don't exist, each of which is requested once or twice.
 REFUSED: Final = 500
 UNKNOWN: Final = 200_000
 
@@ -38,7 +38,7 @@ CONNECTIONS: Final = 16
 THREADS: Final = 1
 SECONDS: Final = 4
 
-#: Seconds of a run beforehand, in which every host asks at least once: what a server remembers it has read by then.
+#: Seconds of a run beforehand, in which every host logs in or reads at least once: the read cache is filled by then.
 WARM_SECONDS: Final = 12
 
 #: Alternating runs of each route and its reference; the median is reported.
@@ -50,8 +50,8 @@ FOLLOWERS_RUNS: Final = 3
 #: The largest lag of a follower that is measured, in seconds; a heartbeat comes each second.
 FOLLOWERS_LAG: Final = 3
 
-#: Runs of each route with the audit, in turns with as many without, and the seconds of each. What is compared are a few
-#: microseconds: many short turns see the machine alike. After an even number the audit is on again.
+#: Runs of each route with the audit, in turns with as many without, and the seconds of each. The difference is a few
+#: microseconds: many short turns see the machine in the same state. After an even number the audit is on again.
 AUDIT_RUNS: Final = 40
 AUDIT_SECONDS: Final = 1
 
@@ -64,17 +64,17 @@ BARE_BYTES: Final = 100
 #: Seconds that the server rests before its idle size is read.
 IDLE_SECONDS: Final = 10
 
-#: Connections that are open and idle, each of which has asked once.
+#: Connections that are open and idle, each of which has sent one request.
 IDLE_CONNECTIONS: Final = 1000
 
-#: For how many seconds a core is asked for to learn which share of it the machine gives, and the longest time between two
-#: looks at the clock, in seconds, that isn't taken for somebody else's.
+#: For how many seconds a core is kept busy to measure which share of it the machine gives, and the longest time between two
+#: readings of the clock, in seconds, that isn't counted as another's.
 SHARE_SECONDS: Final = 2
 SHARE_GAP_SECONDS: Final = 0.001
 
 #: The server runs as one process, with default settings but for these: no access log is written (the service has none),
 #: tokens outlive the run, and what reads 900,000 rows from a slow disk is waited for. No verification of a third party's
-#: token is remembered (the service has no cache of these).
+#: token is cached (the service has no cache of these).
 SERVER_OPTIONS: Final = ("--host-token-ttl=18000", "--user-token-ttl=18000", "--statement-timeout=60")
 
 #: The large document: variables, annotations of each, and how often it is loaded, each time into a new policy.
@@ -90,7 +90,7 @@ QUIET_SECONDS: Final = 5
 READ_SECONDS: Final = 0.05
 
 #: Connections of a storm of password logins, seconds of each run of it, how many runs, and for how many seconds a login that
-#: was told to come again waits.
+#: was refused with 503 waits.
 STORM_CONNECTIONS: Final = 64
 STORM_SECONDS: Final = 20
 STORM_RUNS: Final = 5
@@ -101,7 +101,7 @@ PIPELINING_CONNECTIONS: Final = 20
 PIPELINED_BYTES: Final = 360 * 1024
 PIPELINING_SECONDS: Final = 10
 
-#: How often what may block the event loop is asked; the whole list is asked for once, as it asks for the same many times.
+#: How often requests that may block the event loop are sent; the whole list only once, since it does the same many times.
 LOOP_RUNS: Final = 3
 
 #: Seconds between two beats of a watched event loop, and between two questions of the probe from outside.
@@ -128,7 +128,7 @@ PROCESSES_CONNECTIONS: Final = 64
 RESTART_ROLES: Final = 1000
 RESTART_SECONDS: Final = 15
 
-#: Hosts each of which reads so many secrets until the memory of the server is full, in megabytes, or for so many runs.
+#: Hosts each of which reads so many secrets until the read cache of the server is full, in megabytes, or for so many runs.
 FILL_HOSTS: Final = 1000
 FILL_VARIABLES: Final = 100
 FILL_BATCH: Final = 20
@@ -146,14 +146,14 @@ PAGE: Final = 100
 ROUNDS: Final = 5
 QUESTIONS: Final = 200
 
-#: How often it is asked who can do something.
+#: How often the roles with a privilege are requested.
 ACCESS_QUESTIONS: Final = 50
 
-#: How far into the large group the page by offset lies, and how often this is asked, in turns with PostgreSQL itself.
+#: How far into the large group the page by offset lies, and how often it is requested, in turns with PostgreSQL itself.
 DEEP_OFFSET: Final = 900_000
 DEEP_QUESTIONS: Final = 15
 
-#: Members on the longest page that is asked for while the event loop is watched.
+#: Members on the longest page that is requested while the event loop is watched.
 LONG_PAGE: Final = 10_000
 
 #: Connections of either pool, each with a read in flight; reads in a round, and rounds in turns.

@@ -1,11 +1,11 @@
-"""Whether a stopwatch tells from refused logins who exists.
+"""Measures whether the times of refused logins reveal which roles exist.
 
-Note [A stopwatch]. One connection asks for hosts that exist and have just logged in, so that they are remembered; for hosts
-that exist and have never been asked for; for hosts that don't exist, each of them once; and for some of either again and
-again. All are asked in one random order, so that whatever else the machine does befalls all alike. How often a login of one
-sort takes longer than one of another, of all pairs of them (the area under the curve of the best guess by a threshold), is
-0.5 if time tells nothing. Of chance alone it differs from 0.5 by a standard error that follows from the numbers; the figure
-is the largest of the differences, in these. Of hosts that are asked for again and again, the medians of their times count.
+Note [A stopwatch]. One connection tries logins as hosts that exist and have just logged in, so that they are cached; as
+hosts that exist and were never used; as hosts that don't exist, each of them once; and as some of either again and again.
+All come in one random order, so that other load of the machine affects all alike. The share of pairs in which a login of one
+sort takes longer than one of another (the area under the ROC curve of a guess by a threshold) is 0.5 if time reveals
+nothing. By chance alone it differs from 0.5 by a standard error that follows from the numbers; the figure is the largest
+difference, in standard errors. Of hosts that are tried again and again, the medians of their times count.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from bench.world import API_KEY, JWT, World, by_api_key, by_jwt, forged, wrong
 #: How many standard errors by chance alone: once in two thousand times.
 ERRORS_MOST: Final = 3.5
 
-#: The sorts of hosts: asked for once, and again and again.
+#: The sorts of hosts: tried once, and again and again.
 REMEMBERED: Final = "remembered"
 FORGOTTEN: Final = "not remembered"
 UNKNOWN: Final = "unknown"
@@ -41,7 +41,7 @@ PAIRS: Final = (*combinations((REMEMBERED, FORGOTTEN, UNKNOWN), 2), (EXISTING, M
 
 @attrs.frozen
 class Stopwatch:
-    """The milliseconds of refused logins, by the sort of the host; of each that is asked for again, their median."""
+    """The milliseconds of refused logins, by the sort of the host; of each that is tried again, their median."""
 
     times: dict[str, list[float]]
 
@@ -59,7 +59,7 @@ class Stopwatch:
         once, subjects = settings.STOPWATCH_ONCE, settings.STOPWATCH_SUBJECTS
         existing, missing, own = (iter(each) for each in (logins.existing, logins.missing, logins.accepted))
         asked = [(REMEMBERED, number, next(own), next(existing)) for number in range(once)]
-        # Before each, some host logs in: where it is to be remembered, the same.
+        # Before each, some host logs in: the same one where it is to be cached.
         some = [accepted for _, _, accepted, _ in asked]
         for sort, refused in ((FORGOTTEN, existing), (UNKNOWN, missing)):
             asked += [(sort, number, random.choice(some), next(refused)) for number in range(once)]

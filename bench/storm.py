@@ -1,4 +1,4 @@
-"""What those who read secrets notice of a storm of logins with passwords, right ones and wrong ones.
+"""The effect on readers of secrets of a storm of logins with passwords, right ones and wrong ones.
 
 The throttle is off: from one address it would end the storm at once.
 """
@@ -30,7 +30,7 @@ from bench.server import ACCOUNT, Server, say
 #: How many times their 99th percentile without it readers may wait during the storm.
 READERS_MOST: Final = 2
 
-#: What an answer in the storm may be: the key, a refusal, or that too many passwords wait.
+#: The possible answers in the storm: the key, a refusal, or that too many passwords wait.
 _ANSWERS: Final = {200, 401, 503}
 
 _SECRET: Final = "read-meanwhile"

@@ -1,6 +1,6 @@
 """AWS's Security Token Service, as it answers who has signed: ``python -m bench.sts`` prints its address, and answers.
 
-The caller is told from the access key, and the signature isn't looked at: what is measured is the service that asks.
+The caller is derived from the access key, and the signature isn't checked: the measured part is the calling service.
 """
 
 from __future__ import annotations

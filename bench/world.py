@@ -1,4 +1,4 @@
-"""What the server under load holds, and how it got there: through its own HTTP interface.
+"""The data of the server under load, created through its own HTTP interface.
 
 An account with ``HOSTS`` hosts, each with annotations that its token must match, in a group of the authenticator's
 ``apps``, of two authenticators, for JWTs and for a cloud's workloads; a provider of both that serves its key set, and where
@@ -67,7 +67,7 @@ class Provider:
         keys = self.key_set = json.dumps({"keys": [{**public, "kid": KEY_ID, "use": "sig", "alg": ALGORITHM}]}).encode()
 
         class KeySet(BaseHTTPRequestHandler):
-            """Answers with the key set, and, where a tenant is asked about, with where that is."""
+            """Answers with the key set, and for a tenant with the document that names its address."""
 
             def do_GET(self) -> None:
                 """Answer."""
