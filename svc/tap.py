@@ -85,7 +85,7 @@ class Options(usage.Options):
 
     def opt_version(self) -> NoReturn:
         """Display the version and exit."""
-        print(f"svc {VERSION}")  # noqa: T201 - what was asked for
+        print(f"svc {VERSION}")  # noqa: T201 - the requested output
         raise SystemExit(0)
 
     def parseOptions(self, options: Sequence[str] | None = None) -> None:

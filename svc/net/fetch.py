@@ -1,4 +1,4 @@
-"""The guarded client, which asks one question of an address that a policy names, and of nothing else."""
+"""The guarded client, which sends one request to an address that a policy names, and to nothing else."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ T = TypeVar("T")
 #: Makes the TLS of a connection to a host, as ``trust.client_tls``.
 ClientTLS = Callable[[str, str | None], IOpenSSLClientConnectionCreator]
 
-DEADLINE: Final = 5.0  #: seconds from the look-up of the first name to the last byte (NET-15)
+DEADLINE: Final = 5.0  #: seconds from the lookup of the first name to the last byte (NET-15)
 ANSWER_LIMIT: Final = 256 * 1024  #: most bytes that are read of an answer, its headers included (NET-15)
 
-#: How documents are asked for. A cluster's API has its keys as the first alone, and its document as the second (NET-13).
+#: The media types of documents. A cluster's API has its keys as the first alone, and its document as the second (NET-13).
 _DOCUMENTS: Final = "application/jwk-set+json, application/json, */*;q=0.1"
 
 
@@ -104,7 +104,7 @@ class GuardedClient:
         ``ca_cert``: PEM of the only authorities to trust, ``None`` for the platform's. ``deadline``: of the
         whole task, as :meth:`deadline` returned it. ``token``: a bearer token to show, over TLS alone.
 
-        :raises KeysUnavailable: there was none, or it was not allowed to ask.
+        :raises KeysUnavailable: there was none, or the address was not allowed.
         """
         return (await self._answered(uri, ca_cert, deadline, _Outgoing(token=token))).body
 
@@ -115,7 +115,7 @@ class GuardedClient:
         return await self._answered(uri, ca_cert, deadline, _Outgoing(form))
 
     def demand_address(self, uri: str, of: str) -> str:
-        """Return an address that the document of the provider ``of`` names, if it may be asked as far as its text goes.
+        """Return an address that the document of the provider ``of`` names, if its text is allowed.
 
         :raises KeysUnavailable: it may not; a provider that is ``https`` has no address that isn't.
         """

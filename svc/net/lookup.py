@@ -44,7 +44,7 @@ class LookUps:
     async def addresses(self, host: str, port: int, seconds: float, most: int = _TRIES) -> list[Address]:
         """Look the host up and check every address it has (Note [One look-up]); return the first ``most``, one at least.
 
-        A refusal doesn't repeat the address: users who may set a variable would learn the numbers of a private network.
+        A refusal doesn't repeat the address: users who may set a variable could map a private network.
 
         :raises AddressRefused: there is none, or one that may not be connected to.
         :raises TimeoutError: no name service answered within so many seconds.
@@ -93,7 +93,7 @@ class _Answer:
         self._found: dict[str, None] = {}
 
     def resolutionBegan(self, resolutionInProgress: IHostResolution) -> None:
-        """Do nothing: a look-up can't be cancelled, only not waited for."""
+        """Do nothing: a lookup can't be cancelled, only abandoned."""
 
     def addressResolved(self, address: IAddress) -> None:
         if isinstance(address, IPv4Address | IPv6Address):

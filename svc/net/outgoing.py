@@ -1,6 +1,6 @@
 """One ``GET`` or ``POST`` to another machine over HTTP, on a connection of its own (``capped``, Note [Hanging up]).
 
-No redirect is followed, no proxy is asked, and no compressed answer is taken.
+No redirect is followed, no proxy is used, and no compressed answer is taken.
 """
 
 from __future__ import annotations
@@ -56,11 +56,11 @@ async def ask(
     form: PostedForm | None = None,
     headers: Mapping[str, str] | None = None,
 ) -> HttpAnswer:
-    """Ask for ``url``, of what the endpoint connects to; may be cancelled, which ends the connection.
+    """Request ``url`` over the endpoint; may be cancelled, which ends the connection.
 
     :param url: ``http`` or ``https``, in ASCII, without user and fragment, and with a path. It is sent as it is.
     :param limit: the most bytes that are taken, headers included.
-    :param demand: is given the status, and where a redirect leads, before the body; what it raises ends the question.
+    :param demand: is given the status, and the target of a redirect, before the body; an exception of it ends the request.
     :param form: is posted; without one, the request is a ``GET``.
     :param headers: are sent beside, or instead of, those that every request has.
     :raises ConnectError: nothing answers there; another address may.
@@ -135,7 +135,7 @@ def _cause(cause: BaseException) -> str:
 
 
 class _AsWritten(URL):
-    """An address that treq asks for as it is: it would encode any again, and refuse numbers of IPv6 and underscores."""
+    """An address that treq requests unchanged: it would encode any again, and refuse numbers of IPv6 and underscores."""
 
     _written: str
 
@@ -155,7 +155,7 @@ class _AsWritten(URL):
 @implementer(IAgent)
 @attrs.frozen
 class _PlainAgent:
-    """An agent that asks for a path as it is written, and takes no compressed answers.
+    """An agent that requests a path unchanged, and takes no compressed answers.
 
     A few compressed bytes can become a gigabyte, and treq unpacks them. Twisted's ``Agent`` rewrites paths: ``//a`` becomes
     ``////a`` under some versions of Python; its ``ProxyAgent`` sends what it is given, and connects where its endpoint does.

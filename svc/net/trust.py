@@ -2,8 +2,8 @@
 
 Note [Known before a word]. Twisted compares a certificate's names in a callback of OpenSSL's, in which it catches one of the
 exceptions that this raises, logs the others and goes on: a certificate of a trusted authority that names no host passes for
-any. Here no Python runs in callbacks. OpenSSL judges the chain. The names are compared at the end of the handshake, before a
-byte of content is sent or taken; after any exception there, nothing goes over the connection.
+any. Here no Python runs in callbacks. OpenSSL verifies the chain. The names are compared at the end of the handshake, before
+a byte of content is sent or taken; after any exception there, nothing goes over the connection.
 
 Note [OpenSSL's own words]. All faults of a chain are one error to OpenSSL, "certificate verify failed". Which one it was is
 the result of the verification, which pyOpenSSL gives to nobody but a callback; so it is read from the library below.
@@ -43,7 +43,7 @@ _CIPHERS: Final = (
     b"ECDHE+AESGCM:ECDHE+CHACHA20:DHE+AESGCM:DHE+CHACHA20:ECDHE+AES:DHE+AES:RSA+AESGCM:RSA+AES:!aNULL:!MD5:!DSS:@SECLEVEL=2"
 )
 
-#: Another certificate in the middle of a connection would be one that nobody looked at.
+#: Another certificate in the middle of a connection would go unchecked.
 _OPTIONS: Final = SSL.OP_NO_COMPRESSION | SSL.OP_NO_TICKET | SSL.OP_NO_RENEGOTIATION
 
 
@@ -52,7 +52,7 @@ _UNVERIFIED: Final = "certificate verify failed"
 
 
 class Unproven(SSL.Error):
-    """The other side has not proved to be the host that was asked for; ``why`` is for operators."""
+    """The other side has not proved to be the requested host; ``why`` is for operators."""
 
     def __init__(self, why: str) -> None:
         super().__init__([("svc", "trust", why)])  # as OpenSSL's own errors are, which is how Twisted reads them

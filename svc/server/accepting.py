@@ -6,8 +6,8 @@ listened at when requests can be answered. The text of an endpoint is read with 
 endpoint that listens a first time binds its socket, and the second time it listens. So does all that wraps an endpoint of
 Twisted's. An endpoint of systemd has its socket, and any other kind is listened at once, later.
 
-Note [One at a time]. All processes look at the same socket, so that nothing that is queued there is lost with one of them,
-nor waits behind one that hangs. Each takes one connection in a turn of its reactor, so that a burst spreads over all. That
+Note [One at a time]. All processes watch the same socket, so that nothing that is queued there is lost with one of them, nor
+waits behind one that hangs. Each takes one connection in a turn of its reactor, so that a burst spreads over all. That
 another process was faster is no reason to wait; that the machine is out of descriptors is (``listening``, Note [Nobody could
 be accepted]).
 
@@ -227,7 +227,7 @@ class BindingReactor:
 
 @implementer(IReactorTCP, IReactorSSL, IReactorUNIX, IReactorSocket)
 class InheritingReactor:
-    """The reactor, with an inherited socket for whatever is to be listened at (Note [Any endpoint])."""
+    """The reactor, with an inherited socket for any endpoint (Note [Any endpoint])."""
 
     def __init__(self, reactor: Any, descriptor: int) -> None:
         self._reactor, self._descriptor = reactor, descriptor

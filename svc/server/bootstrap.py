@@ -56,7 +56,7 @@ from svc.storage.restoring import demand_restored
 POOL_SIZE: Final = 8
 WRITERS: Final = 4
 
-#: Seconds in which the embedded PostgreSQL, which runs by then, must let us in; and between two looks at a standby.
+#: Seconds in which the embedded PostgreSQL, which runs by then, must let us in; and between two checks of a standby.
 EMBEDDED_WAIT: Final = 10.0
 GLANCE: Final = 0.25
 
@@ -189,7 +189,7 @@ class Installation:
         await self.accounts.recover(account, admin_key, trail)
 
     async def ensure_account(self, account: str, data_dir: Path, tell: Callable[[str], bool] | None) -> bool:
-        """Make an account unless it is there, and have the API key of its admin told, or written to a file.
+        """Make an account unless it is there, and have the API key of its admin shown, or written to a file.
 
         So is the key of one that an earlier start has made, while no server has been ready since. ``tell`` shows it to the
         operator at the terminal, and returns whether that was possible; a daemon has none. Return whether a key was shown,
@@ -230,7 +230,7 @@ class Installation:
 async def look_into(reactor: Any, settings: Settings, work: Callable[[Database], Awaitable[T]]) -> T:
     """Run work on the database alone, whose schema stays as it was found, and close everything after it.
 
-    An embedded database that doesn't exist isn't made. The work asks one thing after the other: there is one session.
+    An embedded database that doesn't exist isn't made. The work makes its queries one after the other: there is one session.
 
     :raises Refusal: as :meth:`Installation.open`, or as ``work`` does.
     """
@@ -241,7 +241,7 @@ async def look_into(reactor: Any, settings: Settings, work: Callable[[Database],
 
 
 def demand_database(settings: Settings) -> None:
-    """Return when there is a database to look at, so that none has to be made; raises ``StartRefused``."""
+    """Return if there is a database, so that none has to be made; raises ``StartRefused``."""
     if settings.database_url is None and DataDirectory(settings.data_dir).cluster_version() is None:
         raise StartRefused(
             f"there is no database in {settings.data_dir}: name the server's --data-dir, --database-url or --config"

@@ -213,11 +213,11 @@ class Serving:
         """Make every part, and return the URLs of the ports."""
         ground, seams, server, processes = self.ground, self.seams, self.server, self.seams.processes
         reactor, settings, metrics, replication = ground.reactor, ground.settings, ground.metrics, ground.replication
-        # A look-up may hang until its name service is given up: a few may not keep the names of others from being found.
+        # A lookup may hang until its name service times out: a few must not keep others from being resolved.
         reactor.suggestThreadPoolSize(_LOOK_UPS)
 
         async def demand_primary() -> None:
-            """Check that the database is a primary and that no rival forbids writes."""
+            """Check that the database is a primary and that no other primary forbids writes."""
             await replication.demand_primary()
             await seams.verdict.demand()
 
@@ -278,7 +278,7 @@ class Serving:
         return urls
 
     def _answers(self) -> bool:
-        """Return whether this process can serve now, as far as the health of the server doesn't tell."""
+        """Return whether this process can serve now, apart from the health of the server."""
         refuses = self.seams.processes > 1 and self.ground.settings.audit_failure == "refuse"
         return self.pulses.readings.beats and not (refuses and self.journal.trouble is not None)
 

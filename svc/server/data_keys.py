@@ -1,11 +1,12 @@
-"""Data keys while a server runs: each process follows the database's rotation, one seals again; and how one is begun.
+"""Data keys while a server runs: each process follows the rotation in the database, one reseals values; and the start of a
+rotation.
 
-Note [Forgotten late]. A retired key goes on opening for a moment: a request may have read a value before it was sealed
-again, and memory may hold one. It is forgotten when the database has been heard of again after that moment, so that a server
-which lost its database just then keeps it.
+Note [Forgotten late]. A retired key goes on opening for a moment: a request may have read a value before it was resealed,
+and the read cache may hold one. It is dropped when the database has answered again after that moment, so that a server which
+lost its database just then keeps it.
 
 Note [Known first]. Before anything is sealed under a new key, every server must know it. Those on the primary say so in the
-database; the others of the cluster, whose databases they can't write to, are asked.
+database; the others of the cluster, whose databases take no writes, are queried.
 """
 
 from __future__ import annotations
@@ -33,11 +34,11 @@ from svc.server.bootstrap import Installation, missing_keys
 from svc.server.data_key_source import DataKeySource, given_outside
 from svc.settings.config import Settings
 
-#: Seconds between two looks at the keys of the database, and between two times that a process says what it seals with.
+#: Seconds between two polls of the keys in the database, and between two announcements of the key that a process seals with.
 LOOK: Final = 1.0
 ANNOUNCED: Final = 5.0
 
-#: Seconds after which a key that is retired is forgotten (Note [Forgotten late]).
+#: Seconds after which a retired key is dropped (Note [Forgotten late]).
 GRACE: Final = 30.0
 
 #: How many values are sealed again at a time.
@@ -47,10 +48,10 @@ _log = Logger()
 
 
 class KeyWatch(Service):
-    """Looks at the keys of the database, has the vault go by them, and says what this process seals with.
+    """Polls the keys in the database, updates the vault, and announces the key that this process seals with.
 
-    ``process`` is a name that no other process has, and ``place`` what operators know it by. ``writable`` tells whether the
-    database takes writes. ``source`` is looked at for new keys; without one the vault is given them by another process.
+    ``process`` is a name that no other process has, and ``place`` its name for operators. ``writable`` returns whether the
+    database takes writes. ``source`` is polled for new keys; without one they come from another process.
     """
 
     name = "data-keys"
@@ -70,10 +71,10 @@ class KeyWatch(Service):
         self._source = source
         #: Called with keys that were found.
         self.told: Callable[[Sequence[bytes]], object] = lambda _: None
-        #: The state of the file when it was read here: the first look reads it again, as it may have changed by then.
+        #: The state of the file when it was read here: the first poll reads it again, as it may have changed by then.
         self._read: tuple[int, ...] | None = None
         self._said: tuple[KeyUser, float] | None = None
-        #: When this process learnt that a key is retired, by the key's id.
+        #: When this process noticed that a key is retired, by the key's id.
         self._retired: dict[str, float] = {each.key_id: -GRACE for each in vault.stored if each.retired}
         self._missing: tuple[str, ...] = ()
         self._loop = LoopingCall(lambda: Deferred.fromCoroutine(self.look()))
@@ -212,7 +213,7 @@ class Resealing(Service):
         self._loop.start(self._pause / 2).addErrback(lambda failure: _log.failure(failed, failure))
 
     def stopService(self) -> None:
-        """Seal no more; a step that has begun runs to its end."""
+        """Stop resealing; a step that has begun runs to its end."""
         super().stopService()  # type: ignore[no-untyped-call] # Twisted's
         if self._loop.running:
             self._loop.stop()
@@ -255,7 +256,7 @@ async def rotate(
     """Begin to rotate to the newest of the keys that are given, and return its id; done twice, it is begun once.
 
     With the server's own key file, a new key is made and put into it. For ``wait`` seconds at most servers are waited for
-    that don't know the key, and ``say`` is told which.
+    that don't know the key, and ``say`` is called with their names.
 
     :raises StartRefused: there is no new key, another rotation hasn't ended, or a server doesn't know the key; says which.
     """
@@ -320,7 +321,7 @@ async def _all_know(
 
 
 def members_of(reactor: Any, settings: Settings, vault: Vault) -> dict[str, AskKeys]:
-    """Return how to ask the other servers of the cluster for the keys that they know."""
+    """Return the functions that ask the other servers of the cluster for the keys that they know."""
     claims = PeerClaims(vault)
     common = Trust() if settings.cluster_ca is None else trust_of(settings.cluster_ca, settings.key("cluster_ca"))
 

@@ -1,4 +1,4 @@
-"""The facts of which ``svc doctor`` tells what is risky: settings, files, certificates, and the database.
+"""The facts from which ``svc doctor`` finds risks: settings, files, certificates, and the database.
 
 Nothing is changed: no schema is migrated, no key is made, and where the embedded database doesn't exist none is.
 """
@@ -36,7 +36,7 @@ _HERE: Final = frozenset({"", "localhost", "127.0.0.1", "::1"})
 
 
 async def examine(reactor: Any, settings: Settings, server: ServerFacts | None, *, tokens: Path | None = None) -> Facts:
-    """Find the facts. ``server`` is what the running server has said; ``tokens`` the file in which commands keep theirs."""
+    """Find the facts. ``server`` is the report of the running server; ``tokens`` the file in which commands keep theirs."""
     wall = MachineClock()
     database, skew, fault = await _database(reactor, settings)
     remote, verified = _connection(settings.database_url)
@@ -63,7 +63,7 @@ async def examine(reactor: Any, settings: Settings, server: ServerFacts | None, 
 
 
 async def _database(reactor: Any, settings: Settings) -> tuple[DatabaseFacts | None, float | None, str | None]:
-    """Return the facts of the database, by how much its clock is ahead of ours, and why it can't be asked if it can't."""
+    """Return the facts of the database, by how much its clock is ahead of ours, and why it can't be reached if it can't."""
     try:
         facts, skew = await look_into(reactor, settings, _asked)
     except Refusal as refusal:

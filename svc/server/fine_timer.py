@@ -1,9 +1,9 @@
-"""Waits that end when they are due, to some ten microseconds.
+"""Timers with a precision of some ten microseconds.
 
 Note [Whole milliseconds]. The reactor waits for whole milliseconds from the last event on, so that a wait of 20 ms ends a
-fraction of one later, and the fraction tells when that event was. For refused logins, which are to tell nothing of what was
-done in the meantime (FAIL-18), that is too much: a thousand tries tell 0.3 ms and 0.9 ms apart. Linux has timers that are
-descriptors, which the reactor reads like a connection; Python has them from 3.13 on. Elsewhere the reactor's own wait.
+fraction of one later, and the fraction reveals when that event was. For refused logins, which must reveal nothing of the
+work done in the meantime (FAIL-18), that is too much: a thousand tries distinguish 0.3 ms from 0.9 ms. Linux has timers that
+are descriptors, which the reactor reads like a connection; Python has them from 3.13 on. Elsewhere the reactor's own wait.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class FineTimer(Service):
         self._descriptor = _made()
 
     def startService(self) -> None:
-        """Begin to notice when waits end."""
+        """Begin to read the timer."""
         super().startService()  # type: ignore[no-untyped-call] # Twisted's
         if self._descriptor is not None:
             self._reactor.addReader(self)

@@ -2,7 +2,7 @@
 
 Note [Nobody could be accepted]: when the machine is out of descriptors or memory, a connection that can't be accepted makes
 its port readable again at once, and Twisted tries again for ever, with a line in the log each time. So a port that was
-readable, and accepted nobody, is left alone for a moment.
+readable, and accepted nobody, is paused for a moment.
 """
 
 from __future__ import annotations
@@ -23,8 +23,7 @@ from svc.model.errors import StartRefused
 from svc.server.proxy_header import HeaderFactory
 from svc.server.reloading import Renewable
 
-#: Seconds in which requests in progress must end when the server stops; and for which a port is left alone that could accept
-#: nobody.
+#: Seconds in which requests in progress must end when the server stops; and for which a port that couldn't accept is paused.
 DRAIN: Final = 30.0
 PAUSE: Final = 0.1
 

@@ -232,7 +232,7 @@ class Parts:
         return ProviderKeys(fetch, self.reactor, interval, max_age=age, stale_if_error=stale, changed=changed)
 
     def guarded(self) -> GuardedClient:
-        """Return a client that asks providers, where it may."""
+        """Return a client for providers, at the allowed addresses."""
         reactor, settings = self.reactor, self.settings
         http, private = settings.allow_http_providers, settings.allow_private_providers
         return GuardedClient(reactor, reactor.nameResolver, web_tls, allow_http=http, private_networks=private)
@@ -280,9 +280,9 @@ class Parts:
         demand_primary: Callable[[], Awaitable[None]],
         noted: Callable[[Admitted], object],
     ) -> LdapAuthenticator:
-        """Return the authenticator that asks them; ``noted`` is called with the role that gets its API key."""
+        """Return the authenticator by LDAP; ``noted`` is called with the role that gets its API key."""
         installation, dialect, enabled = self.installation, self.settings.dialect, frozenset(self.settings.authenticators)
-        # Three readings decide together, and the directory takes longer than all of them: none comes from memory.
+        # Three reads decide together, and the directory takes longer than all of them: none is cached.
         store, credentials = AuthenticatorStore(self.readings), CredentialStore(self.readings)
         vault, wall = installation.vault, installation.wall
         mapped = MappedRoles(LdapMappingStore(self.readings), journal, demand_primary)
@@ -302,14 +302,14 @@ class Parts:
         return DirectoryRounds(self.reactor, servers, directories, missing, self.settings.ldap_sync_interval)
 
     def refused_binds(self) -> RefusedBinds:
-        """Return what counts the binds that directories refuse."""
+        """Return the counter of the binds that directories refuse."""
         settings, installation = self.settings, self.installation
         failures, window = settings.ldap_failures, settings.ldap_failures_window
         return RefusedBinds(self.reactor, installation.wall, failures, window, settings.data_dir)
 
     def directories(self, guard: BindGuard) -> IDirectories:
         """Return the client of LDAP directories."""
-        # Few servers ask a directory, and its library takes time.
+        # Few servers use a directory, and the library takes time to load.
         from svc.authn.ldap.client import Directories  # noqa: PLC0415
 
         plain = self.settings.allow_plain_ldap

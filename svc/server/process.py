@@ -1,4 +1,4 @@
-"""A process that serves, one of several: it makes what answers requests, and asks the one that supervises for the rest."""
+"""A serving process, one of several: it makes the parts that answer requests, and asks the supervisor for the rest."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ log = Logger()
 
 @attrs.frozen
 class _AskedMembers:
-    """Provides ``IMembers`` by the process that asks the members."""
+    """Provides ``IMembers`` by the process that polls the members."""
 
     channel: ProcessChannel
 
@@ -93,7 +93,7 @@ class _AskedMembers:
 
 
 class Worker:
-    """The process: it waits for its task, serves until it is told to leave, and ends at once when the supervisor is gone."""
+    """The process: it waits for its task, serves until it has to stop, and ends at once when the supervisor is gone."""
 
     def __init__(self, reactor: Any) -> None:
         self._reactor = reactor
@@ -190,7 +190,7 @@ class Worker:
         )
 
         async def identity(challenge: str) -> DatabaseIdentity | None:
-            """Return the identity of the database, unless this server has asked that question itself."""
+            """Return the identity of the database, unless the challenge is this server's own."""
             own = await channel.ask(ChallengeSeen(challenge))
             return None if own else await ground.replication.identity()
 
@@ -287,6 +287,6 @@ def main() -> None:
 
 
 def _ignore_signals() -> None:
-    """A terminal and an init system tell all of the server's processes; this one does what the supervisor tells it."""
+    """Ignore signals: a terminal and an init system send them to all processes; this one obeys the supervisor."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)

@@ -86,7 +86,7 @@ class Renewable(Generic[T]):
 
 
 class Renewals(Service):
-    """Looks at files each ``INTERVAL``, and at ``SIGHUP``, when other things may be done, too."""
+    """Checks files each ``INTERVAL``, and at ``SIGHUP``, when other actions may run, too."""
 
     name = "renewals"
 

@@ -43,7 +43,7 @@ from svc.server.logformat import fields_of, from_level, observer_of, traceback_o
 AT_ONCE: Final = 10
 PERIOD: Final = 60.0
 
-#: How many kinds, and addresses of each, are told apart in one period.
+#: How many kinds, and addresses of each, are distinguished in one period.
 KINDS: Final = 1000
 ADDRESSES: Final = 100
 

@@ -1,4 +1,4 @@
-"""The memory that all processes of a server share: the mark of the audit, and the slots of commits.
+"""The shared memory of all processes of a server: the mark of the audit, and the slots of commits.
 
 It is a file without a name, which lives as long as a process that has it open.
 """

@@ -7,15 +7,15 @@ standard output and error are kept, in whose place ``twistd`` puts ``/dev/null``
 
 Note [Exit codes]. ``twistd`` ends with 0 whenever the reactor has stopped, and dies of the signal that stopped it, if one
 did. A start that failed must end with 1: that is done at the very end of the process, after ``twistd`` has removed its pid
-file. A stop that was asked for must end with 0: the signals have handlers of our own.
+file. A requested stop must end with 0: the signals have handlers of our own.
 
 Note [Interrupted]. Before the ready line SIGINT ends the process with 130 and one line, and what the start has made is
 removed again. While modules are read nothing has been made, so the process ends at once (``model/interrupts``); from then
 on ``twistd`` writes its pid file, so the signal is noted until the reactor runs, which is soon, and stops the server then.
 The launcher of a daemon, and Python itself before it has read this module, end as Python has it.
 
-Note [Garbage]. Python's collector looks at all objects now and then, for 40 to 80 ms in which nobody is served. Nearly all
-of them belong to modules and never are garbage, so the collector is told not to look at those again.
+Note [Garbage]. Python's garbage collector traverses all objects now and then, for 40 to 80 ms in which no request is served.
+Nearly all of them belong to modules and never are garbage, so these are frozen.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ log = Logger()
 
 
 def reason_of(refusal: Refusal) -> str:
-    """Return what a refusal to start tells the operator, in one sentence or a few."""
+    """Return the text of a refusal to start for the operator, in one sentence or a few."""
     match refusal:
         case ConfigurationInvalid():
             return f"{refusal.key} {refusal.message}"
@@ -103,7 +103,7 @@ class Console:
         return _write(self._out, line)
 
     def started(self) -> None:
-        """Let the launcher end with success, and let go of what is its."""
+        """Let the launcher end with success, and close its streams."""
         self._answer(b"0")
         if self._twistd is not None:
             for stream in filter(None, (self._out, self._err)):
@@ -126,7 +126,7 @@ class Console:
         self.exit_code = 1
 
     def leave(self) -> None:
-        """End the process, as its last act: a launcher that still waits learns only now (Note [Exit codes])."""
+        """End the process, as its last act: a launcher that still waits gets the result only now (Note [Exit codes])."""
         self._answer(b"1 svc is not running")
         if self.exit_code:
             for stream in filter(None, (sys.__stdout__, sys.__stderr__)):
@@ -175,7 +175,7 @@ class Launch(MultiService):
     """The server as ``twistd`` runs it: it reports how its start ended, and stops at signals.
 
     ``server_log`` takes the place of the log that ``twistd`` would make, unless its option ``--logger`` names another.
-    ``notifying`` tells systemd what becomes of the server.
+    ``notifying`` notifies systemd of the server's state.
     """
 
     def __init__(

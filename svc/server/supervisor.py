@@ -1,7 +1,7 @@
-"""A server of several processes, seen by the one that supervises: it has what there is one of, and accepts no requests.
+"""The supervisor of a server of several processes: it has the parts that exist once, and accepts no requests.
 
-Note [Heard of soon]. The others answer ``/health`` from what they were told last. They are told when it has changed, which
-is looked at four times a second, and once a second in any case.
+Note [Heard of soon]. The others answer ``/health`` from the last news that they got. News is sent when something has
+changed, which is checked four times a second, and once a second in any case.
 """
 
 from __future__ import annotations
@@ -64,11 +64,11 @@ from svc.telemetry.exposition import Sums, metrics_site
 from svc.telemetry.metrics import Metrics
 from svc.worker import pool
 
-#: Seconds between two looks at whether there is news, and looks after which it is told in any case.
+#: Seconds between two checks for news, and checks after which it is sent in any case.
 LOOK: Final = 0.25
 LOOKS: Final = 4
 
-#: Seconds that processes may take to tell their counters, and between two times that they are asked by the server itself.
+#: Seconds that processes may take to send their counters, and between two requests for them by the server itself.
 COUNTING: Final = 1.0
 COUNTED: Final = 5.0
 
@@ -76,7 +76,7 @@ log = Logger()
 
 
 class _Nobody(Factory):
-    """Accepts nobody: the port is opened for other processes."""
+    """Accepts no connections: the port is opened for other processes."""
 
     noisy = False
 
@@ -101,7 +101,7 @@ class SharedPorts(Service):
         """
         for endpoint in self._endpoints:
             port: Any = await listen(endpoint, _Nobody())
-            # In the same turn of the reactor, so that nobody was accepted.
+            # In the same turn of the reactor, so that no connection was accepted.
             port.stopReading()
             self._ports.append(port)
         return [url_of(port) for port in self._ports]
@@ -122,7 +122,7 @@ class SharedPorts(Service):
 
 
 class Office(Service):
-    """Answers what processes that serve ask, and tells them the news (Note [Heard of soon])."""
+    """Answers the questions of serving processes, and sends them the news (Note [Heard of soon])."""
 
     name = "office"
 
@@ -166,7 +166,7 @@ class Office(Service):
             await serve_metrics(server, endpoint, metrics_site(self._sums, self._gather))
 
     def startService(self) -> None:
-        """Begin to tell news."""
+        """Begin to send news."""
         super().startService()  # type: ignore[no-untyped-call] # Twisted's
         for loop, seconds in self._loops:
             loop.start(seconds).addErrback(lambda failure: log.failure("Workers aren't told news any more", failure))

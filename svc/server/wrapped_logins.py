@@ -44,7 +44,7 @@ _HASHING_THREADS: Final = 4
 
 
 async def at_once() -> None:
-    """Return: without memory each refusal has asked the database."""
+    """Return at once: without the read cache each refusal has queried the database."""
 
 
 def slowed(inner: ApiKeyAuthenticator | LdapAuthenticator, throttle: Throttle | None) -> tuple[IAuthenticator, ILogin]:
@@ -60,7 +60,7 @@ def by_tokens(
     service: Callable[[IAuthenticator, str], LoginService],
     batches: BatchService,
 ) -> Iterator[FederatedAuthn | SignedAuthn]:
-    """Yield the routes of logging in at those that trust third parties; guessers are slowed down where these are asked."""
+    """Yield the login routes of authenticators that trust third parties; guessers are throttled where logins query these."""
     for name, each in authenticators.items():
         slow = each if throttle is None or name != IAM else ThrottledAuthenticator(each, throttle)
         yield (SignedAuthn if name in SIGNED_TYPES else FederatedAuthn)(name, service(slow, name), batches)

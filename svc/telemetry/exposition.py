@@ -1,8 +1,8 @@
 """The endpoint that serves counters to Prometheus, those of all processes of a server added up.
 
-Note [Added up]. Other processes are asked for their counters when somebody asks for all, and now and then: what one has
-counted goes on counting when it has died, or the sum would run backwards. Of what comes and goes (connections, sessions,
-backlogs) the dead have none. Ages aren't added: the oldest counts. Of moments the first does.
+Note [Added up]. Other processes are asked for their counters at each request for all, and now and then: the counters of a
+dead process are kept, or the sum would decrease. Its gauges (connections, sessions, backlogs) are not. Ages aren't added:
+the oldest counts. Of moments the first does.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
 """Counters for monitoring, served as Prometheus text on an endpoint of their own (HEALTH-26).
 
-It is one of their own because counters by reason would tell a stranger what refusals hide from clients. Labels come from
-bounded sets alone: nothing that a stranger sends can make a series. Where nothing is served nothing is counted, and the
+It is one of their own because counters by reason would reveal to a stranger what refusals hide from clients. Labels come
+from bounded sets alone: nothing that a stranger sends can make a series. Where nothing is served nothing is counted, and the
 library isn't loaded, which would make every start longer.
 
-Note [Read in a thread]. The library's resource makes its text in a thread of the reactor's pool. So what is watched, that is
-read when somebody asks, must be fit to be read from there, and change nothing.
+Note [Read in a thread]. The library's resource makes its text in a thread of the reactor's pool. So functions that are read
+on request must be thread-safe, and change nothing.
 """
 
 from __future__ import annotations
@@ -235,7 +235,7 @@ class Metrics:
     def _watch(
         self, name: str, text: str, read: Callable[[], Samples], *, labels: Sequence[str] = (), counts: bool = False
     ) -> None:
-        """Report what ``read`` finds whenever somebody asks (Note [Read in a thread]); ``counts``: it only ever grows."""
+        """Report the result of ``read`` at each request (Note [Read in a thread]); ``counts``: it only ever grows."""
         self.registry.register(_Watched(name, text, labels, read, counts))
 
     def count_authentication(self, authenticator: str, decision: Admitted | Refused) -> None:
@@ -271,7 +271,7 @@ def _known(value: float | None) -> Samples:
 
 @attrs.frozen(eq=False)
 class _Watched:
-    """A metric that is read when it is asked for."""
+    """A metric that is read at each request."""
 
     name: str
     text: str
