@@ -122,7 +122,7 @@ class AuthenticatorPages:
         audit=authenticator_events.explained,
     )
     async def explain(self, call: Call, kind: str, service_id: str | None, *, login: str | None) -> Response:
-        """Return how a token would be judged, check by check; the token isn't shown again (CON-42)."""
+        """Return the outcome of a token, check by check; the token isn't shown again (CON-42)."""
         service = self._service(call, kind, service_id)
         account = call.caller.role.account
         try:

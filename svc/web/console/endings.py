@@ -1,4 +1,4 @@
-"""The page of what ends soon: values, tokens, keys and certificates."""
+"""The page of upcoming expirations: of values, tokens, keys and certificates."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _DAY: Final = 86_400
 
 @attrs.frozen
 class ShownEnding:
-    """Something that ends: what it is, why it is listed, and whether its moment has passed; ``link`` is that of its page."""
+    """An expiration: its kind, why it is listed, and whether its time has passed; ``link`` is that of its page."""
 
     ending: Ending
     kind: str
@@ -58,7 +58,7 @@ class ShownEnding:
 
 @attrs.frozen
 class ExpiringPage:
-    """The page of what ends."""
+    """The page of expirations."""
 
     routes = Routes()
 
@@ -75,7 +75,7 @@ class ExpiringPage:
         audit=audit_events.endings_listed,
     )
     async def show(self, call: Call, *, within: int, kinds: frozenset[EndingKind], after: EndingPlace) -> Response:
-        """Return what ends soon in the account (CON-45)."""
+        """Return the expirations in the account that are near (CON-45)."""
         page = await self.endings.expiring(call.invocation, EndingsQuery(within, AGE, kinds, pages.ROWS, after))
         now, chosen = self.wall.seconds(), sorted(kind.value for kind in kinds)
         asked = (("within", within), *(("kind", kind) for kind in chosen))

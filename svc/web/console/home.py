@@ -1,4 +1,4 @@
-"""The first page: how the cluster is, what ends soon, what was refused, and what changed last."""
+"""The first page: the health of the cluster, upcoming expirations, recent refusals, and the last changes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from svc.web.http.routing import Call, Routes
 from svc.web.routes import audit_events
 from svc.web.routes.expiring import AGE, WITHIN
 
-#: How many changes, things that end, and sorts of refusals are shown.
+#: How many changes, expirations, and sorts of refusals are shown.
 CHANGES: Final = 20
 ENDINGS: Final = 10
 SORTS: Final = 10
@@ -77,7 +77,7 @@ class Home:
         audit=opened,
     )
     async def show(self, call: Call) -> Response:
-        """Return the health of the cluster, what ends soon, recent refusals, and the last changes (CON-19)."""
+        """Return the health of the cluster, upcoming expirations, recent refusals, and the last changes (CON-19)."""
         await self.tokens.check_caller(call.caller)
         ending = await self.endings.expiring(call.invocation, EndingsQuery(WITHIN, AGE, limit=ENDINGS))
         changes, refused, backups = None, None, None

@@ -138,5 +138,5 @@ def _depth(full_id: str, policy: ResourceName | None) -> int:
 
 
 def _tell(call: Call, asked: Sequence[tuple[str, Any]]) -> None:
-    """Record what is listed, as the routes of resources are asked for it."""
+    """Record what is listed, as for the routes of resources."""
     call.tell(asked=tuple((name, str(value)) for name, value in asked if value is not None))

@@ -6,8 +6,8 @@ another site, with which a strict cookie isn't sent; so that cookie is lax, and 
 session that comes of it is strict as ever, and the browser goes on by another page, since a redirect would still count as
 the other site's.
 
-Note [One's own sign-in]. A code counts only in the browser that has begun, with its state: nobody can sign a person in as
-somebody else by a link. To begin takes a form of this browser's.
+Note [One's own sign-in]. A code is accepted only in the browser that has begun, with its state: a link can't sign a person
+in as somebody else. Beginning requires a form of this browser's.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ ISSUER: Final = Parameter.text("iss", "the provider (RFC 9207)", field="issuer")
 
 
 def signed_in(call: Call) -> Sequence[Event]:
-    """A person was signed in by a provider, or not; nobody was who came without having begun."""
+    """A person was signed in by a provider, or not; there is no event for a visitor who hasn't begun."""
     return [] if call.visit.tried is None else audit_events.authenticated(call)
 
 

@@ -2,7 +2,7 @@
 
 Note [What a page may]. The Content-Security-Policy forbids everything but the one style, which it names by its hash, and
 forms to this server. No page has a script, an image or a font, so that markup that found its way into one would run nothing
-and send nothing anywhere. No page is kept, framed, or told of to other sites.
+and send nothing anywhere. No page is cached, framed, or revealed to other sites as a referrer.
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ def _moment(seconds: float) -> str:
 
 
 def _kind(full_id: str) -> str:
-    """Return what the thing of an id is."""
+    """Return the kind of the thing with an id."""
     kind = full_id.split(":", 2)[1] if ":" in full_id else full_id
     return _KINDS.get(kind, kind)
 

@@ -38,7 +38,7 @@ class Alternatives:
         return cls(tuple((route.when, route) for route in routes if route.when is not None), rest)
 
     def chosen(self, query: Query) -> Route:
-        """Return the route that a query asks for."""
+        """Return the route that a query selects."""
         for flag, route in self.flagged:
             if query.flag(flag):
                 return route

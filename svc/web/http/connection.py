@@ -5,13 +5,13 @@ other follows. But closing a socket that has unread bytes resets it, and a reset
 stops writing, and goes on reading and dropping for ``LINGER`` seconds, or until the client closes. A refusal that leaves the
 body within its limit waits for the end of the body, of which nothing is kept, and the connection stays usable.
 
-Note [Bounded]: what came in is read as far as the end of one request; the rest waits for its turn (``pacing``, Note
-[Turns]), and beyond ``HELD`` unread bytes no more is received. While the client doesn't take its answers no further request
-is begun, and one that takes none of them for as long as it may be idle is cut off.
+Note [Bounded]: the input is read up to the end of one request; the rest waits for its turn (``pacing``, Note [Turns]), and
+beyond ``HELD`` unread bytes no more is received. While the client doesn't take its answers no further request is begun, and
+one that takes none of them for as long as it may be idle is cut off.
 
-Note [At once]: a transport of Twisted's writes when the reactor has asked the kernel whether it may, which costs a fifth of
-a short answer. So an answer is given to the socket itself. When that doesn't take all of it, or the connection is one of
-TLS, the transport writes; and it goes on to do so, since it doesn't say when it has written everything.
+Note [At once]: a transport of Twisted's writes when the reactor has found the socket writable, which costs a fifth of a
+short answer. So an answer is written to the socket directly. When that doesn't take all of it, or the connection is one of
+TLS, the transport writes; and it goes on to do so, since it doesn't report when it has written everything.
 """
 
 from __future__ import annotations
@@ -158,7 +158,7 @@ class Channel(Protocol):
         if self._socket is not None:
             try:
                 sent = self._socket.send(data)
-            except OSError:  # the transport will meet it too, and end the connection if need be
+            except OSError:  # the transport will get it too, and end the connection if need be
                 sent = 0
             if sent == len(data):
                 return

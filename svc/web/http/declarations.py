@@ -1,7 +1,7 @@
 """The parts of a route's declaration: names in the path, parameters, the body, answers.
 
 A parameter is read before the route's coroutine is called, in the order of the declaration, and arrives there as a keyword
-argument. One that may only be read after a look at the store (a stranger shall not learn by a 422 what a 404 hides) is
+argument. One that may only be read after a query to the store (a 422 must not reveal to a stranger what a 404 hides) is
 ``late``: the coroutine reads it by ``call.late(PARAMETER)``.
 """
 

@@ -243,5 +243,5 @@ def reason_of(refusal: errors.Refusal) -> str:
 
 
 def internal_error(incident: str) -> Response:
-    """Return the answer to a bug: it tells nothing but the id under which the log has it."""
+    """Return the answer to a bug: it has nothing but the id under which the log has it."""
     return _fault(500, "internal_error", f"an internal error, in the log as incident {incident}")

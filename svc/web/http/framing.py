@@ -1,10 +1,10 @@
-"""Where the body of a request ends, and heads that leave a doubt about it (RFC 9112 3.2, 6 and 7.1).
+"""The end of a request's body, and heads that leave it ambiguous (RFC 9112 3.2, 6 and 7.1).
 
 A proxy and this server that read one differently would see different requests in the same bytes: so the answer is 400, and
 the connection closes.
 
-Note [Chunks]: llhttp takes chunks apart, in a parser that has been given a head of ours. It doesn't tell where in a piece a
-body ended. But a body can end nowhere except after an empty line: so it gets what came in by parts that end there.
+Note [Chunks]: llhttp decodes chunks, in a parser that has been given a head of ours. It doesn't report where in a piece a
+body ended. But a body can only end after an empty line: so it gets the input in parts that end there.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from httptools import HttpParserError, HttpRequestParser
 #: Headers by their names in lower case; each line of a name is a value, without the blanks around it.
 Fields = dict[bytes, list[bytes]]
 
-#: Bytes that may come without one of the body among them: extensions of chunks, and trailers, which nobody reads.
+#: Bytes that may come without one of the body among them: extensions of chunks, and trailers, which are ignored.
 TRAILERS: Final = 4096
 
 #: A host and perhaps a port (RFC 9110 7.2, RFC 3986 3.2.2); nobody's name is longer.

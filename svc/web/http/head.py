@@ -3,8 +3,8 @@
 Note [What llhttp reads]: llhttp, the parser of Node, reads the lines of headers, and reads a head as one or not at all. The
 first line is read here: llhttp knows some methods only, passes over blanks that shouldn't be there, takes versions that are
 none of ours, and stops reading at the preface of HTTP/2 and at ``Upgrade``. So each head has a parser of its own, which gets
-``_FIRST_LINE`` in place of the client's, and nothing of what follows the head; it isn't asked whether the connection stays
-or changes its protocol. ``CONNECT`` is refused, since a proxy may take what follows it for something else than HTTP.
+``_FIRST_LINE`` in place of the client's, and nothing of what follows the head; its result on keep-alive and upgrades isn't
+used. ``CONNECT`` is refused, since a proxy may take what follows it for something else than HTTP.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class Head:
 
     @property
     def expects_invitation(self) -> bool:
-        """Whether the client waits to be told that it should send the body (RFC 9110 10.1.1)."""
+        """Whether the client waits for ``100 Continue`` before it sends the body (RFC 9110 10.1.1)."""
         expected = self.fields.get(b"expect")
         return expected is not None and self.current and b"100-continue" in map(bytes.lower, expected)
 

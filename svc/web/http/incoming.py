@@ -17,7 +17,7 @@ class Incoming:
     ``Content-Length``, ``None`` for a chunked body. ``overflow`` says that it came on a connection beyond the limit,
     ``abandoned`` that the client is gone, or has had an answer already. ``route`` is the one that answers, once that is
     known, ``visit`` the visit to the console that it is a part of, if it is one, and ``call`` the request as the route saw
-    it, while its refusal is told.
+    it, while its refusal is recorded and answered.
     """
 
     method: str

@@ -4,7 +4,8 @@ Note [Two writers]. orjson writes ten times as fast as the standard library's ``
 things. It leaves DEL and what is beyond ASCII as they are, which is seen in its bytes. It refuses halves of surrogate pairs,
 integers of more than 64 bits, and more than 250 levels. In these cases ``json`` writes the document once more. The others
 can't be seen: NaN becomes null, and fractions near zero are written otherwise. So orjson is given what has no ``float``, as
-the type checker proves; where that can't look, behind ``Any``, fractions are rounded to thousandths: both write these alike.
+the type checker proves; where that can't check, behind ``Any``, fractions are rounded to thousandths: both write these
+alike.
 """
 
 from __future__ import annotations

@@ -6,8 +6,8 @@ nobody takes all of them. A trusted proxy, or this machine, stands for many clie
 are too many, the one that has been idle for longest makes room: of that address, or of all.
 
 Where none is idle, ``OVERFLOW`` connections more are taken, or a server that is merely busy would be taken for dead, and
-restarted. Each has little time, and is answered once, about nothing but health (``Route.vital``): everything else is 503.
-There the oldest is cut off: a client that asks about health does it at once.
+restarted. Each has little time, and gets one answer, on the health routes alone (``Route.vital``): everything else is 503.
+There the oldest is cut off: a client that requests the health does so at once.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class Occupancy:
         return ConnectionCounts(self._open, self._evicted, self._overflowed)
 
     def enter(self, guest: Guest) -> bool:
-        """Take a new connection in; false when it came beyond the limit, so that it may ask about health alone."""
+        """Take a new connection in; false when it came beyond the limit, so that it may request the health alone."""
         self._open += 1
         place, limits = self._place(guest.peer), self._limits
         crowded = place.limited and place.count >= limits.connections_per_address and not self._evict(place.idle)

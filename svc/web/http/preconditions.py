@@ -67,9 +67,9 @@ class Preconditions:
             raise PreconditionFailed("If-None-Match", tag)
 
     def fresh(self, tag: str) -> bool:
-        """Return whether a reader knows the thing already, so that 304 will do.
+        """Return whether the client has this version already, so that 304 suffices.
 
-        :raises PreconditionFailed: another one was asked for.
+        :raises PreconditionFailed: the request requires another one.
         """
         self._demand_match(tag)
         return self._names(self._none_match, tag)

@@ -19,7 +19,7 @@ from svc.web.http.faults import reason_of
 from svc.web.http.incoming import Incoming
 from svc.web.http.routing import Call
 
-#: The reasons of an access token that proves nobody, and of what exists and may not be seen.
+#: The reasons of an invalid access token, and of a resource that exists and may not be seen.
 TOKEN_REFUSED: Final = "token-refused"
 HIDDEN: Final = "hidden"
 
@@ -98,6 +98,6 @@ def _service_id(call: Call) -> str | None:
 
 
 def _account_of(call: Call) -> str | None:
-    """Return the account that no path names: the one that a form says, or that of a host factory's token."""
+    """Return the account where no path names it: the one in a form, or that of a host factory's token."""
     factory: str | None = call.facts.get("factory")
     return call.facts.get("account") if factory is None else factory.partition(":")[0]

@@ -144,7 +144,7 @@ class Request:
     def complete(self) -> None:
         """Note that the body has ended."""
         self._incoming.finish()
-        # The end of a body can come in one piece with what was too much of it.
+        # The end of a body can come in one piece with the bytes beyond the limit.
         if self._response is not None and not self._incoming.abandoned:
             self._deliver(self._response)
 
@@ -173,7 +173,7 @@ class Request:
         self._connection.finish()
 
     def _cut_off(self, failure: Failure) -> None:
-        """End an answer whose next piece can't be had, without what would make it look whole."""
+        """Abort an answer whose next piece fails, without the end that would make it look complete."""
         if self._incoming.abandoned and failure.check(CancelledError):
             return
         if isinstance(failure.value, StoreUnavailable):

@@ -105,7 +105,7 @@ class Response:
         :param common: header lines that every answer has at the moment, each with its line end.
         :param request_id: what to echo as ``X-Request-Id``; ``None`` when no request could be read.
         :param close: whether the connection closes after this answer.
-        :param head: whether the request was a ``HEAD``, whose answer tells the length of a body that doesn't follow.
+        :param head: whether the request was a ``HEAD``, whose answer has the length of a body that doesn't follow.
         :param chunked: whether pieces come as chunks; otherwise the end of the connection ends them.
         """
         lines = f"{_STATUS_LINES[self.status]}{common}{_line('Cache-Control', self.cache_control)}"

@@ -3,9 +3,9 @@
 Note [One rule that fits]. werkzeug decides which of several rules a path belongs to, by walking through all that it may be.
 That takes several times as long as to decrypt a secret. But most paths fit one rule alone, and in whatever order rules are
 tried, that one is it. So the few rules of a method whose paths begin with the same segment are tried, each as one regular
-expression, and werkzeug is asked unless exactly one fits. It prefers a segment that a rule names to one that may be any, so
-rules that begin with a value don't count beside these. It is asked, too, about paths with empty segments, of which it has
-notions of its own. Requests leave no state behind.
+expression, and werkzeug decides unless exactly one matches. It prefers a segment that a rule names to one that may be any,
+so rules that begin with a value don't count beside these. It also decides on paths with empty segments, which it treats
+specially. Requests leave no state behind.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from werkzeug.routing import Map, MapAdapter
 
 from svc.web.http.paths import rule_expression
 
-#: The name of the server that the map is asked under; routes don't depend on it.
+#: The server name that the map is bound to; routes don't depend on it.
 _SERVER: Final = "svc"
 
 

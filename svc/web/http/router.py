@@ -1,11 +1,11 @@
 """The router: it finds a request's route, and checks and records what the route declares.
 
 Note [Order of checks]: unknown route or method (404); a connection beyond the limit (503); access token (401); names in the
-path, the query, and ``Svc-At-Least`` (422); on a follower, whether the route writes (405); whether what is read is as new as
-the request wants (503); size of the body (413); then the route, its parameters first. All but the last two happen before the
+path, the query, and ``Svc-At-Least`` (422); on a follower, whether the route writes (405); whether reads are as new as the
+request requires (503); size of the body (413); then the route, its parameters first. All but the last two happen before the
 body has arrived: none of it is kept for strangers. A public route that writes proves its caller by itself, and then asks
-``call.demand_primary()`` before it goes to any expense. Nobody waits for a state who hasn't shown an access token:
-``Svc-At-Least`` is ignored then, at logins too.
+``call.demand_primary()`` before it goes to any expense. Only requests with an access token wait for a state:
+``Svc-At-Least`` is ignored in others, at logins too.
 
 Note [Recorded before it is answered]: a route that has ``audit`` begins only while the journal takes records, and its answer
 is written when the journal has taken the request's events, be it a refusal: no secret leaves, and no change is confirmed,
@@ -86,7 +86,7 @@ class Router:
         :param new_id: makes the ids under which bugs are logged.
         :param dialect: in which parameters are read.
         :param console: what pages of the console have in common; needed where one of the routes is a page.
-        :param refused: is called with each request that is refused, what its path says, and the refusal.
+        :param refused: is called with each refused request, the values of its path, and the refusal.
         :raises ValueError: two routes match the same requests.
         :raises TypeError: routes of one method and path differ in what is looked at before the query, or there is a page
             of the console, and no console.
@@ -199,7 +199,7 @@ class Router:
             await self._journal.take(call.origin, call.events, Outcome(reason_of(refusal), stale=is_stale()))
             raise
         except Exception as error:
-            # The client doesn't stay for the answer, or it is a bug's: nobody waits.
+            # The client has left before the answer, or it is a bug's: nobody waits.
             why = "client-gone" if isinstance(error, CancelledError) else "error"
             taking = Deferred.fromCoroutine(self._journal.take(call.origin, call.events, Outcome(why)))
             taking.addErrback(lambda failure: failure.trap(AuditUnavailable))

@@ -20,7 +20,7 @@ from svc.web.openapi.refusals import ALWAYS, Told, newer, told_of
 from svc.web.openapi.samples import show_examples
 from svc.web.openapi.schemas import Object, any_of, described, media_type_of, schema_of
 
-#: Headers that OpenAPI has other places for; what a route says of them stands in its description.
+#: Headers that OpenAPI has other places for; a route's text on them is in its description.
 _ELSEWHERE: Final = frozenset({"accept", "authorization", "content-type"})
 
 #: Numbers of rules, which docstrings cite.
@@ -184,7 +184,7 @@ def _security(route: Route) -> list[Object]:
         return [{}, {"token": []}] if route.admission is OPTIONAL else []
     found: list[Object] = [{name: []} for name, _ in schemes]
     if CredentialInsufficient in route.errors:
-        # It tells who shows a token that a password is needed, so it takes tokens, too.
+        # It tells a client with a token that a password is needed, so it takes tokens, too.
         found.append({"token": []})
     return found if all(required for _, required in schemes) else [{}, *found]
 

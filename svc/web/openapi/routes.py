@@ -1,7 +1,7 @@
 """The document over HTTP, and the page that shows it to people: both are public, as the declarations are.
 
-Note [Half a megabyte for strangers]. Both are long, and anybody may ask for them and take nothing of what comes. So they are
-written in pieces, as the client takes them: what waits for it is a few of these, and not a copy of the whole.
+Note [Half a megabyte for strangers]. Both are long, and anybody may request them and then not read. So they are written in
+pieces, as the client takes them: a few of these are buffered, and not a copy of the whole.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from svc.web.openapi.document import tagged as nouns_of
 
 _HTML: Final = "text/html; charset=utf-8"
 
-#: Clients may keep both, and ask each time whether they are as they were.
+#: Clients may cache both, and revalidate them each time.
 _KEPT: Final = "no-cache"
 
 #: Bytes that are written at a time (Note [Half a megabyte for strangers]).

@@ -12,7 +12,7 @@ Object = dict[str, Any]
 
 
 def schema_of(shape: Shape) -> Object:
-    """Return the schema of the values that have a shape; that of what is no JSON says at most that it is text."""
+    """Return the schema of the values that have a shape; for anything but JSON it says at most that it is text."""
     if shape.kind == "any":
         return {}
     if shape.kind == "raw":
