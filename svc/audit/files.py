@@ -5,15 +5,17 @@ can't follow, since the process ended or the file was replaced, the torn line is
 ever share a line.
 
 Note [A pipe that nobody reads]. Standard output may be a pipe, which the process's log shares. Writing the log to a full
-pipe would stop the server for good, so records only take half of it, and none is begun for which there is no room.
+pipe would block the server for good, so records only take half of it, and none is begun without enough room.
 
-Note [Seen without a record]. An idle server is to know that its next record will be taken, and writes none to find out: it
-checks that the open file is still the one at its place (otherwise what is there is opened, as by SIGHUP), that the disk is
-writable and has room for the longest record; that the pipe has a reader, and room. Otherwise a record finds the answer.
+Note [Seen without a record]. An idle server has to know that its next record will be taken, and writes none to find out: it
+checks that the open file is still the one at its path (otherwise the one there is opened, as by SIGHUP), that the disk is
+writable and has room for the longest record; that the pipe has a reader, and room. Where that can't be known, a record is
+written.
 
-Note [Several processes]. Where several processes write to one place, each write is done in a turn (``shared_turn``): room
-is looked for, a torn line ended, numbers of the chain taken and a line written while nobody else does. A turn that another
-has is waited for like room. When a file is opened again, all processes do so before they write: so lines are in order.
+Note [Several processes]. Where several processes write to one place, each write is done in a turn (``shared_turn``): the
+room is checked, a torn line ended, numbers of the chain taken and a line written while no other process does so. A turn that
+another has is waited for like room. When a file is opened again, all processes do so before they write: so lines are in
+order.
 
 A record that was taken has been handed to the operating system, in order and whole. It outlives the process, but not the
 machine's power: no ``fsync`` follows, which would cost more than all the rest of a request.
@@ -317,7 +319,7 @@ class StandardOutputSink(_Sink):
         """See ``ISink``, and Note [Seen without a record]."""
         try:
             if self._half is not None:
-                # A pipe without a reader shows up, though no event is asked for.
+                # A pipe without a reader is reported, though no event is requested.
                 pipe = select.poll()
                 pipe.register(self._descriptor, 0)
                 return not pipe.poll(0) and self._half - _unread(self._descriptor) > RECORD_LIMIT
@@ -346,7 +348,7 @@ def _within(records: list[bytes], room: int) -> list[bytes]:
 
 
 def _has_room(descriptor: int) -> bool:
-    """Return whether a file can grow by the longest record, by what its disk says of itself; some say nothing."""
+    """Return whether a file can grow by the longest record, as its file system reports; some report nothing."""
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         return True
     disk = os.fstatvfs(descriptor)

@@ -6,9 +6,9 @@ own. An IPv6 client has 2**64 addresses, so its network of 64 bits counts. Sums 
 says whether some were evicted.
 
 Note [In batches]. Where several processes serve, one keeps for all. The others collect theirs, in rooms of the same rule,
-and hand them over a moment after the first: a refusal asks nobody, and a flood is one message in that time. Refusals that
-the other process can't take now stay, and are handed over later; if some are lost until then for lack of room, that is
-reported, as it is when a process ends before it has handed over all.
+and hand them over a moment after the first: a refusal waits for no other process, and a flood is one message in that time.
+Refusals that the other process can't take now stay, and are handed over later; if some are lost until then for lack of room,
+that is reported, as it is when a process ends before it has handed over all.
 """
 
 from __future__ import annotations

@@ -101,7 +101,7 @@ class RecordQuery:
     about: str | None = None
 
     def test(self) -> Callable[[bytes], bool]:
-        """Return a function that says whether a line is a record that is looked for."""
+        """Return a function that returns whether a line is a matching record."""
         since, until = self.since.encode(), self.until.encode()
         msgid, request = _bytes(self.msgid), _bytes(self.request)
         what = _bytes(self.what)
@@ -199,7 +199,7 @@ def search(paths: Sequence[Path], query: RecordQuery, limit: int, offset: int = 
 
 
 def event_of(line: bytes) -> dict[str, object]:
-    """Return a record in the form in which the HTTP interface tells events (AUD-28); ``number`` is that of its chain."""
+    """Return a record in the form of events in the HTTP interface (AUD-28); ``number`` is that of its chain."""
     priority, timestamp, hostname, appname, procid, msgid, rest = line.decode("utf-8", "replace").rstrip("\n").split(" ", 6)
     data: dict[str, dict[str, str]] = {}
     place = 0

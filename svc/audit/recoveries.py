@@ -1,7 +1,7 @@
 """Recoveries of accounts on a server's machine, reported by every server in its log and its audit.
 
 Note [Told by servers]. The command that gives an admin another key works beside the servers, and has neither their log nor
-their sinks. So it leaves a row, and each server looks for rows once in ``INTERVAL`` seconds. It tells of those of the last
+their sinks. So it leaves a row, and each server polls for rows once in ``INTERVAL`` seconds. It reports those of the last
 hour: a server that was down meanwhile does so at its start, and one that is started again repeats it.
 """
 

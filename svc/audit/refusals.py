@@ -92,7 +92,7 @@ def _log_refusal(name: str, request: LoginRequest, refused: Refused) -> None:
 
 @implementer(IExpirationEvents)
 class LoggedExpirations:
-    """Logs what became of values that end or are rotated, and how many tokens of host factories are gone."""
+    """Logs expirations and rotations of values, and how many tokens of host factories have expired."""
 
     def admit(self) -> None:
         """Return: the log takes everything."""

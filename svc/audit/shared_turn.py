@@ -4,11 +4,11 @@ Note [One writes]. A write of a whole line may be done in two parts: where the d
 writes at a time, and one that has written a part keeps the turn until the rest of the line is written. The turn is a lock of
 the operating system's (fcntl), on a file without a name that all of them have inherited: it is released when its process
 ends, however it does. A process holds it for some microseconds, so another tries again soon, a few times; none blocks in the
-lock itself, or a stopped holder would stop all others. The lock ends when its process closes the file, by whichever
+lock itself, or a stopped holder would stop all others. The lock is released when its process closes the file, by whichever
 descriptor: so what has been made of the file stays for as long as the process.
 
-Note [Marked]. A process may be killed in the middle of a line. So before it writes it leaves a mark in the page of memory
-that is the file, and takes that away when the line is whole. A process that finds the mark ends the torn line first.
+Note [Marked]. A process may be killed in the middle of a line. So before it writes it sets a mark in the page of memory that
+is the file, and clears it when the line is complete. A process that finds the mark ends the torn line first.
 
 Note [One file]. Processes that append to a file which is moved away go over to the new one together: the one that opens
 it again counts that on the page, and the others open theirs before they write. So lines are in the order of turns, across

@@ -1,4 +1,4 @@
-"""Whether the records of files are those that servers wrote: verified by the digests of their chains (AUD-33).
+"""Verifies by the digests of their chains that records of files are those that servers wrote (AUD-33).
 
 Note [Where it goes on]. A record is verified against the digest that the one before it has, whether or not that one was
 verified. So one that was changed is reported itself, and not all that follow. Where the one before is missing, nothing can
@@ -66,8 +66,8 @@ class ChainReport:
 
 @attrs.frozen
 class AuditVerdict:
-    """The result. ``count`` says how many findings there are, of which ``findings`` are the first; ``notes`` tell what is no
-    sign of tampering. ``unproven``: records from before there were digests; ``others``: lines that are no records.
+    """The result. ``count`` says how many findings there are, of which ``findings`` are the first; ``notes`` are no signs of
+    tampering. ``unproven``: records from before there were digests; ``others``: lines that are no records.
     """
 
     chains: Sequence[ChainReport]

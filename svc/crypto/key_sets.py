@@ -99,7 +99,7 @@ def _label(number: int, entry: object) -> str:
 
 
 def _distinct(found: dict[str | None, list[ProviderKey]], problems: list[str]) -> tuple[ProviderKey, ...]:
-    """Return the keys that an id, or its absence, tells from all others."""
+    """Return the keys that an id, or its absence, identifies uniquely."""
     nameless = found.pop(None, [])
     usable: list[ProviderKey] = []
     for key_id, keys in found.items():

@@ -127,7 +127,7 @@ class VerificationKey:
     _public: ec.EllipticCurvePublicKey = attrs.field(repr=False, eq=False)
 
     def verify(self, token: UnverifiedToken, now: float) -> AccessToken:
-        """Return what the token says, if this key signed it and it is still alive at ``now``.
+        """Return the claims of the token, if this key signed it and it hasn't expired at ``now``.
 
         The service grants its own tokens no leeway, and doesn't compare ``iat`` with the clock (TOK-29).
 

@@ -117,7 +117,7 @@ class DerivedKeys:
 class Vault:
     """AES-256-GCM under data keys, over header, nonce, ciphertext and tag; header and name are authenticated too.
 
-    It has the keys that are given, the newest first, and seals with the one that the database says (Note [Which key]);
+    It has the keys that are given, the newest first, and seals with the one that the database names (Note [Which key]);
     before :meth:`adopt` with the first of those that are given, as the first key of a database.
     """
 
@@ -225,10 +225,10 @@ class Vault:
             return None
 
     def derived(self, purpose: bytes) -> DerivedKeys:
-        """Return keys for a purpose, by which those speak to each other who know the data key.
+        """Return keys for a purpose, for messages between parties that know the data key.
 
-        During a rotation everybody speaks under the old key, which everybody knows. Retired ones are not believed. They are
-        answered, as long as they are given: who asks so has not heard yet.
+        During a rotation all use the old key, which all know. Messages under retired keys are not trusted. They are
+        answered, as long as the keys are given: their sender doesn't know yet.
         """
         needed = [key_id for key_id in self.needed if key_id in self._given]
         retired = {each.key_id for each in self.stored if each.retired}

@@ -4,7 +4,7 @@ Note [Hanging checks]. A check that gives no answer by its deadline has failed, 
 counts as failed until it has ended, and isn't started again beside itself. So it holds up neither its neighbours, nor the
 next round, nor a reader of the report.
 
-Note [Staleness]. The report is read from memory, and would look healthy for ever if the loop behind it died. So it says
+Note [Staleness]. The report is kept in memory, and would look healthy for ever if the loop behind it died. So it says
 ``stale`` once the last round is older than three intervals, by a clock that nobody sets (``clocks``, Note [Two clocks]).
 
 Note [Reading and writing]. A database that takes no writes, because its disk is full or a synchronous standby is away, lets
@@ -136,7 +136,7 @@ class HealthReport:
         return {"ok": primaries == OK, "primaries": primaries, "node": self.node()}
 
     def node(self) -> dict[str, Any]:
-        """Return what this server tells of itself as a node of its cluster, as JSON has it (OPS-6)."""
+        """Return this server's own entry as a node of its cluster, as JSON has it (OPS-6)."""
         node = self.position.node if self.position else None
         database: dict[str, Any] = dict.fromkeys(("timeline", "since", "release", "schema", "standbys"))
         if node is not None:
@@ -146,7 +146,7 @@ class HealthReport:
 
 
 class IHealth(Protocol):
-    """The health of the server, as routes tell it."""
+    """The health of the server, as routes report it."""
 
     def report(self, dialect: Dialect) -> HealthReport:
         """Return the report of the last round, at once."""

@@ -121,8 +121,9 @@ class _Expirations(Protocol):
 class ExpirationProbe:
     """Checks how and when the loop of expiration ended its last round, and reads what the next one begins with.
 
-    A round may take as long as rotations do, so by its end alone a database that hangs would be noticed late. It waits for
-    the end of the first round, as long as a check may take: so a server that has just started isn't ill.
+    A round may take as long as rotations do, so by its end alone a database that hangs would be noticed late. The probe
+    waits for the end of the first round, as long as a check may take: so a server that has just started isn't reported as
+    failed.
     """
 
     service = "expiration"

@@ -151,12 +151,12 @@ class Facts:
     verified: bool
     #: How many refused logins of an entry are sent to a directory, 0 for any number.
     ldap_failures: int
-    #: ``None`` where no address was known at which to ask it.
+    #: ``None`` where no address of it was known.
     server: ServerFacts | None
 
 
 def risks(facts: Facts) -> list[Risk]:
-    """Return what is risky, risks before notes."""
+    """Return the risks and notes, risks first."""
     rules: Sequence[Callable[[Facts], Iterator[Risk]]] = (
         _ports, _audit, _certificates, _files, _database, _access, _ages, _directories, _clock, _server, _size,
     )  # fmt: skip

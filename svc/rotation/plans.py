@@ -1,7 +1,7 @@
 """Plans of expiration and rotation, read from the annotations of a variable.
 
-Policy takes any annotation, and a load doesn't know the words of rotators. So what can't be used is found when the loop
-looks: it is shown on the resource and in the log, and the value is left as it is.
+Policy takes any annotation, and a load doesn't know the words of rotators. So unusable annotations are found when the loop
+runs: the fault is shown on the resource and in the log, and the value is left as it is.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ SHORTEST_INTERVAL: Final = 1.0
 
 @attrs.frozen
 class Lives:
-    """A plan by which values end ``lifetime`` after they were set, or not at all."""
+    """A plan by which values expire ``lifetime`` after they were set, or never."""
 
     lifetime: Duration | None
 
@@ -43,7 +43,7 @@ Plan = Lives | Rotates | UnusablePlan
 
 
 def plan_of(annotations: Mapping[str, str], rotators: Mapping[str, IRotator]) -> Plan:
-    """Return the plan that annotations ask for. A variable with a rotator is rotated, whatever else they say."""
+    """Return the plan of annotations. A variable with a rotator is rotated, whatever the others are."""
     name = annotations.get(ROTATOR)
     if name is None:
         text = annotations.get(LIFETIME)

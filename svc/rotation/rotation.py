@@ -1,4 +1,4 @@
-"""Rotations: a new value made, put in force where it is used, and stored, in an order that survives every crash.
+"""Rotations: a new value is made, put in force where it is used, and stored, in an order that survives every crash.
 
 Note [Crash points]. Two systems can't commit as one. So the new value is first kept, sealed (*staged*), then put in force
 (*rotated*), then made the newest value (*promoted*). An attempt that was broken off
@@ -10,8 +10,8 @@ Note [Crash points]. Two systems can't commit as one. So the new value is first 
   the staged one in force and promotes it. Promoting twice does nothing the second time.
 
 No value becomes the newest that is not in force. A staged value is never thrown away, even if somebody sets a value by hand
-meanwhile, since it may be the only one that opens the door. During an attempt the variable isn't due (*lease*); after the
-death of its server it is again.
+meanwhile, since it may be the only valid one. During an attempt the variable isn't due (*lease*); after the death of its
+server it is again.
 """
 
 from __future__ import annotations

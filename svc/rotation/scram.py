@@ -39,7 +39,7 @@ _PROHIBITED: Final = tuple(
 
 
 class ScramFailed(Exception):
-    """The server doesn't speak SCRAM, or doesn't know the password; the text says which."""
+    """The server doesn't support SCRAM, or doesn't know the password; the text says which."""
 
 
 @attrs.define
