@@ -59,7 +59,7 @@ class Inquiry:
         return claims.read(challenge, body)
 
     async def data_keys(self, claims: PeerClaims) -> tuple[str, ...] | None:
-        """Ask for the ids of the data keys that it knows; ``None`` as above, or when it doesn't tell."""
+        """Ask for the ids of the data keys that it knows; ``None`` as above, or when it doesn't say."""
         challenge, body = await self._challenge(claims)
         return claims.read_data_keys(challenge, body)
 
@@ -69,7 +69,7 @@ class Inquiry:
         try:
             answer = await self._get(f"/cluster/database?challenge={challenge}&code={code}", CLAIM_DEADLINE)
         except (Unanswered, ConnectError, DNSLookupError):
-            return challenge, b""  # Its health tells why.
+            return challenge, b""  # Its health report says why.
         return challenge, answer.body if answer.status == 200 else b""
 
     def _get(self, path: str, deadline: float) -> Deferred[HttpAnswer]:

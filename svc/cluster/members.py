@@ -143,9 +143,9 @@ class IMembers(Protocol):
 
 
 class Members(Service):
-    """The members, each with what asks it, by the names under which the settings list them.
+    """The members, each with the function that queries it, by the names under which the settings list them.
 
-    Once started, it asks them every ``interval`` seconds (Note [The time of a change]).
+    Once started, it polls them every ``interval`` seconds (Note [The time of a change]).
     """
 
     name = "members"

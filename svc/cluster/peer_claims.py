@@ -47,7 +47,7 @@ class PeerClaims:
         self._asked: deque[str] = deque(maxlen=KNOWN)
 
     def question(self) -> tuple[str, str]:
-        """Return a new challenge, and the code that shows who asks."""
+        """Return a new challenge, and the code that authenticates the question."""
         challenge = os.urandom(CHALLENGE_BYTES).hex()
         self._asked.append(challenge)
         return challenge, _code(self._vault.derived(_PURPOSE).own, "question", challenge)
@@ -86,7 +86,7 @@ class PeerClaims:
         return identity if any(_same(code, _identity_code(key, challenge, identity)) for key in believed) else None
 
     def read_data_keys(self, challenge: str, body: bytes) -> tuple[str, ...] | None:
-        """Return the ids of the data keys that the answering server knows; ``None`` as :meth:`read`, or if it tells none."""
+        """Return the ids of the data keys that the answering server knows; ``None`` as :meth:`read`, or if it has none."""
         document = _document(body)
         known, code = document.get("data_keys"), document.get("data_keys_code")
         if not isinstance(code, str) or not isinstance(known, list):

@@ -61,14 +61,14 @@ def read_reply(status: int, body: bytes) -> ProbeReply:
 
 @attrs.frozen(kw_only=True)
 class MemberHealth:
-    """A server as the view of the cluster shows it; it holds nothing that a health route wouldn't tell.
+    """A server as the view of the cluster shows it; it holds nothing that a health route wouldn't show.
 
     ``word`` is ``ok``, ``failed``, or a fault of :class:`ProbeReply`. ``role`` is ``primary``, ``follower``, or empty when
-    the server doesn't tell; ``primaries`` is ``ok``, ``two`` when there is another primary beside its own, ``unknown``, or
+    the server doesn't say; ``primaries`` is ``ok``, ``two`` when there is another primary beside its own, ``unknown``, or
     empty. ``changed`` is when its state became what it is, as far as is known, in epoch seconds; ``age`` in seconds.
 
     ``version`` is its program's, ``release`` PostgreSQL's, ``schema`` that of its tables. ``since`` is when its database got
-    its role, in epoch seconds, and ``position`` where its log stands, in bytes. ``standbys`` are a primary's, if it tells.
+    its role, in epoch seconds, and ``position`` where its log stands, in bytes. ``standbys`` are a primary's, if it says.
     """
 
     name: str
@@ -106,7 +106,7 @@ class MemberHealth:
 
 
 def member_health(name: str, document: Mapping[str, Any], *, here: bool, changed: float | None, age: float) -> MemberHealth:
-    """Return the health by a report. That may be anybody's: parts of another form are left out."""
+    """Return the health by a report. That may come from anybody: malformed parts are left out."""
     services, database = _mapping(document.get("services")), _mapping(document.get("database"))
     replication = _mapping(database.get("replication_status"))
     words = {key: value for key, value in services.items() if _is_word(key) and _is_word(value)}

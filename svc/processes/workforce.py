@@ -54,17 +54,17 @@ _log = Logger()
 
 @attrs.frozen
 class Ready:
-    """A process tells that it has read its modules."""
+    """A process reports that it has loaded its modules."""
 
 
 @attrs.frozen
 class Begun:
-    """A process tells that it serves."""
+    """A process reports that it serves."""
 
 
 @attrs.frozen
 class CannotServe:
-    """A process tells why it can't serve."""
+    """A process reports why it can't serve."""
 
     why: str
 

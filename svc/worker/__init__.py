@@ -1,1 +1,1 @@
-"""A process beside the server, for work in which a process answers nobody: large loads of policy."""
+"""A process beside the server, for work that blocks its process: large loads of policy."""

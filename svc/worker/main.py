@@ -1,4 +1,4 @@
-"""The worker's end: a process that loads one document after the other, until the server closes its standard input."""
+"""The worker's side: a process that loads one document after the other, until the server closes its standard input."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def main() -> None:
 
     reactor: Any = installed
     run_steadily(reactor)
-    # A terminal and an init system tell all of the server's processes to stop; this one ends when the server wants it to.
+    # A terminal and an init system signal all of the server's processes to stop; this one ends when the server wants it to.
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
     os.nice(5)  # the server is served before its workers

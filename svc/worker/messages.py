@@ -2,8 +2,8 @@
 
 The bytes that go beside a message's value are a client's document, or a batch of an outcome.
 
-Note [Batches stay pickled]. An outcome may tell of 200,000 rows. Its batches come before it, a message each, and stay as
-they come, which takes a fraction of the memory: none is unpickled before its turn to be written down.
+Note [Batches stay pickled]. An outcome may have 200,000 rows. Its batches come before it, a message each, and stay as they
+come, which takes a fraction of the memory: none is unpickled before its turn to be written.
 """
 
 from __future__ import annotations

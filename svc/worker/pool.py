@@ -1,4 +1,4 @@
-"""The server's end: workers are started when there is work for them, and end when there has been none for a while."""
+"""The server's side: workers are started when there is work for them, and end when there has been none for a while."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from svc.worker.messages import Batch, Bug, Committed, DataKeys, Task, outcome_o
 
 WORKERS: Final = 2  # at most; each takes some 50 MB, and what its document takes
 WAITING: Final = 16  # loads that may wait for a worker, each with its document in memory
-EACH: Final = 8  # loads of one caller that may be under way and wait: nobody keeps all others from loading
+EACH: Final = 8  # loads of one caller that may be under way and wait: no caller keeps all others from loading
 IDLE: Final = 30.0  # seconds that a worker without work is kept, since it takes a while to start one
 DEADLINE: Final = 600.0  # seconds that a load may take before its worker is given up
 PATIENCE: Final = 5.0  # seconds that a worker may take to end before it is killed
@@ -199,7 +199,7 @@ class _Worker(ProcessProtocol):
         return answer
 
     def end(self) -> None:
-        """Tell it to end, and kill it where it doesn't."""
+        """Ask it to end, and kill it where it doesn't."""
         self._leaving = True
         self.transport.closeStdin()
         self._in(PATIENCE, self._kill)
