@@ -20,7 +20,7 @@ from svc.agent.configuration import Command
 #: The longest output that is logged, in bytes.
 OUTPUT_LIMIT: Final = 16 * 1024
 
-#: Seconds between a request to end and the end.
+#: Seconds between a request to end and the kill.
 GRACE: Final = 0.5
 
 #: Seconds between two checks of whether a process group still exists.
@@ -54,7 +54,7 @@ class Blotting:
 async def run(
     command: Command, surroundings: Mapping[str, str], say: Callable[[str, str], None], blotting: Blotting
 ) -> str | None:
-    """Run a command without input, log what it says, and return how it failed, ``None`` where it didn't.
+    """Run a command without input, log its output, and return how it failed, ``None`` where it didn't.
 
     It leads a process group of its own, which is ended when the time is up, or when this is cancelled.
     """
@@ -112,7 +112,7 @@ async def end(process: Process, grace: float = GRACE) -> None:
 
 
 def _signal(process: Process, number: int) -> bool:
-    """Send a signal to a process's group, and return whether anybody is there to get it."""
+    """Send a signal to a process's group, and return whether that still exists."""
     try:
         os.killpg(process.pid, number)
     except (ProcessLookupError, PermissionError):
@@ -121,7 +121,7 @@ def _signal(process: Process, number: int) -> bool:
 
 
 class _Output(asyncio.Protocol):
-    """Collects what a command says."""
+    """Collects the output of a command."""
 
     def __init__(self) -> None:
         self.output = bytearray()

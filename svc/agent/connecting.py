@@ -1,4 +1,4 @@
-"""The server as the agent asks it: the client for asyncio, logged in as the configuration says."""
+"""The agent's connection to the server: the client for asyncio, logged in as the configuration says."""
 
 from __future__ import annotations
 

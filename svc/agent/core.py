@@ -79,7 +79,7 @@ class _Round:
     """One round: its requested and received values, and what is left to do."""
 
     ids: frozenset[str]
-    depth: int = 0  # of ids that nobody could know before
+    depth: int = 0  # of ids that weren't known before
     asking: bool = True
     placing: set[str] = attrs.field(factory=set)
     replaced: bool = False

@@ -46,7 +46,7 @@ class Destination:
 
     @property
     def mark(self) -> str:
-        """The name of the file that says that something is owed (Note [Owed])."""
+        """The name of the file that marks something as owed (Note [Owed])."""
         return f".{self.path.name}.svc-agent-changed"
 
 

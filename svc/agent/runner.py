@@ -101,7 +101,7 @@ class Agent:
         self._watching: asyncio.Task[None] | None = None
 
     def signal(self, number: signal.Signals) -> None:
-        """Do what a signal asks for: end, read the configuration again, or pass it on to the program."""
+        """Handle a signal: end, read the configuration again, or pass it on to the program."""
         if number in ENDING and self._code is None:
             # The program gets it when it is stopped: a second one often means that something shall end at once.
             self._ended_by = number

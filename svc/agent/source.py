@@ -1,8 +1,8 @@
-"""Where values come from: what the agent asks of a client, and which questions it asks (AGT-15).
+"""The source of values: the agent's interface to a client, and the requests that it makes (AGT-15).
 
 Note [Two batches]. A batch with something in it that can't be read has no tag (SEC-39), and so would be read whole in every
-round. So what can be read and what can't are two batches. The first is mostly answered with "unchanged"; the second, of what
-was refused the last time, is asked too, since that may have changed.
+round. So readable and refused variables are two batches. The first is mostly answered with "unchanged"; the second, of those
+refused the last time, is requested too, since that may have changed.
 """
 
 from __future__ import annotations

@@ -30,14 +30,14 @@ class ChangeTold:
 
 @attrs.frozen
 class Unwatched:
-    """The server doesn't tell any more; ``why`` is a sentence, ``None`` where the watch ended as watches do."""
+    """The watch has ended; ``why`` is a sentence, ``None`` where it ended as watches do."""
 
     why: str | None
 
 
 @attrs.frozen
 class Settled:
-    """A file was looked at, and replaced if need be; ``fault`` says why it couldn't."""
+    """A file was checked, and replaced if need be; ``fault`` says why it couldn't."""
 
     name: str
     placed: Placed | None = None
@@ -64,7 +64,7 @@ class Ask:
 
 @attrs.frozen
 class WatchFor:
-    """Have the server tell of these variables, and no more of others; tells ``ChangeTold`` and at its end ``Unwatched``."""
+    """Watch these variables, and no others any more; answered by ``ChangeTold`` and at its end by ``Unwatched``."""
 
     ids: frozenset[str]
 

@@ -53,7 +53,7 @@ class Log:
 
 
 def status_of(core: Core, url: str, now: float, wall: float) -> dict[str, Any]:
-    """Return how the agent stands, as its status file says it; ``now`` is of the core's clock, ``wall`` of the day's."""
+    """Return the state of the agent, as in its status file; ``now`` is of the core's clock, ``wall`` of the day's."""
 
     def day(moment: float | None) -> str | None:
         return None if moment is None else iso_seconds(wall - (now - moment))
@@ -75,7 +75,7 @@ def status_of(core: Core, url: str, now: float, wall: float) -> dict[str, Any]:
 
 @attrs.define
 class StatusFile:
-    """The file that says how the agent stands, in JSON; everybody may read it, as it holds no value."""
+    """The status file of the agent, in JSON; everybody may read it, as it holds no value."""
 
     path: Path
     say: Callable[[str, str], None]
@@ -113,13 +113,13 @@ class Systemd:
         microseconds = surroundings.get("WATCHDOG_USEC", "")
         meant = surroundings.get("WATCHDOG_PID", str(pid)) == str(pid)
         watched = self._address is not None and meant and microseconds.isascii() and microseconds.isdecimal()
-        #: Seconds between two signs of life; ``None`` where nobody waits for them.
+        #: Seconds between two keep-alives; ``None`` where nobody waits for them.
         self.interval = max(int(microseconds) / 4e6, 0.05) if watched else None
         self._ready = False
         self._last = ""
 
     def tell(self, text: str) -> None:
-        """Send a text; that nobody hears it stops nothing."""
+        """Send a text; a failure to send stops nothing."""
         if self._address is None:
             return
         address = f"\0{self._address[1:]}" if self._address.startswith("@") else self._address
@@ -131,7 +131,7 @@ class Systemd:
             """It is busy or away; the next word tells more."""
 
     def stand(self, status: str, *, ready: bool) -> None:
-        """Tell how the agent stands, and once that it is ready; before that, ask for more time."""
+        """Notify of the agent's state, and once that it is ready; before that, ask for more time."""
         if ready and not self._ready:
             self._ready = True
             self.tell("READY=1")

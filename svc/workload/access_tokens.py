@@ -26,7 +26,7 @@ class KeptToken:
     def read(cls, text: str, began: float, chance: float) -> Self:
         """Read a token that was requested at ``began``; ``chance`` of [0, 1) says when it is renewed.
 
-        :raises ValueError: it is none, or never ends.
+        :raises ValueError: it is none, or never expires.
         """
         try:
             claims = claims_of(text)
@@ -40,7 +40,7 @@ class KeptToken:
 
 
 def claims_of(token: str) -> dict[str, Any]:
-    """Return the claims inside an access token, unverified: when it was made, and when it ends.
+    """Return the claims inside an access token, unverified: when it was made, and when it expires.
 
     :raises ValueError, KeyError: it is no access token.
     """

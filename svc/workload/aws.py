@@ -148,7 +148,7 @@ class AwsCredentials:
         return self._kept
 
     async def _of_container(self, url: str) -> AwsKeys:
-        """Ask where the environment says; a secret is sent there, so it is the platform's own place, or TLS (AWS-15)."""
+        """Ask at the environment's address; a secret is sent there, so it is the platform's own, or TLS (AWS-15)."""
         address = urlsplit(url)
         if address.scheme != "https" and not (address.scheme == "http" and _is_near(address.hostname or "")):
             raise BadAddress("AWS_CONTAINER_CREDENTIALS_FULL_URI")

@@ -44,13 +44,13 @@ def full_id(account: str, variable: str) -> str:
 
 
 def body_of(account: str, variables: Sequence[str], *, partial: bool = False) -> bytes:
-    """Return the body that asks for these variables."""
+    """Return the body of a request for these variables."""
     asked: dict[str, Any] = {"variable_ids": [full_id(account, each) for each in variables]}
     return json.dumps(asked | ({"partial": True} if partial else {})).encode("ascii")
 
 
 def pieces(account: str, variables: Sequence[str]) -> Iterator[list[str]]:
-    """Divide variables into lists that one request can ask for."""
+    """Divide variables into lists for one request each."""
     piece: list[str] = []
     size = 0
     for variable in variables:

@@ -37,7 +37,7 @@ T = TypeVar("T")
 class Exchange:
     """Sends requests by Twisted, as a ``Requester``. ``limit`` is the largest answer that is taken, in bytes.
 
-    With ``versions``, the versions in answers are noted there, and requests ask for those that are.
+    With ``versions``, the versions in answers are noted there, and requests require the noted ones.
     """
 
     http: HTTPClient

@@ -18,7 +18,7 @@ from svc.workload.platform_service import ANSWER_LIMIT, PlatformService
 METADATA_URL: Final = "http://metadata.google.internal"
 _HOST_VARIABLE: Final = "GCE_METADATA_HOST"
 
-#: Seconds before its end when a token is not given out any more, and tokens that are kept, one for each audience.
+#: Seconds before its expiration when a token is not given out any more, and tokens that are kept, one for each audience.
 MARGIN: Final = 300.0
 _KEPT: Final = 100
 

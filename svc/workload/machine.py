@@ -1,4 +1,4 @@
-"""A machine as its platform identifies it: what an identity token says of it, unverified."""
+"""A machine as its platform identifies it: the claims of an identity token, unverified."""
 
 from __future__ import annotations
 

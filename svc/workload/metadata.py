@@ -41,7 +41,7 @@ DEADLINE: Final = 120.0
 TRY_DEADLINE: Final = 10.0
 ANSWER_LIMIT: Final = 256 * 1024
 
-#: Seconds before its end when a token is not given out any more.
+#: Seconds before its expiration when a token is not given out any more.
 MARGIN: Final = 300.0
 
 #: Where Arc's agent puts files that processes prove their access with, and the largest of them, in bytes.
@@ -133,7 +133,7 @@ class Metadata:
         return (await self.identity_token()).text
 
     async def identity_token(self) -> IdentityToken:
-        """Return what :meth:`token` does, with the token's end."""
+        """Return what :meth:`token` does, with the token's expiration."""
         kept = self._kept
         if kept is not None and self._wall.seconds() < kept.ends_at - MARGIN:
             return kept
@@ -325,7 +325,7 @@ def _end(told: Mapping[str, object], token: str, began: float) -> float:
 
 
 def _said(reply: Reply) -> str:
-    """Return what the service says of a refusal, cut and spelt out."""
+    """Return the service's message of a refusal, truncated and escaped."""
     try:
         told = parsed(reply.body)
         text = told.get("error_description") or told.get("message") or told.get("error") or ""

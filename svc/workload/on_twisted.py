@@ -8,7 +8,7 @@ from svc.workload.requester import Requester
 
 
 def of_reactor(reactor: Any, limit: int) -> Requester:
-    """Return what asks by Twisted, without a proxy; ``limit`` is the largest answer, in bytes.
+    """Return the requester by Twisted, without a proxy; ``limit`` is the largest answer, in bytes.
 
     Programs without Twisted load this module too, so it is imported when it is needed.
     """

@@ -13,13 +13,13 @@ import attrs
 
 from svc.model.text import blanked
 
-#: How much of what a server says is repeated, in characters.
+#: How much of a server's message is repeated, in characters.
 _SAID_LIMIT: Final = 300
 
-#: Statuses that what stands before the service gives without a word, where the service says why or names the request.
+#: Statuses that a proxy before the service gives without a message, where the service says why or names the request.
 _OF_PROXIES: Final = {413, 414, 431, 502, 504}
 
-#: The statuses of what stands before the service and has no answer of it: a change may have been made, or may be made yet.
+#: The statuses of a proxy before the service that got no answer from it: a change may have been made, or may be made yet.
 LOST: Final = {502, 504}
 
 #: The statuses that send a client elsewhere, which the service never does with its API.
@@ -27,7 +27,7 @@ _MOVED: Final = {301, 302, 303, 307, 308}
 
 
 def parsed(text: str | bytes) -> Any:
-    """Return what JSON says.
+    """Return the value of a JSON text.
 
     :raises ValueError: it isn't JSON, or is nested too deeply.
     """
@@ -38,7 +38,7 @@ def parsed(text: str | bytes) -> Any:
 
 
 def excerpt(text: str) -> str:
-    """Return what a server says, for a terminal: cut, and with nothing in it but what can be seen."""
+    """Return a server's message, for a terminal: truncated, and with nothing but printable characters."""
     return blanked(text[:_SAID_LIMIT]).strip()
 
 
@@ -127,7 +127,7 @@ class Reply:
 
     @property
     def request_id(self) -> str | None:
-        """Return the id by which the server knows the request; ``None`` where it says none."""
+        """Return the id by which the server knows the request; ``None`` where it gives none."""
         said = self.headers.get("x-request-id", "").strip()
         return said if re.fullmatch("[!-~]{1,128}", said, re.ASCII) else None
 

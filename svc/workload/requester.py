@@ -53,7 +53,7 @@ class Opened(Protocol):
         """Return the beginning."""
 
     async def piece(self) -> bytes:
-        """Return the next bytes, none at the end.
+        """Return the next bytes, empty at the end.
 
         :raises Unreachable: nothing came for too long, or the connection broke.
         """

@@ -236,7 +236,7 @@ class Watch:
         return Unexpected(self._place, reply.status, reply.said, reply.request_id, reply.ours, elsewhere=elsewhere)
 
     def _told(self, event: _Event) -> WatchEvent | None:
-        """Return what an event tells, ``None`` where that concerns the stream alone."""
+        """Return the meaning of an event, ``None`` where that concerns the stream alone."""
         try:
             told = parsed(event.data)
             if event.name == "end":
