@@ -76,7 +76,7 @@ def has_begun(moment: float, now: float, skew: float) -> bool:
 
 
 def issued_at(claims: SignedClaims) -> float | None:
-    """Return when the provider says that it issued the token; ``None`` when it doesn't, or not as a time."""
+    """Return when the provider issued the token, by its claim; ``None`` when it doesn't, or not as a time."""
     try:
         return _seconds(claims, "iat") if "iat" in claims else None
     except EvidenceRefused:

@@ -3,8 +3,8 @@
 ``annotations`` are what ``own`` returns. The checks raise ``EvidenceRefused``.
 
 Note [Whose annotations]. Names of annotations are ``<authenticator>/<name>``, for every service, and
-``<authenticator>/<service id>/<name>``, which overrides the former. A name has no slash: what lies deeper belongs to a
-service of a longer id, so that an annotation for one service never bears on another. An empty value says nothing.
+``<authenticator>/<service id>/<name>``, which overrides the former. A name has no slash: deeper annotations belong to a
+service of a longer id, so that an annotation for one service never applies to another. An empty value has no meaning.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def own(annotations: Mapping[str, str], service: str) -> Mapping[str, str]:
 
 
 def identity_claim(claims: SignedClaims, name: str) -> str:
-    """Return the text of a claim without which the token says nothing about a workload."""
+    """Return the text of a claim that a token about a workload must have."""
     value = claims.get(name)
     if value is None or value == "":
         detail = f"the token has no claim {name!r}; it is not of a workload's identity"

@@ -199,7 +199,7 @@ class FederatedAuthenticator:
     async def status(self, account: str, service_id: str | None, *, ask: bool = True) -> AuthenticatorStatus:
         """See ``IExplainer``. No provider is queried for an authenticator that isn't enabled.
 
-        :raises StoreUnavailable: the store can't be asked.
+        :raises StoreUnavailable: the store can't be reached.
         """
         service = authenticator_name(self._kind.name, service_id)
         webservice = ResourceName.of(account, "webservice", f"{self._dialect.prefix}/{service}")
@@ -232,7 +232,7 @@ class FederatedAuthenticator:
     async def keys_at_hand(self, account: str, service_id: str | None) -> tuple[str, KeysState] | None:
         """See ``IKeyStates``.
 
-        :raises StoreUnavailable: the store can't be asked.
+        :raises StoreUnavailable: the store can't be reached.
         """
         branch = f"{self._dialect.prefix}/{authenticator_name(self._kind.name, service_id)}"
         source = self._learnt(account, branch, await self._settings(account, branch)).meaning.keys

@@ -43,7 +43,7 @@ _BINDING: Final = tuple(name for name in _CLAIMS if name != _INSTANCE)
 
 
 def _own(annotations: Mapping[str, str], service: str) -> Mapping[str, str]:
-    """Return the annotations by the rest of their names; an empty value says nothing."""
+    """Return the annotations by the rest of their names; an empty value has no meaning."""
     return {name.removeprefix(f"{service}/"): value for name, value in annotations.items() if value}
 
 

@@ -1,13 +1,13 @@
-"""The AWS authenticator: a signed request by which AWS tells which of its roles a workload has.
+"""The AWS authenticator: a signed request by which AWS identifies the role of a workload.
 
 A workload signs ``GetCallerIdentity`` for the Security Token Service (STS) and hands the signed headers over; this service
-sends them there, and AWS says who has signed.
+sends them there, and AWS identifies the signer.
 
 Note [Order of checks]. ``iam`` has its checks in the order in which failures count (AWS-3). STS is queried about every
 request that could be good, whatever role its path names, so that it takes as long for one that doesn't exist (FAIL-18). The
 role is looked for after AWS has named the caller.
 
-Note [Whose request]. Nothing in the signature of a plain request says for whom it is: each service that gets one could log
+Note [Whose request]. Nothing in the signature of a plain request names its recipient: each service that gets one could log
 in with it elsewhere. So a signed header names this server and the account, unless the dialect's clients have none.
 
 Note [Used once]. Whether a signature was used is checked before AWS is called, so that a replay costs little. It is claimed

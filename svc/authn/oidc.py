@@ -36,7 +36,7 @@ from svc.model.signed_claims import EvidenceRefused
 from svc.model.strict_json import json_object
 from svc.model.text import shown
 
-#: The user whom no provider speaks for.
+#: The user whom no provider can prove.
 _ADMIN: Final = "admin"
 
 #: Marks in the header and claims by which an id token differs from other tokens (RFC 9068 2.1, and usage of providers).
@@ -140,7 +140,7 @@ def _check_audience(evaluation: Evaluation) -> None:
 
 
 def _check_id_token(evaluation: Evaluation) -> None:
-    """Refuse what says that it is another token than an id token, such as an access token for the same client."""
+    """Refuse a token that is marked as another than an id token, such as an access token for the same client."""
     header, claims = json_object(base64url(evaluation.token.signing_input.partition(b".")[0])), evaluation.claims
     kind = header.get("typ", "JWT")
     if not isinstance(kind, str) or kind.lower() not in _TYPES:

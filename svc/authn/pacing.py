@@ -4,9 +4,9 @@ Note [Steps]. Whether a role is cached decides how soon a login is refused, and 
 refusal is answered at the end of a step of ``step`` seconds since the request: the first, unless the database is slow,
 whether the role is known, cached or neither (FAIL-18). A slow database, or one that readings wait for, takes longer: then a
 refusal from the cache makes an empty query (``turn``), which takes as long as a reading, and fails as one. Admissions aren't
-held: who is admitted knows that the role exists.
+held: an admitted client knows that the role exists.
 
-Where a directory is asked, steps are longer (``LDAP_STEP``): only where it has an entry a bind follows, which takes it tens
+Where a directory is queried, steps are longer (``LDAP_STEP``): a bind follows only where it has an entry, and takes it tens
 of milliseconds.
 
 Note [No refusal from stale memory]. While the database is unavailable, the read cache may admit (``--serve-stale``). It
@@ -51,8 +51,8 @@ LDAP_STEP: Final = 0.25
 class Pace:
     """The pace of refusals.
 
-    ``turn`` returns when a reading that the database is asked for now would have its answer, ``after`` when so many seconds
-    have passed, and not even a fraction of a millisecond later (``svc/server/fine_timer.py``).
+    ``turn`` returns when a read that begins now would have its answer, ``after`` when so many seconds have passed, and not
+    even a fraction of a millisecond later (``svc/server/fine_timer.py``).
     """
 
     _clock: IReactorTime
@@ -115,7 +115,7 @@ class PacedLogin:
 @implementer(IKeyExplainer)
 @attrs.frozen(eq=False)
 class PacedExplainer:
-    """Answers the refusals of ``inner`` at the end of a step (Note [Steps]): not all who ask may know who exists."""
+    """Answers the refusals of ``inner`` at the end of a step (Note [Steps]): not every client may know which roles exist."""
 
     _inner: IKeyExplainer
     _pace: Pace

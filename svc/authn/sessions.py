@@ -1,7 +1,7 @@
 """Renewals of sessions: a refresh token is the evidence, and is replaced by the next one.
 
 Note [Used once]. A refresh token is used once (RFC 9700 4.14.2). One that was used before is known to somebody besides the
-user, or to a thief alone: nobody can tell which, so its session ends for both. There is one exception. The answer to a
+user, or to a thief alone: nobody can know which, so its session ends for both. There is one exception. The answer to a
 renewal may be lost, and two commands may renew at the same moment. So the token that was used last is answered again, with
 the same next token, for ``GRACE`` seconds and to the address that used it. A thief who comes in that time from the user's
 own address gets a token that the user has too; the first of the two that either uses late gives both away. Where a failover

@@ -41,7 +41,7 @@ _AUTHORIZATION: Final = re.compile(
     re.ASCII,
 )
 
-#: The regions whose Security Token Service may be asked; China and isolated regions are other partitions.
+#: The regions whose Security Token Service may be called; China and isolated regions are other partitions.
 REGIONS: Final = frozenset(
     {
         *("af-south-1", "ap-east-1", "ap-east-2", "ap-northeast-1", "ap-northeast-2", "ap-northeast-3", "ap-south-1"),
@@ -55,7 +55,7 @@ GLOBAL_HOST: Final = "sts.amazonaws.com"
 
 
 def hosts(regions: Collection[str] = ()) -> frozenset[str]:
-    """Return the hosts that may be asked: the global one, and those of all regions and of further ones."""
+    """Return the hosts that may be called: the global one, and those of all regions and of further ones."""
     return frozenset({GLOBAL_HOST, *(f"sts.{region}.amazonaws.com" for region in {*REGIONS, *regions})})
 
 
@@ -95,7 +95,7 @@ def read_signed_request(evidence: bytes, limit: int, known_hosts: Collection[str
 
 
 def _headers(evidence: bytes) -> Mapping[str, str]:
-    """Return the headers by their names in lower case; what isn't a header isn't one."""
+    """Return the headers by their names in lower case; malformed ones are left out."""
     try:
         members = json_object(evidence)
     except Malformed as error:

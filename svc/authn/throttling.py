@@ -18,8 +18,8 @@ before its answer is counted for its address: a password that was hashed for nob
 Note [Undecided]. A refusal from the read cache while the database is away is answered as if the role weren't cached
 (``pacing``, Note [No refusal from stale memory]). It isn't counted, or its answer would be late and the other's not.
 
-Note [One count]. Where several processes serve, one counts for all: N processes are not N times as many guesses. It is told
-of each failure, and tells at once which addresses are refused. So an attempt that succeeds asks it nothing.
+Note [One count]. Where several processes serve, one counts for all: N processes are not N times as many guesses. It is
+notified of each failure, and reports at once which addresses are refused. So an attempt that succeeds needs no question.
 """
 
 from __future__ import annotations
@@ -203,8 +203,8 @@ class Failures:
 class ReportedFailures:
     """Failures that another process of the server counts (Note [One count]).
 
-    ``report`` tells it of a failure and returns the delay; ``report_left`` tells it of a client that left; ``ask`` returns
-    how a role stands.
+    ``report`` reports a failure to it and returns the delay; ``report_left`` reports a client that left; ``ask`` returns how
+    a role stands.
     """
 
     def __init__(
@@ -351,7 +351,7 @@ class ThrottledLogin:
 @implementer(IKeyExplainer)
 @attrs.frozen(eq=False)
 class ThrottledExplainer:
-    """Throttles the failures of ``inner`` as those of logins, and tells how the role and the address stood before."""
+    """Throttles the failures of ``inner`` as those of logins, and reports the state of the role and the address before."""
 
     _inner: IKeyExplainer
     _throttle: Throttle

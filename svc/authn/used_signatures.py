@@ -1,10 +1,10 @@
 """Signatures that have admitted somebody, kept for as long as they could admit again.
 
 Note [Bounded]. Only logins that are admitted are kept, so that strangers can't fill the room. When it is full, further
-logins are put off, rather than one forgotten.
+logins are postponed, rather than one dropped.
 
 Note [One memory]. Where several processes serve, one keeps the signatures for all (``svc/server/supervisor.py``). It ends
-with the server: what is promised is once for each server while it runs (AWS-10).
+with the server: the promise is once for each server while it runs (AWS-10).
 """
 
 from __future__ import annotations

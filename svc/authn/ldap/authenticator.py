@@ -68,7 +68,7 @@ _UNASKED: Final = {
     Reason.LDAP_FAILURES_TOO_MANY: "too many logins failed",
 }
 
-#: The seconds over which clients are spread that come again when it is known from when on.
+#: The seconds over which retries of clients are spread, when the time of the next try is known.
 _SPREAD: Final = 60.0
 
 
@@ -77,7 +77,7 @@ _SPREAD: Final = 60.0
 class LdapAuthenticator:
     """Admits users by a directory's password or their own API key, to the webservices ``<prefix>/authn-ldap/<service id>``.
 
-    ``directories`` returns the client of directories; it is called when one is asked. ``enabled`` has the names
+    ``directories`` returns the client of directories; it is called when one is needed. ``enabled`` has the names
     ``authn-ldap/<service id>`` that the configuration lists.
     """
 
@@ -102,7 +102,7 @@ class LdapAuthenticator:
     async def authenticate(self, request: LoginRequest) -> Admitted | Refused:
         """Decide on one request.
 
-        :raises StoreUnavailable: the store can't be asked.
+        :raises StoreUnavailable: the store can't be reached.
         """
         facts = await self._decided(request, AUTHENTICATE)
         if isinstance(facts, Refused):
@@ -113,7 +113,7 @@ class LdapAuthenticator:
     async def api_key(self, request: LoginRequest) -> bytes | Refused:
         """Return the role's API key, from any address: authentication with the key checks that (TOK-3).
 
-        :raises StoreUnavailable: the store can't be asked.
+        :raises StoreUnavailable: the store can't be reached.
         """
         facts = await self._decided(request, LOGIN)
         if isinstance(facts, Refused):
@@ -125,7 +125,7 @@ class LdapAuthenticator:
     async def explain(self, request: ExplanationRequest) -> Explanation | Refused:
         """Decide as ``authenticate``, and explain it; without evidence the directory is only reached (REF-13).
 
-        :raises StoreUnavailable: the store can't be asked.
+        :raises StoreUnavailable: the store can't be reached.
         """
         asked, tried = await self._asked(request, tried=request.tried), request.tried
         if isinstance(asked, Refused):
@@ -284,7 +284,7 @@ class LdapAuthenticator:
         )
 
     async def _found(self, asked: LdapLogin, request: LoginRequest, *, tried: bool) -> Proven | None:
-        """Return what the directory says of the person whom it proves, where names are mapped.
+        """Return the directory's facts on the person whom it proves, where names are mapped.
 
         :raises DirectoryRefused: it proves nobody, or where nothing is ``tried`` it can't be reached.
         """

@@ -150,7 +150,7 @@ class BindGuard:
     ) -> AbstractAsyncContextManager[Bind]:
         """Return a context in which one may bind as the account that searches, once ``until`` has bounded the wait for it.
 
-        ``place``: the host that is asked, if another might be in its place.
+        ``place``: the host that is tried, if another might be in its place.
 
         :raises Unanswered: the host doesn't answer others.
         :raises DirectoryRefused: it may not.
@@ -219,7 +219,7 @@ class BindGuard:
         return LoginKeys(self._digest("login", *place, login), self._digest("folded", *place, folded))
 
     def _digest(self, *parts: str | int | bytes | Address) -> bytes:
-        """Return a digest of a place and what is there; nobody without the key can tell which guess it is of."""
+        """Return a digest of a place and what is there; without the key nobody can check a guess of it."""
         digest = blake2b(digest_size=_DIGEST, key=self._key[:64], person=b"svc-ldap-binds")
         for part in parts:
             octets = part if isinstance(part, bytes) else str(part).encode("utf-8", "surrogateescape")
@@ -236,6 +236,6 @@ def _host(host: str) -> str:
 
 
 def _hosts(server: LdapServer) -> tuple[int | str, ...]:
-    """Return what tells a directory from others: its hosts, in whatever order and however written, and their number."""
+    """Return the identity of a directory: its hosts, in any order and spelling, and their number."""
     hosts = sorted({_host(host) for host, _ in server.places})
     return len(hosts), *hosts

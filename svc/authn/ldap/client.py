@@ -4,14 +4,14 @@ A login is one conversation: connect, secure the connection, bind as the account
 that was found. It has one deadline. A directory that hangs holds ``PER_SERVER`` conversations; others wait for their turn,
 and give up at their own deadline.
 
-Note [Next host]. A directory may have several hosts, and a host several addresses. They are asked one after the other, until
+Note [Next host]. A directory may have several hosts, and a host several addresses. They are tried one after the other, until
 one has done all that comes before the person's password: each gets its share of the time that is left, for each answer, and
-at least an eighth of the whole, so that a host far away isn't given up only because there are many. The next is asked when
+at least an eighth of the whole, so that a host far away isn't given up only because there are many. The next is tried when
 one can't be connected to, is silent, ends the conversation, is busy or unavailable, or fails TLS. Any other answer is final:
 a password that is refused, be it that of the account that searches, is sent to no second host. Once the person's password
-has been sent nobody else is asked, whatever becomes of it: it may have been counted.
+has been sent no other is tried, whatever its outcome: it may have been counted.
 
-Note [Groups last]. Groups are asked for when the directory has taken the password, as the account that searches. So guesses
+Note [Groups last]. Groups are requested when the directory has taken the password, as the account that searches. So guesses
 cost the directory no more than before, and a fault of a person's groups is reported to that person alone.
 """
 
@@ -74,7 +74,7 @@ _STATE: Final = 4096
 #: How many hosts a refusal names, when all failed.
 _TOLD: Final = 8
 
-#: The attribute of a person's entry that tells groups.
+#: The attribute of a person's entry that lists groups.
 _MEMBER_OF: Final = "memberOf"
 
 
@@ -280,7 +280,7 @@ class Directories:
             raise
 
     async def _prove(self, server: LdapServer, conversation: Conversation, dn: bytes, login: str, password: bytes) -> None:
-        """Bind as the entry that was found; no other host is asked from here on (Note [Next host])."""
+        """Bind as the entry that was found; no other host is tried from here on (Note [Next host])."""
         conversation.stay()
         async with self._guard.entry(server, dn, login, conversation.until) as bind:
             bind.sent()
@@ -387,7 +387,7 @@ def _outcome(result: messages.Result) -> BindOutcome:
 
 
 def _searcher_outcome(result: messages.Result) -> BindOutcome:
-    """Return how a bind of the account that searches ended, as it is remembered: one that is qualified was refused.
+    """Return the outcome of a bind of the account that searches, as it is recorded: a qualified success counts as refused.
 
     An account that must change its password finds nothing, and each bind uses up one of the last logins.
     """

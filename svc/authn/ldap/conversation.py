@@ -1,4 +1,4 @@
-"""A conversation with a directory: one connection, and the few questions that are asked on it, one after the other.
+"""A conversation with a directory: one connection, and the few requests on it, one after the other.
 
 Note [Nothing before TLS]. Bytes sent before TLS, by the directory or another host, must not be taken for a message within
 it. So StartTLS is refused when anything has arrived behind its answer, and no request is sent in plain once TLS was asked
@@ -43,7 +43,7 @@ _TLS_RECORDS: Final = (b"\x15", b"\x16")
 
 @attrs.frozen
 class Shown:
-    """An entry that is asked for by its name, as the directory writes that, and the ``values`` of an attribute."""
+    """An entry that is read by its name, as the directory writes that, and the ``values`` of an attribute."""
 
     dn: bytes
     values: dict[str, list[bytes]]
@@ -53,7 +53,7 @@ class Shown:
 class Conversation(Protocol):
     """Ask one question at a time. ``deadline`` is a moment of ``clock``, which provides ``IReactorTime``.
 
-    ``patience``: the seconds for an answer, while another host could be asked in place of this one. ``secured``: nothing is
+    ``patience``: the seconds for an answer, while another host could be tried in place of this one. ``secured``: nothing is
     to be secured, or TLS is up.
     """
 
@@ -90,7 +90,7 @@ class Conversation(Protocol):
         return await self._result(messages.BIND, messages.bind_request(self._next_number(), dn, password))
 
     async def bind_nobody(self) -> Result:
-        """Go on as nobody (RFC 4513 5.1.1): what the directory tells then, it tells anybody."""
+        """Bind anonymously (RFC 4513 5.1.1): the directory's answers after that are public."""
         return await self._result(messages.BIND, messages.bind_request(self._next_number(), "", b""))
 
     async def find(self, base_dn: str, wanted: pureldap.LDAPFilter, attributes: Sequence[str] = ()) -> Entry:
@@ -216,7 +216,7 @@ class Conversation(Protocol):
         return float(min(self._patience, max(0.0, self._deadline - self._clock.seconds())))
 
     def stay(self) -> None:
-        """Leave all remaining time to this host: from here on no other may be asked."""
+        """Leave all remaining time to this host: from here on no other may be tried."""
         self._patience = math.inf
 
     def allow(self, more: int) -> None:

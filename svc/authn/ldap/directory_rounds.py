@@ -2,7 +2,7 @@
 
 Note [No mass refusal]. A directory that is restored from an old copy, an account that may read less than before, or a filter
 that was changed look as if people were gone. So a round counts all users who are missing and not yet refused, also those
-whom it would not refuse before the next one. Where they are too many it changes nothing, and says so.
+whom it would not refuse before the next one. Where they are too many it changes nothing, and logs that.
 
 Note [Lapsing]. A refusal is revoked when the entry is found. Where no server does rounds any more, nothing would find it. So
 servers with a primary, whatever their settings, revoke refusals that no round has checked for ``LAPSE`` seconds. A server

@@ -69,10 +69,10 @@ class LdapFacts(LdapLogin):
     mapped: MappedOutcome | None = None
 
 
-#: Most names and roles that the check of mappings tells, each.
+#: Most names and roles that the check of mappings lists, each.
 _TOLD: Final = 20
 
-#: Why the directory proves nobody, by the check that says it.
+#: Why the directory proves nobody, by the check that reports it.
 _DIRECTORY: Final = frozenset({Reason.LDAP_UNAVAILABLE, Reason.LDAP_TLS_FAILED, Reason.LDAP_ANSWER_MALFORMED})
 _BIND: Final = frozenset({Reason.LDAP_BIND_REFUSED})
 _SEARCH: Final = frozenset({Reason.LDAP_SEARCH_REFUSED})

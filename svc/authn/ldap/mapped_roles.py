@@ -64,7 +64,7 @@ class MappedRoles:
         """Make the memberships of a role as they are to be, and return how they are; nothing is written that is so already.
 
         :raises StoreUnavailable: the store can't be reached.
-        :raises AuditUnavailable: what was changed can't be recorded.
+        :raises AuditUnavailable: the change can't be recorded.
         """
         outcome = await self.foreseen(webservice, role, proven)
         if not outcome.foreseen.difference:

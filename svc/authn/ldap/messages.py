@@ -81,7 +81,8 @@ _RESULTS: Final = {
 }
 
 
-#: The control of Behera's password policies: asked for in a bind, and answered; and two that some directories add unasked.
+#: The control of Behera's password policies: requested in a bind, and answered; and two that some directories add without a
+#: request.
 _PASSWORD_POLICY: Final = "1.3.6.1.4.1.42.2.27.8.5.1"
 _PASSWORD_EXPIRED: Final = "2.16.840.1.113730.3.4.4"
 
@@ -131,9 +132,9 @@ class Result:
 
     @property
     def objection(self) -> str | None:
-        """Return what a directory says against the account of a bind, in words, whether or not it takes the password.
+        """Return a directory's objection to the account of a bind, in words, whether or not it takes the password.
 
-        ``None`` where it says nothing. That a password expires soon is none.
+        ``None`` without one. A password that expires soon is none.
 
         :raises Garbled: its control can't be read.
         """
@@ -219,7 +220,7 @@ FAILED: Final = frozenset({1, 3, 11, 51, 52, 80})
 #: Results of a bind that a directory may count as a failure of the account.
 COUNTED: Final = frozenset({CONSTRAINT_VIOLATION, INVALID_CREDENTIALS, UNWILLING})
 
-#: Those by which a host says that another should be asked: it is busy or unavailable.
+#: Those by which a host refers to another one: it is busy or unavailable.
 ELSEWHERE: Final = frozenset({51, 52})
 
 #: Results by which a directory says that it has no entry of a name: none there, no name of its, or another directory's.
@@ -227,7 +228,7 @@ NO_ENTRY: Final = frozenset({10, 32, 34})
 
 
 def bind_request(number: int, dn: str | bytes, password: bytes) -> bytes:
-    """Return a simple bind (RFC 4513 5.1.3) that asks what policy says of the password (``Result.objection``)."""
+    """Return a simple bind (RFC 4513 5.1.3) with a request for the password policy's objection (``Result.objection``)."""
     request, controls = pureldap.LDAPBindRequest(dn=dn, auth=password), [(_PASSWORD_POLICY, False, None)]
     written: bytes = pureldap.LDAPMessage(request, controls, number).toWire()
     return written
@@ -336,7 +337,7 @@ def _controls(elements: _Elements) -> dict[str, bytes]:
 
 
 def _policy_objection(value: bytes) -> str | None:
-    """Return what the control of a password policy says against an account (draft-behera-ldap-password-policy-10, 6.2)."""
+    """Return the objection to an account in the control of a password policy (draft-behera-ldap-password-policy-10, 6.2)."""
     if not value:
         return None
     response, grace, error = _Elements(value, 0, len(value)).inside(_SEQUENCE), False, None

@@ -1,10 +1,10 @@
 """The binds that directories refuse: they are counted for a server, since a directory locks accounts that fail too often.
 
 Note [One bad password]. A directory that refuses the password of the account that searches counts a failure, and locks the
-account after a few. So the refusal is remembered, by a digest of directory, account and password: until these change, an
-operator asks, or an hour has passed, nobody binds with it, and the refusal is what is answered. Each further refusal
-doubles the time, up to a day. The refusals are kept in the data directory, too: a server that is restarted again and again
-would otherwise fail with each start.
+account after a few. So the refusal is recorded, by a digest of directory, account and password: until these change, an
+operator asks, or an hour has passed, there is no bind with it, and the refusal is the answer. Each further refusal doubles
+the time, up to a day. The refusals are kept in the data directory, too: a server that is restarted again and again would
+otherwise fail with each start.
 
 Note [First one alone]. While one binds as the account, others wait for the outcome. If it is taken all go on, and bind
 beside each other; a refusal is that of all. So a wrong password is one failure, however many logins come at once, and a
@@ -13,10 +13,10 @@ those that go on.
 
 Note [No answer]. A directory may have counted a bind that it doesn't answer: some delay the answer to a wrong password. So
 where the first one has no answer, those that wait for it at the same host don't repeat it there; the client asks the next
-host. Until one is answered, a host is asked something harmless before each further one: one that hangs is sent no bind.
-After ``UNANSWERED_MOST`` in a row, at whatever hosts, there is a pause before each further one. One whose client leaves
-isn't counted, or strangers could make the pause. Health checks have less time than logins, so theirs are counted apart, or
-checks of a slow directory would stop its logins.
+host. Until one is answered, a host gets a harmless query before each further one: one that hangs is sent no bind. After
+``UNANSWERED_MOST`` in a row, at whatever hosts, there is a pause before each further one. One whose client leaves isn't
+counted, or strangers could make the pause. Health checks have less time than logins, so theirs are counted apart, or checks
+of a slow directory would stop its logins.
 
 Note [Reserved before]. A person's bind is reserved before it is sent: failures and binds under way are together no more than
 are allowed, and others wait. So no order of events sends more. A bind without an answer counts as a failure, since the
@@ -97,7 +97,7 @@ class _Turn:
 
 @attrs.define
 class _Account:
-    """An account that searches: how and until when it was refused, who binds as it, and who waits for the outcome."""
+    """An account that searches: how and until when it was refused, the bind under way, and those that wait for it."""
 
     detail: str = ""
     until: float = 0.0

@@ -1,8 +1,8 @@
 """Groups of people in Active Directory, by the security identifiers that it computes for an entry (``tokenGroups``).
 
-One question for one entry tells all groups of a person, those within which groups are and the primary one, too. They are
-told as security identifiers (SIDs), and mappings have names. So the SIDs of the names that are mapped are read, as the
-account that searches, and cached for a minute.
+One query for one entry returns all groups of a person, also nested ones and the primary one. They are returned as security
+identifiers (SIDs), and mappings have names. So the SIDs of the names that are mapped are read, as the account that searches,
+and cached for a minute.
 
 Note [Remembered for a minute]. A SID is never given twice. A group that is deleted has its SID no longer in anybody's
 ``tokenGroups``, and one that is made again under its name has another. So the cache errs in two ways: for a minute a group
@@ -65,7 +65,7 @@ class MappedSids:
     ) -> list[str]:
         """Return those of the mapped groups that the entry of that name is in, by their distinguished names.
 
-        :raises DirectoryRefused: the directory doesn't tell.
+        :raises DirectoryRefused: the directory doesn't return them.
         """
         held = await _token_groups(conversation, dn)
         names = list(dict.fromkeys(_distinguished(mapped, server.group_base_dn)))

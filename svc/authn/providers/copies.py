@@ -165,7 +165,7 @@ class _Copy:
 class CopiedKeys:
     """Key sets by their source, as the process that fetches has them (Note [One budget]).
 
-    ``ask`` puts a question to it, and ``use`` tells it that a source is in use. ``max_age`` is that of ``ProviderKeys``;
+    ``ask`` sends a question to it, and ``use`` notifies it that a source is in use. ``max_age`` is that of ``ProviderKeys``;
     ``room`` has the bytes that waiting logins may take.
     """
 
@@ -289,7 +289,7 @@ class CopiedKeys:
             copy.keys = attrs.evolve(parse_key_set(answer.document, answer.source.algorithms), issuer=answer.issuer)
             copy.refusal = None
         elif answer.number != copy.number:
-            return  # The copy began between two answers: what it lacks it asks for.
+            return  # The copy began between two answers: it requests the missing one.
         copy.number, copy.set_at, copy.failure = answer.number, now - answer.age, answer.failure
         copy.asked_at = None if answer.asked is None else now - answer.asked
         copy.fulfilled = answer.fulfilled

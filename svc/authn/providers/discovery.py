@@ -68,7 +68,7 @@ class Publications:
     _token_files: Mapping[str, Path] = attrs.Factory(dict)
 
     async def key_set(self, source: KeySource) -> KeySet:
-        """Fetch the key set of a source. Discovery and all look-ups of names share one deadline (NET-15).
+        """Fetch the key set of a source. Discovery and all lookups of names share one deadline (NET-15).
 
         :raises KeysUnavailable: it can't be had, or has no usable key.
         """

@@ -1,11 +1,11 @@
-"""The verification keys of identity providers, kept in memory: fetched when needed, never oftener than allowed.
+"""The verification keys of identity providers, kept in memory: fetched when needed, never more often than allowed.
 
 Note [Budget]. Anyone can send a token that no key verifies, and each might be the first of a new key. So logins have a
 source fetched at most once in an interval, whatever the result, and are answered at once inside the interval: forged tokens
 make this server neither a hammer against a provider nor a queue of waiting logins, no unknown key id is stored, and a true
 rotation is noticed within one interval (AUTH-44). The answer is that of the newest set, if it was fetched within the
-interval and no fetch has failed since; else the login may come again (AUTH-45). Fetches that no stranger causes don't count:
-the first of a source, one for each wish of an operator for newer keys, and those of the next note and the last.
+interval and no fetch has failed since; else the login may be tried again (AUTH-45). Fetches that no stranger causes don't
+count: the first of a source, one for each wish of an operator for newer keys, and those of the next note and the last.
 
 Note [Retries]. A provider that fails is mostly back before the interval is over, perhaps with other keys. So the server
 repeats a failed fetch a fifth of the interval later, until it succeeds or no login has lacked its keys for a whole interval.
@@ -271,7 +271,7 @@ class ProviderKeys:
         return 0.0 if since is None else max(0.0, self._refetch_interval - (self._clock.seconds() - since))
 
     def _later(self, known: _KnownKeys) -> int:
-        """Return the seconds after which a login that lacks these keys may come again: a fetch was made then, or may be."""
+        """Return the seconds after which a login without these keys may be tried again: a fetch was made then, or may be."""
         wait = self._left(known.spent_at)
         if known.look is not None:
             wait = min(wait, max(0.0, known.look_at - self._clock.seconds()))
@@ -288,7 +288,7 @@ class ProviderKeys:
         return await self._fetch(source)
 
     def _arrived(self, result: KeySet | Failure, known: _KnownKeys, began: float) -> None:
-        """Keep a new set, and tell every waiter. A set that is at hand outlives a fetch that failed."""
+        """Keep a new set, and notify every waiter. A set that is at hand outlives a fetch that failed."""
         crowd, known.crowd = known.crowd, None
         assert crowd is not None
         uri = known.source.uri

@@ -1,7 +1,7 @@
-"""Providers of OpenID Connect: what they say of their endpoints, and codes exchanged for id tokens (OIDC-12 to OIDC-20).
+"""Providers of OpenID Connect: discovery of their endpoints, and exchange of codes for id tokens (OIDC-12 to OIDC-20).
 
-Note [What strangers can cause]. Anyone can send a code, and ask which providers there are. So what a provider says of itself
-is cached, and read by one fetch for all who wait; a code or nonce that was sent to a provider isn't sent there again; and
+Note [What strangers can cause]. Anyone can send a code, and list the providers. So the document of a provider is cached, and
+read by one fetch for all requests that wait; a code or nonce that was sent to a provider isn't sent there again; and
 exchanges have places, of which one address gets a few. Each process of a server counts for itself.
 
 Note [Sent once]. A code and its nonce count as spent before anything is sent, so that of two requests with the same one is
@@ -81,7 +81,7 @@ class _KnownProvider:
 
 @implementer(IOidcProviders)
 class OidcEndpoints:
-    """Provides ``IOidcProviders``; a provider that failed is asked again after ``interval`` seconds."""
+    """Provides ``IOidcProviders``; a provider that failed is tried again after ``interval`` seconds."""
 
     def __init__(self, client: GuardedClient, clock: IReactorTime, wall: WallClock, interval: float) -> None:
         self._client = client

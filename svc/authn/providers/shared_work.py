@@ -1,4 +1,4 @@
-"""Work that is done once for all who wait for it."""
+"""Work that is done once for all callers that wait for it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 
 class SharedWork(Generic[K, T]):
-    """Work under way, by key. It goes on when those who wait for it have left."""
+    """Work under way, by key. It goes on when its callers have left."""
 
     def __init__(self) -> None:
         self._waiters: dict[K, list[Deferred[T]]] = {}

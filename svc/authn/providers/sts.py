@@ -4,8 +4,8 @@ The question is always the same, ``GetCallerIdentity``, and goes to the host tha
 of a list (``svc/authn/signed_requests.py``). So its address isn't looked at: in a private network an operator may have the
 name lead to a private address, and TLS proves the host.
 
-Note [What AWS says]. Only an error of the service itself, with status 400 or 403, says that a signature is bad. All else,
-also a page of a proxy with that status, and being asked too often, says nothing of it.
+Note [What AWS says]. Only an error of the service itself, with status 400 or 403, means that a signature is bad. All else,
+also a page of a proxy with that status, and a rate limit, means nothing for it.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ address for all. When there is none left, the fetch for which most is held ends 
 holds most there; a login that would then hold as much itself is refused instead. So a forger, with one address or some
 hundreds, fills the room only as long as nobody else needs it, and a provider that never answers takes no room from others.
 Logins that share an address with a forger keep their places if they came first. Against as many addresses as there are
-places there is no help but to come again.
+places the only remedy is to try again.
 
 Note [Let go in turn]. When the keys are there all waits end, some in each turn of the reactor, so that others have theirs,
 and one of each address in turn, so that nobody waits behind another address's crowd.
@@ -122,7 +122,7 @@ class Crowd:
 
 
 class WaitingRoom:
-    """The ``size`` bytes that are shared out (Note [Fair shares]). ``refuse`` tells a waiter that it was evicted."""
+    """The ``size`` bytes that are shared out (Note [Fair shares]). ``refuse`` notifies a waiter that it was evicted."""
 
     def __init__(self, clock: IReactorTime, refuse: Callable[[Waiter], object], size: int = ROOM) -> None:
         self.clock = clock
