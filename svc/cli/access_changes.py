@@ -11,7 +11,7 @@ from svc.model.access import By, WayStep, in_number, in_words
 
 
 def access_sentences(answer: Mapping[str, Any]) -> list[Sentence]:
-    """Return who gains and who loses access by the answer to a valid dry run, losses first; nothing of an older server's.
+    """Return who gains and who loses access by the answer to a valid dry run, losses first; nothing for an older server's.
 
     :raises KeyError, TypeError, ValueError: it is another answer.
     """
@@ -36,7 +36,7 @@ def gain_sentence(answer: Mapping[str, Any], *, new_too: bool) -> str | None:
 
     Unless ``new_too``, only what an existing role gains on an existing resource counts.
 
-    :raises KeyError, TypeError: the answer doesn't tell.
+    :raises KeyError, TypeError: the answer lacks them.
     """
     access = answer["access"]
     untold = access["untold"]

@@ -31,10 +31,10 @@ from svc.settings.config import OPTIONS, Settings
 from svc.settings.reading import read_settings
 from svc.tap import administer
 
-#: The rooms whose settings bear on these commands; the others are taken, and not listed.
+#: The sections whose settings apply to these commands; the others are accepted, and not listed.
 _GROUPS = ("server", "storage")
 
-#: Settings of these rooms that only a server heeds.
+#: Settings of these sections that only a server uses.
 _SERVING = {
     "account",
     "dialect",
@@ -207,7 +207,7 @@ async def revoke_tokens(installation: Installation, settings: Settings, name: st
 
 
 def _by() -> str:
-    """Return who runs the command, for the audit."""
+    """Return the user who runs the command, for the audit."""
     try:
         name = pwd.getpwuid(os.getuid()).pw_name
     except KeyError:

@@ -1,4 +1,4 @@
-"""Commands about the audit: what changed, by whom, and when."""
+"""Commands about the audit: the changes, by whom, and when."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The command that shows the cluster of a server: who is what, since when, and who would take over."""
+"""The command that shows the cluster of a server: each server's role, since when, and which would take over."""
 
 from __future__ import annotations
 

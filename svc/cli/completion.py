@@ -1,4 +1,4 @@
-"""``svc completion``: what has a shell complete commands, options and their values."""
+"""``svc completion``: scripts for a shell's completion of commands, options and their values."""
 
 from __future__ import annotations
 

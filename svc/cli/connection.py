@@ -174,7 +174,7 @@ class ApiConnection:
     ) -> ApiAnswer:
         """Send a request without a token, and return the server's answer, whatever the status.
 
-        An answer without the server's words is returned where its status says that there was none (``LOST``).
+        An answer without the server's message is returned where its status means that there was none (``LOST``).
 
         :param shows: the command that shows whether a change was made; empty where there is none to make.
         :param within: how many seconds it may take, if less than ``deadline``.
@@ -295,7 +295,7 @@ class ApiConnection:
         return Calls(self.url, self.account, evidence, self.requester, access_token=token, deadline=self.deadline)
 
     def tokens(self) -> TokenSource:
-        """Return what has access tokens of the person who runs the command, for as long as it runs.
+        """Return the source of access tokens of the person who runs the command, for as long as it runs.
 
         :raises click.ClickException: there is none, or the session has ended; ``Fault`` where one may be had later.
         """
@@ -305,7 +305,7 @@ class ApiConnection:
         return Calls(self.url, self.account, own, self.requester, deadline=SOON)
 
     async def open_session(self, login: str, api_key: str, seconds: int) -> tuple[str, Path]:
-        """Open a session by an API key, and keep it; return when it ends, as the server says it, and the file."""
+        """Open a session by an API key, and keep it; return its expiration, as the server sends it, and the file."""
         path = self.path("authn", self.account, login, "sessions") + query(lifetime=seconds)
         answer = await self.request("POST", path, api_key.encode(), Content_Type=_PLAIN)
         if answer.status == 401:
@@ -360,7 +360,7 @@ class ApiConnection:
         return None
 
     def _ended(self, token: str) -> str | None:
-        """Return that the kept token has ended, when, and what to do; ``None`` when it hasn't, or doesn't tell."""
+        """Return a sentence that the kept token has expired, and what to do; ``None`` when it hasn't, or doesn't say."""
         try:
             ends_at = float(claims_of(token)["exp"])
             if ends_at > self.wall.seconds():

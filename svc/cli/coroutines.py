@@ -31,7 +31,7 @@ class Network:
         self._made: list[AsyncExchange] = []
 
     def requester(self, limit: int, ca_file: Path | None = None, versions: Versions | None = None) -> StreamRequester:
-        """Return what sends requests, whose answers have ``limit`` bytes at most; parameters as ``AsyncExchange`` has them.
+        """Return the sender of requests, whose answers have ``limit`` bytes at most; parameters as in ``AsyncExchange``.
 
         :raises NoEvidence: the file can't be read, or holds anything else than certificates.
         """
@@ -49,7 +49,7 @@ def react(work: Callable[[Network], Awaitable[Then]]) -> None:
     """Run ``work``, which is given a network, then do what it returned. A command can do this once.
 
     :raises click.ClickException: ``work`` raised it, or a fault of ``svc.workload``; ``Exit`` likewise.
-    :raises BrokenPipeError: what reads its output has read enough; click ends the command then, and says nothing.
+    :raises BrokenPipeError: the reader of its output has closed it; click ends the command then, without a message.
     :raises Interrupted: a signal came before ``work`` had ended.
     """
 

@@ -17,7 +17,7 @@ from svc.model.names import is_role_kind
 PAGE: Final = 1000
 BATCH: Final = 100
 
-#: Kinds that others belong to come first, so that grants between batches find both ends; what is no role comes last.
+#: Kinds that others belong to come first, so that grants between batches find both ends; other kinds than roles come last.
 _FIRST: Final = ("policy", "group", "layer", "host_factory", "user", "host")
 
 _LEFT: Final = {
@@ -44,7 +44,7 @@ def deleted() -> None:
     """See what policy deleted, have it back, or purge it.
 
     Deleted records, and values that newer ones push out, are kept for a while (--deleted-retention of the server). They are
-    for who may update the policy that they belonged to.
+    for callers that may update the policy that they belonged to.
     """
 
 

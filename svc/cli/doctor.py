@@ -1,4 +1,4 @@
-"""The command that says what is risky about a running installation, and what to do."""
+"""The command that reports the risks of a running installation, with advice."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ class ServerQuestions:
     url: str | None
 
     async def asked(self) -> ServerFacts | None:
-        """Return what it says; ``None`` where no address is known."""
+        """Return its report; ``None`` where no address is known."""
         url = self.url or next(filter(None, map(address_of, self.settings.listen)), None)
         if url is None:
             return None

@@ -1,4 +1,4 @@
-"""Commands that ask what ends soon, and who doesn't log in any more."""
+"""Commands that list expiring credentials and inactive roles."""
 
 from __future__ import annotations
 

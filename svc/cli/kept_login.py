@@ -31,7 +31,7 @@ class KeptSession:
 class KeptTokens:
     """The kept token as a ``TokenSource``: when it is refused it is renewed, unless another login has replaced it.
 
-    ``kept`` returns it, ``renewed`` another in its place, if there is a session, and ``why`` says why it is taken no more.
+    ``kept`` returns it, ``renewed`` another in its place, if there is a session, and ``why`` says why it is no longer valid.
     """
 
     _kept: Callable[..., Awaitable[str]]

@@ -1,4 +1,4 @@
-"""Commands that prove who one is: ``login``, ``whoami`` and ``authenticate``."""
+"""Commands that prove an identity: ``login``, ``whoami`` and ``authenticate``."""
 
 from __future__ import annotations
 

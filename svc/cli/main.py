@@ -15,7 +15,7 @@ from svc._version import VERSION
 from svc.cli.distributions import is_installed, module_of
 from svc.model.interrupts import leaving_at_once
 
-#: The module of each command, which has it under the command's name, and what help says of it.
+#: The module of each command, which has it under the command's name, and its line of help.
 COMMANDS: Final = {
     "account": ("admin", "Create and list accounts, rotate their signing keys, and recover a lost admin key."),
     "agent": ("agent", "Keep files, or a program's environment, up to date with secrets."),

@@ -1,4 +1,4 @@
-"""``svc man``: the manual pages of all commands, made of what ``--help`` says."""
+"""``svc man``: the manual pages of all commands, made from the texts of ``--help``."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def _paragraphs(text: str) -> Iterator[str]:
 
 
 def _text(text: str) -> str:
-    """Return a line of text; what stands between backticks is bold."""
+    """Return a line of text; text between backticks becomes bold."""
     return re.sub("`([^`]+)`", r"\\fB\1\\fR", _roff(text))
 
 

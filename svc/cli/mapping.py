@@ -20,7 +20,7 @@ _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 _NAMED: Final = re.compile(r" (alias|tag handle) .*", re.DOTALL)
 
 
-#: The tag of an id in files of other programs, which says nothing here.
+#: The tag of an id in files of other programs, which is ignored here.
 _VARIABLE: Final = "!var"
 
 

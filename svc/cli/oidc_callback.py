@@ -120,7 +120,7 @@ class CallbackAnswers:
 
 
 def page(status: int, told: str) -> bytes:
-    """Return a whole response, which says a sentence."""
+    """Return a whole response with a sentence."""
     body = _PAGE.format(told=html.escape(told)).encode("utf-8")
     line = h11.Connection(h11.SERVER)
     headers = [*_HEADERS, ("Content-Length", str(len(body)))]

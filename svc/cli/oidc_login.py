@@ -50,7 +50,7 @@ def open_browser(url: str) -> bool:
 
 
 async def provider_named(connection: ApiConnection, name: str) -> Mapping[str, Any]:
-    """Return what the server says of a provider."""
+    """Return the server's document about a provider."""
     path = connection.path("authn-oidc", connection.account, "providers")
     found = (await connection.request("GET", path)).expect(200).json()
     entries = [entry for entry in found if isinstance(entry, dict)] if isinstance(found, list) else []

@@ -49,7 +49,7 @@ PREFIX: Final = "svc-quickstart-"
 
 _LOCK: Final = "lock"
 
-#: A file in temporary folders, which tells them from those that an operator named.
+#: A file in temporary folders, which distinguishes them from those that an operator named.
 _TEMPORARY: Final = "temporary"
 
 _SERVER: Final = "server"

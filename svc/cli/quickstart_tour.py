@@ -77,7 +77,7 @@ class Tour:
         steps.say("Monitoring asks for the server's health, without a login")
         health = await steps.send("GET", "/health", None)
         if health.status != 200:
-            # On a machine that is busy a round of checks may have been late, which says nothing of the server.
+            # On a machine that is busy a round of checks may have been late, which is no fault of the server.
             click.echo("  A check has failed, or was late: the next round is waited for, once.")
             await self.next_round()
             health = await steps.send("GET", "/health", None)

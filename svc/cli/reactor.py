@@ -25,7 +25,7 @@ def react(work: Callable[[Any], Awaitable[Then]]) -> None:
     """Run the reactor until ``work``, which is given it, has ended, then do what that returned. A command can do this once.
 
     :raises click.ClickException: ``work`` raised it, or a fault of ``svc.workload``; ``Exit`` likewise.
-    :raises BrokenPipeError: what reads its output has read enough; click ends the command then, and says nothing.
+    :raises BrokenPipeError: the reader of its output has closed it; click ends the command then, without a message.
     :raises Interrupted: a signal stopped the reactor before ``work`` had ended.
     :raises SystemExit: ``work`` raised anything else, which has been logged.
     """

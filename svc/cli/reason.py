@@ -1,4 +1,4 @@
-"""``svc explain-reason``: what a reason for which something is refused means, and what to do."""
+"""``svc explain-reason``: the meaning of a reason of a refusal, and what to do."""
 
 from __future__ import annotations
 

@@ -93,7 +93,7 @@ async def set_value(
 async def rotate(connection: ApiConnection, identifier: str) -> None:
     """Have variable IDENTIFIER be rotated now, if policy says how; where it doesn't, have its values not expire.
 
-    The new value is there within moments. `svc list --kind variable --json` tells what kept it from being rotated.
+    The new value is there within moments. `svc list --kind variable --json` shows why a rotation failed.
     """
     path = f"{_path(connection, identifier)}?expirations"
     (await connection.call("POST", path, shows="svc list --kind variable --json")).expect(201)
