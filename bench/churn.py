@@ -50,7 +50,7 @@ _CHANGE: Final = """
 
 
 class Others(Meanwhile):
-    """Three in another branch of the policy, each of whom makes ``CHANGES_A_SECOND`` while a ``with`` block runs."""
+    """Three writers in another branch of the policy; each makes ``CHANGES_A_SECOND`` while a ``with`` block runs."""
 
     #: How many changes were made so far.
     made = 0

@@ -19,7 +19,7 @@ _SECONDS: Final = 600
 
 @attrs.frozen
 class Client:
-    """Somebody who asks the service at ``url``, by an access token once there is one."""
+    """A client of the service at ``url``, with an access token once there is one."""
 
     url: str
     token: str = attrs.field(default="", repr=False)

@@ -83,7 +83,7 @@ class Counting(Meanwhile):
 
 @attrs.frozen
 class Load:
-    """One load: what it cost, by how much each counter grew, and the seconds since the oldest confirmation."""
+    """One load: its cost, by how much each counter grew, and the seconds since the oldest confirmation."""
 
     figures: Figures
     counts: Mapping[str, float]

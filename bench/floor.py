@@ -56,7 +56,7 @@ _Loader.add_multi_constructor("!", _tagged)
 
 
 def reading_span(path: Path) -> Span:
-    """From when until when the C loader reads a document, in a process of its own, whose start doesn't count."""
+    """The begin and the end of the C loader's reading of a document, in a process of its own, whose start doesn't count."""
     command = [sys.executable, "-m", "bench.floor", str(path)]
     begin, end = subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()
     return float(begin), float(end)

@@ -97,7 +97,7 @@ def _copied(primary: Path, place: Path) -> Path:
 
 @contextmanager
 def _running(places: Sequence[Path], cores: Sequence[int]) -> Iterator[list[Server]]:
-    """Start a server at each place, with its database, on these cores: what is started inherits them."""
+    """Start a server at each place, with its database, on these cores: child processes inherit them."""
     with ExitStack() as stack:
         servers = []
         for place, core in zip(places, cores, strict=True):

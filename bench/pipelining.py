@@ -151,7 +151,7 @@ class _Client:
         return (selectors.EVENT_WRITE if self.unsent else 0) | (selectors.EVENT_READ if self._takes else 0)
 
     def send(self) -> None:
-        """Send what the connection takes; who takes no answers begins again at once."""
+        """Send what the connection takes; a client that takes no answers begins again at once."""
         self.unsent = self.unsent[self.socket.send(self.unsent[:_PIECE]) :]
         if not self.unsent and not self._takes:
             self.unsent = self._requests

@@ -1,4 +1,4 @@
-"""A process that asks one question again and again over one connection, and tells how long the answers took.
+"""A process that sends one request again and again over one connection, and reports how long the answers took.
 
 ``python -m bench.probe HOST PORT SECONDS WAITS`` reads the request from its standard input, a line with its length before
 it, and asks until that is closed, a question every so many seconds. A wait goes until the answer was read: with ``asked``
@@ -25,7 +25,7 @@ import attrs
 
 from bench.load import Request
 
-#: The statuses of what counts as an answer. With the second, health tells of trouble, and nothing else does.
+#: The statuses that count as an answer. The second is that of a reported fault, which only health has.
 _ANSWERS: Final = {200, 502}
 
 #: From when until when, by the monotonic clock, in seconds.

@@ -1,4 +1,4 @@
-"""The service as a process of its own, and what the bench says meanwhile."""
+"""The service as a process of its own, and the bench's messages meanwhile."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ class Server:
 
     @property
     def counters(self) -> str:
-        """Where it tells its counters, if it was started with ``--metrics-listen``."""
+        """The address of its counters, if it was started with ``--metrics-listen``."""
         told: list[str] = re.findall(r"Metrics are served at (\S+)", Path(f"{self.folder}.log").read_text())
         return f"{told[-1]}/metrics"
 

@@ -1,4 +1,4 @@
-"""AWS's Security Token Service, as it answers who has signed: ``python -m bench.sts`` prints its address, and answers.
+"""AWS's Security Token Service, as it identifies the signer: ``python -m bench.sts`` prints its address, and answers.
 
 The caller is derived from the access key, and the signature isn't checked: the measured part is the calling service.
 """
