@@ -184,7 +184,7 @@ def _check_keys(settings: Settings, endpoints: Sequence[Endpoint]) -> None:
 
 
 def _check_open_files(settings: Settings) -> None:
-    """Only a server needs them: who administers one may have another limit."""
+    """Only a server needs the open files: an administrator's shell may have another limit."""
     most = most_connections()
     if settings.connection_limit > most:
         raise ConfigurationInvalid(

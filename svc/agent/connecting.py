@@ -20,7 +20,7 @@ from svc.workload.evidence import Login as LoginRequest
 from svc.workload.faults import BadAddress, Fault, NoEvidence
 from svc.workload.machine import RESOURCE
 
-#: The longest list of ids of one watch, in characters, and the most watches: what is beyond is polled alone.
+#: The longest list of ids of one watch, in characters, and the most watches: ids beyond these are polled alone.
 _LIST_LIMIT: Final = 6 * 1024
 _WATCHES: Final = 16
 

@@ -220,7 +220,7 @@ def _holds(folder: int, destination: Destination, content: bytes) -> bool:
 
 
 def _mark(folder: int, destination: Destination) -> None:
-    # The user whom the folder belongs to may have put a pipe there, which would be waited for.
+    # The user whom the folder belongs to may have put a pipe there, on which opening would block.
     file = os.open(destination.mark, os.O_WRONLY | os.O_CREAT | os.O_NONBLOCK | _OPENED, 0o600, dir_fd=folder)
     os.close(file)
 

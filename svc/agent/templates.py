@@ -1,6 +1,6 @@
 """Templates: text in which the values of variables stand, in the language of Jinja (AGT-10 to AGT-14).
 
-Note [No code]. A template is text by those who wrote the configuration, and values are put into it, never read as templates.
+Note [No code]. A template is text by the authors of the configuration, and values are put into it, never read as templates.
 It is rendered by Jinja's sandbox all the same, with nothing to import, include or change: who may write a template may say
 what is in one file, and shall not become the user that the agent runs as.
 

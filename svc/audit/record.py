@@ -19,7 +19,7 @@ from svc.model.clocks import WallClock
 from svc.model.events import OUTCOME_UNKNOWN, WARNING, AuditContext, Event, Outcome, Server
 from svc.model.text import printable
 
-#: Bytes of a parameter's value, and of a message, before they are escaped; what is longer is cut, and ends with "…".
+#: Bytes of a parameter's value, and of a message, before they are escaped; longer ones are truncated, and end with "…".
 VALUE_LIMIT: Final = 1200
 MESSAGE_LIMIT: Final = 2400
 

@@ -28,8 +28,8 @@ class AsyncClient(Calls):
     :param url: where the service is, such as ``https://svc.example.org``.
     :param ca_file: PEM file of the only authorities to trust; without it, the system's.
     :param deadline: seconds for a request, all its tries included.
-    :param versions: what readings must not be older than, where the program writes through another client or server.
-    :param requester: what sends requests, instead of connections of its own.
+    :param versions: versions that reads must not be older than, where the program writes through another client or server.
+    :param requester: sends requests, instead of connections of its own.
     :raises BadAddress: requests can't be sent to ``url``.
     :raises NoEvidence: the file can't be read, or holds anything else than certificates.
     """
@@ -86,7 +86,7 @@ class AsyncClient(Calls):
         first event has the versions of all variables. It goes on through outages: ``lost`` is called with each fault that
         it outlives, ``back`` when the service is heard again.
 
-        :raises Fault: what time doesn't mend: a refused login, a variable that may not be read.
+        :raises Fault: one that time doesn't mend: a refused login, a variable that may not be read.
         """
         watch = Watch(
             self._url,

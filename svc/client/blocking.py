@@ -2,7 +2,7 @@
 
 Note [Deadlines]. ``httpx`` bounds each reading of a socket, and a server may send a byte before each bound. So connections
 are made here, by an interface of ``httpcore``, and none of what they do lasts beyond the end of the question. Only the
-system's look-up of a name has bounds of its own. A host's addresses are tried one by one.
+system's lookup of a name has bounds of its own. A host's addresses are tried one by one.
 
 Note [Forks]. A process that was forked has connections of its own: two that write to one would mix what they say.
 """

@@ -89,7 +89,7 @@ def fault_of(url: str, error: httpx.HTTPError, within: float) -> Fault:
 
 
 def _why(error: BaseException) -> str:
-    """Return what the system says of the cause of an error, without which there are only general words."""
+    """Return the system's message for the cause of an error, without which there are only general words."""
     said, cause = str(error), error.__cause__ or error.__context__
     while cause is not None:
         if isinstance(cause, OSError) and cause.strerror:

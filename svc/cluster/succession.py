@@ -32,7 +32,7 @@ class Successor:
 
 
 def successor(servers: Sequence[MemberHealth]) -> Successor | None:
-    """Return who would take over; ``None`` if nobody could, or if there is more than one primary."""
+    """Return the standby that would take over; ``None`` if there is none, or more than one primary."""
     if any(each.primaries == "two" for each in servers):
         return None
     told = next((each.standbys for each in servers if each.role == "primary" and each.standbys is not None), None)
@@ -42,7 +42,7 @@ def successor(servers: Sequence[MemberHealth]) -> Successor | None:
 
 
 def succession(first: Successor | None) -> str:
-    """Return a sentence about who would take over."""
+    """Return a sentence about the standby that would take over."""
     if first is None:
         return "If the primary were lost, nobody could take over."
     has = "it has every confirmed change" if first.complete else "it may lack the last changes"

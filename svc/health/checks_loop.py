@@ -48,7 +48,7 @@ EAGER_PAUSE: Final = 1.0
 #: The service that the check of writing belongs to (Note [Reading and writing]).
 _CORE: Final = "core"
 
-#: The services without which nobody can log in and read a secret: what readiness is about, beside the database. So is the
+#: The services without which nobody can log in and read a secret: readiness depends on them, beside the database. So is the
 #: audit, where requests are refused while their records can't be written.
 NEEDED_TO_SERVE: Final = frozenset({_CORE, "authn", "authz"})
 

@@ -50,7 +50,7 @@ class CappedEndpoint:
         return not self.overrun
 
     def lift(self) -> None:
-        """Count no more: what follows is counted by others."""
+        """Count no more: others count the rest."""
         self._left = math.inf
 
     def hang_up(self) -> None:

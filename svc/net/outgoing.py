@@ -64,7 +64,7 @@ async def ask(
     :param form: is posted; without one, the request is a ``GET``.
     :param headers: are sent beside, or instead of, those that every request has.
     :raises ConnectError: nothing answers there; another address may.
-    :raises Unanswered: what answers gives no whole answer.
+    :raises Unanswered: there was no complete answer.
     """
     line = CappedEndpoint(endpoint, limit)
     client = HTTPClient(_PlainAgent(ProxyAgent(line, reactor)))

@@ -222,7 +222,7 @@ class Workforce(Service):
                 hand.process.tell(notice)
 
     async def ask_each(self, question: object, patience: float, take: Callable[[int, Any], object]) -> None:
-        """Ask all that serve, and give each answer that comes in time to ``take``, with the number of who gave it."""
+        """Ask all serving processes, and give each answer that comes in time to ``take``, with the number of its process."""
 
         async def one(hand: _Hand) -> None:
             answer = await hand.process.ask(question, patience)

@@ -1,6 +1,6 @@
 """A backup on trial, and put back: restored into a database, brought up to date, and opened to the last value.
 
-Nothing of what is opened is kept or shown; what can't be opened is named by its id.
+Opened values are never kept or shown; values that can't be opened are named by their ids.
 """
 
 from __future__ import annotations

@@ -233,7 +233,7 @@ class Serving:
         dialect, limits, proxies = settings.dialect, settings.limits, TrustedProxies(settings.trusted_proxies)
         overview = Overview(seams.health, dialect, seams.members, lambda: seams.verdict.contenders)
         new_id, wall = RequestIds(), ground.installation.wall
-        # Before the ports, so that it stops after them: what logged in last is written, too.
+        # Before the ports, so that it stops after them: the last logins are written, too.
         notes = child(server, LoginNotes(reactor, wall, LastLoginStore(readings), demand_primary))
         noted = notes.note_directory
         ldap = ground.parts.ldap(ground.servers, ground.directories, self.journal, demand_primary, noted)
@@ -269,7 +269,7 @@ class Serving:
         # After the ports, so that they end before these do.
         child(server, watches)
         if throttle is not None:
-            # After the ports, so that it stops before they do: what it holds back they would wait for.
+            # After the ports, so that it stops before they do: they would wait for the answers that it holds back.
             child(server, throttle)
         if metrics is not None:
             metrics.watch_connections(site.counts)

@@ -61,7 +61,7 @@ class DataKeySource:
     async def read(self) -> tuple[bytes, ...] | None:
         """Return the keys, the newest first; ``None`` when the server's own file is missing.
 
-        :raises ConfigurationInvalid: what the environment has are no keys.
+        :raises ConfigurationInvalid: the environment's value has no valid keys.
         :raises StartRefused: the file can't be used, or the command failed; says why.
         """
         found = self._read()

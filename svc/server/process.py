@@ -141,7 +141,7 @@ class Worker:
                 if self._vault is not None:
                     self._vault.give(data_keys)
             case HungUp():
-                # As if it had come here: what waits for it is called.
+                # As if it had come here: its handlers are called.
                 os.kill(os.getpid(), signal.SIGHUP)
             case WorkerTask() as task:
                 Deferred.fromCoroutine(self._serve(task)).addErrback(self._failed)
@@ -161,7 +161,7 @@ class Worker:
         vault.adopt(task.stored_keys)
         installation = await Installation.joined(services, reactor, settings, task.dsn, vault, task.audit_key, sessions)
         slots = slots_of(page, task.number)
-        # An answer takes as long as the turn that it is about; what waits for one has a deadline of its own.
+        # An answer takes as long as the turn that it is about; its waiting callers have deadlines of their own.
         guard = BindGuard(lambda question: channel.ask(question, None), channel.tell, task.audit_key)
         ground = Ground.lay(services, reactor, settings, installation, metrics, slots, worker=task.number, guard=guard)
         ground.watch_certificates(*endpoints)

@@ -112,7 +112,7 @@ class SharedPorts(Service):
         return [port.fileno() for port in ports]
 
     def stopService(self) -> Deferred[None]:
-        """Close the ports; what other processes have of them they close themselves."""
+        """Close the ports; other processes close their own copies."""
         super().stopService()  # type: ignore[no-untyped-call] # Twisted's
         return Deferred.fromCoroutine(self._close())
 

@@ -106,7 +106,7 @@ def make_explanations(
     roles: RoleStore,
     dialect: Dialect,
 ) -> KeyLogins:
-    """Return the routes that explain logins; what is tried is slowed down, logged and paced as logins are."""
+    """Return the routes that explain logins; attempts are throttled, logged and paced as logins are."""
 
     def explanations(name: str, inner: IKeyExplainer, pace: Pace) -> KeyExplanations:
         throttled = inner if throttle is None else ThrottledExplainer(inner, throttle)

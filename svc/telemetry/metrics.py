@@ -239,7 +239,7 @@ class Metrics:
         self.registry.register(_Watched(name, text, labels, read, counts))
 
     def count_authentication(self, authenticator: str, decision: Admitted | Refused) -> None:
-        """Count a decision of an authenticator of this type, such as ``authn-jwt``; who may come again is undecided."""
+        """Count a decision of an authenticator of this type, such as ``authn-jwt``; a postponed login is undecided."""
         outcome, reason = "admitted", ""
         if isinstance(decision, Refused):
             outcome, reason = "undecided" if decision.kind is RefusalKind.POSTPONED else "refused", decision.reason.value

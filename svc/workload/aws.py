@@ -116,7 +116,7 @@ class AwsCredentials:
         return signed_headers(credentials, self._region or DEFAULT_REGION, self._wall.seconds(), more)
 
     async def caller(self) -> CallerIdentity:
-        """Ask AWS who this workload is; raises what ``signed`` does.
+        """Ask AWS for the identity of this workload; raises the same as ``signed``.
 
         :raises NoIdentity: AWS doesn't take the signature, or gives no answer that can be read.
         """

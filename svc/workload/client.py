@@ -44,7 +44,8 @@ class TwistedClient(Calls):
         :param url: where the service is, such as ``https://svc.example.org``.
         :param ca_file: PEM file of the only authorities to trust; without it, the system's.
         :param deadline: seconds for a request, all its tries included.
-        :param versions: what readings must not be older than, where the program writes through another client or server.
+        :param versions: versions that reads must not be older than, where the program writes through another client or
+          server.
         :raises BadAddress: requests can't be sent to ``url``.
         :raises NoEvidence: the file can't be read, or holds no certificate.
         """

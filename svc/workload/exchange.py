@@ -51,7 +51,7 @@ class Exchange:
         """Send a request, and return its answer, whatever the status; all of it may take ``within`` seconds.
 
         :raises Unreachable: there was none in time.
-        :raises Untrusted: what is there has not the certificate for it.
+        :raises Untrusted: the server there has no valid certificate for it.
         :raises TooLong: the answer has too many bytes.
         """
         place = origin(url)

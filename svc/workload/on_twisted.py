@@ -1,4 +1,4 @@
-"""Requests by Twisted, for those who say a reactor."""
+"""Requests by Twisted, for programs that pass a reactor."""
 
 from __future__ import annotations
 

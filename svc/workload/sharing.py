@@ -12,7 +12,7 @@ T = TypeVar("T")
 
 
 class Shared(Generic[T]):
-    """One run of the work for all callers that need its result meanwhile; who is cancelled only waits no more."""
+    """One run of the work for all callers that need its result meanwhile; a cancelled caller only stops waiting."""
 
     def __init__(self, work: Callable[[], Coroutine[Any, Any, T]]) -> None:
         self._work = work

@@ -1,4 +1,4 @@
-"""The page of the audit: what changed, newest first, with filters that are links."""
+"""The page of the audit: the changes, newest first, with filters that are links."""
 
 from __future__ import annotations
 

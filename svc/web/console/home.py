@@ -48,7 +48,7 @@ def backed_up(ages: Ages | None, now: float) -> str:
 
 
 def opened(call: Call) -> list[Event]:
-    """The first page was opened; who may read the audit read it, and what was refused."""
+    """The first page was opened; a caller that may read the audit read it, and the refusals."""
     more = (*audit_events.refusals_read(call), *audit_events.audit_read(call)) if call.facts.get("read") else ()
     return [*audit_events.endings_listed(call), *more]
 

@@ -25,13 +25,13 @@ GO_ON: Final = Answer(303, "the page to go on with", None, ("Location",))
 
 
 def shown(routes: Routes, path: str, **more: Any) -> Callable[[_H], _H]:
-    """Declare a page that those who are signed in open; ``more`` is as in ``Routes.add``."""
+    """Declare a page for people who are signed in; ``more`` is as in ``Routes.add``."""
     usual: dict[str, Any] = {"caller": SESSION, "answers": (PAGE,), "errors": (Forbidden, RecordNotFound)}
     return routes.add("GET", path, **{**usual, **more})
 
 
 def pressed(routes: Routes, path: str, **more: Any) -> Callable[[_H], _H]:
-    """Declare a press: a form that those who are signed in send; ``more`` is as in ``Routes.add``."""
+    """Declare an action: a form that people who are signed in send; ``more`` is as in ``Routes.add``."""
     usual: dict[str, Any] = {"caller": SESSION, "body": form(), "answers": (PAGE,), "errors": (Forbidden, RecordNotFound)}
     return routes.add("POST", path, **{**usual, **more})
 

@@ -1,4 +1,4 @@
-"""The page of recent refusals: what this server refused in the last hour, and why."""
+"""The page of recent refusals: the requests that this server refused in the last hour, and why."""
 
 from __future__ import annotations
 

@@ -68,7 +68,7 @@ class Incoming:
         self._wake()
 
     def discard(self) -> None:
-        """Let go of the body: what was kept, and what is to come."""
+        """Drop the body: the received part, and the rest when it comes."""
         self._kept = None
 
     def release(self) -> None:

@@ -53,7 +53,7 @@ class Parameters:
         return ()
 
     def keyed(self, name: str) -> dict[str, str]:
-        """Return the values of a parameter by their keys, ``name[key]``; what comes last counts."""
+        """Return the values of a parameter by their keys, ``name[key]``; the last of equal keys counts."""
         found = {}
         for key, value in (*self._query, *self._body):
             if key == name or key.startswith(f"{name}["):

@@ -140,7 +140,7 @@ class Pattern:
                 yield shorter, absent | dict.fromkeys(_OPTIONAL.findall(text), "")
 
     def shapes(self) -> set[str]:
-        """Return the rules without the names of their values: what makes two patterns match the same paths."""
+        """Return the rules without the names of their values, which are equal for patterns that match the same paths."""
         return {_VARIABLE.sub(r"<\1>", rule) for rule, _ in self.rules()}
 
     def read(self, raw: Mapping[str, str], limit: int) -> dict[str, str | None]:

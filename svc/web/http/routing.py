@@ -362,7 +362,7 @@ class Routes:
         :param name: what the path's account, kind and identifier are together.
         :param query: its parameters, in the order in which they are read. With ``None`` the query is not looked at.
         :param headers: the headers that it reads, after the query.
-        :param body: what body it takes; its fields are read last. ``None`` says that none is looked at.
+        :param body: the body that it takes; its fields are read last. ``None``: the body is ignored.
         :param answers: everything that it answers but refusals.
         :param errors: the refusals that it may raise, beside those that follow from the rest (``Route.refusals``).
         :param privileges: what the caller needs, in words.

@@ -1,4 +1,4 @@
-"""The shapes of values in JSON, as routes declare them: what a client may send, and what it may rely on.
+"""The shapes of values in JSON, as routes declare them: those that a client may send, and those that it may rely on.
 
 They describe and check nothing: a request is read by its route's parameters, and answers are held against their shapes by
 the tests.

@@ -1,4 +1,4 @@
-"""The operations of one method and path: what all routes declare that the query chooses among, in one object.
+"""The operations of one method and path: the declarations of all routes that the query selects among, in one object.
 
 Note [One operation for several routes]. A path and method have one operation in OpenAPI, and here several routes, of which a
 flag in the query chooses one (``?members``). So their parameters and answers stand together, the flags among the parameters;

@@ -171,7 +171,7 @@ def listed(asked: Subject) -> Event:
 
 
 def resource_asked(call: Call) -> list[Event]:
-    """A resource was shown, or who has a privilege on it."""
+    """A resource was shown, or the roles with a privilege on it."""
     name = _name(call)
     subject: Subject = (("resource", name),)
     privilege = said(call, "privilege") or said(call, "permission") or "-"
@@ -208,7 +208,7 @@ _OF_ROLE: Final = {
 
 
 def role_asked(call: Call) -> list[Event]:
-    """A role was shown, or whom it has for members, or what it holds or reaches."""
+    """A role was shown, or its members, or its memberships or rights."""
     name = _name(call)
     flags = ("graph", "all", "memberships", "members", "reach")
     operation = next((flag for flag in flags if call.query.flag(flag)), "show")

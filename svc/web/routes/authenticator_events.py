@@ -1,4 +1,4 @@
-"""The audit events of authenticators themselves: what operators ask of them and change (AUD-3)."""
+"""The audit events of authenticators themselves: the requests and changes of operators (AUD-3)."""
 
 from __future__ import annotations
 

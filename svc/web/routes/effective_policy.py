@@ -1,4 +1,4 @@
-"""The effective policy over HTTP: what was loaded, and what else a policy holds now."""
+"""The route for the effective policy: the loaded parts, and all else that a policy holds now."""
 
 from __future__ import annotations
 

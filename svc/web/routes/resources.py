@@ -36,7 +36,7 @@ from svc.web.routes.listing import COUNT_SHAPE, KIND, LIMIT, OFFSET, PARTS, SEAR
 #: The most resources that one list has, and how many it has when neither ``limit`` nor ``offset`` is given (RES-5).
 LIST_MOST: Final = 1000
 
-#: The one ``limit`` beyond ``LIST_MOST`` that is taken: what clients of the installed base ask for (RES-5).
+#: The one ``limit`` beyond ``LIST_MOST`` that is taken: clients of the installed base request it (RES-5).
 LIST_EXCEPTION: Final = 10_000
 
 #: How many resources a list has when ``offset`` is given without ``limit`` (RES-4).
