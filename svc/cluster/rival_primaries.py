@@ -5,8 +5,8 @@ with all that it took. PostgreSQL counts promotions in the timeline. Of two prim
 writes here; on equal timelines, as of a copy that was started beside its original, neither does (CLU-16).
 
 Note [The same one]. Several servers may stand on one PostgreSQL, which differs from another by the moment at which it was
-started, in microseconds. So that a restart isn't taken for another primary, the own database is queried before the others
-are asked and after they answered, and the answers count only when both results agree.
+started, in microseconds. So that a restart isn't taken for another primary, this server's own database is queried before the
+others are asked and after they answered, and the answers count only when both results agree.
 
 Note [Remembered rivals]. Another primary that forbids writes forbids them until it reports something else: that it is a
 standby now, on no newer timeline than ours, or that its database is ours. That it can't be reached any more is no reason to
@@ -102,7 +102,7 @@ class Rivals(Service):
         #: Whether the members have been asked since the database came (Note [Asked before the first write]).
         self._certain = not asking
         self._waiting: list[Deferred[None]] = []
-        #: Why the last poll had no result, if the own database couldn't be queried.
+        #: Why the last poll had no result, if this server's own database couldn't be queried.
         self._lacking: str | None = None
         self._own: DatabaseIdentity | None = None
         self._rivals: dict[str, Rival] = {}
@@ -123,7 +123,7 @@ class Rivals(Service):
         self._looks.stop()
 
     def doubt(self) -> None:
-        """Let no write begin until the members were polled again: the own database was away."""
+        """Let no write begin until the members were polled again: this server's database was away."""
         if self._looks.running:
             self._certain, self._lacking = False, None
             self._looks.trigger()
@@ -140,7 +140,7 @@ class Rivals(Service):
 
     @property
     def writable(self) -> bool:
-        """Whether no other primary forbids writes, and the result of no poll is awaited."""
+        """Whether no other primary forbids writes, and no poll is pending."""
         return self._certain and self._refusal() is None
 
     @property

@@ -33,7 +33,7 @@ class IVerdict(Protocol):
 
     @property
     def writable(self) -> bool:
-        """Whether no other primary forbids writes, and the result of no poll is awaited."""
+        """Whether no other primary forbids writes, and no poll is pending."""
 
     @property
     def contenders(self) -> frozenset[str]:
@@ -69,7 +69,7 @@ class ToldVerdict:
 
     @property
     def writable(self) -> bool:
-        """Whether no other primary forbids writes, and the result of no poll is awaited."""
+        """Whether no other primary forbids writes, and no poll is pending."""
         return self._certain and self._verdict.refusal is None
 
     @property
