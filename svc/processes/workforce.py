@@ -4,7 +4,9 @@ Note [One stands by]. A process takes a second or two to read its modules, longe
 more than there are to serve: it has read them, and takes the place of one that dies in no time.
 
 Note [Beats, not seconds]. Each process is pinged in each beat, and one that gave no answer for ``BEATS_UNTIL_HUNG`` of them
-is killed. Beats are counted by this process's own turns: where the whole machine was suspended none was missed.
+is killed. One that has yet to begin, or to serve, may take ``BEATS_TO_BEGIN``: it reads modules and opens files meanwhile,
+and shares its processor with others that do. Beats are counted by this process's own turns: where the whole machine was
+suspended none was missed.
 
 Note [Again and again]. A process that dies young makes the next one wait longer before it takes a place. After
 ``DEATHS_UNTIL_END`` young deaths in succession, without one in between that served for ``YOUNG`` seconds, the server gives
@@ -343,7 +345,8 @@ class Workforce(Service):
         now = self._clock.seconds()
         for hand in list(self._hands):
             hand.silent += 1
-            if hand.silent >= (BEATS_UNTIL_HUNG if hand.ready else BEATS_TO_BEGIN):
+            begins = not hand.ready or (hand.number and hand.serving_since is None)
+            if hand.silent >= (BEATS_TO_BEGIN if begins else BEATS_UNTIL_HUNG):
                 _log.error("Worker {number} hangs, and is killed", number=hand.number)
                 hand.silent = 0
                 hand.process.kill()

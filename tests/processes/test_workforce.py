@@ -194,6 +194,16 @@ class WorkforceTests(SynchronousTestCase):
         self.assertTrue(self.processes[0].killed)
         self.assertIn("ended at once", self.why or "")
 
+    def test_slow_to_serve(self) -> None:
+        """One that has its task, and answers nothing until it serves, is killed as late as one that never gets ready."""
+        self.processes[0].owner.heard(Ready())
+        self.assertEqual(self.processes[0].told, ["task 1"])
+        self.processes[0].hangs = True
+        self.clock.pump([BEAT] * (BEATS_TO_BEGIN - 1))
+        self.assertFalse(self.processes[0].killed)
+        self.clock.advance(BEAT)
+        self.assertTrue(self.processes[0].killed)
+
     def test_cannot_start(self) -> None:
         """A process that can't serve when the server starts is the reason why that doesn't start (CFG-13)."""
         self.processes[0].owner.heard(CannotServe("the key is gone"))
