@@ -22,7 +22,7 @@ _VARIABLE: Final = re.compile("<(?:[a-z]+:)?([a-z_]+)>")
 _CAPITALS: Final = re.compile("(?<=[a-z])(?=[A-Z])")
 
 _ABOUT: Final = """\
-This server keeps secrets, and decides who may read them. The document tells the dialect `{dialect}`, in which it is served.
+This server keeps secrets, and decides who may read them. The document describes the dialect `{dialect}` that it serves.
 
 * A slash in a value of a path is sent as `%2F`.
 * Each `GET` answers `HEAD` with the same status and headers, and no body. `OPTIONS` and all other methods that a path
@@ -108,7 +108,7 @@ def document_of(nouns: tuple[TaggedRoutes, ...], dialect: Dialect) -> Object:
             "description": _ABOUT.format(dialect=dialect.name, v2=V2),
             "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
         },
-        "servers": [{"url": "/", "description": "the server that tells it"}],
+        "servers": [{"url": "/", "description": "the server that reports it"}],
         "tags": [{"name": tag, "description": about[tag]} for tag in sorted(about)],
         "paths": {path: paths[path] for path in sorted(paths)},
         "components": {

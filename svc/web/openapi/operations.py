@@ -81,7 +81,7 @@ def _described(route: Route) -> str:
         if parameter.name.lower() in _ELSEWHERE:
             about.append(f"`{parameter.name}`: {parameter.description}.")
     if route.body is not None and route.body.fields and route.body.media_types[0] != "application/json":
-        about.append("The body is read as a form unless it is said to be JSON.")
+        about.append("The body is read as a form unless its Content-Type says JSON.")
     if route.writes:
         about.append("A follower refuses it.")
     return " ".join(about)

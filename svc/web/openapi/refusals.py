@@ -48,7 +48,7 @@ def _login() -> Iterator[Told]:
     yield Told(403, "empty", "", "the role is proven, and lacks the privilege to log in")
     yield Told(413, "empty", "", "the login's evidence is too large")
     yield Told(429, "empty", "", "too many failed logins came from the address", later=True)
-    yield Told(503, "empty", "", "the login can't be judged now", later=True)
+    yield Told(503, "empty", "", "the login can't be decided now", later=True)
 
 
 def _one(*told: Any, **more: Any) -> tuple[Told, ...]:
@@ -59,12 +59,12 @@ TOLD: Final[Mapping[type[errors.Refusal], tuple[Told, ...]]] = {
     errors.InvalidName: _one(422, "json", "argument_error", "a name in the path, or a parameter, is not well formed"),
     errors.InvalidParameter: (
         Told(422, "json", "argument_error", "a parameter or a header has a value that can't be used"),
-        Told(422, "json", "unprocessable_entity", "a page is asked for that can't be"),
+        Told(422, "json", "unprocessable_entity", "the requested page can't exist"),
         Told(422, "json", "parameter_missing", "a parameter is needed"),
-        Told(422, "json", "validation_failed", "a property of a record can't be as it is asked for"),
+        Told(422, "json", "validation_failed", "a property of a record can't have the requested value"),
     ),
     errors.BadRequest: _one(400, "json", "bad_request", "the body can't be read"),
-    errors.Unprocessable: _one(422, "json", "unprocessable_entity", "what is asked for breaks a rule"),
+    errors.Unprocessable: _one(422, "json", "unprocessable_entity", "the request breaks a rule"),
     errors.MediaTypeMissing: _one(400, "newer", "400", "Accept doesn't name the media type"),
     errors.TooLarge: _one(413, "json", "too_large", "something exceeds its limit in bytes"),
     errors.BearerRefused: _one(401, "text", "", "there is no access token, or it proves nobody"),
@@ -89,14 +89,14 @@ TOLD: Final[Mapping[type[errors.Refusal], tuple[Told, ...]]] = {
     errors.PolicyConflict: _one(409, "json", "policy_conflict", "the policy is being loaded", later=True),
     errors.RequestRunning: _one(409, "json", "in_progress", "a request with this Idempotency-Key is under way", later=True),
     errors.PolicyInvalid: _one(422, "json", "policy_invalid", "the policy says what can't be"),
-    errors.StoreUnavailable: _one(503, "json", "unavailable", "the database can't be asked now", later=True),
+    errors.StoreUnavailable: _one(503, "json", "unavailable", "the database isn't available now", later=True),
     errors.OutcomeUnknown: _one(503, "json", "outcome_unknown", "the database didn't confirm the change"),
     errors.PrimaryContested: _one(503, "json", "unavailable", "another server may be the primary", later=True),
-    errors.StoreBehind: _one(503, "json", "unavailable", "the state that is asked for has not arrived", later=True),
+    errors.StoreBehind: _one(503, "json", "unavailable", "the requested state has not arrived", later=True),
     errors.AuditUnavailable: _one(503, "json", "unavailable", "the request can't be recorded now", later=True),
     errors.LoadsUnavailable: _one(503, "json", "unavailable", "policy can't be loaded now", later=True),
     errors.TooManyConnections: _one(503, "json", "unavailable", "there are too many connections", later=True),
-    errors.TooOften: _one(429, "json", "too_many_requests", "it was asked for again too soon", later=True),
+    errors.TooOften: _one(429, "json", "too_many_requests", "it was requested again too soon", later=True),
     errors.StoreReadOnly: _one(405, "json", "405", "this server is a follower, and takes no changes"),
     errors.RenewalElsewhere: _one(503, "json", "unavailable", "this server is a follower: ask the primary", later=True),
     errors.WrongDataKey: _one(422, "json", "data_key_invalid", "a stored value doesn't open under the data key"),

@@ -42,8 +42,8 @@ def _after_resource(source: Source) -> str | None:
 
 
 PAGE_LIMIT: Final = Parameter("limit", _limit, integer(1, PAGE_MOST), "the most that the page has")
-AFTER_HOLDER: Final = Parameter("after", _after_holder, TEXT, "where the page before ended, as it told")
-AFTER_RESOURCE: Final = Parameter("after", _after_resource, TEXT, "where the page before ended, as it told")
+AFTER_HOLDER: Final = Parameter("after", _after_holder, TEXT, "where the page before ended, as that page says")
+AFTER_RESOURCE: Final = Parameter("after", _after_resource, TEXT, "where the page before ended, as that page says")
 DIRECT: Final = Parameter.boolean("direct", "only the owner, and roles that are permitted the privilege themselves")
 ASKED_ROLE: Final = Parameter("role", _role, TEXT, "the full id of the role that is asked about", required=True)
 PRIVILEGES: Final = Parameter.texts("privilege", "read, execute and update unless there are some", field="privileges")

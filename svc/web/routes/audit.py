@@ -84,8 +84,8 @@ _FILTERS: Final[tuple[Parameter[Any], ...]] = (
     # Their largest values are those of RFC 5424, 6.2.1.
     _number("facility", 23, "their facility (RFC 5424)"),
     _number("severity", 7, "their severity (RFC 5424)"),
-    Parameter.text("hostname", "the machine of the server that told them"),
-    Parameter.text("appname", "the program that told them"),
+    Parameter.text("hostname", "the machine of the server that reported them"),
+    Parameter.text("appname", "the program that reported them"),
     Parameter.text("procid", "the id of the request"),
     Parameter.text("msgid", "their sort"),
     Parameter.text("what", "their sort, or what was done"),

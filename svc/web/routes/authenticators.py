@@ -145,7 +145,7 @@ class Authenticators:
 
     @_switching("/authn/<flat:account>")
     async def switch_default(self, call: Call, account: str) -> Response:
-        """Switch ``authn``: kept, though it is always enabled."""
+        """Switch ``authn``: stored, though it is always enabled."""
         return await self._switch(call, account, DEFAULT)
 
     @_switching("/authn-<flat:kind>/<flat:account>")
@@ -238,7 +238,7 @@ class FederatedAuthenticators:
         audit=authenticator_events.explained,
     )
     async def explain(self, call: Call, service_id: str | None, account: str, login: str | None) -> Response:
-        """Return how a token would be judged, check by check; nothing is issued."""
+        """Return how a token would be evaluated, check by check; nothing is issued."""
         found = await self.authenticators.explain(call.invocation, account, service_id, login, lambda: call.late(JWT))
         return Response.json(
             {"admitted": found.admitted, "role": found.role, "steps": [_step(step) for step in found.steps]}
@@ -255,7 +255,7 @@ class FederatedAuthenticators:
         audit=authenticator_events.keys_refreshed,
     )
     async def refresh_keys(self, call: Call, service_id: str | None, account: str) -> Response:
-        """Have the provider's keys fetched again, here at once, elsewhere by the next login (AUTH-63)."""
+        """Fetch the provider's keys again, here at once, elsewhere by the next login (AUTH-63)."""
         report = await self.authenticators.refresh_keys(call.invocation, account, service_id)
         return Response.json_any({"keys": _keys(report), **_problems(report.status.problems)})
 

@@ -144,7 +144,7 @@ class Authn:
         "GET",
         "/whoami",
         caller=REQUIRED,
-        headers=(Parameter.header("User-Agent", "the client, which is told in the answer"),),
+        headers=(Parameter.header("User-Agent", "the client, which is in the answer"),),
         answers=(Answer(200, "the caller", _CALLER),),
         errors=(Forbidden,),
         privileges="none: the role is there still",

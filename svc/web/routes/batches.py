@@ -64,7 +64,7 @@ ASKED: Final = Parameter.together(
     "asked",
     _asked,
     Parameter("variable_ids", _asked, array(TEXT), "full ids; a repeated one counts once", required=True),
-    Parameter("partial", _asked, BOOLEAN, "whether to tell what can be read where something can't"),
+    Parameter("partial", _asked, BOOLEAN, "whether to return what can be read where something can't"),
 )
 
 _VALUES: Final = obj({"values": keyed(TEXT)}, {"errors": ERRORS})
@@ -88,7 +88,7 @@ class SecretBatches:
         query=(IDS,),
         headers=(ENCODING, IF_NONE_MATCH),
         answers=(
-            Answer(200, "the newest values by the ids that were asked for", keyed(TEXT), ("ETag",)),
+            Answer(200, "the newest values by the requested ids", keyed(TEXT), ("ETag",)),
             Answer(200, "the same in base64, in lines of 60 characters", keyed(TEXT), ("ETag", "Content-Encoding")),
             _KNOWN,
         ),
@@ -112,12 +112,12 @@ class SecretBatches:
         headers=(ENCODING, IF_NONE_MATCH),
         body=Body("what is wanted", ("application/json",), fields=(ASKED,)),
         answers=(
-            Answer(200, "the newest values by the ids that were asked for", _VALUES),
+            Answer(200, "the newest values by the requested ids", _VALUES),
             Answer(200, "the same in base64, in lines of 60 characters", _VALUES, ("Content-Encoding",)),
             _KNOWN,
         ),
         errors=(*_FAULTS, BadRequest, InvalidParameter),
-        privileges="execute on each; for partial results on those that are told",
+        privileges="execute on each; for partial results on those that are returned",
         writes=False,
         outlives=True,
         audit=secret_events.batch_fetched,

@@ -138,7 +138,7 @@ class Cluster:
         audit=_UNAUDITED,
     )
     async def view(self, call: Call, *, accept: str | None) -> Response:  # noqa: ARG002 (every route takes its call)
-        """Return this server and all members, as they are at a look."""
+        """Return this server and all members, as they are at one moment."""
         servers = await self.overview.servers()
         if "json" in (accept or "").lower():
             first = successor(servers)

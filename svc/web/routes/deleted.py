@@ -95,12 +95,12 @@ class DeletedRecords:
         "GET",
         query=(LIMIT, OFFSET),
         privileges="inspects the policy, or update on it and authority over each record",
-        answers=(Answer(200, "what can be had back, the newest first", array(_RECORD)),),
+        answers=(Answer(200, "the records that can be restored, the newest first", array(_RECORD)),),
         errors=(Forbidden, RecordNotFound),
         audit=audit_events.deleted_listed,
     )
     async def listed(self, call: Call, policy: RoleName, *, limit: int, offset: int) -> Response:
-        """List what is kept."""
+        """List the deleted records that can be restored."""
         records = await self.deleted.listed(call.invocation, policy, limit, offset)
         return Response.json([_shown(record) for record in records])
 
@@ -108,12 +108,12 @@ class DeletedRecords:
         "POST",
         query=(NUMBERS,),
         body=NO_BODY,
-        answers=(Answer(200, "what was had back, and why the rest was not", _RESTORED),),
+        answers=(Answer(200, "the restored records, and why the rest was not", _RESTORED),),
         errors=(Forbidden, RecordNotFound, PolicyConflict, PolicyInvalid),
         audit=audit_events.deleted_restored,
     )
     async def restore(self, call: Call, policy: RoleName, *, numbers: tuple[int, ...]) -> Response:
-        """Have records and values back."""
+        """Restore records and values."""
         outcome = await self.deleted.restore(call.invocation, policy, numbers)
         restored: list[Json] = [
             {"number": record.number, "id": record.resource, "versions": list(record.versions)} for record in outcome.records

@@ -69,7 +69,7 @@ class EffectivePolicies:
             Answer(400, "depth or limit is no whole number in its range"),
         ),
         errors=(RecordNotFound, Forbidden, WrongDataKey),
-        privileges="owns or inspects the policy; of what it doesn't see there, the kinds alone are told",
+        privileges="owns or inspects the policy; of records that it doesn't see there, only the kinds are returned",
         audit=audit_events.policy_read,
     )
     async def show(self, call: Call, policy: RoleName, *, content_type: str | None) -> Response:

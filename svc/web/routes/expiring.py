@@ -89,7 +89,7 @@ def _after(place: Callable[..., P], types: tuple[type, ...], start: P) -> Parame
             raise InvalidParameter("after", "'after' is none that this listing gave out") from None
         return found
 
-    return Parameter("after", read, TEXT, "where the page before ended, as it told")
+    return Parameter("after", read, TEXT, "where the page before ended, as that page says")
 
 
 def cursor_of(place: NamedTuple) -> str:
@@ -104,7 +104,7 @@ def _sound(place: EndingPlace | IdlePlace) -> bool:
 
 
 HOW_FAR: Final = _seconds("within", WITHIN, "how far ahead")
-HOW_OLD: Final = _seconds("age", AGE, "the age at which a key without an end is listed")
+HOW_OLD: Final = _seconds("age", AGE, "the age at which a key without an expiration is listed")
 AFTER_ENDING: Final = _after(EndingPlace, (float, int, str, str), START)
 HOW_LONG: Final = _seconds("since", SINCE, "for how long there was no login")
 AFTER_IDLE: Final = _after(IdlePlace, (bool, float, str), BEGINNING)
@@ -121,7 +121,7 @@ _UNUSED: Final = obj(
 
 @attrs.frozen
 class Endings:
-    """The routes of what ends, and of roles that aren't used."""
+    """The routes of expirations, and of roles that aren't used."""
 
     routes = Routes()
 
@@ -133,7 +133,9 @@ class Endings:
         "/expiring",
         caller=REQUIRED,
         query=(HOW_FAR, HOW_OLD, KIND, LIMIT, AFTER_ENDING),
-        answers=(Answer(200, "what ends, the soonest first", obj({"expiring": array(_ENDING), "after": TEXT.or_null()})),),
+        answers=(
+            Answer(200, "what expires, the soonest first", obj({"expiring": array(_ENDING), "after": TEXT.or_null()})),
+        ),
         errors=(Forbidden,),
         privileges="sees the resource; certificates, signing keys and keys of providers: owns the root policy",
         audit=audit_events.endings_listed,
@@ -141,7 +143,7 @@ class Endings:
     async def expiring(
         self, call: Call, *, within: int, age: int, kinds: frozenset[EndingKind], limit: int, after: EndingPlace
     ) -> Response:
-        """Return what ends soon in the caller's account."""
+        """Return what expires soon in the caller's account."""
         page = await self.endings.expiring(call.invocation, EndingsQuery(within, age, kinds, limit, after))
         cursor = None if page.after is None else cursor_of(page.after)
         return Response.json({"expiring": [_shown(ending) for ending in page.endings], "after": cursor})

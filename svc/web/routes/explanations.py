@@ -85,7 +85,7 @@ class KeyLogins:
     async def explain(
         self, call: Call, account: str, login: str, *, evidence: bytes | None, address: str | None
     ) -> Response:
-        """Return how a login by API key or password would be judged, check by check."""
+        """Return how a login by API key or password would be evaluated, check by check."""
         tried = Tried(evidence, address)
         return _explained(await self.by_key.explain(call.invocation, account, None, login, tried))
 
@@ -95,7 +95,7 @@ class KeyLogins:
     async def explain_ldap(
         self, call: Call, service_id: str, account: str, login: str, *, evidence: bytes | None, address: str | None
     ) -> Response:
-        """Return how a login by a directory's password would be judged, check by check."""
+        """Return how a login by a directory's password would be evaluated, check by check."""
         tried = Tried(evidence, address)
         return _explained(await self.by_ldap.explain(call.invocation, account, service_id, login, tried))
 

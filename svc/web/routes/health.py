@@ -24,7 +24,7 @@ from svc.web.routes.health_json import HEALTH_JSON, MEDIA_TYPE, REPORT, health_j
 _VARIES: Final = (("Vary", "Accept"),)
 
 ACCEPT: Final = Parameter.header("Accept", f"{MEDIA_TYPE} for the form of that draft", field="accept")
-WRITE: Final = Parameter.boolean("write", "whether it is asked if the server can write, too")
+WRITE: Final = Parameter.boolean("write", "whether to check also that the server can write")
 
 _OK: Final = obj({"ok": BOOLEAN})
 _READY: Final = obj({"ok": BOOLEAN}, {"degraded": BOOLEAN})

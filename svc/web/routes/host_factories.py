@@ -108,7 +108,7 @@ class HostFactories:
         caller=REQUIRED,
         headers=(IDEMPOTENCY_KEY,),
         body=Body("which tokens to make", PARAMETERS, fields=(FACTORY, EXPIRATION, COUNT, NETWORKS)),
-        answers=(Answer(200, "the tokens, which nothing tells again", array(_NEW_TOKEN)),),
+        answers=(Answer(200, "the tokens, which are never returned again", array(_NEW_TOKEN)),),
         errors=(*REPEATED, BadRequest, RecordNotFound, Forbidden, WrongDataKey),
         privileges="execute on the factory",
         audit=audit_events.or_repeated(audit_events.factory_tokens_made),

@@ -48,10 +48,10 @@ def _count(source: Source) -> bool:
 
 LIMIT: Final = Parameter.positive_integer("limit", "the most that the page has")
 OFFSET: Final = Parameter.natural("offset", "how many before the page are left out")
-CURSOR: Final = Parameter("cursor", _cursor, TEXT, "where the page before ended, as its link tells", field="after")
+CURSOR: Final = Parameter("cursor", _cursor, TEXT, "where the page before ended, as its link says", field="after")
 SEARCH: Final = Parameter("search", _search, TEXT, "words that are found in what is listed")
 KIND: Final = Parameter.texts("kind", "the kinds that are listed, all unless there are some", field="kinds")
-COUNT: Final = Parameter("count", _count, BOOLEAN, "whether the length of the list is asked for, instead of the list")
+COUNT: Final = Parameter("count", _count, BOOLEAN, "whether to return the length of the list instead of the list")
 
 
 #: The parameters that choose a part of a list.

@@ -41,7 +41,9 @@ def _dry_run(source: Source) -> bool:
     return asked == "true"
 
 
-DRY_RUN: Final = Parameter("dryRun", _dry_run, BOOLEAN, "whether to tell what a load would change", field="dry_run")
+DRY_RUN: Final = Parameter(
+    "dryRun", _dry_run, BOOLEAN, "whether to return what a load would change, and change nothing", field="dry_run"
+)
 
 _BY_PRIVILEGE: Final = keyed(array(TEXT))
 _WARNINGS: Final = {"warnings": array(TEXT)}
@@ -65,7 +67,7 @@ _CONTEXT: Final = obj({"policy_id": TEXT, "offending_lines": array(INTEGER)})
 _FAULT: Final = obj({"message": TEXT, "context": _CONTEXT}, {"line": INTEGER, "column": INTEGER})
 _ANSWERS: Final = (
     Answer(201, "the API keys of new users and hosts, and the version", _LOADED),
-    Answer(200, "what the load would change, with dryRun", _DIFFERENCES),
+    Answer(200, "the changes that the load would make, with dryRun", _DIFFERENCES),
     Answer(422, "the faults of the document, with dryRun", obj({"status": text("Invalid YAML"), "errors": array(_FAULT)})),
 )
 

@@ -17,7 +17,7 @@ from svc.web.routes import audit_events
 
 _TEXT: Final = "text/plain; charset=utf-8"
 
-EXPIRATIONS: Final = Parameter.flag("expirations", "always refused: public keys don't end")
+EXPIRATIONS: Final = Parameter.flag("expirations", "always refused: public keys don't expire")
 
 
 @attrs.frozen

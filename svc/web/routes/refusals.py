@@ -76,7 +76,7 @@ class Refusals:
         "/refusals",
         caller=REQUIRED,
         query=(REQUEST, AFTER, LIMIT),
-        answers=(Answer(200, "what this server refused in the last hour, the newest first, and sums", _FOUND),),
+        answers=(Answer(200, "the refusals of this server in the last hour, the newest first, and sums", _FOUND),),
         errors=(Forbidden,),
         privileges="owns or inspects the root policy",
         audit=audit_events.refusals_read,

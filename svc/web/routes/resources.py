@@ -91,7 +91,7 @@ def _privilege(*names: str) -> Callable[[Source], str]:
 
 
 ACCOUNT: Final = Parameter.text("account", "the account whose resources are listed, all unless there is one")
-COUNT: Final = Parameter.boolean("count", "whether the length of the list is asked for, instead of the list")
+COUNT: Final = Parameter.boolean("count", "whether to return the length of the list instead of the list")
 PART: Final = Parameter.together("part", _part, LIMIT, OFFSET, COUNT, SEARCH)
 ROLE: Final = Parameter.text("role", "the full id of a role of the caller's that is acted as")
 ACTING_AS: Final = Parameter.together(

@@ -15,7 +15,7 @@ from svc.web.routes.named_role import ROLE, named_role
 
 @attrs.frozen
 class Revocation:
-    """The routes that end access tokens."""
+    """The routes that revoke access tokens."""
 
     routes = Routes()
 

@@ -88,11 +88,11 @@ WANTED: Final = Parameter.together(
     "wanted",
     _wanted,
     Parameter("secrets", _wanted, TEXT, "full ids, separated by commas, as in variable_ids"),
-    Parameter("partial", _wanted, BOOLEAN, "whether to tell what can be read where something can't"),
+    Parameter("partial", _wanted, BOOLEAN, "whether to return what can be read where something can't"),
 )
 _BOTH: Final = obj({"token": TEXT, "values": keyed(TEXT)}, {"errors": ERRORS})
 WITH_VALUES: Final = (
-    Answer(200, "an access token in base64, as it stands in a header, and values by the ids that were asked for", _BOTH),
+    Answer(200, "an access token in base64, as it stands in a header, and values by the requested ids", _BOTH),
     Answer(200, "the same, with the values in base64, in lines of 60 characters", _BOTH, ("Content-Encoding",)),
 )
 VALUES_REFUSED: Final = (Forbidden, NoValue, NotText, TooLarge, WrongDataKey)

@@ -90,13 +90,13 @@ class Secrets:
         name=_NAME,
         caller=REQUIRED,
         body=NO_BODY,
-        answers=(Answer(201, "no value ends any more"),),
+        answers=(Answer(201, "no value expires any more"),),
         errors=(Forbidden, RecordNotFound),
         privileges="update on the variable",
         audit=audit_events.expirations_cleared,
     )
     async def clear_expirations(self, call: Call, variable: ResourceName) -> Response:
-        """Have no value end, and what is rotated be rotated soon."""
+        """Clear the expiration of all values, and rotate soon what is rotated."""
         await self.secrets.clear_expirations(call.invocation, variable)
         return Response.empty(201)
 
@@ -106,12 +106,12 @@ class Secrets:
         when="expirations",
         caller=REQUIRED,
         body=NO_BODY,
-        answers=(Answer(201, "never: only variables have values that end"),),
+        answers=(Answer(201, "never: only variables have values that expire"),),
         privileges="none is enough",
         audit=audit_events.expirations_cleared,
     )
     async def refuse_kind(self, call: Call, account: str, kind: str, identifier: str) -> Response:  # noqa: ARG002
-        """Refuse other kinds: only variables have values that end."""
+        """Refuse other kinds: only variables have values that expire."""
         raise InvalidParameter("kind", f"Invalid secret kind: {kind[:40]}")
 
 

@@ -101,7 +101,7 @@ class Status:
         "GET",
         "/info",
         caller=REQUIRED,
-        answers=(Answer(200, "what this server is", _INFO),),
+        answers=(Answer(200, "the server's name, version and kind", _INFO),),
         errors=(Forbidden,),
         privileges="a role that exists",
         audit=Unaudited("nothing of it is secret"),

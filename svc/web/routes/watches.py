@@ -31,7 +31,7 @@ LAST: Final = Parameter.header("Last-Event-ID", "the id of the last event that t
 
 @attrs.frozen
 class SecretWatches:
-    """The route that tells of new versions."""
+    """The route that notifies of new versions."""
 
     routes = Routes()
 
@@ -45,7 +45,7 @@ class SecretWatches:
         headers=(LAST,),
         answers=(
             Answer(200, "events, as they happen", raw(_STREAM)),
-            Answer(501, "the server remembers nothing, so that nobody tells it of changes", obj({"error": TEXT})),
+            Answer(501, "the server has no read cache, so that it isn't notified of changes", obj({"error": TEXT})),
         ),
         errors=(Forbidden, NoValue),
         privileges="execute on each",
