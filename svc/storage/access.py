@@ -2,10 +2,10 @@
 
 Note [From both ends]
 
-Whether a role hangs on another (``svc/services/holders.py``, Note [Levels]) is asked of the roles that it holds, and of
-those that these hold, a bounded number of memberships up. Most roles hold few. One that holds many is asked of the base's
-roles first, of which there are few: whether it is a direct member of any. What remains is looked for in the order of ids,
-and ends with the first that is found.
+Whether a role hangs on another (``svc/services/holders.py``, Note [Levels]) is found by following the roles that it holds,
+and those that these hold, a bounded number of memberships up. Most roles hold few. For one that holds many, the first
+question is whether it is a direct member of any of the base's roles, of which there are few. The rest is searched in the
+order of ids, and the search ends with the first match.
 
 Each statement looks up memberships and permissions by comparisons of whole rows where more than one index would serve, so
 that no other plan fits (``sql/access_facts.py``, Note [Plans that last]).
@@ -26,10 +26,10 @@ from svc.storage.driver.columns import column
 from svc.storage.driver.statements import Statement, Statements
 from svc.storage.sql.impact import VISIBLE
 
-#: A role that holds no more roles than this is judged by these.
+#: A role that holds no more roles than this is checked through these roles.
 _LIGHT: Final = 100
 
-#: A resource with more permissions of one privilege is asked about each role.
+#: For a resource with more permissions of one privilege, each role is looked up separately.
 _FEW: Final = 200
 
 # -- what is had directly ----------------------------------------------------------------------------------------------
@@ -116,7 +116,7 @@ def _near(role: str, steps: str, base: str, resource: str, privileges: str) -> s
     )"""
 
 
-#: What the base is: its roles, or where these are NULL those that have a privilege directly.
+#: The parameters that define the base: its roles, or where these are NULL, the roles that have a privilege directly.
 _BASE: Final = ("$3", "$4", "$5")
 
 
@@ -297,5 +297,5 @@ def _last(role: str, owns: bool) -> WayStep:
 
 
 def _end(role: str) -> str:
-    """Return what comes behind all ids of the role's account: a semicolon follows the colon in the order of bytes."""
+    """Return a bound that sorts after all ids of the role's account: a semicolon follows the colon in byte order."""
     return f"{role.partition(':')[0]};"

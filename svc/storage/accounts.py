@@ -52,7 +52,7 @@ _CREATE_WEBSERVICE: Final = Statement(
 #: How many rows one statement deletes, so that none takes long.
 DELETED_BATCH: Final = 1000
 
-#: The kinds in the order in which roles are deleted, so that what goes with one is little: policies have recorded the rest.
+#: The kinds in the order in which roles are deleted, so that each deletion cascades to little: policies recorded the rest.
 _KINDS: Final = ("host", "layer", "group", "host_factory", "user", "policy")
 
 _SOME_RESOURCES: Final = Statement.named("account_some_resources")(f"""
@@ -74,7 +74,7 @@ _FORGET: Final = Statement.named("account_forget")(f"""
     )) RETURNING number
 """)
 _DELETE: Final = Statement("account_delete", "DELETE FROM accounts WHERE account = $1::text")
-# The key may have been lost since it expired: the new one doesn't.
+# The recovery may be needed because the key expired, so the new one doesn't expire.
 _RECOVER: Final = Statement.named("account_recover")("""
     INSERT INTO credentials (role_id, api_key, rotated_at)
     SELECT role_id, $2::bytea, now() FROM roles WHERE role_id = $1::text
@@ -165,7 +165,7 @@ class AccountStore:
         await self._database.change(_ANNOUNCED, account)
 
     async def delete(self, account: str, trail: EventBatch | None = None) -> None:
-        """See ``IAccounts``. What is added meanwhile goes with its owner, or waits and then finds it gone."""
+        """See ``IAccounts``. Anything added meanwhile is deleted with its owner, or waits and then finds the owner gone."""
 
         async def work(transaction: Transaction) -> None:
             if not await transaction.fetch(_LOCK, account):
@@ -209,9 +209,9 @@ class AccountStore:
         await self._database.transact(work)
 
     async def recover(self, account: str, admin_key: Sealed, trail: EventBatch | None = None) -> None:
-        """Give the admin of an account another API key, which doesn't expire, and have servers tell of it.
+        """Give the admin of an account another API key, which doesn't expire, and have servers report it.
 
-        An annotation by which the admin had none goes (TOK-57).
+        An annotation that forbade the admin an API key is removed (TOK-57).
 
         :raises NotFound: the account is missing, or has no admin any more.
         """
@@ -242,7 +242,7 @@ class AccountStore:
 async def _empty(transaction: Transaction, some: Statement, name: str, deletions: Sequence[Statement]) -> None:
     """Delete all whose ids begin with a name and a colon, which ";" follows in byte order, some at a time.
 
-    Else a statement would have to follow owners of owners, deeper than PostgreSQL can, and to do so within its time.
+    A single statement would have to follow owners of owners, deeper than PostgreSQL can, and within its time-out.
     """
     last = f"{name}:"
     while rows := await transaction.fetch(some, last, f"{name};"):

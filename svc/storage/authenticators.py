@@ -1,4 +1,4 @@
-"""The store of authenticators on PostgreSQL: their settings, what bears on a login, and what operators change."""
+"""The store of authenticators on PostgreSQL: their settings, the facts for a login, and the changes that operators make."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from svc.storage.sql.access_facts import HELD, NUMBERS, numbers_of
 from svc.storage.sql.dependencies import HELD_NAMES, named, remembered
 
 #: Rows ``(position, serial, sealed)``: those of the ``variables`` that are declared, by their place there, counted from 1,
-#: each with its newest value, unless that has ended.
+#: each with its newest value, unless that has expired.
 _DECLARED: Final = f"""
     SELECT
         array_position({{variables}}::text[], resource_id) AS position,
@@ -52,12 +52,12 @@ _DECLARED: Final = f"""
     WHERE resource_id = ANY ({{variables}}::text[])
 """
 
-#: Authenticators whose variables are remembered as the parameter of a statement; where the dialect takes any name from a
-#: path, one may have 13 KB.
+#: Authenticators whose list of variables is cached as a statement's parameter; where the dialect takes any name from a path,
+#: one may have 13 KB.
 _REMEMBERED: Final = 100
 
-#: One row: what an authenticator was told, and first the edition of that. No two values have the same serial; the text of a
-#: row has one reading, and its digest is as good and short.
+#: One row: an authenticator's settings, preceded by their edition. No two values have the same serial; the text of a row is
+#: unambiguous, and its digest is as good and short.
 _TOLD: Final = f"""
     SELECT
         encode(sha256(convert_to(ROW(serials, switched, distrusted, refreshes)::text, 'UTF8')), 'base64') AS edition, *
@@ -79,9 +79,9 @@ _SETTINGS: Final = Statement.named("authenticator_settings")(f"""
     FROM ({_TOLD.format(variables="$1", webservice="$2::text")}) AS settings
 """)
 
-# An unknown role is asked about in the same way: no condition here ends the search early for it. Policy decides how much
-# there is to read of a role, and logins must stay cheap: a role that holds more roles than are followed lacks the privilege
-# unless it is found among these, and more annotations than are read are reported as too many.
+# An unknown role is looked up in the same way: no condition here ends the search early for it. Policy decides how much there
+# is to read of a role, and logins must stay cheap: a role that holds more roles than are followed lacks the privilege unless
+# it is found among these, and more annotations than are read are reported as too many.
 _CANDIDATE: Final = remembered(
     "login_candidate",
     lambda more: (
@@ -161,7 +161,7 @@ _SWITCH: Final = Statement.named("authenticator_switch")("""
     SELECT resource_id, $2::boolean FROM resources WHERE resource_id = $1::text
     ON CONFLICT (resource_id) DO UPDATE SET enabled = EXCLUDED.enabled RETURNING resource_id
 """)
-# Of two wishes at once the later one counts, in whatever order they are written.
+# Of two concurrent requests the later one counts, in whatever order they are written.
 _REFRESH: Final = Statement.named("authenticator_refresh")("""
     INSERT INTO key_refreshes (resource_id, refreshes)
     SELECT resource_id, nextval('key_refresh_numbers') FROM resources WHERE resource_id = $1::text
@@ -268,7 +268,7 @@ class AuthenticatorStore:
     async def _told(
         self, trail: EventBatch | None, statement: Statement, webservice: ResourceName, *more: str | bool | int
     ) -> Any:
-        """Change what a webservice is told, and return what the statement does; false when that changed nothing.
+        """Change a setting of a webservice, and return what the statement returns; false when that changed nothing.
 
         :raises NotFound: there is no such webservice.
         """

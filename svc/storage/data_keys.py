@@ -1,17 +1,17 @@
 """Data keys on PostgreSQL, and sealing again, by steps that are a transaction each.
 
-Note [Steps]. All that a rotation has come to is in the database, and each step is one transaction, so that a server may die
-at any moment, and any server goes on. A row says when the last step was made, and is locked during one: so all servers
-together keep the pace, and no two seal again at the same time.
+Note [Steps]. The whole progress of a rotation is in the database, and each step is one transaction, so that a server may die
+at any moment, and any server can continue. A row has the time of the last step, and is locked during one: so all servers
+together keep the pace, and no two re-encrypt at the same time.
 
 Note [Closed, then looked through]. Values are sealed again after nobody can add one under the old key any more. First every
-server seals with the new one; then the old key is closed, which triggers watch over; then all transactions end that may have
-found it open. What is looked through from then on is all that there is. The old key is retired when a whole pass met nothing
-that is sealed under it.
+server seals with the new one; then the old key is closed, which triggers enforce; then the transactions end that may have
+seen it open. From then on a pass sees every value there is. The old key is retired when a whole pass met nothing that is
+sealed under it.
 
-Note [Rows that others hold]. Rows are locked before they are read, and those that somebody else has locked are left to the
-next pass. So no value that is written meanwhile is replaced by an older one, and a step waits for nobody, who might wait for
-it.
+Note [Rows that others hold]. Rows are locked before they are read, and those that another transaction has locked are left to
+the next pass. So no value that is written meanwhile is replaced by an older one, and a step waits for no transaction that
+might wait for it.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from svc.storage.driver.database import Database
 from svc.storage.driver.statements import Statement, Transaction
 from svc.storage.sealed_columns import SEALED_COLUMNS, SealedColumn
 
-#: For how many seconds a process counts as running after it said what it seals with.
+#: For how many seconds a process counts as running after it announced the key that it seals with.
 LIVE: Final = 20.0
 
 #: How many rows a step looks at, most; and how many bytes it seals again, unless one value has more.
@@ -82,7 +82,7 @@ _MOVED: Final = Statement.named("data_key_moved")("""
         first_unopened = coalesce(first_unopened, $3::text)
     WHERE single RETURNING found
 """)
-# A number that no transaction of this history has had yet came with a dump, in which nothing was left to end.
+# A transaction number that this history hasn't reached yet came with a dump, so there is no such transaction to wait for.
 _OLD: Final = Statement.named("data_key_old")("""
     SELECT number, key_id, closed_at IS NOT NULL, horizon IS NOT NULL,
         horizon <= pg_snapshot_xmin(pg_current_snapshot()) OR horizon > pg_snapshot_xmax(pg_current_snapshot())
@@ -251,7 +251,7 @@ async def _pass(transaction: Transaction, number: int, header: bytes, reseal: Re
 async def _seal_again(
     transaction: Transaction, each: _OnColumn, position: Sequence[str] | None, header: bytes, reseal: Reseal, most: int
 ) -> tuple[int, list[str]]:
-    """Seal the next values of a column again; return how many there were to seal, and which of them don't open."""
+    """Re-encrypt the next values of a column; return how many there were to seal, and which of them don't open."""
     sealed = each.column
     if sealed.turn is not None and (await transaction.fetch(_TURN, sealed.turn)) != [(True,)]:
         return 0, []
@@ -286,5 +286,5 @@ async def _seal_again(
 
 
 def _header(number: int, key_id: str) -> bytes:
-    """Return how everything begins that is sealed under a key of the database (``crypto.vault``, Note [Which key])."""
+    """Return the header of everything that is sealed under a key of the database (``crypto.vault``, Note [Which key])."""
     return b"\x01" if number == 1 else b"\x02" + bytes.fromhex(key_id)

@@ -28,7 +28,7 @@ _BEAT: Final = Statement("state_beat", "UPDATE heartbeat SET beaten_at = now()")
 _CANARY: Final = Statement("canary", "SELECT sealed FROM canary")
 _ADD_CANARY: Final = Statement("canary_add", "INSERT INTO canary (sealed) VALUES ($1::bytea) ON CONFLICT DO NOTHING")
 
-# A standby that has only just begun asks for the log from the beginning of a segment, and takes what comes before that for
+# A standby that has only just started streams the log from the beginning of a segment, and reports all before that as
 # received: as long as it has replayed more, it has received nothing. See Note [Beats] in svc/storage/driver/replication.py.
 _POSITION: Final = Statement.named("state_position")("""
     SELECT
@@ -46,8 +46,9 @@ _POSITION: Final = Statement.named("state_position")("""
     ) AS log
 """)
 
-# A standby's timeline is as in Note [Histories] of svc/storage/driver/progress.py, and it is one since its PostgreSQL was
-# started. Who has yet to be copied is no standby. Without the role pg_read_all_stats their states aren't shown.
+# A standby's timeline is as in Note [Histories] of svc/storage/driver/progress.py, and it counts as a standby since its
+# PostgreSQL was started. A client that is still taking a base backup is no standby. Without the role pg_read_all_stats their
+# states aren't shown.
 _NODE: Final = Statement.named("state_node")(f"""
     SELECT
         now.timeline,
@@ -68,7 +69,7 @@ _NODE: Final = Statement.named("state_node")(f"""
     ) AS now
 """)
 
-#: How many standbys are told of.
+#: How many standbys are reported.
 _STANDBYS: Final = 16
 # There is one key for each account that signs, its newest.
 _AGES: Final = Statement.named("state_ages")("""
@@ -80,14 +81,14 @@ _AGES: Final = Statement.named("state_ages")("""
     FROM (SELECT) AS always LEFT JOIN backups ON single
 """)
 _BACKED_UP: Final = Statement("state_backed_up", "UPDATE backups SET made_at = clock_timestamp() WHERE single")
-# One that is older than the last says nothing of how much would be lost.
+# A backup that is older than the last one doesn't show how much would be lost.
 _BACKUP_VERIFIED: Final = Statement.named("state_backup_verified")("""
     UPDATE backups SET
         verified_at = clock_timestamp(), dumped_at = to_timestamp($1::double precision), size = $2::bigint, file = $3::text,
         beside = $4::boolean
     WHERE single AND (dumped_at IS NULL OR dumped_at <= to_timestamp($1))
 """)
-# The setting has a row for those alone who may know it.
+# The setting has a row only for roles that may read it.
 _DATA_DIRECTORY: Final = Statement("state_data_directory", "SELECT setting FROM pg_settings WHERE name = 'data_directory'")
 
 # The schema makes these. The caller's group has been given one privilege, and owns nothing.
@@ -155,11 +156,11 @@ class DatabaseState:
         await self._database.change(_BACKUP_VERIFIED, backup.dumped, backup.size, backup.file, backup.beside)
 
     async def data_directory(self) -> str | None:
-        """Return where PostgreSQL has its data, on its machine; ``None`` where its role may not know."""
+        """Return where PostgreSQL has its data, on its machine; ``None`` where the session's role may not read that."""
         return next((place for (place,) in await self._database.fetch(_DATA_DIRECTORY)), None)
 
     async def _told(self, ask: Callable[[Fetching], Awaitable[T]]) -> T:
-        """Return what the primary says, or where there is none a standby that readings may go to."""
+        """Return the primary's answer, or, without a primary, that of a standby that readings may go to."""
         try:
             return await ask(self._database)
         except StoreUnavailable:
@@ -171,7 +172,7 @@ class DatabaseState:
 async def _position(place: Fetching) -> ReplicationPosition:
     (row,) = await place.fetch(_POSITION)
     position = ReplicationPosition(*row)
-    with suppress(StatementFailed):  # what its role isn't told is no reason to call the database ill
+    with suppress(StatementFailed):  # a setting that the role may not read is no reason to report the database as unhealthy
         for timeline, since, release, schema, standbys in await place.fetch(_NODE):
             seen = None if position.standby else _standbys(standbys)
             return attrs.evolve(position, node=DatabaseNode(timeline, since, release.split()[0], schema, seen))

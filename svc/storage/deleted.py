@@ -36,11 +36,11 @@ PURGED: Final = 1000
 
 
 def _kept(table: str, seconds: str) -> str:
-    """Return the condition that a row isn't over its time."""
+    """Return the condition that a row's retention isn't over."""
     return f"{table}.deleted_at > now() - make_interval(secs => {seconds}::double precision)"
 
 
-#: The condition that a row is of the policy ``$1``, of the creation that there is.
+#: The condition that a row belongs to the policy ``$1``, in its current creation.
 _OF_POLICY: Final = "policy_id = $1::text AND policy_creation = (SELECT creation FROM roles WHERE role_id = $1)"
 
 _OWNERS: Final = Statement.named("deleted_owners")(
@@ -274,7 +274,7 @@ class _DeletedTransaction(PolicyTransaction):
         """See ``IDeletedTransaction``."""
         run = self._transaction.fetch
         roles = [(record.resource, record.creation) for record in made if record.creation is not None]
-        # Tokens name the creations of users and hosts: old ones are to prove nothing.
+        # Tokens name the creations of users and hosts: old tokens must prove nothing.
         actors = [role for role in roles if role[0].split(":", 2)[1] in ACTOR_KINDS]
         await run(_RENAME, *_pairs([role for role in roles if role not in actors]))
         await run(_FOLLOW, *_pairs(actors))

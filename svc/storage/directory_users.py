@@ -1,8 +1,8 @@
 """The store of the users of directories on PostgreSQL.
 
 Note [Turns]. Several servers may have the same primary. One statement says whether a round is due, and that it has begun, so
-that one of them does it. Each server that would do rounds says so every few minutes, whether or not one is due: where none
-does any more, what rounds have found lapses.
+that one of them does it. Each server that is configured to do rounds records that every few minutes, whether or not one is
+due: once no server does, the findings of rounds lapse.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from svc.storage.driver.connection import Fetched
 from svc.storage.driver.statements import Statement, Statements, Transaction
 from svc.storage.events import record
 
-#: Seconds after which a server says again that it would do rounds.
+#: Seconds after which a server records again that it does rounds.
 _KEPT: Final = 300
 
 _DUE: Final = """
@@ -70,7 +70,7 @@ _REFUSE: Final = Statement.named("directory_refuse")("""
 
 
 def _admit(name: str, former: str) -> Statement:
-    """Return the statement by which those of some rows aren't missing any more; it returns who was refused."""
+    """Return the statement that clears the mark ``missing`` of some rows; it returns the users who were refused."""
     return Statement.named(name)(f"""
         WITH former AS MATERIALIZED (
             SELECT role_id, webservice_id, missing_since, refused FROM directory_users

@@ -2,9 +2,9 @@
 
 Note [Altered dumps]. PostgreSQL runs the definitions in a dump as they are. So before anything of it is run, each object
 that a dump lists must be one that a migration makes; and after that, before a row is written, functions must have the text
-of the migrations, and triggers must call them. This finds a dump of a database in which somebody has planted code. It
-doesn't find every dump that was forged by hand: definitions of tables, views and conditions aren't compared, nor can rows
-be.
+of the migrations, and triggers must call them. This detects the dump of a database in which somebody has planted code. It
+doesn't detect every dump that was forged by hand: definitions of tables, views and conditions aren't compared, and rows
+can't be.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from svc.storage.driver.statements import ReadSource, Statement
 #: The kinds of objects that migrations make.
 KINDS: Final = ("CONSTRAINT", "FK CONSTRAINT", "FUNCTION", "INDEX", "SEQUENCE", "TABLE", "TRIGGER", "VIEW")
 
-#: Entries of dumps that are no object of a database: privileges, which aren't restored, comments, and what machines provide.
+#: Entries of dumps that are no object of this program: privileges, which aren't restored, comments, extensions and schemas.
 _OTHERS: Final = ("ACL ", "DEFAULT ACL ", "COMMENT ", "EXTENSION - ", "SCHEMA - ")
 
 #: The rows that belong to an object.
 _ROWS: Final = {"TABLE": "TABLE DATA", "SEQUENCE": "SEQUENCE SET"}
 
-#: How many strange objects are named.
+#: How many unexpected objects are named.
 _NAMED: Final = 3
 
 _VERSIONS: Final = re.compile(r"TABLE (\S+) schema_versions ")
@@ -63,10 +63,10 @@ def made() -> frozenset[tuple[str, str]]:
 
 
 def demand_own_objects(entries: Sequence[str]) -> None:
-    """Return when a dump holds objects of this program alone, by their names.
+    """Return if a dump holds only objects of this program, by their names.
 
     :param entries: kind, schema, name and owner of each, as a dump lists them.
-    :raises StartRefused: it holds others, or none of this program; says which.
+    :raises StartRefused: it holds others, or none of this program; the message names them.
     """
     found = next(filter(None, map(_VERSIONS.match, entries)), None)
     if found is None:
@@ -80,7 +80,7 @@ def _strange(entries: Iterable[str], expected: set[str]) -> Iterator[str]:
     for entry in entries:
         if entry.startswith(_OTHERS):
             continue
-        # An owner may have blanks in its name, and a name of ours may have more behind it: then it comes a second time.
+        # An owner may have blanks in its name, and a name of ours may be followed by more: then it comes a second time.
         words = entry.split(" ")
         known = next((name for end in range(3, len(words)) if (name := " ".join(words[:end])) in expected), None)
         if known is None:
@@ -90,9 +90,9 @@ def _strange(entries: Iterable[str], expected: set[str]) -> Iterator[str]:
 
 
 async def demand_own_code(database: ReadSource, migrations: Sequence[Migration]) -> None:
-    """Return when the functions of a restored database are those of the migrations, and nothing else runs by itself.
+    """Return if the functions of a restored database are those of the migrations, and nothing else runs by itself.
 
-    :raises StartRefused: there is other code; says which.
+    :raises StartRefused: there is other code; the message names it.
     """
     bodies = {body for each in migrations for body in _FUNCTION.findall(each.sql)}
     functions = {name for name, _ in bodies}

@@ -28,18 +28,18 @@ from svc.storage.embedded.binaries import installed
 #: The first bytes of a dump in the custom format.
 _MAGIC: Final = b"PGDMP"
 
-#: What ``pg_dump`` says of a database that is newer than itself, where it names the versions, and what is said of that here.
+#: The error of ``pg_dump`` about a database newer than itself, where it names the versions, and our own text about that.
 _MISMATCH: Final = "server version mismatch"
 _SERVER_VERSION: Final = re.compile(r"server version: ([0-9]+)")
 _TOO_OLD: Final = "must not be older than the server"
 
-#: What ``pg_restore`` says of a dump that a newer ``pg_dump`` has made.
+#: The error of ``pg_restore`` about a dump that a newer ``pg_dump`` has made.
 _TOO_NEW: Final = "unsupported version"
 
-#: Before the one line of a program's complaint that is repeated: what follows may quote rows.
+#: Precedes the one line of a program's error output that is repeated: later lines may quote rows.
 _COMPLAINT: Final = "error:"
 
-#: How many bytes of a program's complaints are looked at, most.
+#: How many bytes of a program's error output are read at most.
 _COMPLAINTS: Final = 65536
 
 #: A line of a dump's contents, of the kinds of objects that this program makes; and when the dump was made.
@@ -87,7 +87,7 @@ async def dump(reactor: Any, dsn: str, path: Path | None, *, embedded: bool) -> 
 
     :param path: the file; ``None`` for the standard output of this process.
     :param embedded: whether it is the embedded PostgreSQL (Note [Whose pg_dump]).
-    :raises StartRefused: the file exists, or PostgreSQL can't be dumped; says why.
+    :raises StartRefused: the file exists, or PostgreSQL can't be dumped; the message says why.
     :raises OSError: the file can't be made.
     """
     if path is not None:
@@ -96,7 +96,7 @@ async def dump(reactor: Any, dsn: str, path: Path | None, *, embedded: bool) -> 
         except FileExistsError:
             raise StartRefused(f"{path} exists: name a new file") from None
     try:
-        # Changes are of the history of this PostgreSQL, which ends with it.
+        # The rows of ``changes`` belong to the history of this PostgreSQL, and mean nothing in another.
         whole = ["--format=custom", "--no-password", "--exclude-table-data=changes"]
         whole += [] if path is None else [f"--file={path}"]
         first, *others = dumpers(embedded=embedded, own=shutil.which("pg_dump"))
@@ -113,9 +113,9 @@ async def dump(reactor: Any, dsn: str, path: Path | None, *, embedded: bool) -> 
 
 
 async def contents(reactor: Any, path: Path, tables: Sequence[str], *, embedded: bool) -> DumpContents:
-    """Return what a dump says of itself, with the rows of some small tables; nothing is restored.
+    """Return the contents that a dump lists, with the rows of some small tables; nothing is restored.
 
-    :raises StartRefused: it is no dump, or can't be read; says why.
+    :raises StartRefused: it is no dump, or can't be read; the message says why.
     """
     try:
         if not is_dump(path):
@@ -154,7 +154,7 @@ async def restore(reactor: Any, dsn: str, path: Path, *, embedded: bool = True) 
     """Restore a dump into an empty database: all of it, or nothing.
 
     :param embedded: as for :func:`dump`.
-    :raises StartRefused: it can't be restored; says why.
+    :raises StartRefused: it can't be restored; the message says why.
     """
     whole = ["--no-owner", "--no-privileges", "--exit-on-error", "--single-transaction", "--no-password", str(path)]
     await _pg_restore(reactor, dsn, whole, embedded=embedded)
@@ -185,7 +185,7 @@ async def run_program(
     :param place: where the program is, unless it is that of the embedded PostgreSQL.
     :param inherits_output: its standard output is that of this process.
     """
-    # A password may stand in the DSN, and everybody on the machine may read the arguments of a program.
+    # The DSN may contain a password, and everybody on the machine may read the arguments of a program.
     parameters = {} if dsn is None else parse_dsn(dsn)
     environment = {"PATH": os.defpath, "LC_ALL": "C", "TZ": "UTC", "PGPASSWORD": parameters.pop("password", "")}
     executable = place or installed().program(program)
@@ -206,7 +206,7 @@ async def run_program(
 
 
 def complaint_of(program: str, said: str, code: int) -> str:
-    """Return why a program of PostgreSQL failed, of what it wrote to standard error; of a version mismatch, the remedy."""
+    """Return why a program of PostgreSQL failed, from its standard error; for a version mismatch, with the remedy."""
     server = _SERVER_VERSION.search(said)
     if server is not None and _MISMATCH in said:
         return f"install postgresql-client-{server[1]}: {program} {_TOO_OLD}"
@@ -215,7 +215,7 @@ def complaint_of(program: str, said: str, code: int) -> str:
 
 
 class _Run(ProcessProtocol):
-    """A run of a program, which ``ended`` tells the exit code of; one that a signal ended has 128 more than that."""
+    """A run of a program; ``ended`` fires with its exit code, which is 128 plus the number of a signal that ended it."""
 
     transport: Any
 
@@ -233,13 +233,13 @@ class _Run(ProcessProtocol):
         self.complaints = (self.complaints + data)[:_COMPLAINTS]
 
     def processEnded(self, reason: Failure) -> None:
-        """Tell how it ended."""
+        """Fire ``ended`` with the exit code."""
         ended = reason.value
         code = 0 if not isinstance(ended, ProcessTerminated) else ended.exitCode or 128 + (ended.signal or 0)
         if not self.ended.called:
             self.ended.callback(code)
 
     def kill(self) -> None:
-        """End the program: nobody waits for it any more."""
+        """Kill the program: nobody waits for it any more."""
         if self.transport is not None and self.transport.pid is not None:
             self.transport.signalProcess("KILL")

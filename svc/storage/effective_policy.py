@@ -1,4 +1,4 @@
-"""The store of effective policies on PostgreSQL: read at one moment, and never more than the limit of all limits."""
+"""The store of effective policies on PostgreSQL: read from one snapshot, and never beyond the overall limit."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ from svc.storage.sql.mapped import SAID
 #: The most rows of a sort that are read, whatever the limit of the query (POL-81).
 MOST: Final = 100_000
 
-#: The most bytes of ids and texts that are read: twice of what a document may have.
+#: The most bytes of ids and texts that are read: twice as many as a document may have.
 BYTES_MOST: Final = 64 * 1024 * 1024
 
-#: How deep ids are at most, for queries that don't say.
+#: The greatest depth of ids, for queries that don't set one.
 _ANY_DEPTH: Final = 1_000_000
 
 #: The account's resources within spans of ids; a span has its first id, and the first beyond. Note [Plans that last].
@@ -55,7 +55,7 @@ _THINGS: Final = f"""
 
 
 def _weighed(sort: str, table: str, key: str, texts: str, condition: str = "") -> str:
-    """Return the common table expression ``sort (bytes)``: how long the texts of each row of the things in a table are."""
+    """Return the common table expression ``sort (bytes)``: the length of the texts in each row of a table about things."""
     return f"""
     {sort} (bytes) AS MATERIALIZED (
         SELECT of_thing.bytes FROM thing, LATERAL (

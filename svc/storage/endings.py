@@ -1,4 +1,4 @@
-"""The store of what ends, on PostgreSQL: each sort is read by an index that has it in order."""
+"""The store of expirations of all kinds, on PostgreSQL: each kind is read by an index that has it in order."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from svc.storage.sql.impact import visible
 _DIGEST: Final = 32
 _NAME: Final = re.compile("sha256:([0-9a-f]{12})")
 
-# What is due at once, since its annotations were changed, is looked at within seconds, and has its moment then.
+# A variable that is due at once, since its annotations were changed, gets its real due time within seconds.
 _VARIABLES: Final = Statement.named("endings_variables")(f"""
     SELECT
         resource_id, extract(epoch FROM due_at)::double precision, extract(epoch FROM created_at)::double precision,
@@ -135,7 +135,7 @@ class EndingStore:
 
 
 def _behind(part: str) -> bytes:
-    """Return the last digest that has this name; none for no name, and the last of all for what names none."""
+    """Return the last digest that has this name; an empty one for no name, and the last of all for any other text."""
     named = _NAME.fullmatch(part)
     return (bytes.fromhex(named[1]) if named else b"").ljust(_DIGEST, b"\xff") if part else b""
 

@@ -1,4 +1,4 @@
-"""The store of the audit's events on PostgreSQL: written with the change that they are of, listed newest first."""
+"""The store of audit events on PostgreSQL: written in the transaction of their change, listed newest first."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ RETENTION: Final = 365 * 86400.0
 #: Parameters of the subject that have a column, and an index, of their own.
 _INDEXED: Final = ("role", "resource", "member")
 
-#: A later page than any account has; what is asked for beyond could not be added to the size of a page.
+#: The start of a page later than any account has; with a greater one the sum with the page's size would overflow.
 _FARTHEST: Final = 2**62
 
 #: How many events one statement removes.
 PURGED: Final = 1000
 
-# What the program itself did belongs to the account of what it was done to.
+# An act of the program itself belongs to the account of the resource that it changed.
 _ADD: Final = Statement.named("events_add")("""
     WITH added AS (
         INSERT INTO audit_events (
@@ -59,8 +59,8 @@ _COLUMNS: Final = """
 _LOADED: Final = "SELECT created_at FROM policy_versions WHERE policy_versions.policy_id = $21 AND version = $22"
 
 #: The condition on every event, whichever way it is found; the account's parameter comes first, the page's last. No index
-#: serves the ones on its account and its time: of a table of which PostgreSQL has no statistics yet, it would read those of
-#: the account from the newest on, or of the time, as soon as what the index of one resource or role has.
+#: serves the conditions on account and time: in a table without statistics, PostgreSQL would as readily read the account's
+#: events from the newest on, or those of the time, as use the index on one resource or role.
 _WANTED: Final = f"""
     (account = $1::text) IS TRUE AND (at >= (SELECT created_at FROM accounts WHERE accounts.account = $1)) IS TRUE
     AND ($2::smallint IS NULL OR facility = $2) AND ($3::smallint IS NULL OR severity = $3)
@@ -88,9 +88,9 @@ def _found_where(name: str, condition: str) -> Statement:
 
 _LISTED: Final = _found_where("listed", "account = $1::text")
 
-#: One statement for each parameter that has an index of its own, or leads to one, those first by which least is found.
+#: One statement for each parameter that has an index of its own, or leads to one, the most selective first.
 _NARROWED: Final = {
-    # By bounds, not by equality: of values that were counted, PostgreSQL would expect as many as there are of any.
+    # By bounds, not by equality: with statistics, PostgreSQL would estimate an equality at the average number per value.
     "load": _found_where("by_time", f"at BETWEEN ({_LOADED}) AND ({_LOADED})"),
     "role": _found_where("by_role", "role_id = $12"),
     "resource": _found_where("by_resource", "resource_id = $13"),
@@ -135,7 +135,7 @@ async def record(transaction: Transaction, trail: EventBatch | None) -> tuple[in
 
 
 async def change(database: Statements, trail: EventBatch | None, statement: Statement, *parameters: object) -> Fetched:
-    """Run a statement that writes and return its rows; record the trail with it where the first begins with a true value."""
+    """Run a statement that writes and return its rows; record the trail too if the first row begins with a true value."""
 
     async def work(transaction: Transaction) -> Fetched:
         rows = await transaction.fetch(statement, *parameters)

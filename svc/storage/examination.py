@@ -1,4 +1,4 @@
-"""What ``svc doctor`` asks PostgreSQL, in a session that changes nothing."""
+"""The queries of ``svc doctor`` to PostgreSQL, in a session that changes nothing."""
 
 from __future__ import annotations
 
@@ -35,20 +35,20 @@ _OPEN_RULES: Final = Statement.named("examination_rules")("""
 
 @attrs.frozen
 class Examination:
-    """Questions to the database of ``current``, the newest version of the schema that this program knows."""
+    """Queries to the database; ``current`` is the newest version of the schema that this program knows."""
 
     _database: Database
     _current: int
 
     async def clock(self) -> float:
-        """Return the time of day by PostgreSQL's machine, in epoch seconds."""
+        """Return the time of day on PostgreSQL's machine, in epoch seconds."""
         ((seconds,),) = await self._database.fetch(_CLOCK)
         return float(seconds)
 
     async def facts(self) -> DatabaseFacts:
-        """Return what there is to judge.
+        """Return the facts to evaluate.
 
-        :raises StoreUnavailable: PostgreSQL can't be asked.
+        :raises StoreUnavailable: PostgreSQL can't be reached.
         :raises StartRefused: the database has no schema yet.
         """
         version = await SealedStore(self._database).version()

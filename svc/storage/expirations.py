@@ -1,11 +1,11 @@
-"""The store of expirations on PostgreSQL: the values that end or are rotated, and when that is due.
+"""The store of expirations on PostgreSQL: the values that expire or are rotated, and when that is due.
 
 Note [Turns]. A turn is a transaction that holds an advisory lock and nothing else, for as long as the work takes. A server
-that only lost its session goes on beside the next one for a moment: so all that is done in a turn is decided on an edition,
-or on the value that is kept, once more.
+that only lost its session goes on beside the next one for a moment: so every write of a turn rechecks the edition, or the
+staged value, that it was decided on.
 
 Note [Editions]. A row is read in one transaction and acted upon in another. A value set or an annotation changed meanwhile
-raises the edition, and what was decided on another finds no row.
+raises the edition, and a decision made on an earlier edition matches no row.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _DUE: Final = Statement.named("expiration_due")(f"""
     ) AS newest ON true
 """)
 
-# Waits for the one who sets a value now, so that the values below are all that there are.
+# Waits for a transaction that is setting a value, so that the values below are all that there are.
 _CURRENT: Final = Statement.named("expiration_current")(
     "SELECT edition FROM expirations WHERE resource_id = $1::text AND edition = $2::bigint FOR NO KEY UPDATE"
 )

@@ -52,7 +52,7 @@ _REMOVE_EXPIRED: Final = Statement.named("factory_tokens_remove_expired")(f"""
     RETURNING digest, factory_id
 """)
 
-# A second one waits here for the first to end, and finds the role there or not.
+# A second transaction waits here for the first to end, and then finds the role or doesn't.
 _ADD_ROLE: Final = Statement(
     "factory_host_role", "INSERT INTO roles (role_id) VALUES ($1::text) ON CONFLICT DO NOTHING RETURNING creation"
 )
@@ -82,7 +82,7 @@ _SET_KEY: Final = Statement.named("factory_host_key")(f"""
     RETURNING role_id
 """)
 
-# The schema makes the first; no text that anybody knows has it, nor the second, for a digest.
+# The schema inserts the first one; nobody knows a text whose digest is either of them.
 _KNOWN: Final = (1).to_bytes(32)
 _UNKNOWN: Final = bytes(32)
 _KNOWN_FACTORY: Final = RoleName(INTERNAL_ACCOUNT, "host", "1")
@@ -152,7 +152,7 @@ class HostFactoryStore:
                 has_key = bool(await transaction.fetch(_SET_KEY, str(host), api_key))
                 await record(transaction, trail)
             except ForeignKeyViolation as violation:
-                # The factory, one of its layers or the host was deleted meanwhile: look again.
+                # The factory, one of its layers or the host was deleted meanwhile: read again.
                 raise Contention(summary(violation)) from None
             return MadeHost(new, has_key, creation)
 
@@ -199,7 +199,7 @@ async def _make(transaction: Transaction, digest: bytes, host: str, annotations:
 
 
 def _creation_of(host: str, factory: str, owned: Sequence[Sequence[Any]]) -> int:
-    """Return the creation of a host, as ``_OWNER`` was read, that belongs to a factory.
+    """Return the creation of a host that belongs to a factory, from the rows of ``_OWNER``.
 
     :raises Conflict: it belongs to another.
     """

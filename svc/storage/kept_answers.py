@@ -23,11 +23,11 @@ READ: Final = 16
 #: How many pieces one statement removes.
 PURGED: Final = 1000
 
-#: For how many seconds longer pieces stay, so that none goes while an answer that was just in time is read.
+#: For how many seconds longer pieces stay, so that none is removed while an answer requested just in time is read.
 LINGER: Final = 60.0
 
 _LOCK: Final = Statement("kept_answer_lock", "SELECT pg_try_advisory_xact_lock($1::integer, $2::integer)")
-# Its own statement, after the lock: it must see what the last holder of the lock committed.
+# A separate statement, after the lock: it must see what the last holder of the lock committed.
 _FIND: Final = Statement.named("kept_answer_find")(f"""
     SELECT (SELECT count(*) FROM (SELECT FROM kept_answers WHERE caller = $1::text LIMIT {PIECES_MOST}) AS stored),
         found.request, found.made_at > clock_timestamp() - interval '{KEPT} seconds'
@@ -75,7 +75,7 @@ async def keep(transaction: Transaction, request: RequestKey, pieces: Sequence[S
 
 
 async def transact_once(database: Statements, once: Once[T] | None, work: Callable[[Transaction], Awaitable[T]]) -> T:
-    """Run ``work`` in one transaction and return its result; with ``once``, only unless it was done before.
+    """Run ``work`` in one transaction and return its result; with ``once``, only if it wasn't done before.
 
     :raises AnswerKept: it was, for the same request.
     :raises Refusal: as :func:`claim` does, or the key belongs to another request.

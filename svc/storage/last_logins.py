@@ -1,7 +1,8 @@
 """The store of last logins on PostgreSQL.
 
-Note [Nobody waits]. Logins are kept while others work. A role that a load is deleting is locked, perhaps for a minute, and
-writing its day would wait for that. So a role that is locked is passed over, and named to the caller, who comes again.
+Note [Nobody waits]. Logins are recorded while other transactions run. A role that a load is deleting is locked, perhaps for
+a minute, and writing its day would wait for that. So a role that is locked is skipped, and returned to the caller, which
+retries.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from svc.storage.driver.columns import column
 from svc.storage.driver.statements import Statement, Statements
 from svc.storage.sql.impact import visible
 
-# The order in which rows are locked is that of all processes. A role whose lock is held is among the rows that come back.
+# Every process locks rows in this order. A role that another transaction has locked is among the rows returned.
 _RECORD: Final = Statement.named("last_logins_record")("""
     WITH noted (role_id, day) AS MATERIALIZED (
         SELECT role.role_id, date '1970-01-01' + given.day
@@ -41,7 +42,7 @@ _RECORD: Final = Statement.named("last_logins_record")("""
     )
     SELECT role_id FROM noted WHERE (role_id IN (SELECT role_id FROM free)) IS NOT TRUE
 """)
-# A user whose API key is refused stays with the directory that has no entry of it (IDirectoryUsers).
+# A user whose API key is refused stays assigned to the directory that has no entry for it (IDirectoryUsers).
 _DIRECTORIES: Final = Statement.named("last_logins_directories")("""
     WITH noted (role_id, webservice_id) AS MATERIALIZED (
         SELECT role.role_id, nullif(given.webservice_id, '')

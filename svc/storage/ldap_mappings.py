@@ -1,7 +1,7 @@
 """The store of mappings of LDAP authenticators on PostgreSQL, and of the memberships that follow from them.
 
-What goes with a mapping, the schema sees to (0021): a membership that a login makes is marked with each mapping that gives
-it, and goes with its last mark.
+The schema (0021) removes what depends on a mapping: a membership that a login makes is marked with each mapping that gives
+it, and is removed with its last mark.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ T = TypeVar("T")
 _MAPPINGS: Final = "ldap mappings"
 
 _LOCK: Final = Statement("ldap_mappings_lock", "SELECT pg_advisory_xact_lock($1::integer, $2::integer)::text")
-# Who removes mappings tells which memberships go with them: none is made in between.
+# A transaction that removes mappings reports the memberships that go with them, so none may be made in between.
 _LOCK_SHARED: Final = Statement(
     "ldap_mappings_lock_shared", "SELECT pg_advisory_xact_lock_shared($1::integer, $2::integer)::text"
 )
@@ -75,7 +75,8 @@ _LOSING: Final = Statement.named("ldap_mapping_losing")("""
     ORDER BY role_id, member_id
 """)
 
-# What mappings of the authenticator $1 give the member $2 whom the directory has the names $3, $4 for, and have given it.
+# The roles that mappings of the authenticator $1 give, and have given, the member $2, for whom the directory has the names
+# $3, $4.
 _STANDING: Final = Statement.named("ldap_mapping_standing")("""
     WITH given (kind, key, role_id) AS MATERIALIZED (
         SELECT asked.kind, asked.key, mapping.role_id
@@ -99,7 +100,7 @@ _STANDING: Final = Statement.named("ldap_mapping_standing")("""
     FROM standing AS s
 """)
 
-# As a login's candidate is judged, after its direct roles have become others: it gains $3, and loses $4.
+# Evaluates a member as a login's candidate after a change of its direct roles: it gains $3, and loses $4.
 _MAY_AUTHENTICATE: Final = Statement.named("ldap_mapping_may_authenticate")(f"""
     WITH RECURSIVE direct (role_id) AS MATERIALIZED (
         SELECT $1::text COLLATE "C"
@@ -120,7 +121,7 @@ _MAY_AUTHENTICATE: Final = Statement.named("ldap_mapping_may_authenticate")(f"""
     )))
 """)
 
-# Who makes somebody a member of something waits for this, and the reverse: what a policy says isn't marked.
+# This and any other transaction that grants memberships wait for each other: a membership that policy grants isn't marked.
 _LOCK_MEMBER: Final = Statement("ldap_mapping_lock_member", "SELECT role_id FROM roles WHERE role_id = $1::text FOR UPDATE")
 _JOIN: Final = Statement.named("ldap_mapping_join")("""
     INSERT INTO memberships (role_id, member_id, ownership, admin_option)

@@ -2,10 +2,10 @@
 
 Note [Pages by key]
 
-A page begins right behind the key of the row before it and ends where it is full. So the rows must be a range of one index,
-in its order: a comparison of whole rows, whose first column is the role asked about, fits no other, and PostgreSQL begins to
-read at its lower end. (Beside an equality on that column it would begin at the first member.) Where everybody is wanted from
-the first on, the equality is enough; to compare rows would take longer than to skip them.
+A page begins right after the key of the row before it and ends where it is full. So the rows must be a range of one index,
+in its order: a comparison of whole rows, whose first column is the role in question, fits no other index, and PostgreSQL
+begins to read at its lower end. (With an additional equality on that column it would begin at the first member.) Where
+everybody is wanted from the first on, the equality is enough; comparing rows would take longer than skipping them.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class MembershipStatements:
 
     @classmethod
     def by(cls, name: str, own: str, other: str) -> Self:
-        """Make the statements, named after ``name``, for the rows whose column ``own`` has the role asked about."""
+        """Make the statements, named after ``name``, for the rows whose column ``own`` has the role in question."""
         # A range of kinds, narrowed to some of them when they are not all that lie in it.
         of_kinds = f"($4::text[] IS NULL OR split_part({other}, ':', 2) = ANY ($4))"
         range_ = f"({own}, {other}) >= ($1::text, $2::text) AND ({own}, {other}) < ($1, $3::text) AND {of_kinds}"
@@ -119,7 +119,7 @@ class MembershipStatements:
         return self._search, *bounds, *searched, query.limit, query.offset
 
     async def count(self, database: Statements, query: MembersQuery) -> int:
-        """Return how many rows match, wherever a page of them begins and ends."""
+        """Return how many rows match, regardless of pages."""
         if (bounds := _bounds(query)) is None:
             return 0
         if query.search is None and not query.kinds:

@@ -1,13 +1,13 @@
-"""The places that readings go to: the primary, and the standby in use; what is known of each, and when another is used.
+"""The places that readings go to: the primary, and the standby in use; the state of each, and the choice of another standby.
 
-Note [One standby]. A process reads from one standby at a time, where memory looks too. It takes the first of the DSN that
-has what this server wrote, and keeps it until that is lost, promoted, or too far behind. Then readings go to the primary,
-and standbys are looked for once a second. While there is no primary, any standby is better than none: the one that is
-furthest, and one that was promoted until there are sessions with it as the primary.
+Note [One standby]. A process reads from one standby at a time, which the read cache polls too. It takes the first of the DSN
+that has this server's writes, and keeps it until it is lost, promoted, or too far behind. Then readings go to the primary,
+and the process searches for standbys once a second. While there is no primary, any standby is better than none: the one that
+is furthest, or one that was promoted until there are sessions with it as the primary.
 
-Note [Told by the primary]. What this server wrote is in the slots. What it had written before it was started, and what
-became of a commit with an unknown outcome, only the primary knows: it is asked where its log stands. Until it has answered,
-as long as there are sessions with it, no standby is read from.
+Note [Told by the primary]. This server's writes are in the slots. Only the primary knows the writes from before its start,
+and the result of a commit with an unknown outcome: it is asked for its position in the log. Until it has answered, as long
+as there are sessions with it, no standby is read from.
 """
 
 from __future__ import annotations
@@ -33,17 +33,17 @@ from svc.storage.driver.standbys import Standby
 from svc.storage.driver.statements import TURN
 from svc.storage.memory.slots import Slots
 
-#: Seconds between two questions to a place, to a standby that may be promoted, and while somebody waits for the answer.
+#: Seconds between two polls of a place, of a standby that may be promoted, and while a request waits for the answer.
 BEAT: Final = 1.0
 LONELY_BEAT: Final = 0.25
 PAUSE: Final = 0.025
 
-#: For how many seconds a standby may lack something that this server wrote, and how old its newest heartbeat may be, until
-#: another is looked for; while there is no primary it is kept.
+#: For how many seconds a standby may lack a write of this server, and how old its newest heartbeat may be, until another is
+#: searched for; while there is no primary it is kept.
 BEHIND: Final = 2.0
 STALE: Final = 10.0
 
-#: For how many seconds there must have been no standby until nobody waits for one any more.
+#: For how many seconds there must have been no standby until requests stop waiting for one.
 HOPE: Final = 5.0
 
 #: The least time between two searches for a standby, in seconds.
@@ -63,7 +63,7 @@ class ISearch(Protocol):
 
 
 class _Pace:
-    """The pause between two rounds, shorter when somebody waits for the next."""
+    """The pause between two rounds, shorter when a request waits for the next."""
 
     def __init__(self, clock: Any) -> None:
         self._clock = clock
@@ -71,7 +71,7 @@ class _Pace:
         self._long: Deferred[None] | None = None
 
     async def pause(self, seconds: float) -> None:
-        """Wait so long, unless somebody is in a hurry."""
+        """Wait so long, or less when hastened."""
         hastened, self._hastened = self._hastened, False
         if hastened:
             await deferLater(self._clock, PAUSE)
@@ -85,7 +85,7 @@ class _Pace:
         self._long = None
 
     def hasten(self) -> None:
-        """End a long pause, or have the next be short."""
+        """End a long pause, or make the next one short."""
         pause, self._long = self._long, None
         if pause is None:
             self._hastened = True
@@ -94,7 +94,7 @@ class _Pace:
 
 
 class Places(Service):
-    """Asks the primary and the standby in use how far they are, and looks for another standby when that is needed.
+    """Polls the position of the primary and of the standby in use, and searches for another standby when that is needed.
 
     ``slots`` are the server's; ``search`` finds standbys.
     """
@@ -110,7 +110,7 @@ class Places(Service):
         self.standby: Standby | None = None
         #: When a standby was used or found last (seconds).
         self._had = clock.seconds()
-        #: Whether the primary has been asked where it stands since the start.
+        #: Whether the primary has reported its position since the start.
         self._begun = False
         #: When this was written (seconds), which a standby has yet to show; and the last search.
         self._goal: tuple[float, tuple[StateVersion, ...]] = (clock.seconds(), ())
@@ -121,7 +121,7 @@ class Places(Service):
         self._of_primary, self._of_standby = _Pace(clock), _Pace(clock)
 
     def startService(self) -> None:
-        """Begin to ask the primary, then to look for a standby."""
+        """Begin to poll the primary, then to search for a standby."""
         super().startService()  # type: ignore[no-untyped-call]  # Twisted has no types here
         self._rounds = [Deferred.fromCoroutine(self._run()).addErrback(_log_bug)]
 
@@ -148,7 +148,7 @@ class Places(Service):
         return self.primary.readings().sessions > 0
 
     def shown(self, at_least: Iterable[StateVersion]) -> Standby | None:
-        """Return the standby in use if it has what this server wrote, and these versions; else have it asked soon."""
+        """Return the standby in use if it has this server's writes, and these versions; else have it polled soon."""
         standby = self.standby
         if standby is None:
             return None
@@ -163,13 +163,13 @@ class Places(Service):
         return None
 
     def doubt(self) -> None:
-        """Ask the standby soon, or look for one: somebody waits for it, or it gave no answer."""
+        """Poll the standby soon, or search for one: a request waits for it, or it gave no answer."""
         self._of_standby.hasten()
 
     async def open_session(self, lost: Callable[[Exception], None]) -> Session:
         """Open a session with the standby in use, else with the primary; it is lost when another standby is used.
 
-        :raises StoreUnavailable: it can't be had.
+        :raises StoreUnavailable: it can't be opened.
         """
         standby = self.standby
         session = await (self.primary if standby is None else standby.database).open_session(lost)
@@ -182,7 +182,7 @@ class Places(Service):
     # -- rounds
 
     async def _run(self) -> None:
-        """Ask the primary first: no standby is used before that was tried."""
+        """Poll the primary first: no standby is used before that was tried."""
         await self._ask_primary()
         rounds = self._repeated(self._ask_primary, self._of_primary), self._repeated(self._ask_standby, self._of_standby)
         if self.running:
@@ -200,7 +200,7 @@ class Places(Service):
             await pace.pause(LONELY_BEAT if alone else BEAT)
 
     async def _ask_primary(self) -> None:
-        """Ask whether the primary answers, and where it stands if that is needed."""
+        """Check whether the primary answers, and ask for its position if that is needed."""
         number = self._slots.unsettled()
         try:
             if self._asking is None or self._asking.lost:
@@ -220,9 +220,9 @@ class Places(Service):
                 self._begun = True
 
     async def _meet_primary(self) -> None:
-        """Open the session that asks the primary.
+        """Open the session that polls the primary.
 
-        :raises TimeoutError: of Twisted's, the primary that there is answers nobody.
+        :raises TimeoutError: Twisted's: there is a primary, and it doesn't answer.
         :raises StoreUnavailable: there is none, or none that opens a session.
         """
         told: list[object] = []
@@ -235,7 +235,7 @@ class Places(Service):
             if not told:
                 turn.cancel()
                 raise
-            # A primary that has just begun may take long to open one more.
+            # A primary that has just started may take long to open one more.
             raise StoreUnavailable(f"no session was opened in {PATIENCE:g} s") from None
 
     def _forget_primary(self, why: str) -> None:
@@ -244,7 +244,7 @@ class Places(Service):
             asking.drop(StoreUnavailable(why))
 
     async def _ask_standby(self) -> None:
-        """Ask how far the standby in use is, and look for another if it isn't fit (Note [One standby])."""
+        """Poll how far the standby in use is, and search for another if it isn't fit (Note [One standby])."""
         standby = self.standby
         if standby is not None:
             try:
@@ -262,7 +262,7 @@ class Places(Service):
         await self._look_for_one()
 
     def _unfit(self, standby: Standby) -> str | None:
-        """Return why a standby isn't to be used any more, or another might be better; ``None`` otherwise."""
+        """Return why a standby shouldn't be used any more, or why another might be better; ``None`` otherwise."""
         now, (since, goal), written = self._clock.seconds(), self._goal, self._written()
         if not self.primary_answers:
             return None if all(map(standby.reached.shows, written)) else "it lacks what this server wrote"
@@ -311,11 +311,11 @@ class Places(Service):
         self._use(chosen)
 
     def _best(self, found: Sequence[Standby]) -> Standby | None:
-        """Return which of those found is to be used, ``None`` if what there is remains."""
+        """Return which of those found to use, ``None`` to keep the current one."""
         # One may have been promoted meanwhile.
         found = [each for each in found if each.reached.position is not None]
         if self.primary_answers:
-            # What was written a moment ago is still on its way.
+            # Writes from a moment ago are still being replicated.
             fit = [each for each in found if each.lag <= STALE and all(map(each.reached.shows, self._goal[1]))]
             self._goal = self._clock.seconds(), self._written()
             return fit[0] if fit else None
@@ -326,7 +326,7 @@ class Places(Service):
         return max(found, key=lambda each: (each.reached.timeline, each.reached.position or 0), default=None)
 
     def _leave(self, standby: Standby, why: str) -> None:
-        """Use a standby no more; what is under way there is finished."""
+        """Stop using a standby; readings under way there are finished."""
         if self.standby is not standby:
             return
         _log.warn("Readings no longer go to the standby {name}: {why}", name=standby.name, why=why)
@@ -337,7 +337,7 @@ class Places(Service):
         maybeDeferred(standby.database.stopService).addErrback(_log_bug)
 
     def _use(self, standby: Standby | None) -> None:
-        """Have readings go there from now on, and looks with them."""
+        """Send readings there from now on, and invalidation polls with them."""
         self.standby = standby
         sessions, self._sessions = self._sessions, []
         for session in sessions:

@@ -1,10 +1,10 @@
 """The store of policies on PostgreSQL: one transaction for each load, and one load at a time for each policy.
 
 Note [The number of before]. A program of the last release may run beside this one during an upgrade. It locks a policy by
-one number that people can have collide (``advisory_locks``, Note [Names apart]). A load here shares this number, so that it
-and a load there exclude each other, while no load here waits for another by it. The numbers of this program's constants are
-left out: otherwise the name of a policy could stop what they are for. The second lock can go when no schema bears that
-release.
+one number, for which names can be made to collide (``advisory_locks``, Note [Names apart]). A load here takes a shared lock
+on this number, so that it and a load there exclude each other, while no load here waits for another by it. The numbers of
+this program's constants are left out: otherwise the name of a policy could block what they are for. The second lock can be
+removed when no schema supports that release.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ HISTORY_KEPT: Final = 20
 #: How long one statement of a load may take, in seconds: a deletion may reach far.
 STATEMENT_TIMEOUT: Final = 60.0
 
-# The last release's programs hold the number of the second lock alone (Note [The number of before]).
+# The last release's programs take only the second lock (Note [The number of before]).
 _LOCK: Final = Statement.named("policy_lock")(f"""
     SELECT CASE
         WHEN NOT pg_try_advisory_xact_lock($1::integer, $2::integer) THEN false
@@ -180,9 +180,9 @@ class PolicyStore:
 
 
 async def as_load(database: Statements, work: Callable[[Transaction], Awaitable[T]]) -> T:
-    """Run ``work`` in one transaction, which may take its time.
+    """Run ``work`` in one transaction, which may take long.
 
-    Rows that came or went since they were read make it a conflict, like a load that is under way.
+    Rows that were added or removed since they were read make it a conflict, like a load that is under way.
     """
     try:
         return await database.transact(work, statement_timeout=STATEMENT_TIMEOUT)

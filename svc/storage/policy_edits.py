@@ -52,7 +52,7 @@ _ANNOTATE: Final = Statement.named("edit_annotate")("""
 _REMOVE_ANNOTATION: Final = Statement.named("edit_remove_annotation")(
     "DELETE FROM annotations WHERE resource_id = $1::text AND name = $2::text RETURNING name"
 )
-#: The permissions by which the resource ``thing`` is read; only a policy is inspected.
+#: The permissions by which the resource ``thing`` is read; only a policy can be inspected.
 _READING: Final = f"""
     FROM permissions WHERE resource_id = thing.resource_id
         AND (privilege = 'read' OR (privilege = '{INSPECT}' AND split_part(resource_id, ':', 2) = 'policy'))

@@ -1,4 +1,4 @@
-"""Purges what was deleted when its time is over, or its account has too much of it, and answers that were kept."""
+"""Purges deleted records when their retention is over, or their account has too many, and kept answers."""
 
 from __future__ import annotations
 

@@ -1,14 +1,14 @@
 """Readings that may go to a standby, while writes follow the primary (CLU chapter, "Reading from standbys").
 
-Note [Where a reading goes]. To the standby in use, if that is known to have replayed all that this server has written, by
-any of its processes; else to the primary. What was written is in the slots that the processes share: a commit's version is
-there before anybody learns of it. How far the standby is was asked before: it never goes back, so that it is at least so far
-when the reading arrives. A request that may write reads from the primary, and one that has read from a place goes on there,
-or with the primary: it never sees an older state than before.
+Note [Where a reading goes]. A reading goes to the standby in use, if that is known to have replayed all writes of this
+server's processes; else to the primary. The writes are in the slots that the processes share: a commit's version is there
+before anybody learns of it. The standby's position was polled before: it never goes back, so that it is at least so far when
+the reading arrives. A request that may write reads from the primary, and one that has read from a place goes on there, or
+with the primary: it never sees an older state than before.
 
-Note [Failover]. A reading that a place can't answer goes to the other one. Where both are away, and while there is hope of
-another standby, it waits for that. It is sent again only if the place has gone: what takes too long would take as long
-elsewhere. A reading changes nothing, so that it may be answered twice.
+Note [Failover]. A reading that a place can't answer goes to the other one. If both are away, and while another standby may
+be found, it waits for that. It is sent again only if the place has gone: a slow reading would take as long elsewhere. A
+reading changes nothing, so that it may be answered twice.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ WAIT: Final = 2.0
 
 @attrs.frozen
 class _InUse:
-    """The standby in use, as ``Progress`` asks it."""
+    """The standby in use, as ``Progress`` polls it."""
 
     _places: Places
 
@@ -119,7 +119,7 @@ class Readings:
         return await self._places.open_session(lost)
 
     async def reached(self, versions: Sequence[StateVersion], role: RoleName) -> None:
-        """See ``Progress``; has the request that this is done for read from nowhere older."""
+        """See ``Progress``; after it, the current request reads from no older state."""
         notes = request_notes()
         if notes is not None:
             notes.at_least = tuple(versions)
@@ -150,7 +150,7 @@ class Readings:
             except StoreUnavailable:
                 now = self._clock.seconds()
                 if now - sent > PATIENCE and self._answers(standby):
-                    # Whatever else is lost with the place is noticed by then.
+                    # By then the loss of the place's other sessions has been noticed.
                     await deferLater(self._clock, PAUSE)
                 if standby is not None:
                     if now - sent > PATIENCE and self._answers(standby):
@@ -176,7 +176,7 @@ class Readings:
         return standby is self._places.standby and standby.database.readings().sessions > 0
 
     def _is_final(self, notes: RequestNotes | None, waited: float, lasted: float) -> bool:
-        """Return whether a reading has failed that the primary couldn't answer, in as many seconds."""
+        """Return whether a reading has failed for good: ``waited`` seconds without a place, ``lasted`` in the last try."""
         if notes is not None and notes.place is self._primary:
             return True
         if self._places.hopeless:

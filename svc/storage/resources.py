@@ -1,20 +1,22 @@
 """The store of resources on PostgreSQL.
 
-Note [First pages]. The first page of a list takes several statements: whether the caller is there, what it sees, and what
-that is like. All read one state, and their answers are remembered as one. A page follows from these rows:
+Note [First pages]. The first page of a list takes several statements: whether the caller exists, what it sees, and the
+descriptions of that. All read one state, and their answers are cached as one. A page follows from these rows:
 
 * Of ``roles``, ``memberships``, ``resources``, ``permissions`` and ``annotations``, those of the caller's account and of the
   account that is listed. No document and no request makes memberships across accounts (POL-30, ROLE-36), so the roles that
   the caller holds are of its own account, and what it owns follows from them (``sql/dependencies``, Note [Who administers]).
-  A page depends on what isn't there as well, so no row is told apart: all that these tables say of an account is named
+  A page depends on absent rows as well, so single rows aren't named: all that these tables have of an account is named
   ``~``. Of ``accounts``, the epoch of the caller's, which is named ``k``.
-* Of ``secrets``, the versions of what is listed, which are named ``v``; of ``restrictions``, those of the roles that are
-  listed, named ``c``. When a value ends is told as a time, and the value is listed afterwards as before: no page ends.
-* Of ``policy_versions``, ``host_factory_tokens`` and ``expirations``, what is told of policies, of host factories, and of
-  what has annotations about expiration. Their changes have no names, so that a page with one of these isn't remembered.
+* Of ``secrets``, the versions of the listed variables, which are named ``v``; of ``restrictions``, those of the listed
+  roles, named ``c``. The expiration of a value is shown as a time, and the value is listed afterwards as before: no page
+  expires.
+* Of ``policy_versions``, ``host_factory_tokens`` and ``expirations``, the rows shown with policies, with host factories, and
+  with variables that have annotations about expiration. Their changes have no names, so that a page with one of these isn't
+  cached.
 
-Other tables are not read without words to search for. Where a list is found, and how much of it fits into a portion, depends
-on more rows; what is told doesn't: a page that is remembered is whole.
+Other tables are read only by a search. How a list is found, and how much of it fits into a portion, depends on more rows;
+its contents don't: a page that is cached is whole.
 """
 
 from __future__ import annotations
@@ -36,10 +38,10 @@ from svc.storage.sql import descriptions
 from svc.storage.sql.access_facts import identity
 from svc.storage.sql.visibility import listing
 
-#: What is told of resources of these kinds changes without a name (Note [First pages]).
+#: The kinds of resources whose descriptions change without a name (Note [First pages]).
 _UNNAMED: Final = frozenset({"policy", "host_factory"})
 
-#: Members that are left out by the limit of one role are too many for the answer, too.
+#: If the limit for one role cuts off members, there are too many for the answer, too.
 _PERMITTED: Final = Statement.named("resource_permitted")("""
     WITH RECURSIVE permitted (role_id) AS (
         (
@@ -99,13 +101,13 @@ class ResourceStore:
 
 
 def _is_named(resource: Resource) -> bool:
-    """Return whether all changes of what is told of a resource have names (Note [First pages])."""
+    """Return whether all changes of a resource's description have names (Note [First pages])."""
     annotations = (annotation.name for annotation in resource.annotations)
     return _kind(resource) not in _UNNAMED and not any(map(is_about_expiration, annotations))
 
 
 def _name(resource: Resource) -> str:
-    """Return the name of what is told of a resource beside what policy says."""
+    """Return the name of the part of a resource's description that isn't policy data."""
     return f"{'c' if is_role_kind(_kind(resource)) else 'v'}:{resource.id}"
 
 

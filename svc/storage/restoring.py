@@ -1,10 +1,11 @@
-"""A database that a backup is restored into: that it is empty, whose leftovers are in it, and what ends with a restore.
+"""A database that a backup is restored into: the check that it is empty, leftovers of a restore, and logins that end with
+it.
 
 Note [The mark]. A restore may be killed at any moment. So before anything else a table says that one is under way, and names
 all that it will make. While the table is there no server starts; the next restore drops what the table names, and nothing
-else, and begins from an empty database again. It goes with the last transaction of a restore. A dump is restored as a whole
-or not at all: unless everything is there that the table has of the dump, nothing is, and a table of the same name is another
-program's.
+else, and begins from an empty database again. The last transaction of a restore drops the table. A dump is restored as a
+whole or not at all: unless every object of the dump that the table names is there, none of them comes from the dump, and a
+table of the same name belongs to another program.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ NAMED: Final = 20
 #: The key of the advisory lock that restores take turns by, ``svc`` and a blank in ASCII, then 3.
 _TURN: Final = 0x7376632000000003
 
-#: Seconds that dropping, counting and ending may take.
+#: Seconds that dropping objects, counting rows and ending logins may take.
 PATIENCE: Final = 3600.0
 
 _CREATED: Final = re.compile(rf"(?m)^CREATE (?:OR REPLACE )?({'|'.join(KINDS)}) (?:IF NOT EXISTS )?([a-z0-9_]+)")
@@ -44,7 +45,7 @@ _IS_MARKED: Final = Statement("restoring_marked", "SELECT to_regclass('svc_resto
 _TAKE_TURN: Final = Statement("restoring_turn", "SELECT pg_try_advisory_xact_lock($1::bigint)")
 _IS_SUPERUSER: Final = Statement("restoring_superuser", "SELECT rolsuper FROM pg_roles WHERE rolname = current_user")
 _SCHEMA: Final = Statement("restoring_schema", "SELECT current_schema()")
-# The mark of an older program doesn't say what is the dump's.
+# The mark of an older program doesn't say which objects come from the dump.
 _MARKED: Final = Statement.named("restoring_objects")("""
     SELECT kind, place, name, coalesce((to_jsonb(svc_restoring) ->> 'dumped')::boolean, true) FROM svc_restoring
 """)
@@ -58,7 +59,7 @@ _TABLE: Final = (
 )
 _UNMARK: Final = "DROP TABLE svc_restoring"
 
-# Only what is there, with quotes, and functions with their arguments; never what an extension has made.
+# Only existing objects, quoted, and functions with their arguments; never an extension's objects.
 _THERE: Final = Statement.named("restoring_there")("""
     SELECT found.kind, found.place, found.name, found.shown FROM (
         SELECT CASE relkind WHEN 'v' THEN 'VIEW' WHEN 'S' THEN 'SEQUENCE' ELSE 'TABLE' END AS kind, nspname AS place,
@@ -108,7 +109,7 @@ _ROTATED: Final = Statement.named("restoring_rotated")("""
 
 @attrs.frozen
 class RestoredCounts:
-    """How much there is after a restore; ``alive`` is when a server last wrote a sign of life, in epoch seconds."""
+    """How much there is after a restore; ``alive`` is the time of the last heartbeat of a server, in epoch seconds."""
 
     accounts: int
     roles: int
@@ -128,10 +129,10 @@ def objects_of(migrations: Iterable[Migration], schema: str) -> frozenset[DumpOb
 
 
 async def demand_restored(database: ReadSource) -> None:
-    """Return when no restore into a database is under way.
+    """Return if no restore into a database is under way.
 
     :raises StartRefused: one is, or was killed.
-    :raises StoreUnavailable: PostgreSQL can't be asked.
+    :raises StoreUnavailable: PostgreSQL can't be reached.
     """
     for (marked,) in await database.fetch(_IS_MARKED):
         if marked:
@@ -191,7 +192,7 @@ class RestoringStore:
         await self._database.transact(work, statement_timeout=PATIENCE)
 
     async def finish(self) -> None:
-        """Take the mark away: the database is complete."""
+        """Remove the mark: the database is complete."""
 
         async def work(transaction: Transaction) -> None:
             await transaction.execute(_UNMARK)
@@ -199,7 +200,7 @@ class RestoringStore:
         await self._database.transact(work)
 
     async def end_logins(self) -> tuple[list[str], int]:
-        """End all access tokens and sessions; return the accounts, and how many sessions there were."""
+        """Revoke all access tokens and end all sessions; return the accounts, and how many sessions there were."""
 
         async def work(transaction: Transaction) -> tuple[list[str], int]:
             accounts = [account for (account,) in await transaction.fetch(_END_TOKENS)]
@@ -223,7 +224,7 @@ class RestoringStore:
 
 
 async def _drop(transaction: Transaction) -> None:
-    """Drop what a marked restore has made, and the mark (Note [The mark]); all is kept if others depend on some of it."""
+    """Drop what a marked restore has made, and the mark (Note [The mark]); keep all if other objects depend on any of it."""
     marked = [tuple(row) for row in await transaction.fetch(_MARKED)]
     names = [(kind, place, name) for kind, place, name, _ in marked]
     there = await transaction.fetch(_THERE, *map(column, zip(*names, strict=True))) if names else []

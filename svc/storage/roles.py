@@ -89,7 +89,7 @@ async def access_facts(fetch: Fetch, caller: Asker, resource: str) -> AccessFact
 
 
 async def held_facts(fetch: Fetch, caller: Asker, resource: str) -> AccessFacts:
-    """Return what ``access_facts`` does, where nobody asks whether the caller sees the resource; raises the same."""
+    """Return what ``access_facts`` does, where it doesn't matter whether the caller sees the resource; raises the same."""
     role, numbers = identity(caller)
     (row,) = await fetch(_ACCESS_FACTS, role, resource, numbers)
     return access_facts_of(row)
@@ -193,7 +193,7 @@ class RoleStore:
             decide(await _reading(transaction, caller, role, member))
             added = bool(await transaction.fetch(_ADD, str(role), str(member)))
             if not added:
-                # A mapping may have made it, even just now: the statement before has waited for that.
+                # A mapping may have made the membership, even just now: the statement before has waited for that.
                 await transaction.fetch(UNMAP, column([str(role)]), column([str(member)]))
                 added = bool(await transaction.fetch(_ADD, str(role), str(member)))
             if added and member.kind == "host_factory":
@@ -224,7 +224,7 @@ class RoleStore:
 async def _judged(
     caller: Asker, query: MembersQuery, transaction: Transaction
 ) -> NamedAnswer[tuple[AccessFacts, list[Membership]]]:
-    """Return what ``judged_members`` does, where the caller may inspect the role; it is not remembered."""
+    """Return what ``judged_members`` does, where the caller may inspect the role; the answer is not cached."""
     facts = await access_facts(transaction.fetch, caller, str(query.role))
     known = facts.owns or facts.holds or facts.privileges or facts.inspects
     return NamedAnswer((facts, await memberships.MEMBERS.page(transaction, query) if known else []), None)

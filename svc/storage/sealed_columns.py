@@ -1,4 +1,4 @@
-"""The sealed columns of the database: the one table by which values are sealed again, and a backup is verified.
+"""The sealed columns of the database: the one table that both re-encryption and the verification of a backup go by.
 
 A sealed column that is missing here, or has no trigger of ``guard_sealed_column`` (``schema/0012_data_keys.sql``), fails
 ``tests/integration/test_data_keys.py``. The canary isn't here: there is one, which a rotation begins with.
@@ -15,7 +15,7 @@ from svc.model.names import INTERNAL_ACCOUNT
 from svc.storage.driver.columns import rows_of
 from svc.storage.driver.statements import Statement
 
-#: The value of each type that comes before all others.
+#: The smallest value of each type.
 _LEAST: Final[Mapping[str, str]] = {"text": "", "integer": "-2147483648", "bigint": "-9223372036854775808"}
 
 #: The key of the advisory lock that rotations of values are made under, ``svc`` and a blank in ASCII, then 2.
@@ -26,10 +26,10 @@ EXPIRATION_TURN: Final = 0x7376632000000002
 class SealedColumn:
     """A column of sealed values. ``key`` has the primary key's columns with their types.
 
-    ``name`` is SQL for the name under which a row's value is sealed, and ``shown`` for what operators call it; ``kind`` is
-    what it counts as. ``turn``: the advisory lock without which its values may not be replaced by others that mean the same.
-    ``guarded``: nothing sealed under a closed key enters it. Where it isn't, values are moved there from a column before it,
-    in which they are locked: those that this one gets while it is looked at were met there, and another pass follows.
+    ``name`` is SQL for the name under which a row's value is sealed, and ``shown`` for the name that operators use; ``kind``
+    is what it counts as. ``turn``: the advisory lock that must be held to re-encrypt its values. ``guarded``: nothing sealed
+    under a closed key enters it. Where it isn't, values are moved there from a column before it in order, in which they are
+    locked: values that arrive in this column during a pass were met in that one, and another pass follows.
     """
 
     table: str
@@ -46,7 +46,7 @@ class SealedColumn:
 
     @property
     def first(self) -> Sequence[str]:
-        """A key before all others, as texts."""
+        """The key before all others, as texts."""
         return [_LEAST[kind] for kind in self.key.values()]
 
     @property
@@ -66,7 +66,7 @@ class SealedColumn:
         return Statement(f"sealed_{self.table}_{self.column}_{what}", sql)
 
     def reading(self, batch: int) -> Statement:
-        """Return the statement that reads the next values after a key, but the program's own: key, shown, name, value."""
+        """Return the statement that reads the next values after a key, except the program's own: key, shown, name, value."""
         first = next(iter(self.key))
         return self.statement(
             "read",
@@ -81,7 +81,7 @@ class SealedColumn:
         return self.statement("count", f"SELECT count(*) FROM {self.table} WHERE {_under(self.column, 1)}")
 
     def looking(self, window: int) -> Statement:
-        """Return the statement that looks at the next values after a key: key, whether it has a header, how long it is."""
+        """Return the statement that examines the next values after a key: key, whether it has a header, how long it is."""
         return self.statement(
             "look",
             f"SELECT {self._texts}, {_under(self.column, 1)}, octet_length({self.column}) FROM {self.table}"
@@ -109,11 +109,11 @@ class SealedColumn:
 
 
 def _under(column: str, parameter: int) -> str:
-    """Return SQL for whether a value begins with a header, and so is under the key of that."""
+    """Return SQL for whether a value begins with a header, and so is sealed under that key."""
     return f"substring({column} FROM 1 FOR octet_length(${parameter}::bytea)) = ${parameter}::bytea"
 
 
-#: All of them, in the order in which they are read and sealed again.
+#: All of them, in the order in which they are read and re-encrypted.
 SEALED_COLUMNS: Final = (
     SealedColumn(
         "secrets",

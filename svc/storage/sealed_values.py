@@ -39,7 +39,7 @@ class SealedStore:
         return recorded[-1][0]
 
     async def values(self) -> AsyncIterator[tuple[str, str, str, Sealed]]:
-        """Yield every value, after its kind, what operators call it, and the name that it is sealed under."""
+        """Yield every value, after its kind, its name for operators, and the name that it is sealed under."""
         for column, statement in _READING:
             after = column.first
             while rows := await self._database.fetch(statement, *after):

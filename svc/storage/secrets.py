@@ -50,14 +50,14 @@ VERSIONS_KEPT: Final = 20
 #: The largest number of a version that the column can hold.
 _LARGEST_VERSION: Final = 2**31 - 1
 
-#: When a value ended, to the moment; ``NULL`` while it hasn't. A rotated variable's values don't end.
+#: When a value expired, to the moment; ``NULL`` while it hasn't. A rotated variable's values don't expire.
 ENDED_AT: Final = f"""
     CASE WHEN {{value}}.expires_at <= clock_timestamp()
         AND NOT EXISTS (SELECT FROM annotations WHERE resource_id = {{resource}} AND name = '{ROTATOR}')
     THEN extract(epoch FROM {{value}}.expires_at)::double precision END
 """
 
-#: In how many seconds a value ends that hasn't; ``NULL`` for never. A rotated variable's too, since its rotator may go.
+#: In how many seconds a value expires that hasn't; ``NULL`` for never. A rotated one's too, since its rotator may go.
 LASTS: Final = """
     CASE WHEN {value}.expires_at IS NOT NULL
     THEN greatest(extract(epoch FROM {value}.expires_at - clock_timestamp()), 0)::double precision END
@@ -98,9 +98,9 @@ _READ_VERSION: Final = remembered(
 
 _READABLE: Final = "(owns OR 'execute' = ANY (privileges))"
 
-# Each is judged as by itself (``access_facts``, Note [Standing in one statement]), with what is the same for many read once.
-# No value is looked at before it is known that all of them together are few enough bytes; what the caller may not read
-# doesn't count, and isn't returned.
+# Each is evaluated as on its own (``access_facts``, Note [Standing in one statement]), with shared facts read once. No value
+# is read before it is known that all of them together are few enough bytes; values that the caller may not read don't count,
+# and aren't returned.
 _READ_ALL: Final = remembered(
     "secret_read_all",
     lambda more: (
@@ -152,7 +152,7 @@ _READ_ALL: Final = remembered(
     first="number = 1",
 )
 
-# What refers to the variable may be added meanwhile; deleting it must wait, and so must another writer.
+# References to the variable may be added meanwhile; deleting it must wait, and so must another writer.
 LOCK: Final = Statement.named("secret_lock")(f"""
     SELECT (
         SELECT value FROM annotations WHERE resource_id = $1 AND name = '{LIFETIME}'
@@ -161,8 +161,8 @@ LOCK: Final = Statement.named("secret_lock")(f"""
     FROM resources WHERE resource_id = $1::text FOR NO KEY UPDATE
 """)
 
-# Whatever was decided about the value before is out of date. Annotations that nobody has looked at since come first. What is
-# pushed out is kept if ``$6`` says so, and of one variable not without end.
+# Earlier decisions about the value are out of date. If annotations have changed and the change isn't processed yet, the
+# variable is due at once. Values that are pushed out are kept if ``$6`` says so, up to a limit for each variable.
 WRITE: Final = Statement.named("secret_write")(f"""
     WITH added AS (
         INSERT INTO secrets (resource_id, version, sealed, expires_at)
@@ -241,7 +241,7 @@ class SecretStore:
 
         async def work(transaction: Transaction) -> NamedAnswer[str]:
             told = named_answer(await transaction.fetch(_READ_ALL.asking, role, asked, 0, numbers))
-            # Inspection is not asked for: it lets nobody read a value.
+            # Inspection isn't looked up: it lets nobody read a value.
             names = None if told.names is None else folded(told.names, frozenset(ids))
             return NamedAnswer(make(_readings(told.value)), names, told.known, told.lasts)
 
@@ -290,7 +290,7 @@ class SecretStore:
 def _opened(
     variables: Sequence[ResourceName], readings: Sequence[SecretReading], facts: Mapping[str, AccessFacts]
 ) -> list[SecretReading]:
-    """Return readings with these access facts; what is only inspected has no value."""
+    """Return readings with these access facts; a variable that is only inspected has no value."""
     return [
         attrs.evolve(reading, access_facts=found, sealed=None if found.inspects else reading.sealed)
         for reading, found in zip(readings, (facts[str(variable)] for variable in variables), strict=True)

@@ -1,7 +1,7 @@
 """The store of sessions on PostgreSQL.
 
-Note [Read where it is written]. A token that a standby hasn't heard of yet would look like one that was used, and end its
-session. So a session is read for a renewal where changes are made.
+Note [Read where it is written]. A token that a standby hasn't replayed yet would look like one that was used before, and end
+its session. So for a renewal a session is read from the primary.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from svc.storage.events import change
 from svc.storage.sql.access_facts import NUMBERS
 from svc.storage.sql.api_keys import API_KEY_OFF
 
-# A session that ends meanwhile may be counted as one of the others: then there is room for one more.
+# A session that is ended meanwhile may be counted among the others: then there is room for one more.
 _OPEN: Final = Statement.named("session_open")(f"""
     WITH removed AS (
         DELETE FROM sessions WHERE role_id = $1::text AND (ends_at <= $8::double precision OR session_id NOT IN (

@@ -1,15 +1,15 @@
-"""Hot standbys: copies of a primary that follow it, made and taken off by PostgreSQL's own programs and protocol.
+"""Hot standbys: copies of a primary that follow it, added and removed with PostgreSQL's own programs and protocol.
 
-Note [Slots]. The primary keeps what a standby has yet to fetch as long as its slot is there, up to
-``max_slot_wal_keep_size``. So the slot is made before the copy begins, which then lacks nothing, and has to go with the
-standby. It has the standby's name, as have its sessions with the primary, which tells it by that.
+Note [Slots]. The primary keeps the log that a standby has yet to fetch as long as its slot is there, up to
+``max_slot_wal_keep_size``. So the slot is made before the copy begins, which then lacks nothing, and must be dropped with
+the standby. It has the standby's name, as have its sessions with the primary, which identifies it by that.
 
 Note [One role]. All is done over connections for replication, on which PostgreSQL lets a role with ``REPLICATION`` make and
 drop slots, and read settings. So the role that standbys have suffices, and the entry in ``pg_hba.conf`` that they need.
 
-Note [Nobody's link]. Root gives files to PostgreSQL's user, who owns the folder around them and could put a link where a
-folder was, to be given what it leads to. So no name is followed: folders are held open, and each is given away after what it
-holds.
+Note [Nobody's link]. Root gives files to PostgreSQL's user, who owns the folder around them and could replace a folder by a
+link, to be given what it leads to. So no name is followed: folders are held open, and the owner of each is changed after its
+contents.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ class Primary:
         return await self._ask(work)
 
     async def waits_for(self, name: str) -> bool:
-        """Return whether the primary's ``synchronous_standby_names`` name it: changes may wait for it."""
+        """Return whether the primary's ``synchronous_standby_names`` include it: changes may wait for it."""
 
         def work(cursor: Any) -> bool:
             cursor.execute("SHOW synchronous_standby_names")
@@ -114,7 +114,7 @@ class Primary:
     async def copy(self, name: str, directory: Path) -> None:
         """Copy it into an empty directory, which becomes the data of a hot standby of this name (Note [Slots]).
 
-        :raises StartRefused: it can't be copied; says why, and the directory is as it was.
+        :raises StartRefused: it can't be copied; the message says why, and the directory is as it was.
         """
         dsn = make_dsn(**{**self._parameters, "application_name": name})
         arguments = [

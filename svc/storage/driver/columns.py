@@ -11,7 +11,7 @@ from typing import Any, Final
 from svc.storage.driver.connection import Fetched
 from svc.storage.driver.statements import Statement, Transaction
 
-#: How many rows go into one statement: as many as the reactor can write down in about 5 ms.
+#: How many rows go into one statement: as many as the reactor can serialize in about 5 ms.
 BATCH: Final = 5000
 #: How many characters go into one statement, unless a single row has more: they are held several times over until sent.
 TEXT: Final = 2_000_000
@@ -22,7 +22,7 @@ def column(values: Iterable[str | bytes | bool]) -> str:
     given: tuple[Any, ...] = tuple(values)
     if not given or not isinstance(given[0], str):
         return "{" + ",".join(map(_element, given)) + "}"
-    # The quotation marks between texts are known: only where there are more, or a backslash, is each text looked at.
+    # The number of quotation marks between texts is known: only if there are more, or a backslash, is each text checked.
     joined = '","'.join(given)
     if "\\" in joined or joined.count('"') > 2 * (len(given) - 1):
         joined = '","'.join([text.replace("\\", "\\\\").replace('"', '\\"') for text in given])
@@ -32,7 +32,7 @@ def column(values: Iterable[str | bytes | bool]) -> str:
 def rows_of(*types: str) -> str:
     """Return SQL for a ``FROM``: the rows whose columns are the parameters ``$1``, ``$2`` …, arrays of these types.
 
-    PostgreSQL takes an array for ten rows, and an unknown limit for a tenth of them: a single row is best looked up.
+    PostgreSQL estimates an array at ten rows, and an unknown limit at a tenth of those: for a single row it plans a look-up.
     """
     columns = ", ".join(f"${number}::{element}[]" for number, element in enumerate(types, start=1))
     return f"(SELECT * FROM unnest({columns}) LIMIT cardinality($1))"

@@ -1,15 +1,15 @@
 """A transaction from BEGIN to COMMIT, and the version of the database's state after it.
 
 Note [The position after a COMMIT]. A version is where the log is flushed to when a COMMIT has been answered, on the same
-session: all of the commit's record is before that, and a standby that has replayed up to there shows what was changed. Not
-where the next record would be inserted: at the beginning of a page that is after the page's header, where no standby
-arrives before somebody writes again. With ``synchronous_commit`` off, a COMMIT is answered before it is flushed; then it is
-that position all the same, and the next beat (Note [Beats] in ``replication``) brings standbys there. A transaction's id
-would say less: one long transaction would keep every reader waiting.
+session: all of the commit's record is before that, and a standby that has replayed up to there shows the change. It isn't
+where the next record would be inserted: at the beginning of a page that is after the page's header, where no standby arrives
+before something else is written. With ``synchronous_commit`` off, a COMMIT is answered before it is flushed; then it is that
+position all the same, and the next beat (Note [Beats] in ``replication``) brings standbys there. A transaction's id would be
+a worse version: one long transaction would keep every reader waiting.
 
-Note [One message]. COMMIT and the question for the position go in one message, for one round trip. Where it fails and the
-transaction is still open, nothing was committed. Where PostgreSQL had to give up and the transaction is over, that was in
-the COMMIT or after it, and nobody can tell which: the outcome is unknown.
+Note [One message]. COMMIT and the question for the position go in one message, for one round trip. If it fails and the
+transaction is still open, nothing was committed. If it fails and the transaction is over, PostgreSQL gave up in the COMMIT
+or after it, and there is no way to know which: the outcome is unknown.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from svc.storage.driver.statements import Transaction
 
 T = TypeVar("T")
 
-#: Is told of each COMMIT of this server that isn't known to have failed, before anybody learns of it: whether it is known to
-#: have succeeded, and the version after it where that is known.
+#: Is called for each COMMIT of this server that isn't known to have failed, before anybody learns of it: with whether it is
+#: known to have succeeded, and the version after it where that is known.
 Written = Callable[[bool, StateVersion | None], None]
 #: How much longer than usual a COMMIT may take at most, in seconds: no longer than what it commits took.
 LONGEST_COMMIT: Final = 60.0
@@ -42,8 +42,8 @@ POSITION: Final = """
         {where}
     ) AS log
 """
-#: Says nothing, and has the COMMIT wait for its record, where a transaction has written nothing (Note [Unknown outcomes] in
-#: ``database``). Returns the timeline and the position that have the COMMIT; nothing on a standby.
+#: Writes an empty record, for which the COMMIT waits, where a transaction has written nothing (Note [Unknown outcomes] in
+#: ``database``). Returns the timeline and the position that include the COMMIT; nothing on a standby.
 COMMIT: Final = f"""
     SELECT pg_logical_emit_message(true, 'svc', '')
     WHERE pg_current_xact_id_if_assigned() IS NULL AND NOT pg_is_in_recovery(); COMMIT;
@@ -52,7 +52,7 @@ COMMIT: Final = f"""
 
 
 def system_of(server: str) -> int:
-    """Return the system identifier in what ``Session.server`` says; PostgreSQL has no unsigned numbers."""
+    """Return the system identifier in the text of ``Session.server``; PostgreSQL has no unsigned numbers."""
     return int(server.partition(" ")[0]) % (1 << 64)
 
 

@@ -12,22 +12,22 @@ Note [Lost sessions]
 
 A session is lost for good, whatever the reason: it is closed and never lent again, so that no caller gets the answer to
 another's statement. It may have been about to commit, so nothing is sent a second time. The server process behind it may go
-on with the statement: its owner ends it (Note [Ended, not cancelled] in ``database``).
+on with the statement: the session's owner terminates it (Note [Ended, not cancelled] in ``database``).
 
 Note [Settings after connecting]
 
 Poolers refuse the ``options`` of libpq, or drop them silently. So the settings are made by the first statement of a session,
-in one round trip with the question which PostgreSQL it is; names that an older PostgreSQL doesn't know are left out. The
-second statement reads them back, and with them a mark that no other session has. They are missing where a pooler gives each
-transaction another session of PostgreSQL, and where one sends readings elsewhere than to the primary. The second statement
-has stable functions alone, since poolers take a volatile one for a write. A role's own statement time-out may be too short
-for the first one, so it is lifted in the same message.
+in one round trip with the query that identifies the PostgreSQL; names that an older PostgreSQL doesn't know are left out.
+The second statement reads them back, and with them a mark that no other session has. They are missing if a pooler gives each
+transaction another session of PostgreSQL, or sends readings elsewhere than to the primary. The second statement uses only
+stable functions, since poolers treat a volatile one as a write. A role's own statement time-out may be too short for the
+first one, so it is lifted in the same message.
 
 Note [Quoting]
 
-psycopg2 learns at the login how values are quoted, and never again: after ``SET standard_conforming_strings`` they would end
-where they shouldn't. So a role that has that off connects again, with an option of libpq; a pooler that takes none needs the
-setting of the role.
+psycopg2 finds out at the login how values are quoted, and never again: after ``SET standard_conforming_strings`` literals
+would be quoted wrongly. So a session whose role has that off connects again, with an option of libpq; behind a pooler that
+takes none, the role itself must have it on.
 """
 
 from __future__ import annotations
@@ -52,22 +52,22 @@ from svc.storage.driver.shield import shielded
 
 
 class SharedText(str):
-    """A parameter that many statements have as one and the same object, so that those who remember them keep it once."""
+    """A parameter that many statements share as one and the same object, so that the read cache keeps it once."""
 
     __slots__ = ()
 
 
 _QUOTES_ESCAPED: Final = "standard_conforming_strings is off: set it on for the database and its role"
 
-#: What a parameter may be. Anything else, psycopg2's own SQL fragments above all, is refused.
+#: The types that a parameter may have. Any other, psycopg2's own SQL fragments above all, is refused.
 _PARAMETER_TYPES: Final = frozenset({str, bytes, int, float, bool, type(None), list, SharedText})
-#: Which PostgreSQL it is, of ``pg_control_system()``: no two that ever ran have the same. A restart after a crash ends every
-#: session.
+#: Identifies a running PostgreSQL, from ``pg_control_system()``: no two that ever ran have the same. A restart after a crash
+#: ends every session.
 IDENTITY: Final = "system_identifier || ' ' || extract(epoch FROM pg_postmaster_start_time())"
 #: The timeline of a primary, which it keeps as long as it runs.
 TIMELINE: Final = "('x' || left(pg_walfile_name(pg_current_wal_lsn()), 8))::bit(32)::bigint"
-#: Note [Settings after connecting]. Returns which PostgreSQL it is, the timeline, 0 of a standby, the server's process and
-#: its start, and the settings as PostgreSQL writes them. A pooler makes up its own ids of processes.
+#: Note [Settings after connecting]. Returns the PostgreSQL's identity, the timeline (0 on a standby), the server's process
+#: and its start, and the settings as PostgreSQL writes them. A pooler makes up its own ids of processes.
 _BEGIN: Final = f"""
     SET statement_timeout = %s;
     SELECT {IDENTITY}, CASE WHEN standby THEN 0 ELSE {TIMELINE} END, pg_backend_pid(),
@@ -83,7 +83,7 @@ _KEPT: Final = """
         WHERE current_setting(name, true) IS DISTINCT FROM value
     )
 """
-#: What a statement returns.
+#: The rows that a statement returns.
 Fetched = list[tuple[Any, ...]]
 
 
@@ -106,12 +106,12 @@ class Session(txpostgres.Connection):  # type: ignore[misc]  # txpostgres is unt
     def __init__(self, reactor: Any, lost: Callable[[Exception], None], patience: float) -> None:
         super().__init__(reactor)
         self._on_loss = lost
-        #: Whether it was open once and is no more.
+        #: Whether it was open once and no longer is.
         self.lost = False
         #: Statements that this session has prepared, by name.
         self.prepared: dict[str, object] = {}
         self.patience = patience
-        #: Which PostgreSQL is at the other end, as ``IDENTITY`` says; empty until it has begun.
+        #: The identity of the PostgreSQL at the other end (``IDENTITY``); empty until the session has begun.
         self.server = ""
         #: The timeline of the primary that it was opened with; 0 with a standby.
         self.timeline = 0
@@ -119,7 +119,7 @@ class Session(txpostgres.Connection):  # type: ignore[misc]  # txpostgres is unt
         self.process, self.started = 0, ""
         self._mark = token_hex(8)
         self._made: Mapping[str, str] = {}
-        #: Whether it was lost during a statement, with which the server may go on.
+        #: Whether it was lost during a statement, which the server may still be running.
         self.interrupted = False
         self._descriptor = -1
         self._cursor: Any = None
@@ -171,9 +171,9 @@ class Session(txpostgres.Connection):  # type: ignore[misc]  # txpostgres is unt
         return bool(self._connection.info.parameter_status("standard_conforming_strings") == "off")
 
     async def begin(self, settings: Mapping[str, str]) -> list[str]:
-        """Make the settings, verify them, and learn which PostgreSQL it is (Note [Settings after connecting]).
+        """Make the settings, verify them, and identify the PostgreSQL (Note [Settings after connecting]).
 
-        Return what PostgreSQL remarked at the login.
+        Return the notices that PostgreSQL sent at the login.
 
         :raises DatabaseUnfit: it is too old, or the settings don't hold.
         :raises StoreUnavailable: it gives no answer.
@@ -243,7 +243,7 @@ class Session(txpostgres.Connection):  # type: ignore[misc]  # txpostgres is unt
         self._waited, self._finish = 0.0, finish
         answer: Deferred[Fetched] = Deferred()
         self._answer = answer
-        # What is answered by then is delivered in the next turn, not before this has returned.
+        # An answer that is already there is delivered in the next turn of the reactor, not before this has returned.
         self._poll(partial(self.reactor.callLater, 0, self._end))
         return answer
 
@@ -252,7 +252,7 @@ class Session(txpostgres.Connection):  # type: ignore[misc]  # txpostgres is unt
         try:
             self._connection.poll()
             if self._connection.notices:
-                # The server said something unasked, perhaps goodbye: is there still anybody?
+                # The server sent an unsolicited message, perhaps that it closes: check that the connection is still open.
                 self._connection.notices.clear()
                 self._connection.poll()
         except psycopg2.Error as error:
@@ -320,7 +320,7 @@ class Session(txpostgres.Connection):  # type: ignore[misc]  # txpostgres is unt
             self.drop(StoreUnavailable(reason.getErrorMessage()))
 
     def _poll(self, end: Callable[[Deferred[Fetched] | None, Exception | None], object]) -> None:
-        """Send what did not fit, or read PostgreSQL's answer or a part of it; ``end`` is called with what came of it."""
+        """Send what did not fit, or read PostgreSQL's answer or a part of it; ``end`` is called with the result."""
         try:
             state = self._connection.poll()
         except Exception as error:  # whatever it is, it is what became of the statement
@@ -332,7 +332,7 @@ class Session(txpostgres.Connection):  # type: ignore[misc]  # txpostgres is unt
                 end(self._answer, None)
 
     def _end(self, answer: Deferred[Fetched] | None, error: Exception | None) -> None:
-        """Deliver the result of the statement that ``answer`` waits for; ``None`` means that PostgreSQL spoke unasked."""
+        """Deliver the result of the statement that ``answer`` waits for; ``None`` means an unsolicited message."""
         if answer is not self._answer:
             return
         if error is not None and (answer is None or ends_session(error) or not isinstance(error, psycopg2.Error)):

@@ -10,18 +10,19 @@ Note [Ended, not cancelled]. A session that waits for a COMMIT is given up after
 another session has it terminated, and only when it is gone a new one takes its place, so that there never are more of them
 than sessions for writing. It isn't cancelled: PostgreSQL would call that a success.
 
-Note [Left behind]. Where the DSN leads to whichever host is the primary, sessions with a former one may live on. A commit of
-this server on a newer timeline says that they are left behind: nothing is read or written there any more.
+Note [Left behind]. Where the DSN leads to whichever host is the primary, sessions with a former one may live on after a
+failover. A commit of this server on a newer timeline shows that they are left behind: nothing is read or written there any
+more.
 
 Note [Read-only for a while]. ``default_transaction_read_only`` may be set on a database, as services do whose disk is nearly
 full. Sessions keep what they were opened with, poolers for longer than this program. So where a primary refuses a write, the
 server's process ends with the session, and those that nobody uses are replaced. As long as the setting is on, new ones are
-no better: one that was opened since is kept for a pause, which grows, so that the database isn't stormed.
+no better: one that was opened since is kept for a pause, which grows, so that the database isn't flooded with connections.
 
 Note [Unknown outcomes]. A COMMIT that isn't answered may have happened. So may one that is answered with a warning: that is
-how PostgreSQL says that its wait was cancelled, and that what was committed has not reached the standby. Warnings come in
-the language of the server, so each one counts. And a transaction that changes nothing may rest on a COMMIT of unknown
-outcome: it writes a record that says nothing, for which its own COMMIT waits like any other.
+how PostgreSQL reports that its wait was cancelled, and that the commit has not reached the standby. Warnings come in the
+language of the server, so every warning counts. And a transaction that changes nothing may rest on a COMMIT of unknown
+outcome: it writes an empty record, for which its own COMMIT waits like any other.
 """
 
 from __future__ import annotations
@@ -52,13 +53,13 @@ from svc.storage.driver.shield import shielded
 from svc.storage.driver.statements import NamedAnswer, RememberedReading, Statement, Transaction, run_prepared
 
 T = TypeVar("T")
-#: How much longer than the statement time-out the server's word that it struck may take to arrive, in seconds.
+#: How long after the statement time-out the server's report of it may take to arrive, in seconds.
 GRACE: Final = 1.0
 #: How often a transaction is run, at most, before its conflicts with others make it fail.
 ATTEMPTS: Final = 3
-#: How long to wait before a transaction is run again, so that the one it met can end; in seconds, times the attempts made.
+#: How long to wait before a transaction is run again, so that the conflicting one can end; in seconds, times the attempts.
 CONFLICT_PAUSE: Final = 0.05
-#: How long the end of processes that were given up is waited for: the time between two looks, in seconds, and their number.
+#: How long to wait for abandoned processes to end: the time between two checks, in seconds, and the number of checks.
 GLANCE: Final = 0.05
 GLANCES: Final = 40
 _BEGIN: Final = "BEGIN"
@@ -71,7 +72,7 @@ _TERMINATE: Final = """
 #: Seconds between two replacements of sessions that refuse writes: the first, and the longest.
 FIRST_RENEWAL: Final = 1.0
 LONGEST_RENEWAL: Final = 5.0
-#: After so many seconds without a refused write, the next one is of another time in which the database is read-only.
+#: After so many seconds without a refused write, the next one counts as a new read-only period of the database.
 REFUSED_AFRESH: Final = 60.0
 #: Which kind of read-only PostgreSQL is, and the age of the process that serves the session that runs it, in seconds.
 _READ_ONLY: Final = """
@@ -124,7 +125,8 @@ class Database(Service):
         self._patience = statement_timeout + GRACE
         #: The server processes that sessions left behind in the middle of a statement, with the start of each.
         self._left: set[tuple[int, str]] = set()
-        #: When a write was refused last, when sessions were replaced for that, and the pause before that is done again.
+        #: When a write was last refused, when sessions were last replaced for that, and the pause before the next
+        #: replacement.
         self._refused, self._renewed, self._renewal = -inf, -inf, FIRST_RENEWAL
         #: The one PostgreSQL that readings may be of, as ``Session.server``; empty for whichever the DSN leads to.
         self.only = ""
@@ -137,7 +139,7 @@ class Database(Service):
         self._writes = pool(self._connect_to_write, self._writers)
 
     def tell_commits(self, written: Written, newest: Callable[[], int] = lambda: 0) -> None:
-        """Have ``written`` told of commits; ``newest`` returns the newest timeline of any (Note [Left behind])."""
+        """Have ``written`` called for each commit; ``newest`` returns the newest timeline of any (Note [Left behind])."""
         self._written, self._newest = written, newest
 
     def census(self) -> Census:
@@ -173,7 +175,7 @@ class Database(Service):
     async def _stop(self) -> None:
         await gatherResults([Deferred.fromCoroutine(pool.stop()) for pool in (self._writes, self._readings)])
         if self._left:
-            # To open a session for writing is to end what others left behind.
+            # Opening a session for writing terminates the processes that lost sessions left behind.
             last = Deferred.fromCoroutine(self._connect_to_write(lambda _: None)).addTimeout(self._patience, self._reactor)
             with suppress(StoreUnavailable, DeferredTimeout):
                 (await last).close()
@@ -190,7 +192,7 @@ class Database(Service):
             await self._writes.connected(max(0.0, deadline - self._reactor.seconds()))
         pools = (self._readings, self._writes) if self._writers else (self._readings,)
         for pool in pools:
-            # A pooler gives each transaction the session that was used last, or the next in turn: one of both shows here.
+            # A pooler gives each transaction the session that was used last, or the next in turn: either shows here.
             for _ in range(2):
                 await shielded(self._verify(pool, await pool.borrow()))
         for pool in pools:
@@ -207,15 +209,15 @@ class Database(Service):
             _give_back(pool, session)
 
     async def pause(self, seconds: float) -> None:
-        """Return after so many seconds, for work that is to be tried again."""
+        """Return after so many seconds, for work that is to be retried."""
         await deferLater(self._reactor, seconds)
 
     async def fetch(self, statement: Statement, *parameters: object) -> Fetched:
         """Run a prepared statement that reads on its own, in one round trip, and return its rows.
 
-        ``bytea`` comes as ``bytes``. Cancelled, it runs to its end unheard, or does not begin.
+        ``bytea`` comes as ``bytes``. When cancelled, it runs to its end with its result dropped, or does not begin.
 
-        :raises StoreUnavailable: PostgreSQL cannot be asked now, or the answer was lost.
+        :raises StoreUnavailable: PostgreSQL cannot be reached now, or the answer was lost.
         :raises StoreReadOnly: it is a write.
         :raises TypeError: a parameter is none of ``str bytes int float bool None`` and no list.
         """
@@ -223,11 +225,11 @@ class Database(Service):
         return rows
 
     async def fetch_afresh(self, statement: Statement, *parameters: object) -> Fetched:
-        """Do as ``fetch``: every answer is PostgreSQL's own."""
+        """Do as ``fetch``: here every answer is PostgreSQL's own, and none is cached."""
         return await self.fetch(statement, *parameters)
 
     async def fetch_told(self, statement: Statement, *parameters: object) -> tuple[Fetched, str]:
-        """Do as ``fetch``, and return which PostgreSQL answered, as ``Session.server``; empty where that isn't known."""
+        """Do as ``fetch``, and also return which PostgreSQL answered, as ``Session.server``; empty if that isn't known."""
         session = await self._borrow(self._readings)
         server = session.server
         try:
@@ -235,7 +237,7 @@ class Database(Service):
                 return await session.run(statement.execution, parameters, self._readings.release), server
             return await shielded(self._fetch_first(session, statement, parameters)), server
         except Contention:
-            # It was rolled back, whole: on a standby, where replay takes precedence, that may befall any reading.
+            # It was rolled back as a whole: on a standby, where replay takes precedence, that may happen to any reading.
             return await self.look(lambda transaction: transaction.fetch(statement, *parameters)), ""
 
     async def open_session(self, lost: Callable[[Exception], None]) -> Session:
@@ -252,7 +254,7 @@ class Database(Service):
     async def look(self, work: Callable[[Transaction], Awaitable[T]]) -> T:
         """Run ``work``, which writes nothing, in one transaction of a session for readings, and return its result.
 
-        :raises StoreUnavailable: PostgreSQL cannot be asked now.
+        :raises StoreUnavailable: PostgreSQL cannot be reached now.
         :raises StoreReadOnly: it writes.
         """
         return await shielded(self._transaction(self._readings, await self._borrow(self._readings), work, None, _look))
@@ -263,7 +265,7 @@ class Database(Service):
         return answer.value
 
     async def read_told(self, reading: RememberedReading[T]) -> tuple[NamedAnswer[T], str]:
-        """Do as ``read``, and return with the answer which PostgreSQL answered, as ``Session.server``."""
+        """Do as ``read``, and also return which PostgreSQL answered, as ``Session.server``."""
         session = await self._borrow(self._readings)
         server = session.server
         running = self._transaction(self._readings, session, reading.work, None, _look, begin=_BEGIN_SNAPSHOT)
@@ -272,11 +274,11 @@ class Database(Service):
     async def transact(self, work: Callable[[Transaction], Awaitable[T]], *, statement_timeout: float | None = None) -> T:
         """Run ``work`` in one transaction and return its result: all of it happens, or, when it raises, nothing.
 
-        Cancelled, it runs to its end unheard (Note [Shielded transactions]), or does not begin. ``work`` must bear being
-        repeated: it is run again when PostgreSQL rolls it back for a conflict with another transaction.
+        When cancelled, it runs to its end with its result dropped (Note [Shielded transactions]), or does not begin.
+        ``work`` must be repeatable: it is run again when PostgreSQL rolls it back for a conflict with another transaction.
 
         :param statement_timeout: seconds that each statement of this transaction may take, instead of the usual ones.
-        :raises StoreUnavailable: PostgreSQL cannot be asked now; nothing has happened.
+        :raises StoreUnavailable: PostgreSQL cannot be reached now; nothing has happened.
         :raises OutcomeUnknown: nobody knows whether the transaction happened, or will last (Note [Unknown outcomes]).
         :raises StoreReadOnly: it writes, and PostgreSQL is a standby, or there are no sessions for writing.
         """
@@ -287,7 +289,7 @@ class Database(Service):
         return await shielded(self._transaction(self._writes, session, work, statement_timeout, ended))
 
     async def beat(self, statement: Statement, *parameters: object) -> None:
-        """Run a statement that writes what is never remembered: nobody is told of its COMMIT, else it is as ``change``."""
+        """Run a statement that writes what is never cached: its COMMIT isn't reported; otherwise as ``change``."""
         ended = partial(commit, self._patience, lambda *_: None)
         session = await self._borrow(self._writes)
 
@@ -309,12 +311,12 @@ class Database(Service):
         )
 
     def hasten(self) -> None:
-        """Try to connect now: there may be a primary again."""
+        """Try to connect now, since there may be a primary again."""
         self._readings.hasten()
         self._writes.hasten()
 
     def abandon(self, why: str) -> None:
-        """Lose every session for readings, with what is under way there: it goes unanswered."""
+        """Lose every session for readings, with the statements under way there, which go unanswered."""
         self._readings.abandon(why)
 
     async def _borrow(self, pool: Pool[Session]) -> Session:
@@ -427,7 +429,7 @@ class Database(Service):
     async def _refuse_unless_standby(self, session: Session) -> None:
         """Return on a standby; else have the sessions of a primary replaced, with pauses (Note [Read-only for a while]).
 
-        :raises StoreUnavailable: it is a primary, or can't be asked.
+        :raises StoreUnavailable: it is a primary, or can't be reached.
         """
         ((standby, by_default, age),) = await session.run(_READ_ONLY)
         if standby:

@@ -23,7 +23,7 @@ ForeignKeyViolation: Final[type[Exception]] = sqlstates.ForeignKeyViolation
 LockNotAvailable: Final[type[Exception]] = sqlstates.LockNotAvailable
 #: A statement came after one that had failed in the same transaction; SQLSTATE 25P02.
 TransactionAborted: Final[type[Exception]] = sqlstates.InFailedSqlTransaction
-#: Any of them, and every other that PostgreSQL says about a statement and that :func:`translated` lets pass.
+#: Any of them, and every other error that PostgreSQL reports about a statement and that :func:`translated` lets pass.
 StatementFailed: Final[type[Exception]] = psycopg2.Error
 
 _READ_ONLY: Final = "25006"
@@ -47,7 +47,7 @@ NOT_A_SESSION: Final = (
 
 
 class Contention(Exception):
-    """A transaction lost against another and was rolled back; it may be run again. Never leaves ``storage``."""
+    """A transaction was rolled back for a conflict with another; it may be run again. Never leaves ``storage``."""
 
 
 class DatabaseUnfit(StoreUnavailable):
@@ -82,8 +82,8 @@ def _translated(error: Exception, state: str) -> Exception:
 def ends_session(error: Exception) -> bool:
     """Return whether ``error`` ends the session that raised it.
 
-    It does when the server says so, when prepared statements are stale, and when it was not the server that spoke: then the
-    connection is gone, or what it would say next cannot be known.
+    It does when the server says so, when prepared statements are stale, and when the error didn't come from the server: then
+    the connection is gone, or its next message cannot be predicted.
     """
     if not isinstance(error, psycopg2.Error):
         return False

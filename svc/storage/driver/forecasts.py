@@ -1,4 +1,4 @@
-"""What bringing the schema up to date would do, foreseen without doing any of it."""
+"""A forecast of the migrations that would bring the schema up to date, made without running any of them."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ _SIZES: Final = Statement.named("forecast_sizes")("""
 
 @attrs.frozen
 class Locked:
-    """A table that is locked, its size in bytes, with its indexes, and for how long it is, about, in seconds."""
+    """A table that is locked, its size in bytes, with its indexes, and for about how many seconds it is locked."""
 
     lock: Lock
     size: int
 
     @property
     def seconds(self) -> float:
-        """How long the work on it takes, about."""
+        """About how long the work on it takes."""
         return self.lock.seconds(self.size)
 
 
@@ -53,10 +53,10 @@ class Forecast:
 
 
 async def forecast(database: Database, wanted: Sequence[Migration] | None = None) -> Forecast:
-    """Look what :func:`svc.storage.driver.migrations.migrate` would do; nothing is locked or written.
+    """Find out what :func:`svc.storage.driver.migrations.migrate` would do; nothing is locked or written.
 
     :raises StartRefused: as ``migrate`` does.
-    :raises StoreUnavailable: PostgreSQL can't be asked.
+    :raises StoreUnavailable: PostgreSQL can't be reached.
     """
     migrations = packaged() if wanted is None else wanted
     standing = await stand(database, migrations)

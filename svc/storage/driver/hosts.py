@@ -1,9 +1,9 @@
 """Opening sessions with whichever of several hosts suits, as the primary does.
 
-Note [Side by side]. libpq tries hosts one after the other, and one that says nothing, since its machine is cut off, holds it
-up for as long as the operating system bears that. So where one host alone can suit, each is tried on its own: the one that
-was found last first, and after a moment, or when that has refused, all others at the same time. The first session that opens
-is taken. A host that has refused, as a standby does, is asked again while another says nothing: it may have been promoted.
+Note [Side by side]. libpq tries hosts one after the other, and one that doesn't answer, since its machine is cut off, holds
+it up until the operating system's time-out. So where only one host can suit, each is tried on its own: first the one that
+was found last, and after a moment, or when that has refused, all others at the same time. The first session that opens is
+taken. A host that has refused, as a standby does, is tried again while another doesn't answer: it may have been promoted.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from twisted.internet.task import deferLater
 
 from svc.model.errors import StoreUnavailable
 
-#: For how many seconds the host that was found last is tried alone, and how long one is left alone that has refused.
+#: For how many seconds the host that was found last is tried alone, and the pause after which one that refused is retried.
 HEAD_START: Final = 0.25
 PAUSE: Final = 0.25
 
-#: What tells hosts apart, of the parameters of libpq.
+#: The parameters of libpq that tell hosts apart.
 _PLACE: Final = ("host", "hostaddr", "port")
 
 
@@ -38,7 +38,7 @@ class SuitableHosts(Protocol):
     """``Location``, as far as it is needed here."""
 
     async def alternatives(self, *, read_only: bool) -> Sequence[Mapping[str, str]]:
-        """Return parameters of libpq: of each host where one alone can suit."""
+        """Return parameters of libpq: for each host separately where only one can suit."""
 
 
 S = TypeVar("S", bound=Openable)

@@ -7,8 +7,8 @@ libpq would block the reactor while it looks a name up. So the reactor resolves 
 
 Note [Several hosts]
 
-Of several hosts that one is taken which is as ``target_session_attrs`` says. A primary may be read-only for a while, and
-libpq finds no host then that is ``read-write``: for a session for readings that is read as ``primary``. Where readings may
+Of several hosts, libpq takes the one that matches ``target_session_attrs``. A primary may be read-only for a while, and
+libpq finds no ``read-write`` host then: for a session for readings, that value is treated as ``primary``. Where readings may
 go to standbys (``storage/readings``), each host, and each address of a name, is tried on its own.
 """
 
@@ -24,11 +24,11 @@ import psycopg2.extensions
 from svc.model.errors import ConfigurationInvalid, StoreUnavailable
 from svc.net.lookup import resolved
 
-#: How long a transaction may hold its locks while this side says nothing, in seconds: it hangs, or its machine sleeps.
+#: How long a transaction may hold its locks while this side is silent, in seconds: the process hangs, or its machine sleeps.
 IDLE_IN_TRANSACTION: Final = 30.0
-#: What one of several hosts alone can be.
+#: The values of ``target_session_attrs`` that only one of several hosts can match.
 _SUITS_ONE: Final = frozenset({"primary", "read-write"})
-#: What libpq is told unless the DSN says otherwise: to notice a peer that vanished within a minute.
+#: The parameters for libpq unless the DSN sets others: they detect within a minute that a peer has vanished.
 _DEFAULTS: Final = {"application_name": "svc", "keepalives_idle": "30", "keepalives_interval": "10", "keepalives_count": "3"}
 
 
@@ -65,14 +65,14 @@ class Location:
         self._settings = {
             "statement_timeout": str(milliseconds(statement_timeout)),
             "idle_in_transaction_session_timeout": str(milliseconds(IDLE_IN_TRANSACTION)),
-            # A role's own limits would end what this program has limits for: waits for locks, large loads, quiet sessions.
+            # A role's own limits would cut off what this program limits itself: waits for locks, large loads, idle sessions.
             "lock_timeout": "0",
             "transaction_timeout": "0",
             "idle_session_timeout": "0",
             "TimeZone": "UTC",
             "DateStyle": "ISO",
             "bytea_output": "hex",
-            # What is remarked on a COMMIT is a warning, or worse (Note [Unknown outcomes] in ``database``).
+            # A notice about a COMMIT is a warning, or worse (Note [Unknown outcomes] in ``database``).
             "client_min_messages": "warning",
             "standard_conforming_strings": "on",
             # Each statement sees what had been replayed when it began (Note [Known before] in ``memory/looks``).
@@ -88,8 +88,8 @@ class Location:
     def settings(self, *, read_only: bool) -> Mapping[str, str]:
         """Return what a session is to be set to once it is connected, by the names of ``pg_settings``.
 
-        :param read_only: whether PostgreSQL is to refuse writes in this session. One that writes has that as the database
-            and the role have it: a database that is nearly full may be made read-only so.
+        :param read_only: whether PostgreSQL is to refuse writes in this session. A session that writes keeps the setting of
+            the database and the role: by that, a database that is nearly full may be made read-only.
         """
         return {**self._settings, "default_transaction_read_only": "on"} if read_only else self._settings
 
@@ -117,8 +117,8 @@ class Location:
         return {**parameters, **dict(zip(("host", "hostaddr", "port"), columns, strict=True))}
 
     async def alternatives(self, *, read_only: bool) -> list[Mapping[str, str]]:
-        """Return parameters as ``parameters`` does: of each host, and each address of one, where one alone can suit, else of
-        all of them (Note [Side by side] in ``hosts``).
+        """Return parameters as ``parameters`` does: for each host, and each address of one, where only one can suit, else
+        for all of them (Note [Side by side] in ``hosts``).
         """
         parameters = await self.parameters(read_only=read_only)
         if parameters.get("target_session_attrs") not in _SUITS_ONE:
@@ -136,7 +136,7 @@ class Location:
 def _places(parameters: Mapping[str, str]) -> list[Mapping[str, str]]:
     columns = {name: parameters[name].split(",") for name in ("host", "hostaddr", "port") if parameters.get(name)}
     count = max((len(values) for name, values in columns.items() if name != "port"), default=1)
-    # One port is that of all hosts.
+    # A single port is that of all hosts.
     return [
         {name: values[number] if len(values) > 1 else values[0] for name, values in columns.items()}
         for number in range(count)

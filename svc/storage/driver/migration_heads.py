@@ -1,18 +1,18 @@
-"""The first lines of a migration, which say what programs may be running while it is made, and what it locks.
+"""The first lines of a migration, which declare what programs may be running while it is applied, and what it locks.
 
 Note [Expand, then contract]. During an upgrade two programs use one database, and the older one may be started again. So
 what a newer program needs comes first, in migrations that the older program doesn't notice: new tables, new columns that may
-be left out, triggers, indexes. What the older program needs and the newer one doesn't is removed by a later release. Each
-file says in its first line which it is::
+be left out, triggers, indexes. A later release removes what only the older program needs. Each file says in its first line
+which it is::
 
     -- expand
     -- contract since 12
 
-The second: programs that know the schema up to 12, and newer ones, don't need what is removed; older ones must be gone. A
-file that says neither is taken for one that no older program bears.
+The second means that programs that know the schema up to 12, and newer ones, don't need what is removed; older ones must be
+gone. A file that says neither is taken to be incompatible with every older program.
 
-Note [Locks told]. The lines that follow tell which tables, of those that were there before, are locked against others, and
-what is done with them meanwhile, by which ``svc migrate --check`` foresees how long it takes. A test compares them with what
+Note [Locks told]. The lines that follow declare which of the existing tables are locked against others, and what is done
+with them meanwhile, from which ``svc migrate --check`` estimates how long it takes. A test compares them with what
 PostgreSQL does::
 
     -- locks heartbeat: access exclusive, at once
@@ -35,7 +35,7 @@ LOCKS: Final = {
     "access exclusive": "reads and writes",
 }
 
-#: What may be done with a table while it is locked, and how many bytes of it that takes in a second: a slow disk's.
+#: The kinds of work on a table while it is locked, each with the bytes that a slow disk handles in a second.
 WORK: Final = {"at once": None, "reads all": 100_000_000, "writes all": 10_000_000}
 
 _KIND: Final = re.compile(r"-- (?:(expand)|contract since ([0-9]+))")
@@ -58,7 +58,7 @@ class Lock:
 
 @attrs.frozen
 class MigrationHead:
-    """The first lines. ``needs`` is the oldest version of the schema whose programs bear the migration; 0 is any."""
+    """The first lines. ``needs`` is the oldest version of the schema whose programs can run with the migration; 0 is any."""
 
     needs: int
     locks: tuple[Lock, ...] = ()
@@ -67,7 +67,7 @@ class MigrationHead:
 def head_of(version: int, sql: str) -> MigrationHead:
     """Read the head of the migration with this version.
 
-    :raises ValueError: a line begins as one of a head, and isn't one.
+    :raises ValueError: a line begins like one of a head, and isn't one.
     """
     first, *others = sql.split("\n")
     if not first.startswith(("-- expand", "-- contract")):

@@ -2,16 +2,17 @@
 
 Servers that start at once wait for each other at an advisory lock. A standby receives the schema from its primary.
 
-Note [Two records]. A program works on a newer schema if it bears all that is newer (Note [Expand, then contract] in
-``migration_heads``). It can't know that of files that it doesn't have, so the record of a migration says which programs do.
-The first release asks the table ``schema_versions`` alone, and refuses rows that it doesn't know. So later migrations are
-recorded in ``schema_steps``, and also there only if it doesn't bear them.
+Note [Two records]. A program works on a newer schema if it is compatible with all that is newer (Note [Expand, then
+contract] in ``migration_heads``). It can't know that of files that it doesn't have, so the record of a migration says which
+programs are. The first release reads only the table ``schema_versions``, and refuses rows that it doesn't know. So later
+migrations are recorded in ``schema_steps``, and in ``schema_versions`` too only if the first release isn't compatible with
+them.
 
-Note [Comments may change]. A migration is known by the SHA-256 of its statements, without comments and blank lines. Versions
-1 to 21 were known by that of the whole file, and are recorded so, since programs from before ask for it.
+Note [Comments may change]. A migration is identified by the SHA-256 of its statements, without comments and blank lines.
+Versions 1 to 21 were identified by that of the whole file, and are recorded so, since earlier programs compare it.
 
-Note [Nobody queues]. A statement that waits for a lock has everybody else wait behind it. So a migration waits for a moment
-only, is rolled back, lets others pass, and is tried again.
+Note [Nobody queues]. A statement that waits for a lock makes all others queue behind it. So a migration waits only for a
+moment, is rolled back, lets others pass, and is retried.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from svc.storage.driver.location import milliseconds
 from svc.storage.driver.migration_heads import MigrationHead, head_of
 from svc.storage.driver.statements import Statement, Transaction
 
-#: The key of the advisory lock, ``svc`` and a blank in ASCII, then 1: of this program, for this purpose.
+#: The key of the advisory lock: ``svc`` and a blank in ASCII for this program, then 1 for this purpose.
 _LOCK: Final = 0x7376632000000001
 #: How long one statement of a migration may take, and the wait for another server's, in seconds.
 STATEMENT_TIMEOUT: Final = 3600.0
@@ -113,7 +114,7 @@ FORMER: Final[Mapping[str, tuple[str, ...]]] = {
         "2704c1de68f674501de97db6d306691772a60403ef11d3f7ec1d7c711df94587",
     ),  # 0021_ldap_mappings.sql
 }
-#: A text, which stays as it is, or a comment.
+#: A string literal, which stays as it is, or a comment.
 _COMMENT: Final = re.compile(r"('(?:[^']|'')*')|--[^\n]*|/\*.*?\*/", re.DOTALL)
 _FILE = re.compile(r"([0-9]{4})_[a-z0-9_]+\.sql")
 _SURROUNDINGS: Final = Statement("migration_surroundings", "SELECT pg_is_in_recovery(), current_setting('server_encoding')")
@@ -226,12 +227,12 @@ def packaged() -> list[Migration]:
 
 
 async def migrate(database: Database, wanted: Sequence[Migration] | None = None) -> int:
-    """Bring the schema up to date and return its version, which is a higher one where a newer program has been.
+    """Bring the schema up to date and return its version, which is higher if a newer program has migrated it.
 
     :param wanted: the migrations to have been applied, instead of :func:`packaged` ones.
-    :raises StartRefused: the schema is one that this program doesn't bear, or of other files; or PostgreSQL refuses to
+    :raises StartRefused: the schema is incompatible with this program, or made from other files; or PostgreSQL refuses to
         change it, or others keep its tables locked.
-    :raises StandbyBehind: it is too old, and this is a standby, to which its primary has yet to send a newer one.
+    :raises StandbyBehind: it is too old, and this is a standby, to which its primary hasn't yet sent a newer one.
     :raises StoreUnavailable: PostgreSQL went away; each migration that was applied by then stays.
     """
     migrations = packaged() if wanted is None else wanted
@@ -260,10 +261,10 @@ async def migrate(database: Database, wanted: Sequence[Migration] | None = None)
 
 
 async def stand(database: Database, migrations: Sequence[Migration]) -> SchemaState:
-    """Look how the schema stands, without a lock and without writing.
+    """Return the state of the schema, without a lock and without writing.
 
-    :raises StartRefused: it is one that this program doesn't bear, or of other files.
-    :raises StoreUnavailable: PostgreSQL can't be asked.
+    :raises StartRefused: it is incompatible with this program, or made from other files.
+    :raises StoreUnavailable: PostgreSQL can't be reached.
     """
 
     async def look(transaction: Transaction) -> SchemaState:
@@ -291,7 +292,7 @@ async def table_users(database: Database, migration: Migration) -> list[TableUse
 
 
 async def _step(database: Database, migrations: Sequence[Migration], awaited: Migration) -> SchemaState:
-    """Apply the next migration (Note [Nobody queues]), ``awaited`` unless another server does; return how things stand."""
+    """Apply the next migration (Note [Nobody queues]), ``awaited`` unless another server does; return the schema's state."""
     for attempt in range(LOCK_ATTEMPTS):
         if attempt:
             await database.pause(LOCK_PAUSE)
@@ -316,7 +317,7 @@ async def _step(database: Database, migrations: Sequence[Migration], awaited: Mi
 
 
 async def _apply_next(transaction: Transaction, migrations: Sequence[Migration]) -> tuple[SchemaState, Migration | None]:
-    """Apply and record the next migration and return it, ``None`` when all are applied, after how the schema stands then."""
+    """Apply and record the next migration; return the schema's state then, and the migration, ``None`` for none."""
     await transaction.execute("SELECT pg_advisory_xact_lock(%s)", (_LOCK,))
     await transaction.execute(_TABLES)
     version = _version(await applied(transaction), migrations)
@@ -334,7 +335,7 @@ async def _apply_next(transaction: Transaction, migrations: Sequence[Migration])
 
 
 def _version(recorded: Sequence[tuple[int, str, str, int]], migrations: Sequence[Migration]) -> int:
-    """Return how many migrations are applied; refuse records of other ones, and newer ones that this program can't bear."""
+    """Return how many migrations are applied; refuse records of other ones, and newer ones that are incompatible."""
     for (version, name, sha256, _), migration in zip(recorded, migrations, strict=False):
         if version != migration.version or not migration.is_recorded(name, sha256):
             raise StartRefused(

@@ -1,4 +1,4 @@
-"""How long PostgreSQL may take to answer a short question, whose asker could do something else instead."""
+"""A short time-out for queries to PostgreSQL whose caller has something else to fall back on."""
 
 from __future__ import annotations
 
@@ -16,9 +16,10 @@ _BEATS: Final = 4
 
 
 async def in_time(answer: Deferred[T], clock: Any) -> T:
-    """Return an answer that comes within ``PATIENCE``, counted in beats: a process that was itself suspended isn't late.
+    """Return an answer that comes within ``PATIENCE``, counted in beats, so that the suspension of this process doesn't
+    count.
 
-    :raises TimeoutError: of Twisted's, it doesn't, and has been cancelled.
+    :raises TimeoutError: Twisted's: it doesn't, and has been cancelled.
     """
     beats = 0
 

@@ -3,12 +3,12 @@
 Note [Patience]
 
 One number of seconds bounds every wait: for a connection to open, a session to come free, a statement to be answered. The
-last two are counted in beats of the reactor, so that a process that was itself suspended doesn't take its answers for late.
+last two are counted in beats of the reactor, so that a process that was itself suspended doesn't treat its answers as late.
 
 Note [One tries]
 
-Once an attempt to connect has failed, one place alone is tried on, and soon; the others follow when that has succeeded. So a
-database that is back is noticed within half a second, and one that is in trouble isn't stormed.
+Once an attempt to connect has failed, only one place of the pool keeps trying, at short intervals; the others follow when
+that has succeeded. So a database that is back is noticed within half a second, and one that is in trouble isn't flooded.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from svc.model.counts import Census
 from svc.model.errors import StoreUnavailable
 from svc.storage.driver.failures import DatabaseUnfit, SessionReplaced, summary
 
-#: Time between two looks at what waits, in seconds.
+#: Time between two checks of what waits, in seconds.
 BEAT: Final = 0.25
 #: Longest pause between two attempts to connect, in seconds. A session that lived as long makes the pauses begin again.
 LONGEST_PAUSE: Final = 0.5
@@ -152,7 +152,7 @@ class Pool(Generic[S]):
             except DeferredTimeout:
                 _log.warn("Transactions are cut off, since they did not end in {patience} seconds", patience=self._patience)
             self._drained = None
-        # The caller may be a keeper, and none is cancelled while it runs.
+        # The caller may be one of the keepers, and a keeper can't be cancelled while it runs.
         await deferLater(self._reactor, 0)
         if self._beat.running:
             self._beat.stop()
@@ -166,7 +166,7 @@ class Pool(Generic[S]):
     async def connected(self, wait: float) -> None:
         """Return once there is a session, at most ``wait`` seconds from now.
 
-        :raises StoreUnavailable: there is none; says why the last attempt failed.
+        :raises StoreUnavailable: there is none; the message says why the last attempt failed.
         :raises DatabaseUnfit: there can be none before something is changed.
         """
         if self._sessions:
@@ -225,7 +225,7 @@ class Pool(Generic[S]):
         return len(self._sessions) > len(self._idle)
 
     def abandon(self, why: str) -> None:
-        """Lose every session, lent or not, and refuse who waits for one; attempts to connect go on."""
+        """Lose every session, lent or not, and refuse the callers that wait for one; attempts to connect go on."""
         self._unreachable = why
         for session in tuple(self._sessions):
             session.drop(StoreUnavailable(why))
@@ -237,7 +237,7 @@ class Pool(Generic[S]):
             session.drop(SessionReplaced(why))
 
     def hasten(self) -> None:
-        """End the pauses between attempts to connect: there is hope."""
+        """End the pauses between attempts to connect: the next one may succeed."""
         for pause in tuple(self._pauses):
             if not pause.called:
                 pause.callback(None)
@@ -279,7 +279,7 @@ class Pool(Generic[S]):
                 continue
             except CancelledError:
                 raise
-            except Exception:  # nobody above would try again
+            except Exception:  # no caller would try again
                 _log.failure("An attempt to connect to the database met a bug")
                 self._missed(place, "an attempt to connect met a bug")
                 continue

@@ -1,18 +1,18 @@
-"""How far the database's state has come in the log, and requests that wait for it to come so far (CLU-28).
+"""How far the database has come in the log, and requests that wait until it has come far enough (CLU-28).
 
 Note [Histories]. A position means something on one timeline of one system.
 
-* Another system: the version says nothing here, and nobody waits for it. Otherwise a restored dump couldn't be read.
-* A lower timeline than the database's: the history has left that timeline behind. What the version names came before that,
-  and is here; or it came later, was lost in a failover, and will never be here.
+* Another system: the version means nothing here, and nobody waits for it. Otherwise a restored dump couldn't be read.
+* A lower timeline than the database's: the history has left that timeline behind. A version from before that point is here;
+  one from after it was lost in a failover, and will never be here.
 * The same timeline: a primary is at its end, and has everything. A standby has what it has replayed.
 * A higher timeline: there was a promotion that this database knows nothing of, yet. It is behind, whatever its position.
 
-A standby can't be asked for its timeline, but for the one in its control file, which is minutes late. So beats tell it too,
-and the higher one counts. It may be too low for a second after a promotion, and then somebody waits for that second.
+A standby can't be asked for its timeline, only for the one in its control file, which is minutes late. So heartbeats have it
+too, and the higher one counts. It may be too low for a second after a promotion, and then a request waits for that second.
 
-Note [One database]. That a position was reached holds for one PostgreSQL, as long as it runs. Sessions with different ones,
-as during a failover, are no proof: while there are any, nothing counts as reached.
+Note [One database]. A position that was reached holds for one PostgreSQL, as long as it runs. Sessions with different ones,
+as during a failover, prove nothing: while there are any, no position counts as reached.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from svc.storage.driver.statements import Statement
 #: How long a request waits, at most, in seconds.
 PATIENCE: Final = 2.0
 
-#: The time between an answer and the next question, while somebody waits, in seconds.
+#: The time between an answer and the next query, while a request waits, in seconds.
 PAUSE: Final = 0.025
 
 #: How many requests may wait, and how many of one role.
@@ -73,7 +73,7 @@ class Asked(Protocol):
 
 @attrs.frozen
 class Reached:
-    """What a PostgreSQL has on its timeline: all up to ``position``, or all there is where that is ``None``.
+    """The log that a PostgreSQL has on its timeline: all up to ``position``, or all there is where that is ``None``.
 
     ``server`` is as in ``Session``.
     """
@@ -89,7 +89,7 @@ class Reached:
         return version.timeline == self.timeline and (self.position is None or version.position <= self.position)
 
     def shows(self, version: StateVersion) -> bool:
-        """Return whether a commit of this server's is seen: as ``covers``, but a standby of another system isn't ours."""
+        """Return whether a commit of this server's is visible: as ``covers``, but a standby of another system isn't ours."""
         return self.covers(version) and (self.position is None or version.system == system_of(self.server))
 
 
@@ -101,7 +101,7 @@ class _Waiting:
 
 
 class Progress:
-    """Has requests wait for versions. While any waits there is one question after the other, for all of them; else none."""
+    """Delays requests until their versions are reached. While any waits, the database is polled, once for all of them."""
 
     def __init__(self, database: Asked, clock: Any) -> None:
         self._database = database
@@ -114,7 +114,7 @@ class Progress:
         """Return when readings are answered from a state at least as new as each version, for a request of this role.
 
         :raises StoreBehind: they aren't within ``PATIENCE``, or too many wait already.
-        :raises StoreUnavailable: the database can't be asked.
+        :raises StoreUnavailable: the database can't be reached.
         """
         if self._have(versions):
             return
@@ -139,14 +139,14 @@ class Progress:
         return all(map(newest.covers, versions))
 
     async def _ask(self) -> None:
-        """Ask until nobody waits any more."""
+        """Poll until no request waits any more."""
         try:
-            # Who has been told may not have gone yet.
+            # A request whose Deferred has fired may still be in the list.
             while any(not waiting.arrival.called for waiting in self._waiting):
                 try:
                     ((server, timeline, position),) = await self._database.fetch(_POSITION)
                     self._newest = Reached(server, timeline, position)
-                except Exception as error:  # whatever it is, those who wait are told
+                except Exception as error:  # whatever it is, the waiting requests get it
                     self._refuse(error)
                     continue
                 for waiting in tuple(self._waiting):

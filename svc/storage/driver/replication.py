@@ -1,15 +1,15 @@
-"""The database's role in replication, primary or standby, and the beat by which a standby's lag is known.
+"""The database's role in replication, primary or standby, and the heartbeat by which a standby's lag is known.
 
-Note [Who is a standby]. PostgreSQL is asked once a second, since it may be promoted, restarted as a standby, or replaced by
-another at any moment; a standby four times, since a proxy that looks for the primary waits for what is known here. That it
-was a primary lets a write begin, which PostgreSQL refuses if that has changed; that it was a standby refuses nothing before
-it has been asked again. So a promoted standby takes the very next write, a write on a standby costs one question, and one on
-a primary none. A primary that can't be asked is none any more until it has been: it may come back as a standby, and a proxy
-that was told otherwise would send it writes meanwhile.
+Note [Who is a standby]. PostgreSQL is polled once a second, since it may be promoted, restarted as a standby, or replaced by
+another at any moment; a standby four times a second, since a proxy that looks for the primary waits for the result. If the
+last answer was "primary", a write begins, and PostgreSQL refuses it if that has changed; if it was "standby", PostgreSQL is
+asked again before a write is refused. So a promoted standby takes the very next write, a write on a standby costs one query,
+and one on a primary none. A primary that can't be reached doesn't count as one until it has answered again: it may come back
+as a standby, and meanwhile a proxy that got another answer would send it writes.
 
-Note [Beats]. An idle primary writes nothing, so a standby's position says nothing of its lag. So a primary writes down the
-time once a second, however many servers stand on it, and a standby compares what it has of that with its own clock. Where
-the clocks of the two machines differ (NTP), the lag is wrong by as much. A beat tells its timeline, too.
+Note [Beats]. An idle primary writes nothing, so a standby's position doesn't show its lag. So a primary records the time
+once a second, however many servers use it, and a standby compares the last time that it has replayed with its own clock.
+Where the clocks of the two machines differ (NTP), the lag is wrong by as much. A beat records its timeline, too.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from svc.storage.driver.statements import Statement
 
 #: Time between two beats, in seconds.
 BEAT: Final = 1.0
-#: How many questions a standby is asked in that time.
+#: How often a standby is polled in that time.
 LOOKS: Final = 4
 _STANDBY: Final = Statement("replication_standby", "SELECT pg_is_in_recovery()")
 
@@ -43,7 +43,7 @@ _IDENTITY: Final = Statement.named("replication_identity")(f"""
     FROM (SELECT pg_is_in_recovery() AS standby OFFSET 0) AS mode CROSS JOIN pg_control_system()
 """)
 
-# A little less than a beat: of several servers one beats, and none that is early by a hair leaves its beat out.
+# A little less than a beat: of several servers one writes the beat, and one that is slightly early doesn't skip its own.
 _BEAT: Final = Statement.named("replication_beat")(f"""
     UPDATE heartbeat SET beaten_at = clock_timestamp(), timeline = log.timeline,
         since = CASE WHEN heartbeat.timeline = log.timeline THEN since ELSE clock_timestamp() END
@@ -58,7 +58,7 @@ _log = Logger()
 
 
 class Replication(Service):
-    """Ask whether the database is a standby (Note [Who is a standby]), and beat when it is not (Note [Beats]).
+    """Poll whether the database is a standby (Note [Who is a standby]), and write heartbeats when it is not (Note [Beats]).
 
     ``beats``: whether this process does that; where a server has several one of them does.
     """
@@ -94,7 +94,7 @@ class Replication(Service):
         """Return when a write may begin.
 
         :raises StoreReadOnly: the database is a standby.
-        :raises StoreUnavailable: it was when last heard of, and can't be asked.
+        :raises StoreUnavailable: it was a standby at the last answer, and can't be reached now.
         """
         if self._standby is not False and await self.standby():
             raise StoreReadOnly()
@@ -102,7 +102,7 @@ class Replication(Service):
     async def standby(self) -> bool:
         """Ask whether the database is a standby.
 
-        :raises StoreUnavailable: it can't be asked.
+        :raises StoreUnavailable: it can't be reached.
         """
         ((standby,),) = await self._database.fetch(_STANDBY)
         if standby != self._standby:
@@ -116,7 +116,7 @@ class Replication(Service):
     async def identity(self) -> DatabaseIdentity:
         """Ask which PostgreSQL this is.
 
-        :raises StoreUnavailable: it can't be asked.
+        :raises StoreUnavailable: it can't be reached.
         """
         ((system, timeline, started, standby),) = await self._database.fetch(_IDENTITY)
         # PostgreSQL has no unsigned numbers.
@@ -133,7 +133,7 @@ class Replication(Service):
         except Exception:  # the loop must go on
             _log.failure("It could not be found out whether the database is a standby")
         else:
-            # Nobody waits for it: a write may hang, as for a synchronous standby, where questions are answered.
+            # Nothing waits for it: a write may hang, as for a synchronous standby, while queries are answered.
             if self._beats and not standby and not self._beating:
                 Deferred.fromCoroutine(self._beat()).addErrback(_log_bug)
 
@@ -142,7 +142,7 @@ class Replication(Service):
         try:
             await self._database.beat(_BEAT)
         except StoreReadOnly:
-            self._standby = None  # It was about to change, or takes no writes for another reason.
+            self._standby = None  # Its role was about to change, or it takes no writes for another reason.
         except StoreUnavailable:
             """The pool says so in the log."""
         except Exception:  # the loop must go on

@@ -30,9 +30,9 @@ _log = Logger()
 
 @attrs.define(eq=False)
 class Standby:
-    """A standby that can be read from: ``database`` has no sessions for writing. ``session`` asks how far it is.
+    """A standby that can be read from: ``database`` has no sessions for writing. ``session`` polls its position.
 
-    ``reached`` is what it had replayed when it was asked last, and ``lag`` how old its newest heartbeat was (seconds).
+    ``reached`` is what it had replayed at the last poll, and ``lag`` how old its newest heartbeat was then (seconds).
     """
 
     name: str
@@ -42,14 +42,14 @@ class Standby:
     lag: float
 
     async def ask(self, clock: Any) -> None:
-        """Learn how far it is now; of one that was promoted the position is ``None``.
+        """Poll how far it is now; a standby that was promoted has the position ``None``.
 
-        :raises StoreUnavailable: it doesn't say.
+        :raises StoreUnavailable: it doesn't answer.
         """
         self.reached, self.lag = await _asked(self.session, clock)
 
     def close(self, why: str) -> None:
-        """Close the session that asks; the database is stopped by its owner."""
+        """Close the session that polls; the database is stopped by its owner."""
         self.session.drop(StoreUnavailable(why))
 
 

@@ -17,7 +17,7 @@ T = TypeVar("T")
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,62}")
 _PARAMETER = re.compile(r"\$([1-9][0-9]*)")
 
-#: How many last columns of a remembered statement's rows are told to who remembers: see ``svc/storage/sql/dependencies.py``.
+#: How many of the last columns of a cached statement's rows are for the cache: see ``svc/storage/sql/dependencies.py``.
 _TOLD = 3
 
 
@@ -48,15 +48,15 @@ class Statement:
         return f"EXECUTE {self.name}" + (f" ({', '.join(['%s'] * count)})" if count else "")
 
 
-#: Asks for nothing but an answer.
+#: A query that only tests whether the database answers.
 TURN = Statement("turn", "SELECT true")
 
 
 @attrs.frozen
 class RememberedStatement(Statement):
-    """A statement whose answer may be remembered (see ``svc/storage/memory``).
+    """A statement whose answer may be cached (see ``svc/storage/memory``).
 
-    ``asking`` is the same one, whose rows have more columns at their end: see ``svc/storage/sql/dependencies.py``.
+    ``asking`` is the same statement with more columns at the end of its rows: see ``svc/storage/sql/dependencies.py``.
     """
 
     asking: Statement = attrs.field(kw_only=True, eq=False)
@@ -104,11 +104,11 @@ class Transaction:
 
 @attrs.frozen
 class NamedAnswer(Generic[T]):
-    """What a reading returned, and what those need to know who remember it.
+    """The answer to a reading, with its dependencies for the read cache.
 
-    ``names`` are of everything whose change may change it (``schema/0010_changes.sql``), ``None`` where something of that
-    has no name; ``lasts`` is in how many seconds it changes by itself, ``None`` for never. ``known``: it is about what
-    exists. ``single``: it is one row.
+    ``names`` are those of everything whose change may change it (``schema/0010_changes.sql``), ``None`` where something of
+    that has no name; ``lasts`` is in how many seconds it changes by itself, ``None`` for never. ``known``: it is about
+    something that exists. ``single``: it is one row.
     """
 
     value: T
@@ -119,7 +119,7 @@ class NamedAnswer(Generic[T]):
 
 
 def named_answer(told: Fetched) -> NamedAnswer[Fetched]:
-    """Return what ``RememberedStatement.asking`` told, without its last columns, and what these say."""
+    """Return the rows of ``RememberedStatement.asking`` without their last columns, and the values of these."""
     rows = [row[:-_TOLD] for row in told]
     if not told:
         return NamedAnswer(rows, None)
@@ -130,10 +130,10 @@ def named_answer(told: Fetched) -> NamedAnswer[Fetched]:
 
 @attrs.frozen
 class RememberedReading(Generic[T]):
-    """A reading of several statements in one state of the database, whose answer may be remembered.
+    """A reading of several statements in one state of the database, whose answer may be cached.
 
-    ``key`` tells it apart from every other: its name, which no remembered statement has, and all that is asked. ``work``
-    runs the statements, and must bear being repeated.
+    ``key`` tells it apart from every other: its name, which no cached statement has, and all parameters. ``work`` runs the
+    statements, and must be repeatable.
     """
 
     key: tuple[object, ...]
@@ -148,13 +148,13 @@ class Fetching(Protocol):
 
 
 class Statements(Fetching, Protocol):
-    """Where single statements and transactions are run; the database itself, or what remembers its answers.
+    """Where single statements and transactions are run: the database itself, or the read cache before it.
 
     Every method is as the ``Database``'s.
     """
 
     async def fetch_afresh(self, statement: Statement, *parameters: object) -> Fetched:
-        """Run a statement that reads, now: nothing of its answer is remembered from before."""
+        """Run a statement that reads, now: nothing of its answer comes from the cache."""
 
     async def read(self, reading: RememberedReading[T]) -> T:
         """Run a reading of several statements."""
@@ -170,7 +170,7 @@ class Statements(Fetching, Protocol):
 
 
 class ReadSource(Statements, Protocol):
-    """What memory remembers answers of: the database itself, or one whose readings may go to standbys."""
+    """The source whose answers the read cache keeps: the database itself, or one whose readings may go to standbys."""
 
     @property
     def splits(self) -> bool:
@@ -180,10 +180,10 @@ class ReadSource(Statements, Protocol):
         """Count the sessions for readings."""
 
     async def fetch_told(self, statement: Statement, *parameters: object) -> tuple[Fetched, str]:
-        """Do as ``fetch``, and return which PostgreSQL answered."""
+        """Do as ``fetch``, and also return which PostgreSQL answered."""
 
     async def read_told(self, reading: RememberedReading[T]) -> tuple[NamedAnswer[T], str]:
-        """Do as ``read``, and return with the answer which PostgreSQL answered."""
+        """Do as ``read``, and also return which PostgreSQL answered."""
 
     async def open_session(self, lost: Callable[[Exception], None]) -> Session:
         """Open a session for readings that the caller closes."""

@@ -1,1 +1,1 @@
-"""The PostgreSQL that comes along: its binaries, its directory, its process."""
+"""The embedded PostgreSQL: its binaries, its directory, its process."""

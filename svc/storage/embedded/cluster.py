@@ -28,7 +28,7 @@ _HONEST: Final = (5, 8)
 def sync_method(platform: str, release: str) -> str:
     """Return how PostgreSQL makes sure, before it recovers from a crash, that all files are on the disk.
 
-    It is one call where the system, whose ``release`` this is, says when that failed: one by one takes seconds.
+    It is one call if the system, whose ``release`` this is, reports when that failed: file by file takes seconds.
     """
     numbers = tuple(map(int, re.findall(r"\d+", release)[:2]))
     return "syncfs" if platform == "linux" and numbers >= _HONEST else "fsync"
@@ -42,7 +42,7 @@ SETTINGS: Final = {
     "unix_socket_directories": ".",
     "unix_socket_permissions": "0700",
     "port": "5432",
-    # What was acknowledged is on the disk: these are the defaults, and may not be otherwise.
+    # Acknowledged commits are on the disk: these are the defaults, and may not be changed.
     "fsync": "on",
     "full_page_writes": "on",
     "synchronous_commit": "on",

@@ -4,12 +4,10 @@
 
     lock              held by the svc that uses the directory, for its life; holds its process id, for humans
     postmaster.lock   held by PostgreSQL itself, see note [Who is a postmaster] in postmaster
-    postgres.log      what PostgreSQL says; what it said before that is in postgres.log.1
-    cluster/          PostgreSQL's own directory, complete whenever it has this name
-    unfinished-…/     one in the making; what a crash left of it is removed
-    programs/         a copy of PostgreSQL's programs, where one is needed
-    annex             the path of the runtime directory, where there is one
-    restoring         there while a backup is restored into the directory, and after a restore that was killed
+    postgres.log what PostgreSQL logs; the log before that is in postgres.log.1 cluster/ PostgreSQL's own directory, complete
+    whenever it has this name unfinished-…/ one in the making; what a crash left of it is removed programs/ a copy of
+    PostgreSQL's programs, where one is needed annex the path of the runtime directory, where there is one restoring there
+    while a backup is restored into the directory, and after a restore that was killed
 
 As root, PostgreSQL's user owns ``cluster`` and nothing else here; ``svc`` distrusts what is in there and never writes it.
 """
@@ -38,7 +36,7 @@ _UNFINISHED: Final = "unfinished-"
 _LOCK: Final = "lock"
 _RESTORING: Final = "restoring"
 
-#: All that a ``svc`` makes in its data directory, as patterns of names; the lock goes last, and the mark before it.
+#: All that ``svc`` makes in its data directory, as patterns of names; the lock is removed last, and the mark before it.
 _OURS: Final = ("cluster", f"{_UNFINISHED}*", "programs", "annex", "postgres.log", "postgres.log.1", "postmaster.lock")
 _KEYS: Final = ("data-key", "data-key.new", "admin-key-*")
 #: The files that a server keeps here beside its database: its audit with the chain's end, and refused binds.
@@ -57,7 +55,7 @@ class Holder:
 
 @attrs.frozen
 class Standing:
-    """The state of a data directory before something is made there, and which directories are missing, outermost first."""
+    """The state of a data directory before anything is made there, and which directories are missing, outermost first."""
 
     names: frozenset[str]
     missing: tuple[Path, ...]
@@ -125,7 +123,7 @@ class DataDirectory:
             raise error if own else foreign from None
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if not own:  # root, in a directory where everything may be somebody's trap: it may join, and change nothing
+            if not own:  # root, in another user's directory, where everything may be a trap: it may join, and change nothing
                 raise foreign
             os.ftruncate(file, 0)
             os.pwrite(file, f"{os.getpid()} {'server' if serving else 'command'}\n".encode(), 0)
@@ -214,7 +212,7 @@ class DataDirectory:
     def standing_since(self, before: Standing) -> Standing:
         """Return what was there when the lock was taken, ``before`` that unless another process has made something since.
 
-        Only for the holder of the lock, who hasn't made anything but the directory and the lock yet.
+        Only for the holder of the lock, which hasn't made anything but the directory and the lock yet.
         """
         names = frozenset(os.listdir(self.path)) | {_LOCK}
         return before if names == before.names | {_LOCK} else Standing(names, ())
@@ -230,7 +228,7 @@ class DataDirectory:
             (self.path / _LOCK).unlink(missing_ok=True)
         self.release()
         for place in reversed(before.missing):
-            with suppress(OSError):  # somebody else uses it by now
+            with suppress(OSError):  # another process uses it by now
                 place.rmdir()
 
     @property

@@ -27,14 +27,14 @@ from svc.storage.embedded.postmaster import GLANCE, ISystemReactor, is_accepting
 from svc.storage.embedded.runtime_dir import RuntimeDir
 from svc.storage.embedded.server import PostgresServer
 
-#: How often a server that never came up is tried, since one that was killed may leave children that take their time to go.
+#: How often to try a server that never came up: one that was killed may leave children that take a while to end.
 FIRST_TRIES: Final = 3
 #: The pause before a server that died is started again, in seconds: it doubles from the shortest to the longest.
 SHORTEST_PAUSE: Final = 0.25
 LONGEST_PAUSE: Final = 2.0
 #: After a server that lived as long as this, in seconds, the pause is the shortest again.
 STEADY: Final = 60.0
-#: How long to wait for another ``svc``: for a command to be done with the directory, or a server to come up; in seconds.
+#: How long to wait for another ``svc``: for a command to release the directory, or a server to come up; in seconds.
 PATIENCE: Final = 30.0
 
 log = Logger()
@@ -55,8 +55,8 @@ class EmbeddedPostgres(Service):
     ``restoring``: a backup is restored into the directory, which must be new. It is removed again when the service stops
     before ``restored`` was set.
 
-    ``undone`` is asked when PostgreSQL has ended, while the lock is still held: whether what was made here since the lock
-    was taken is removed.
+    ``undone`` is called when PostgreSQL has ended, while the lock is still held: it returns whether to remove what was made
+    here since the lock was taken.
     """
 
     reactor: ISystemReactor
@@ -71,7 +71,7 @@ class EmbeddedPostgres(Service):
     _waiting: list[Deferred[str]] = attrs.field(factory=list, init=False)
 
     def startService(self) -> None:
-        """Begin; :meth:`ready` says when it is done, and how."""
+        """Begin; :meth:`ready` returns when it is done, and how."""
         super().startService()  # type: ignore[no-untyped-call]  # Twisted has no types here
         self._outcome = None
         self._life = Deferred.fromCoroutine(self._live())

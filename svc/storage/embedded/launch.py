@@ -1,7 +1,7 @@
 """The launcher of PostgreSQL: a program that changes user and directory, then executes PostgreSQL.
 
-It is run on its own, ``python -I -S launch.py ORDER``, and imports the standard library alone. The process that PostgreSQL
-will be must first:
+It is run on its own, ``python -I -S launch.py ORDER``, and imports only the standard library. The process that becomes
+PostgreSQL must first:
 
 * start a session, so that Ctrl-C at a terminal doesn't take the database from under a ``svc`` that is still answering;
 * take the lock of note [Who is a postmaster] in ``postmaster``;
@@ -24,7 +24,7 @@ from typing import Any, Final
 
 #: The descriptor under which ``svc`` passes the lock file.
 LOCK: Final = 3
-#: Longest path of a directory that PostgreSQL is given, in bytes; it adds names of files, and bears 1023 in all.
+#: Longest path of a directory that PostgreSQL is given, in bytes; it adds names of files, and takes 1023 in all.
 PATH_LIMIT: Final = 800
 #: Exit code when one of the order's ``reach`` can't be reached by the user.
 UNREACHABLE: Final = 77
@@ -66,7 +66,7 @@ def obey(order: dict[str, Any]) -> None:
 def own_place(directory: str) -> str:
     """Return the name by which this process can reach the directory that it stands in, ``directory`` where that works.
 
-    :raises SystemExit: there is none; says so on standard error.
+    :raises SystemExit: there is none; standard error has the message.
     """
     with suppress(PermissionError):
         if len(os.fsencode(directory)) <= PATH_LIMIT and os.path.samestat(os.stat(directory), os.stat(".")):

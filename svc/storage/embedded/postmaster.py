@@ -44,9 +44,9 @@ STOP_SERVER: Final = ((signal.SIGINT, 10.0), (signal.SIGQUIT, 5.0), (signal.SIGK
 STOP_PROGRAM: Final = ((signal.SIGKILL, 5.0),)
 #: PostgreSQL's environment, and nothing of the one of ``svc``, which holds the data key.
 ENVIRONMENT: Final = {"PATH": "/usr/bin:/bin", "LC_ALL": "C", "TZ": "UTC"}
-#: How often a process that isn't a child is looked at, in seconds.
+#: How often a process that isn't a child is checked, in seconds.
 GLANCE: Final = 0.05
-#: Where Linux tells of processes, and how children of a postmaster begin to call themselves.
+#: Where Linux lists processes, and how the titles of a postmaster's children begin.
 _PROCESSES: Final = Path("/proc")
 _CHILD: Final = b"postgres: "
 
@@ -179,7 +179,7 @@ def postmaster_of(directory: DataDirectory) -> int | None:
 
 
 def is_accepting(directory: DataDirectory) -> bool:
-    """Return whether a live postmaster says that it accepts connections."""
+    """Return whether a live postmaster reports that it accepts connections."""
     lines = (directory.read_in_cluster("postmaster.pid") or "").splitlines()
     return len(lines) > 7 and lines[7].strip() in {"ready", "standby"} and lines[0] == str(postmaster_of(directory))
 
@@ -220,7 +220,7 @@ def _straggler(process: Path, place: os.stat_result) -> int | None:
     try:
         if not (_stands(process, place) and (process / "cmdline").read_bytes().startswith(_CHILD)):
             return None
-        # What follows the name, which may hold anything, is the state and the parent.
+        # The name may contain anything; after it come the state and the parent.
         return int((process / "stat").read_bytes().rpartition(b")")[2].split()[1])
     except OSError:
         return None

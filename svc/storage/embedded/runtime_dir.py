@@ -52,9 +52,9 @@ class RuntimeDir:
         return link
 
     def keep(self) -> None:
-        """Renew its times, if it was made; to be called every few hours, since cleaners of temporary files remove old ones.
+        """Update its times, if it was made; to be called every few hours, since cleaners of temporary files remove old ones.
 
-        :raises OSError: it has been removed already, and can't be mended.
+        :raises OSError: it has been removed already, and can't be repaired.
         """
         if self._path is not None:
             os.utime(self._path)

@@ -21,7 +21,7 @@ from svc.storage.embedded.postmaster import Child, ISystemReactor, Launcher
 from svc.storage.embedded.runtime_dir import RuntimeDir
 
 T = TypeVar("T")
-#: How often the log says that a server is still on its way, in seconds.
+#: How often the log reports that a server is still starting, in seconds.
 PATIENCE: Final = 30.0
 #: How often the modification time of the runtime directory is renewed, in seconds.
 UPKEEP: Final = 3600.0
@@ -48,7 +48,7 @@ class PostgresServer:
         await self.clear()
 
     async def run(self, accepting: Callable[[], None]) -> str:
-        """Start PostgreSQL and stay until it ends; return how it ended, and what it said last. Cancelling this stops it.
+        """Start PostgreSQL and stay until it ends; return how it ended, and the end of its log. Cancelling this stops it.
 
         The cluster is made if there is none. ``accepting`` is called when connections are accepted, if ever.
 

@@ -1,1 +1,1 @@
-"""Readings of the store, remembered while they are known to hold."""
+"""The read cache: answers of the store, kept while they are known to hold."""

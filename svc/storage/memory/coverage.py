@@ -1,8 +1,8 @@
-"""Requests that ask for a version of the state, where answers come from memory (CLU-28).
+"""Requests that name a version of the state, where answers come from the read cache (CLU-28).
 
-Note [Covered]. That the database has reached a version doesn't say that memory has: that may be of a state as old as the
-lag. So the first request for a version has memory look once more when the database has it. Later ones for the same version
-need neither, while the looks are of one history, since memory never goes back.
+Note [Covered]. That the database has reached a version doesn't mean that the cache has: its state may be as old as the lag.
+So the first request for a version makes the cache poll once more when the database has it. Later ones for the same version
+need neither, while the polls are of one history, since the cache never goes back.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ _KEPT: Final = 1000
 
 
 class Coverage:
-    """Has requests wait until the database and what is remembered of it have reached their versions."""
+    """Delays requests until the database and its read cache have reached their versions."""
 
     def __init__(self, progress: Progress, memory: Memory) -> None:
         self._progress = progress
         self._memory = memory
         self._history = -1
-        #: Versions that memory has. Nothing follows from one for an earlier one: anybody may ask for what is yet to come.
+        #: Versions that the cache has. Nothing follows from one for an earlier one: a client may name a version yet to come.
         self._covered: set[StateVersion] = set()
 
     async def reached(self, versions: Sequence[StateVersion], role: RoleName) -> None:
@@ -47,7 +47,7 @@ class Coverage:
         if await self._memory.look_again():
             self._cover(versions)
         elif (notes := request_notes()) is not None:
-            # The database may have gone since: what stands in for it may be older.
+            # The database may have gone since, and the standby that replaces it may be older.
             notes.may_outlive = False
 
     def _cover(self, versions: Sequence[StateVersion]) -> None:

@@ -1,11 +1,11 @@
-"""What is remembered: answers of the database, each with the names that it depends on, within a number of bytes.
+"""The entries of the read cache: answers of the database, each with the names that it depends on, within a number of bytes.
 
-Note [Strangers]. Answers about roles and resources that don't exist are asked for by anybody, under any number of names.
-They have a small share of their own, so that they push out each other alone. An answer is about one or the other by what the
-database says of it: where a role is created, what was remembered of its absence is dropped like all that the change touches.
+Note [Strangers]. Anybody can ask about roles and resources that don't exist, under any number of names. The answers have a
+small share of their own, so that they evict only each other. Whether an answer belongs there is decided by the database's
+answer: when a role is created, the cached answers about its absence are dropped like all that the change touches.
 
-Note [Lists]. A batch or a list can be asked for in any number of ways, and one may be large. These have a share of their own
-too, so that a single client can't push out everybody's logins.
+Note [Lists]. A batch or a list can be requested in any number of ways, and one may be large. These have a share of their own
+too, so that a single client can't evict everybody's logins.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ import attrs
 
 from svc.storage.driver.connection import SharedText
 
-#: The name of a statement or of a reading, and what is asked.
+#: The name of a statement or of a reading, and its parameters.
 Key = tuple[object, ...]
 
 
 class Share(enum.IntEnum):
-    """The share of memory that an answer is kept in: of one row, of several, or about what doesn't exist."""
+    """The share of the cache that an answer is kept in: of one row, of several, or about something that doesn't exist."""
 
     OF_ONE = enum.auto()
     OF_MANY = enum.auto()
@@ -35,11 +35,11 @@ class Share(enum.IntEnum):
 #: The part of all bytes that each share may take (Notes [Strangers] and [Lists]).
 _PARTS: Final[Mapping[Share, float]] = {Share.OF_ONE: 11 / 16, Share.OF_MANY: 1 / 4, Share.STRANGERS: 1 / 16}
 
-#: The largest answer that is remembered, as a part of all bytes.
+#: The largest answer that is cached, as a part of all bytes.
 _LARGEST: Final = 1 / 64
 
-#: Bytes that Python takes for an entry with its key, for a name that it depends on, for one that nothing else depended on
-#: before, and for a value, beside its text.
+#: Bytes that Python needs for an entry with its key, for a name that it depends on, for one that no other entry depends on,
+#: and for a value, beside its text.
 _ENTRY: Final = 400
 _NAME: Final = 100
 _NEW_NAME: Final = 400
@@ -48,7 +48,7 @@ _VALUE: Final = 56
 
 @attrs.frozen(eq=False)
 class RememberedAnswer:
-    """An answer: its value, the names that it depends on, when it ends (seconds, ``None`` for never), and its bytes."""
+    """An answer: its value, the names that it depends on, when it expires (seconds, ``None`` for never), and its bytes."""
 
     value: Any
     names: tuple[str, ...]
@@ -58,20 +58,20 @@ class RememberedAnswer:
 
 
 class Entries:
-    """The answers that were used last, in ``limit`` bytes."""
+    """The most recently used answers, in ``limit`` bytes."""
 
     def __init__(self, limit: int) -> None:
         self._limits = {share: int(limit * part) for share, part in _PARTS.items()}
         self._largest = int(limit * _LARGEST)
         self._answers: dict[Key, RememberedAnswer] = {}
-        #: The keys of each share, that of the answer first which was used longest ago.
+        #: The keys of each share, the least recently used first.
         self._used: dict[Share, OrderedDict[Key, None]] = {share: OrderedDict() for share in Share}
         self._sizes = dict.fromkeys(Share, 0)
         self._by_name: dict[str, set[Key]] = {}
 
     @property
     def size(self) -> int:
-        """Return the bytes that all entries take, about."""
+        """Return about how many bytes all entries take."""
         return sum(self._sizes.values())
 
     def __len__(self) -> int:
@@ -79,7 +79,7 @@ class Entries:
         return len(self._answers)
 
     def get(self, key: Key, now: float) -> Any:
-        """Return the value of an answer that hasn't ended, ``None`` without one."""
+        """Return the value of an answer that hasn't expired, ``None`` without one."""
         entry = self._answers.get(key)
         if entry is None:
             return None
@@ -90,7 +90,7 @@ class Entries:
         return entry.value
 
     def put(self, key: Key, value: object, names: frozenset[str], ends_at: float | None, share: Share) -> int:
-        """Remember an answer, in the place of an older one, and return how many others had to give way."""
+        """Cache an answer, in the place of an older one, and return how many others were evicted."""
         self.discard(key)
         size = _ENTRY + _weight(key) + _weight(value)
         size += sum(_NAME if name in self._by_name else _NEW_NAME for name in names)
@@ -110,7 +110,7 @@ class Entries:
         return evicted
 
     def discard(self, key: Key) -> None:
-        """Forget an answer, if it is remembered."""
+        """Drop an answer, if it is cached."""
         entry = self._answers.pop(key, None)
         if entry is None:
             return
@@ -123,7 +123,7 @@ class Entries:
                 del self._by_name[name]
 
     def drop(self, names: Iterable[str]) -> int:
-        """Forget what depends on one of the names, and return how many answers that were."""
+        """Drop the answers that depend on one of the names, and return how many those were."""
         dropped = 0
         for name in names:
             for key in tuple(self._by_name.get(name, ())):
@@ -132,7 +132,7 @@ class Entries:
         return dropped
 
     def clear(self) -> int:
-        """Forget everything, and return how many answers that were."""
+        """Drop everything, and return how many answers that were."""
         count = len(self)
         self._answers.clear()
         self._by_name.clear()
@@ -143,7 +143,7 @@ class Entries:
 
 
 def _weight(value: object) -> int:
-    """Return the bytes that a value takes, about."""
+    """Return about how many bytes a value takes."""
     if isinstance(value, SharedText):
         return 0
     if isinstance(value, str | bytes):

@@ -1,32 +1,32 @@
-"""Looks for changes: one statement that returns what was committed since the last one, on a session of its own.
+"""Invalidation polls ("looks"): one statement that returns the changes committed since the last one, on its own session.
 
-Note [What is new]. A look returns a snapshot with the changes, and the next asks for those that this one could not see: on a
-primary, of transactions that began after it or were in progress. A standby's snapshot doesn't name those in progress
-(PostgreSQL keeps them elsewhere), so that there all of its oldest and later ones are asked for, and those skipped that were
-seen before. Whether a look was a standby's belongs to it: the one after a promotion asks as its predecessor needs. A
-snapshot may be taken on a standby that is promoted before it says what it is, so that only what a primary said before
-counts.
+Note [What is new]. A poll returns a snapshot with the changes, and the next one requests those that this one could not see:
+on a primary, of transactions that began after it or were in progress. A standby's snapshot doesn't name those in progress
+(PostgreSQL keeps them elsewhere), so there it requests all from its oldest transaction on, and skips those that were seen
+before. Whether a poll was a standby's is part of its result: the first poll after a promotion requests what its predecessor
+needs. A snapshot may be taken on a standby that is promoted before it reports its role, so a snapshot is treated as a
+primary's only if the poll before it reported a primary, too.
 
 Note [One history]. Transaction numbers belong to one running PostgreSQL. After a crash those of aborted transactions are
-given out again, after a failover or a restore lower ones. So all looks are of one session: when it ends, what is remembered
-is forgotten, and a reading that began before isn't remembered. Nor is one that another PostgreSQL answered.
+given out again, after a failover or a restore lower ones. So all polls are of one session: when it ends, the cache is
+dropped, and a reading that began before isn't cached. Nor is one that another PostgreSQL answered.
 
 Note [Missed]. Rows of changes are removed some minutes later, and a standby's replay may stand still, then pass over both.
-The number below which they are removed is part of each look: where the last look could not see all below that, it is too
-late.
+The number below which they are removed is part of each poll: if the last poll could not see all below that, changes were
+missed.
 
-Note [Too many]. After a time without looks there may be more changes than can be processed without keeping others
-waiting. Then a look returns some of them, and everything counts as changed, so that no change that was left out is missed.
-On a standby these are new to the next look, if it asks for them.
+Note [Too many]. After a time without polls there may be more changes than can be processed without keeping others waiting.
+Then a poll returns some of them, and everything counts as changed, so that no change that was left out is missed. On a
+standby these are new to the next poll, if it requests them.
 
-Note [Waiting for looks]. A look shows what had been committed when it was sent. A request may wait for one under way if this
+Note [Waiting for looks]. A poll shows what had been committed when it was sent. A request may wait for one under way if this
 server has written nothing since it was sent, and if that isn't longer ago than the lag; otherwise for the next, which all
-share that ask meanwhile. The age of a look counts from its sending.
+requests share that arrive meanwhile. The age of a poll counts from its sending.
 
-Note [Known before]. A look may be made on a standby, or with a primary that was left behind, while this server writes
+Note [Known before]. A poll may be made on a standby, or with a primary that was left behind, while this server writes
 elsewhere. So it also returns how far that PostgreSQL was, read by a statement before it in the same message: a position that
-is read in the look itself may be later than its snapshot. A look that doesn't show all that the slots said when it was sent
-finds changes like any other, but confirms nothing. With a primary that was left behind there are no more looks.
+is read in the poll itself may be later than its snapshot. A poll that doesn't show all writes that the slots had when it was
+sent finds changes like any other, but confirms nothing. With a primary that was left behind there are no more polls.
 """
 
 from __future__ import annotations
@@ -58,11 +58,11 @@ _PAUSE: Final = 0.25
 #: A number larger than any transaction's: nothing is new to it.
 _NOTHING: Final = str(2**64 - 1)
 
-#: How many names that were touched are kept for readings under way; then those wait for another turn.
+#: How many touched names are kept for readings under way; with more, answers to these readings aren't cached.
 _TOUCHED: Final = 50_000
 
-#: How many changes a look returns, of those from a transaction on and of those that were running; with as many, everything
-#: has changed (Note [Too many]). One transaction names about 2,000 at most (``schema/0010_changes.sql``).
+#: How many changes a poll returns, of those from a transaction on and of those that were running; with as many, everything
+#: counts as changed (Note [Too many]). One transaction names about 2,000 at most (``schema/0010_changes.sql``).
 _FOUND: Final = 5_000
 
 _LOOK: Final = Statement.named("memory_look")(f"""
@@ -82,14 +82,14 @@ _LOOK: Final = Statement.named("memory_look")(f"""
     )
 """)
 
-#: Goes before a look, in one message with it (Note [Known before]): the timeline, and the position of a standby.
+#: Precedes a poll, in one message with it (Note [Known before]): the timeline, and the position of a standby.
 _FAR: Final = Statement.named("memory_far")(
     f"SELECT set_config('svc.reached', concat_ws(' ', timeline, position), false) FROM ({REACHED}) AS reached"
 )
 _BOTH: Final = f"{_FAR.execution}; {_LOOK.execution}"
 
-#: A row of changes: its transaction, and its place in the table. Rows of another history may have numbers that are yet to be
-#: given to transactions of this one.
+#: A row of changes: its transaction, and its place in the table. Rows of another history may have numbers that this one has
+#: yet to give to transactions.
 ChangesRow = tuple[int, str]
 
 _log = Logger()
@@ -97,7 +97,7 @@ _log = Logger()
 
 @attrs.frozen
 class Sent:
-    """A look under way: when it was sent (seconds), and what the processes of the server had written before."""
+    """A poll under way: when it was sent (seconds), and what the processes of the server had written before."""
 
     at: float
     slots: bytes
@@ -105,10 +105,11 @@ class Sent:
 
 @attrs.frozen
 class SeenState:
-    """The state that a look saw: it is asked from ``new`` on, and for those ``running``, what it could not see.
+    """The state that a poll saw; the changes that it could not see are those from ``new`` on, and of those ``running``.
 
     ``handled``: those from ``new`` on that were seen (Note [What is new]). ``primary``: it was surely a primary's.
-    ``reached`` is how far that PostgreSQL was before, and ``shows`` whether the slots said no more (Note [Known before]).
+    ``reached`` is how far that PostgreSQL was before, and ``shows`` whether that included all writes in the slots (Note
+    [Known before]).
     """
 
     sent: Sent
@@ -122,9 +123,9 @@ class SeenState:
 
     @classmethod
     def of(cls, sent: Sent, last: SeenState | None, snapshot: str, standby: bool, seen: Iterable[ChangesRow]) -> SeenState:
-        """Return the state of a snapshot as PostgreSQL writes it; ``seen`` are the rows that the look returned.
+        """Return the state of a snapshot as PostgreSQL writes it; ``seen`` are the rows that the poll returned.
 
-        ``last`` is the state before. The snapshot may be a standby's that was promoted before it said so.
+        ``last`` is the state before. The snapshot may be a standby's that was promoted before it reported its role.
         """
         oldest, next_, running = snapshot.split(":")
         if standby or last is None or not last.primary:
@@ -134,11 +135,11 @@ class SeenState:
 
 
 class Looks:
-    """Looks at one database, made as they are needed.
+    """Invalidation polls of one database, made as they are needed.
 
     ``lag`` is in seconds, of the reactor's clock, which counts also while the machine sleeps (``model/clocks``). ``changed``
-    is called with the names that a look found touched; ``began`` when the first look of a session was processed: what was
-    remembered before is of another history.
+    is called with the names that a poll found touched; ``began`` when the first poll of a session was processed: the cache
+    from before is of another history.
     """
 
     def __init__(
@@ -166,7 +167,7 @@ class Looks:
         self.confirmed: SeenState | None = None
         self.confirmed_in = 0
         self.processed = 0
-        #: Whether the database can't be asked, as far as the last attempt to look, or to have a session for it, has shown.
+        #: Whether the database can't be reached, according to the last attempt to poll, or to open a session for polling.
         self.failing = False
         self._working = False
         self._sent: Sent | None = None
@@ -174,25 +175,25 @@ class Looks:
         self._waiting: list[Deferred[bool]] = []
         self._joined: list[Deferred[bool]] = []
         self._touched: dict[str, int] = {}
-        #: The first look since which all names that were touched are kept.
+        #: The first poll since which all touched names are kept.
         self._forgotten = 0
 
     @property
     def lost(self) -> bool:
-        """Return whether there is no session to look with."""
+        """Return whether there is no session to poll with."""
         return self._session is None
 
     def age(self) -> float | None:
-        """Return the seconds since the look that was confirmed last was sent."""
+        """Return the seconds since the last confirmed poll was sent."""
         return None if self.confirmed is None else self._reactor.seconds() - self.confirmed.sent.at
 
     @property
     def took(self) -> float:
-        """Return the seconds that the last look took, or the one under way has taken if these are more."""
+        """Return the seconds that the last poll took, or the one under way has taken if these are more."""
         return self._took if self._sent is None else max(self._took, self._reactor.seconds() - self._sent.at)
 
     def current(self) -> bool:
-        """Return whether what is remembered is known to hold for a request that begins now; have it look in time."""
+        """Return whether the cache is known to hold for a request that begins now; start the next poll in time."""
         seen = self._seen
         if seen is None or not seen.shows or self._slots.read() != seen.sent.slots:
             return False
@@ -202,7 +203,7 @@ class Looks:
         return bool(age <= self._lag)
 
     async def confirm(self) -> bool:
-        """Return whether what is remembered is known to hold for a request that begins now, after a look if need be."""
+        """Return whether the cache is known to hold for a request that begins now, after a poll if need be."""
         sent = None if self._session is None else self._sent
         if sent is not None and sent.slots == self._slots.read() and self._reactor.seconds() - sent.at <= self._lag:
             asked: Deferred[bool] = Deferred()
@@ -211,14 +212,14 @@ class Looks:
         return await self.afresh()
 
     def keep_current(self) -> None:
-        """Look, or have a session opened to look with, though nobody waits for it."""
+        """Poll, or open a session to poll with, though nobody waits for it."""
         if self._session is None:
             self.start()
         elif not self._working:
             self._next(Deferred())
 
     async def afresh(self) -> bool:
-        """Return whether there was a look that was sent after this was called."""
+        """Return whether a poll succeeded that was sent after this was called."""
         if self._session is None:
             self.start()
             return False
@@ -227,18 +228,18 @@ class Looks:
         return await asked
 
     def shows(self, versions: Iterable[StateVersion]) -> bool:
-        """Return whether the last look was on a standby that had replayed all these versions."""
+        """Return whether the last poll was on a standby that had replayed all these versions."""
         reached = None if self._seen is None else self._seen.reached
         return reached is not None and reached.position is not None and all(map(reached.covers, versions))
 
     def mark(self) -> int | None:
-        """Return the moment at which a reading is sent, as the number of the look that was processed last; ``None`` when the
-        reading can't be remembered.
+        """Return the moment at which a reading is sent, as the number of the poll that was processed last; ``None`` when the
+        reading can't be cached.
         """
         return None if self._seen is None else self.processed
 
     def untouched(self, mark: int, server: str, names: Iterable[str]) -> bool:
-        """Return whether a reading that ``server`` answered holds as far as has been looked: no change since touches it."""
+        """Return whether a reading that ``server`` answered holds up to the last poll: no change since touches it."""
         if self._session is None or server != self._session.server or mark < self._forgotten:
             return False
         return all(self._touched.get(name, 0) <= mark for name in names)
@@ -260,7 +261,7 @@ class Looks:
             self._opening.addErrback(_log_bug)
 
     async def _opened(self) -> None:
-        """Open a session and look once; after a failure the next request tries again, after a pause."""
+        """Open a session and poll once; after a failure the next request tries again, after a pause."""
         session: Session | None = None
         try:
             opening = Deferred.fromCoroutine(self._database.open_session(self._lost))
@@ -290,18 +291,18 @@ class Looks:
     # -- looks
 
     def _next(self, asked: Deferred[bool]) -> None:
-        """Have ``asked`` wait for a look that is sent from now on."""
+        """Make ``asked`` wait for a poll that is sent from now on."""
         self._waiting.append(asked)
         if not self._working:
             Deferred.fromCoroutine(self._work()).addErrback(lambda failure: _log.failure("Looks ended", failure))
 
     async def _work(self) -> None:
-        """Look until nobody waits for another look."""
+        """Poll until nobody waits for another poll."""
         self._working = True
         try:
             while self._waiting:
                 self._joined, self._waiting = self._waiting, []
-                # The counters first: what is written meanwhile is another look's.
+                # The counters first: writes made meanwhile belong to the next poll.
                 slots = self._slots.read()
                 self._sent = Sent(self._reactor.seconds(), slots)
                 confirmed = await self._look(self._sent)
@@ -325,13 +326,13 @@ class Looks:
             self.failing = isinstance(error, DeferredTimeout)
             session.drop(StoreUnavailable(f"a look for changes failed: {error}"))
             return False
-        except Exception:  # whatever it is, those who wait for the look are told
+        except Exception:  # whatever it is, those who wait for the poll get it
             session.drop(StoreUnavailable("a look for changes met a fault in the program"))
             _log.failure("A look for changes failed")
             return False
 
     def _process(self, sent: Sent, seen: SeenState | None, server: str, rows: Fetched) -> bool:
-        """Process the answer to a look, and return whether it shows what the slots said."""
+        """Process the answer to a poll, and return whether it shows all writes that the slots had."""
         self.failing = False
         ((snapshot, standby, below, far, *_),) = [row for row in rows if row[0] is not None]
         found = {(int(xid), place): touched for *_, xid, place, touched in rows if xid is not None}
@@ -362,8 +363,8 @@ class Looks:
         return shows
 
     def _shows(self, reached: Reached, written: Written) -> bool:
-        """Return whether all of it is seen where as much was reached."""
-        # Of a primary, what was committed is seen, whatever its version.
+        """Return whether a PostgreSQL that has reached so much shows all that was written."""
+        # On a primary every commit is visible, whatever its version.
         settled = written.settled or reached.position is None or not self._database.splits
         return settled and all(map(reached.shows, written.versions))
 

@@ -1,17 +1,17 @@
-"""The database, with a memory of its answers that is never staler than promised (DATA chapter).
+"""The database with a read cache ("memory"), which is never staler than promised (DATA chapter).
 
-Note [Never staler than promised]. A statement that may be remembered, or a reading of several, is answered from memory if
-the state that was confirmed last is new enough (``looks``, Note [Waiting for looks]). Otherwise it waits for a look, and
-where there is none to be had the database is asked. ``docs/architecture.md``, "Memory that can't lie", proves that each
-answer is one that the database gave in the time allowed (CLU-31, CLU-32). What that asks of this module: the moment is noted
-before a reading is sent; its answer is remembered only if no look since then found one of its names; and a request that may
-write reads nothing from memory. A use case of several statements asks for all but one of them afresh, or has all of them in
+Note [Never staler than promised]. A cacheable statement, or a reading of several, is answered from the cache if the state
+that was confirmed last is new enough (``looks``, Note [Waiting for looks]). Otherwise it waits for an invalidation poll, and
+if none is possible, goes to the database. ``docs/architecture.md``, "Memory that can't lie", proves that each answer is one
+that the database gave in the time allowed (CLU-31, CLU-32). The proof requires of this module: the moment is noted before a
+reading is sent; its answer is cached only if no poll since then found one of its names; and a request that may write reads
+nothing from the cache. A use case of several statements bypasses the cache for all but one of them, or has all of them in
 one reading, which sees one snapshot.
 
-Note [Stale, when asked for]. With ``--serve-stale`` memory outlives its history for as many seconds while there is no
-session to look with, and the database can't be asked: where that isn't known it is asked first. It then answers logins and
-readings of secrets (``Route.outlives``), unless something was confirmed to have been written since the last look, which may
-concern any of it. When there is a session again, it is forgotten.
+Note [Stale, when asked for]. With ``--serve-stale`` the cache outlives its history for as many seconds while there is no
+session to poll with, and the database can't be reached: if that isn't known, the database is asked first. It then answers
+logins and readings of secrets (``Route.outlives``), unless this server has confirmed a write since the last poll, which may
+concern any of it. When there is a session again, it is dropped.
 """
 
 from __future__ import annotations
@@ -47,14 +47,14 @@ from svc.storage.memory.slots import Slots
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 
-#: Seconds between two looks where memory is to outlive the database; and after a change of this server at most.
+#: Seconds between two polls where the cache is to outlive the database; and at most, after a change of this server.
 _BEAT: Final = 1.0
 _SOON: Final = 0.1
 
-#: Seconds after which a value that ends is read again: no two clocks run alike for long.
+#: Seconds after which a value that expires is read again: no two clocks run alike for long.
 _LONGEST: Final = 60.0
 
-#: How long a look may take, in seconds, if the database is quick: well below the pace of refusals (``authn/pacing``).
+#: How long a poll may take, in seconds, if the database is quick: well below the pace of refusals (``authn/pacing``).
 _QUICK: Final = 0.005
 
 _log = Logger()
@@ -62,7 +62,7 @@ _log = Logger()
 
 @implementer(IChanges)
 class Memory(Service):
-    """Answers statements like the database, from memory where that is as good (Note [Never staler than promised]).
+    """Answers statements like the database, from the cache where that is as good (Note [Never staler than promised]).
 
     ``lag`` is in seconds, ``limit`` in bytes; ``serve_stale`` in seconds (Note [Stale, when asked for]).
     """
@@ -86,8 +86,8 @@ class Memory(Service):
         self._entries = Entries(limit)
         self._looks = Looks(reactor, database, slots, lag, self._drop, self._clear)
         self._followers: list[Callable[[TouchedRecords], None]] = []
-        #: Looks also when nobody asks, so that what outlives the database is recent, and has seen what this server wrote;
-        #: and so that those are told of changes who follow them.
+        #: Polls also without requests, so that a cache that outlives the database is recent, and has seen this server's
+        #: writes; and so that followers of changes are notified.
         self._watch = LoopingCall(self._keep_current)
         self._watch.clock = reactor
         self._hits = self._misses = self._dropped = self._evicted = self._stale = 0
@@ -107,21 +107,21 @@ class Memory(Service):
         )
 
     def startService(self) -> None:
-        """Begin to look for changes."""
+        """Begin to poll for changes."""
         super().startService()  # type: ignore[no-untyped-call]  # Twisted has no types here
         self._looks.start()
         if self._serve_stale:
             self._look_on()
 
     def stopService(self) -> None:
-        """Close the session of looks."""
+        """Close the session of polls."""
         super().stopService()  # type: ignore[no-untyped-call]  # Twisted has no types here
         if self._watch.running:
             self._watch.stop()
         self._looks.stop()
 
     def follow(self, told: Callable[[TouchedRecords], None]) -> Callable[[], None]:
-        """See ``IChanges``. Changes are looked for every second at least, as long as anybody follows them."""
+        """See ``IChanges``. Changes are polled for every second at least, as long as anybody follows them."""
         self._followers.append(told)
         if not self._watch.running:
             self._look_on()
@@ -166,10 +166,10 @@ class Memory(Service):
         return await self._database.transact(work, statement_timeout=statement_timeout)
 
     async def take_turn(self) -> None:
-        """Take as long as a reading that isn't remembered, for a request whose readings were all remembered, unless the
-        database is idle and quick: then neither takes long.
+        """Take as long as a reading that isn't cached, for a request whose readings were all cached, unless the database is
+        idle and quick: then neither takes long.
 
-        :raises StoreUnavailable: the database can't be asked.
+        :raises StoreUnavailable: the database can't be reached.
         """
         notes = request_notes()
         if notes is None or notes.asked or not notes.recalled:
@@ -178,7 +178,7 @@ class Memory(Service):
             await self._database.fetch(TURN)
 
     def stands_in(self) -> bool:
-        """Return whether memory may answer while the database can't be asked (Note [Stale, when asked for])."""
+        """Return whether the cache may answer while the database can't be reached (Note [Stale, when asked for])."""
         confirmed = self._looks.confirmed
         if not self._serve_stale or confirmed is None:
             return False
@@ -187,31 +187,31 @@ class Memory(Service):
         return not self._is_written_since(confirmed)
 
     def _keep_current(self) -> None:
-        """Look for what is to outlive the database, if it is time."""
+        """Poll, if it is time, for a cache that is to outlive the database, or for followers of changes."""
         confirmed = self._looks.confirmed
         if confirmed is None or self._reactor.seconds() - confirmed.sent.at >= _BEAT or self._is_written_since(confirmed):
             self._looks.keep_current()
 
     def _is_written_since(self, seen: SeenState) -> bool:
-        """Return whether this server has confirmed a change since a look was sent."""
+        """Return whether this server has confirmed a change since a poll was sent."""
         return self._slots.confirmed(self._slots.read()) != self._slots.confirmed(seen.sent.slots)
 
     @property
     def history(self) -> int:
-        """Return the number of the history that is looked at; while none is, of the one that is remembered."""
+        """Return the number of the history that is polled; while none is, of the one that is cached."""
         return self._looks.confirmed_in if self._looks.lost else self._looks.history
 
     @property
     def lost(self) -> bool:
-        """Return whether there is nothing to look with."""
+        """Return whether there is no session to poll with."""
         return self._looks.lost
 
     async def look_again(self) -> bool:
-        """Return whether memory is of a state that was looked at after this was called; where not, the database is asked."""
+        """Return whether the cache's state was polled after this was called; otherwise readings go to the database."""
         return await self._looks.afresh()
 
     async def _recall(self, key: Key, ask: Callable[[*Ts], Awaitable[tuple[NamedAnswer[T], str]]], *asked: *Ts) -> T:
-        """Return what is remembered, else what the database tells when it is asked."""
+        """Return the cached answer, else that of the database."""
         looks, notes = self._looks, request_notes()
         at_least = () if notes is None else notes.at_least
         value: T | None = None
@@ -236,7 +236,7 @@ class Memory(Service):
             return value
 
     async def _learn(self, key: Key, ask: Callable[[*Ts], Awaitable[tuple[NamedAnswer[T], str]]], *asked: *Ts) -> T:
-        """Ask the database, and remember its answer if it holds as far as has been looked by then."""
+        """Ask the database, and cache its answer if it holds up to the last poll."""
         mark, sent = self._looks.mark(), self._reactor.seconds()
         answer, server = await ask(*asked)
         if mark is None or answer.names is None:
@@ -249,12 +249,12 @@ class Memory(Service):
         return answer.value
 
     async def _ask(self, statement: RememberedStatement, parameters: tuple[object, ...]) -> tuple[NamedAnswer[Fetched], str]:
-        """Run a remembered statement."""
+        """Run a cacheable statement."""
         told, server = await self._database.fetch_told(statement.asking, *parameters)
         return named_answer(told), server
 
     def _outlived(self, key: Key) -> Any:
-        """Return what is remembered of a history that has ended (Note [Stale, when asked for])."""
+        """Return the cached answer of a history that has ended (Note [Stale, when asked for])."""
         notes = request_notes()
         if notes is None or not notes.may_outlive or not self._looks.lost or not self.stands_in():
             return None

@@ -1,14 +1,14 @@
-"""The names of what changes, as the triggers of the schema write them (``schema/0010_changes.sql``), and as readings depend
-on them.
+"""The names of changed things, as the triggers of the schema write them (``schema/0010_changes.sql``), and as readings
+depend on them.
 
 Note [Coarse names]. A reading follows the memberships of a few roles, and depends on each of them. One that follows more
-depends on all that policy says in the account, which is named ``~``: a change of a record, a membership or a grant touches
-it. And every reading depends on the accounts that it is of, each named ``*``, which a transaction touches that changes more
-than it names, and on ``*`` alone.
+depends on all policy data of the account, which is named ``~``: a change of a record, a membership or a grant touches it.
+And every reading depends on its accounts, each named ``*``, which a transaction touches if it changes more than it names,
+and on ``*`` alone.
 
-Note [Folders]. An authenticator is told a dozen variables, all in one folder of names. So each login of it depends on that
-folder, which is named ``/`` with the id up to the last slash: a change of a record or value in it touches it. So does what
-is remembered of a batch, whose secrets are many and in few folders: their own names would take more room than the answer.
+Note [Folders]. An authenticator reads a dozen variables, all in one folder of names. So each login at it depends on that
+folder, which is named ``/`` with the id up to the last slash: a change of a record or value in it touches it. So does the
+cached answer to a batch, whose secrets are many and in few folders: their own names would take more room than the answer.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Final
 
 from svc.model.changes import TouchedRecords
 
-#: Of the names that a reading has by following memberships, so many are told apart.
+#: How many of the names that a reading has by following memberships are kept apart.
 FOLLOWED: Final = 64
 
 #: A reading of more things than this depends on their folders.
@@ -27,13 +27,13 @@ FEW: Final = 16
 #: Everything.
 ALL: Final = "*"
 
-#: What policy says: of these any change touches the account's ``~``.
+#: The letters of policy data: a change of any of these touches the account's ``~``.
 _POLICY: Final = frozenset("rmg")
 
-#: What names all of an account, or what all tokens of its roles depend on.
+#: The letters for all of an account, or for what all tokens of its roles depend on.
 _WHOLE: Final = frozenset("*k")
 
-#: What is in a folder (Note [Folders]).
+#: The letters of records and values, which are in folders (Note [Folders]).
 _IN_FOLDERS: Final = frozenset("rv")
 
 
@@ -43,7 +43,7 @@ def _account(name: str) -> str:
 
 
 def depended_on(names: Iterable[str]) -> frozenset[str]:
-    """Return all names that a reading depends on which follows ``names`` (Note [Coarse names])."""
+    """Return all names that a reading depends on, given the ``names`` that it follows (Note [Coarse names])."""
     found, followed = {ALL}, 0
     for name in names:
         account = _account(name)
@@ -54,7 +54,7 @@ def depended_on(names: Iterable[str]) -> frozenset[str]:
 
 
 def touched_by(names: Iterable[str]) -> Iterator[str]:
-    """Return all names that a change touches which wrote ``names``."""
+    """Return all names that a change touches, given the ``names`` that it wrote."""
     for name in names:
         yield name
         letter = name[0]
@@ -65,7 +65,7 @@ def touched_by(names: Iterable[str]) -> Iterator[str]:
 
 
 def touched(names: Iterable[str]) -> TouchedRecords:
-    """Return what these names are of, of those that a look found."""
+    """Return the records and accounts of names that a poll found."""
     ids, accounts = set(), set()
     for name in names:
         if name == ALL:
@@ -78,7 +78,7 @@ def touched(names: Iterable[str]) -> TouchedRecords:
 
 
 def folded(names: Iterable[str], ids: Collection[str]) -> Iterator[str]:
-    """Return names, with those of the folders of these ids for theirs where they are many (Note [Folders])."""
+    """Return names, with the names of folders in the place of these ids' own if there are many (Note [Folders])."""
     for name in names:
         folder = _folder(name) if len(ids) > FEW and name[0] in _IN_FOLDERS and name[2:] in ids else None
         yield name if folder is None else folder

@@ -1,13 +1,14 @@
-"""The counters by which the processes of one server tell each other that they have written, and how far.
+"""The counters by which the processes of one server share that they have written, and up to which version.
 
 Note [One slot, one writer]. A number that all processes raise would lose updates, and run backwards. So each process has a
 slot that it alone writes, and a reader compares all of them: nothing has been written for as long as none has moved. A slot
 has counters of commits that were confirmed and of those whose outcome isn't known, and the newest version of the state that
-one of its commits made; each is of 8 bytes, which the machine reads and writes whole. What is read while a slot is being
-written differs from what is read afterwards, so that nobody takes the one for the other.
+one of its commits made; each has 8 bytes, which the machine reads and writes atomically. A read during a write of a slot
+differs from a read afterwards, so that they can't be confused.
 
-Note [Settled]. Of a commit with an unknown outcome the version isn't known either. So the primary is asked afterwards where
-it stands: what was made by then comes before that, and the slot says up to which of these commits that has been done.
+Note [Settled]. For a commit with an unknown outcome the version isn't known either. So the primary is asked afterwards for
+its position: the commit, if it was made, comes before that, and the slot has the number of these commits up to which that
+has been done.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import attrs
 
 from svc.model.versions import StateVersion
 
-#: What a slot has: counters, and the three numbers of a version.
+#: The numbers in a slot: counters, and the three numbers of a version.
 _CONFIRMED: Final = 0
 _UNKNOWN: Final = 1
 _SETTLED: Final = 2
@@ -31,7 +32,7 @@ BYTES: Final = 8
 
 @attrs.frozen
 class Written:
-    """What the processes of a server have written: the newest version, of each system that they wrote to.
+    """The writes of a server's processes: the newest version on each system that they wrote to.
 
     ``settled``: whether that is all of it (Note [Settled]).
     """
@@ -54,7 +55,7 @@ class Slots:
 
     _page: memoryview
     _own: int = 0
-    #: What was read last, and what it says.
+    #: The last bytes that were decoded, and their meaning.
     _known: dict[bytes, Written] = attrs.field(factory=dict, init=False, eq=False)
 
     @classmethod
@@ -63,13 +64,13 @@ class Slots:
         return cls(memoryview(bytearray(WIDTH * BYTES)).cast("Q"))
 
     def advance(self, *, confirmed: bool, version: StateVersion | None = None) -> None:
-        """Count a commit of this process, after which the state is of this version: before anybody learns of it."""
+        """Count a commit of this process, with the version of the state after it; called before anybody learns of it."""
         if version is not None:
             self._reach(version)
         self._page[self._own * WIDTH + (_CONFIRMED if confirmed else _UNKNOWN)] += 1
 
     def unsettled(self) -> int | None:
-        """Return the number for ``settle``; ``None`` when nothing of this process is to be settled (Note [Settled])."""
+        """Return the number for ``settle``; ``None`` when this process has nothing to settle (Note [Settled])."""
         counters = self._page[self._own * WIDTH : self._own * WIDTH + _VERSION]
         return None if counters[_SETTLED] == counters[_UNKNOWN] else counters[_UNKNOWN]
 
@@ -84,7 +85,7 @@ class Slots:
         return self._page.tobytes()
 
     def written(self, read: bytes) -> Written:
-        """Return what was written by then, of what ``read`` returned."""
+        """Return what was written by then, from the result of ``read``."""
         known = self._known.get(read)
         if known is None:
             self._known.clear()
@@ -93,7 +94,7 @@ class Slots:
 
     @staticmethod
     def confirmed(read: bytes) -> list[int]:
-        """Return the counters of confirmed commits of all slots, of what ``read`` returned."""
+        """Return the counters of confirmed commits of all slots, from the result of ``read``."""
         return memoryview(read).cast("Q").tolist()[_CONFIRMED::WIDTH]
 
     def _reach(self, version: StateVersion) -> None:

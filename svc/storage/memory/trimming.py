@@ -1,9 +1,10 @@
 """Removes rows of changes that every server has seen.
 
-Note [By snapshots, not by times]. A row's transaction may have begun long before it became visible. So what is removed is
-below the oldest transaction of a snapshot taken some minutes ago: everybody who looked since saw it. Who didn't look, or has
-a standby that didn't replay meanwhile, learns it from the number below which rows were removed (``looks``, Note [Missed]).
-Rows that come from another history, with a dump, have numbers that no transaction of this one has had; they are removed too.
+Note [By snapshots, not by times]. A row's transaction may have begun long before it became visible. So only rows below the
+oldest transaction of a snapshot taken some minutes ago are removed: every server that polled since saw them. A server that
+didn't poll, or has a standby that didn't replay meanwhile, detects that by the number below which rows were removed
+(``looks``, Note [Missed]). Rows that come from another history, with a dump, have numbers that no transaction of this one
+has had; they are removed too.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ INTERVAL: Final = 60.0
 KEPT: Final = 300.0
 
 _OLDEST: Final = Statement("changes_oldest", "SELECT pg_snapshot_xmin(pg_current_snapshot())::text")
-# The row is locked by whichever server comes first; the next finds that nothing is left to do.
+# The first server locks the row; the next finds that nothing is left to do.
 _REMOVED: Final = Statement.named("changes_removed")("""
     UPDATE changes_removed SET below = $1::text::xid8
     WHERE single AND (below < $1::text::xid8 OR below > pg_snapshot_xmax(pg_current_snapshot())) RETURNING single

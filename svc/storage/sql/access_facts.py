@@ -4,8 +4,8 @@ Note [The caller of a token]
 
 A token is of one creation of its role (``Caller``). Each reading for its caller has a row of ``access_facts``, or its like,
 with ``caller_current``: whether that is the creation of the role that exists now. ``access_facts_of``, through which every
-row of that kind goes, raises ``CallerReplaced`` where it is not, so none can be forgotten, and none costs a round trip more.
-A role that is judged by its name alone, since the caller was found to hold it, is handed over as a ``RoleName``.
+row of that kind goes, raises ``CallerReplaced`` where it is not, so no check can be forgotten, and none costs a further
+round trip. A role that is evaluated by its name alone, since the caller was found to hold it, is passed as a ``RoleName``.
 
 Note [Epochs]
 
@@ -14,28 +14,28 @@ place. It is the role's own, combined with its account's by exclusive or; each i
 tokens of the role, or of the account. So it changes whenever one of them does. No clock is compared: ``iat`` counts whole
 seconds of several machines.
 
-A login reads the epoch in the statement that judges its evidence (``svc/storage/credentials.py``,
-``svc/storage/authenticators.py``), thus at one snapshot. Of what was revoked first, say a key, and then the tokens, a login
-that was admitted by the key saw neither, and its token has the old epoch, whenever it is handed out. The order matters to
-what judges by several readings, or by what isn't in the database: the epoch is read no later than anything is judged. So a
-directory is asked after the reading (``svc/authn/ldap/authenticator.py``). Keys of providers are older than it, but what
-operators told about them is in the statement (``svc/authn/federated.py``, Note [Optimistic settings]).
+A login reads the epoch in the statement that reads the facts about its evidence (``svc/storage/credentials.py``,
+``svc/storage/authenticators.py``), thus in one snapshot. If first a key, say, and then the tokens were revoked, a login that
+was admitted by the key saw neither, and its token has the old epoch, whenever it is issued. The order matters to decisions
+on several readings, or on facts outside of the database: the epoch is read no later than any of them. So a directory is
+asked after the reading (``svc/authn/ldap/authenticator.py``). Keys of providers are older than it, but the operators'
+settings about them are in the statement (``svc/authn/federated.py``, Note [Optimistic settings]).
 
 Note [Standing in one statement]
 
 ``held`` are all roles that the caller holds, computed breadth first and only as far as the statement asks: an ``EXISTS``
 that finds what it looks for ends it. An account's admin holds every role of the account, so whether a caller owns something
-must not depend on listing them. It is therefore asked from the other end too: ``administrators`` are the owner's role and
+must not depend on listing them. It is therefore searched from the other end too: ``administrators`` are the owner's role and
 the roles that hold it through memberships with admin option alone. They are few, and a caller who holds one of them holds
 the owner's role. The admin is found among them by the first row of ``held``, a workload after its handful of roles.
 
 Note [Plans that last]
 
 A prepared statement is planned once for its session, perhaps while the tables are as good as empty, so plans must not depend
-on sizes. A subquery in ``ARRAY`` or with ``OFFSET 0`` is planned by itself: its only reasonable plan is to look in the index
-that serves its condition. An array is moreover taken for ten rows, so that no large table is set up for ``held``. The
-sessions (``location``) use generic plans, and read a table in full only where no index serves. And no table that has several
-indexes is ever quite empty (``schema/0003_search.sql``): to a single row every index leads as soon as any other.
+on sizes. A subquery in ``ARRAY`` or with ``OFFSET 0`` is planned by itself: its only reasonable plan is a scan of the index
+that serves its condition. An array is moreover estimated at ten rows, so that no large hash table is set up for ``held``.
+The sessions (``location``) use generic plans, and read a table in full only where no index serves. And no table that has
+several indexes is ever quite empty (``schema/0003_search.sql``): for a single row every index costs the same.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ HELD: Final = """
     )
 """
 
-#: What tokens name of a row of ``roles``: its creation, and its epoch (Note [Epochs]).
+#: The numbers of a row of ``roles`` that its tokens carry: its creation, and its epoch (Note [Epochs]).
 NUMBERS: Final = """
     ARRAY[
         roles.creation,
@@ -62,7 +62,7 @@ NUMBERS: Final = """
     ]
 """
 
-#: An epoch that nothing had before: of 53 bits, as creations (``schema/0009_creations.sql``).
+#: A new random epoch, of 53 bits like creations (``schema/0009_creations.sql``).
 NEW_EPOCH: Final = "hashtextextended(gen_random_uuid()::text, 0) & 9007199254740991"
 
 #: Whether a role has these ``numbers``, any if that is NULL; NULL when there is no such role.
@@ -92,7 +92,7 @@ def administrators_of(role: str) -> str:
 
 
 #: Common table expressions after ``held`` of role ``$1``, the last of them with one row, ``access_facts``, about resource
-#: ``$2``, of the role whose numbers are ``$3``. Where there is no such resource nothing is looked for in ``held``.
+#: ``$2``, of the role whose numbers are ``$3``. Without that resource, nothing is searched for in ``held``.
 JUDGED: Final = f"""
     {administrators("SELECT owner_id FROM resources WHERE resource_id = $2::text")},
     ownership (owns) AS MATERIALIZED (
@@ -130,7 +130,7 @@ def identity(caller: Asker) -> tuple[str, str | None]:
 
 
 def numbers_of(read: list[int | None] | None) -> tuple[int, int]:
-    """Return a role's creation and epoch as ``NUMBERS`` were read; of no role, or in no account, nothing is admitted."""
+    """Return a role's creation and epoch from the result of ``NUMBERS``; zeros, which admit nothing, where it has none."""
     creation, epoch = (0, 0) if read is None else read
     return creation or 0, epoch or 0
 

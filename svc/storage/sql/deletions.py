@@ -1,9 +1,10 @@
-"""Keeping what a policy load deletes: rows are copied before the deletion, and dropped again where a record stayed.
+"""Keeps what a policy load deletes: rows are copied before the deletion, and the copies of records that stayed are dropped.
 
-Note [Before and after]. What goes with a record goes by cascades and triggers, which return nothing. So everything that may
-go is locked and copied first, and what is still there afterwards is dropped from the copies. The lock comes in a statement
-before the copy: a value that somebody sets meanwhile is in it, or waits and finds its variable gone. Values are locked too,
-so that none is copied under a data key that is on its way out, unseen (``sealed_columns``, ``guarded``).
+Note [Before and after]. Cascades and triggers delete what depends on a record, and return nothing. So everything that may be
+deleted is locked and copied first, and afterwards the copies of what is still there are dropped. The lock comes in a
+statement before the copy: a value that is set meanwhile is in the copy, or its writer waits and finds its variable gone.
+Values are locked too, so that none is copied, unnoticed, under a data key that is being retired (``sealed_columns``,
+``guarded``).
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from svc.model.names import THING_KINDS
 from svc.storage.driver.columns import for_each
 from svc.storage.driver.statements import Statement, Transaction
 
-#: What a row takes beside its values and facts, about, in bytes.
+#: About how many bytes a row takes beside its values and facts.
 ROW_BYTES: Final = 512
 
 _LOCK: Final = Statement.named("deleted_lock_going")(
@@ -36,8 +37,8 @@ def readers_of(variable: str) -> str:
     )"""
 
 
-#: What has no policy, as hosts of host factories, can be made again with a token of theirs. Public keys are no secrets, and
-#: would be the next user's of the name.
+#: Records without a policy, as hosts of host factories, aren't copied: they can be made again with a token. Nor are public
+#: keys: they are no secrets, and would belong to the next user of the name.
 _COPY: Final = Statement.named("deleted_copy")(f"""
     WITH kept AS (
         INSERT INTO deleted_records (
@@ -126,7 +127,7 @@ async def keep(transaction: Transaction, going: Iterable[str]) -> list[tuple[str
 
 
 async def settle(transaction: Transaction, account: str, copies: Sequence[tuple[str]], keeping: Keeping) -> int:
-    """Drop the copies of what stayed, then the oldest of an account that has too much; return how many were too much."""
+    """Drop the copies of records that stayed, then the oldest of an account that has too many; return how many of these."""
     if not copies:
         return 0
     await for_each(transaction, _DROP_STAYING, copies)
@@ -134,5 +135,5 @@ async def settle(transaction: Transaction, account: str, copies: Sequence[tuple[
 
 
 async def bound(transaction: Transaction, account: str, keeping: Keeping) -> int:
-    """Remove the oldest of an account that has too much for good, and return how many records these were."""
+    """Remove for good the oldest records of an account that has too many, and return how many these were."""
     return len(await transaction.fetch(_DROP_OLDEST, account, keeping.bytes))

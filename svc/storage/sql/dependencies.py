@@ -1,13 +1,13 @@
-"""What a reading depends on, as columns of the statement that reads, for those who remember its answer.
+"""The dependencies of a reading, as columns of its statement, for the read cache.
 
-Note [What a remembered statement returns]. Behind its own columns: ``names``, of everything whose change may change the
-answer (``schema/0010_changes.sql``); ``lasts``, in how many seconds the row changes by itself, NULL for never; ``known``,
-whether it is about what exists. The first and the last are those of the first row. A statement follows memberships no
-further than it must; its names go as far as anybody tells them apart, and one more (``svc/storage/memory/names.py``, Note
-[Coarse names]).
+Note [What a remembered statement returns]. After its own columns, a cached statement returns: ``names``, of everything whose
+change may change the answer (``schema/0010_changes.sql``); ``lasts``, in how many seconds the row changes by itself, NULL
+for never; ``known``, whether it is about something that exists. ``names`` and ``known`` are taken from the first row. A
+statement follows memberships no further than it must; it returns one more name than the cache keeps apart
+(``svc/storage/memory/names.py``, Note [Coarse names]).
 
-Note [Who administers]. Whether a caller owns a thing is asked from both ends (``access_facts``, Note [Standing in one
-statement]), but follows from the roles that the caller holds, and the thing's owner. For a role that administers the owner
+Note [Who administers]. Whether a caller owns a thing is searched from both ends (``access_facts``, Note [Standing in one
+statement]), but it follows from the roles that the caller holds, and the thing's owner: a role that administers the owner
 holds it by a chain of memberships, and a caller who holds that role holds each role of the chain. So a caller owns a thing
 if and only if the owner is among the roles that it holds. These are found by following their memberships, so that a change
 of administrators which makes a difference changes one of those.
@@ -23,13 +23,13 @@ from typing import Final
 
 from svc.storage.driver.statements import RememberedStatement, Statement
 
-#: One more than are told apart.
+#: One more than the cache keeps apart.
 _MOST: Final = 65
 
 #: The memberships of the roles that the caller holds, with ``held``.
 HELD_NAMES: Final = f"ARRAY(SELECT 'm:' || role_id FROM held LIMIT {_MOST})"
 
-#: What stands where a row has no such columns.
+#: The columns where a row has no dependencies.
 NONE: Final = ", NULL::text[], NULL::double precision, NULL::boolean"
 
 
@@ -50,7 +50,7 @@ def remembered(
     known: str = "true",
     first: str = "true",
 ) -> RememberedStatement:
-    """Return a statement that may be remembered.
+    """Return a statement whose answer may be cached.
 
     :param sql: returns the statement with more columns, each after a comma, or with ``""``.
     :param names: arrays of names, in SQL.

@@ -1,11 +1,11 @@
-"""Resources with all that their route shows, read in portions of so many bytes.
+"""Resources with all that their route shows, read in portions of a bounded size.
 
 Note [Portions]
 
-A list may have a thousand resources, each with any amount of data, and while a statement's rows are taken apart nobody else
-is served; so they are bounded by bytes. Each resource that is asked for is weighed, as far as it could fit, and those are
-described that fit into a portion together. A resource that doesn't fit into one by itself comes in parts: its permissions
-and annotations are read page by page, each from behind the last of the one before.
+A list may have a thousand resources, each with any amount of data, and while a statement's rows are parsed nobody else is
+served; so they are bounded by bytes. Each resource is weighed, as far as it could fit, and those are described that fit into
+a portion together. A resource that doesn't fit into one by itself comes in parts: its permissions and annotations are read
+page by page, each from behind the last of the one before.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ from svc.storage.driver.statements import Fetching, Statement
 
 #: How many tokens of a host factory are shown.
 TOKENS_TOLD: Final = 100
-#: The weight of a portion, in bytes of its texts, about: the reactor takes some milliseconds for it.
+#: The approximate weight of a portion, in bytes of its texts: the reactor takes some milliseconds for it.
 PORTION: Final = 64 * 1024
-#: How many resources are asked for at once.
+#: How many resources are requested at once.
 BATCH: Final = 250
 #: How many permissions one statement reads and orders of a resource that comes in parts, and how many of them are in a part.
 _PERMISSIONS_READ: Final = 2000
 _PERMISSIONS: Final = 500
-#: How many annotations are looked at for one part.
+#: How many annotations are read for one part.
 _ANNOTATIONS: Final = 1000
 #: The weight of a row beside its texts.
 _ROW: Final = 40

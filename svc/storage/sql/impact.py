@@ -29,7 +29,8 @@ from svc.storage.sql.role_closure import CALLER, held_among
 
 # -- the rows that go with resources -----------------------------------------------------------------------------------
 
-#: More than really goes with them, since owners and policies may go without a thing. A user's public keys go too.
+#: More than is really deleted with them, since owners and policies may be deleted without a thing. Includes a user's public
+#: keys.
 _GONE: Final = Statement.named("impact_gone")(f"""
     WITH RECURSIVE gone (id) AS (
         SELECT unnest($1::text[]) COLLATE "C"
@@ -78,7 +79,7 @@ _TOUCHED: Final[Sequence[tuple[Any, Statement]]] = (
 async def going(
     transaction: Transaction, policy: str, resources: Sequence[str], most: int | None = None
 ) -> dict[str, None] | None:
-    """Return the ids of all that may go with resources in a load of ``policy``, these among them; ``None`` for more than
+    """Return the ids of all that may be deleted with resources in a load of ``policy``, with these; ``None`` for more than
     ``most``.
     """
     gone: dict[str, None] = {}

@@ -1,13 +1,13 @@
-"""What a role sees since it may inspect a policy (INS-1), as a statement, and as pieces of SQL that several share.
+"""The resources that a role sees by inspecting a policy (INS-1), as a statement, and as pieces of SQL that several share.
 
-Note [Asked last]. Few roles inspect anything, and what they inspect may be much. So nothing is kept of it, and no other
-question asks for it: only where a caller sees a thing neither as an owner nor by a privilege is it asked whether he inspects
-it; and where there is no such thing as well, so that the time tells nobody which it was.
+Note [Asked last]. Few roles inspect anything, and what they inspect may be much. So it isn't cached, and no other statement
+computes it: inspection is looked up only if a caller sees a thing neither as an owner nor by a privilege; and if no thing of
+that name exists, so that the time doesn't reveal which it was.
 
 Note [From below]. Whether a thing is inspected is found out from the thing: its owners are followed upwards, those of many
-things together, each of them once. There are the policies that own it, of which one may have been opened to the caller.
-What is inspected is found by going down from there again, along the owners that were followed alone: a policy may own a
-million others. So a long chain of owners costs no more than as many owners side by side.
+things together, each of them once. Among them are the policies that own it, of which one may have been opened to the caller.
+From there the search goes down again, only along the owners that were followed, since a policy may own a million others, and
+so finds the things that are inspected. So a long chain of owners costs no more than as many owners side by side.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ def inspected(ids: str, held: str = "SELECT role_id FROM held") -> str:
     """
 
 
-# A role may be there without a resource (ROLE-5).
+# A role may exist without a resource (ROLE-5).
 _INSPECTED: Final = remembered(
     "inspected",
     lambda more: (
@@ -125,7 +125,7 @@ def is_settled(access_facts: AccessFacts) -> bool:
 
 
 async def with_inspection(fetch: Fetch, caller: Asker, read: Mapping[str, AccessFacts]) -> Mapping[str, AccessFacts]:
-    """Return access facts, by the full ids of their resources, after asking for inspection where something depends on it."""
+    """Return access facts, by the full ids of their resources, after looking up inspection where something depends on it."""
     unsettled = _unsettled(read)
     return opened(read, await inspected_of(fetch, _role(caller), unsettled)) if unsettled else read
 
@@ -142,9 +142,9 @@ async def read_with_inspection(
     caller: Asker,
     judged: Callable[[Fetched], Mapping[str, AccessFacts]],
 ) -> tuple[Fetched, frozenset[str]]:
-    """Return the rows of a statement, and which of the resources that they tell of are only inspected (Note [As one]).
+    """Return the rows of a statement, and which of the resources in them are only inspected (Note [As one]).
 
-    ``judged`` returns the access facts that rows tell, by the full ids of their resources.
+    ``judged`` returns the access facts in rows, by the full ids of their resources.
     """
 
     async def work(transaction: Transaction) -> NamedAnswer[tuple[Fetched, frozenset[str]]]:

@@ -22,7 +22,7 @@ def kinds_of(account: str) -> str:
 
 
 def _first(account: str, start: str) -> str:
-    """Return the kind of the first resource of an account from some id on. A semicolon follows the colon in byte order."""
+    """Return the kind of an account's first resource from some id on. A semicolon follows the colon in byte order."""
     return f"""(
         SELECT split_part(resource_id, ':', 2) FROM resources
         WHERE resource_id >= {start} AND resource_id < {account} || ';' ORDER BY resource_id LIMIT 1

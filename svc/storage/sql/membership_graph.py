@@ -2,9 +2,9 @@
 
 Note [Step by step]
 
-PostgreSQL could follow memberships by itself (see ``access_facts``), but not note the way, nor stop at a number: an admin
-holds every role of its account. So it is asked for a batch of memberships at a time, of the roles that the last ones led to.
-The event loop turns between two batches; a circle leads to nothing new, and ends.
+PostgreSQL could follow memberships by itself (see ``access_facts``), but not record the way, nor stop at a number: an admin
+holds every role of its account. So it is queried for a batch of memberships at a time, of the roles that the last ones led
+to. The event loop turns between two batches; a circle leads to nothing new, and ends.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from svc.storage.sql.search import ranks
 ROLES_LIMIT: Final = 50_000
 #: How many memberships between them.
 EDGES_LIMIT: Final = 250_000
-#: How many memberships away from the role that was asked about: ways are part of the answer, and get longer and longer.
+#: How many memberships away from the role in question: ways are part of the answer, and get longer and longer.
 STEPS_LIMIT: Final = 500
-#: How many roles are asked about at once, and how many memberships come with the answer: about 5 ms of the reactor.
+#: How many roles one statement takes, and how many memberships it returns: about 5 ms of the reactor.
 BATCH: Final = 1000
 
 #: A role, and a direct member of it.

@@ -19,7 +19,7 @@ from svc.model.policy_rows import Seen
 from svc.storage.driver.columns import for_each
 from svc.storage.driver.statements import Statement, Transaction
 
-# A batch leads upwards as one: what it has in common is followed once, and a circle ends.
+# A batch is followed upwards as one: common owners are followed once, and a circle ends.
 _OWNERS: Final = Statement.named("owners_of")("""
     WITH RECURSIVE known (id) AS (
         SELECT unnest($1::text[]) COLLATE "C"
@@ -40,10 +40,10 @@ _LAST_POLICY: Final = Statement.named("owners_last_policy")("""
 
 
 def own_within(policy: str, loaded: str) -> str:
-    """Return a query for the policies that own themselves, stand in a policy, if a full id is one, and were recorded by the
-    loaded policy: loads of no other delete them (POL-33, POL-45).
+    """Return a query for the policies that own themselves, lie in ``policy``, if that full id is a policy's, and were
+    recorded by the loaded policy: loads of no other delete them (POL-33, POL-45).
     """
-    # No index serves the condition on the loaded policy: else all that it recorded might be read for each policy that goes.
+    # No index serves the condition on the loaded policy: else all that it recorded might be read for each deleted policy.
     return f"""
         SELECT own.resource_id FROM resources AS own
         WHERE {policy} ~ '^[^:]*:policy:' AND own.resource_id > {policy} || '/' AND own.resource_id < {policy} || '0'

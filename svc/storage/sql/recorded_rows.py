@@ -164,7 +164,7 @@ _EXISTING: Final = Statement.named("resources_existing")(f"""
 
 
 async def read(transaction: Transaction, policy: str, wanted: Rows, deleted: Sequence[str]) -> Present:
-    """Read what bears on loading ``wanted`` into the policy, and on deleting the resources ``deleted``."""
+    """Read the rows relevant to loading ``wanted`` into the policy, and to deleting the resources ``deleted``."""
     resources = dict.fromkeys((*(row.resource for row in wanted.resources), *deleted))
     tables = [
         await _RESOURCES.read(transaction, policy, [(resource,) for resource in resources]),
@@ -251,8 +251,8 @@ _DELETE_RESTRICTIONS: Final = Statement.named("restrictions_delete")("""
         AND (SELECT policy_id FROM roles WHERE roles.role_id = restrictions.role_id) = $3::text
 """)
 
-# Of any policy: an explicit deletion reaches beyond the loaded one (POL-45). The schema sees to what goes with them. Roles
-# that go are found here nevertheless: row by row, PostgreSQL can't follow a thousand owners.
+# Of any policy: an explicit deletion reaches beyond the loaded one (POL-45). The schema deletes what depends on them. Roles
+# are found here nevertheless: row by row, PostgreSQL can't follow a thousand owners.
 _GONE: Final = f"""
     WITH RECURSIVE gone (role_id) AS (
         SELECT unnest($1::text[]) COLLATE "C"
@@ -280,13 +280,13 @@ _DELETE_RESOURCES: Final = Statement("resources_delete", "DELETE FROM resources 
 async def change(
     transaction: Transaction, policy: str, changes: Changes, api_keys: Mapping[str, Sealed], keeping: Keeping
 ) -> int:
-    """Make the changes, in an order in which nothing refers to what is not there yet, or to what is gone already.
+    """Make the changes, in an order in which no row refers to one that is not there yet, or is gone already.
 
     Return as ``IPolicyTransaction.apply``.
     """
     await _create(transaction, policy, changes.create, api_keys)
     await _update(transaction, policy, changes.update)
-    # A policy that goes takes its annotations along, also from resources that stay.
+    # With a policy its annotations are deleted, also those on resources that stay.
     bared = await for_each(transaction, _ANNOTATED_BY_GONE, _roles_of(changes.delete.resources), policy)
     deleted = [row.resource for row in changes.delete.resources] if keeping.keeps else []
     copies = await deletions.keep(transaction, await impact.going(transaction, policy, deleted) or ())
@@ -324,7 +324,7 @@ async def _delete(transaction: Transaction, policy: str, rows: Rows) -> None:
 
 
 def _redescribed(changes: Changes) -> Iterator[str]:
-    """Return the resources that a search finds otherwise after the changes."""
+    """Return the resources whose search documents change."""
     yield from (row.resource for row in changes.create.resources)
     for rows in (changes.create, changes.update, changes.delete):
         yield from (row.resource for row in rows.annotations)

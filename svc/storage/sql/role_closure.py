@@ -1,12 +1,13 @@
-"""The roles of many that a caller holds, as pieces of SQL that several statements share.
+"""Which of many roles a caller holds, as pieces of SQL that several statements share.
 
 Note [Few roles or few members]
 
-A workload holds a handful of roles, of which each may have a million members; an account's admin holds a million. Judging
+A workload holds a handful of roles, of which each may have a million members; an account's admin holds a million. Evaluating
 thousands of rows must not list the million in either case. So up to ``ROLES_FEW`` roles of the caller are listed. When these
-are all, they are the answer. Otherwise the members of each different role asked about are followed, up to ``MEMBERS_FEW``,
-and when these are all, the caller is among them or doesn't hold the role. Otherwise it is judged as in ``access_facts``,
-Note [Standing in one statement]: only a caller who neither administers it, nor comes to it soon, has all roles listed, once.
+are all, they are the answer. Otherwise the members of each distinct role in question are followed, up to ``MEMBERS_FEW``,
+and when these are all, the caller is among them or doesn't hold the role. Otherwise it is evaluated as in ``access_facts``,
+Note [Standing in one statement]: only for a caller who neither administers it, nor reaches it soon, are all roles listed,
+once.
 
 A pair of roles can have two memberships, by ownership and by a grant: a limit of rows must be twice that of roles.
 """
@@ -20,7 +21,7 @@ from svc.storage.sql.access_facts import HELD, administrators_of
 #: A caller with fewer roles has them listed.
 ROLES_FEW: Final = 1000
 
-#: The members of a role are followed up to so many.
+#: The most members of a role that are followed.
 MEMBERS_FEW: Final = 100
 
 #: Common table expressions of a caller, after which those of :func:`held_among` may come.

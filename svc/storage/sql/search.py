@@ -3,8 +3,9 @@
 Note [Searches from both ends]
 
 A search begins at the index (``search_documents``, see ``schema/0003_search.sql``), so that one that matches 50 of a million
-reads 50. Where a word matches everything, a short list is better looked through itself. So a statement has both ways, and
-goes the second where the list has at most ``SHORT`` rows. The other is never begun: its condition doesn't depend on any row.
+reads 50. If a word matches everything, it is better to scan the list itself when that is short. So a statement has both
+plans, and uses the second if the list has at most ``SHORT`` rows. The other is never begun: its condition doesn't depend on
+any row.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from svc.model.query_results import Search
 from svc.storage.driver.columns import BATCH, column, for_each
 from svc.storage.driver.statements import Statement, Statements, Transaction
 
-#: A list of as many rows is looked through itself (Note [Searches from both ends]).
+#: A list of at most as many rows is scanned itself (Note [Searches from both ends]).
 SHORT: Final = 2000
 
 #: A common table expression with one row: the query that ``text`` is, and all its words.

@@ -6,24 +6,26 @@ inspect it (INS-1).
 Note [Starting points and walks]
 
 A viewer who sees three resources of a million must not cost reading the million, nor one who sees them all and asks for the
-first ten. So a list is made in one of these ways, the first that will do:
+first ten. So a list is made in one of these ways, the first that applies:
 
 * From starting points, in one statement: what the viewer's roles own, and what is permitted to them, when that is less than
-  ``POINTS_MOST`` for fewer than ``ROLES_MOST`` roles. This costs what the viewer sees, wherever it lies; where that is more,
-  so many rows are read in vain. Where an owner was asked for, what that owner's roles own is tried before. Where there is a
-  policy to inspect among the points, another statement is made, with what lies beneath it, when that is as little.
+  ``POINTS_MOST`` for fewer than ``ROLES_MOST`` roles. The cost depends on what the viewer sees, wherever it lies; if that is
+  more, so many rows are read in vain. If the query names an owner, the resources that the owner's roles own are tried
+  before. If there is a policy to inspect among the points, another statement is run, with what lies beneath it, if that is
+  as little.
 * From the documents that match a search, in one statement, when they are less than ``MATCHES_MOST``, seen or not.
 * By a walk through the ids in order, a window of them with each statement, until the list is full. Its viewer sees much, and
   its search finds much, so that this is soon; a count, and an offset, cost what they pass over. No window takes long. Where
   a search goes by class there is a walk for each class.
 
-Each way has candidates, and judges them alike. Whether the viewer owns one is asked from both ends, once for each different
-owner among them, as in ``access_facts``, Note [Standing in one statement]. What the viewer doesn't own may be permitted to
-any of the roles that it holds; they are all read as soon as the first candidate has a permission and isn't the viewer's.
-Only where the viewer neither owns nor may do anything with one are owners followed (``inspection``, Note [From below]).
-Each window does that again: a viewer that holds many roles, and doesn't own what it passes, walks slowly.
+Each way has candidates, and evaluates them alike. Whether the viewer owns one is searched from both ends, once for each
+distinct owner among them, as in ``access_facts``, Note [Standing in one statement]. A candidate that the viewer doesn't own
+may be permitted to any of the roles that it holds; these are all read as soon as the first candidate has a permission and
+isn't the viewer's. Only where the viewer neither owns nor may do anything with one are owners followed (``inspection``, Note
+[From below]). Each window does that again: for a viewer that holds many roles, and doesn't own what the walk passes, it is
+slow.
 
-The statements take: the viewer; two texts that the ids lie between; kinds, or NULL; the owner asked for, or NULL; offset and
+The statements take: the viewer; two texts that the ids lie between; kinds, or NULL; the wanted owner, or NULL; offset and
 limit. Then the fields of ``Search`` where there is a search. A count has the limit 0. So that plans don't depend on sizes
 (``access_facts``, Note [Plans that last]), no expression with these names is joined to another: where a row is looked for in
 one, it is by a subquery which PostgreSQL can only hash, or which ``OFFSET 0`` keeps for itself.
@@ -64,9 +66,9 @@ _WITHIN: Final = f"resource_id > $2::text AND resource_id < $3::text AND {_OF_KI
 
 
 def _held(name: str, parameter: str, limit: str = "") -> str:
-    """Return the common table expression of the roles that a role holds; where they are more than a limit, so many at least.
+    """Return the common table expression of the roles that a role holds; if there are more than a limit, at least so many.
 
-    A role can be held of another twice, by ownership and by a grant: half of the rows that are read may be the same roles.
+    A role can hold another twice, by ownership and by a grant: half of the rows that are read may be the same roles.
     """
     return f"""
     {name} (role_id) AS (
