@@ -1,4 +1,4 @@
-"""Ways by which roles come to privileges.
+"""Ways: the chains of memberships by which roles have privileges.
 
 A way goes from a role to a resource: the role is a member of another, that one of another, and the last one owns the
 resource or is permitted a privilege on it. Its length is the number of these roles.
@@ -15,7 +15,7 @@ from svc.model.names import ResourceName
 
 
 class By(enum.StrEnum):
-    """What takes one step further on a way."""
+    """The kind of a step on a way."""
 
     MEMBER = "member"
     OWNER = "owner"
@@ -24,9 +24,9 @@ class By(enum.StrEnum):
 
 @attrs.frozen
 class WayStep:
-    """A role on a way, by its full id, and what takes it on: a membership in the next one, or what it has on the resource.
+    """A role on a way, by its full id, and its next step: a membership in the next role, or what it has on the resource.
 
-    ``role`` is ``None`` for one or more roles in a row that are not told, since the reader doesn't see them.
+    ``role`` is ``None`` for one or more roles in a row that are not named, since the reader doesn't see them.
     """
 
     role: str | None
@@ -46,7 +46,8 @@ class PrivilegeHolder:
 
 @attrs.frozen
 class Position:
-    """Where a list of holders goes on: at ways of ``length``, with the ids ``start``, that nearest to the resource first.
+    """Where a list of holders continues: at ways of ``length``, with the ids ``start``, the one nearest to the resource
+    first.
 
     ``found``: whether there was a holder with a way of this length before.
     """
@@ -58,7 +59,7 @@ class Position:
 
 @attrs.frozen
 class HoldersPage:
-    """Some of the holders of a privilege, those with the shortest ways first; ``after`` is ``None`` behind the last one."""
+    """Some of the holders of a privilege, those with the shortest ways first; ``after`` is ``None`` after the last one."""
 
     holders: tuple[PrivilegeHolder, ...]
     after: Position | None
@@ -81,7 +82,7 @@ class AccessVerdict:
 
 @attrs.frozen
 class ReachedResource:
-    """A resource, those of the privileges asked about that a role has on it, and a shortest way to one of them."""
+    """A resource, those of the privileges in question that a role has on it, and a shortest way to one of them."""
 
     resource: str
     privileges: tuple[str, ...]
@@ -90,7 +91,7 @@ class ReachedResource:
 
 @attrs.frozen
 class ReachPage:
-    """Some of the resources that a role reaches, ordered by id; ``after`` is the id behind which the list goes on."""
+    """Some of the resources that a role reaches, ordered by id; ``after`` is the id after which the list continues."""
 
     resources: tuple[ReachedResource, ...]
     after: str | None
@@ -98,7 +99,7 @@ class ReachPage:
 
 @attrs.frozen
 class Target:
-    """What ways lead to: one of these privileges on a resource."""
+    """The target of ways: one of these privileges on a resource."""
 
     resource: ResourceName
     privileges: tuple[str, ...]
@@ -114,7 +115,7 @@ class Base:
 
 @attrs.frozen
 class Given:
-    """What a role has on a resource by itself: it owns it, or has a privilege of those asked about."""
+    """A right that a role has on a resource directly: it owns it, or is permitted one of the privileges in question."""
 
     resource: str
     role: str
@@ -122,9 +123,9 @@ class Given:
 
 
 def in_words(way: Way) -> str:
-    """Return what a way says of its first role: "is a member of group:ops, which is permitted it".
+    """Return a way in words, after its first role as the subject: "is a member of group:ops, which is permitted it".
 
-    Roles are called without their account, by names from outside as they are.
+    Roles are named without their account; names come from outside and are not escaped.
     """
     words = ""
     for number, step in enumerate(way):
@@ -136,14 +137,14 @@ def in_words(way: Way) -> str:
 
 
 def in_number(kind: str, count: int) -> str:
-    """Return what one or several things of a kind are called: ``host factory``, ``host factories``."""
+    """Return the word for one or several things of a kind: ``host factory``, ``host factories``."""
     word = kind.replace("_", " ")
     if count == 1:
         return word
     return f"{word[:-1]}ies" if word.endswith(("cy", "ry")) else f"{word}s"
 
 
-#: By whether they are several roles.
+#: Each for one role, and for several.
 _VERBS: Final = {
     By.MEMBER: ("is a member of ", "are members of "),
     By.OWNER: ("owns it", "own it"),

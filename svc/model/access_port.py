@@ -1,4 +1,4 @@
-"""What deciding about access reads of a store."""
+"""The readings of a store that decisions about access need."""
 
 from __future__ import annotations
 

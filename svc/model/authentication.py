@@ -1,7 +1,7 @@
-"""Values and ports of authentication; what the store may raise is told in ``ports``.
+"""Values and ports of authentication; see ``ports`` for what the store may raise.
 
-Note [Not all at once]. Each client that is put off is given another moment to come again, up to twice as far away as need
-be, so that clients that were put off together don't come back together.
+Note [Not all at once]. Each client that is postponed gets a different time to retry, up to twice as far away as necessary,
+so that clients that were postponed together don't come back together.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class LoginRequest:
     """A request to be authenticated, of which nothing is verified.
 
     ``login`` is the decoded id of the path, ``None`` when left out. ``evidence`` is the API key, or the JWT's text.
-    ``fault``: why no evidence could be read, as a code, and what was found. ``origin``: that of the events of what changes.
+    ``fault``: why no evidence could be read, as a code, and what was found. ``origin``: that of the events of any changes.
     """
 
     account: str
@@ -39,7 +39,7 @@ class LoginRequest:
 
     @property
     def whose(self) -> str:
-        """What failures are counted for where no role is determined."""
+        """The key that failures are counted under if no role is determined."""
         return f"{self.account}:{self.login}"
 
 
@@ -109,13 +109,13 @@ class Refused:
         return self.role if self.known else None
 
 
-#: Seconds after which a client may come again where none are known, and over how many more clients are spread at least.
+#: Seconds after which a client may retry where none are known, and over how many more seconds clients are spread at least.
 AGAIN: Final = 2.0
 _SPREAD: Final = 2.0
 
 
 def moment(seconds: float = AGAIN, chance: Callable[[], float] = random.random, most_spread: float = math.inf) -> int:
-    """Return after how many whole seconds to come again for a client that can be judged in ``seconds``, by a ``chance``."""
+    """Return after how many whole seconds a client should retry whose check is possible in ``seconds``, by a ``chance``."""
     return max(1, math.ceil(seconds + chance() * min(max(seconds, _SPREAD), most_spread)))
 
 
@@ -138,7 +138,7 @@ class AuthenticatorSettings:
 
 @attrs.frozen
 class LoginCandidate:
-    """A role that asks to be admitted by an authenticator, read in one round trip.
+    """A role that requests to be admitted by an authenticator, read in one round trip.
 
     ``edition`` is that of the authenticator's settings (see ``authn/federated.py``, Note [Optimistic settings]).
     ``annotations`` are those of the role's resource under the branch asked for, ordered by name; ``None`` where they are
@@ -179,7 +179,7 @@ class KeysState:
     """The state of a provider's keys on this server; moments are in seconds since the epoch.
 
     ``keys`` are the ids of the usable ones with their thumbprints; ``problems`` and ``unused`` are as in ``KeySet``.
-    ``fetched_at`` is about the set at hand, if any; ``asked_at`` and ``failure`` about the last attempt.
+    ``fetched_at`` is about the cached set, if any; ``asked_at`` and ``failure`` about the last attempt.
     """
 
     keys: tuple[tuple[str | None, str], ...] = ()
@@ -297,7 +297,7 @@ class IExplainer(Interface):
         """Decide on a request as ``authenticate`` would, and return every check's outcome; nothing is admitted."""
 
     async def status(account: str, service_id: str | None, *, ask: bool = True) -> AuthenticatorStatus:
-        """Return the state of one authenticator, without ``distrusted``; keys that aren't at hand are fetched if ``ask``.
+        """Return the state of one authenticator, without ``distrusted``; keys that aren't cached are fetched if ``ask``.
 
         :raises InvalidName: no authenticator can be called so.
         """
@@ -309,15 +309,16 @@ class IKeyExplainer(Interface):
     async def explain(request: ExplanationRequest) -> Explanation | Refused:
         """Decide on a request as a login would, and return every check's outcome, in a refusal too; nothing is admitted.
 
-        A refusal without checks is one before anything was looked at. It may raise ``PasswordsBusy``.
+        A refusal without checks was made before any of them. It may raise ``PasswordsBusy``.
         """
 
 
 class IKeyStates(Interface):
-    """An authenticator whose tokens are verified with a provider's keys, as far as these are at hand."""
+    """An authenticator whose tokens are verified with a provider's keys, as far as these are cached."""
 
     async def keys_at_hand(account: str, service_id: str | None) -> tuple[str, KeysState] | None:
-        """Return the address and the state of a provider's keys, as ``IProviderKeys.state``; asks no provider.
+        """Return the address and the state of a provider's keys, as ``IProviderKeys.state``, without a request to the
+        provider.
 
         ``None`` where the settings name no provider.
         """
@@ -327,26 +328,26 @@ class IProviderKeys(Interface):
     """The verification keys of third parties (AUTH-43 to AUTH-49)."""
 
     async def current(source: KeySource, refreshes: int = 0, request: LoginRequest | None = None) -> KeySet:
-        """Return the set at hand for a source, fetching it when there is none.
+        """Return the cached set of a source, fetching it when there is none.
 
-        ``refreshes`` is as in ``AuthenticatorSettings``; authenticators share sources. A set of a lesser number is fetched
-        again, once for each number, whatever the budget; when that fails, the set at hand stays, and is
-        returned. ``request`` is the login that may have to wait, if it is one.
+        ``refreshes`` is as in ``AuthenticatorSettings``; authenticators share sources. A set of a lower number is fetched
+        again, once for each number, whatever the budget; when that fails, the cached set stays, and is returned. ``request``
+        is the login that may have to wait, if it is one.
 
-        :raises KeysUnavailable: there is no set at hand, and none could be fetched, or may be fetched yet, or waited for.
+        :raises KeysUnavailable: no set is cached, and none could be fetched, or may be fetched yet, or waited for.
         """
 
     async def newer(source: KeySource, seen: KeySet, request: LoginRequest | None = None) -> KeySet:
         """Return a set fetched after ``seen``, which did not verify a token: unknown ``kid`` or wrong signature.
 
-        Fetches when no newer one is at hand and the budget allows it; concurrent calls share one fetch. A failed fetch
-        leaves the old set in place. Where the budget is spent and ``seen`` was fetched a moment ago, it is returned.
+        Fetches when no newer one is cached and the budget allows it; concurrent calls share one fetch. A failed fetch leaves
+        the old set in place. Where the budget is spent and ``seen`` was fetched a moment ago, it is returned.
 
         :raises KeysUnavailable: there is no newer set, and none could be fetched, or may be fetched yet, or waited for.
         """
 
     def state(source: KeySource) -> KeysState:
-        """Return the state of a source; asks nobody."""
+        """Return the state of a source, without a request to it."""
 
 
 class IAuthenticatorReadings(Interface):
@@ -360,8 +361,8 @@ class IAuthenticatorReadings(Interface):
     ) -> LoginCandidate:
         """Read a candidate for the webservice ``branch`` of its own account, with its annotations under ``<annotated>/``.
 
-        One round trip. ``edition`` is that of ``settings`` for the same ``names``, which are always read afresh. Unless
-        ``afresh`` the candidate may come from memory (CLU-31).
+        One round trip. ``edition`` is that of ``settings`` for the same ``names``, which are never read from the cache.
+        Unless ``afresh`` the candidate may come from the read cache (CLU-31).
         """
 
     async def webservice_annotations(webservice: ResourceName, names: Sequence[str], limit: int) -> Mapping[str, str]:

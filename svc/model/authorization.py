@@ -2,7 +2,7 @@
 
 The rules (ROLE-1 to ROLE-8): a holder of the owner's role has every privilege. A resource is visible to those who own it or
 have any privilege on it, or inspect it (INS-1); to all others it doesn't exist. A member of a role doesn't see the role's
-resource by that. Who only inspects a thing sees it, and has no privilege on it.
+resource by that. A role that only inspects a thing sees it, and has no privilege on it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from svc.model.errors import Forbidden, NoValue, RecordNotFound
 from svc.model.names import ResourceName, RoleName
 from svc.model.query_results import AccessFacts
 
-#: The privilege that opens a policy, and all that it owns, to be looked at.
+#: The privilege that lets a role look at a policy and all that it owns.
 INSPECT: Final = "inspect"
 
 
@@ -79,7 +79,7 @@ def require_visible(access_facts: AccessFacts, name: ResourceName) -> None:
     """Return when the caller may know that ``name`` exists.
 
     :raises Forbidden: the caller's own role is gone.
-    :raises NotFound: it doesn't exist, or as good as.
+    :raises NotFound: it doesn't exist, or the caller may not see it.
     """
     _enforce(sight(access_facts), name, "")
 
@@ -88,7 +88,7 @@ def require(access_facts: AccessFacts, privilege: str, name: ResourceName) -> No
     """Return when the caller has ``privilege`` on ``name``.
 
     :raises Forbidden: the caller sees it and lacks the privilege, or the caller's own role is gone.
-    :raises NotFound: it doesn't exist, or as good as.
+    :raises NotFound: it doesn't exist, or the caller may not see it.
     """
     _enforce(use(access_facts, privilege), name, privilege)
 
@@ -97,7 +97,7 @@ def require_ownership(access_facts: AccessFacts, name: ResourceName) -> None:
     """Return when the caller owns ``name``.
 
     :raises Forbidden: the caller sees it and doesn't own it, or the caller's own role is gone.
-    :raises NotFound: it doesn't exist, or as good as.
+    :raises NotFound: it doesn't exist, or the caller may not see it.
     """
     _enforce(sight(access_facts), name, "")
     if not access_facts.owns:
@@ -108,7 +108,7 @@ def require_value(access_facts: AccessFacts, privilege: str, variable: ResourceN
     """Return when the caller has ``privilege`` on the variable, where one that can't be seen is one without a value.
 
     :raises Forbidden: the caller sees it and lacks the privilege, or the caller's own role is gone.
-    :raises NoValue: it doesn't exist, or as good as.
+    :raises NoValue: it doesn't exist, or the caller may not see it.
     """
     try:
         require(access_facts, privilege, variable)
@@ -121,7 +121,7 @@ def require_role_visible(access_facts: AccessFacts, role: RoleName, caller: Role
 
     :raises Forbidden: the caller's own role is gone; or, where the dialect has it so, the role exists in the caller's own
         account and may not be seen.
-    :raises NotFound: it doesn't exist, or as good as.
+    :raises NotFound: it doesn't exist, or the caller may not see it.
     """
     decision = role_sight(access_facts)
     if decision == Denied(Denial.INVISIBLE) and role.account == caller.account and not dialect.hides_roles:

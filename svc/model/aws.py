@@ -48,14 +48,14 @@ class ISecurityTokenService(Interface):
     """The Security Token Service of AWS."""
 
     async def caller(request: SignedRequest) -> CallerIdentity:
-        """Return who has signed a request.
+        """Return the identity that has signed a request.
 
         :raises StsUnavailable: there is no answer that can be used, or no room to wait for one.
         :raises StsRefused: it doesn't take the signature.
         """
 
     async def reach() -> None:
-        """Ask something that the service refuses, where it was asked last.
+        """Send the service a request that it refuses, at the host of the last request.
 
         :raises StsUnavailable: there is no answer that can be used.
         """
@@ -67,11 +67,11 @@ class IUsedSignatures(Interface):
     async def used(signature: str, address: str, again: float) -> bool:
         """Return whether it was used: elsewhere than at this address, or more than ``again`` seconds ago.
 
-        :raises StoreUnavailable: it can't be told now.
+        :raises StoreUnavailable: that can't be determined now.
         """
 
     async def claim(signature: str, address: str, again: float, lasting: float) -> bool:
         """Note that it is used, for as many seconds as it could be used again, unless it was; return whether it wasn't.
 
-        :raises StoreUnavailable: it can't be told now, or there is no room.
+        :raises StoreUnavailable: that can't be determined now, or there is no room.
         """

@@ -1,4 +1,4 @@
-"""What AWS says of the caller of its Security Token Service, read strictly: ``GetCallerIdentity``, or why it refuses.
+"""Strict readers of the answers of AWS's Security Token Service to ``GetCallerIdentity``: the caller, or an error.
 
 Note [No documents within documents]. An answer has no document type, so that there are no entities to expand and nothing to
 fetch. Each element that is read occurs once, in the service's own namespace.
@@ -33,7 +33,7 @@ _RESULT: Final = "GetCallerIdentityResponse/GetCallerIdentityResult"
 
 @attrs.frozen
 class CallerIdentity:
-    """A caller as AWS names it, and of which account it is."""
+    """A caller as AWS names it, and its account."""
 
     arn: str
     account: str
@@ -61,7 +61,7 @@ def read_caller(document: bytes) -> CallerIdentity:
 
 
 def read_error(document: bytes) -> str:
-    """Return the code of an error; its message may repeat what was sent, and isn't read.
+    """Return the code of an error; its message may repeat the request, and isn't read.
 
     :raises Malformed: it is no error of the service.
     """

@@ -1,4 +1,4 @@
-"""What changes in the database, as those are told who follow it."""
+"""Notifications of changes in the database, for those who follow them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from zope.interface import Interface
 
 @attrs.frozen
 class TouchedRecords:
-    """What was changed: records and values, by their full ids; all of some accounts; or anything."""
+    """The records and values that were changed, by their full ids; or all of some accounts; or everything."""
 
     ids: frozenset[str] = frozenset()
     accounts: frozenset[str] = frozenset()
@@ -21,7 +21,7 @@ class IChanges(Interface):
     """The changes of the database, no matter who makes them."""
 
     def follow(told: Callable[[TouchedRecords], None]) -> Callable[[], None]:
-        """Have ``told`` called soon after each change, and return what ends that.
+        """Have ``told`` called soon after each change, and return a function that ends that.
 
-        What it asks the store for then is at least as new as the change.
+        Its readings of the store are then at least as new as the change.
         """

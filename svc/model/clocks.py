@@ -1,11 +1,11 @@
 """Two clocks: one for durations, and one for the time of day.
 
 Note [Two clocks]. A machine's clock may be set. Twisted's timers, which go by it, then stand still, or are all due at once.
-So every process that this program begins has its reactor go by a clock that nobody can set (:func:`run_steadily`), and
-``clock`` or ``reactor`` is asked for durations alone; the time of day is asked of a ``wall``, the machine's clock.
+So the reactor of every process of this program goes by a clock that nobody can set (:func:`run_steadily`), and ``clock`` or
+``reactor`` is used only for durations; the time of day comes from a ``wall``, the machine's clock.
 
 The steady clock starts with the time of day, so that running timers aren't moved and libraries write no dates of 1970. It
-counts the time that a machine sleeps, where the system can tell: a trust of an hour doesn't last for a night.
+counts the time that a machine sleeps, where the system measures it: a trust of an hour doesn't last for a night.
 """
 
 from __future__ import annotations
@@ -59,6 +59,6 @@ def rfc3339(text: str) -> float:
 
 
 def run_steadily(reactor: Any) -> None:
-    """Have a reactor's timers go by a clock that nobody can set (Note [Two clocks]); for processes of this program alone."""
+    """Make a reactor's timers go by a clock that nobody can set (Note [Two clocks]); only for processes of this program."""
     started = time.time() - time.clock_gettime(_STEADY)
     reactor.seconds = lambda: started + time.clock_gettime(_STEADY)

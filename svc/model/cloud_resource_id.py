@@ -2,12 +2,12 @@
 
 They name a workload, or an identity that workloads share (AUTH-37).
 
-Note [By position]. Each part is known by its place alone: the keywords stand where they must, and all else is a name, even
-``providers``. Nothing is decoded, trimmed or skipped, and there are exactly eight segments: no two readers of one text find
-two resources in it. A resource within another, such as a slot of an app, has more, and is refused (AUTH-37): a host that is
-bound to a resource group alone would let it in unawares. It logs in with an identity that is assigned to it.
+Note [By position]. Each part is identified only by its position: the keywords stand where they must, and all else is a name,
+even ``providers``. Nothing is decoded, trimmed or skipped, and there are exactly eight segments: a text has only one
+reading. A resource within another, such as a slot of an app, has more, and is refused (AUTH-37): a host that is bound only
+to a resource group would admit it unintentionally. It logs in with an identity that is assigned to it.
 
-Note [By namespace]. The namespace of the resource alone tells an assigned identity from a workload's own (AUTH-39). A
+Note [By namespace]. Only the namespace of the resource distinguishes an assigned identity from a workload's own (AUTH-39). A
 resource of the namespace of identities is no workload, even if it has the name of one, or an object id that a host is bound
 to.
 """
@@ -33,7 +33,7 @@ _SHARED: Final = "microsoft.managedidentity"
 #: Audiences of Microsoft's own: any other is an application that somebody has registered.
 _MICROSOFT: Final = re.compile(r"(?i)https?://([a-z0-9-]+\.)*(azure\.(com|net)|windows\.net|microsoft\.com)([:/]|\Z)")
 
-#: What can't be read in two ways: no escapes, and nothing that ends a path.
+#: A name that has only one reading: no escapes, and nothing that ends a path.
 _NAME: Final = re.compile(r"(?!\.{1,2}\Z)[^/%\\?#]+")
 
 
@@ -100,5 +100,5 @@ def _malformed(text: str, why: str, *, nested: bool = False) -> ResourceIdMalfor
 
 
 def is_microsofts(audience: object) -> bool:
-    """Return whether a token's audience is one of Microsoft's own, for which tokens say which resource has them."""
+    """Return whether a token's audience is one of Microsoft's own, for which tokens name the resource that has them."""
     return isinstance(audience, str) and _MICROSOFT.match(audience) is not None

@@ -1,4 +1,4 @@
-"""Counts of sessions with the database, of what is remembered of it, and of connections of clients."""
+"""Counts of sessions with the database, of its read cache, and of connections of clients."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ class ConnectionCounts:
 
 @attrs.frozen
 class MemoryCounts:
-    """Answers of the store that are remembered, in ``bytes``, and since when that was confirmed: ``age`` (seconds).
+    """The cached answers of the store, in ``bytes``, and the ``age`` of their last confirmation (seconds).
 
-    Since the start: ``hits`` from memory, ``misses``, answers ``dropped`` for a change, ``evicted`` for want of room, given
-    ``stale`` while the database couldn't be asked, and ``looks`` for changes.
+    Since the start: ``hits`` in the cache, ``misses``, answers ``dropped`` for a change, ``evicted`` for want of room,
+    served ``stale`` while the database couldn't be reached, and invalidation polls (``looks``).
     """
 
     hits: int
@@ -57,7 +57,7 @@ class MemoryCounts:
 class PurgeCounts:
     """The deleted records and bytes that were kept at the last round, and the records purged since the start.
 
-    ``old`` were over their time, and of ``excess`` there was too much.
+    ``old`` ones were past their retention, and ``excess`` ones exceeded the limits.
     """
 
     records: int = 0

@@ -34,14 +34,14 @@ _PASSED_ON: Final = re.compile(rb"([\"']?)([0-9A-Za-z]+)={0,6}\1")
 
 @attrs.frozen
 class Credential:
-    """The credential of a role, with what else bears on admitting it, read in one round trip.
+    """The credential of a role, with all other facts for admitting it, read in one round trip.
 
     ``signing_key``: id of the account's newest signing key. ``password``: the hash of the one that a user chose.
     ``expires_at``: from when on the API key proves nothing, in seconds since the epoch; ``None`` means never.
     ``restrictions``: from where the role may authenticate, as far as ``RESTRICTIONS_LIMIT``; empty means from everywhere.
     ``api_key_off``: its annotation forbids API keys, so that one that is stored proves nothing. ``missing_from``: the full
     id of the LDAP authenticator in whose directory the user has no usable entry any more, so that the API key proves
-    nothing; empty where one round alone has found that.
+    nothing; empty if only one round has found that.
     """
 
     account_exists: bool
@@ -96,7 +96,7 @@ class ICredentials(Interface):
         """
 
     def renew_password(role: RoleName, password: Sealed, instead_of: Sealed) -> None:
-        """Begin to set a role's hash, as above, for a login, which doesn't wait; where that can't be, do nothing."""
+        """Begin to set a role's hash, as above, for a login, which doesn't wait; where that is impossible, do nothing."""
 
 
 def forbids_api_key(name: str, value: str) -> bool:
@@ -113,7 +113,7 @@ def has_key_form(evidence: bytes) -> bool:
     """Return whether evidence is written as API keys are: also in quotation marks, in capitals or with padding behind it.
 
     Blanks and line ends around it don't count, nor does a byte order mark before it. Only one in many billions of keys is
-    shorter than is taken for one; passwords of people may be.
+    too short for this check; people's passwords may be that short.
     """
     passed_on = _PASSED_ON.fullmatch(evidence.strip().removeprefix(codecs.BOM_UTF8).strip())
     if passed_on is None:
@@ -128,5 +128,5 @@ def _base32(number: int) -> str:
 
 
 def same_key(a: bytes, b: bytes) -> bool:
-    """Return whether two keys are equal, in a time that tells nothing but whether their lengths are."""
+    """Return whether two keys are equal, in a time that reveals nothing except whether their lengths are."""
     return hmac.compare_digest(a, b)

@@ -1,4 +1,4 @@
-"""Data keys as the database knows them: by their ids, and by how far a rotation from one to the next has come."""
+"""Data keys as the database has them: their ids, and the progress of a rotation from one to the next."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from zope.interface import Interface
 
 from svc.model.query_results import Sealed
 
-#: Seals a value again, which opens under this name; ``None`` when it doesn't open.
+#: Re-encrypts a value that is sealed under this name; ``None`` when it doesn't open.
 Reseal = Callable[[str, Sealed], Sealed | None]
 
 
@@ -18,7 +18,7 @@ Reseal = Callable[[str, Sealed], Sealed | None]
 class StoredDataKey:
     """A data key of the database. ``closed``: nothing new may be sealed under it; ``retired``: nothing is any more.
 
-    ``age`` is how many seconds ago it came into use.
+    ``age`` is for how many seconds it has been in use.
     """
 
     key_id: str
@@ -29,7 +29,7 @@ class StoredDataKey:
 
 @attrs.frozen
 class KeyUser:
-    """A process that seals values, as it said last: ``place`` is what operators know it by."""
+    """A process that seals values, by its last announcement: ``place`` is its name for operators."""
 
     place: str
     seals: str
@@ -37,7 +37,7 @@ class KeyUser:
 
 
 class Moved(enum.Enum):
-    """What a step of sealing again did."""
+    """The result of a step of re-encryption."""
 
     NOTHING = "another server moves, it is too soon, or no key is to be retired"
     WAITING = "some servers don't seal with the new key yet"
@@ -49,7 +49,7 @@ class Moved(enum.Enum):
 
 @attrs.frozen
 class KeyProgress:
-    """How far sealing again has come, in values by sealed column.
+    """The progress of re-encryption, in values by sealed column.
 
     ``unopened``: how many of the values that were met in this pass the old key doesn't open, and ``first_unopened``: the
     first of them.
@@ -62,12 +62,12 @@ class KeyProgress:
 
     @property
     def done(self) -> int:
-        """How many were sealed again."""
+        """How many were re-encrypted."""
         return sum(self.resealed.values())
 
     @property
     def remaining(self) -> int:
-        """How many there were to begin with, without those: about as many as are left."""
+        """How many there were to begin with, minus those: about as many as are left."""
         return sum(max(0, total - self.resealed[target]) for target, total in self.totals.items())
 
 
@@ -81,10 +81,10 @@ class IDataKeys(Interface):
         """Note the key that the database was initialised with, unless there is one."""
 
     async def announce(process: str, user: KeyUser) -> None:
-        """Say what a process seals with and knows; ``process`` is a name that no other has."""
+        """Announce the key that a process seals with, and those that it knows; ``process`` is a name that no other has."""
 
     async def users() -> list[KeyUser]:
-        """Return the processes that said so lately."""
+        """Return the processes with a recent announcement."""
 
     async def totals() -> dict[str, int]:
         """Count the sealed values, by sealed column; that may take long."""
@@ -96,10 +96,10 @@ class IDataKeys(Interface):
         """
 
     async def step(reseal: Reseal, most: int, pause: float) -> Moved:
-        """Go a step further, if no server did so in the last ``pause`` seconds: seal ``most`` values again, at most."""
+        """Go a step further, if no server did so in the last ``pause`` seconds: re-encrypt at most ``most`` values."""
 
     async def progress() -> KeyProgress:
-        """Return how far it has come."""
+        """Return the progress of the rotation."""
 
 
 #: Returns the ids of the data keys that another server knows; ``None`` when it gives no answer that can be trusted.

@@ -1,4 +1,4 @@
-"""What is known of a database, of its standbys, and of the other servers of the cluster."""
+"""Facts about a database, its standbys, and the other servers of the cluster."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ OLDEST_TESTED_POSTGRESQL: Final = 15
 class AttachedStandby:
     """A standby as its primary sees it: ``name`` is its ``application_name``, ``state`` and ``sync`` are PostgreSQL's words.
 
-    ``lag_bytes`` is what it has yet to replay, ``lag_seconds`` how long that took of late; ``None`` where PostgreSQL doesn't
-    say. ``since`` is when it connected, in epoch seconds.
+    ``lag_bytes`` is what it has yet to replay, ``lag_seconds`` how long that took recently; ``None`` where PostgreSQL
+    doesn't report it. ``since`` is when it connected, in epoch seconds.
     """
 
     name: str
@@ -48,8 +48,8 @@ class ReplicationPosition:
     """The position of the database's log: the written one of a primary, the last replayed one of a standby.
 
     ``text`` has the form ``<hex>/<hex>``, ``position`` is the same in bytes. Of a standby, ``lag_bytes`` is what it has
-    received since its start and not replayed; ``lag_seconds`` is the age of the last sign of life of its primary that it
-    has replayed, never negative. Both are ``None`` of a primary. ``node`` is the rest that is known of the database.
+    received since its start and not replayed; ``lag_seconds`` is the age of the last heartbeat of its primary that it has
+    replayed, never negative. Both are ``None`` of a primary. ``node`` is the rest that is known of the database.
     """
 
     text: str
@@ -88,7 +88,7 @@ class Ages:
 
 @attrs.frozen(kw_only=True)
 class DatabaseFacts:
-    """What ``svc doctor`` looks at in PostgreSQL.
+    """The facts about PostgreSQL that ``svc doctor`` evaluates.
 
     ``schema_behind`` counts migrations that are lacking, ``server_version`` is as ``server_version_num`` has it, ``listens``
     is ``listen_addresses``. ``open_rules`` counts rules of ``pg_hba.conf`` that admit any address, ``None`` where the role

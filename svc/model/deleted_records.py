@@ -1,6 +1,6 @@
-"""What policy deleted, and values that newer ones pushed out, kept for a while: values and port.
+"""Records that policy deleted, and values that newer ones pushed out, kept for a while: values and port.
 
-An identity is a role's full id with its creation. What is kept belongs to identities: the next role of a name is another.
+An identity is a role's full id with its creation. Kept records belong to identities: the next role of a name is another.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ T = TypeVar("T")
 RECORDS_MOST: Final = 100_000
 OVERWRITTEN_MOST: Final = 100
 
-#: How many bytes of facts, of which it takes a process a moment to make rows, are had back at once; of one record, all.
+#: How many bytes of facts are restored at once, since making rows of them takes a process a moment; of one record, all.
 FACTS_MOST: Final = 512 * 1024
 
 
 @attrs.frozen
 class Keeping:
-    """For how long what is deleted is kept, in seconds, and how many bytes of one account; with 0 seconds, nothing is."""
+    """For how long deleted records are kept, in seconds, and how many bytes of one account; with 0 seconds, nothing is."""
 
     seconds: float = 7 * 86400.0
     bytes: int = 256 * 1024 * 1024
@@ -38,12 +38,12 @@ class Keeping:
         return self.seconds > 0
 
 
-#: What is kept unless the configuration says otherwise.
+#: The retention unless the configuration sets another.
 KEEPING: Final = Keeping()
 
 
 class RoleIdentity(NamedTuple):
-    """A role, and which of its name."""
+    """A role, and which of the roles of its name it is."""
 
     role: str
     creation: int
@@ -51,7 +51,7 @@ class RoleIdentity(NamedTuple):
 
 @attrs.frozen
 class KeptOwner:
-    """An owner of what is kept: whether it is there, and, where it is kept itself, its own owner."""
+    """An owner of kept records: whether it exists, and, if it is a kept record itself, its own owner."""
 
     identity: RoleIdentity
     there: bool
@@ -60,7 +60,7 @@ class KeptOwner:
 
 @attrs.frozen
 class DeletedRecord:
-    """A record that was deleted, or values of one that were ``overwritten``; of these it has nothing but ``versions``.
+    """A record that was deleted, or values of one that were ``overwritten``, which have only ``versions``.
 
     ``creation``: that of its role, ``None`` where it has none. Times are in seconds since the epoch; from ``until`` on it is
     gone. ``made_at`` is when it had been made: another record of the name has another time. ``readers`` were permitted to
@@ -83,7 +83,7 @@ class DeletedRecord:
     grants: tuple[MembershipRow, ...] = ()
     permissions: tuple[PermissionRow, ...] = ()
     creations: Mapping[str, int] = attrs.field(factory=dict)
-    #: False where it lacks all this, since those that were chosen before it have as much as may come back at once.
+    #: False where it lacks all this, since the records chosen before it have as much as may be restored at once.
     whole: bool = True
 
 
@@ -103,43 +103,43 @@ class PresentRecord:
 
 @attrs.frozen
 class Kept:
-    """How much is kept in all: records, and bytes, about."""
+    """How much is kept in all: records, and approximate bytes."""
 
     records: int = 0
     bytes: int = 0
 
 
 class IDeletedTransaction(IPolicyTransaction):
-    """A transaction of a policy, in which what was deleted can be read and had back. What is over its time isn't there."""
+    """A transaction of a policy that can read and restore deleted records. Those past their retention don't appear."""
 
     async def owners(policy: RoleName) -> list[KeptOwner]:
-        """Return the owners of what is kept of the policy, each once; of those that are kept their owners, and so on."""
+        """Return the owners of the policy's kept records, each once; of those that are kept their owners, and so on."""
 
     async def inspected(caller: RoleName, resources: Iterable[str]) -> frozenset[str]:
         """Return those of the resources that the caller inspects (INS-1)."""
 
     async def listed(policy: RoleName, owners: Iterable[RoleIdentity], limit: int, offset: int) -> list[DeletedRecord]:
-        """Return what is kept of the policy and belonged to these owners, the newest first."""
+        """Return the policy's kept records that belonged to these owners, the newest first."""
 
     async def chosen(policy: RoleName, owners: Iterable[RoleIdentity], numbers: Sequence[int]) -> list[DeletedRecord]:
         """Return those of the same with these numbers, the newest first, locked until the transaction ends.
 
-        Those that are named first are ``whole``, as far as their facts have ``FACTS_MOST`` bytes together.
+        Those that are named first are ``whole``, until their facts have ``FACTS_MOST`` bytes together.
         """
 
     async def standings(resources: Iterable[str]) -> dict[str, PresentRecord]:
-        """Return how those of the resources stand that are there, locked against writers of values."""
+        """Return the state of those of the resources that exist, locked against writers of values."""
 
     async def creations(roles: Iterable[str]) -> dict[str, int]:
-        """Return the creations of those of the roles that are there."""
+        """Return the creations of those of the roles that exist."""
 
     async def take_back(made: Sequence[DeletedRecord], filled: Sequence[DeletedRecord]) -> None:
-        """Give back what was kept of records, and keep it no longer.
+        """Restore what was kept of records, and remove it from the kept ones.
 
         ``made``: those that this transaction has made again. They get the times when they had been made; webservices are
         switched, and distrust keys, as before; roles that can't log in get their creations back. Of users and hosts the next
-        creation takes the place of the old one, where it owned what is kept. ``filled``: those whose values are put back,
-        with versions, times and ends as they were.
+        creation takes the place of the old one, where it owned kept records. ``filled``: those whose values are put back,
+        with versions, times and expirations as they were.
         """
 
     async def purge(policy: RoleName, owners: Iterable[RoleIdentity], numbers: Sequence[int] | None) -> list[str]:
@@ -147,7 +147,7 @@ class IDeletedTransaction(IPolicyTransaction):
 
 
 class IDeletedRecords(Interface):
-    """What was deleted and is kept. Errors: see ``ports``."""
+    """The store of kept records. Errors: see ``ports``."""
 
     async def look(work: Callable[[IDeletedTransaction], Awaitable[T]]) -> T:
         """Run ``work``, which changes nothing, in a transaction; a standby can do so too."""
@@ -156,10 +156,10 @@ class IDeletedRecords(Interface):
         """Run ``work`` as ``IPolicies.transact`` does."""
 
     async def purge_old() -> int:
-        """Remove for good what is over its time, some at a time, and return how many records that were."""
+        """Remove for good the records past their retention, some at a time, and return how many those were."""
 
     async def bound() -> dict[str, int]:
-        """Remove the oldest of accounts that have too much, and return how many records these were, by account."""
+        """Remove the oldest records of accounts that have too many, and return how many these were, by account."""
 
     async def kept() -> Kept:
         """Return how much is kept."""

@@ -1,6 +1,6 @@
-"""The two vocabularies of the service: ``native``, and ``conjur``, that of the installed base.
+"""The two vocabularies of the service: ``native``, and ``conjur``, that of the existing clients ("installed base").
 
-Nothing else asks which dialect is in force by name: code reads a field.
+No other code checks a dialect's name: it reads a field.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import attrs
 
 from svc.model.errors import ConfigurationInvalid
 
-#: The version of the installed base that its clients are told: with it they use the newer interface.
+#: The version of the installed base that is reported to its clients: with it they use the newer interface.
 VERSION_TOLD: Final = "1.23.0"
 
 
@@ -47,7 +47,7 @@ class Dialect:
     service: str = "svc"  #: the name by which ``GET /info`` calls this service
 
     def enables(self, listed: bool, switched: bool | None) -> bool:
-        """Return whether an authenticator may be used; ``switched`` is what ``PATCH`` did, ``None`` for nothing."""
+        """Return whether an authenticator may be used; ``switched`` is what ``PATCH`` set, ``None`` for nothing."""
         return (listed or switched is True) if self.switch_enables else (listed and switched is not False)
 
 

@@ -2,13 +2,13 @@
 
 Note [One group by each name]. A name with an equals sign is a distinguished name (RFC 4514), and means that entry. Any
 other name N is short for the entry ``cn=N`` right below ``group_base_dn``, and for no other: where groups of the same name
-stand in several places, one who may make groups in one of them doesn't make members of another. Logins are the ids of
+exist in several places, a person who may make groups in one of them can't make members of another. Logins are the ids of
 users, and compared as these.
 
-Note [Different to any directory]. Directories disagree about what is the same: capitals beyond A to Z, letters that are
-composed in two ways, repeated blanks, and characters that are like blanks. Where a directory tells two names apart, one who
-may make groups could call one so that it is taken for another here. So only capitals from A to Z are the same as small
-letters, as they are to all; what differs otherwise is different, and gives nothing.
+Note [Different to any directory]. Directories disagree about which names are equal: capitals beyond A to Z, letters that are
+composed in two ways, repeated blanks, and characters that are like blanks. Where a directory distinguishes two names, a
+person who may make groups could name one so that it is mistaken for another here. So only capitals from A to Z equal small
+letters, as they do to all directories; names that differ otherwise are different, and give nothing.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def dn_escaped(text: str) -> str:
 
 
 def group_key(name: str) -> str:
-    """Return what the name of a group is compared by (Note [One group by each name]).
+    """Return the key by which the name of a group is compared (Note [One group by each name]).
 
     :raises InvalidDirectoryName: it has an equals sign, and is no distinguished name.
     """
@@ -57,7 +57,7 @@ def group_key(name: str) -> str:
 
 
 def names_of(login: str, groups: Iterable[str], group_base_dn: str | None) -> list[DirectoryName]:
-    """Return all names by which mappings may speak of a person, who is in groups of these distinguished names."""
+    """Return all names by which mappings may refer to a person who is in groups of these distinguished names."""
     return list(dict.fromkeys((DirectoryName(USER, login), *_groups(groups, group_base_dn))))
 
 

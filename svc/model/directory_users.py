@@ -22,13 +22,13 @@ class EntryState(enum.Enum):
     PRESENT = "present"
     GONE = "gone"
     DISABLED = "disabled"
-    #: There are several: nothing follows from that.
+    #: There are several entries, from which nothing follows.
     AMBIGUOUS = "ambiguous"
 
 
 @attrs.frozen
 class DirectoryUser:
-    """A user of a directory. ``missing``: a round has noted that; ``refused``: another one has confirmed it."""
+    """A user of a directory. ``missing``: a round has recorded that; ``refused``: another one has confirmed it."""
 
     role: RoleName
     missing: bool = False
@@ -46,7 +46,7 @@ class RoundTurn:
 
 @attrs.frozen
 class MissingChange:
-    """A change of who is refused, in the order of names: from now on, and no longer; each with the authenticator."""
+    """A change of the refused users, in the order of names: the newly refused, and those no longer; with authenticators."""
 
     refused: tuple[tuple[RoleName, ResourceName], ...] = ()
     admitted: tuple[tuple[RoleName, ResourceName], ...] = ()
@@ -74,7 +74,7 @@ class IDirectoryUsers(Interface):
     async def settle(
         webservice: ResourceName, missing: Sequence[RoleName], found: Sequence[RoleName], apart: float, trail: TrailOf
     ) -> MissingChange:
-        """Note what the round that began last has found, in one transaction, and return what changes by it.
+        """Record the findings of the round that began last, in one transaction, and return what changes by them.
 
         A user who is ``missing``, and was so already ``apart`` seconds before the round began, is refused, and loses
         tokens and sessions. Users who are ``found`` aren't missing any more.
@@ -84,10 +84,10 @@ class IDirectoryUsers(Interface):
         """Keep why a round changed nothing; ``None`` where it did its work."""
 
     async def admit(role: RoleName, trail: TrailOf) -> MissingChange:
-        """Note that the entry of a user was found, and return what changes by it."""
+        """Record that the entry of a user was found, and return what changes by it."""
 
     async def lapse(seconds: float, trail: TrailOf) -> MissingChange:
-        """Note that nobody is missing of authenticators for which no server began a turn for so long."""
+        """Clear the marks of missing users of authenticators for which no server began a turn for so long."""
 
     async def fault(webservice: ResourceName, seconds: float) -> str | None:
         """Return why the last round of an authenticator changed nothing, unless no server began a turn for so long."""

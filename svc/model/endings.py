@@ -1,4 +1,4 @@
-"""Values and port of what ends: values, tokens, keys and certificates, in the order in which they do."""
+"""Values and port of expirations of all kinds: of values, tokens, keys and certificates, in the order of their time."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from svc.model.names import RoleName
 
 
 class EndingKind(enum.StrEnum):
-    """What ends."""
+    """The kinds of things that expire."""
 
     CERTIFICATE = "certificate"
     SIGNING_KEY = "signing-key"
@@ -26,12 +26,12 @@ class EndingKind(enum.StrEnum):
 
 #: The kinds that are shown to those who may look at the whole account, and to nobody else.
 OF_THE_SERVER: Final = frozenset({EndingKind.CERTIFICATE, EndingKind.SIGNING_KEY, EndingKind.PROVIDER_KEYS})
-#: The order of what ends at one moment. A variable is of one of the last two kinds, and they are read together.
+#: The order of the kinds at one moment. A variable is of one of the last two kinds, and they are read together.
 _RANKS: Final = {kind: min(rank, len(EndingKind) - 2) for rank, kind in enumerate(EndingKind)}
 
 
 class EndingPlace(NamedTuple):
-    """A place in the order: the moment, in epoch seconds, the rank of the kind, the id, and the part of what has it."""
+    """A place in the order: the moment, in epoch seconds, the rank of the kind, the id, and the part of its thing."""
 
     at: float
     rank: int
@@ -39,7 +39,7 @@ class EndingPlace(NamedTuple):
     part: str
 
     def start(self, kind: EndingKind) -> tuple[float, str, str]:
-        """Return the moment, the id and the part behind which the things of one kind begin that come after this place."""
+        """Return the moment, the id and the part after which the things of one kind begin that come after this place."""
         rank = _RANKS[kind]
         if rank == self.rank:
             return self.at, self.id, self.part
@@ -55,7 +55,7 @@ START: Final = EndingPlace(0.0, -1, "", "")
 
 @attrs.frozen
 class Ending:
-    """One thing that ends ``at`` a moment, in epoch seconds, or is too old from then on (``by_age``).
+    """One thing that expires ``at`` a moment, in epoch seconds, or is too old from then on (``by_age``).
 
     ``id`` is the full id of the variable, the host factory, the role or the webservice; of a certificate the setting that
     names it, of a signing key its account. ``part`` says which one of several. ``since`` is when it was set, made or
@@ -79,35 +79,35 @@ class Ending:
 
 @attrs.frozen
 class EndingsReading:
-    """Things in order, and how far all of their sort have been looked at: ``None`` for up to the moment asked for."""
+    """Things in order, and how far their kind has been read: ``None`` for up to the requested moment."""
 
     endings: Sequence[Ending]
     last: EndingPlace | None
 
 
 class IEndings(Interface):
-    """What the store knows to end, of one account. Errors: see ``ports``.
+    """The expirations that the store knows, of one account. Errors: see ``ports``.
 
-    Each method looks at ``most`` rows behind a place, up to the moment ``until``; what doesn't count is left out.
+    Each method reads ``most`` rows after a place, up to the moment ``until``; rows that don't count are left out.
     """
 
     async def variables(account: str, after: EndingPlace, until: float, most: int) -> EndingsReading:
-        """Return variables whose newest value ends, or is to be replaced; one that failed, when it is tried again.
+        """Return variables whose newest value expires, or is to be replaced; a failed rotation has the time of its retry.
 
-        Values that have ended are left out.
+        Values that have expired are left out.
         """
 
     async def factory_tokens(account: str, after: EndingPlace, until: float, most: int) -> EndingsReading:
-        """Return tokens of host factories, each under the name by which logs call it."""
+        """Return tokens of host factories, each under its name in logs."""
 
     async def ending_api_keys(account: str, after: EndingPlace, until: float, most: int) -> EndingsReading:
-        """Return API keys that end."""
+        """Return API keys that expire."""
 
     async def rotated_api_keys(account: str, after: EndingPlace, until: float, age: float, most: int) -> EndingsReading:
-        """Return API keys without an end that were rotated, as they reach an age in seconds."""
+        """Return API keys that don't expire and were rotated, as they reach an age in seconds."""
 
     async def first_api_keys(account: str, after: EndingPlace, until: float, age: float, most: int) -> EndingsReading:
-        """Return API keys without an end that never were rotated, as they reach an age: they are as old as their roles."""
+        """Return API keys that don't expire and were never rotated, as they reach an age: they are as old as their roles."""
 
     async def visible(caller: RoleName, ids: Sequence[str]) -> frozenset[str]:
         """Return those of the full ids whose resources the caller sees (ROLE-4)."""

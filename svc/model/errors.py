@@ -50,7 +50,7 @@ class BadRequest(Refusal):
 
 @attrs.frozen(str=False)
 class Unprocessable(Refusal):
-    """A request of the newer interface asks for what can't be; raised by ``services`` and ``web`` (422)."""
+    """A request of the newer interface asks for something impossible; raised by ``services`` and ``web`` (422)."""
 
     message: str
 
@@ -98,7 +98,7 @@ class AuthenticationRefused(Refusal):
 
 @attrs.frozen(str=False)
 class CredentialInsufficient(Refusal):
-    """The caller is known by an access token, where a password or an API key is asked for; raised by ``web`` (401)."""
+    """The caller is known by an access token, where a password or an API key is required; raised by ``web`` (401)."""
 
 
 @attrs.frozen(str=False)
@@ -111,8 +111,8 @@ class CredentialUnknown(Refusal):
 
 @attrs.frozen(str=False)
 class CredentialImpossible(Refusal):
-    """Roles of this kind have no credential, or this one has no API key by policy; raised for who could have replaced one
-    (405).
+    """Roles of this kind have no credential, or this one has no API key by policy; raised for callers that could have
+    replaced it (405).
     """
 
     name: str
@@ -133,17 +133,17 @@ class AddressRefused(Refusal):
     why: str
 
 
-#: How ``why`` ends where operators can permit the address; it is handed on as text, and remedies look for it.
+#: How ``why`` ends where operators can permit the address; it is passed on as text, and remedies search for it.
 UNLISTED: Final = "allow_private_providers doesn't list it"
 
-#: How ``why`` says that an answer is a redirect, and where that leads; handed on and looked for in the same way.
+#: How ``why`` says that an answer is a redirect, and where that leads; passed on and searched for in the same way.
 REDIRECTED: Final = "redirects are not followed"
 LEADS: Final = f"{REDIRECTED}; it leads to "
 
-#: How ``why`` says that a provider's document is that of another one; handed on and looked for in the same way.
+#: How ``why`` says that a provider's document is that of another one; passed on and searched for in the same way.
 ISSUER_DIFFERS: Final = "its issuer is "
 
-#: How ``why`` ends where a provider's document names nobody; handed on and looked for in the same way.
+#: How ``why`` ends where a provider's document names nobody; passed on and searched for in the same way.
 NO_ISSUER: Final = "it names no issuer"
 
 
@@ -261,9 +261,9 @@ class RequestRunning(Refusal):
 
 @attrs.frozen(str=False)
 class PolicyInvalid(Refusal):
-    """A policy document says something that cannot be; raised by ``policy`` and ``storage`` (422).
+    """A policy document states something impossible; raised by ``policy`` and ``storage`` (422).
 
-    ``line`` and ``column`` count from 1. ``bare``: a fault of meaning, told without its place (POL-52).
+    ``line`` and ``column`` count from 1. ``bare``: a fault of meaning, reported without its place (POL-52).
     """
 
     message: str
@@ -274,7 +274,7 @@ class PolicyInvalid(Refusal):
 
 @attrs.frozen(str=False)
 class StoreUnavailable(Refusal):
-    """The database cannot be asked now: connection lost, starting, time-out; from ``storage`` (503, ``Retry-After``)."""
+    """The database cannot be reached now: connection lost, starting, time-out; from ``storage`` (503, ``Retry-After``)."""
 
     why: str
     retry_after: int = attrs.field(default=1, repr=False)
@@ -290,14 +290,14 @@ class OutcomeUnknown(StoreUnavailable):
 
 @attrs.frozen(str=False)
 class PrimaryContested(StoreUnavailable):
-    """Another server has a primary of the same system; raised by ``cluster`` (503). ``why`` is told; it names that one."""
+    """Split brain: another server has a primary of the same system; from ``cluster`` (503). Clients get ``why``."""
 
     retry_after: int = attrs.field(default=30, repr=False)
 
 
 @attrs.frozen(str=False)
 class StoreBehind(StoreUnavailable):
-    """The state that a request wants to be answered from has not arrived; from ``storage`` (503). ``why`` is told."""
+    """The state that a request must be answered from has not arrived; from ``storage`` (503). Clients get ``why``."""
 
 
 @attrs.frozen(str=False)
@@ -314,7 +314,7 @@ class RenewalElsewhere(Refusal):
 
 @attrs.frozen(str=False)
 class LoadsUnavailable(Refusal):
-    """A policy load can't be done now; raised by ``worker`` (503 with ``Retry-After``). ``why`` is told to clients."""
+    """A policy load can't be done now; raised by ``worker`` (503 with ``Retry-After``). Clients get ``why``."""
 
     why: str
     retry_after: int = attrs.field(default=5, repr=False)
@@ -329,7 +329,7 @@ class TooManyConnections(Refusal):
 
 @attrs.frozen(str=False)
 class AuditUnavailable(Refusal):
-    """What must be audited can't be recorded now; raised by ``journal`` (503 with ``Retry-After``)."""
+    """Events that must be audited can't be recorded now; raised by ``journal`` (503 with ``Retry-After``)."""
 
     why: str
     retry_after: int = attrs.field(default=1, repr=False)
@@ -337,7 +337,7 @@ class AuditUnavailable(Refusal):
 
 @attrs.frozen(str=False)
 class TooOften(Refusal):
-    """Something was asked for again too soon; raised by ``web`` (429 with ``Retry-After``)."""
+    """Something was requested again too soon; raised by ``web`` (429 with ``Retry-After``)."""
 
     message: str
     retry_after: int = 1
@@ -345,9 +345,9 @@ class TooOften(Refusal):
 
 @attrs.frozen(str=False)
 class KeysUnavailable(Refusal):
-    """The keys of an identity provider cannot be had now; raised by ``providers``; the login that needed them is put off.
+    """The keys of an identity provider are unavailable now; raised by ``providers``; the login that needs them is postponed.
 
-    ``problems`` and ``unused`` are those of the ``KeySet`` that came, where it has no usable key.
+    ``problems`` and ``unused`` are those of the fetched ``KeySet``, where it has no usable key.
     """
 
     why: str

@@ -24,7 +24,7 @@ Subject = tuple[tuple[str, str], ...]
 
 # A tuple, since it is made sooner than other values: a batch of secrets makes hundreds.
 class Event(NamedTuple):
-    """An act or an attempt: the sort of event (``msgid``), the ``operation``, and the ``subject`` that it is done to.
+    """An act or an attempt: the kind of event (``msgid``), the ``operation``, and the ``subject`` that it is done to.
 
     ``did`` and ``does`` say it in words, after the role: "fetched x", "fetch x"; text from outside in them is escaped when
     it is written. ``user`` is the full id of the role that acts, where it isn't the caller's. ``policy``: the id and the
@@ -66,13 +66,13 @@ class AuditContext:
 
 @attrs.frozen
 class EventBatch:
-    """Events of one origin, for the transaction that makes the changes that they tell of."""
+    """Events of one origin, for the transaction that makes the changes that they record."""
 
     origin: AuditContext
     events: tuple[Event, ...] = ()
 
 
-#: The reason where the database didn't say whether it made a change.
+#: The reason where the database didn't confirm whether it made a change.
 OUTCOME_UNKNOWN: Final = "outcome-unknown"
 
 
@@ -80,7 +80,7 @@ OUTCOME_UNKNOWN: Final = "outcome-unknown"
 class Outcome:
     """The outcome of events: ``reason`` is a code of a bounded set, ``None`` for a success.
 
-    ``stale``: it was decided from memory that wasn't confirmed (CLU-36).
+    ``stale``: it was decided from a read cache that wasn't confirmed (CLU-36).
     """
 
     reason: str | None = None
@@ -118,10 +118,10 @@ PARAMETERS: Final = frozenset({("action", "operation"), ("auth", "user"), ("clie
 class EventsQuery:
     """A query for events of an account, the newest first.
 
-    ``about``: the full id of a role, resource or member that they tell of. ``data``: parameters that they have, as names of
-    the structured data, own names and values: any of ``subject``, and those in ``PARAMETERS``. ``what``: their msgid or
+    ``about``: the full id of a role, resource or member that they are about. ``data``: parameters that they have, as names
+    of the structured data, own names and values: any of ``subject``, and those in ``PARAMETERS``. ``what``: their msgid or
     operation. ``load``: the full id of a policy and the version of it that the load made. ``since`` and ``until`` are in
-    epoch seconds, the end is left out. Others are equal.
+    epoch seconds, the end is left out. The other fields must be equal.
     """
 
     account: str

@@ -1,7 +1,7 @@
-"""Values and ports of expiration and rotation, which annotations of a variable ask for.
+"""Values and ports of expiration and rotation, which annotations of a variable request.
 
-``expiration/ttl`` has its values end so long after they were set, ``rotation/rotator`` with ``rotation/ttl`` has them
-replaced so often (SEC-21, SEC-28). Values that are rotated don't end.
+With ``expiration/ttl`` its values expire so long after they were set; with ``rotation/rotator`` and ``rotation/ttl`` they
+are replaced at that interval (SEC-21, SEC-28). Values that are rotated don't expire.
 """
 
 from __future__ import annotations
@@ -59,12 +59,12 @@ class Duration:
         return found
 
 
-#: The most of each, so that no moment lies beyond all calendars.
+#: The most of each, so that no moment is beyond what calendars can represent.
 _LONGEST: Final = Duration(months=12_000, days=366_000, seconds=366_000 * 86_400.0)
 
 
 def lifetime_of(text: str | None) -> Duration | None:
-    """Return how long the annotation has values live; ``None`` when there is none, or none that can be read."""
+    """Return the lifetime that the annotation gives to values; ``None`` when there is none, or none that can be read."""
     try:
         return None if text is None else Duration.parse(text)
     except ValueError:
@@ -77,7 +77,7 @@ def is_about_expiration(annotation: str) -> bool:
 
 
 class Turn(enum.Enum):
-    """The servers that have the turn: this one, others of the cluster, or those of a standby's primary."""
+    """The server that has the turn: this one, another of the cluster, or one of a standby's primary."""
 
     OURS = "ours"
     OTHERS = "others"
@@ -88,9 +88,9 @@ class Turn(enum.Enum):
 class Due:
     """A variable that is due, as it stands.
 
-    ``edition`` is handed back with each decision. ``changed``: the annotations were, since it was last looked at. ``value``
-    is the newest, even when it has ended. ``ends_at`` is when that ends or is to be replaced, and ``ended`` whether that
-    moment has come. ``failures``: of its rotation, in a row.
+    ``edition`` is passed back with each decision. ``changed``: the annotations have changed since it was last processed.
+    ``value`` is the newest, even when it has expired. ``ends_at`` is when that expires or is to be replaced, and ``ended``
+    whether that moment has come. ``failures``: of its rotation, in a row.
     """
 
     variable: ResourceName
@@ -115,42 +115,42 @@ class IExpirations(Interface):
     """
 
     async def take_turn(work: Callable[[], Awaitable[None]]) -> Turn:
-        """Do ``work`` unless another server of the cluster is at it, or this one's database is a standby."""
+        """Do ``work`` unless another server of the cluster is doing it, or this one's database is a standby."""
 
     async def due(most: int) -> list[Due]:
-        """Return the variables that are due, ``most`` of them, those first that have been for longest."""
+        """Return the variables that are due, at most ``most`` of them, those that have been due for longest first."""
 
     async def set_lifetime(due: Due, lifetime: Duration | None) -> None:
-        """Have all values end ``lifetime`` after they were set, or not at all; the variable is due when the newest does."""
+        """Make all values expire ``lifetime`` after they were set, or never; the variable is due when the newest expires."""
 
     async def set_interval(due: Due, interval: Duration) -> None:
         """Have the newest value replaced ``interval`` after it was set, if it was to be replaced, and else now."""
 
     async def rest(due: Due, fault: str | None = None) -> None:
-        """Look at the variable no more before its newest value ends, or something changes; ``fault`` is told of it."""
+        """Leave the variable alone until its newest value expires, or something changes; ``fault`` is shown with it."""
 
     async def fail(due: Due, pause: float, fault: str) -> None:
-        """Count a failed rotation, note its ``fault``, and have the variable be due again in ``pause`` seconds."""
+        """Count a failed rotation, record its ``fault``, and make the variable due again in ``pause`` seconds."""
 
     async def stage(variable: ResourceName, candidate: Sealed, lease: float) -> Sealed | None:
-        """Keep a value that is about to be put in force elsewhere, and return the one that is kept.
+        """Stage a value that is about to be put in force elsewhere, and return the staged one.
 
-        An earlier one stays, since what became of it isn't known. For ``lease`` seconds the variable is not due. ``None``
-        when the variable is missing.
+        An earlier one stays, since it isn't known whether it is in force. For ``lease`` seconds the variable is not due.
+        ``None`` when the variable is missing.
         """
 
     async def promote(
         variable: ResourceName, candidate: Sealed, interval: Duration, trail: EventBatch | None = None
     ) -> int | None:
-        """Make the kept value the newest, due after ``interval``; return its version, ``None`` when it isn't kept now."""
+        """Make the staged value the newest, due after ``interval``; return its version, ``None`` if it isn't staged now."""
 
     async def values(variables: Sequence[ResourceName]) -> dict[str, Sealed]:
-        """Return the newest values of those that have one which hasn't ended, by full ids."""
+        """Return the newest values of those that have one which hasn't expired, by full ids."""
 
     async def clear(
         caller: Asker, variable: ResourceName, decide: Callable[[AccessFacts], None], trail: EventBatch | None = None
     ) -> None:
-        """Let ``decide`` look, or raise, then have no value of the variable end; a rotated one is due now (SEC-25)."""
+        """Let ``decide`` check, or raise, then let no value of the variable expire; a rotated one is due now (SEC-25)."""
 
 
 class IExpirationEvents(Interface):
@@ -169,7 +169,7 @@ class IExpirationEvents(Interface):
         """Return the events of tokens that have expired, for the transaction that removes them."""
 
     async def expired(variable: ResourceName, at: float) -> None:
-        """Record that the newest value ended, at that moment in seconds since the epoch."""
+        """Record that the newest value expired, at that moment in seconds since the epoch."""
 
     async def rotated(variable: ResourceName, rotator: str, version: int) -> None:
         """Record that a new value is in force, of this version."""
@@ -183,7 +183,7 @@ class IExpirationEvents(Interface):
 
 @attrs.frozen
 class Rotation:
-    """A value that is to replace another; where an earlier attempt was broken off, ``candidate`` may be in force already.
+    """A value that is to replace another; if an earlier attempt was interrupted, ``candidate`` may be in force already.
 
     ``siblings`` are the values of the variables beside it, by the last part of their names, and ``annotations`` its own.
     """

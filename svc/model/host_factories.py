@@ -38,7 +38,7 @@ def digest_of(token: str) -> bytes:
 
 
 def called(digest: bytes) -> str:
-    """Return the name of a token in logs and answers, which may not hold it: the beginning of a hash of 256 random bits."""
+    """Return the name of a token for logs and answers, which mustn't contain it: the start of a hash of 256 random bits."""
     return f"sha256:{digest.hex()[:12]}"
 
 
@@ -49,7 +49,7 @@ def is_called(text: str) -> bool:
 
 @attrs.frozen
 class MadeHost:
-    """The outcome of making a host: whether it is ``new``, and whether it was given the API key, as policy lets it."""
+    """The outcome of making a host: whether it is ``new``, and whether it was given the API key, as policy permits."""
 
     new: bool
     has_key: bool

@@ -17,6 +17,6 @@ def _name(edge: str) -> str:
 DNS_NAME: Final = _name("[A-Za-z0-9]")
 HOST_NAME: Final = _name("[A-Za-z0-9_]")
 
-#: A host in an address: a number of IPv6 in brackets, as far as its characters go, or a name or other number.
+#: A host in an address: an IPv6 address in brackets, only its characters checked, or a name or other address.
 IPV6: Final = r"\[[0-9A-Fa-f:.]{2,45}\]"
 HOST: Final = f"{IPV6}|{HOST_NAME}"

@@ -1,6 +1,6 @@
-"""SIGINT while a program reads its modules: nothing has been made by then, so it ends at once, in one line.
+"""SIGINT while a program loads its modules: nothing has been made by then, so it ends at once, in one line.
 
-Python's own answer is a traceback, and Twisted's reactor replaces no handler but Python's: so this one is taken back, or
+Python's own handler prints a traceback, and Twisted's reactor replaces only Python's handler: so this one is removed, or
 replaced, before a reactor runs.
 """
 
@@ -12,7 +12,7 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from typing import Final
 
-#: The exit code of a process that SIGINT has ended, as shells have it.
+#: The exit code of a process that SIGINT has ended, by the convention of shells.
 INTERRUPTED: Final = 128 + signal.SIGINT
 
 
@@ -23,14 +23,14 @@ def leave_at_once(*_: object) -> None:
 
 
 def heed_interrupts() -> None:
-    """Leave at SIGINT from now on, unless it is ignored, or somebody else heeds it."""
+    """Leave at SIGINT from now on, unless it is ignored, or has another handler."""
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, leave_at_once)
 
 
 @contextmanager
 def leaving_at_once() -> Generator[None, None, None]:
-    """Leave at SIGINT meanwhile."""
+    """Leave at SIGINT within this context."""
     before = signal.getsignal(signal.SIGINT)
     heed_interrupts()
     try:

@@ -1,12 +1,12 @@
 """Answers that are kept for ten minutes, so that a client which lost one can ask for it again (WIRE-53).
 
-Note [Made once]. A client names a change by a key of its own choice, and sends the same request again when the answer got
-lost. The answer is written in the change's own transaction: either both are there or neither is. That transaction also holds
-a lock on the key, which PostgreSQL releases when the transaction ends, however it ends. So a key makes one change at most,
-whichever server, process or crash comes between.
+Note [Made once]. A client identifies a change by a key of its own choice, and sends the same request again when the answer
+got lost. The answer is written in the change's own transaction: either both are there or neither is. That transaction also
+holds a lock on the key, which PostgreSQL releases when the transaction ends, however it ends. So a key makes one change at
+most, whatever server or process handles the requests, and whatever crashes.
 
 Note [Callers of a key]. A key belongs to its caller: one creation of a role, one token of a host factory, or one API key
-that replaces itself. Callers that use the same key learn nothing of each other.
+that replaces itself. Callers that use the same key learn nothing about each other.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ PIECES_MOST: Final = 5000
 
 
 def digest_text(secret: bytes) -> str:
-    """Return a digest of a secret that nobody can guess, by which its owner is known as a caller."""
+    """Return a digest of an unguessable secret, which identifies its owner as a caller."""
     return hashlib.sha256(secret).hexdigest()
 
 
 @attrs.frozen
 class RequestKey:
-    """The key of a change, and the request that it names: ``target`` is method, path and query, ``body`` a digest."""
+    """The key of a change, and the request that it identifies: ``target`` is method, path and query, ``body`` a digest."""
 
     key: str
     target: str
@@ -82,7 +82,7 @@ class KeptAnswer:
 
 @attrs.frozen
 class AnswerKept(Exception):
-    """The change was made before, with this answer: raised within its transaction, of which nothing remains."""
+    """The change was made before, with this answer: raised within its transaction, which is rolled back."""
 
     request: RequestKey
     answer: KeptAnswer
@@ -90,7 +90,7 @@ class AnswerKept(Exception):
 
 @attrs.frozen
 class Once(Generic[T]):
-    """The order to a store to make a change once: the key, and a function that returns the sealed answer from the result."""
+    """Instructs a store to make a change once: the key, and a function that returns the sealed answer from the result."""
 
     request: RequestKey
     answer: Callable[[T], Sequence[Sealed]] = attrs.field(repr=False)
@@ -103,4 +103,4 @@ class IKeptAnswers(Interface):
         """Return the answer that is kept for a key of a caller, whatever the request was."""
 
     async def purge() -> int:
-        """Remove the answers whose time is over, and return of how many pieces they were."""
+        """Remove the answers whose retention is over, and return of how many pieces they were."""

@@ -8,13 +8,13 @@ from typing import Any, Final
 
 import attrs
 
-#: The algorithms that exist here, by their exact names (RFC 7518 3.1, RFC 8037 3.1), in the order in which they are told.
+#: The supported algorithms, by their exact names (RFC 7518 3.1, RFC 8037 3.1), in the order in which they are listed.
 ALGORITHMS: Final = ("RS256", "RS384", "RS512", "ES256", "ES384", "ES512", "PS256", "PS384", "PS512", "EdDSA")
 
-#: Other names that mean one of them: that of RFC 9864 2.2, which says what ``EdDSA`` means here.
+#: Aliases of them: that of RFC 9864 2.2, which is what ``EdDSA`` means here.
 SYNONYMS: Final[Mapping[str, str]] = {"Ed25519": "EdDSA"}
 
-#: Those that an authenticator takes whose operator says nothing (AUTH-17).
+#: Those that an authenticator takes unless its operator sets others (AUTH-17).
 DEFAULT_ALGORITHMS: Final = ALGORITHMS[:3]
 
 #: The form of a bearer token that is shown where keys are fetched (RFC 6750 2.1), and how many characters it may have.
@@ -24,8 +24,8 @@ TOKEN_LIMIT: Final = 16 * 1024
 #: The most reasons that a message names why a set has no usable key.
 _REASONS: Final = 5
 
-#: How their message begins, what it says of an empty set, and how its end begins where another algorithm would help: it is
-#: handed on as text, and remedies look for these.
+#: How their message begins, its text for an empty set, and how its end begins where another algorithm would help: it is
+#: passed on as text, and remedies search for these.
 UNUSABLE: Final = "it has no usable key: "
 EMPTY: Final = "the set is empty"
 ALLOWING: Final = "the variable algorithms could allow "
@@ -43,11 +43,12 @@ class ProviderKey:
 
 @attrs.frozen(eq=False)
 class KeySet:
-    """The usable keys of one document, what was wrong with others, and which are for something else, a sentence each.
+    """The usable keys of one document, the faults of others, and those for another purpose, a sentence each.
 
-    Keys of one id are for different algorithms; a key without id is alone in its set (AUTH-41). What was fetched later is
-    another set. ``wanted`` are the algorithms that would make an unused key usable, were they allowed. ``document`` is what
-    they were read from, where it was fetched, and ``issuer`` what the provider's own document calls it, where that was.
+    Keys of one id are for different algorithms; a key without id is alone in its set (AUTH-41). Sets from separate fetches
+    are never equal. ``wanted`` are the algorithms that would make an unused key usable, were they allowed. ``document`` is
+    the text that they were read from, if it was fetched, and ``issuer`` the provider's issuer by its own document, if that
+    was fetched.
     """
 
     keys: tuple[ProviderKey, ...]

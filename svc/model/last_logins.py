@@ -1,4 +1,4 @@
-"""Values and port of last logins: the day on which a role logged in last, and the roles that have not done so for long.
+"""Values and port of last logins: the day of a role's last login, and the roles that have not logged in for long.
 
 A day is the number of days since 1970-01-01, in UTC.
 """
@@ -37,8 +37,8 @@ def iso_day_of(seconds: float) -> str:
 class NotedLogin:
     """A role that logged in on a day; ``creation`` as in ``Caller``: the next role of its name hasn't.
 
-    ``day`` is ``None`` where it was told its API key, which is no login (END-20). ``directory`` is the full id of the LDAP
-    authenticator that it was admitted by, empty for another one that asks for no API key, and ``None`` for neither.
+    ``day`` is ``None`` where it was given its API key, which is no login (END-20). ``directory`` is the full id of the LDAP
+    authenticator that it was admitted by, empty for another one that takes no API key, and ``None`` for neither.
     """
 
     role: RoleName
@@ -65,7 +65,7 @@ class IdleRole:
 
 
 class IdlePlace(NamedTuple):
-    """Where a part of the list of roles ends: those without a login by when they were made come first, others by day.
+    """Where a part of the list of roles ends: first those without a login, by when they were made, then others by day.
 
     ``at`` is that moment or that day.
     """
@@ -93,7 +93,7 @@ class ILastLogins(Interface):
     async def record(logins: Sequence[NotedLogin]) -> Sequence[NotedLogin]:
         """Keep the day of each login, unless a day as late is kept, or the role isn't there any more; and its directory.
 
-        Those are returned whose role somebody is changing: they are to be handed over again.
+        Returns the logins whose role another transaction is changing: they are to be passed again.
         """
 
     async def last_login(role: RoleName) -> LastLogin:
@@ -103,9 +103,10 @@ class ILastLogins(Interface):
         """Return since when last logins are kept, in epoch seconds."""
 
     async def idle(account: str, day: int, made_before: float, after: IdlePlace, most: int) -> IdleReading:
-        """Return roles that logged in before that day only; of those that never did, the ones made before that moment.
+        """Return roles whose last login was before that day; of those that never logged in, the ones made before that
+        moment.
 
-        It goes on behind ``after``, and looks at ``most`` roles, of which not all need to be idle.
+        The list continues after ``after``, and reads ``most`` roles, of which not all need to be idle.
         """
 
     async def visible(caller: RoleName, roles: Sequence[str]) -> frozenset[str]:

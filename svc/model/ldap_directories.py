@@ -18,18 +18,18 @@ from svc.model.reasons import Reason
 #: The place of the login in a filter template.
 PLACEHOLDER: Final = "%s"
 
-#: The place of the name of a person's entry in the template of a filter for groups, and that template unless policy says it.
+#: The place of the name of a person's entry in the template of a filter for groups, and the default template.
 ENTRY_PLACEHOLDER: Final = "%d"
 GROUP_FILTER: Final = "(|(member=%d)(uniqueMember=%d)(memberUid=%s))"
 
-#: How many groups of a person are learned; one who is in more can't be judged.
+#: How many groups of a person are read; for a person in more no decision is possible.
 GROUPS_MOST: Final = 1000
 
-#: Seconds for a whole conversation, the wait for its turn included, unless policy says it.
+#: Seconds for a whole conversation, the wait for its turn included, unless policy sets them.
 DEADLINE: Final = 5.0
 
 
-#: Seconds for a conversation about the states of entries, and of how many logins it asks at most.
+#: Seconds for a conversation about the states of entries, and the most logins that it is about.
 STATES_DEADLINE: Final = 30.0
 STATES_MOST: Final = 100
 
@@ -43,7 +43,7 @@ class Security(enum.Enum):
 
 
 class GroupSource(enum.Enum):
-    """The place where a directory tells the groups of a person; the second value is what policies say for it."""
+    """Where a directory has the groups of a person; policies write the value of the second, and leave out the first."""
 
     MEMBERS = "member"  # a search for groups that name the person, or the entry's memberOf
     TOKEN_GROUPS = "tokenGroups"  # of Active Directory: the security identifiers of all groups, nested and primary ones too
@@ -58,8 +58,8 @@ class LdapServer:
 
     ``filter_template`` is an LDAP filter (RFC 4515) with ``PLACEHOLDER``. ``bind_dn``: the account that searches, ``None``
     for nobody. ``ca_cert``: PEM of the only authorities to trust; ``None`` stands for the platform's. The groups of a person
-    are found as ``group_source`` has it, below ``group_base_dn`` with ``group_filter_template``; without that, their entry
-    tells them (``memberOf``).
+    are found by ``group_source``, below ``group_base_dn`` with ``group_filter_template``; without that, their entry lists
+    them (``memberOf``).
     """
 
     host: str
@@ -84,9 +84,9 @@ class LdapServer:
 
 @attrs.frozen(str=False)
 class DirectoryRefused(Refusal):
-    """An LDAP directory refuses a password, or can't be asked; raised by ``ldap``. ``detail`` has no password.
+    """An LDAP directory refuses a password, or can't be reached; raised by ``ldap``. ``detail`` has no password.
 
-    ``again``: the seconds after which it is asked again, where that is known.
+    ``again``: the seconds after which it is tried again, where that is known.
     """
 
     reason: Reason
@@ -113,7 +113,7 @@ class DirectoryStatus:
     """The state of an authenticator that asks a directory: its faults, and whether the configuration lists it.
 
     ``account`` is the one that searches, ``None`` for nobody. ``outcome`` is that of its bind: ``ok``, ``refused``,
-    ``failed``, or ``not asked``; ``again`` the seconds until a remembered refusal is tried again.
+    ``failed``, or ``not asked``; ``again`` the seconds until the bind is retried after a recorded refusal.
     """
 
     problems: tuple[Problem, ...]
@@ -134,23 +134,23 @@ class IDirectoryStates(Interface):
 class IDirectories(Interface):
     """Directories, asked over the network. Every call ends within ``timeout`` seconds, whatever the other side does.
 
-    ``asked``: an operator asks, so that one bind is sent for an account that was refused before (LOCK-2).
+    ``asked``: the call is for an operator, so that one bind is sent for an account that was refused before (LOCK-2).
     """
 
     async def prove(server: LdapServer, login: str, password: bytes, *, asked: bool = False) -> None:
-        """Find the one entry that a login stands for, and see that the directory takes the password for it.
+        """Find the one entry that a login stands for, and check that the directory accepts the password for it.
 
-        :raises DirectoryRefused: it doesn't, or it can't be asked.
+        :raises DirectoryRefused: it doesn't, or it can't be reached.
         """
 
     async def groups(
         server: LdapServer, login: str, password: bytes, mapped: Sequence[str] = (), *, asked: bool = False
     ) -> Sequence[str]:
-        """Do as ``prove``, and return the names of the groups that the person is in; nothing is asked of them before.
+        """Do as ``prove``, then return the names of the groups that the person is in, which are read only after that.
 
         Where ``group_source`` is ``TOKEN_GROUPS`` they are those of the distinguished names ``mapped``, as given.
 
-        :raises DirectoryRefused: as ``prove``; or it doesn't tell the groups, or they are more than ``GROUPS_MOST``.
+        :raises DirectoryRefused: as ``prove``; or it doesn't return the groups, or they are more than ``GROUPS_MOST``.
         """
 
     async def reach(server: LdapServer, within: float | None = None, *, asked: bool = False) -> None:

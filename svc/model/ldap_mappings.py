@@ -1,8 +1,8 @@
 """Mappings of LDAP authenticators: names that a directory has for people and their groups, and the roles that they give.
 
-Note [Said by nobody]. A membership that follows from mappings is there because of these alone. One that policy or an
-operator made is none, though a mapping would give it too; and where one of them says it later, it is theirs from then on. So
-that stays when mappings go, and what mappings made goes with them.
+Note [Said by nobody]. A mapped membership is one that exists only because of mappings. One that policy or an operator made
+isn't mapped, though a mapping would give it too; and if one of them grants it later, it is theirs from then on. So their
+memberships stay when mappings are removed, and mapped ones are removed with the mappings.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from svc.model.ports import IPolicyTransaction
 
 T = TypeVar("T")
 
-#: What a name may be of.
+#: The kinds of names.
 GROUP: Final = "group"
 USER: Final = "user"
 
@@ -42,17 +42,17 @@ class DirectoryName:
 
 @attrs.frozen
 class LdapMapping:
-    """A mapping: the name as it was said, and the full ids of its roles, in order."""
+    """A mapping: the name as it was written, and the full ids of its roles, in order."""
 
     name: str
     roles: tuple[str, ...]
 
 
 class Mapped(NamedTuple):
-    """A role that a mapping gives a member, or has given.
+    """A role that a mapping gives to a member, or has given.
 
-    ``given``: it does now. ``made``: the membership is there because of it, perhaps among others. ``member``: there is the
-    grant. ``mapped``: because of mappings alone. ``elsewhere``: because of another authenticator's.
+    ``given``: it does now. ``made``: the membership exists because of it, perhaps among others. ``member``: the grant
+    exists. ``mapped``: it exists because of mappings alone. ``elsewhere``: because of another authenticator's.
     """
 
     name: DirectoryName
@@ -95,7 +95,7 @@ class MappedDifference:
 
 @attrs.frozen
 class Foreseen:
-    """What a login would change, the names that are mapped, and whether its role could authenticate after it."""
+    """The changes that a login would make, the names that are mapped, and whether its role could authenticate after it."""
 
     difference: MappedDifference
     names: tuple[DirectoryName, ...]
@@ -110,7 +110,7 @@ class IMappingTransaction(IPolicyTransaction):
     """A transaction in which mappings change."""
 
     async def lock_mappings(webservice: ResourceName) -> None:
-        """Wait until no other transaction changes the mappings of an authenticator, and let none."""
+        """Wait until no other transaction changes the mappings of an authenticator, and keep others out."""
 
     async def mapping(webservice: ResourceName, name: DirectoryName) -> LdapMapping | None:
         """Return what a name is mapped to, ``None`` for nothing."""
@@ -119,9 +119,9 @@ class IMappingTransaction(IPolicyTransaction):
         """Return how many names of a kind are mapped."""
 
     async def set_mapping(webservice: ResourceName, name: DirectoryName, said: str, roles: Sequence[str]) -> None:
-        """Map a name, which was ``said`` so, to these roles and no others; to none, it is mapped no longer.
+        """Map a name, written as ``said``, to these roles and no others; with none, the mapping is removed.
 
-        Memberships that followed from what is left out, and from nothing else, go.
+        Memberships that followed only from roles that are left out are removed.
         """
 
     async def losing(webservice: ResourceName, name: DirectoryName, roles: Collection[str]) -> list[tuple[str, str]]:
@@ -138,7 +138,7 @@ class ILdapMappings(Interface):
         """Return what a name is mapped to, ``None`` for nothing."""
 
     async def names(webservice: ResourceName, kind: str) -> list[str]:
-        """Return the names of a kind that are mapped, as they were said, in the order of their keys."""
+        """Return the names of a kind that are mapped, as they were written, in the order of their keys."""
 
     async def kinds(webservice: ResourceName) -> frozenset[str]:
         """Return the kinds of the names that are mapped."""
@@ -149,7 +149,7 @@ class ILdapMappings(Interface):
     async def apply(
         webservice: ResourceName, member: RoleName, names: Sequence[DirectoryName], trail: TrailOf
     ) -> tuple[MappedDifference, bool]:
-        """Make the memberships that mappings made for a member as they give them to these names.
+        """Bring a member's mapped memberships in line with the mappings of these names.
 
         All in one transaction, with the events. Return what changed, and whether the member may authenticate now. A member
         that doesn't exist has no change.

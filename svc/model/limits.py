@@ -34,17 +34,17 @@ class Limits:
 
 @attrs.frozen(kw_only=True)
 class RecordLimits:
-    """The limits of one record of policy, however it came to have that much; more is 422.
+    """The limits of one record of policy, however its data was added; more is 422.
 
-    Everybody who sees a record may ask for all of it. What was stored before there were limits is told all the same, but for
-    restrictions, layers and keys beyond them.
+    Everybody who sees a record may request all of it. Data stored before there were limits is returned all the same, except
+    for restrictions, layers and keys beyond them.
     """
 
     annotations: int = 1000  #: of a resource
     annotation_bytes: int = 256 * 1024  #: their names and values together, in UTF-8
     permissions: int = 10_000  #: privileges on a resource, each counted for each role that was given it
     restrictions: int = 1000  #: networks that a user or host is restricted to: a login reads no more
-    public_keys: int = 1000  #: of a user: anybody may ask for them, and is told no more
+    public_keys: int = 1000  #: of a user: anybody may request them, and no more are returned
     layers: int = 1000  #: of a host factory, each of which its hosts are put into
 
 

@@ -18,7 +18,7 @@ ACCOUNT_LIMIT: Final = 128
 #: The account of those who administer accounts. It is no tenant's: it is made on the command line alone, and never listed.
 RESERVED_ACCOUNT: Final = "!"
 
-#: The account of what belongs to the program alone: no account can be called so, and no request can name it.
+#: The account of the program's own records: no account can have this name, and no request can name it.
 INTERNAL_ACCOUNT: Final = "/"
 
 #: Kinds that are both a role and a resource.
@@ -27,7 +27,7 @@ ROLE_KINDS: Final = frozenset({"user", "host", "group", "layer", "policy", "host
 #: Kinds of which there are resources and no roles.
 THING_KINDS: Final = frozenset({"variable", "webservice", "public_key", "configuration"})
 
-#: Every kind that means something here. Policies may make up others, which are both a role and a resource (NAME-30).
+#: Every kind that has a meaning here. Policies may make up others, which are both a role and a resource (NAME-30).
 RESOURCE_KINDS: Final = ROLE_KINDS | THING_KINDS
 
 #: Kinds of role that can log in.
@@ -49,7 +49,7 @@ def is_other_kind(text: str) -> bool:
 
 
 def alike(text: str) -> str | None:
-    """Return the kind that means something here and that a text is or looks like; ``None`` if there is none."""
+    """Return the kind with a meaning here that a text is or looks like; ``None`` if there is none."""
     return _SPELLINGS.get(_folded(text))
 
 
@@ -64,7 +64,7 @@ def is_role_kind(text: str) -> bool:
 
 
 def order_of_kind(kind: str) -> str:
-    """Return what kinds are ordered by as full ids are: some characters of kinds come before a colon in byte order."""
+    """Return a sort key that orders kinds as full ids are: some characters of kinds come before a colon in byte order."""
     return f"{kind}:"
 
 

@@ -1,4 +1,4 @@
-"""Values and ports of logins with OpenID Connect: what a provider says of itself, codes, and what is offered to people."""
+"""Values and ports of logins with OpenID Connect: metadata of providers, codes, and the logins offered to people."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ class OidcIssuer:
 
 @attrs.frozen
 class OidcMetadata:
-    """What a provider's discovery document says of its endpoints; all addresses have been checked for their form.
+    """The endpoints in a provider's discovery document; all addresses have been checked for their form.
 
     ``posts_secret``: a client proves itself in the body of a request, since the provider takes no HTTP Basic.
     ``names_issuer``: the answer to the browser has ``iss`` (RFC 9207). ``device_endpoint`` is that of RFC 8628, if any.
-    ``calls_itself`` is the issuer that the document says, where it isn't the address that was asked to the last character.
+    ``calls_itself`` is the issuer in the document, where it differs from the requested address in any character.
     """
 
     authorization_endpoint: str
@@ -38,7 +38,7 @@ class OidcMetadata:
 
 @attrs.frozen
 class OidcClient:
-    """A client of a provider, as which this service is known there. ``redirect_uri`` is ``None`` where none is sent."""
+    """The client that this service is at a provider. ``redirect_uri`` is ``None`` where none is sent."""
 
     issuer: OidcIssuer
     id: str
@@ -70,13 +70,13 @@ class CodeLogin(LoginRequest):
 
     @property
     def whose(self) -> str:
-        """What failures are counted for: each code by itself."""
+        """The key that failures are counted under: each code has its own."""
         return f"{self.account}:code:{blake2b(self.evidence, digest_size=16).hexdigest()}"
 
 
 @attrs.frozen(str=False)
 class ProviderUnavailable(Refusal):
-    """A provider could not be asked, or gave no answer that can be used. ``why`` is for the log and for operators."""
+    """A provider could not be reached, or gave no usable answer. ``why`` is for the log and for operators."""
 
     why: str
     retry_after: int | None = None
@@ -91,7 +91,7 @@ class ClientRefused(Refusal):
 
 @attrs.frozen(str=False)
 class CodeRefused(Refusal):
-    """A provider takes a code for none; raised by ``IOidcProviders.exchange``. ``replayed``: it was sent there before."""
+    """A provider rejects a code; raised by ``IOidcProviders.exchange``. ``replayed``: it was sent there before."""
 
     why: str
     replayed: bool = False
@@ -101,9 +101,9 @@ class IOidcProviders(Interface):
     """Providers of OpenID Connect, as far as their keys aren't concerned (``IProviderKeys``)."""
 
     async def metadata(issuer: OidcIssuer) -> OidcMetadata:
-        """Return what a provider says of itself, as it was read some minutes ago at most, unless it is away since.
+        """Return a provider's metadata, read some minutes ago at most, unless the provider has been unreachable since.
 
-        :raises ProviderUnavailable: there is none at hand, and none could be read, or may be read yet.
+        :raises ProviderUnavailable: none is cached, and none could be read, or may be read yet.
         """
 
     async def exchange(client: OidcClient, login: CodeLogin) -> bytes:
@@ -136,7 +136,7 @@ class OidcSetting:
 
 @attrs.frozen
 class OidcOffer(OidcSetting):
-    """One whose provider was there, with what that says of itself."""
+    """One whose provider was reachable, with the provider's metadata."""
 
     metadata: OidcMetadata
 
@@ -147,7 +147,7 @@ class OidcOffer(OidcSetting):
 
 
 class IOidcSettings(Interface):
-    """What operators have set up."""
+    """The authenticators that operators have set up."""
 
     async def settings(account: str) -> list[OidcSetting]:
         """Return the authenticators of an account whose settings are sound, in the order of their ids; the first few."""
@@ -159,5 +159,5 @@ class IOidcOffers(Interface):
     async def offers(account: str) -> list[OidcOffer]:
         """Return those whose settings are sound and whose provider can be reached, in the order of their ids.
 
-        What strangers ask is bounded: an account's are read once a second at most.
+        Since strangers may call this, it is bounded: an account's are read once a second at most.
         """

@@ -1,10 +1,10 @@
 """Ownership of records: by their chains of owners, and by the policy that their ids belong to (POL-56, POL-66).
 
-A policy *owns* a record when the record's owner is the policy, or is owned by it, and so on. What is loaded into the root
-belongs to the account's admin instead, who owns everybody in the end: so the root owns what is its own, or the admin's
-directly or through policies alone. A policy that owns itself is of the policy that recorded it. The *policy around* a record
-is the one with the longest id that, with a slash, begins the record's; else the root. Names don't tell who made a record:
-anybody can name an owner, or make a policy later.
+A policy *owns* a record when the record's owner is the policy, or is owned by it, and so on. Records that are loaded into
+the root belong to the account's admin instead, who owns everybody in the end: so the root owns its own records, and those
+that are the admin's directly or through policies alone. A policy that owns itself belongs to the policy that recorded it.
+The *policy around* a record is the one with the longest id that, with a slash, begins the record's; else the root. Names
+don't show who made a record: anybody can name an owner, or make a policy later.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from svc.model.policy_rows import Seen
 
 @attrs.frozen
 class Ownership:
-    """Records with their chains of owners and recorders, and the policies ``around`` those that were asked about.
+    """Records with their chains of owners and recorders, and the policies ``around`` the requested ones.
 
     All as they stand in a transaction; ids are full ones.
     """
@@ -50,11 +50,11 @@ class Ownership:
                 yield found.policy
 
     def is_above(self, upper: str, policy: str) -> bool:
-        """Return whether ``upper`` disposes of ``policy``: it is the policy itself, the root, or a policy that owns it."""
+        """Return whether ``upper`` controls ``policy``: it is the policy itself, the root, or a policy that owns it."""
         return upper in {policy, str(root_policy(policy.partition(":")[0]))} or self.owns(upper, policy)
 
     def is_own_factory(self, factory: str, policy: str) -> bool:
-        """Return whether a host factory is the policy's own: called, made and owned like what is the policy's."""
+        """Return whether a host factory is the policy's own: named, made and owned like the policy's records."""
         found = self.records.get(factory)
         return (
             found is not None
@@ -65,9 +65,9 @@ class Ownership:
         )
 
     def is_at_home(self, host: str) -> bool:
-        """Return whether a host was made by the policy around it, or one that disposes of that, and has an owner who does.
+        """Return whether a host was made by the policy around it, or one that controls that, and has an owner that does.
 
-        Who made a host was told its API key. So another's is never taken for the policy's own.
+        The maker of a host was given its API key. So a host made by another is never treated as the policy's own.
         """
         found, policy = self.records[host], self.around[host]
         if found.policy is None:
@@ -99,9 +99,9 @@ class Ownership:
             owner = self._owner(owner)
 
     def _leads(self, start: str, target: str, *, policies_only: bool) -> bool:
-        """Return whether a role is ``target``, or owned by it, directly or through others, or else through policies alone.
+        """Return whether a role is ``target``, or owned by it, directly or through others, or else only through policies.
 
-        Thousands of records may have owners in common: what was found out about each is remembered.
+        Thousands of records may have owners in common: the result for each is memoized.
         """
         known = self._leading.setdefault((target, policies_only), {})
         trail: dict[str, None] = {}

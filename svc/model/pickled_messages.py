@@ -1,4 +1,4 @@
-"""Messages between processes of one server, over pipes: a value, pickled, and bytes that go as they are.
+"""Messages between processes of one server, over pipes: a value, pickled, and bytes that are sent as they are.
 
 Both ends are one program and trust each other: what is unpickled was written by the other end, never by a client.
 """
@@ -21,13 +21,13 @@ class Message(NamedTuple):
 
 
 def written(value: object, content: bytes = b"") -> list[bytes]:
-    """Return a message as it goes through the pipe, in pieces."""
+    """Return a message as it is sent through the pipe, in pieces."""
     pickled = pickle.dumps(value)
     return [_LENGTHS.pack(len(pickled), len(content)), pickled, content]
 
 
 class Reading:
-    """Bytes from the pipe, on their way to messages."""
+    """Bytes from the pipe that aren't complete messages yet."""
 
     def __init__(self) -> None:
         self._buffer = bytearray()

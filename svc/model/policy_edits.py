@@ -21,13 +21,13 @@ class IEditTransaction(IPolicyTransaction):
     """A transaction of a policy, in which single rows can be changed, whatever policy recorded them."""
 
     async def beneath(policy: RoleName, most: int) -> list[str] | None:
-        """Return the resources that are called like the policy, or whose ids begin with its id and a slash, in order.
+        """Return the resources that have the policy's id, or whose ids begin with its id and a slash, in order.
 
-        Users and public keys, whose ids don't tell a policy, are not among them. ``None`` when they are more than ``most``.
+        Users and public keys, whose ids don't show a policy, are not among them. ``None`` when they are more than ``most``.
         """
 
     async def remove_grant(role: RoleName, member: RoleName) -> bool:
-        """Take a role away from a direct member, and return whether there was a grant; ownership stays."""
+        """Revoke a role from a direct member, and return whether there was a grant; ownership stays."""
 
     async def annotate(policy: RoleName, rows: Sequence[AnnotationRow]) -> None:
         """Set annotations of resources that exist; those of new names are recorded by ``policy``."""

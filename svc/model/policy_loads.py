@@ -110,10 +110,10 @@ class NamesOf:
 class AccessChange:
     """Roles that gain, or that lose, privileges on resources by a load.
 
-    With ``owner`` these are all privileges, whatever they are called, but those ``excepted``, which the roles have at both
+    With ``owner`` these are all privileges, of whatever name, except those ``excepted``, which the roles have at both
     moments; otherwise ``privileges``. ``pairs``: how many pairs of one of the roles and one of the resources are meant,
     fewer than all where they differ. ``through`` is the next role on the way of each role, if that is the same one and the
-    caller sees it. ``way`` is that of the first role to one of its resources; ``None`` if it is too long to be told.
+    caller sees it. ``way`` is that of the first role to one of its resources; ``None`` if it is too long.
     """
 
     roles: NamesOf
@@ -126,7 +126,7 @@ class AccessChange:
     way: Way | None
 
 
-#: How to go on where not all of access could be told (POL-88).
+#: Advice where not all changes of access could be reported (POL-88).
 ADVICE: Final = (
     "Load the document in parts, each after a dry run of its own, or ask for each resource in question who can use it, "
     "before the load and after it."
@@ -135,10 +135,10 @@ ADVICE: Final = (
 
 @attrs.frozen
 class Untold:
-    """What a dry run doesn't tell of access: ``gains`` and ``losses`` that the caller may not see.
+    """Changes of access that a dry run doesn't report: ``gains`` and ``losses`` that the caller may not see.
 
     ``new_gains`` are those of roles or on resources that the load creates; ``gains`` only those of others. Not ``complete``:
-    there was too much to be followed, and there may be more than is told.
+    there was too much to follow, and there may be more than is reported.
     """
 
     gains: bool = False
@@ -148,7 +148,7 @@ class Untold:
 
     @property
     def advice(self) -> str | None:
-        """How to go on, if it isn't complete."""
+        """Advice, if it isn't complete."""
         return None if self.complete else ADVICE
 
 

@@ -56,7 +56,7 @@ class RestrictionRow(NamedTuple):
 
 @attrs.frozen
 class Rows:
-    """A set of rows of every sort, in no order that matters."""
+    """A set of rows of every sort; the order doesn't matter."""
 
     resources: tuple[ResourceRow, ...] = ()
     memberships: tuple[MembershipRow, ...] = ()
@@ -80,9 +80,9 @@ class Rows:
 
 @attrs.frozen
 class Present:
-    """The stored rows that bear on one policy load.
+    """The stored rows that are relevant to one policy load.
 
-    ``own`` are all rows recorded by the policy; ``foreign`` those recorded by another or by none that share a key with a
+    ``own`` are all rows that the policy recorded; ``foreign`` are rows with another recorder or none that share a key with a
     wanted one, or with a resource to be deleted. ``own`` has restrictions of wanted roles that the policy recorded.
     """
 
@@ -117,7 +117,7 @@ class Removals:
 
 @attrs.frozen
 class Changes:
-    """The changes that a load makes; rows to ``update`` have a key that is present and another value."""
+    """The changes that a load makes; rows to ``update`` have a key that is present and a new value."""
 
     create: Rows = Rows()
     update: Rows = Rows()
@@ -152,7 +152,7 @@ class EffectiveQuery:
 
     Resources of the kinds ``untold`` don't count. ``depth``: how many more slashes an id may have than the policy's; with
     ``None`` any number. ``limit``: how many resources, annotations and permissions there may be together. ``viewer``: the
-    reader, who learns only the kinds of resources that it doesn't see; ``None`` sees all. ``suffix`` and ``namesakes``: what
+    reader, which gets only the kinds of resources that it doesn't see; ``None`` sees all. ``suffix`` and ``namesakes``: what
     may belong to a policy without lying beneath it, users whose ids end with ``suffix``, or go on after it with a hyphen,
     and full ids, beside those of what has the policy's id and a kind that policies made up.
     """
@@ -199,14 +199,14 @@ class Seen:
 
 @attrs.frozen
 class Surroundings:
-    """Resources that a load concerns, and of the rows that name one of them the first so many, for each, sort and end."""
+    """Resources that a load concerns, and the first so many rows that name one of them, for each resource, sort and end."""
 
     seen: Mapping[str, Seen]
     rows: Rows
 
 
 class Side(enum.StrEnum):
-    """What leads on from a role or a resource, by which access is followed."""
+    """The direction in which access is followed from a role or a resource."""
 
     MEMBERS = "members"  #: from a role: memberships of others in it
     HELD = "held"  #: from a role: its own memberships

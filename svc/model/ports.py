@@ -1,7 +1,7 @@
 """The ports of the domain, each with two providers: the real one, and a fake in ``tests/`` that passes the same contract.
 
-Every method that asks the store may raise ``StoreUnavailable`` (try again later), every one that writes ``StoreReadOnly``
-(a standby), and every one that is given a ``Caller`` ``CallerReplaced``. A change writes the events of ``trail`` in its
+Every method that uses the store may raise ``StoreUnavailable`` (try again later), every one that writes ``StoreReadOnly`` (a
+standby), and every one that takes a ``Caller`` ``CallerReplaced``. A change writes the events of ``trail`` in its
 transaction, and none where nothing changed.
 """
 
@@ -97,7 +97,7 @@ class IAccounts(Interface):
         """
 
     async def revoke_tokens(account: str, trail: EventBatch | None = None) -> None:
-        """Give an account another epoch, so that the access tokens and sessions of all its roles end.
+        """Give an account another epoch, which revokes the access tokens and sessions of all its roles.
 
         :raises NotFound: the account is missing.
         """
@@ -116,10 +116,10 @@ class IRoles(Interface):
         """Return whether the role inspects a resource, whatever else it may do with it (INS-1)."""
 
     async def standing(caller: Asker, resource: ResourceName) -> AccessFacts:
-        """Return the access facts, for a question that they answer alone: it may come from memory (CLU-31)."""
+        """Return the access facts, for a decision on them alone: they may come from the read cache (CLU-31)."""
 
     async def remains(caller: Caller) -> bool:
-        """Return whether there is a role of the caller's name, where nothing else is asked of the store."""
+        """Return whether there is a role of the caller's name, where nothing else is read from the store."""
 
     async def role(role: RoleName) -> RoleReading | None:
         """Return the role by itself; ``None`` when there is none."""
@@ -132,7 +132,7 @@ class IRoles(Interface):
     ) -> tuple[AccessFacts, list[Membership]]:
         """Return the access facts about the role's resource, and ``members``, in one round trip.
 
-        ``whole``: nothing else is read of the list, so that it may come from memory (CLU-34).
+        ``whole``: nothing else is read of the list, so that it may come from the read cache (CLU-34).
 
         There are no members for a caller that neither owns nor holds the role, nor has any privilege on its resource.
         """
@@ -171,10 +171,10 @@ class IRoles(Interface):
     async def add_member(
         caller: Asker, role: RoleName, member: RoleName, decide: Decide, trail: EventBatch | None = None
     ) -> bool:
-        """Let ``decide`` look, then grant the role to the member, without admin option, as recorded by no policy.
+        """Let ``decide`` check, then grant the role to the member, without admin option, as recorded by no policy.
 
-        A grant that is there stays as it is; return whether there was none. ``decide`` may be called again when the
-        transaction lost against another. What it raises ends it.
+        An existing grant stays as it is; return whether there was none. ``decide`` may be called again when the transaction
+        conflicted with another. An exception from it ends the transaction.
 
         :raises NotFound: the role or the member went meanwhile.
         :raises InvalidParameter: the member is a host factory that has as many layers as a record may have.
@@ -183,7 +183,7 @@ class IRoles(Interface):
     async def remove_member(
         caller: Asker, role: RoleName, member: RoleName, decide: Decide, trail: EventBatch | None = None
     ) -> bool:
-        """Let ``decide`` look, as in ``add_member``, then remove the grant of any recorder; return whether there was one."""
+        """Let ``decide`` check, as in ``add_member``, then remove the grant of any recorder; return if there was one."""
 
 
 class IResources(Interface):
@@ -224,17 +224,17 @@ class ISecrets(Interface):
         """Read a value, the newest unless ``version`` is given, and the caller's access facts, in one round trip."""
 
     async def read_all(caller: Asker, resources: Sequence[ResourceName], most: int) -> list[SecretReading]:
-        """Read the newest value of each, in the order given, in one round trip; no ``mime_type`` is looked for.
+        """Read the newest value of each, in the order given, in one round trip, without ``mime_type``.
 
-        Where all that the caller may read has more than ``most`` bytes, sealed, no value is told, though each has its
-        ``version``. None is told that the caller may not read.
+        If all that the caller may read has more than ``most`` bytes, sealed, no value is returned, though each has its
+        ``version``. Values that the caller may not read are never returned.
         """
 
     async def digest(caller: Asker, ids: Sequence[str], make: Callable[[Sequence[SecretReading]], str]) -> str:
-        """Return what ``make``, always the same function of ``ids``, makes of ``read_all`` without values; remembered."""
+        """Return the result of ``make``, always the same function of ``ids``, on ``read_all`` without values; cached."""
 
     async def write(caller: Asker, variable: ResourceName, decide: Seal, trail: EventBatch | None = None) -> int | None:
-        """Let ``decide`` look at the variable, locked against other writers, and store what it returns as a new version.
+        """Let ``decide`` check the variable, locked against other writers, and store what it returns as a new version.
 
         Keeps the newest ``VERSIONS_KEPT`` versions. ``decide`` is as in ``IRoles.add_member``. Returns the new version,
         ``None`` when ``decide`` returned ``None``.
@@ -245,7 +245,7 @@ class IPolicyTransaction(Interface):
     """One transaction of a policy load."""
 
     async def claim(request: RequestKey) -> KeptAnswer | None:
-        """Keep other requests with this key out until the transaction ends, and return the answer that is kept for it.
+        """Block other requests with this key until the transaction ends, and return the answer that is kept for it.
 
         :raises RequestRunning: one is under way.
         :raises TooOften: too much is kept for the caller already.
@@ -255,7 +255,7 @@ class IPolicyTransaction(Interface):
         """Keep the answer to a request whose key was claimed, as sealed pieces."""
 
     async def lock(policy: RoleName) -> None:
-        """Keep every other load of this policy out until the transaction ends.
+        """Block every other load of this policy until the transaction ends.
 
         :raises PolicyConflict: one is under way.
         """
@@ -266,7 +266,7 @@ class IPolicyTransaction(Interface):
     async def owners_denying(caller: RoleName, policy: RoleName) -> list[str]:
         """Return the owners of the resources below ``<policy id>/`` that deny the caller ``update``, in order (POL-41).
 
-        Hosts that host factories made don't count: no document changes them, and somebody else may have made them.
+        Hosts that host factories made don't count: no document changes them, and others may have made them.
         """
 
     async def existing(resources: Sequence[str]) -> frozenset[str]:
@@ -276,7 +276,7 @@ class IPolicyTransaction(Interface):
         """Return whether the policy has recorded more than ``most`` rows of any one sort."""
 
     async def present(policy: RoleName, wanted: Rows, deleted: Sequence[str]) -> Present:
-        """Return the rows that bear on loading ``wanted`` into ``policy`` and on deleting the resources ``deleted``."""
+        """Return the rows relevant to loading ``wanted`` into ``policy`` and to deleting the resources ``deleted``."""
 
     async def present_named(policy: RoleName, keys: RowKeys) -> Present:
         """Return the rows that have these keys, with the restrictions that ``policy`` recorded of these roles."""
@@ -299,9 +299,9 @@ class IPolicyTransaction(Interface):
     async def apply(policy: RoleName, changes: Changes, api_keys: Mapping[str, Sealed]) -> int:
         """Make the changes, set-based. ``api_keys`` holds the sealed key of every user and host that is created with one.
 
-        With a resource go its role, what that owns and, of a policy, what it recorded, and so on; of a user, its public
-        keys. Of other rows only those are changed and deleted that ``policy`` recorded. Records that go are kept (see
-        ``deleted_records``). Returns how many of these, the oldest, had to go for good, since the account had too much.
+        With a resource its role is deleted, what that owns and, of a policy, what it recorded, and so on; of a user, its
+        public keys. Of other rows only those are changed and deleted that ``policy`` recorded. Deleted records are kept (see
+        ``deleted_records``). Returns how many kept records, the oldest, had to be purged, since the account had too many.
         """
 
     async def exceeding(limit: RecordLimit, records: Sequence[str], most: int) -> list[tuple[str, int]]:
@@ -323,8 +323,8 @@ class IPolicyTransaction(Interface):
         """Write events, and return their numbers: after the first of the two, up to the second."""
 
     async def deleted_with(policy: RoleName, resources: Sequence[str], most: int) -> Rows | None:
-        """Return every row that may go with ``resources`` in a load of ``policy``: theirs, of all that they own or recorded,
-        and so on.
+        """Return every row that may be deleted with ``resources`` in a load of ``policy``: theirs, those of all that they
+        own or recorded, and so on.
 
         Those of roles that outlive their resources are among them. ``None`` when these are more than ``most`` rows.
         """
@@ -336,7 +336,7 @@ class IPolicyTransaction(Interface):
         """Return the surroundings of ``resources``; of rows that name one of them, ``each`` for each, sort and end."""
 
     async def leading(side: Side, names: Sequence[str], each: int, most: int) -> Rows:
-        """Return the rows that lead on from roles or resources; of each sort ``each`` for each name, ``most`` in all."""
+        """Return the rows that lead from roles or resources on a side; ``each`` for each sort and name, ``most`` in all."""
 
     async def visible(caller: RoleName, resources: Sequence[str]) -> frozenset[str]:
         """Return those of ``resources`` that exist and that the caller sees (ROLE-4)."""
@@ -348,7 +348,7 @@ class IPolicies(Interface):
     async def transact(work: Callable[[IPolicyTransaction], Awaitable[T]]) -> T:
         """Run ``work`` in one transaction: all of it happens, or, when it raises, nothing.
 
-        ``work`` is run again from the start when it lost against another transaction: all that it does must bear that.
+        ``work`` is run again from the start when it conflicted with another transaction, so it must be repeatable.
 
         :raises PolicyConflict: rows that it read were changed meanwhile.
         """
@@ -358,9 +358,9 @@ class ILoads(Interface):
     """Loads of policy documents, wherever the work is done."""
 
     async def load(load: Load) -> LoadOutcome:
-        """Load a document, or find out what that would change, for a caller who has the privilege that the mode takes.
+        """Load a document, or find out what that would change, for a caller who has the privilege that the mode requires.
 
-        Cancelled, the load runs to its end unheard, or doesn't begin.
+        When cancelled, the load runs to its end with its result dropped, or doesn't begin.
 
         :raises Refusal: the document can't be loaded, or the caller may not do all that it says, or not now.
         """
@@ -395,13 +395,13 @@ class IDatabaseState(Interface):
         """Store the canary unless there is one, and return the one that is stored; used at the start."""
 
     async def privilege_known() -> bool:
-        """Return whether two questions about privileges, one held and one not, are answered as they must be."""
+        """Return whether two queries about privileges, one held and one not, are answered correctly."""
 
     async def position() -> ReplicationPosition:
-        """Return where the log stands, and of a standby how far it lags behind."""
+        """Return the position of the log, and of a standby how far it lags behind."""
 
     async def ages() -> Ages:
-        """Return since when keys are in use, and when a backup was made last."""
+        """Return since when keys are in use, and when the last backup was made."""
 
     async def backed_up() -> None:
         """Note that a backup was made now.

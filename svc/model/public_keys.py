@@ -2,7 +2,7 @@
 
 A key is one line, ``algorithm key comment``, as in an ``authorized_keys`` file (sshd(8)). The second word is the base64 of
 fields, each preceded by its length in four bytes; the first field names the algorithm again (RFC 4253 6.6). So a key that
-was cut off, or confused with another or with a private one, is told from a good one, whose numbers are not looked at.
+was cut off, or confused with another or with a private one, can be told from a good one, whose numbers are not checked.
 """
 
 from __future__ import annotations

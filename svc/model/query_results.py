@@ -18,8 +18,8 @@ Network = IPv4Network | IPv6Network
 def is_within(client_ip: str, networks: Iterable[Network]) -> bool:
     """Return whether a client's address lies in one of the networks; what is no address lies in none.
 
-    An address of IPv4 that stands in one of IPv6, as at an endpoint that serves both, is taken for the former. A network
-    with a zone has nobody in it: by which interface a client comes isn't known.
+    An IPv4 address mapped into IPv6, as at an endpoint that serves both, is treated as IPv4. A network with a zone contains
+    nobody, since the interface by which a client connects isn't known.
     """
     try:
         address = ip_address(client_ip.partition("%")[0])
@@ -30,14 +30,14 @@ def is_within(client_ip: str, networks: Iterable[Network]) -> bool:
 
 
 def counted_as(client_ip: str) -> str:
-    """Return what a client's address is counted under: itself, or its /64 when it is of IPv6, all of which a client has."""
+    """Return the key that a client's address is counted under: itself, or for IPv6 its /64, all of which a client has."""
     if ":" not in client_ip:
         return client_ip
     try:
         packed = inet_pton(AF_INET6, client_ip.partition("%")[0])
     except (OSError, ValueError):
         return client_ip
-    # Each refusal asks for it: as a network of ``ipaddress`` it would take twenty times as long.
+    # Each refusal needs it: as a network of ``ipaddress`` it would take twenty times as long.
     return f"{inet_ntop(AF_INET6, packed[:8] + bytes(8))}/64"
 
 
@@ -52,7 +52,7 @@ class Caller:
     ``creation``: the number that the store gave the role when it was made, 0 for one that is older than these numbers.
     ``epoch``: the number that it had given the role and its account when their tokens were last revoked, 0 for never.
     A reading for a caller finds out whether the role still exists (``AccessFacts.caller_exists``), and raises
-    ``CallerReplaced`` when it is of another creation or epoch (ROLE-8). ``expires_at``: when the token ends, in seconds
+    ``CallerReplaced`` when it is of another creation or epoch (ROLE-8). ``expires_at``: when the token expires, in seconds
     since the epoch.
     """
 
@@ -63,7 +63,7 @@ class Caller:
     expires_at: float = attrs.field(default=math.inf, eq=False)
 
 
-#: On whose behalf the store is asked. A role without a token is judged by its name, of whichever creation it is.
+#: On whose behalf the store is queried. A role without a token is evaluated by its name, whatever its creation.
 Asker = Caller | RoleName
 
 
@@ -72,9 +72,9 @@ class AccessFacts:
     """The facts about a caller and a resource on which ``authorization`` decides.
 
     ``owns``: the caller holds the owner's role (itself included), which implies every privilege. ``privileges``: those given
-    to roles that the caller holds; not looked for, and empty, when the caller owns. ``holds``: the caller holds the role of
+    to roles that the caller holds; not looked up, and empty, when the caller owns. ``holds``: the caller holds the role of
     the same name. ``recorded_by``: full id of the policy that recorded the resource, if one did. ``inspects``: the caller
-    inspects what there is of that name, a resource or only a role (INS-1); not looked for, and false, when the caller owns
+    inspects what there is of that name, a resource or only a role (INS-1); not looked up, and false, when the caller owns
     the resource or has privileges on it.
     """
 
@@ -103,10 +103,10 @@ class Membership(NamedTuple):
 
 @attrs.frozen
 class EffectiveMembers:
-    """The ``members`` that hold ``role``, directly or through others, in order and each once, as far as they were asked for.
+    """The ``members`` that hold ``role``, directly or through others, in order and each once, as far as requested.
 
     ``ranks`` are as in ``Membership``. ``led_from``: of which role each is a direct member, on a shortest path; paths are
-    put together when they are asked for, since all of them can be much longer than the list.
+    put together on request, since all of them can be much longer than the list.
     """
 
     role: str
@@ -155,7 +155,7 @@ class Place:
 
 @attrs.frozen
 class MembersQuery:
-    """A query for memberships of a role; ``kinds`` are of the other role, none for all; ``after`` is where a page ended."""
+    """A query for memberships of a role; ``kinds`` are of the other role, empty for all; ``after`` is where a page ended."""
 
     role: RoleName
     kinds: tuple[str, ...] = ()
@@ -176,7 +176,7 @@ class RoleReading:
 
 @attrs.frozen
 class MemberReading:
-    """The facts that bear on a change of a role's members; ``over_policy``: about the policy that recorded it, if any."""
+    """The facts for a change of a role's members; ``over_policy``: about the policy that recorded it, if any."""
 
     access_facts: AccessFacts
     over_policy: AccessFacts | None
@@ -247,7 +247,7 @@ class OutstandingToken:
 
 @attrs.frozen
 class SecretVersion:
-    """The number of a value, when it ends or is to be replaced by rotation, ``None`` for never, and when it was set."""
+    """The number of a value, when it expires or is to be replaced by rotation, ``None`` for never, and when it was set."""
 
     number: int
     expires_at: float | None = None
@@ -256,7 +256,7 @@ class SecretVersion:
 
 @attrs.frozen
 class Expiration:
-    """The state of a variable whose values end or rotate: the next look at it, failed rotations in a row, a fault."""
+    """The state of a variable whose values expire or rotate: when it is next due, failed rotations in a row, a fault."""
 
     due_at: float | None = None
     failures: int = 0
@@ -265,12 +265,12 @@ class Expiration:
 
 @attrs.frozen
 class Resource:
-    """A resource with all that its route tells of it (RES-16, RES-18).
+    """A resource with all that its route returns (RES-16, RES-18).
 
     ``permissions`` are ordered by role, then privilege; ``annotations`` by name; versions, ``history``, ``layers`` (full
     ids) and ``restrictions`` (CIDR notation; empty means from everywhere) ascend. ``tokens``: those that expire first.
     ``created_at`` is in seconds since the epoch. ``continued``: this is a part, with some of the permissions or annotations;
-    the next one has others of them, and the last all that there is of the rest.
+    the next one has others of them, and the last part has all of the rest.
     """
 
     id: str
@@ -289,7 +289,7 @@ class Resource:
 
 
 def texts_of(resources: Iterable[Resource]) -> int:
-    """Return how many bytes the texts of policies have with which some resources are told."""
+    """Return how many bytes the texts of policies have that come with some resources."""
     return sum(len((version.text or "").encode("utf-8")) for resource in resources for version in resource.history)
 
 
@@ -297,7 +297,7 @@ def texts_of(resources: Iterable[Resource]) -> int:
 class ResourcesPage:
     """A page of a list, of one state: ``first``, the resources with which it begins, and the full ids of the ``rest``.
 
-    ``holds``: whether the caller is there; else the page is empty.
+    ``holds``: whether the caller exists; else the page is empty.
     """
 
     holds: bool
@@ -307,11 +307,11 @@ class ResourcesPage:
 
 @attrs.frozen
 class SecretReading:
-    """A variable as one caller sees it, with the asked version of its value.
+    """A variable as one caller sees it, with the requested version of its value.
 
-    ``sealed`` and ``version`` are ``None`` when the version is missing; ``sealed`` alone is where there was more to read
-    than was wanted, and where the value has ended: then ``ended_at`` says when. ``mime_type`` comes from the annotation.
-    ``stamp``, told where many are read at once, is another number for a version of a variable that was deleted since.
+    ``sealed`` and ``version`` are ``None`` when the version is missing; only ``sealed`` is if there was more to read than
+    was wanted, and if the value has expired: then ``ended_at`` is when. ``mime_type`` comes from the annotation. ``stamp``,
+    set where many are read at once, is another number for a version of a variable that was deleted since.
     """
 
     access_facts: AccessFacts

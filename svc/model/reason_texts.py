@@ -1,4 +1,4 @@
-"""What a reason for which something is refused means, and what to do.
+"""The meaning of the reasons for refusals, and remedies.
 
 The texts are those of ``docs/reference/reasons.md``, which is part of the installed program.
 """
@@ -27,7 +27,7 @@ def reason_texts() -> Mapping[str, Sequence[str]]:
 
 
 def meaning_of(code: str) -> Sequence[str]:
-    """Return the meaning of a code that a server has told, which may be a newer one."""
+    """Return the meaning of a code from a server, which may be a newer one."""
     known = reason_texts()
     return known.get(_HTTP_STATUS if code.startswith("http-") else code, ("It has no explanation in this version of svc.",))
 

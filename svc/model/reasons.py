@@ -1,4 +1,4 @@
-"""Why logins are refused: the words for it, each of which ``docs/reference/reasons.md`` explains."""
+"""Why logins are refused: the codes for it, each of which ``docs/reference/reasons.md`` explains."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ class Reason(enum.StrEnum):
 
 
 class RefusalKind(enum.StrEnum):
-    """The kind of a refused login: all that the client learns of it, beside when it may come again."""
+    """The kind of a refused login: all that the client learns about it, besides when it may retry."""
 
     #: The evidence proves nobody who may be admitted.
     UNPROVEN = "unproven"
@@ -108,14 +108,14 @@ class RefusalKind(enum.StrEnum):
     TOO_LARGE = "too-large"
     #: The role is proven, and may not use the authenticator.
     UNPRIVILEGED = "unprivileged"
-    #: The evidence can't be judged now.
+    #: The evidence can't be checked now.
     POSTPONED = "postponed"
     #: Too many failures came from the same address.
     TOO_OFTEN = "too-often"
 
 
-#: Reasons that say nothing of the credentials: the client is postponed, and no failure is counted (FAIL-13). What is due
-#: to a single role or entry is none of them, though no client is at fault: strangers would learn that it exists.
+#: Reasons that are independent of the credentials: the client is postponed, and no failure is counted (FAIL-13). A reason
+#: due to a single role or entry is none of them, though no client is at fault: strangers would learn that it exists.
 PUT_OFF: Final = frozenset(
     {
         Reason.SIGNING_KEY_UNUSABLE,
@@ -129,7 +129,7 @@ PUT_OFF: Final = frozenset(
         Reason.LDAP_ANSWER_MALFORMED,
         Reason.LDAP_BIND_REFUSED,
         Reason.LDAP_SEARCH_REFUSED,
-        # Of those whose password the directory has taken.
+        # These occur after the directory has accepted the password.
         Reason.LDAP_GROUPS_UNKNOWN,
         Reason.LDAP_ROLES_UNWRITTEN,
     }

@@ -1,4 +1,4 @@
-"""Values and port of recent refusals: who was refused what, and by which check, for those who read all of an account."""
+"""Values and port of recent refusals: of whom, of what, and by which check, for those who read all of an account."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class RefusedRequest:
 
 @attrs.frozen
 class RefusalSort:
-    """The reason of refusals and, if they were logins, the authenticator: its type, and its service id where it has one."""
+    """The reason for refusals and, if they were logins, the authenticator: its type, and its service id where it has one."""
 
     reason: str
     authenticator: str | None = None
@@ -59,10 +59,10 @@ class RefusalSum:
 
 @attrs.frozen
 class RefusalsFound:
-    """What one server knows of its refusals since a moment (epoch seconds).
+    """The refusals that one server has kept since a moment (epoch seconds).
 
     ``complete``: none of that time was pushed out (REF-4). ``sums`` are of all that the account has, the largest first;
-    ``refusals`` those of the query, and ``before`` the number to go on with, ``None`` at the end.
+    ``refusals`` those of the query, and ``before`` the number to continue with, ``None`` at the end.
     """
 
     since: float
@@ -79,7 +79,7 @@ class IRefusals(Interface):
         """Keep a refusal for an hour, as far as there is room."""
 
     async def recent(query: RefusalsQuery) -> RefusalsFound:
-        """Return what is found.
+        """Return the refusals that a query matches.
 
-        :raises StoreUnavailable: another process has it, and can't be asked now.
+        :raises StoreUnavailable: another process has them, and can't be reached now.
         """

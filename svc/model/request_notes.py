@@ -1,9 +1,9 @@
-"""What is noted about a request while it is answered, for the headers of its response and for the log.
+"""Notes about a request while it is answered, for the headers of its response and for the log.
 
-Note [Beside the values]. A write's position in the log, and that an answer came from unconfirmed memory, are facts about the
-whole request, known far below the route that answers. They are noted beside the values that a use case returns, in an object
-that belongs to the request: the router makes it, and Deferreds hand it on (``contextvars``) to all that the request begins.
-Work that no request began has none.
+Note [Beside the values]. A write's position in the log, and that an answer came from an unconfirmed cache, are facts about
+the whole request, known far below the route that answers. They are noted beside the values that a use case returns, in an
+object that belongs to the request: the router makes it, and Deferreds propagate it (``contextvars``) to all work that the
+request begins. Work that no request began has none.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import attrs
 
 from svc.model.versions import StateVersion
 
-#: The header of a response that came from unconfirmed memory (CLU-36).
+#: The header of a response that came from an unconfirmed cache (CLU-36).
 STALE: Final = "Svc-Stale"
 
 
@@ -23,12 +23,13 @@ STALE: Final = "Svc-Stale"
 class RequestNotes:
     """The notes of one request.
 
-    ``writes``: it may write, so that what decides about it is read afresh (CLU-34). ``may_outlive``: it may be answered from
-    memory that outlived the database (CLU-36). ``asked``: the database was asked for what isn't remembered. ``recalled``:
-    something was remembered. ``version``: the token of the state after its last write (CLU chapter), ``None`` if it wrote
-    nothing. ``stale``: for how many seconds what it was answered from had not been confirmed, ``None`` if all of it was.
-    ``at_least``: versions that all its readings must be as new as, and ``place``: where its first reading was answered; both
-    where readings may go to standbys (``storage/readings``). ``request_id``: by which clients name it to operators.
+    ``writes``: it may write, so that the facts for decisions about it aren't read from the cache (CLU-34). ``may_outlive``:
+    it may be answered from a cache that outlived the database (CLU-36). ``asked``: a reading went to the database since it
+    wasn't cached. ``recalled``: an answer came from the cache. ``version``: the token of the state after its last write (CLU
+    chapter), ``None`` if it wrote nothing. ``stale``: for how many seconds the cached answers for it had not been confirmed,
+    ``None`` if all were. ``at_least``: versions that all its readings must be as new as, and ``place``: where its first
+    reading was answered; both where readings may go to standbys (``storage/readings``). ``request_id``: by which clients
+    name it to operators.
     """
 
     writes: bool = False
@@ -53,11 +54,11 @@ def begin_notes() -> RequestNotes:
 
 
 def is_stale() -> bool:
-    """Return whether the request that this is done for was answered from memory that wasn't confirmed (CLU-36)."""
+    """Return whether the current request was answered from an unconfirmed cache (CLU-36)."""
     notes = request_notes()
     return notes is not None and notes.stale is not None
 
 
 def request_notes() -> RequestNotes | None:
-    """Return the notes of the request that this is done for, ``None`` if it is done for none."""
+    """Return the notes of the current request, ``None`` outside of one."""
     return _NOTES.get()

@@ -1,4 +1,4 @@
-"""Services that do something in rounds, at a steady pace."""
+"""Services that do something periodically."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from twisted.logger import Logger
 
 
 class RoundsService(Service):
-    """Does ``work`` every ``interval`` seconds, once at a time, at once when it is started.
+    """Does ``work`` every ``interval`` seconds, one round at a time, the first as soon as it is started.
 
-    An exception ends the rounds: then ``log`` has it, with the sentence ``failed``.
+    An exception ends the rounds: it is written to ``log`` with the sentence ``failed``.
     """
 
     def __init__(
@@ -31,7 +31,7 @@ class RoundsService(Service):
         self._loop.start(self._interval).addErrback(lambda failure: self._log.failure(self._failed, failure))
 
     def stopService(self) -> None:
-        """Begin no more rounds; one that is under way goes on."""
+        """Begin no more rounds; one that is under way continues."""
         super().stopService()  # type: ignore[no-untyped-call] # Twisted's
         if self._loop.running:
             self._loop.stop()

@@ -15,13 +15,13 @@ from svc.model.events import EventBatch
 from svc.model.names import RoleName
 from svc.model.query_results import Network
 
-#: How many sessions a user has at once; the one that was used longest ago gives way.
+#: How many sessions a user has at once; the least recently used one is removed for a new one.
 SESSIONS_EACH: Final = 20
 
 
 @attrs.frozen
 class UserSession:
-    """A session as it is listed: since when and until when it goes, and when and from which address it was used last."""
+    """A session as it is listed: when it began and ends, and when and from which address it was last used."""
 
     id: str
     created_at: float
@@ -32,11 +32,11 @@ class UserSession:
 
 @attrs.frozen
 class SessionReading:
-    """A session with all that bears on renewing it, read in one round trip.
+    """A session with all facts for renewing it, read in one round trip.
 
     ``token`` and ``used`` are digests of refresh tokens: of the one for the next renewal, and of the one that made it, from
-    ``seed``. ``outdated`` says what of the role is another than at the login, ``None`` while all is the same. The rest is as
-    in ``Credential``.
+    ``seed``. ``outdated`` says what about the role has changed since the login, ``None`` for nothing. The rest is as in
+    ``Credential``.
     """
 
     session: UserSession
@@ -53,7 +53,7 @@ class SessionReading:
 
 @attrs.frozen
 class Renewed(Admitted):
-    """A proven role whose session goes on, with the refresh token for the next renewal."""
+    """A proven role whose session continues, with the refresh token for the next renewal."""
 
     session: str = attrs.field(kw_only=True)
     ends_at: float = attrs.field(kw_only=True)
@@ -66,13 +66,13 @@ class ISessions(Interface):
     async def open(session: UserSession, admitted: Admitted, token: bytes, trail: EventBatch | None = None) -> None:
         """Add a session of a role as it was admitted, with the digest of its first refresh token.
 
-        Those of the role that have ended are removed, and of ``SESSIONS_EACH`` others the one used longest ago.
+        Those of the role that have ended are removed, and of ``SESSIONS_EACH`` others the least recently used one.
 
         :raises NotFound: the role went meanwhile.
         """
 
     async def session(role: RoleName, session_id: str, now: float) -> SessionReading | None:
-        """Return a session with what bears on renewing it at ``now``; ``None`` where there is none, or no role."""
+        """Return a session with the facts for renewing it at ``now``; ``None`` where there is none, or no role."""
 
     async def turn(role: RoleName, session: UserSession, used: bytes, seed: bytes, token: bytes) -> bool:
         """Replace the digest ``used`` by the next one, ``token``, made from ``seed``, and note when and where it was used.

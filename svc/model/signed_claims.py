@@ -26,7 +26,7 @@ class Unverified:
 
 @attrs.frozen(str=False)
 class EvidenceRefused(Exception):
-    """A token proves nothing; raised by its readers and the checks of its claims, and told as a ``Refused``.
+    """A token proves nothing; raised by its readers and the checks of its claims, and turned into a ``Refused``.
 
     ``detail`` is for operators: bounded, without control characters, never the token. ``retry_after`` is in seconds.
     """

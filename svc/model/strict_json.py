@@ -82,7 +82,7 @@ def _no_constant(_: str) -> object:
 
 
 _DECODER: Final = json.JSONDecoder(object_pairs_hook=_without_duplicates, parse_constant=_no_constant)
-# A string may lack its end, so that the match of one never fails: to try again from each of its characters takes forever.
+# The end of a string may be missing, so that the match of one never fails: retrying from each character would take forever.
 _STRINGS_AND_BRACKETS: Final = re.compile(r'"(?:[^"\\]|\\.)*"?|[\[\]{}]', re.DOTALL)
 
 

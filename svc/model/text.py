@@ -47,5 +47,5 @@ def blanked(text: str) -> str:
 
 
 def encodable(text: object) -> str:
-    """Escape what no UTF-8 is: a path may hold bytes that are none, and log files can't take those."""
+    """Escape what isn't UTF-8: a path may contain bytes that aren't, and log files can't take those."""
     return str(text).encode(errors="backslashreplace").decode()

@@ -1,7 +1,8 @@
 """Turns at something that a server has few of, taken by its processes: threads that hash, large loads of policy.
 
-Note [One counts]. The process that counts has :class:`SharedTurns`; one that serves has :class:`AskedTurns`, which asks it.
-A turn belongs to the process that took it, so that those of a process that has died are known, and given to others.
+Note [One counts]. The process that counts has :class:`SharedTurns`; a serving process has :class:`AskedTurns`, which sends
+requests to it. A turn belongs to the process that took it, so that those of a process that has died are known, and given to
+others.
 """
 
 from __future__ import annotations
@@ -18,10 +19,10 @@ from svc.model.errors import Refusal
 
 
 class ITurns(Protocol):
-    """Turns, as those take them who do something in one."""
+    """Turns, as seen by code that takes one."""
 
     async def take(self, whose: str) -> Callable[[], None]:
-        """Wait for a turn, and return what gives it back; ``whose`` is the role that it is for, empty for none.
+        """Wait for a turn, and return a function that releases it; ``whose`` is the role that it is for, empty for none.
 
         :raises Refusal: too many wait already.
         """
@@ -40,8 +41,8 @@ class _Turn:
 class SharedTurns:
     """``count`` turns, given in the order of requests.
 
-    ``waiting`` is how many may wait, ``each`` how many of one role may have a turn or wait; of a role that is named one has
-    a turn at a time. ``refusal`` makes what is raised when there are more.
+    ``waiting`` is how many may wait, ``each`` how many of one role may have a turn or wait; a named role has only one turn
+    at a time. ``refusal`` makes the exception that is raised when there are more.
     """
 
     def __init__(self, count: int, waiting: int, each: int, refusal: Callable[[str], Refusal]) -> None:
@@ -65,7 +66,7 @@ class SharedTurns:
         await place.begun
 
     def end(self, holder: int, number: int | None = None) -> None:
-        """Take back the turn of this number, or the wait for it; without a number all of this process."""
+        """Release the turn of this number, or the wait for it; without a number all of this process."""
         for places in (self._taken, self._waiting):
             for place in [each for each in places if each.holder == holder and number in {None, each.number}]:
                 places.remove(place)
@@ -83,7 +84,7 @@ class SharedTurns:
 
 
 class AskedTurns:
-    """Turns of another process, which ``ask`` asks for the turn of a number, and ``end`` tells that it is given back."""
+    """Turns of another process: ``ask`` requests the turn of a number from it, and ``end`` reports its release."""
 
     def __init__(self, ask: Callable[[int, str], Awaitable[object]], end: Callable[[int], object]) -> None:
         self._ask, self._end = ask, end

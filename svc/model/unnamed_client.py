@@ -1,4 +1,4 @@
-"""The peer of a connection of which a proxy doesn't say whose it is; read by the server's ports and by its connections."""
+"""The peer of a connection for which a proxy names no client; read by the server's ports and by its connections."""
 
 from __future__ import annotations
 

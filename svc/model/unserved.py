@@ -1,11 +1,11 @@
-"""Authenticators of the installed base that are not served here, and what takes their place (AUTH-66)."""
+"""Authenticators of the installed base that are not served here, and their replacements (AUTH-66)."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Final
 
-#: Sentences for who asks for an authenticator of these types.
+#: Sentences for users of an authenticator of these types.
 UNSERVED: Final[Mapping[str, str]] = {
     "authn-k8s": (
         "authn-k8s is not served: pods log in at authn-jwt, with a projected service account token"

@@ -1,4 +1,4 @@
-"""Versions of the database's state, as writes tell them and readings ask for them (CLU-27).
+"""Versions of the database's state, as writes return them and readings require them (CLU-27).
 
 A version is a position in the log of one PostgreSQL system, on one of its timelines, taken when a change was committed. A
 state is at least as new when it has all of the log up to there. Positions are of one history alone: they are compared on one
@@ -14,7 +14,7 @@ import attrs
 
 from svc.model.errors import InvalidParameter
 
-#: The header of a response that tells a version, and that of a request which names those that it must be answered from.
+#: The header of a response with a version, and that of a request with the versions that its answer must include.
 TOLD: Final = "Svc-Version"
 WANTED: Final = "Svc-At-Least"
 

@@ -1,4 +1,4 @@
-"""Addresses of the web that operators and providers name (NET-12): which texts are one, and what is compared of them."""
+"""Web addresses that operators and providers give (NET-12): which texts are valid, and how they are compared."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ REMEDY: Final = (
 
 @attrs.frozen
 class WebAddress:
-    """An address that may be asked as far as its text goes.
+    """An address to which requests may be sent, judging by its text.
 
     ``url`` is as it was written, with a path, and with the scheme in small letters: its case means nothing (RFC 3986 3.1).
     """
@@ -96,7 +96,7 @@ def address_fault(text: str) -> str | None:
 
 
 def is_same_provider(one: str, other: str) -> bool:
-    """Return whether two texts name one provider: the case of the scheme and one final slash make no other (AUTH-50)."""
+    """Return whether two texts name one provider: the scheme's case and one final slash make no difference (AUTH-50)."""
     return _comparable(one) == _comparable(other)
 
 
