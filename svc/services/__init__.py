@@ -1,1 +1,1 @@
-"""The use cases: what a route, the worker or a command asks for, without HTTP and without SQL."""
+"""The use cases that routes, the worker and commands call, without HTTP and without SQL."""

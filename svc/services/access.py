@@ -1,4 +1,4 @@
-"""The use cases of asking who can do what, and why."""
+"""The use cases of finding out who can do what, and why."""
 
 from __future__ import annotations
 
@@ -30,31 +30,31 @@ from svc.model.query_results import ResourcesQuery
 from svc.services.holders import Above, Levels, Walk, WalkBounds, far_way, way_from
 from svc.services.invocation import Invocation
 
-#: The most that a page has, and how much it has unless that is said.
+#: The most items that a page has, and the default.
 PAGE_MOST: Final = 1000
 PAGE: Final = 100
 
-#: What a role reaches, unless privileges are named.
+#: The privileges by which a role reaches a resource, unless the request names others.
 REACHED: Final = ("read", "execute", "update")
 
-#: The most privileges that one question has.
+#: The most privileges in one query.
 PRIVILEGES_MOST: Final = 10
 
-#: How many roles are told that a privilege is missing for want of.
+#: How many roles are named that would give a missing privilege.
 MISSING_MOST: Final = 100
 
-#: How many resources are looked at for one page; and how many of them one by one, for a role that holds many others.
+#: How many resources are examined for one page; and how many of them one by one, for a role that holds many others.
 LOOKED_MOST: Final = 3000
 FAR_MOST: Final = 10
 
 
 @attrs.frozen
 class AccessService:
-    """The use cases of asking who can do what.
+    """The use cases of finding out who can do what.
 
-    On ways, the roles that the caller doesn't see are not named, but for the first one.
+    On ways, the roles that the caller doesn't see are not named, except for the first one.
 
-    :raises Forbidden: by all methods: the caller's role is gone, or it may not see a role and is told so.
+    :raises Forbidden: by all methods: the caller's role is gone, or it may not see a role and gets that answer.
     :raises NotFound: by all methods: there is no such resource or role, or the caller may not see it.
     """
 
@@ -101,7 +101,7 @@ class AccessService:
         require_visible(await self.roles.access_facts(invocation.caller, name), name)
         await self._see(invocation, role)
         target = Target(name, (privilege,))
-        # A way that is near answers soon; the facts about a role that holds a million may take seconds.
+        # A short way is found soon; the facts about a role that holds a million may take seconds.
         found = await way_from(self.store, str(role), target, self.bounds)
         if found.way is None:
             access_facts = await self.roles.access_facts(role, name)
@@ -134,7 +134,7 @@ class AccessService:
         return await reaching.page(limit, after)
 
     async def _see(self, invocation: Invocation, role: RoleName) -> None:
-        """Return when the caller sees the role, or holds it: what that may do, the caller may."""
+        """Return if the caller sees the role, or holds it: a caller may do whatever the roles that it holds may."""
         access_facts = await self.roles.access_facts(invocation.caller, role.resource)
         if not (access_facts.caller_exists and access_facts.holds):
             require_role_visible(access_facts, role, invocation.caller.role, self.dialect)
@@ -145,7 +145,7 @@ class AccessService:
         return tuple(step for step in steps if step.role in seen)
 
     async def _told(self, invocation: Invocation, ways: Sequence[Way]) -> list[Way]:
-        """Return ways without the names of the roles that the caller doesn't see, but for the first of each."""
+        """Return ways without the names of the roles that the caller doesn't see, except for the first of each."""
         others = {step.role for way in ways for step in way[1:] if step.role is not None}
         seen = await self.store.seen(invocation.caller.role, others) if others else frozenset()
         return [_without(way, seen) for way in ways]
@@ -153,10 +153,10 @@ class AccessService:
 
 @attrs.define
 class _Reaching:
-    """One question for what a role reaches, of which ``above`` are the roles that it holds, as far as they are few.
+    """One query for the resources that a role reaches; ``above`` are the roles that it holds, as far as they are few.
 
-    What a role with few roles sees is listed as for itself. For one with many, the account's resources are gone through, and
-    of each it is asked from the resource's end whether the role sees it.
+    For a role that holds few roles, the resources that it sees are listed as for itself. For one that holds many, all
+    resources of the account are walked through, and a search from the resource's end finds out whether the role sees it.
     """
 
     service: AccessService
@@ -167,7 +167,7 @@ class _Reaching:
     _far: int = 0
 
     async def page(self, limit: int, after: str | None) -> ReachPage:
-        """Return a page, from behind an id on."""
+        """Return a page that begins after an id."""
         found: list[ReachedResource] = []
         looked = 0
         while looked < LOOKED_MOST:
@@ -192,9 +192,9 @@ class _Reaching:
         return await self.service.resources.visible(query)
 
     async def _seen_and_reached(self, ids: Sequence[str]) -> dict[str, list[Given]]:
-        """Return what the roles above have on those of the resources that the caller sees, and that may be reached."""
+        """Return the rights of the roles above on those of the resources that the caller sees, and that may be reached."""
         store, asked = self.service.store, list(ids)
-        # What a role with few roles sees was listed for it.
+        # For a role with few roles, the list already has only resources that it sees.
         viewers = {self.invocation.caller.role, self.role} - ({self.role} if self.above.whole else set())
         for viewer in viewers:
             seen = await store.seen(viewer, asked)
@@ -247,7 +247,7 @@ class _Reaching:
 
 
 def _without(way: Way, seen: Collection[str]) -> Way:
-    """Return a way without the names of roles that are not ``seen``, but for the first; several in a row are one step."""
+    """Return a way without the names of roles that are not ``seen``, except the first; several in a row are one step."""
     steps = list(way[:1])
     for step in way[1:]:
         hidden = WayStep(step.role if step.role in seen else None, step.by)

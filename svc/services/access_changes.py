@@ -1,16 +1,16 @@
-"""Who gains and who loses access by a load: who can do what, before it and after it, compared (POL-82 to POL-88).
+"""The gains and losses of access by a load: a comparison of who can do what, before it and after it (POL-82 to POL-88).
 
-Note [What can differ]. Who gains something has it by a way with an edge that the load made. So the roles in question are
-those below the new edges, and what they may gain is granted to the roles above them. Of all that they reach there, what they
-had before is no gain. Losses are the gains of the way back.
+Note [What can differ]. A role that gains something has it by a way with an edge that the load made. So the roles in question
+are those below the new edges, and all that they may gain is granted to the roles above them. Of all that they reach there,
+what they had before is no gain. Losses are the gains of the reverse load.
 
 Note [Two ends]. Whether a role had something is known as soon as either all roles that it held were read, or all roles that
 held those to which it was granted. An administrator holds a million roles, and a group has a million members, but seldom are
-both in question for one pair. So at first neither end is followed through what has very many rows; then what is still in
-doubt is followed further. Pairs that stay in doubt are not told, and that there may be more is.
+both in question for one pair. So at first neither end is followed through names with very many rows; then pairs that are
+still in doubt are followed further. Pairs that stay in doubt are not reported, only that there may be more.
 
-Note [Rows at hand]. After the load, the database has what is there after it. What was there before differs by the rows that
-the dry run has read at both moments anyway; all rows of what the load creates or deletes are among these.
+Note [Rows at hand]. After the load, the database has the new state. The state before differs by the rows that the dry run
+has read at both moments anyway; all rows of records that the load creates or deletes are among these.
 """
 
 from __future__ import annotations
@@ -25,28 +25,28 @@ from svc.model.ports import IPolicyTransaction
 from svc.policy.access_changes import Alike, Doubt, Manner, Summary
 from svc.policy.access_edges import Edge, Hop, Index, MemberGraph, Moment, by_end, grants_of, indexed, links_of
 
-#: How many rows are read at most at each step: the roles in question, those above, what these have, who else has that, and
-#: each end of what was had before.
+#: How many rows are read at most at each step: the roles in question, those above, the grants of these, who else has those,
+#: and each end of the earlier state.
 READ_MOST: Final = 200_000
-#: How many steps from role to member are gone at most for either, and how many grants are looked at.
+#: How many steps from role to member are taken at most for either, and how many grants are compared.
 STEPS_MOST: Final = 1_000_000
 LOOKS_MOST: Final = 1_000_000
-#: What has more rows than these is followed only if nothing else settles the question (Note [Two ends]).
+#: A name with more rows than these is followed only if nothing else settles the question (Note [Two ends]).
 ROWS_FEW: Final = 1000
-#: How many names are asked about at once.
+#: How many names one query has.
 _NAMES: Final = 5000
 
 
 @attrs.define
 class AccessGains:
-    """What roles gain: each class of them with the resources; ``complete``: all was told. ``graph`` has their ways."""
+    """The gains of roles: each class of them with the resources; ``complete``: none is missing. ``graph`` has their ways."""
 
     classes: list[tuple[list[str], dict[Manner, list[str]]]] = attrs.field(factory=list)
     graph: MemberGraph = attrs.field(factory=lambda: MemberGraph(STEPS_MOST))
     complete: bool = True
 
     def names(self) -> set[str]:
-        """Return all names that may be told."""
+        """Return all names that may be reported."""
         bases, names = set[str](), set[str]()
         for roles, gained in self.classes:
             if gained:
@@ -55,7 +55,7 @@ class AccessGains:
         return names | (self.graph.below(bases) & self.graph.above(names))
 
     def summary(self, differing: Collection[str], visible: frozenset[str] | None) -> Summary:
-        """Return it summed, as one may know it who sees what is ``visible``, or all."""
+        """Return the sums that a caller may know who sees what is ``visible``, or all."""
         summary = Summary(differing, visible)
         for roles, gained in self.classes:
             summary.add(roles, gained)
@@ -73,7 +73,7 @@ class AccessReading:
         self._made = new_links - old_links, new_grants - old_grants
         self._changed = sum(map(len, (*self._lost, *self._made)))
         at_hand = indexed(new_links, new_grants)
-        #: What was read, and of how many rows for each name it is all; ``None``: it is all that there is.
+        #: The edges that were read, and for each name the number of rows up to which they are complete; ``None``: all.
         self._edges: dict[Side, dict[str, list[Edge]]] = {
             side: {name: list(at_hand[side].get(name, ())) for name in self.differing} for side in Side
         }
@@ -81,32 +81,32 @@ class AccessReading:
         self._left = 0
 
     async def gains(self) -> AccessGains:
-        """Return what roles gain."""
+        """Return the gains of roles."""
         made, lost = indexed(*self._made), indexed(*self._lost)
         return await _AccessQuestion(self, self._moment(made, lost), self._moment(lost, made), *self._made).answer()
 
     async def losses(self) -> AccessGains:
-        """Return what roles lose."""
+        """Return the losses of roles."""
         made, lost = indexed(*self._made), indexed(*self._lost)
         return await _AccessQuestion(self, self._moment(lost, made), self._moment(made, lost), *self._lost).answer()
 
     def refill(self) -> None:
-        """Let as many rows be read as one part of a question may take."""
+        """Reset the number of rows that one part of a question may read."""
         self._left = READ_MOST
 
     def _moment(self, plus: Index, minus: Index) -> Moment:
         return Moment(self._edges, plus, minus)
 
     def parts(self, side: Side, names: Iterable[str]) -> set[str]:
-        """Return those of the names of which something may not have been read."""
+        """Return those of the names whose edges may not all have been read."""
         extent = self._extent[side]
         return {name for name in names if extent.get(name, 0) is not None}
 
     async def read(self, side: Side, names: Iterable[str], each: int = READ_MOST) -> None:
-        """Read the edges that lead on from names, but of those with more than about ``each`` only so many."""
+        """Read the edges that lead on from names, at most about ``each`` of one name."""
         extent = self._extent[side]
         due = sorted(name for name in names if (known := extent.get(name, 0)) is not None and known < each)
-        # Those that the load made don't count: before it there may have been few.
+        # Edges that the load made don't count: before it there may have been few.
         rows_each = each + self._changed + 1
         for start in range(0, len(due), _NAMES):
             if self._left <= 0:
@@ -121,7 +121,7 @@ class AccessReading:
                 extent[name] = each if cut or len(edges) >= rows_each else None
 
     async def closure(self, moment: Moment, side: Side, names: Collection[str], each: int = READ_MOST) -> set[str]:
-        """Read what leads on from names, and so on, and return all that was found, these among them."""
+        """Read the edges from names, from the names at their ends, and so on; return all names found, these included."""
         found = set(names)
         level = set(names)
         while level:
@@ -133,7 +133,7 @@ class AccessReading:
 
 @attrs.define
 class _AccessQuestion:
-    """What roles have at a moment, ``then``, by new ``links`` and ``grants``, that they hadn't at the other, ``first``."""
+    """Finds the access that roles have at ``then``, by new ``links`` and ``grants``, and hadn't at the moment ``first``."""
 
     _reading: AccessReading
     _then: Moment
@@ -147,7 +147,7 @@ class _AccessQuestion:
     _followed: dict[Side, set[str]] = attrs.field(factory=lambda: {Side.MEMBERS: set(), Side.HELD: set()})
 
     async def answer(self) -> AccessGains:
-        """Return what is gained."""
+        """Return the gains."""
         self._reading.refill()
         below = await self._candidates()
         if not self._bases:
@@ -180,7 +180,7 @@ class _AccessQuestion:
         self._found.complete = self._found.complete and whole
 
     async def _candidates(self) -> set[str]:
-        """Return the roles that may gain something, having read what, and by which ways (Note [What can differ])."""
+        """Return the roles that may gain something, and read the grants and ways that it takes (Note [What can differ])."""
         lowest = {edge.lower for edge in (*self._links, *self._grants)}
         below = await self._reading.closure(self._then, Side.MEMBERS, lowest)
         self._reading.refill()
@@ -190,7 +190,7 @@ class _AccessQuestion:
         for side, names in ((Side.MEMBERS, below), (Side.HELD, above), (Side.GRANTED, above)):
             self._demand(not self._reading.parts(side, names))
         grants = {grant for role in above for grant in self._then.edges(Side.GRANTED, role)} | self._grants
-        # Whatever is left out of too many is granted to the last of them.
+        # If there are too many grants, those of the last roles in the order are left out.
         looks = LOOKS_MOST
         for base, several in sorted(by_end(Side.GRANTED, grants).items()):
             looks -= len(several)
@@ -205,7 +205,7 @@ class _AccessQuestion:
         return below
 
     def _reached(self, below: set[str]) -> dict[str, dict[str, Hop]]:
-        """Return, for each of the roles that reach any bases, these."""
+        """Return the bases that each role reaches, for those that reach any."""
         graph = self._found.graph
         reached: dict[str, dict[str, Hop]] = {}
         if len(below) < len(self._bases):
@@ -224,7 +224,7 @@ class _AccessQuestion:
     def _held(
         self, graph: MemberGraph, roles: Collection[str], bases: Collection[str]
     ) -> tuple[dict[str, set[str]], set[str], set[str]]:
-        """Return which of the bases each role held, and bases and roles of which that may not be all, for want of steps."""
+        """Return which bases each role held, and the bases and roles for which that may be incomplete, for want of steps."""
         held: dict[str, set[str]] = {}
         if len(roles) < len(bases):
             left = set[str]()
@@ -240,11 +240,11 @@ class _AccessQuestion:
         return held, left, set()
 
     def _open(self, side: Side, names: set[str]) -> set[str]:
-        """Return those of the names that weren't followed with all that leads on, be that read for another question."""
+        """Return those of the names that weren't followed along all their edges, even if these had been read already."""
         return self._reading.parts(side, names) | (names - self._followed[side])
 
     def _judged(self, reached: Mapping[str, Mapping[str, Hop]]) -> tuple[set[str], set[str]]:
-        """Judge what each class gains; return the roles, and those that stood before, of which it is not known."""
+        """Determine what each class gains; return the roles, and those that stood before, for which it is not known."""
         graph = MemberGraph(STEPS_MOST)
         for side, names in self._followed.items():
             graph.add(self._first, side, names)

@@ -1,7 +1,7 @@
-"""Accounts: made, listed and deleted by those whom the policy of the service's own account permits (NAME-20).
+"""Accounts: made, listed and deleted by roles that the policy of the service's own account permits (NAME-20).
 
-They take privileges on the webservice ``accounts`` of the account ``!``, which nobody has until that account is made on the
-command line.
+They require privileges on the webservice ``accounts`` of the account ``!``, which nobody has until that account is made on
+the command line.
 """
 
 from __future__ import annotations
@@ -53,7 +53,8 @@ class AccountService:
     ) -> NewAccount:
         """Make an account, with ``request`` once; the caller needs ``execute``.
 
-        :param name: returns the name, ``None`` when none was given; it is called once the caller has proved to be allowed.
+        :param name: returns the name, ``None`` when none was given; it is called only after the caller's privilege is
+            checked.
         :raises InvalidParameter: the name is missing, or can't be one.
         :raises Conflict: the account exists, or is the service's own.
         """

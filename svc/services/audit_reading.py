@@ -1,7 +1,7 @@
 """The use cases of reading the audit: the events that changed something, newest first (AUD-27).
 
-Who owns or inspects the account's root policy, as its admin and auditors do, reads all of the account's events. Others read
-those of a resource or role that they own or inspect. Nobody reads another account's.
+A role that owns or inspects the account's root policy, as its admin and auditors do, reads all of the account's events.
+Others read those of a resource or role that they own or inspect. Nobody reads another account's.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The types of authenticators as the newer interface has them, and what the ``data`` of each holds (NEWER-33, NEWER-34)."""
+"""The types of authenticators in the newer interface, and the fields of the ``data`` of each (NEWER-33, NEWER-34)."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ _BLANK: Final = re.compile(r"[\s<>\x00\ud800-\udfff]")
 _LIST_MARKS: Final = re.compile(r"[\s,:<>\x00\ud800-\udfff]")
 _UNWRITABLE: Final = re.compile("[\ud800-\udfff]")
 
-#: What a value is at most, in characters, unless its key says less.
+#: The longest value, in characters, unless its key sets a lower limit.
 _LONGEST: Final = 10_000
 
 
 class SettingForm(enum.Enum):
-    """How a value stands in ``data``, and what is stored."""
+    """The form of a value in ``data``, and of its stored text."""
 
     TEXT = "string"  #: a text, as it is
     LIST = "array"  #: texts, parted by commas
@@ -39,7 +39,7 @@ class SettingForm(enum.Enum):
 class SettingKey:
     """A key of ``data``, which has a variable: in the object ``within`` another, if that is named.
 
-    ``plain`` texts have no blank, no ``<`` and no ``>``. ``shown``: it is only told, and can't be given.
+    ``plain`` texts have no blank, no ``<`` and no ``>``. ``shown``: it is only in answers, and can't be given.
     """
 
     name: str
@@ -102,7 +102,7 @@ _KUBERNETES: Final = ("ca/cert", "ca/key", "kubernetes/ca_cert", "kubernetes/api
 
 
 def types_of(dialect: Dialect) -> tuple[AuthenticatorType, ...]:
-    """Return all types that the dialect has a name for, be they installed or not."""
+    """Return all types that the dialect has a name for, installed or not."""
     return (
         AuthenticatorType(("jwt",), "authn-jwt", _JWT),
         AuthenticatorType((dialect.cloud.removeprefix("authn-"),), dialect.cloud, (_plain("provider_uri", 255),)),
@@ -118,9 +118,9 @@ def types_of(dialect: Dialect) -> tuple[AuthenticatorType, ...]:
 
 
 def values_of(kind: AuthenticatorType, data: object) -> dict[str, str]:
-    """Return the values that ``data`` gives, by the names of variables; ``None`` is that of a request that has none.
+    """Return the values in ``data``, by the names of variables; ``None`` stands for a request without ``data``.
 
-    :raises Unprocessable: it isn't what the type takes.
+    :raises Unprocessable: it doesn't fit the type.
     """
     name = kind.name
     if not kind.keys:
@@ -154,7 +154,7 @@ def _given(kind: AuthenticatorType, data: Mapping[str, object]) -> Iterator[tupl
 
 
 def _rules(name: str, given: Mapping[str, object]) -> None:
-    """Refuse keys that don't go together."""
+    """Refuse keys that are incompatible."""
     if name == "jwt":
         if ("jwks_uri" in given) == ("public_keys" in given):
             raise Unprocessable("The data object must contain either ['jwks_uri'] or ['public_keys'] keys.")
@@ -223,7 +223,7 @@ def _alias(alias: str) -> str:
 
 
 def refuse_others(names: Sequence[str]) -> None:
-    """Refuse parameters that nobody asked for.
+    """Refuse unknown parameters.
 
     :raises Unprocessable: there are some.
     """
@@ -233,9 +233,9 @@ def refuse_others(names: Sequence[str]) -> None:
 
 
 def require(given: Mapping[str, object], names: Sequence[str]) -> None:
-    """Refuse what lacks a parameter.
+    """Refuse data that lacks a parameter.
 
-    :raises Unprocessable: it does, or has it empty.
+    :raises Unprocessable: it does, or the parameter is empty.
     """
     for name in names:
         if given.get(name) in (None, ""):
@@ -243,7 +243,7 @@ def require(given: Mapping[str, object], names: Sequence[str]) -> None:
 
 
 def missing(name: str) -> Unprocessable:
-    """Return the refusal of what lacks a parameter."""
+    """Return the refusal of data that lacks a parameter."""
     return Unprocessable(f"CONJ00190W Missing required parameter: {name}")
 
 
@@ -272,7 +272,7 @@ def told(kind: AuthenticatorType, values: Mapping[str, str | None]) -> dict[str,
 
 
 def _read(key: SettingKey, value: str) -> object:
-    """Return a stored text as ``data`` has it; one that can't be read so, as it is."""
+    """Return a stored text in the form of ``data``; one that can't be parsed, as it is."""
     match key.form:
         case SettingForm.LIST:
             return [part.strip() for part in value.split(",") if part.strip()]
@@ -283,7 +283,7 @@ def _read(key: SettingKey, value: str) -> object:
             try:
                 document = json_object(value.encode("utf-8"))
                 json_text(document)
-            except ValueError:  # no object, or a number that no JSON can have again
+            except ValueError:  # no object, or a number that JSON can't represent
                 return value
             return document
         case _:

@@ -26,7 +26,7 @@ from svc.services.invocation import Invocation, printables
 
 DEFAULT: Final = "authn"  # is always enabled
 DIRECTORY_TYPE: Final = "authn-ldap"
-#: How many of an account's last refusals are read for the status of a directory, and told of it.
+#: How many of an account's last refusals are read for the status of a directory, and shown with it.
 _REFUSALS_READ: Final = 1000
 _REFUSALS_TOLD: Final = 10
 #: Seconds between two refreshes of one authenticator's keys: each makes every server ask the provider.
@@ -60,8 +60,8 @@ class AuthenticatorService:
     async def known(self) -> KnownAuthenticators:
         """Return which types there are, and which authenticators policy defines and may be used (AUTH-4).
 
-        One that is enabled in any account is, and so is one that is listed and defined in none. Anyone may ask, so only so
-        many webservices are looked at (``IAuthenticators.webservices``).
+        One that is enabled in any account counts, and so does one that is listed and defined in none. Anyone may call this,
+        so only so many webservices are read (``IAuthenticators.webservices``).
         """
         switches: dict[str, list[bool | None]] = {name: [] for name in self.listed}
         configured = {DEFAULT}
@@ -80,7 +80,8 @@ class AuthenticatorService:
     async def switch(self, invocation: Invocation, account: str, name: str, on: Callable[[], bool]) -> None:
         """Switch an authenticator on or off, in one account alone (AUTH-3, AUTH-5, AUTH-6).
 
-        ``on`` is called once the caller may, and refuses what can't be read. A foreign account is as good as none.
+        ``on`` is called after the caller's privilege is checked, and refuses what can't be read. A foreign account is
+        treated as missing.
 
         :raises AuthenticationRefused: there is no such account, or no such authenticator.
         :raises Forbidden: the caller lacks ``update`` on its webservice.
@@ -104,7 +105,7 @@ class AuthenticatorService:
         _log.info("{role} switched {webservice} {state}", **facts)
 
     async def _missing(self, caller: Caller, webservice: ResourceName) -> str | None:
-        """Return what a caller is told of a webservice that is missing; ``None`` for one who might not see it (AUTH-6)."""
+        """Return the message to a caller about a missing webservice; ``None`` for one who might not see it (AUTH-6)."""
         policy = ResourceName(webservice.account, "policy", webservice.identifier)
         facts = await self.roles.access_facts(caller, policy)
         if not (await reads_all(self.roles, caller) or facts.owns or facts.inspects):
@@ -119,8 +120,8 @@ class AuthenticatorService:
 class AuthenticatorReport:
     """The state of an authenticator, and whether the configuration lists it.
 
-    ``age``: seconds since its keys were fetched, ``None`` when none are at hand. ``asked_at``: when its provider was last
-    asked for them, in seconds since the epoch.
+    ``age``: seconds since its keys were fetched, ``None`` when none are cached. ``asked_at``: when they were last requested
+    from its provider, in seconds since the epoch.
     """
 
     status: AuthenticatorStatus
@@ -162,11 +163,11 @@ class FederatedService:
     async def explain(
         self, invocation: Invocation, account: str, service_id: str | None, login: str | None, token: Callable[[], bytes]
     ) -> Explanation:
-        """Return how a token would be judged, check by check; nothing is issued.
+        """Return how a token would be evaluated, check by check; nothing is issued.
 
-        ``token`` is called once the caller may ask, and refuses what can't be read.
+        ``token`` is called after the caller's privilege is checked, and refuses what can't be read.
 
-        :raises TooLarge: the token is longer than any that is looked at.
+        :raises TooLarge: the token is longer than any that is accepted.
         """
         webservice = await self._operated(invocation, account, service_id)
         evidence = token()
@@ -230,7 +231,7 @@ class FederatedService:
 
 @attrs.frozen
 class DirectoryService:
-    """The use case of the state of the authenticators ``authn-ldap/<service id>``, which ask directories."""
+    """The use case of the state of the authenticators ``authn-ldap/<service id>``, which use directories."""
 
     states: IDirectoryStates
     roles: IRoles
@@ -284,7 +285,7 @@ def webservice_of(dialect: Dialect, account: str, name: str) -> ResourceName:
 
 
 def _nested(name: str) -> bool:
-    """Return whether a webservice is an authenticator's ``status``, and none itself."""
+    """Return whether a webservice is an authenticator's ``status``, and no authenticator itself."""
     above = name.removesuffix("/status")
     return above != name and ("/" in above or above in SINGLE_TYPES)
 

@@ -1,14 +1,14 @@
 """The use case of reading many secrets at once (SEC-13, SEC-14, SEC-37 to SEC-42).
 
 Note [In pieces]. Ten thousand values are too many for one statement, and for one turn of the reactor. So they are read
-``PIECE`` at a time, in the order in which they are asked for, and others get their turn between any two pieces. What is read
-in one piece is of one state of the database; permission and value always are. A piece that is larger than ``PIECE_BYTES`` is
-read in halves.
+``PIECE`` at a time, in the order of the request, and other requests are served between any two pieces. Each piece is read
+from one state of the database; permission and value always are. A piece that is larger than ``PIECE_BYTES`` is read in
+halves.
 
-Note [One comparison]. The tag of a batch is a digest of what versions are called, not of values. Where a client names the
-tag that it has, the digest is asked for alone, which the store remembers with all that it depends on, the caller's
-privileges first of all: where one secret can't be read there is no digest, and the batch is read as without a tag, so that
-it is refused with the same words. A batch that wasn't read since it changed costs one more reading for it.
+Note [One comparison]. The tag of a batch is a digest of the names of versions, not of values. If a client sends the tag that
+it has, only the digest is read, which the store caches with all that it depends on, the caller's privileges first of all: if
+one secret can't be read there is no digest, and the batch is read as without a tag, so that it is refused with the same
+message. For a batch that wasn't read since it changed this costs one more reading.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ T = TypeVar("T")
 PIECE: Final = 1000
 PIECE_BYTES: Final = 1024 * 1024
 
-#: How many values are opened, or looked at, before others get their turn.
+#: How many values are opened, or checked, before other requests are served.
 _TURN: Final = 500
 
 
@@ -57,10 +57,10 @@ WITH_LOGIN: Final = BatchLimits(100, 1024 * 1024)
 
 @attrs.frozen
 class SecretBatch:
-    """Values by the full ids that were asked for, and why others aren't told, by theirs.
+    """Values by the requested full ids, and why others aren't returned, by theirs.
 
-    ``tag`` is ``None`` where something is refused, or no tag is wanted. ``known``: the reader has the values by the tag, and
-    there are none here.
+    ``tag`` is ``None`` where something is refused, or no tag is wanted. ``known``: the tag shows that the reader has the
+    values, and there are none here.
     """
 
     values: Mapping[str, bytes] = attrs.field(factory=dict, repr=False)
@@ -91,10 +91,10 @@ class BatchService:
     ) -> SecretBatch:
         """Return the newest values of resources by their full ids, of which repeated ones count once.
 
-        Refused is first one that is visible without ``execute``, then one that isn't visible, then one without a value; then
-        come values that are too long together, one that doesn't open, and, of ``texts``, one that is none (SEC-14).
-        ``partial``: what can be read is returned, with the refusals of the others. ``is_known`` returns whether the caller
-        has the batch of a tag.
+        The first refusal is for one that is visible without ``execute``, then for one that isn't visible, then for one
+        without a value; then for values that are too long together, for one that doesn't open, and, with ``texts``, for one
+        that is no text (SEC-14). ``partial``: what can be read is returned, with the refusals of the others. ``is_known``
+        returns whether the caller has the batch of a tag.
 
         :raises InvalidParameter: they are more than the limit.
         :raises Forbidden: the caller lacks the privilege on one that it sees, or its own role is gone.
@@ -122,7 +122,7 @@ class BatchService:
         return SecretBatch(values, tag=tag)
 
     async def _tag(self, caller: Caller, ids: Sequence[str]) -> str | None:
-        """Return the tag of a batch; ``None`` where one of it can't be read (Note [One comparison])."""
+        """Return the tag of a batch; ``None`` if one of its secrets can't be read (Note [One comparison])."""
         digests: list[str] = []
         for piece in _pieces(ids):
             if digests:
@@ -131,7 +131,7 @@ class BatchService:
         return _together(digests) if all(digests) else None
 
     async def _readings(self, caller: Caller, ids: Sequence[str], most: int) -> dict[str, SecretReading | None]:
-        """Return what is read of each; of what can't be an id nothing is (Note [In pieces])."""
+        """Return the reading of each; ``None`` for a text that can't be an id (Note [In pieces])."""
         readings: dict[str, SecretReading | None] = {}
         for piece in _pieces(ids):
             if readings:
@@ -157,7 +157,7 @@ class BatchService:
     async def _judged(
         self, readings: Mapping[str, SecretReading | None], limits: BatchLimits, *, partial: bool
     ) -> dict[str, Refusal]:
-        """Return the refusals of what can't be read, where the rest is to be told; else raise the first, by their order."""
+        """Return the refusals of what can't be read, if the rest is to be returned; else raise the first, by their order."""
         refused: dict[str, Refusal] = {}
         first: dict[ReadingFault, Refusal] = {}
         allowed: AccessFacts | None = None
@@ -172,7 +172,7 @@ class BatchService:
                 allowed = None if reading is None else reading.access_facts
                 continue
             refused[text] = refusal_of(fault, text, reading, limits)
-            # What is hidden and what isn't there are told in the order in which they are asked for.
+            # Hidden and missing secrets are reported in the order of the request, so that they look alike.
             first.setdefault(ReadingFault.MISSING if fault is ReadingFault.INVISIBLE else fault, refused[text])
         whole = {fault for fault in first if not partial or fault in _OF_ALL}
         if whole:
@@ -187,7 +187,7 @@ class BatchService:
         texts: bool,
         partial: bool,
     ) -> dict[str, bytes]:
-        """Return the values of what isn't refused; what can't be told is added to ``refused``, or raised."""
+        """Return the values of those that aren't refused; further refusals are added to ``refused``, or raised."""
         values: dict[str, bytes] = {}
         unfit: list[Refusal] = []
         for step, (text, reading) in enumerate(readings.items(), 1):
@@ -212,12 +212,12 @@ class BatchService:
         return values
 
     async def _pause(self) -> None:
-        """Give others their turn."""
+        """Let other requests be served."""
         await deferLater(self.clock, 0)
 
 
 class ReadingFault(enum.IntEnum):
-    """Why a value isn't told; what comes first is told first. Values that weren't asked for are ``TOO_LARGE``."""
+    """Why a value isn't returned, in the order of reporting. Values that weren't read are ``TOO_LARGE``."""
 
     CALLER_GONE = 0
     FORBIDDEN = 1
@@ -227,7 +227,7 @@ class ReadingFault(enum.IntEnum):
     TOO_LARGE = 5
 
 
-#: What befalls all of a batch.
+#: The faults that affect a whole batch.
 _OF_ALL: Final = frozenset({ReadingFault.CALLER_GONE, ReadingFault.TOO_LARGE})
 
 _DENIALS: Final = {
@@ -239,7 +239,7 @@ _DENIALS: Final = {
 
 
 def fault_of(reading: SecretReading | None) -> ReadingFault | None:
-    """Return why a value isn't told, ``None`` where it is; of what can't be an id there is no reading."""
+    """Return why a value isn't returned, ``None`` where it is; a text that can't be an id has no reading."""
     if reading is None:
         return ReadingFault.MISSING
     decision = use(reading.access_facts, "execute")
@@ -251,7 +251,7 @@ def fault_of(reading: SecretReading | None) -> ReadingFault | None:
 
 
 def refusal_of(fault: ReadingFault, text: str, reading: SecretReading | None = None, limits: BatchLimits = SHORT) -> Refusal:
-    """Return the refusal to tell a value of a full id."""
+    """Return the refusal to return the value of a full id."""
     match fault:
         case ReadingFault.CALLER_GONE:
             return Forbidden("role of the token no longer exists")
@@ -266,7 +266,7 @@ def refusal_of(fault: ReadingFault, text: str, reading: SecretReading | None = N
 
 
 def _digest(ids: Sequence[str], readings: Sequence[SecretReading | None]) -> str:
-    """Return a digest of what the newest versions are called; empty where the caller can't read one, or one has no value."""
+    """Return a digest of the names of the newest versions; empty if the caller can't read one, or one has no value."""
     named = []
     for text, reading in zip(ids, readings, strict=True):
         if fault_of(reading) not in {None, ReadingFault.TOO_LARGE} or reading is None:
@@ -298,7 +298,7 @@ def _is_withheld(reading: SecretReading) -> bool:
 
 @functools.lru_cache(1024)
 def name_of(text: str) -> ResourceName | None:
-    """Return the resource of a full id; ``None`` when none can have that id. The same are asked for again and again."""
+    """Return the resource of a full id; ``None`` when none can have that id. Cached, since requests repeat ids."""
     try:
         return ResourceName.parse(text)
     except InvalidName:

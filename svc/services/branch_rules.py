@@ -1,4 +1,4 @@
-"""What names, references and annotations may be in requests of the newer interface (NEWER-12)."""
+"""The rules for names, references and annotations in requests of the newer interface (NEWER-12)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ MEMBERS: Final = ("host", "user", "group")
 
 
 def refuse(faults: Iterable[str]) -> None:
-    """Refuse what has faults, with all of them in one sentence.
+    """Refuse a request that has faults, with all of them in one sentence.
 
     :raises Unprocessable: there are some.
     """
@@ -37,7 +37,7 @@ def refuse(faults: Iterable[str]) -> None:
 
 
 def wrong_name(name: object) -> Iterator[str]:
-    """Return what is wrong with the name of something that is made."""
+    """Return what is wrong with the name of a new record."""
     if not (isinstance(name, str) and _NAME.fullmatch(name)):
         yield f"Name Wrong name {_shown(name)}"
 
@@ -72,7 +72,7 @@ def wrong_annotations(annotations: object) -> Iterator[str]:
 
 
 def wrong_id(identifier: str) -> Iterator[str]:
-    """Return what is wrong with the whole id of something that is made."""
+    """Return what is wrong with the whole id of a new record."""
     if identifier.count("/") >= DEPTH_MOST:
         yield f"The number of identifier nesting exceeds maximum depth of {DEPTH_MOST}"
     if len(identifier) > ID_MOST:
@@ -91,13 +91,13 @@ def is_root(branch: RoleName) -> bool:
 
 
 def around(account: str, identifier: str) -> RoleName:
-    """Return the branch that holds a thing by its id, which may not be there."""
+    """Return the branch that holds a thing by its id; it may not exist."""
     folder, slash, _ = identifier.rpartition("/")
     return RoleName.of(account, "policy", folder) if slash and folder else root_policy(account)
 
 
 def within(branch: RoleName, name: str) -> str:
-    """Return the id of what has a name in a branch."""
+    """Return the id of a record with a name in a branch."""
     return name if is_root(branch) else f"{branch.identifier}/{name}"
 
 

@@ -26,7 +26,8 @@ T = TypeVar("T")
 #: More than there can be.
 _ALL: Final = 2**31
 
-#: Is called with the tag of a thing before it is changed or deleted, and raises where that isn't what the client expects.
+#: Is called with the tag of a thing before it is changed or deleted, and raises if that isn't the one that the client
+#: expects.
 Precondition = Callable[[str], None]
 
 
@@ -41,7 +42,7 @@ class BranchEntry:
 
     @property
     def tag(self) -> str:
-        """The strong entity tag (RFC 9110 8.8.3) of what is told of it."""
+        """The strong entity tag (RFC 9110 8.8.3) of its representation."""
         told = repr((str(self.name), str(self.owner), sorted(self.annotations.items())))
         return f'"{hashlib.sha256(told.encode("utf-8", "surrogatepass")).hexdigest()[:32]}"'
 
@@ -56,7 +57,7 @@ class EntryPage:
 
 @attrs.frozen
 class NewEntry:
-    """A branch or group that is to be made: its place, its name, who owns it if not its place, and annotations."""
+    """A branch or group that is to be made: its place, its name, its owner if that isn't the place, and annotations."""
 
     branch: RoleName
     name: str
@@ -66,9 +67,10 @@ class NewEntry:
 
 @attrs.frozen
 class BranchEntries:
-    """What branches and groups have in common: how they are read, and what each change of one takes.
+    """The use cases that branches and groups have in common: reading them, and changes with the privileges that these
+    require.
 
-    ``kind`` is that of the roles, ``word`` what messages call them. ``own_themselves``: they may.
+    ``kind`` is that of the roles, ``word`` their name in messages. ``own_themselves``: they may.
     """
 
     kind: str
@@ -79,7 +81,7 @@ class BranchEntries:
     own_themselves: bool = False
 
     def missing(self, name: RoleName, *, hidden: bool = False) -> RecordNotFound:
-        """Return the refusal of one that isn't there, or may not be used, which is the same."""
+        """Return the refusal of one that doesn't exist, or may not be used, which look the same."""
         return RecordNotFound(name.account, self.word, name.identifier, hidden)
 
     async def page(self, invocation: Invocation, account: str, limit: int, offset: int) -> EntryPage:
@@ -107,9 +109,9 @@ class BranchEntries:
         raise self.missing(name)
 
     async def demand_place(self, invocation: Invocation, name: RoleName) -> None:
-        """Return when the branch around it exists.
+        """Return if the branch around it exists.
 
-        :raises RecordNotFound: it doesn't, which names that branch.
+        :raises RecordNotFound: it doesn't; the refusal names that branch.
         """
         place = around(name.account, name.identifier)
         if not (await self.roles.access_facts(invocation.caller, place.resource)).exists:
@@ -184,7 +186,7 @@ class BranchEntries:
         """Set annotations, and give it another owner; takes ``read`` and ``update`` on it (NEWER-16).
 
         :raises RecordNotFound: the caller lacks one of them, or there is no branch around it, or no such owner.
-        :raises Forbidden: to give it away takes an authority which the caller lacks.
+        :raises Forbidden: giving it away requires an authority which the caller lacks.
         :raises Unprocessable: it would own itself.
         """
         place = around(name.account, name.identifier)
@@ -218,7 +220,7 @@ class BranchEntries:
         ownership = await edit.transaction.ownership([str(name), str(owner)], ())
         if (owner == name and not self.own_themselves) or ownership.owns(str(name), str(owner)):
             raise Unprocessable(f"{owner.kind.capitalize()} '{owner.identifier}' belongs to what it would own")
-        # To act as a policy is not to own it.
+        # A caller that acts as a policy doesn't own it by that.
         await edit.authorize(name, changed=[str(name)])
         old = (MembershipRow(str(name), str(entry.owner), True, True),)
         new = (MembershipRow(str(name), str(owner), True, True),)
@@ -229,7 +231,7 @@ class BranchEntries:
     async def delete(self, invocation: Invocation, name: RoleName, precondition: Precondition) -> None:
         """Delete it with everything inside; takes ``update`` on all that goes (NEWER-17).
 
-        :raises RecordNotFound: the caller lacks that, which names what the caller sees.
+        :raises RecordNotFound: the caller lacks that; the refusal names a record that the caller sees.
         :raises Unprocessable: it is the root, or too much would go.
         """
         place = around(name.account, name.identifier)
@@ -240,7 +242,7 @@ class BranchEntries:
                 raise self._denied(name, facts)
             if is_root(name):
                 raise Unprocessable("The root branch can't be deleted")
-            # What `!policy a/b` made may have no policy around it: then its history is the root's.
+            # A branch that `!policy a/b` made may have no policy around it: then its history is the root's.
             branch = place if await edit.transaction.existing([str(place)]) else around(name.account, "root")
             await edit.transaction.lock(branch)
             precondition((await self._present(edit, name))[0].tag)
@@ -275,7 +277,7 @@ class BranchEntries:
             if not await edit.transaction.remove_annotation(str(name), key):
                 raise RecordNotFound(name.account, "annotation", key)
             row = AnnotationRow(str(name), key, entry.annotations.get(key, ""))
-            # No statement of a document says that an annotation goes.
+            # No statement of a document removes an annotation.
             await edit.note(
                 place, [Tagged(TAGS[self.kind], self._identified(place, name))], Changes(delete=Rows((), (), (), (row,)))
             )
@@ -293,7 +295,7 @@ class BranchEntries:
         return self.missing(name, hidden=facts.exists)
 
     async def _present(self, edit: Edit, name: RoleName) -> tuple[BranchEntry, str | None]:
-        """Return one that is there as it is now, and the policy that recorded it."""
+        """Return the current state of an existing one, and the policy that recorded it."""
         found = await edit.transaction.surroundings([str(name)], edit.limits.annotations + 1)
         seen = found.seen.get(str(name))
         if seen is None:
@@ -316,10 +318,10 @@ def groups(edits: PolicyEdits, roles: IRoles, resources: IResources) -> BranchEn
 
 
 async def demand(edit: Edit, branch: RoleName, privilege: str) -> None:
-    """Return when the caller has a privilege on a branch.
+    """Return if the caller has a privilege on a branch.
 
     :raises Forbidden: the caller's role is gone.
-    :raises RecordNotFound: it lacks the privilege, or there is no such branch, which is the same.
+    :raises RecordNotFound: it lacks the privilege, or there is no such branch, which look the same.
     """
     facts = await edit.transaction.access_facts(edit.invocation.caller, branch)
     if not facts.caller_exists:

@@ -1,8 +1,9 @@
-"""The use cases of authenticators in the newer interface: made, told, switched and deleted with all that they consist of.
+"""The use cases of authenticators in the newer interface: made, shown, switched and deleted with all their records.
 
-Note [Values]. ``data`` tells values of variables, some of which are secrets. A value is told to a caller with ``execute`` on
-its variable, as reading it takes, and each is recorded as read. Of a variable that the caller sees, and may not read, it is
-masked; one that the caller doesn't see is left out. Who inspects sees that there is a value, and never which (INS-1).
+Note [Values]. ``data`` has values of variables, some of which are secrets. A value is returned to a caller with ``execute``
+on its variable, which reading it requires, and each is recorded as read. The value of a variable that the caller sees, and
+may not read, is masked; a variable that the caller doesn't see is left out. A caller who inspects sees that there is a
+value, and never which (INS-1).
 """
 
 from __future__ import annotations
@@ -71,7 +72,7 @@ class NewAuthenticator:
 
 @attrs.frozen
 class _TypedPlace:
-    """Where an authenticator is: the policy that it is made in, its own, and what begins the ids of all its records."""
+    """Where an authenticator is: the policy that it is made in, its own, and the prefix of the ids of all its records."""
 
     account: str
     kind: AuthenticatorType
@@ -149,7 +150,7 @@ class ConfiguredAuthenticatorService:
         :raises RecordNotFound: the caller doesn't see the policy, or the owner.
         :raises Forbidden: it lacks the privilege.
         :raises AuthenticatorNotFound: a type has one authenticator, of another name.
-        :raises Conflict: it is there.
+        :raises Conflict: it exists already.
         """
         place = self.place(new.account, new.kind, new.name)
         if place is None or place.kind.authenticator not in self.installed:
@@ -183,7 +184,7 @@ class ConfiguredAuthenticatorService:
             edit.events.extend(_set(name) for name in sealed)
 
         await self.edits.make(invocation, work)
-        # Who may make one needn't see it.
+        # A caller that may make one needn't see it.
         return await self._made(invocation, place)
 
     async def delete(self, invocation: Invocation, account: str, kind: str, name: str) -> None:

@@ -1,9 +1,9 @@
-"""The use cases of the console's sessions: a role signs in, and its session is judged at each request.
+"""The use cases of the console's sessions: a role signs in, and its session is checked at each request.
 
-Note [Judged at each request]. A session says whom a login has proven. At each request it is held against the role's
-credential as it stands: the role is of the same creation and epoch, has the same API key and password, and comes from where
-it may. So a session ends for everybody, on every server, when the role is deleted, when its tokens are revoked, and when its
-credential is replaced. There is nothing to be deleted: to sign out takes the cookie out of one browser.
+Note [Judged at each request]. A session names the role that a login has proven. At each request it is compared with the
+role's current credential: the role must have the same creation and epoch, the same API key and password, and a permitted
+address. So a session ends for everybody, on every server, when the role is deleted, when its tokens are revoked, and when
+its credential is replaced. The server stores nothing to delete: signing out removes the cookie from one browser.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _log = Logger()
 
 @attrs.frozen
 class ConsoleSessionService:
-    """The use cases of the console's sessions, which end when they aren't used for ``idle`` seconds.
+    """The use cases of the console's sessions, which expire when they aren't used for ``idle`` seconds.
 
     ``api_keys`` takes an API key or a password, ``login`` an API key, as the routes of ``authn`` do; ``by_code`` a code.
     """
@@ -71,14 +71,14 @@ class ConsoleSessionService:
         return ConsoleSession(admitted.role, admitted.creation, admitted.epoch, edition, now, now)
 
     async def resumed(self, text: str, client_ip: str) -> ConsoleSession:
-        """Return the session in the text of a cookie, used now (Note [Judged at each request]).
+        """Return the session in the text of a cookie, marked as used now (Note [Judged at each request]).
 
-        :raises BearerRefused: there is none, or it is over.
+        :raises BearerRefused: there is none, or it has ended.
         """
         session, now = self.cookies.opened(text), int(self.wall.seconds())
         if session is None:
             raise BearerRefused("the cookie has no session of this service")
-        # Clocks of servers differ: one may have used it a moment later than now.
+        # Clocks of servers differ: another may have recorded a use slightly later than now.
         if now - session.used_at > self.idle or now - session.began_at > LONGEST:
             raise BearerRefused("the session's time is over")
         credential = await self.credentials.credential(session.role)

@@ -1,14 +1,14 @@
 """The use cases of credentials: passwords are changed, and API keys rotated (TOK-9, TOK-14).
 
 Note [Strength]. An access token lasts for minutes, and may have been stolen: it may not be turned into a key that lasts. So
-one's own credentials are changed with a password or API key alone. Others' API keys are rotated with a token alone, by who
-has ``update`` on them; an API key that is found in a log rotates nobody else's.
+one's own credentials are changed only with a password or API key. Others' API keys are rotated only with a token, by a role
+that has ``update`` on them; an API key that is found in a log rotates nobody else's.
 
 Note [The key that is gone]. An API key that replaces itself proves nothing afterwards, so a lost answer would lock its role
-out. A request that shows the replaced key, with the ``Idempotency-Key`` by which it was replaced, gets the new one, as long
-as that one would be admitted now. It is refused first, and counted as a failure, like every key that proves nothing; then
-the new key is looked for, whether the role exists or not. The old key is known by its digest; it is 256 random bits, so
-nobody finds it by that. Of a password no digest is kept there.
+out. A request that presents the replaced key, with the ``Idempotency-Key`` by which it was replaced, gets the new one, as
+long as that one would be admitted now. It is refused first, and counted as a failure, like every key that proves nothing;
+then the new key is looked up, whether the role exists or not. The old key is identified by its digest, from which nobody can
+guess its 256 random bits. For a password no digest is kept there.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ from svc.services.repeats import once, opened
 
 _log = Logger()
 
-#: Returns the role that a caller asks for, ``None`` where none is named, and refuses what is no role's name. It is called
-#: once the caller is proven.
+#: Returns the role that a request names, ``None`` where it names none, and refuses what is no role's name. It is called
+#: after the caller is authenticated.
 Named = Callable[[], RoleName | None]
 
 
@@ -58,7 +58,7 @@ class ApiKeyRotation:
 
 @attrs.frozen
 class CredentialService:
-    """The use cases of passwords and API keys. A caller who has no access token is proven by ``login``, as at a login."""
+    """The use cases of passwords and API keys. A caller without an access token is authenticated by ``login``."""
 
     login: ApiKeyService
     store: ICredentials
@@ -111,7 +111,7 @@ class CredentialService:
         try:
             proven = await self._known(caller, recorder)
         except AuthenticationRefused as refusal:
-            # The new key is looked for only now: an address that fails too often has nothing looked up (TOK-22).
+            # The new key is looked up only now: for an address that fails too often there are no look-ups (TOK-22).
             if refusal.kind is not RefusalKind.UNPROVEN or request is None or not isinstance(caller, LoginRequest):
                 raise
             if (lost := await self._lost(caller, named, request)) is None:
@@ -156,7 +156,7 @@ class CredentialService:
     async def _changeable(
         self, caller: Caller | LoginRequest, proven: RoleName, named: Named, recorder: Recorder
     ) -> RoleName:
-        """Return the role whose API key a caller may change, who is ``proven`` to be a role (Note [Strength])."""
+        """Return the role whose API key a caller may change, given the role that is ``proven`` (Note [Strength])."""
         by_token = isinstance(caller, Caller)
         role = named() or proven
         recorder.tell(target=str(role))
@@ -179,7 +179,7 @@ class CredentialService:
         return role
 
     async def _lost(self, caller: LoginRequest, named: Named, request: RequestKey) -> str | None:
-        """Return the API key that took the place of this one by this very request (Note [The key that is gone])."""
+        """Return the API key that replaced this one by this very request (Note [The key that is gone])."""
         try:
             role = RoleName.from_login(caller.account, caller.login or "")
         except InvalidName:

@@ -1,16 +1,16 @@
-"""The use cases of what policy deleted: it is listed, had back, or purged for good (DEL-6 to DEL-24).
+"""The use cases of records that policy deleted: they are listed, restored, or purged for good (DEL-6 to DEL-24).
 
-Note [Whose it is]. What is kept belongs to the policy that had recorded it, as long as that is the same policy. It may be
-had back by who could delete it if it were there: who has ``update`` on the policy, where the policy owns it or the caller
-holds its owner. Owners are looked up as they were: an owner that was deleted too is followed to its own owner, and the next
-role of an owner's name is a stranger.
+Note [Whose it is]. A kept record belongs to the policy that had recorded it, as long as that is the same policy. It may be
+restored by callers that could delete it if it existed: those that have ``update`` on the policy, where the policy owns it or
+the caller holds its owner. Owners are looked up as they were: an owner that was deleted too is followed to its own owner,
+and the next role of an owner's name is a stranger.
 
 Note [Who may read]. A variable that was declared again may have been opened to others while it was empty, for somebody else
-to fill. So values come back only if all who are permitted to read it were so before.
+to fill. So values are restored only if all roles that are permitted to read it were so before.
 
-Note [As a load]. To have a record back is to load it: it takes the same authority, and keeps to the same limits. What a load
-would refuse is left out here: grants and permissions for which the caller lacks authority, or whose other end isn't the role
-that it was.
+Note [As a load]. Restoring a record is loading it: it requires the same authority, and keeps to the same limits. Rows that a
+load would refuse are left out here: grants and permissions for which the caller lacks authority, or whose other end isn't
+the role that it was.
 """
 
 from __future__ import annotations
@@ -42,14 +42,14 @@ from svc.policy.record_limits import refuse_excess
 from svc.services.invocation import Invocation
 from svc.services.policy_loads import lacking, refuse_grown
 
-#: How many records are had back, or purged by their numbers, at once: that takes a process a moment.
+#: How many records are restored, or purged by their numbers, at once: that takes a process a moment.
 BATCH_MOST: Final = 100
 
 
 class Left(enum.StrEnum):
-    """Why something isn't had back."""
+    """Why something isn't restored."""
 
-    NOT_KEPT = "not-kept"  # or not the caller's to have back
+    NOT_KEPT = "not-kept"  # or not the caller's to restore
     OWNER_GONE = "owner-gone"
     OTHER_OWNER = "other-owner"
     RECORD_MISSING = "record-missing"
@@ -63,9 +63,9 @@ class Left(enum.StrEnum):
 
 @attrs.frozen
 class Restored:
-    """The outcome: what was had back, and why the rest wasn't, by number.
+    """The outcome: the restored records, and by number why others weren't restored.
 
-    ``left_out``: how many grants and permissions of these didn't come back with them.
+    ``left_out``: how many grants and permissions of these weren't restored with them.
     """
 
     records: Sequence[DeletedRecord]
@@ -75,17 +75,17 @@ class Restored:
 
 @attrs.frozen
 class DeletedService:
-    """The use cases of what was deleted.
+    """The use cases of deleted records.
 
     :raises NotFound: by all methods: there is no such policy, or the caller may not see it.
-    :raises Forbidden: by all methods: the caller lacks ``update`` on it; or, to list what is kept, inspects it neither.
+    :raises Forbidden: by all methods: the caller lacks ``update`` on it, and for listing ``inspect``, too.
     """
 
     store: IDeletedRecords
     limits: RecordLimits = RECORD_LIMITS
 
     async def listed(self, invocation: Invocation, policy: RoleName, limit: int, offset: int) -> list[DeletedRecord]:
-        """Return what is kept of the policy and the caller may have back, or inspects (INS-1), the newest first."""
+        """Return the policy's kept records that the caller may restore, or inspects (INS-1), the newest first."""
 
         async def work(transaction: IDeletedTransaction) -> list[DeletedRecord]:
             return await transaction.listed(policy, await _shown(transaction, invocation, policy), limit, offset)
@@ -93,7 +93,7 @@ class DeletedService:
         return await self.store.look(work)
 
     async def restore(self, invocation: Invocation, policy: RoleName, numbers: Sequence[int]) -> Restored:
-        """Have records and values back, as far as that can be.
+        """Restore records and values, as far as possible.
 
         :raises PolicyConflict: the policy is being loaded.
         :raises PolicyInvalid: a record would carry more than it may.
@@ -101,7 +101,7 @@ class DeletedService:
         return await self.store.transact(functools.partial(self._restore, invocation, policy, numbers))
 
     async def purge(self, invocation: Invocation, policy: RoleName, numbers: Sequence[int] | None) -> list[str]:
-        """Remove for good what is kept under these numbers, or all that ``listed`` returns; return the full id of each."""
+        """Purge the records kept under these numbers, or all that ``listed`` returns; return the full id of each."""
 
         async def work(transaction: IDeletedTransaction) -> list[str]:
             owners = await _disposable(transaction, invocation, policy)
@@ -116,7 +116,7 @@ class DeletedService:
     async def _restore(
         self, invocation: Invocation, policy: RoleName, numbers: Sequence[int], transaction: IDeletedTransaction
     ) -> Restored:
-        # Strangers lock nothing: others would get a conflict for as long.
+        # Strangers must not take the lock: meanwhile others would get a conflict.
         await _demand_update(transaction, invocation, policy)
         await transaction.lock(policy)
         disposable = await _disposable(transaction, invocation, policy)
@@ -153,13 +153,13 @@ async def _demand_update(transaction: IDeletedTransaction, invocation: Invocatio
 
 
 async def _disposable(transaction: IDeletedTransaction, invocation: Invocation, policy: RoleName) -> list[RoleIdentity]:
-    """Return the owners whose records of the policy the caller may dispose of (Note [Whose it is])."""
+    """Return the owners whose records of the policy the caller may restore or purge (Note [Whose it is])."""
     await _demand_update(transaction, invocation, policy)
     return await _owners(transaction, policy, functools.partial(transaction.held, invocation.caller.role))
 
 
 async def _shown(transaction: IDeletedTransaction, invocation: Invocation, policy: RoleName) -> list[RoleIdentity]:
-    """Return the owners whose records of the policy the caller may dispose of, or inspects."""
+    """Return the owners whose records of the policy the caller may restore or purge, or inspects."""
     role, facts = invocation.caller.role, await transaction.access_facts(invocation.caller, policy)
     if not (facts.inspects or (facts.privileges and await transaction.inspected(role, [str(policy)]))):
         return await _disposable(transaction, invocation, policy)
@@ -173,7 +173,7 @@ async def _shown(transaction: IDeletedTransaction, invocation: Invocation, polic
 async def _owners(
     transaction: IDeletedTransaction, policy: RoleName, open_to: Callable[[Sequence[str]], Awaitable[frozenset[str]]]
 ) -> list[RoleIdentity]:
-    """Return the owners of records that the policy owns, and those who lead to a role that is ``open_to`` the caller."""
+    """Return the owners of records that the policy owns, and those that lead to a role that is ``open_to`` the caller."""
     owners = {owner.identity: owner for owner in await transaction.owners(policy)}
     there = [owner.identity.role for owner in owners.values() if owner.there]
     held = await open_to(there)
@@ -189,12 +189,12 @@ async def _owners(
 
 
 def _node(owner: KeptOwner) -> str:
-    """Return what stands for an owner among the owners of others; for one that is gone, no id can be that."""
+    """Return the key of an owner among the owners of others; for one that is gone, a key that no id can equal."""
     return owner.identity.role if owner.there else f"{owner.identity.role}\0{owner.identity.creation}"
 
 
 def _end(owner: KeptOwner, owners: Mapping[RoleIdentity, KeptOwner]) -> str | None:
-    """Return the first owner of owners that is there."""
+    """Return the first owner in the chain of owners that exists."""
     seen = set[RoleIdentity]()
     while not owner.there:
         if owner.owner is None or owner.identity in seen:
@@ -211,8 +211,8 @@ def _roles_named(records: Iterable[DeletedRecord]) -> set[str]:
 class _Making:
     """Records that are made again: ``coming`` by full ids, as far as they can be, and why others are ``left``.
 
-    Of each id the newest of ``records`` comes whose owner is there, or comes. ``creations`` are those of the roles that they
-    name, as far as these are there.
+    For each id the newest of ``records`` is made again whose owner exists, or is made again. ``creations`` are those of the
+    roles that they name, as far as these exist.
     """
 
     def __init__(self, policy: RoleName, records: Iterable[DeletedRecord], creations: Mapping[str, int]) -> None:
@@ -231,7 +231,7 @@ class _Making:
             self.coming |= {full: found.pop() for full, found in older.items() if found and full not in self.coming}
 
     async def authorize(self, transaction: IDeletedTransaction, caller: RoleName) -> None:
-        """Leave what takes authority that the caller lacks (Note [As a load])."""
+        """Leave out what requires authority that the caller lacks (Note [As a load])."""
         coming, policy = self.coming, str(self._policy)
         grants = {row for record in coming.values() for row in record.grants if self._same(record, row[:2])}
         permissions = {row for record in coming.values() for row in record.permissions if self._same(record, (row.role,))}
@@ -253,7 +253,7 @@ class _Making:
         self._permissions = [row for row in permissions if ("permit", row.resource) not in denied]
 
     async def rows(self, transaction: IDeletedTransaction) -> Rows:
-        """Return the rows of what comes, without those that are there."""
+        """Return the rows of the records that are made again, without those that exist."""
         records = self.coming.values()
         wanted = Rows(memberships=tuple(sorted(self._grants)), permissions=tuple(sorted(self._permissions)))
         stored = await transaction.stored(wanted)
@@ -276,23 +276,23 @@ class _Making:
         )
 
     def _ends(self, *ends: str) -> bool:
-        """Return whether a row still concerns what comes, and nothing that was left since."""
+        """Return whether a row still concerns records that are made again, and none that was left out since."""
         left = {full for full in ends if full in self._all and full not in self.coming}
         return not left and any(full in self.coming for full in ends)
 
     def _same(self, record: DeletedRecord, roles: Iterable[str]) -> bool:
-        """Return whether roles are those that a record's rows meant."""
+        """Return whether roles are the same that a record's rows meant."""
         return all(self._is_there(RoleIdentity(role, record.creations[role])) for role in roles)
 
     def _is_there(self, identity: RoleIdentity) -> bool:
-        """Return whether a role is there, or comes."""
+        """Return whether a role exists, or is made again."""
         role, creation = identity
         if role in self.coming:
             return self.coming[role].creation == creation
         return self._creations.get(role) == creation
 
     def _follow_owners(self) -> bool:
-        """Leave what has an owner that is neither there nor comes, and return whether there was any."""
+        """Leave out records whose owner neither exists nor is made again, and return whether there were any."""
         left = len(self.left)
         while orphans := [full for full, record in self.coming.items() if not self._is_there(record.owner)]:
             for full in orphans:
@@ -312,7 +312,7 @@ def _filled(
 ) -> list[DeletedRecord]:
     """Return the records whose values are put back, and note in ``left`` why others are not.
 
-    Values that are there stay, and the newest of them stays the newest.
+    Existing values stay, and the newest of them stays the newest.
     """
     filled = []
     now = dict(standings)
@@ -336,7 +336,7 @@ def _filled(
 
 
 def _unfit(policy: RoleName, record: DeletedRecord, standing: PresentRecord | None) -> Left | None:
-    """Return why a record's values can't be put back into the one that is there; ``None`` if they can."""
+    """Return why a record's values can't be put back into the existing one; ``None`` if they can."""
     if standing is None:
         return Left.RECORD_MISSING
     if standing.owner != record.owner or standing.policy != str(policy):
@@ -347,5 +347,5 @@ def _unfit(policy: RoleName, record: DeletedRecord, standing: PresentRecord | No
         return Left.OTHER_RECORD
     if not standing.readers <= record.readers:
         return Left.OTHER_READERS
-    # Of one variable no number is given twice: what was pushed out finds its place free, below the newest.
+    # A variable never reuses a version's number: values that were pushed out find their places free, below the newest.
     return None if record.overwritten or standing.newest is None else Left.NEWER_VALUES

@@ -1,7 +1,7 @@
-"""Dry runs: what a load would change (POL-68 to POL-74, POL-82 to POL-88).
+"""Dry runs, which report the changes that a load would make (POL-68 to POL-74, POL-82 to POL-88).
 
-Note [The load itself]. A dry run is the load, in its transaction, which is left by an exception. What may change is read
-before and after.
+Note [The load itself]. A dry run is the load, in its transaction, which an exception rolls back. The rows that may change
+are read before and after.
 """
 
 from __future__ import annotations
@@ -55,8 +55,8 @@ class Comparison:
     _visible: frozenset[str] | None = attrs.field(init=False)
 
     async def begin(self, changes: Changes) -> None:
-        """Read what the changes may change; ``InvalidParameter`` when it is too much to tell."""
-        # A role that comes to be may have left its memberships there, and then loses them.
+        """Read the rows that the changes may affect; ``InvalidParameter`` when they are too many to report."""
+        # A role that is created may have left memberships from before, and then loses them.
         going = [row.resource for rows in (changes.delete, changes.create) for row in rows.resources]
         deleted_with = await self._transaction.deleted_with(self._policy, going, ROWS_MOST)
         if deleted_with is None:
@@ -68,7 +68,7 @@ class Comparison:
         each = max(1, min(UNCHANGED_EACH, UNCHANGED_MOST // max(1, len(concerned))))
         self._before = await self._transaction.stored(self._touched.rows)
         self._surroundings = await self._transaction.surroundings(concerned, each)
-        # Who owns the root holds all roles of the account, and they are many.
+        # An owner of the root holds all roles of the account, which are too many to list.
         root = await self._transaction.access_facts(self._caller, root_policy(self._policy.account))
         self._visible = None if root.owns else await self._seen()
 
@@ -80,7 +80,7 @@ class Comparison:
         return await self._with_access(attrs.evolve(found, warnings=warnings), after, visible)
 
     async def _with_access(self, found: DryRun, after: Rows, visible: frozenset[str] | None) -> DryRun:
-        """Return what differs with those who gain and lose access by it."""
+        """Return the differences with the gains and losses of access by them."""
         reading = AccessReading(self._transaction, self._before, after)
         gains, losses = await reading.gains(), await reading.losses()
         if visible is not None:

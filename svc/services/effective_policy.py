@@ -1,4 +1,4 @@
-"""The use case of reading what a policy holds now (POL-75)."""
+"""The use case of reading the effective policy (POL-75)."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ LIMIT_MOST: Final = 100_000
 
 @attrs.frozen
 class EffectivePolicyService:
-    """The use case of reading what a policy holds."""
+    """The use case of reading an effective policy."""
 
     store: IEffectivePolicies
     roles: IRoles
@@ -37,10 +37,10 @@ class EffectivePolicyService:
     async def statements(
         self, invocation: Invocation, policy: RoleName, depth: int | None = None, limit: int = LIMIT_MOST
     ) -> Iterator[Tagged | None]:
-        """Return the statements that declare what a policy holds, with pauses; parameters are as in ``EffectiveQuery``.
+        """Return the statements that declare a policy's records, with pauses; parameters are as in ``EffectiveQuery``.
 
         :raises Forbidden: the caller sees the policy, and neither owns nor inspects it.
-        :raises NotFound: there is no such policy, or as good as.
+        :raises NotFound: there is no such policy, or the caller may not see it.
         :raises InvalidParameter: it holds more than the limit.
         """
         caller = invocation.caller
@@ -58,7 +58,7 @@ class EffectivePolicyService:
         opened = {}
         for step, (full, sealed) in enumerate(effective.public_keys.items(), 1):
             opened[full] = self.vault.open(full, sealed).decode("utf-8", "replace")
-            if not step % 1000:  # others get their turn
+            if not step % 1000:  # lets other requests be served
                 await deferLater(self.clock, 0)
         return opened
 

@@ -1,8 +1,8 @@
-"""The use case of what ends: values, tokens, keys and certificates in one list, ordered by when (END-1 to END-9).
+"""The use case of expirations: of values, tokens, keys and certificates in one list, ordered by time (END-1 to END-9).
 
-Note [Windows]. The list is put together of several sorts, each read in its order, a window at a time, from behind the place
-where the page before ended. Of a window that part is left out which the caller doesn't see. So a page costs a few windows of
-each sort, whatever there is: it may have less than was asked for, or nothing, and tell where to go on. It ends at the
+Note [Windows]. The list is merged from several sorts, each read in its order, a window at a time, from after the place where
+the page before ended. The items of a window that the caller doesn't see are left out. So a page costs a few windows of each
+sort, however much there is: it may have less than was requested, or nothing, and still say where to continue. It ends at the
 earliest place at which the windows of a sort ended, since that sort isn't known beyond.
 """
 
@@ -26,11 +26,11 @@ from svc.model.query_results import Caller, ResourcesQuery
 from svc.services.inspection import reads_all
 from svc.services.invocation import Invocation
 
-#: How many rows are looked at at once, and of each sort in one request.
+#: How many rows are read at once, and of each sort in one request.
 WINDOW: Final = 1000
 WINDOWS: Final = 5
 
-#: How many authenticators are looked at for the keys of their providers.
+#: How many authenticators are checked for the keys of their providers.
 AUTHENTICATORS: Final = 200
 
 _Read = Callable[[EndingPlace, int], Awaitable[EndingsReading]]
@@ -38,7 +38,7 @@ _Read = Callable[[EndingPlace, int], Awaitable[EndingsReading]]
 
 @attrs.frozen
 class EndingsQuery:
-    """What ends within so many seconds, and which keys without an end become so many seconds old; no kinds mean all."""
+    """A query for expirations within so many seconds, and for keys without one that become so old; no kinds mean all."""
 
     within: int
     age: int
@@ -49,7 +49,7 @@ class EndingsQuery:
 
 @attrs.frozen
 class EndingsPage:
-    """A page of the list, in order; ``after`` is where the next one goes on, ``None`` at the end."""
+    """A page of the list, in order; ``after`` is where the next one continues, ``None`` at the end."""
 
     endings: Sequence[Ending]
     after: EndingPlace | None
@@ -57,7 +57,7 @@ class EndingsPage:
 
 @attrs.frozen
 class KeyEndings:
-    """Signing keys of an account, and keys of its identity providers that this process has at hand.
+    """Signing keys of an account, and keys of its identity providers that this process has cached.
 
     ``providers`` has the authenticators' kinds by name. ``longest`` is the age at which keys of providers that are renewed
     here are dropped, in seconds; ``None`` where they aren't renewed.
@@ -72,7 +72,7 @@ class KeyEndings:
     longest: float | None
 
     async def signing_keys(self, account: str, age: int) -> list[Ending]:
-        """Return the newest key, which grows old, and those before it, which retire."""
+        """Return the newest key, which ages, and those before it, which retire."""
         found = []
         for key in await self.accounts.signing_keys(account):
             newest = key.retires_at is None
@@ -81,7 +81,7 @@ class KeyEndings:
         return found
 
     async def provider_keys(self, caller: Caller, age: int) -> list[Ending]:
-        """Return the keys of providers: those that aren't renewed grow old, others end when they couldn't be renewed."""
+        """Return the keys of providers: those that aren't renewed age, others expire if they can't be renewed by then."""
         found = []
         for name, service_id in (await self._authenticators(caller))[:AUTHENTICATORS]:
             known = await self.providers[name].keys_at_hand(caller.role.account, service_id)
@@ -109,7 +109,7 @@ class KeyEndings:
 
 @attrs.frozen
 class ExpiringService:
-    """The use case. ``certificates`` returns those of this server: the setting that names each, what it is for, its end."""
+    """The use case. ``certificates`` returns those of this server: the setting of each, its purpose, its expiration."""
 
     store: IEndings
     roles: IRoles
@@ -118,7 +118,7 @@ class ExpiringService:
     wall: WallClock
 
     async def expiring(self, invocation: Invocation, query: EndingsQuery) -> EndingsPage:
-        """Return what ends in the caller's account, as far as it sees the resources; who may look at all of it, sees all.
+        """Return the expirations of the caller's account whose resources it sees; all, if it may look at the whole account.
 
         :raises Forbidden: the caller's role is gone.
         """
@@ -148,7 +148,7 @@ class ExpiringService:
         return EndingsPage(found, complete)
 
     def _stored(self, account: str, query: EndingsQuery, kinds: AbstractSet[EndingKind], until: float) -> Iterator[_Read]:
-        """Return what reads each sort that the store knows; what has ended is no more of interest."""
+        """Return the readers of the sorts that the store knows; expirations in the past are left out."""
         store = self.store
         now = EndingPlace(self.wall.seconds(), -1, "", "")
 
@@ -170,7 +170,7 @@ class ExpiringService:
     async def _seen(
         self, read: _Read, caller: Caller, query: EndingsQuery, *, everything: bool
     ) -> tuple[list[Ending], EndingPlace | None]:
-        """Return what the caller sees of one sort, and how far that goes (Note [Windows])."""
+        """Return the items of one sort that the caller sees, and how far they go (Note [Windows])."""
         found: list[Ending] = []
         after: EndingPlace | None = query.after
         for _ in range(WINDOWS):
@@ -188,7 +188,7 @@ class ExpiringService:
         return found, after
 
     async def _at_hand(self, caller: Caller, query: EndingsQuery, kinds: AbstractSet[EndingKind]) -> list[Ending]:
-        """Return what the store needn't be walked through for: certificates, signing keys, and keys of providers."""
+        """Return the expirations that need no walk through the store: certificates, signing keys, and keys of providers."""
         found: list[Ending] = []
         if EndingKind.CERTIFICATE in kinds:
             found += [Ending(EndingKind.CERTIFICATE, at, setting, name) for setting, name, at in await self.certificates()]

@@ -1,8 +1,8 @@
 """The use case of explaining a login by key or password to operators; nothing is admitted.
 
 Note [No oracle]. A tried key or password is a guess like any other: it is counted, slowed down, logged and recorded as at a
-login, and a caller that may not see the role learns no more than a login tells, which is whether it is admitted. That
-holds for the steps, for the reason, and for roles that don't exist.
+login, and a caller that may not see the role learns no more than from a login, which is whether it is admitted. That holds
+for the steps, for the reason, and for roles that don't exist.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from svc.model.reasons import PUT_OFF, Reason
 from svc.services.authenticators import DEFAULT, operated, webservice_of
 from svc.services.invocation import Invocation, printables
 
-#: Reasons that say nothing of a role: those of the authenticator, the directory, the address.
+#: Reasons that reveal nothing about a role: those of the authenticator, the directory, the address.
 _OF_NO_ROLE: Final = PUT_OFF | {Reason.AUTHENTICATOR_NOT_ENABLED, Reason.FAILURES_TOO_MANY}
 
 _UNSEEN: Final = (
@@ -35,7 +35,7 @@ _log = Logger()
 
 @attrs.frozen
 class Tried:
-    """What an operator wants tried: ``evidence``, ``None`` for nothing, from ``address``, ``None`` for the operator's."""
+    """The login that an operator wants to try: ``evidence``, or ``None``, from ``address``, ``None`` for the operator's."""
 
     evidence: bytes | None = attrs.field(repr=False)
     address: str | None = None
@@ -53,10 +53,10 @@ class KeyExplanations:
     async def explain(
         self, invocation: Invocation, account: str, service_id: str | None, login: str, tried: Tried
     ) -> Explanation:
-        """Return how a login would be judged, check by check (REF-10 to REF-15).
+        """Return how a login would be evaluated, check by check (REF-10 to REF-15).
 
         :raises AuthenticationRefused: too many failures came from the caller's address.
-        :raises Forbidden: the caller may not ask, or doesn't see the role and has nothing tried.
+        :raises Forbidden: the caller lacks the privilege, or doesn't see the role and tries no evidence.
         :raises InvalidName: no role can have this login.
         :raises NotFound: it is another account, or there is no such authenticator.
         :raises PasswordsBusy: too many passwords wait to be compared.
@@ -92,12 +92,12 @@ class KeyExplanations:
         return explanation if sees else _unseen(explanation, role)
 
     async def _sees(self, invocation: Invocation, role: RoleName, service_id: str | None) -> bool:
-        """Return whether the caller, who may ask, sees the role. The same is read for a role that doesn't exist."""
+        """Return whether the caller, who has the privilege, sees the role. The same is read for one that doesn't exist."""
         caller = invocation.caller
         if service_id is not None:
             await operated(self.roles, self.dialect, invocation, role.account, self.name, service_id)
         facts = await self.roles.access_facts(caller, role.resource)
-        # To try a key is more than to look: an auditor may not.
+        # Trying a key is more than looking: an auditor may not.
         rules = (await self.roles.access_facts(caller, root_policy(role.account).resource)).owns
         if service_id is None:
             status = webservice_of(self.dialect, role.account, f"{DEFAULT}/status")
@@ -108,7 +108,7 @@ class KeyExplanations:
 
 
 def _unseen(explanation: Explanation, role: RoleName) -> Explanation:
-    """Return what a login tells of a decision (Note [No oracle])."""
+    """Return the part of a decision that a login reveals (Note [No oracle])."""
     if explanation.admitted:
         return Explanation((Step("credentials", "passed", "the login would be admitted"),), str(role), True)
     failed = next(step for step in explanation.steps if step.outcome == "failed")

@@ -23,7 +23,7 @@ from svc.services.policy_edits import Edit, PolicyEdits
 
 _INVALID: Final = "CONJ00191W The value in the Member ID parameter is not valid."
 
-#: Returns the member that a request names, once the caller may know; it may raise ``Unprocessable``.
+#: Returns the member that a request names; called once the caller may know; it may raise ``Unprocessable``.
 Named = Callable[[], RoleName]
 
 
@@ -121,7 +121,7 @@ class GroupMemberService:
         await self.edits.make(invocation, work)
 
     async def _found(self, edit: Edit, branch: RoleName, group: RoleName, member: RoleName) -> _Found:
-        """Lock the branch, and return the group, once the caller sees both and may dispose of the group."""
+        """Lock the branch, and return the group, once the caller sees both and may control the group."""
         if not await _seen(edit, group):
             raise RecordNotFound.of(group)
         if not await _seen(edit, member):
@@ -131,7 +131,8 @@ class GroupMemberService:
         await edit.authorize(branch, granted=[str(group)])
         owned = (await edit.transaction.ownership([str(group)], ())).records.get(str(group))
         if owned is None:
-            # It went since it was seen, by a load into a policy above, which doesn't lock this one, or before the lock.
+            # It was deleted since it was seen, by a load into a policy above, which doesn't lock this one, or before the
+            # lock.
             raise RecordNotFound.of(group)
         return _Found(branch, group, owned.policy)
 

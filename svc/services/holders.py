@@ -3,16 +3,16 @@
 Note [Levels]
 
 The roles with ways of one length are a level: the owner and the roles permitted are the first, and the members of one level
-that are in none before are the next. A role has many ways; the one that counts comes through the role of the level before
-whose id is first. So each role hangs on one other, and a list needs no memory of what it had: it goes through the levels,
-and leaves out, of the members of a role, those that don't hang on it.
+that are in none before are the next. A role has many ways; the one that counts goes through the first role, by id, of the
+level before. So each role "hangs on" one other, its parent, and a list need not store what it has returned: it goes through
+the levels, and leaves out, of the members of a role, those that don't hang on it.
 
 Levels are read whole, and kept for the request, as long as they have few roles together. The last of these is the *base*:
-which roles are in the levels up to it is known, and for all others it decides how far they are from it. From there on a
-level may have a million roles. It is walked by key: the members of each role of the level before, from a place on, which the
-cursor says. So a page costs what it reads, and whether a role hangs on another is found from below: most roles hold few, and
-the base is a few steps away. The walk through a level goes through all levels between the base and itself, though, and each
-level is walked on its own, since a level's roles come in one order and those of the next in that of their ways.
+the roles in the levels up to it are known, and all others are placed by their distance from it. From there on a level may
+have a million roles. It is walked by key: the members of each role of the level before, from the place in the cursor on. So
+a page costs what it reads, and whether a role hangs on another is found from below: most roles hold few, and the base is a
+few steps away. The walk through a level goes through all levels between the base and itself, though, and each level is
+walked on its own, since a level's roles come in one order and those of the next in that of their ways.
 
 Note [Pages that are not full]
 
@@ -21,10 +21,9 @@ request reads ``READ_MOST`` memberships, and its page may have fewer roles than 
 
 Note [Places]
 
-A place is the ids to begin with, one for each level from the base on, of which each counts where the ones before are found.
-None of them is trusted: what they lead to is read and judged as if the walk had come there by itself, so that a
-place that somebody made up leads to holders alone. Changes may move the base; then a level may begin again, but nothing is
-passed over.
+A place is the ids to begin with, one for each level from the base on, of which each counts if the ones before are found.
+None of them is trusted: the roles that they lead to are read and checked as if the walk had come there by itself, so that a
+forged place leads only to holders. Changes may move the base; then a level may begin again, but nothing is skipped.
 """
 
 from __future__ import annotations
@@ -45,10 +44,10 @@ KEPT_EDGES: Final = 2000
 #: How many memberships are read at once: about 5 ms of the reactor.
 BATCH: Final = 1000
 
-#: How many memberships one request reads, about.
+#: About how many memberships one request reads.
 READ_MOST: Final = 10_000
 
-#: How many steps the ways on one page have together, about.
+#: About how many steps the ways on one page have together.
 STEPS_MOST: Final = 4000
 
 #: How many characters the ids of a place have together.
@@ -62,13 +61,13 @@ Chain = tuple[str, ...]
 
 
 def behind(text: str) -> str:
-    """Return the first text behind another one, in the order of bytes: none has a NUL."""
+    """Return the first text after another one, in the order of bytes: none has a NUL."""
     return f"{text}\x01"
 
 
 @attrs.define
 class WalkBounds:
-    """What one request may read and keep."""
+    """The limits on what one request may read and keep."""
 
     roles: int = KEPT_ROLES
     edges: int = KEPT_EDGES
@@ -148,15 +147,15 @@ class Walk:
     levels: Levels
     bounds: WalkBounds
     _spent: int = 0
-    #: Of a level, by its number: the roles that were found there with their parents, and of others one on which they don't
-    #: hang, and none that comes behind it either.
+    #: By the number of a level: the roles that were found there with their parents; and for others, a role on which they
+    #: don't hang, nor on any after it.
     _accepted: dict[int, dict[str, str]] = attrs.field(factory=dict)
     _rejected: dict[int, dict[str, str]] = attrs.field(factory=dict)
-    #: What takes roles of a first level that is not kept on to the resource.
+    #: How roles of a first level that is not kept have the privilege: by ownership or permission.
     _by: dict[str, By] = attrs.field(factory=dict)
 
     async def page(self, limit: int, position: Position, *, direct: bool) -> tuple[list[Way], Position | None]:
-        """Return ways from a position on, ``limit`` at most, and the position behind them if there may be more.
+        """Return ways from a position on, ``limit`` at most, and the position after them if there may be more.
 
         :raises TooManyRoles: they are too long.
         """
@@ -190,7 +189,7 @@ class Walk:
         return ways, None
 
     def _ids(self, length: int) -> int:
-        """Return how many ids a chain of a level has: in a kept one a parent's and its own, in the base its own alone."""
+        """Return how many ids a chain of a level has: in a kept one a parent's and its own, in the base only its own."""
         kept = len(self.levels.kept)
         return 2 if length < kept or (length == kept and self.levels.whole) else length - self.levels.base_length + 1
 
@@ -202,7 +201,7 @@ class Walk:
         return (*(WayStep(role, By.MEMBER) for role in reversed(chain[1:])), *self.levels.way(chain[0]))
 
     async def _level(self, length: int, start: Chain, wanted: int) -> AsyncIterator[tuple[list[Chain], Chain]]:
-        """Return the chains of a level, from the ids ``start`` on, in batches, each with the ids at which it goes on."""
+        """Return the chains of a level, from the ids ``start`` on, in batches, each with the ids at which it continues."""
         kept = self.levels.kept
         if length <= len(kept):
             own = [(parent, role)[-self._ids(length) :] for role, parent in kept[length - 1].items()]
@@ -269,7 +268,7 @@ def _position(length: int, found: bool, start: Chain) -> Position:
 
 
 def rest_of(asked: Sequence[tuple[str, str]], rows: Sequence[tuple[str, str]], limit: int) -> list[tuple[str, str]]:
-    """Return what remains to be asked for when these rows were read, of ``limit`` at most."""
+    """Return what remains to be requested after reading these rows, of ``limit`` at most."""
     if len(rows) < limit:
         return []
     role, last = rows[-1]
@@ -279,14 +278,14 @@ def rest_of(asked: Sequence[tuple[str, str]], rows: Sequence[tuple[str, str]], l
 
 @attrs.frozen
 class Found:
-    """A shortest way of a role to what a target says; without one, ``settled`` says that there is none."""
+    """A shortest way of a role to a target; without one, ``settled`` means that there is none."""
 
     way: Way | None
     settled: bool
 
 
 async def way_from(store: IAccess, role: str, target: Target, bounds: WalkBounds) -> Found:
-    """Return the way of a role to what the target says, if that is found soon."""
+    """Return the way of a role to the target, if that is found soon."""
     above = await Above.read(store, role, bounds)
     found = await store.direct_among(target, above.roles)
     if found:
@@ -312,7 +311,7 @@ async def far_way(store: IAccess, role: str, target: Target, bounds: WalkBounds,
             if steps < far:
                 there = await store.nearest(here, base, steps)
             if there is None:
-                break  # It was taken away meanwhile.
+                break  # It was revoked meanwhile.
             here = there
             way += [WayStep(here, By.MEMBER)] if steps else []
         else:

@@ -1,9 +1,9 @@
-"""The use cases of host factories: tokens, and the hosts that machines make of themselves with them (HF-1).
+"""The use cases of host factories: tokens, and the hosts that machines make for themselves with them (HF-1).
 
 A token is a bearer secret, so nothing shows it again: the log and outcomes name one by the beginning of its SHA-256.
 
-Note [Read late]. Who may not do a thing is told nothing else, so some parameters are functions, which refuse what can't be
-read. They are called once the caller may, in the order in which failures count.
+Note [Read late]. A caller that may not do a thing gets no other error, so some parameters are functions, which refuse what
+can't be read. They are called after the caller's privilege is checked, in the order in which failures count.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class TokensWanted:
 
 @attrs.frozen
 class NewTokens:
-    """The texts of tokens that were made, and what holds for all of them."""
+    """The texts of tokens that were made, and their common facts."""
 
     texts: Sequence[str] = attrs.field(repr=False)
     token: FactoryToken
@@ -90,7 +90,8 @@ class HostFactoryService:
     ) -> NewTokens:
         """Make tokens of a factory, which takes ``execute`` on it; with ``request``, once.
 
-        In the order of HF-5: who may not see the factory is told neither its kind nor what else is wrong.
+        Checks are in the order of HF-5: a caller that may not see the factory learns neither its kind nor what else is
+        wrong.
 
         :raises NotFound: there is no such factory, or the caller may not see it.
         :raises Forbidden: the caller lacks the privilege.
@@ -145,7 +146,7 @@ class HostFactoryService:
         missing = RecordNotFound(account, "host_factory_token", name)
         digest = await self.store.digest_called(account, token) if is_called(token) else digest_of(token)
         found = None if digest is None else await self.store.token(digest)
-        # Of a token that there isn't the same is asked: names can be guessed.
+        # The same is read for a token that doesn't exist: names can be guessed.
         factory = RoleName(account, "host_factory", "none") if found is None else found.factory
         if found is not None:
             recorder.tell(factory=str(factory))
@@ -172,7 +173,7 @@ class HostFactoryService:
 
         ``demand_primary`` returns when this server may write.
 
-        :raises AuthenticationRefused: the token isn't good now, or not from this address; or there is none.
+        :raises AuthenticationRefused: the token isn't valid now, or not from this address; or there is none.
         :raises StoreReadOnly: nothing may be written here.
         :raises InvalidParameter: the host's id or its annotations can't be.
         :raises Forbidden: the id belongs to another.
@@ -207,7 +208,7 @@ class HostFactoryService:
     async def _described_still(self, factory: RoleName, host: RoleName, creation: int) -> AsyncIterator[Sequence[Resource]]:
         """Describe a host that a factory made before, as long as it is the factory's, and the same.
 
-        No creation comes back, so that what was read before the host is found to be the same is of the same.
+        A creation never recurs, so if the host is still the same after the reading, the reading was of that host.
 
         :raises NotFound: it is gone, or was made again.
         :raises Forbidden: the id belongs to another.
@@ -220,13 +221,13 @@ class HostFactoryService:
             yield portion
 
     def _host_id(self, text: str) -> str:
-        """Return the id of a host, when it is none of the reserved prefix, nor one that policy couldn't name."""
+        """Return the id of a host, if it has no reserved prefix and policy could name it."""
         if text.startswith(("/", f"{self.dialect.prefix}/")):
             raise InvalidParameter("id", f"Invalid id: {text[:200]}")
         return identifier(text)
 
     async def _admitted(self, text: str | None, client_ip: str, recorder: Recorder) -> tuple[bytes, FactoryToken]:
-        """Return the token of a text, with its digest, when it is good now and from this address."""
+        """Return the token of a text, with its digest, if it is valid now and from this address."""
         if text is None:
             raise _refused(None, Reason.CREDENTIALS_MISSING, client_ip, recorder)
         digest = digest_of(text)
@@ -254,7 +255,7 @@ def _instant(text: str) -> float:
     """
     try:
         moment = datetime.fromisoformat(text)
-        # What lies beyond the year 9999 somewhere could not be told.
+        # A moment that is beyond the year 9999 in any zone could not be written.
         return moment.replace(tzinfo=moment.tzinfo or UTC).astimezone(UTC).replace(microsecond=0).timestamp()
     except (ValueError, OverflowError):
         message = f"expiration: Input is invalid ISO8601 datetime string: {text[:100]}"
@@ -273,7 +274,7 @@ def _networks(texts: Sequence[str]) -> tuple[str, ...]:
 
 
 def _within(given: Mapping[str, str], limits: RecordLimits) -> Mapping[str, str]:
-    """Return annotations when they are within the bounds that policy keeps."""
+    """Return annotations if they are within the limits for policy."""
     size = sum(len(text.encode("utf-8")) for annotation in given.items() for text in annotation)
     if len(given) > limits.annotations or size > limits.annotation_bytes:
         message = f"'annotations': a host may have {limits.annotations}, of {limits.annotation_bytes} bytes together"

@@ -1,4 +1,4 @@
-"""Who may look at what he doesn't own: auditors, by the privilege ``inspect`` on a policy (INS-1 to INS-4)."""
+"""Inspection: auditors may look at what they don't own, by the privilege ``inspect`` on a policy (INS-1 to INS-4)."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ async def reads_all(roles: IRoles, caller: Caller) -> bool:
 
 
 async def demand_inspection(roles: IRoles, caller: Caller, name: ResourceName) -> None:
-    """Return when a caller owns a resource or inspects it.
+    """Return if a caller owns a resource or inspects it.
 
     :raises Forbidden: the caller only sees it, or the caller's own role is gone.
-    :raises NotFound: it doesn't exist, or as good as.
+    :raises NotFound: it doesn't exist, or the caller may not see it.
     """
     facts = await roles.access_facts(caller, name)
     if facts.exists and (facts.inspects or (facts.privileges and await roles.inspects(caller.role, name))):

@@ -15,7 +15,7 @@ class Recorder(Protocol):
     """A recorder of facts for the audit."""
 
     def tell(self, **facts: object) -> None:
-        """Record facts of what is done, as soon as they are known; never a secret."""
+        """Record facts about the act, as soon as they are known; never a secret."""
 
     @property
     def trail(self) -> EventBatch | None:
@@ -37,7 +37,7 @@ class Unrecorded:
 
 @attrs.frozen
 class Invocation:
-    """The caller, the client's address, as a trusted proxy or the socket tells it, and the recorder of the audit."""
+    """The caller, the client's address, as a trusted proxy or the socket reports it, and the recorder of the audit."""
 
     caller: Caller
     client_ip: str
@@ -45,5 +45,5 @@ class Invocation:
 
 
 def printables(**facts: object) -> dict[str, str]:
-    """Return facts as the log prints them: clients choose names."""
+    """Return facts in printable form for the log, since clients choose names."""
     return {name: printable(str(fact)) for name, fact in facts.items()}

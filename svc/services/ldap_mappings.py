@@ -1,7 +1,8 @@
 """The use cases of mappings of LDAP authenticators (LDAP-1 to LDAP-7).
 
-Note [Who may map]. Who sets a mapping makes strangers members of its roles: all whom the directory will ever know by the
-name. So each role that is newly named takes the authority to grant it, and ``update`` on the authenticator alone gives none.
+Note [Who may map]. A caller that sets a mapping makes strangers members of its roles: everybody who will ever have the name
+in the directory. So each newly named role requires the authority to grant it, which ``update`` on the authenticator alone
+doesn't give.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ _GROUP_BASE: Final = "ldap-authn/group_base_dn"
 
 _log = Logger()
 
-#: Returns the ids of roles that a request names, once the caller may know; it may refuse what can't be read.
+#: Returns the ids of roles that a request names; called once the caller may know; it may refuse what can't be read.
 Wanted = Callable[[], Sequence[str]]
 
 
@@ -161,7 +162,7 @@ class LdapMappingService:
         key: DirectoryName,
         roles: Sequence[str],
     ) -> None:
-        """Tell of the memberships that go with a name's mapping to these roles."""
+        """Record the memberships that are removed with a name's mapping to these roles."""
         service = webservice.identifier.removeprefix(f"{self.dialect.prefix}/")
         losing = await transaction.losing(webservice, key, roles) if roles else []
         invocation.recorder.tell(rows=[_lost(role, member, service) for role, member in losing])

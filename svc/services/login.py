@@ -1,4 +1,4 @@
-"""The use cases of logging in, and of checking access tokens. What wraps an authenticator has logged its refusals."""
+"""The use cases of logging in, and of checking access tokens. An authenticator's wrappers have logged its refusals."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class LoginService:
         return decision
 
     async def issue(self, admitted: Admitted, until: float = math.inf) -> bytes:
-        """Return an access token for a role that was admitted, which ends at a moment at the latest; raises the same."""
+        """Return an access token for a role that was admitted, which expires at a moment at the latest; raises the same."""
         try:
             token = await self.tokens.issue(admitted, until)
         except WrongDataKey as refusal:
@@ -106,7 +106,7 @@ class AccessTokenService:
 
 
 def _refusal(refused: Refused, *, by_token: bool = False) -> AuthenticationRefused:
-    """Return a refusal to raise; what nobody is known by may be a password in the wrong field, and isn't passed on."""
+    """Return a refusal to raise; a name that no role has may be a password in the wrong field, and isn't passed on."""
     detail = refused.detail if refused.known or by_token else ""
     return AuthenticationRefused(
         refused.reason, refused.kind, refused.retry_after, detail=detail, known_role=refused.known_role

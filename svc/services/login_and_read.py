@@ -25,7 +25,7 @@ async def login_and_read(
 ) -> tuple[bytes, SecretBatch]:
     """Return an access token for the role that a request proves, and secrets as ``BatchService.read`` reads them for it.
 
-    Nothing is looked for before the login is admitted, and no token is issued where the secrets are refused.
+    Nothing is looked up before the login is admitted, and no token is issued if the secrets are refused.
 
     :raises AuthenticationRefused: the login is refused.
     :raises Forbidden: as ``BatchService.read``, which raises the rest, too.
@@ -35,6 +35,6 @@ async def login_and_read(
     try:
         batch = await batches.read(caller, recorder, ids, WITH_LOGIN, partial=partial, texts=texts, tagged=False)
     except CallerReplaced:
-        # Deleted, or revoked, while it logged in.
+        # The role was deleted, or its tokens revoked, while it logged in.
         raise AuthenticationRefused(Reason.ROLE_UNKNOWN) from None
     return await login.issue(admitted), batch

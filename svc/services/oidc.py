@@ -1,4 +1,4 @@
-"""The use cases of signing in at a provider of OpenID Connect: who offers it, and how a browser is sent there."""
+"""The use cases of signing in at a provider of OpenID Connect: which authenticators offer it, and the redirect there."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _BYTES: Final = 25
 
 @attrs.frozen
 class BegunLogin:
-    """A login that a browser can begin at ``url``; the nonce and the verifier are random, and nobody remembers them here.
+    """A login that a browser can begin at ``url``; the nonce and the verifier are random, and aren't stored here.
 
     There is no ``url`` where no code is taken.
     """
@@ -32,12 +32,12 @@ class BegunLogin:
 
 @attrs.frozen
 class OidcService:
-    """The use cases of the authenticators ``authn-oidc/<service id>``, as far as anyone may ask."""
+    """The use cases of the authenticators ``authn-oidc/<service id>`` that are open to anyone."""
 
     offered: IOidcOffers
 
     async def providers(self, account: str) -> list[BegunLogin]:
-        """Return a login of its own for each provider of an account; none for an account that there isn't (OIDC-8)."""
+        """Return a login for each provider of an account; none for an account that doesn't exist (OIDC-8)."""
         return [_begun(offer, offer.client) for offer in await self.offered.offers(account)]
 
     async def begin(self, account: str, service_id: str, redirect_uri: str, state: str) -> BegunLogin:

@@ -1,9 +1,9 @@
 """Lists of memberships of any length, read in batches.
 
-Note [Lists of any length]. No list is held in memory: it is read in batches, each from behind the last row of the one
-before, and written as it is read. So it need not be what it was at any one moment; but what was there all the time is in it
-once. A page of at most one batch is read at once, with one row more that tells whether there is a next page. Of a longer one
-the last row is looked up first, since the cursor to the next page goes before it all.
+Note [Lists of any length]. No list is held in memory: it is read in batches, each from after the last row of the one before,
+and written as it is read. So it need not match the state of any one moment; but a row that exists all the time is in it
+once. A page of at most one batch is read at once, with one row more that shows whether there is a next page. Of a longer one
+the last row is looked up first, since the cursor to the next page is written before the rows.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ BATCH: Final = 2000
 SEARCH_BATCH: Final = 5000
 _ROWS_MAX: Final = 2**63 - 1
 
-#: The most rows of a page that is asked for again and again.
+#: The most rows of a page that is requested again and again.
 USUAL: Final = 100
 
 
@@ -43,7 +43,7 @@ class MembershipList:
     place: Callable[[Membership], Place]
 
     async def page(self, query: MembersQuery, first: Sequence[Membership]) -> Page[Membership]:
-        """Return the page that a query asks for; without a ``limit``, all. ``first`` are the rows of ``first_of(query)``."""
+        """Return the page of a query; without a ``limit``, all. ``first`` are the rows of ``first_of(query)``."""
         limit = query.limit
         if limit is not None and limit <= _batch(query):
             last = self.place(first[limit - 1]) if len(first) > limit else None
@@ -54,7 +54,7 @@ class MembershipList:
     async def batches(
         self, query: MembersQuery, rows: Sequence[Membership], last: Place | None = None
     ) -> AsyncIterator[Sequence[Membership]]:
-        """Return ``rows``, the first batch from the query's place on, and those behind, up to ``last``, or to the end."""
+        """Return ``rows``, the first batch from the query's place on, and those after it, up to ``last``, or to the end."""
         batch = _batch(query)
         query = attrs.evolve(query, limit=batch)
         while True:
@@ -67,7 +67,7 @@ class MembershipList:
             rows = await self.read(query)
 
     async def _last(self, query: MembersQuery, limit: int) -> Place | None:
-        """Return the key of the last row of the page, if there is another behind it."""
+        """Return the key of the last row of the page, if there is another after it."""
         offset = query.offset + limit - 1
         rows = await self.read(attrs.evolve(query, limit=2, offset=offset)) if offset <= _ROWS_MAX else ()
         return self.place(rows[0]) if len(rows) > 1 else None
@@ -84,7 +84,7 @@ def _batch(query: MembersQuery) -> int:
 
 
 async def in_batches(rows: Sequence[R_co]) -> AsyncIterator[Sequence[R_co]]:
-    """Return rows that are at hand in batches."""
+    """Return rows that have been read, in batches."""
     for start in range(0, len(rows), BATCH):
         yield rows[start : start + BATCH]
 
@@ -92,7 +92,7 @@ async def in_batches(rows: Sequence[R_co]) -> AsyncIterator[Sequence[R_co]]:
 async def not_empty(batches: AsyncIterator[Sequence[R_co]], name: object) -> AsyncIterator[Sequence[R_co]]:
     """Return the same batches, when there is anything in them.
 
-    :raises NotFound: the role or resource ``name`` was deleted after it was looked at.
+    :raises NotFound: the role or resource ``name`` was deleted after it was read.
     """
 
     async def resumed(first: Sequence[R_co]) -> AsyncIterator[Sequence[R_co]]:

@@ -1,8 +1,8 @@
 """Single changes of policy, made without a document.
 
-Note [As a load]. A single change is what a load of one statement into a policy would do: it locks that policy, takes the
-same authority, keeps to the same limits, writes an event for each row, and adds the statement to the policy's history. It
-reads only what it changes, and not all that the policy holds.
+Note [As a load]. A single change does what a load of one statement into a policy would do: it locks that policy, requires
+the same authority, keeps to the same limits, writes an event for each row, and adds the statement to the policy's history.
+It reads only what it changes, and not all that the policy holds.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from svc.services.policy_loads import lacking, refuse_grown
 
 T = TypeVar("T")
 
-#: How many records go at most by one request, with what they own.
+#: How many records one request deletes at most, with all that they own.
 DELETED_MOST: Final = 10_000
 
 _log = Logger()
@@ -44,7 +44,7 @@ class PolicyEdits:
     limits: RecordLimits
 
     async def make(self, invocation: Invocation, work: Callable[[Edit], Awaitable[T]]) -> T:
-        """Return what ``work`` returns, which makes its changes with the edit that it is given.
+        """Return the result of ``work``, which makes its changes with the edit that it is given.
 
         :raises PolicyConflict: a policy that it locks is being loaded.
         """
@@ -72,9 +72,9 @@ class Edit:
     async def authorize(
         self, policy: RoleName, *, made: Sequence[str] = (), granted: Sequence[str] = (), changed: Sequence[str] = ()
     ) -> None:
-        """Return when the caller, acting as the policy, may dispose of these (POL-55 to POL-67).
+        """Return if the caller, acting as the policy, has the authority to change these (POL-55 to POL-67).
 
-        :raises Forbidden: that takes an authority which the caller lacks.
+        :raises Forbidden: that requires an authority which the caller lacks.
         """
         placed = [full for full in made if full.split(":", 2)[1] not in OF_USERS]
         disposed = Disposed(policy, granted, changed, (), (), placed, frozenset(), ())
@@ -85,7 +85,7 @@ class Edit:
     async def apply(self, policy: RoleName, statements: Sequence[Tagged], changes: Changes, recorder: str | None) -> None:
         """Make the changes that statements of a load into ``policy`` would; rows are recorded by ``recorder``.
 
-        :raises PolicyInvalid: a record would carry more than it may, or the policy would go as well.
+        :raises PolicyInvalid: a record would carry more than it may, or the policy would be deleted as well.
         """
         refuse_excess(changes.create, self.limits)
         purged = await self.transaction.apply(policy if recorder is None else RoleName.parse(recorder), changes, {})
@@ -109,7 +109,7 @@ class Edit:
         await self.note(policy, [statement], changes)
 
     async def delete(self, policy: RoleName, statement: Tagged, named: Sequence[str], own: Container[str] = ()) -> None:
-        """Delete records with all that goes with them, on each of which but its ``own`` the caller needs ``update``.
+        """Delete records with all that depends on them; the caller needs ``update`` on each of these, except its ``own``.
 
         :raises Lacking: on one of them the caller lacks it.
         :raises Unprocessable: they are too many.
@@ -129,8 +129,8 @@ class Edit:
         await self.apply(policy, [statement], Changes(delete=rows), None)
 
     async def _lacking_update(self, records: Sequence[str]) -> list[str]:
-        """Return the records on which the caller lacks ``update``. Of what a policy has that owns itself, ``update`` on the
-        policy that recorded that one is enough (POL-33).
+        """Return the records on which the caller lacks ``update``. For the records of a policy that owns itself, ``update``
+        on the policy that recorded that one is enough (POL-33).
         """
         caller = self.invocation.caller.role
         denied = await self.transaction.not_updatable(caller, records)
@@ -156,7 +156,7 @@ class Edit:
 
 
 class Lacking(Exception):
-    """The caller lacks ``update`` on something that would go; ``seen`` is the full id of one that the caller sees."""
+    """The caller lacks ``update`` on a record that would be deleted; ``seen`` is the full id of one that the caller sees."""
 
     def __init__(self, seen: str | None) -> None:
         super().__init__(seen)

@@ -1,8 +1,8 @@
 """Policy loads, from the document to the outcome.
 
-Note [Near and far]. A large load takes seconds in which a process answers nobody. So the server does small loads itself, and
-leaves others to a process that does nothing else (``svc.worker``). One that began near and turns out to be too large is
-rolled back, and begins again, far.
+Note [Near and far]. A large load takes seconds in which a process serves nobody. So the server does small loads itself
+("near"), and leaves others to a process that does nothing else ("far", ``svc.worker``). One that began near and turns out to
+be too large is rolled back, and begins again, far.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from svc.services.dry_run import Comparison, Undone, undone
 from svc.services.invocation import Invocation, printables
 from svc.services.repeats import OpenedPieces, opened, sealed_pieces
 
-#: The privilege on the policy that each mode takes (POL-40).
+#: The privilege on the policy that each mode requires (POL-40).
 PRIVILEGES: Final = {LoadMode.APPEND: "create", LoadMode.UPDATE: "update", LoadMode.REPLACE: "update"}
 
 NEAR_BYTES: Final = 8 * 1024  # of a document that is read near, which takes some 5 ms
@@ -57,7 +57,7 @@ _log = Logger()
 
 
 class LoadTooLarge(Exception):
-    """A load is too large to be done near; nothing of it remains."""
+    """A load is too large to be done near; it is rolled back."""
 
 
 @attrs.frozen
@@ -79,14 +79,14 @@ class PolicyLoadService:
         dry_run: bool,
         request: RequestKey | None = None,
     ) -> LoadOutcome:
-        """Load a document into a policy, and have the journal take the events of the rows that changed.
+        """Load a document into a policy, and pass the events of the rows that changed to the journal.
 
         With ``request``, a load that was made before isn't made again, and its answer is returned once more.
 
-        :raises Refusal: as ``ILoads`` says, or the caller lacks the privilege that the mode takes.
+        :raises Refusal: as ``ILoads``, or the caller lacks the privilege that the mode requires.
         """
         invocation.recorder.tell(dry_run=dry_run)
-        # What a document costs to read is not spent on those who may not load it.
+        # The cost of reading a document is not spent on callers who may not load it.
         require(await self.roles.access_facts(invocation.caller, policy.resource), PRIVILEGES[mode], policy.resource)
         trail = invocation.recorder.trail
         origin = None if trail is None else trail.origin
@@ -107,7 +107,7 @@ class PolicyLoadService:
         return outcome
 
     async def _record(self, origin: AuditContext, after: int, last: int) -> None:
-        """Have the journal take the events that the database has between these numbers."""
+        """Pass the events that the database has between these numbers to the journal."""
         while after < last and (found := await self.events.after(after, last, origin, EVENTS_READ)):
             await self.journal.take(origin, [event for _, event in found], Outcome())
             after = found[-1][0]
@@ -125,7 +125,7 @@ class NearAndFar:
 
     async def load(self, load: Load) -> LoadOutcome:
         """See ``ILoads``."""
-        # A dry run reads much beside the document, and aliases make long what is short.
+        # A dry run reads much besides the document, and aliases expand a short document to a long one.
         if len(load.document) <= NEAR_BYTES and b"*" not in load.document and not load.dry_run:
             try:
                 return await self.near.load(load)
@@ -175,7 +175,7 @@ class Loads:
             return undone([fault]).outcome
 
     async def made(self, load: Load) -> Loaded | None:
-        """Return the answer that is kept for a load, ``None`` when there is none, without a look at the document's meaning.
+        """Return the answer that is kept for a load, ``None`` when there is none, without resolving the document.
 
         :raises Refusal: a load with its key is under way, or the key belongs to another, or the caller may not load it now.
         """
@@ -184,7 +184,7 @@ class Loads:
     async def _made(self, load: Load, transaction: IPolicyTransaction) -> Loaded | None:
         if load.request is None or (kept := await transaction.claim(load.request)) is None:
             return None
-        # The answer of before may no longer be the caller's to have.
+        # The caller may no longer be permitted to get the kept answer.
         await _admit(transaction, load.caller, load.policy, load.mode)
         kept.demand(load.request.with_body(load.document))
         told = opened(self.vault, AnswerKept(load.request, kept))
@@ -230,7 +230,7 @@ class Loads:
         return loaded
 
     async def _present(self, load: Load, resolved: Resolved, transaction: IPolicyTransaction) -> Present:
-        """Lock the policy, and return what the store holds that bears on a load, unless the document has faults."""
+        """Lock the policy, and return the stored rows that are relevant to a load, unless the document has faults."""
         await transaction.lock(load.policy)
         await _admit(transaction, load.caller, load.policy, load.mode)
         _refuse(load, missing(resolved, await transaction.existing(tuple(resolved.references))))
@@ -250,8 +250,8 @@ class Loads:
     ) -> tuple[dict[str, str | None], int]:
         """Make the changes.
 
-        Return the users and hosts that came to be, with the API keys of those that have one, and how many records that
-        were kept had to be purged.
+        Return the users and hosts that were created, with the API keys of those that have one, and how many kept records had
+        to be purged.
         """
         api_keys = {actor: new_api_key() if has_key else None for actor, has_key in new_actors(changes).items()}
         given = {actor: key for actor, key in api_keys.items() if key is not None}
@@ -261,14 +261,14 @@ class Loads:
         await self._set_public_keys(transaction, load.mode, keys_due(resolved.public_keys, present, changes))
         if not changes.delete.resources:
             return api_keys, purged
-        # A new actor may belong to what is gone.
+        # A new actor may belong to a deleted record.
         surviving = await transaction.existing(tuple(api_keys))
         return {actor: key for actor, key in api_keys.items() if actor in surviving}, purged
 
     async def _apply_again(
         self, transaction: IPolicyTransaction, load: Load, resolved: Resolved, changes: Changes
     ) -> Changes:
-        """Create the wanted rows that went with the policy that had recorded them (POL-94); return all changes."""
+        """Create the wanted rows that were deleted with the policy that had recorded them (POL-94); return all changes."""
         present = await transaction.present(load.policy, resolved.rows, ())
         more = plan_again(resolved.rows, present, resolved.removals)
         if not more:
@@ -279,7 +279,7 @@ class Loads:
         return attrs.evolve(changes, create=changes.create.joined(more))
 
     async def _set_public_keys(self, transaction: IPolicyTransaction, mode: LoadMode, keys: Mapping[str, str]) -> None:
-        """Set the texts of new public keys, and of those that differ, but when the mode only adds."""
+        """Set the texts of new public keys, and of those that differ, unless the mode only adds."""
         if not keys:
             return
         stored = await transaction.values(tuple(keys))
@@ -313,7 +313,7 @@ async def _admit(transaction: IPolicyTransaction, caller: Caller, policy: RoleNa
 
 
 async def _lacks_update_below(transaction: IPolicyTransaction, caller: RoleName, policy: RoleName) -> bool:
-    """Return whether something below the policy denies the caller ``update``. A policy that owns itself belongs here to the
+    """Return whether any record below the policy denies the caller ``update``. A policy that owns itself belongs here to the
     policy that recorded it, as in loads of that one (POL-33, POL-41).
     """
     owners = await transaction.owners_denying(caller, policy)
@@ -326,7 +326,7 @@ async def _lacks_update_below(transaction: IPolicyTransaction, caller: RoleName,
 
 
 async def refuse_grown(transaction: IPolicyTransaction, changes: Changes, limits: RecordLimits) -> None:
-    """Refuse changes by which a record carries more than it may, with what other loads gave it, or an account has too many
+    """Refuse changes by which a record carries more than it may, including other loads' rows, or an account has too many
     kinds.
     """
     for limit, records in grown(changes).items():
@@ -339,7 +339,7 @@ async def refuse_grown(transaction: IPolicyTransaction, changes: Changes, limits
 
 
 async def _refuse_circles(transaction: IPolicyTransaction, changes: Changes) -> None:
-    """Refuse to give a role to an owner that belongs to it, so that both would be nobody's (POL-33)."""
+    """Refuse to give a role to an owner that it owns itself, since then nobody else would own either (POL-33)."""
     moved = {row.resource: row.owner for row in changes.update.resources}
     ownership = await transaction.ownership(tuple(moved), ()) if moved else None
     for role, owner in moved.items():
@@ -348,21 +348,21 @@ async def _refuse_circles(transaction: IPolicyTransaction, changes: Changes) -> 
 
 
 async def _authorize(transaction: IPolicyTransaction, caller: RoleName, load: Disposed) -> None:
-    """Refuse a caller who may not dispose of all that the load disposes of (POL-55 to POL-67).
+    """Refuse a caller who lacks the authority over any record that the load acts on (POL-55 to POL-67).
 
-    :raises PolicyConflict: a record that the document declares is gone since it was read.
+    :raises PolicyConflict: a record that the document declares was deleted since it was read.
     """
     if load.placed or load.granted or load.changed:
         ownership = await transaction.ownership(load.access_facts, load.placed)
         if any(record not in ownership.records for record in load.declared):
-            # It went since it was read, with a load into another policy.
+            # It was deleted since it was read, by a load into another policy.
             raise PolicyConflict
         for verb, full in await lacking(transaction, caller, claims(load, ownership)):
             raise Forbidden(f"may not {verb} {full}")
 
 
 async def lacking(transaction: IPolicyTransaction, caller: RoleName, claimed: RequiredAuthority) -> list[tuple[str, str]]:
-    """Return what the caller may not do of what takes authority: ``grant`` or ``permit``, and the full id."""
+    """Return the required authority that the caller lacks: ``grant`` or ``permit``, and the full id."""
     roles = await transaction.not_grantable(caller, tuple(claimed.roles)) if claimed.roles else ()
     resources = await transaction.not_permittable(caller, tuple(claimed.resources)) if claimed.resources else ()
     denied = [("grant", role, claimed.roles[role]) for role in roles]

@@ -1,4 +1,4 @@
-"""Public keys of users: listed for anybody, and replaced by those whom policy permits."""
+"""Public keys of users: listed for anybody, and replaced by roles that policy permits."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class PublicKeyService:
     async def write(self, invocation: Invocation, name: ResourceName, key: bytes) -> None:
         """Replace a key; the caller needs ``update``. An unchanged one makes no new version.
 
-        :raises NotFound: the key doesn't exist, or as good as.
+        :raises NotFound: the key doesn't exist, or the caller may not see it.
         :raises Forbidden: the caller sees it and may not replace it.
         :raises InvalidParameter: ``key`` is no public key.
         """

@@ -14,7 +14,7 @@ from svc.model.query_results import Sealed
 
 
 def once(vault: Vault, request: RequestKey | None, caller: Any, answer: Any) -> Once[Any] | None:
-    """Return what has a store make a change once for a caller's key, and keep ``answer``; ``None`` without a key."""
+    """Return the order to a store to make a change once for a caller's key, and keep ``answer``; ``None`` without a key."""
     if request is None:
         return None
     own = request.of(caller)
@@ -31,7 +31,7 @@ def sealed_pieces(vault: Vault, request: RequestKey, documents: Iterable[Any]) -
 
 @attrs.frozen
 class OpenedPieces:
-    """The documents of a kept answer from one piece on, each opened when its turn comes; they can be iterated again.
+    """The documents of a kept answer from one piece on, each opened only when it is reached; they can be iterated again.
 
     Iteration raises ``WrongDataKey``.
     """

@@ -1,4 +1,4 @@
-"""The use cases of resources: which of them a role sees, and who may do what with one."""
+"""The use cases of resources: the list of those that a role sees, and the privileges on one."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from svc.model.query_results import Resource, ResourcesPage, ResourcesQuery, tex
 from svc.services.invocation import Invocation
 from svc.services.pages import USUAL, not_empty
 
-#: The most roles with a privilege that are listed; nobody reads more, and each request would hold them all.
+#: The most roles with a privilege that are listed; nobody reads more, and each request would keep them all in memory.
 PERMITTED_MOST: Final = 100_000
 #: The most bytes of policy texts that an answer has, newest versions of each policy first (RES-19).
 TEXTS_MOST: Final = 1024 * 1024
 
-#: Returns the id of the role whose resources are asked for, ``None`` for those of all; it is called once the caller may act
-#: as the role that it names, and may raise ``InvalidParameter``.
+#: Returns the id of the role whose resources are requested, ``None`` for those of all; it is called after the check that the
+#: caller may act as the role that it names, and may raise ``InvalidParameter``.
 Owner = Callable[[], str | None]
 
 
 @attrs.frozen
 class ResourceService:
-    """The use cases of resources. ``acting_as`` is the full id of the role for which the caller asks, its own when ``None``.
+    """The use cases of resources. ``acting_as`` is the full id of the role that the caller acts as, its own when ``None``.
 
     :raises Forbidden: by all methods: the caller's role is gone, or it doesn't hold the one that it acts as.
     :raises NotFound: by those of one resource: there is no such resource, or the caller may not see it.
@@ -43,10 +43,10 @@ class ResourceService:
     ) -> AsyncIterator[Sequence[Resource]]:
         """Return the resources that the acting role sees, in portions.
 
-        :param query: what is asked for; its ``viewer`` and ``owner`` are found here.
-        :param owner: of an id ``kind:id`` or full: only what that role owns itself is listed.
+        :param query: the request; its ``viewer`` and ``owner`` are set here.
+        :param owner: an id ``kind:id`` or a full one: only resources that this role owns itself are listed.
         :raises InvalidParameter: ``owner`` has not the form of an id.
-        :raises NotFound: ``owner`` is no role, or as good as.
+        :raises NotFound: ``owner`` is no role, or the caller may not see it.
         """
         if acting_as is None and _is_usual(query, owner):
             query = attrs.evolve(query, viewer=invocation.caller.role)
@@ -63,10 +63,10 @@ class ResourceService:
     async def names(
         self, invocation: Invocation, query: ResourcesQuery, policy: ResourceName | None = None
     ) -> Sequence[str]:
-        """Return the full ids of the resources that the caller sees, and no more of them than that.
+        """Return the full ids of the resources that the caller sees, and nothing else about them.
 
-        :param policy: only those beneath it are listed, of the one kind of the query: by their ids, or of users, whose ids
-            don't tell, by their owners.
+        :param policy: only those beneath it are listed, of the one kind of the query: by their ids, or for users, whose ids
+            don't show it, by their owners.
         :raises NotFound: ``policy`` is none, or the caller may not see it.
         """
         caller = await self._acting(invocation, None)
@@ -134,7 +134,7 @@ class ResourceService:
                 yield portion
 
     async def _owner(self, text: str, account: str | None, viewer: RoleName) -> RoleName:
-        """Return the role whose resources are asked for; only those who see it or hold it learn that it exists."""
+        """Return the role whose resources are requested; only callers who see it or hold it learn that it exists."""
         parts = text.split(":", 2)
         if len(parts) < 2:
             raise InvalidParameter("owner", f"'owner' must be the id of a role. Expected at least 2 tokens in {text}")
@@ -150,13 +150,13 @@ class ResourceService:
 
 
 def _is_usual(query: ResourcesQuery, owner: Owner) -> bool:
-    """Return whether a list begins with the first resource of an account, and has few: only these lists are remembered."""
+    """Return whether a list begins with the first resource of an account, and has few: only these lists are cached."""
     if query.account is None or query.search is not None or query.offset or query.limit > USUAL or query.after is not None:
         return False
     try:
         return owner() is None
     except InvalidParameter:
-        return False  # The caller's standing is judged before.
+        return False  # The caller's rights are checked first.
 
 
 def _require_held(caller: RoleName, role: RoleName, *, holds: bool) -> None:

@@ -1,8 +1,9 @@
-"""Revocation of access tokens before they end: those of a role, or of all roles of an account (TOK-36 to TOK-38).
+"""Revocation of access tokens before they expire: those of a role, or of all roles of an account (TOK-36 to TOK-38).
 
-Note [Who may revoke]. To revoke takes away and gives nothing. So one's own tokens are revoked with an access token, which
-may have been stolen: the thief loses what he has. Another role's tokens are revoked by who may rotate its API key, by the
-privilege ``update`` on it; those of an account by who has ``update`` on its root policy, whose owner holds all roles.
+Note [Who may revoke]. Revocation only takes access away. So one's own tokens are revoked with an access token, even one that
+may have been stolen: the thief loses it. Another role's tokens are revoked by a caller that may rotate its API key, by the
+privilege ``update`` on it; those of an account by a caller that has ``update`` on its root policy, whose owner holds all
+roles.
 """
 
 from __future__ import annotations
@@ -23,10 +24,10 @@ _log = Logger()
 
 
 async def take_from(roles: IRoles, caller: Caller, role: RoleName) -> None:
-    """Return when a caller may end what a role has logged in with (Note [Who may revoke]).
+    """Return if a caller may revoke a role's access tokens and end its sessions (Note [Who may revoke]).
 
     :raises Forbidden: the caller's role is gone, or sees the other and lacks ``update`` on it.
-    :raises NotFound: the role doesn't exist, or as good as.
+    :raises NotFound: the role doesn't exist, or the caller may not see it.
     :raises CredentialImpossible: roles of its kind don't log in.
     """
     if role == caller.role:
@@ -67,7 +68,7 @@ class RevocationService:
         """Revoke the access tokens of all roles of an account.
 
         :raises Forbidden: the caller's role is gone, or sees the root policy and lacks ``update`` on it.
-        :raises NotFound: the account doesn't exist, or as good as.
+        :raises NotFound: the account doesn't exist, or the caller may not see it.
         """
         try:
             root = root_policy(account_name(account)).resource

@@ -19,7 +19,7 @@ from svc.services.pages import USUAL, MembershipList, Page, first_of, in_batches
 
 @attrs.frozen
 class ShownRole:
-    """A role with its direct members in batches, owners first, and a user's or host's last login, where that is told."""
+    """A role with its direct members in batches, owners first, and a user's or host's last login, where that is shown."""
 
     reading: RoleReading
     members: AsyncIterator[Sequence[Membership]]
@@ -39,7 +39,7 @@ class EffectivePage:
 class RoleService:
     """The use cases of roles. A role is seen as its resource is (``model.authorization.require_role_visible``).
 
-    :raises Forbidden: by all methods: the caller's role is gone, or it may not see the role and is told so.
+    :raises Forbidden: by all methods: the caller's role is gone, or it may not see the role and gets that answer.
     :raises NotFound: by all methods: there is no such role, or the caller may not see it.
     :raises TooManyRoles: by those that follow roles (effective members, all roles, graph): they are too many.
     """
@@ -50,8 +50,8 @@ class RoleService:
 
     async def members(self, invocation: Invocation, query: MembersQuery) -> Page[Membership]:
         """Return the direct members of a role, ordered by id."""
-        # Of the ways to ask for a page few are usual, and only those are remembered: a short one, and the whole list.
-        # Of a list in several batches all are read afresh: permission and members never come from two states.
+        # Few forms of requests for a page are usual, and only those are cached: a short one, and the whole list. A list in
+        # several batches is never read from the cache: permission and members never come from two states.
         asked, usual = first_of(query), not query.offset and (query.limit is None or query.limit <= USUAL)
         access_facts, first = await self.store.judged_members(invocation.caller, asked, whole=usual)
         if usual and query.limit is None and len(first) == asked.limit:
@@ -65,7 +65,7 @@ class RoleService:
         return await self.store.count_members(query)
 
     async def effective_members(self, invocation: Invocation, query: MembersQuery) -> EffectivePage:
-        """Return those that hold a role, directly or through others, ordered by id, at once: following is done only once."""
+        """Return the roles that hold a role, directly or through others, ordered by id, at once: following is done once."""
         await self._see(invocation, query.role)
         limit = query.limit
         found = await self.store.effective_members(attrs.evolve(query, limit=None if limit is None else limit + 1))
@@ -125,7 +125,7 @@ class RoleService:
         return await self.last_logins.last_login(role)
 
     async def grant(self, invocation: Invocation, role: RoleName, member: RoleName) -> None:
-        """Make ``member`` a member of the role; takes ``create`` on the policy that recorded it.
+        """Make ``member`` a member of the role; requires ``create`` on the policy that recorded it.
 
         :raises InvalidParameter: the member is of another account, or can't have another role.
         """
@@ -135,7 +135,7 @@ class RoleService:
         recorder.tell(unchanged=not added)
 
     async def revoke(self, invocation: Invocation, role: RoleName, member: RoleName) -> None:
-        """Remove ``member`` from the role; takes ``update`` on the policy that recorded it.
+        """Remove ``member`` from the role; requires ``update`` on the policy that recorded it.
 
         :raises InvalidParameter: the member is of another account.
         :raises NotFound: it was no member.

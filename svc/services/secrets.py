@@ -24,7 +24,7 @@ class Secret:
 
     ``tag`` is its strong entity tag (RFC 9110 8.8.3), the same on every server: the number of the version, and a fingerprint
     that a version of the same number, of a variable that was deleted, hasn't. ``value`` is ``None`` where the reader has it
-    already. ``mime_type`` is what policy says, which may be anything.
+    already. ``mime_type`` is policy's text, which may be anything.
     """
 
     tag: str
@@ -36,7 +36,7 @@ class Secret:
 class SecretService:
     """The use cases of secrets.
 
-    :raises NotFound: by those that write: the variable doesn't exist, or as good as.
+    :raises NotFound: by those that write: the variable doesn't exist, or the caller may not see it.
     :raises Forbidden: by all methods: the caller sees a variable and lacks the privilege.
     :raises WrongDataKey: by those that read: a value doesn't open.
     """
@@ -76,9 +76,9 @@ class SecretService:
     ) -> str:
         """Set the value, and return its tag; the caller needs ``update``.
 
-        An unchanged value makes no new version, but only for callers who may read it: to others that would tell the value.
+        An unchanged value makes no new version, but only for callers who may read it: to others that would reveal the value.
         ``precondition`` is called, while other writers wait, with the tag of the value that would be replaced, ``None`` when
-        there is none. What it raises ends the write.
+        there is none. An exception from it ends the write.
 
         :raises InvalidParameter: the value is empty, or blank.
         """
@@ -102,7 +102,7 @@ class SecretService:
         return self._tag(kept if version is None else version, sealed)
 
     async def clear_expirations(self, invocation: Invocation, variable: ResourceName) -> None:
-        """Clear expirations: no value ends, and what is rotated is rotated soon; the caller needs ``update``."""
+        """Clear expirations: no value expires, and a rotated variable is rotated soon; the caller needs ``update``."""
         decide = functools.partial(require, privilege="update", name=variable)
         await self.expirations.clear(invocation.caller, variable, decide, invocation.recorder.trail)
 

@@ -34,7 +34,7 @@ DemandPrimary = Callable[[], Awaitable[None]]
 
 @attrs.frozen
 class OpenSession:
-    """What a client gets of its session: an access token, in JSON, and the refresh token for the next one."""
+    """The tokens that a client gets from its session: an access token, in JSON, and the refresh token for the next one."""
 
     id: str
     ends_at: float
@@ -61,7 +61,7 @@ class SessionService:
     async def open(
         self, request: LoginRequest, lifetime: int | None, demand_primary: DemandPrimary, recorder: Recorder
     ) -> OpenSession:
-        """Open a session of the user whom an API key proves, for so many seconds, or as long as may be.
+        """Open a session of the user whom an API key proves, for so many seconds, or as long as permitted.
 
         :raises AuthenticationRefused: nobody is proven, or not from this address.
         :raises Forbidden: it is no user, or the server has no sessions.
@@ -93,7 +93,7 @@ class SessionService:
     async def renew(self, request: LoginRequest, demand_primary: DemandPrimary, recorder: Recorder) -> OpenSession:
         """Renew a session by its refresh token.
 
-        :raises AuthenticationRefused: the token is none, or the session doesn't go on.
+        :raises AuthenticationRefused: the token is none, or the session can't continue.
         :raises RenewalElsewhere: this is a follower.
         """
         try:
@@ -117,7 +117,7 @@ class SessionService:
         return await self.store.listed(role, self.wall.seconds())
 
     async def end(self, invocation: Invocation, named: Named, session_id: str | None = None) -> None:
-        """End a session of the named role, or of the caller, or all of them. Access tokens that it gave out live on.
+        """End a session of the named role, or of the caller, or all of them. Access tokens that it issued stay valid.
 
         :raises NotFound: there is no session of that id.
         """

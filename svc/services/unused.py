@@ -1,8 +1,8 @@
 """The use case of roles that have not logged in for long (END-24 to END-26).
 
-Note [What is not known]. A last login is the day of one that this cluster's primary knows of. Logins at a follower are in no
-database, and those before last logins were kept are known to nobody. The answer says both: who takes a list for the whole
-truth deletes a host that is in use.
+Note [What is not known]. A last login is the day of one that this cluster's primary has recorded. Logins at a follower are
+in no database, and those from before last logins were kept are unknown. The answer states both: an operator who takes a list
+to be complete would delete a host that is in use.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from svc.model.ports import IRoles
 from svc.services.inspection import reads_all
 from svc.services.invocation import Invocation
 
-#: How many roles are looked at at once, and in one request.
+#: How many roles are read at once, and in one request.
 WINDOW: Final = 2000
 WINDOWS: Final = 10
 
@@ -35,9 +35,9 @@ class UnusedQuery:
 
 @attrs.frozen
 class UnusedRole:
-    """A role, and the day from which on no login of it is known.
+    """A role, and the day since which no login of it is known.
 
-    ``certain``: that goes back as far as was asked. Otherwise it may have logged in before last logins were kept.
+    ``certain``: that goes back as far as requested. Otherwise it may have logged in before last logins were kept.
     """
 
     role: IdleRole
@@ -60,7 +60,7 @@ class UnusedPage:
 
 @attrs.frozen
 class UnusedService:
-    """The use case; ``followers`` asks for the names of the other servers that are followers now."""
+    """The use case; ``followers`` returns the names of the other servers that are followers now."""
 
     store: ILastLogins
     roles: IRoles
@@ -68,10 +68,10 @@ class UnusedService:
     wall: WallClock
 
     async def unused(self, invocation: Invocation, query: UnusedQuery) -> UnusedPage:
-        """Return users and hosts of the caller's account that it sees; who may look at all of it, gets all.
+        """Return users and hosts of the caller's account that it sees; all, if it may look at the whole account.
 
-        First those without any login, by when they were made, then others by the day of the last. A page may have less
-        than was asked for, or nothing, and go on.
+        First those without any login, by when they were made, then others by the day of the last. A page may have less than
+        was requested, or nothing, and yet not be the last.
 
         :raises Forbidden: the caller's role is gone.
         """

@@ -1,15 +1,15 @@
-"""The use case of watching secrets: versions are told as they change (SEC-47 to SEC-53).
+"""The use case of watching secrets: versions are streamed as they change (SEC-47 to SEC-53).
 
-Note [One reader]. A change is told by those who remember readings, with the ids of what it touched. For each caller that
-watches one of them there is one reading without values, through the same memory, one reading after the other: so a change
-that a thousand watch makes no crowd at the database, and watches that nothing happens to ask it nothing. The caller's rights
-are in the reading. It is done in no request's context, since it is done for none.
+Note [One reader]. The read cache reports a change, with the ids of the records that it touched. For each caller that watches
+one of them there is one reading without values, through the same cache, one reading after the other: so a change that a
+thousand watch doesn't flood the database, and watches of unchanged secrets cost it nothing. The caller's rights are part of
+the reading. It runs outside of any request's context, since it is done for none.
 
-Note [Marks]. What a watch has been told of each secret, all together, has a mark, a digest of what the versions are called.
-A client that comes back names the last mark that it had. Where that is still the mark, it has missed nothing; otherwise it
-is told all versions again. So nothing is kept for clients that are gone, and the mark of one server is that of any other.
+Note [Marks]. The state that a watch has sent, of all secrets together, has a mark, a digest of the names of the versions. A
+client that reconnects names the last mark that it had. If that is still the mark, it has missed nothing; otherwise it gets
+all versions again. So nothing is kept for clients that are gone, and the mark of one server is that of any other.
 
-Note [Bounded]. What a watch has yet to tell is a number for each of its secrets, however often they change meanwhile.
+Note [Bounded]. The pending events of a watch are a number for each of its secrets, however often they change meanwhile.
 """
 
 from __future__ import annotations
@@ -36,17 +36,17 @@ from svc.model.query_results import Caller, SecretReading
 from svc.services.batches import SHORT, ReadingFault, fault_of, name_of, refusal_of
 from svc.services.invocation import Invocation
 
-#: Seconds between two signs of life, between two looks at what ends, and after which a failed reading is repeated.
+#: Seconds between two heartbeats, between two checks for expired watches, and after which a failed reading is repeated.
 HEARTBEAT: Final = 10.0
 _TICK: Final = 1.0
 _PAUSE: Final = 1.0
 
-#: How many are told something before others get their turn.
+#: How many watches are served before other requests.
 _TURN: Final = 100
 
 _GONE: Final = "gone"
 
-#: What a secret that is watched may lack: its value isn't asked for, and need not be there.
+#: The faults that a watched secret may have: its value isn't read, and need not exist.
 _WATCHED: Final = frozenset({None, ReadingFault.TOO_LARGE, ReadingFault.VALUELESS})
 
 _log = Logger()
@@ -56,7 +56,7 @@ _log = Logger()
 class VersionsTold:
     """The numbers of the newest versions, ``None`` where there is no value; ``gone`` are ids that can't be read any more.
 
-    ``mark`` names all that the watch has been told (Note [Marks]). Without any of these it is a sign of life.
+    ``mark`` identifies all that the watch has sent (Note [Marks]). Without any of these it is a heartbeat.
     """
 
     versions: Mapping[str, int | None] = attrs.field(factory=dict)
@@ -73,13 +73,13 @@ class WatchEnded:
 
 @attrs.define(eq=False)
 class _Watcher:
-    """One watch: what it has been told, by id, and what it has yet to be; and what waits for that."""
+    """One watch: the state that it has sent, by id, the pending events, and the stream that waits for these."""
 
     caller: Caller
     ids: tuple[str, ...]
     beat_at: float
     known: dict[str, str] = attrs.field(factory=dict)
-    #: What is to be read again, and what was read and not told: a number, ``None`` without a value, or that it is gone.
+    #: The ids to read again, and the results not yet sent: a number, ``None`` without a value, or that it is gone.
     due: frozenset[str] = frozenset()
     unsaid: dict[str, int | str | None] = attrs.field(factory=dict)
     begun: bool = False
@@ -88,7 +88,7 @@ class _Watcher:
     waiting: Deferred[None] | None = None
 
     def wake(self) -> None:
-        """Have the stream go on."""
+        """Resume the stream."""
         waiting, self.waiting = self.waiting, None
         if waiting is not None:
             waiting.callback(None)
@@ -100,7 +100,7 @@ class _Watcher:
         self.wake()
 
     def take(self, text: str, reading: SecretReading | None) -> None:
-        """Note what was read of a secret, if it isn't known."""
+        """Record the result of a reading of a secret, if it is new."""
         fault = fault_of(reading)
         version = None
         if reading is None or fault not in _WATCHED:
@@ -111,12 +111,12 @@ class _Watcher:
             version, name = reading.version, f"{reading.version} {reading.stamp}"
         if self.known.get(text) == name:
             return
-        # Many watch the same: each text is kept once.
+        # Many watch the same secret: each text is kept once.
         self.known[text] = sys.intern(name)
         self.unsaid[text] = _GONE if name == _GONE else version
 
     def told(self) -> VersionsTold:
-        """Return what wasn't told, with the mark of all that is known (Note [Marks]), and take it for told."""
+        """Return the pending versions, with the mark of all that is known (Note [Marks]), and mark them as sent."""
         unsaid, self.unsaid = self.unsaid, {}
         versions = {text: told for text, told in unsaid.items() if not isinstance(told, str)}
         gone = sorted(text for text, told in unsaid.items() if isinstance(told, str))
@@ -125,7 +125,7 @@ class _Watcher:
 
 
 class Watches(Service):
-    """The watches of one process; at most ``most`` at a time. ``changes`` is ``None`` where nobody tells of any."""
+    """The watches of one process; at most ``most`` at a time. ``changes`` is ``None`` where no changes are reported."""
 
     name = "watches"
 
@@ -134,7 +134,7 @@ class Watches(Service):
         self._watches: set[_Watcher] = set()
         self._by_id: dict[str, set[_Watcher]] = {}
         self._by_role: dict[str, set[_Watcher]] = {}
-        #: What is to be read for whom, and whether that is done now.
+        #: The watches with ids to read, and whether a reading is under way.
         self._due: dict[_Watcher, None] = {}
         self._working = False
         self._entered = -1
@@ -144,7 +144,7 @@ class Watches(Service):
 
     @property
     def possible(self) -> bool:
-        """Whether anybody tells of changes."""
+        """Whether changes are reported."""
         return self._changes is not None
 
     def __len__(self) -> int:
@@ -173,7 +173,7 @@ class Watches(Service):
         for text, reading in (await self._read(invocation.caller, ids)).items():
             fault = fault_of(reading)
             if fault is not None and fault not in _WATCHED:
-                # What is hidden and what isn't there are refused in the order in which they are asked for.
+                # Hidden and missing secrets are refused in the order of the request, so that they look alike.
                 rank = ReadingFault.MISSING if fault is ReadingFault.INVISIBLE else fault
                 first.setdefault(rank, refusal_of(fault, text, reading))
         if first:
@@ -186,8 +186,8 @@ class Watches(Service):
     async def follow(
         self, caller: Caller, ids: Sequence[str], last: str | None
     ) -> AsyncGenerator[VersionsTold | WatchEnded, None]:
-        """Return what a watch is told, until it ends: all versions first, unless ``last`` is their mark, then changes."""
-        # Signs of life of many are spread over the time between two of one.
+        """Yield the events of a watch, until it ends: all versions first, unless ``last`` is their mark, then changes."""
+        # The heartbeats of many watches are spread over the time between two of one.
         self._entered += 1
         names = tuple(map(sys.intern, ids))
         watch = _Watcher(caller, names, self._clock.seconds() - self._entered % HEARTBEAT, due=frozenset(names))
@@ -240,7 +240,7 @@ class Watches(Service):
             self._beat.stop()
 
     def _tick(self) -> None:
-        """End what has no token any more, and show signs of life."""
+        """End watches whose token has expired, and send heartbeats."""
         now, today = self._clock.seconds(), self._wall.seconds()
         for watch in tuple(self._watches):
             if today >= watch.caller.expires_at:
@@ -282,13 +282,13 @@ class Watches(Service):
             working.addErrback(self._failed)
 
     def _failed(self, failure: Failure) -> None:
-        """End all watches, one of which may have missed something: their clients come again."""
+        """End all watches, any of which may have missed something: their clients reconnect."""
         _log.failure("Watches are ended", failure)
         for watch in tuple(self._watches):
             watch.end("drain")
 
     async def _work(self) -> None:
-        """Read what is due, for all watches of one caller at a time that have the same due."""
+        """Read the ids that are due, together for all watches of one caller that have the same ids due."""
         try:
             while self._due:
                 first = next(iter(self._due))
@@ -307,7 +307,7 @@ class Watches(Service):
             self._working = False
 
     async def _told(self, watches: Sequence[_Watcher], ids: frozenset[str]) -> bool:
-        """Read for watches of one caller, and tell them; return whether that could be done."""
+        """Read for watches of one caller, and pass them the results; return whether that could be done."""
         try:
             readings = await self._read(watches[0].caller, sorted(ids))
         except StoreUnavailable:
@@ -336,5 +336,5 @@ class Watches(Service):
 
 
 def _known_by(caller: Caller) -> tuple[RoleName, int, int]:
-    """Return what tells a caller from others, whichever token it has."""
+    """Return the identity of a caller, whichever token it has."""
     return caller.role, caller.creation, caller.epoch
