@@ -1,11 +1,11 @@
-"""The gains of access that a load brings, or the losses, which are the gains of undoing it; and how they are summed.
+"""The gains of access by a load, or the losses, which are the gains of undoing it; and how they are summed.
 
-Note [All alike]. Roles that come to the same by the same next steps, and that had the same, are a class, and judged once.
-What a class gains is told of all of its roles: so a layer with a hundred thousand hosts costs what one with a few does. Sums
-have classes, too, which have no role in common.
+Note [All alike]. Roles that reach the same by the same next steps, and that had the same, are a class, and evaluated once.
+The gains of a class are reported for all of its roles: so a layer with a hundred thousand hosts costs what one with a few
+does. Sums have classes, too, which have no role in common.
 
-Note [Sums]. What the same roles gain on the same resources by the same way is one change. Where these are many that differ
-only in who gains on what, they are one too, which tells how many pairs of a role and a resource it means.
+Note [Sums]. All that the same roles gain on the same resources by the same way is one change. If many changes differ only in
+their roles and resources, they are combined to one too, which has the number of pairs of a role and a resource in it.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from svc.model.access import By, Way, WayStep
 from svc.model.policy_loads import AccessChange, NamesOf
 from svc.policy.access_edges import Edge, Hop, MemberGraph
 
-#: How many changes that differ only in who gains on what are told one by one.
+#: How many changes that differ only in their roles and resources are reported one by one.
 APART_MOST: Final = 10
 #: How many names of roles, and of resources, a change has.
 NAMES_MOST: Final = 5
 
 
 class Manner(NamedTuple):
-    """What is gained, and how: ``through`` is the next role on the way to ``base``, which has it itself.
+    """The privileges gained, and how: ``through`` is the next role on the way to ``base``, which has them itself.
 
-    With ``owner`` it is all privileges but those ``excepted``, which were there.
+    With ``owner`` these are all privileges except those ``excepted``, which the roles had before.
     """
 
     privileges: tuple[str, ...]
@@ -41,20 +41,20 @@ class Manner(NamedTuple):
     base: str
 
 
-#: What was had before, by resources and roles.
+#: The access from before, by resources and roles.
 Stood = Mapping[str, Mapping[str, Sequence[Edge]]]
 
 
 @attrs.frozen(eq=False)
 class Doubt:
-    """Which ``roles``, of those that had something before, others aren't known to have held or not, unless they did."""
+    """The ``roles``, of those that had something before, that others may have held, unless it is known that they did."""
 
     roles: AbstractSet[str]
     _stood: Stood
     _edges: dict[str, list[Edge]] = attrs.field(factory=dict)
 
     def edges(self, resource: str) -> Sequence[Edge]:
-        """Return what these had on a resource."""
+        """Return the access that these had to a resource."""
         if resource not in self._edges:
             of_resource = self._stood.get(resource, {})
             self._edges[resource] = [edge for role in _both(of_resource, self.roles) for edge in of_resource[role]]
@@ -63,18 +63,19 @@ class Doubt:
 
 @attrs.define
 class Alike:
-    """Roles of which each reaches the same ``bases``, by the same hops, and held the same of those that ``stood`` before."""
+    """Roles that all reach the same ``bases`` by the same hops, and held the same of the roles that had something before."""
 
     bases: Mapping[str, Hop]
     held: frozenset[str]
-    #: Which others that stood before they aren't known to have held or not.
+    #: The others that had something before, for which it isn't known whether these roles held them.
     doubt: Doubt
     roles: list[str] = attrs.field(factory=list)
 
     def gains(self, grants: Mapping[str, Sequence[Edge]], stood: Stood) -> tuple[dict[Manner, list[str]], set[str], int]:
-        """Return the resources on which they gain, the roles in doubt that keep others from being told, and the looks taken.
+        """Return the resources on which they gain, the doubtful roles that prevent reporting others, and the number of
+        comparisons.
 
-        :param grants: what is had after the load, by roles.
+        :param grants: the access after the load, by roles.
         """
         ways: dict[str, dict[str | None, tuple[int, str]]] = {}
         for base, hop in self.bases.items():
@@ -118,14 +119,14 @@ class Alike:
 
 
 def _both(some: Collection[str], others: Collection[str]) -> list[str]:
-    """Return what both have, at the cost of the smaller."""
+    """Return the intersection, at the cost of the smaller."""
     if len(some) > len(others):
         some, others = others, some
     return [each for each in some if each in others]
 
 
 class _Told(NamedTuple):
-    """What changes have in common that are summed."""
+    """The fields that summed changes have in common."""
 
     role_kind: str
     role_differs: bool
@@ -138,7 +139,7 @@ class _Told(NamedTuple):
 
 @attrs.frozen(eq=False)
 class _Roles:
-    """Roles of one class and kind that are told: how many they are, and the first of them, in order."""
+    """Roles of one class and kind in a change: how many they are, and the first of them, in order."""
 
     count: int
     first: tuple[str, ...]
@@ -161,10 +162,10 @@ class _Change:
 
 @attrs.define
 class Summary:
-    """Gains or losses, summed as one may know them who sees what is ``visible``, or all.
+    """Gains or losses, summed as a caller may know them who sees what is ``visible``, or all.
 
-    ``differing`` are the things that the load creates or deletes. ``hidden``: whether there are any that are not told, among
-    them; ``hidden_same``: among others.
+    ``differing`` are the things that the load creates or deletes. ``hidden``: whether there are unreported ones among them;
+    ``hidden_same``: among others.
     """
 
     differing: Collection[str]
@@ -174,7 +175,7 @@ class Summary:
     _found: dict[tuple[_Told, str | None, str, frozenset[str]], set[_Roles]] = attrs.field(factory=dict)
 
     def add(self, roles: Iterable[str], gained: Mapping[Manner, Sequence[str]]) -> None:
-        """Take what each of these roles gains; none of them was taken before."""
+        """Add the gains of each of these roles; none of them was added before."""
         parts = [(kind, differs, self._told(several), len(several)) for kind, differs, several in self._parts(roles)]
         for manner, resources in gained.items():
             for resource_kind, resource_differs, all_on in self._parts(resources):
@@ -192,7 +193,7 @@ class Summary:
                         self._found.setdefault(key, set()).add(of)
 
     def changes(self, graph: MemberGraph) -> list[AccessChange]:
-        """Return the sums, those first that are about what was there and stays; ``graph`` has the ways."""
+        """Return the sums, those about things that existed and stay first; ``graph`` has the ways."""
         found = [
             _Change(told, through, base, frozenset(roles), resources, sum(each.count for each in roles) * len(resources))
             for (told, through, base, resources), roles in self._found.items()
@@ -203,7 +204,7 @@ class Summary:
         return [self._change(change, graph) for change in found]
 
     def _parts(self, names: Iterable[str]) -> Iterator[tuple[str, bool, list[str]]]:
-        """Divide names into those of one kind that differ, or don't."""
+        """Divide names by kind, and by whether they differ."""
 
         def part(name: str) -> tuple[str, bool]:
             return name.split(":", 2)[1], name in self.differing
@@ -250,7 +251,7 @@ class Summary:
 
 
 def _summed(changes: Sequence[_Change], common: Callable[[_Change], tuple[object, ...]]) -> list[_Change]:
-    """Return changes, of which too many with the same in common are one."""
+    """Return changes, where too many that have the same in common are combined to one."""
     groups: dict[tuple[object, ...], list[_Change]] = {}
     for change in changes:
         groups.setdefault(common(change), []).append(change)

@@ -1,4 +1,4 @@
-"""Access as a graph, of which a load changes some edges: before it, after it, and what both have.
+"""Access as a graph, of which a load changes some edges: before it, after it, and the edges of both.
 
 An *edge* leads from a member to its role, or from a role to a resource that it owns or is permitted a privilege on. A role
 has the privileges to which edges lead from it, one after the other.
@@ -16,9 +16,9 @@ from svc.model.policy_rows import Rows, Side
 
 
 class Edge(NamedTuple):
-    """Where it leads, where it begins, and what tells it from others between the two.
+    """An edge: its upper end, its lower end, and a label that distinguishes it from others between the two.
 
-    That is, of a membership, whether it is by ownership; on a resource the privilege, ``None`` for all, which its owner has.
+    The label of a membership is whether it is by ownership; on a resource, the privilege, ``None`` for the owner's: all.
     """
 
     upper: str
@@ -47,17 +47,17 @@ def grants_of(rows: Rows) -> set[Edge]:
 
 
 def near(side: Side, edge: Edge) -> str:
-    """Return the end of an edge that a side begins at."""
+    """Return the end of an edge at which a side begins."""
     return edge.lower if side in _UP else edge.upper
 
 
 def far(side: Side, edge: Edge) -> str:
-    """Return the end of an edge that a side leads to."""
+    """Return the end of an edge to which a side leads."""
     return edge.upper if side in _UP else edge.lower
 
 
 def by_end(side: Side, edges: Iterable[Edge]) -> dict[str, list[Edge]]:
-    """Return edges by the names that the side begins at."""
+    """Return edges by the names at which the side begins."""
     found: dict[str, list[Edge]] = {}
     for edge in edges:
         found.setdefault(near(side, edge), []).append(edge)
@@ -72,7 +72,7 @@ def indexed(links: Iterable[Edge], grants: Iterable[Edge]) -> Index:
 
 @attrs.frozen
 class Moment:
-    """The edges before a load or after it: those that were read of both ``known``, but ``minus``, and ``plus``."""
+    """The edges before a load or after it: those that were read (``known``), without ``minus``, with ``plus``."""
 
     known: Mapping[Side, Mapping[str, Sequence[Edge]]]
     plus: Index
@@ -90,15 +90,15 @@ class Moment:
 
 
 class Hop(NamedTuple):
-    """How far a role is from another, in memberships, and the next role on a shortest way there."""
+    """The distance of a role from another, in memberships, and the next role on a shortest way there."""
 
     distance: int
     next: str | None
 
 
 class MemberGraph:
-    """Roles and their direct members. ``steps``: how many more may be gone by all walks, but those for ways, which have as
-    many of their own.
+    """Roles and their direct members. ``steps``: how many more all walks may take, except those for ways, which have as many
+    of their own.
     """
 
     def __init__(self, steps: int) -> None:
@@ -161,8 +161,8 @@ class MemberGraph:
     def way(self, role: str, base: str) -> list[str] | None:
         """Return the roles on a shortest way from one role to another that it holds, both among them.
 
-        The second is the one to which the hop of the first role leads. ``None``: it is longer than ``WAY_MOST``, or no steps
-        are left to find it.
+        The second is the role to which the first role's hop leads. ``None``: it is longer than ``WAY_MOST``, or no steps are
+        left to find it.
         """
         before = self._trees[role] if role in self._trees else self._trees.setdefault(role, self._tree(role))
         if base not in before:

@@ -6,7 +6,7 @@ from typing import Final
 
 from svc.model.errors import PolicyInvalid
 
-#: By what stands in the message; the first one counts.
+#: By a part of the message; the first match counts.
 _ADVICE: Final = (
     ("Did you mean", "Write that network, or the address alone."),
     ("An address has no zone here", "Remove the % and what follows it: by which interface a client comes isn't known."),

@@ -1,16 +1,16 @@
-"""The authority that a load takes for what it disposes of (POL-55 to POL-67).
+"""The authority that a load requires for the records that it acts on (POL-55 to POL-67).
 
-Note [Acting as the policy]. Who may load a policy acts as the policy's role, on what the policy owns and has within it by
-its id, or recorded. A record that another owns takes that owner's authority, or ``update`` on the policy that recorded it
-and owns it, wherever it lies. What the load creates is the load's to dispose of, but beneath a policy of another owner that
-takes authority over that policy, save for what has the loaded policy's own id. What lies outside takes authority of the
-caller's own, no matter who gave it to the policy.
+Note [Acting as the policy]. A caller who may load a policy acts as the policy's role, on records that the policy owns and
+that either lie within it by their ids, or were recorded by it. A record that another owns requires that owner's authority,
+or ``update`` on the policy that recorded it and owns it, wherever it lies. The load may act freely on the records that it
+creates, but beneath a policy of another owner that requires authority over that policy, except for records with the loaded
+policy's own id. Records outside of the policy require authority of the caller's own, no matter who gave them to the policy.
 
-Note [Declared twice]. A record that is there and that another policy recorded is left as it is, and the rest of the document
-speaks of it. So it must be one that the policy owns, or that was declared for it from above. Any other takes authority, and
-where a host was made by somebody else, who knows its API key, none is enough: it has to be deleted first.
+Note [Declared twice]. An existing record that another policy recorded is left as it is, and the rest of the document refers
+to it. So it must be one that the policy owns, or that was declared for it from above. Any other requires authority, and if a
+host was made by somebody else, who knows its API key, no authority is enough: it has to be deleted first.
 
-Note [What stays said]. A grant or a permission that is there already is no change, and takes no authority again: loading a
+Note [What stays said]. A grant or a permission that exists already is no change, and requires no authority again: loading a
 document once more, in which an admin had given something away, is not refused for that.
 """
 
@@ -31,10 +31,10 @@ from svc.policy.resolve import WARNINGS_MOST, described
 
 @attrs.frozen
 class Disposed:
-    """Full ids of what a load disposes of.
+    """Full ids of the records that a load acts on.
 
     ``granted`` are roles that it grants or revokes. ``changed`` are resources that it permits, denies, annotates, restricts,
-    changes or deletes; hosts that it deletes are ``deleted`` instead. ``declared`` are there, and the policy did not record
+    changes or deletes; hosts that it deletes are ``deleted`` instead. ``declared`` ones exist, and the policy did not record
     them; ``made`` are new. ``own`` are those that the policy recorded, ``factories`` those that own the hosts.
     """
 
@@ -49,12 +49,12 @@ class Disposed:
 
     @property
     def access_facts(self) -> list[str]:
-        """Return those whose owners are to be known: those that are there, and the policy."""
+        """Return those whose owners must be known: those that exist, and the policy."""
         return [str(self.policy), *self.granted, *self.changed, *self.deleted, *self.declared, *self.factories]
 
     @property
     def placed(self) -> list[str]:
-        """Return those whose surrounding policies are to be known."""
+        """Return those whose surrounding policies must be known."""
         return [*self.made, *self.declared, *self.deleted, *self.factories]
 
 
@@ -67,10 +67,10 @@ class RequiredAuthority:
 
 
 def disposed(resolved: Resolved, present: Present, changes: Changes) -> Disposed:
-    """Return what a load of ``resolved`` disposes of, which comes to ``changes``.
+    """Return the records that a load of ``resolved``, which results in ``changes``, acts on.
 
-    What lies outside of the policy by its name counts when the document speaks of it, what lies inside when something
-    changes (Note [What stays said]).
+    A record outside of the policy by its name counts when the document refers to it, one inside when something changes (Note
+    [What stays said]).
     """
     made = {row.resource for row in changes.create.resources}
     own = frozenset(row.resource for row in present.own.resources)
@@ -122,7 +122,7 @@ def _factories(records: Iterable[str], owners: Mapping[str, str]) -> list[str]:
 
 
 def claims(disposed: Disposed, ownership: Ownership) -> RequiredAuthority:
-    """Return what takes more authority than to act as the policy.
+    """Return the records for which acting as the policy is not enough authority.
 
     :raises Forbidden: the document declares a host that somebody else made.
     """
@@ -141,12 +141,12 @@ def claims(disposed: Disposed, ownership: Ownership) -> RequiredAuthority:
 
 
 def to_grant(roles: Iterable[str], ownership: Ownership) -> RequiredAuthority:
-    """Return what it takes to grant roles, for one who acts as no policy (POL-58)."""
+    """Return the authority that granting roles requires, for a caller who acts as no policy (POL-58)."""
     return RequiredAuthority({role: _vouching(role, ownership) for role in roles}, {})
 
 
 def left_alone(resolved: Resolved, present: Present) -> tuple[str, ...]:
-    """Return warnings of records that the document declares and that others recorded: they stay, and it relies on others."""
+    """Return warnings about records that the document declares and others recorded: they stay, and it relies on others."""
     own = {str(resolved.policy), str(admin_of(resolved.policy.account))}
     names = [described(full) for full in sorted(_declared(resolved, present) - own)]
     warnings = [f"{name} was not recorded by this policy, and is left as it is." for name in names[:WARNINGS_MOST]]
@@ -156,7 +156,7 @@ def left_alone(resolved: Resolved, present: Present) -> tuple[str, ...]:
 
 
 class _Judging:
-    """The judgement of a load: what it takes, so far."""
+    """The evaluation of a load: the authority that it requires, so far."""
 
     def __init__(self, disposed: Disposed, ownership: Ownership) -> None:
         self.roles: dict[str, frozenset[str]] = {}
@@ -176,12 +176,12 @@ class _Judging:
             self._claim(resource, self._vouching(resource))
 
     def delete_host(self, host: str) -> None:
-        """Judge a host that is deleted: ``update`` on the policy around it is enough (POL-67)."""
+        """Evaluate a host that is deleted: ``update`` on the policy around it is enough (POL-67)."""
         if not self._at_hand(host):
             self._claim(host, self._vouching(host) | {self._ownership.around[host]})
 
     def make(self, record: str) -> None:
-        """Judge a record that is new: what has no id of its own lies beneath the policy around this one (POL-25)."""
+        """Evaluate a new record: one without an id of its own lies beneath the policy around this one (POL-25)."""
         around = self._ownership.around[record]
         if around == self._policy or self._ownership.owns(self._policy, around):
             return
@@ -189,11 +189,11 @@ class _Judging:
             self._claim(around, self._over(around))
 
     def declare(self, record: str) -> None:
-        """Judge a record that is there and that the policy did not record (Note [Declared twice])."""
+        """Evaluate an existing record that the policy did not record (Note [Declared twice])."""
         kind, ownership = _kind(record), self._ownership
         recorder = ownership.records[record].policy
         if kind in OF_USERS:
-            # A user's id doesn't tell the policy, and the owner is whom the document named.
+            # A user's id doesn't show the policy, and the owner is the one that the document named.
             if recorder is None or not ownership.is_above(recorder, self._policy):
                 self._claim(recorder or record, frozenset() if recorder is None else self._over(recorder))
             elif not ownership.owns(self._policy, record):
@@ -218,17 +218,17 @@ class _Judging:
         return recorder is not None and self._ownership.is_above(recorder, self._policy)
 
     def _claim(self, resource: str, vouching: frozenset[str]) -> None:
-        """Note what a resource takes; for two reasons it takes both."""
+        """Add the authority that a resource requires; with two reasons, both are required."""
         self.resources[resource] = self.resources.get(resource, vouching) & vouching
 
     def _at_hand(self, record: str) -> bool:
-        """Return whether to act as the policy is enough (Note [Acting as the policy])."""
+        """Return whether acting as the policy is enough (Note [Acting as the policy])."""
         kind, identifier = record.split(":", 2)[1:]
         named = inside(self._name, kind, identifier) or beside(self._name, kind, identifier)
         return (named or record in self._disposed.own) and self._ownership.owns(self._policy, record)
 
     def _over(self, policy: str) -> frozenset[str]:
-        """Return the policies on which ``update`` means authority over what another policy owns: that one, too."""
+        """Return the policies on which ``update`` means authority over what another policy owns: these include that one."""
         return self._vouching(policy) | {policy}
 
     def _vouching(self, record: str) -> frozenset[str]:

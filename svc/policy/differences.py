@@ -1,6 +1,6 @@
-"""The differences that a load would make, thing by thing, as the caller may know them (POL-69 to POL-72).
+"""The differences that a load would make, thing by thing, limited to what the caller may know (POL-69 to POL-72).
 
-An *item* is a thing at one moment, in the shape of the wire. Of what stays as it is, it may list but a part.
+An *item* is a thing at one moment, in the form of the API. Of its unchanged rows it may list only a part.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ _PART: Final = 250  # names or texts that a part of an item has
 class Touched:
     """The rows that a load may change, the things that these concern, and the owners whom the changes name.
 
-    Concerned are the things themselves, and both ends of memberships and permissions; of ownership its owner only where that
-    is asked for.
+    Concerned are the things themselves, and both ends of memberships and permissions; the owner of an ownership only on
+    request.
     """
 
     rows: Rows
@@ -90,7 +90,7 @@ def differences(
             deleted.append(shown.redacted(name, first))
         elif first is not None and then is not None and first != then:
             updated.append((shown.redacted(name, first), shown.redacted(name, then)))
-    # In the order of what is shown: that of the names would tell about those that are not.
+    # In the order of what is shown: the order of the names would reveal something about hidden ones.
     created.sort(key=_shown_name)
     deleted.sort(key=_shown_name)
     updated.sort(key=lambda items: _shown_name(items[0]))
@@ -137,7 +137,7 @@ class _Shown:
         self._visible = visible
 
     def recorder(self, name: str) -> str | None:
-        """Return the policy that recorded a thing; what comes is recorded by the loaded one."""
+        """Return the policy that recorded a thing; new things are recorded by the loaded one."""
         seen = self._surroundings.seen.get(name)
         return self._policy if seen is None else seen.policy
 
@@ -157,7 +157,7 @@ class _Shown:
         return sorted(self.name(name) for name in names)
 
     def redacted(self, name: str, item: Item) -> Item:
-        """Return an item, of which nothing but the type is left when the caller doesn't see the thing."""
+        """Return an item, with only the type left when the caller doesn't see the thing."""
         if not self.sees(name):
             return {"identifier": self.name(name), "type": item["type"]}
         shown = dict(item)
@@ -174,7 +174,7 @@ class _Shown:
 
 
 class _Moment:
-    """Things at one moment: what is stored of what the load touches, and what it leaves alone."""
+    """Things at one moment: the stored rows that the load touches, and those that it leaves alone."""
 
     def __init__(self, touched: Rows, around: Rows, stored: Rows) -> None:
         self._owners = dict(stored.resources)

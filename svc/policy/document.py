@@ -1,8 +1,9 @@
-"""A policy document as YAML: text to nodes that know where they stand, one document, within bounds.
+"""A policy document as YAML: parses text to nodes with their places, one document, within bounds.
 
-Note [Bounded expansion]. An alias stands for all that its anchor holds, so a few lines can stand for more than a machine
-holds. An alias is a pointer here, and never copied. What is counted are the nodes that a reader meets who follows every
-alias, and how deep; both are known when the anchored node is complete, so a bomb is refused at the alias that sets it off.
+Note [Bounded expansion]. An alias stands for all that its anchor contains, so a few lines can stand for more than fits into
+a machine's memory. An alias is a pointer here, and never copied. The parser counts the nodes that a reader who follows every
+alias meets, and their depth; both are known when the anchored node is complete, so a "billion laughs" bomb is refused at the
+alias that triggers it.
 
 Note [Tag directives]. The YAML library compares each ``%TAG`` directive with all before it, so a document of nothing else
 costs quadratic time inside a single call. They are counted first.
@@ -33,7 +34,7 @@ from svc.model.limits import RECORD_LIMITS, RecordLimits
 
 @attrs.frozen(kw_only=True)
 class Bounds:
-    """How much a document may ask for (LIM-11); more is refused."""
+    """The limits of a document (LIM-11); more is refused."""
 
     nesting: int = 64  # levels, aliases followed
     aliases: int = 10_000
@@ -93,7 +94,7 @@ FASTEST: Final[Callable[[bytes], Any]] = getattr(yaml, "CSafeLoader", yaml.SafeL
 
 _TAG_DIRECTIVES: Final = 100
 
-#: The advice where a value begins with a character that is often meant as text.
+#: The advice for a value that begins with a character that is often meant as text.
 _SIGNS: Final = {
     **dict.fromkeys("@`%,]}", "no text"),
     "*": "an alias",
@@ -143,12 +144,12 @@ def nodes(text: str | bytes, bounds: Bounds, parser: Callable[[bytes], Any] = FA
 
 
 def target(node: Node) -> Scalar | Sequence | Mapping:
-    """Return the node itself; with the place of the alias, where an alias is followed, since a message names that."""
+    """Return the node itself; if an alias is followed, with the alias's place, which messages name."""
     return node.node._replace(line=node.line, column=node.column) if isinstance(node, Alias) else node
 
 
 def items(node: Sequence, written: Node) -> Iterator[Node]:
-    """Return the items of a list; where ``written`` is an alias of that, they have its place."""
+    """Return the items of a list; if ``written`` is an alias of it, they have the alias's place."""
     for item in node.items:
         if not isinstance(written, Alias):
             yield item
@@ -159,7 +160,7 @@ def items(node: Sequence, written: Node) -> Iterator[Node]:
 
 
 def shown(text: str) -> str:
-    """Return a text as a message repeats it: not at length."""
+    """Return a text as messages repeat it: shortened."""
     return text if len(text) <= 256 else f"{text[:255]}…"
 
 
@@ -280,7 +281,7 @@ def _events(encoded: bytes, parser: Callable[[bytes], Any], nesting: int) -> Ite
     except ReaderError as error:
         raise PolicyInvalid(f"{error.reason}", *_place(encoded, error.position)) from None
     except (YAMLError, ValueError, OverflowError) as error:
-        # The parser in Python lets chr() judge "\U00110000".
+        # The parser in Python passes "\U00110000" to chr() unchecked.
         raise PolicyInvalid(f"This is not YAML: {error}") from None
 
 
@@ -290,7 +291,7 @@ def begins(sign: str, what: str) -> str:
 
 
 def _hint(error: MarkedYAMLError, encoded: bytes) -> str:
-    """Return what to add to the parser's words, where a text without quotes is the likely cause."""
+    """Return a hint to add to the parser's message, if a text without quotes is the likely cause."""
     if (error.problem or "").startswith("mapping values"):
         return ". Put quotes around a text with a colon before a blank"
     text = encoded.decode("utf-8", "replace")

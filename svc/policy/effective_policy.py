@@ -1,18 +1,18 @@
 """The effective policy: rows back to statements that declare them (POL-75 to POL-81).
 
-Note [What is left out]. Statements can't say everything that rows can. Left out are things that no document can declare
-(called by blanks alone, or a user with a slash; in ``native`` a host factory without a layer), references and annotations
-through which ``..`` would climb elsewhere, configurations, and what another account's roles have been given. Of a public key
-only the text is printed, with its user. Kinds that policies made up are printed after ours.
+Note [What is left out]. Statements can't express everything that rows can. Left out are things that no document can declare
+(with a name of blanks alone, or a user with a slash; in ``native`` a host factory without a layer), references and
+annotations through which ``..`` would climb elsewhere, configurations, and grants and permissions to another account's
+roles. Of a public key only the text is printed, with its user. Kinds that policies made up are printed after ours.
 
 Note [What is hidden]. The owner of a policy needn't see all that lies beneath it by name: a record there may be somebody
-else's. Of one that the viewer doesn't see only the kind is printed, with an id that no record can have, so that the document
-doesn't load, and nobody replaces a policy by a part of it. Of records that are seen, owners, members and grantees are
-printed, seen or not, as the routes of resources and roles do (ROLE-11 and RES-16).
+else's. For one that the viewer doesn't see only the kind is printed, with an id that no record can have, so that the
+document doesn't load, and nobody replaces a policy by a part of it. For records that are seen, owners, members and grantees
+are printed, seen or not, as in the routes of resources and roles (ROLE-11 and RES-16).
 
-Note [Users and namesakes]. A user's id doesn't tell its policy: ``bob@a-b`` may be of ``a/b``, of ``a-b``, or of the root.
-Neither does that of a thing that is called like a policy. Who owns a policy other than the root must not learn of things
-that only look like its: whose they are goes by owner and recorder (POL-75).
+Note [Users and namesakes]. A user's id doesn't show its policy: ``bob@a-b`` may be of ``a/b``, of ``a-b``, or of the root.
+Neither does the id of a thing that has a policy's id. An owner of a policy other than the root must not learn of things that
+only look like the policy's: owner and recorder decide whose they are (POL-75).
 """
 
 from __future__ import annotations
@@ -45,15 +45,15 @@ TAGS: Final = {
 #: Public keys are printed with their users.
 _UNTOLD: Final = ("public_key", "configuration")
 
-#: How deep policies stand in each other; those below stand beside them, with longer ids. Documents may nest 64 levels, of
-#: which a policy takes two.
+#: How deep policies are nested; those below are printed beside them, with longer ids. Documents may nest 64 levels, of which
+#: a policy takes two.
 DEEPEST: Final = 16
 _KEY_WORDS: Final = 3  # at least: algorithm, key and name (KEY-3)
 _PAUSE: Final = 0x3FF  # there is one after so many rows, and one more
 
 
 def asked(policy: RoleName, depth: int | None, limit: int, viewer: RoleName | None = None) -> EffectiveQuery:
-    """Return what to ask of the store; for a ``viewer``, Note [What is hidden] holds."""
+    """Return the query for the store; for a ``viewer``, Note [What is hidden] holds."""
     named = [f"{policy.account}:{kind}:{identifier_of(kind, policy.identifier)}" for kind in TAGS if kind != "policy"]
     return EffectiveQuery(policy, _UNTOLD, depth, limit, "@" + _folded(policy.identifier), tuple(named), viewer)
 
@@ -61,7 +61,7 @@ def asked(policy: RoleName, depth: int | None, limit: int, viewer: RoleName | No
 def statements(
     policy: RoleName, effective: Effective, public_keys: Mapping[str, str], dialect: Dialect
 ) -> Iterator[Tagged | None]:
-    """Return what was read of ``policy`` as statements, with its opened public keys; ``None`` is a pause."""
+    """Return the rows that were read of ``policy`` as statements, with its opened public keys; ``None`` is a pause."""
     printing = _Printing(policy, effective, public_keys, dialect.lenient_policy)
     yield from printing.arrange()
     yield from printing.told()
@@ -80,7 +80,7 @@ def _each(things: Iterable[T], take: Callable[[T], None]) -> Iterator[None]:
 
 
 class _Printing:
-    """Rows on their way to statements. A *namespace* is the id of the policy in whose body something stands, empty for the
+    """Turns rows into statements. A *namespace* is the id of the policy in whose body something is written, empty for the
     root; a *place* is a namespace with the id that is written there.
     """
 
@@ -93,7 +93,7 @@ class _Printing:
         self._top = "" if self._is_root else policy.identifier
         self._effective = effective
         self._owners = dict(effective.rows.resources)
-        #: How deep each policy stands that has a body.
+        #: The nesting depth of each policy that has a body.
         self._levels = {self._top: 0}
         #: The same policies by what follows the ``@`` of their users.
         self._by_fold: dict[str, dict[str, None]] = {}
@@ -113,7 +113,8 @@ class _Printing:
         rows = self._effective.rows
         if not self._is_root:
             self._by_fold[_folded(self._top)] = {self._top: None}
-        # What is told with a record decides whether it can be told, and policies are places of others.
+        # Layers, restrictions and keys come first, since they decide whether a record can be declared; then policies, since
+        # they are places of others.
         yield from _each(sorted(rows.memberships), self._take_layer)
         yield from _each(sorted(rows.restrictions), self._take_restriction)
         yield from _each(sorted(self._public_keys.items()), self._take_public_key)
@@ -165,7 +166,7 @@ class _Printing:
         )
 
     def told(self) -> Iterator[Tagged]:
-        """Return the statements of the document, once everything is arranged."""
+        """Return the statements of the document; called after ``arrange``."""
         if self._is_root:
             # No document declares the root policy, but it can annotate it.
             root = str(self._policy)
@@ -267,7 +268,7 @@ class _Printing:
         return next((place for place in places if self._takes(str(self._policy), *place)), None)
 
     def _takes(self, full: str, namespace: str, written: str) -> bool:
-        """Return whether a thing that is declared so is this one, with its owner."""
+        """Return whether a thing that is declared at this place is this one, with its owner."""
         _, kind, identifier = full.split(":", 2)
         is_blank = not (written.strip() if written else namespace and kind != "policy")
         if not _is_printed(kind) or is_blank or written.startswith("/"):
@@ -296,7 +297,7 @@ class _Printing:
         )
 
     def _told(self, full: str) -> bool:
-        """Return whether an absolute reference means this role, and finds it once the document is loaded."""
+        """Return whether an absolute reference means this role, and resolves to it once the document is loaded."""
         return self._named(full) and (full in self._places or full not in self._owners)
 
     def _record(self, full: str, namespace: str, written: str) -> Tagged:
@@ -346,7 +347,7 @@ class _Printing:
 
 def tagged(kind: str, written: str, *, is_role: bool = False) -> Tagged:
     """Return a record or a reference, by its kind and id, which is empty for a policy's own. Kinds that policies made up
-    have no tags of their own: where a role is referred to, theirs is another than elsewhere.
+    have no tags of their own: where a role is referred to, theirs differs from that elsewhere.
     """
     attributes: dict[str, Value] = {"id": written} if written else {}
     if kind in TAGS:

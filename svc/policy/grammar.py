@@ -1,13 +1,13 @@
 """The policy language: nodes of YAML to statements (POL-1 to POL-20).
 
 Note [Aliases]. An alias where a thing is referred to (owner, role, member, resource) means the thing at the anchor, in the
-scope of the anchor, as the installed base has it: ``*app`` is the same host in every policy. An alias where a statement is
+scope of the anchor, as in the installed base: ``*app`` is the same host in every policy. An alias where a statement is
 expected means the text once more, in the scope of the alias: one body may serve two policies.
 
 Note [Low-level records]. ``!role`` and ``!resource`` with a kind are other spellings of the tag of that kind; where a
-reference is expected the tag may be left out. In the vocabulary of the installed base they may make up kinds: what has one
-is a record with a role, whichever of the two declares it. There a role has nothing but its name, and both may stand in one
-document: together they declare one record here.
+reference is expected the tag may be left out. In the vocabulary of the installed base they may make up kinds: a thing with a
+made-up kind is a record with a role, whichever of the two declares it. There a role has only its name, and both may be in
+one document: together they declare one record here.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ _EXPECTED: Final = {
 def parse(text: str | bytes, bounds: Bounds | None = None, lenient: bool = False) -> list[Statement]:
     """Read a policy document, which is valid when it is empty: its statements in order, a policy before its body.
 
-    ``lenient``: what the installed base takes is taken, be it likely a mistake (POL-90).
+    ``lenient``: what the installed base accepts is accepted, even if it is likely a mistake (POL-90).
 
     :raises InvalidParameter: there is nothing but blanks.
     :raises PolicyInvalid: it isn't YAML, isn't policy, or exceeds the bounds.
@@ -105,7 +105,7 @@ class _Reading:
     def statements(self, node: Node, scope: Scope | None, alias: Alias | None = None) -> Iterator[Statement]:
         """Read a statement, or a list of them, which have the place of the outermost ``alias`` that stands for them."""
         if node.anchor is not None:
-            # Text that stands in a scope already says nothing new there.
+            # The same text again in the same scope adds nothing new.
             if self._lenient and isinstance(node, Alias) and (node.anchor, scope) in self._stated:
                 return
             self._stated.add((node.anchor, scope))
@@ -227,7 +227,7 @@ class _Reading:
         return Reference(kind, written if written.strip() else "", account, scope, node.line, node.column)
 
     def _kind(self, node: Scalar | Mapping, known: Type, values: dict[str, Node]) -> str:
-        """Return the kind of a record whose tag doesn't tell it (Note [Low-level records])."""
+        """Return the kind of a record whose tag doesn't have one (Note [Low-level records])."""
         if "kind" not in values:
             raise missing("kind", known, node)
         value = target(values["kind"])
@@ -262,7 +262,7 @@ def _type_of_reference(node: Scalar | Mapping, field: str, expected: _Expected) 
 
 
 def _called(node: Scalar | Mapping, known: Type | None) -> str:
-    """Return a message's word for a node that is no statement."""
+    """Return the name in messages of a node that is no statement."""
     if known is not None:
         return "member" if known is MEMBER else "automatic role"
     return "mapping" if isinstance(node, Mapping) else "scalar"
@@ -286,7 +286,7 @@ def _public_keys(node: Node, lenient: bool) -> tuple[PublicKey, ...]:
     for text in scalars.texts(node, "public_key"):
         try:
             line = key_line(text.value)
-            # Without a third word there is nothing to call it by.
+            # Without a third word the key has no name.
             _, _, name = line.split(" ", 2)
         except ValueError:
             raise PolicyInvalid(_NO_KEY, text.line, text.column) from None

@@ -17,7 +17,7 @@ OF_USERS: Final = frozenset({"user", PUBLIC_KEY})
 def under(namespace: str, ident: str) -> str:
     """Return the path of an id that is written in the policy ``namespace``, which is empty for the root.
 
-    The blank id is the policy's own. The result is empty when there is nothing to call it by.
+    The blank id is the policy's own. The result is empty when there is no name.
     """
     if not ident:
         return namespace
@@ -40,7 +40,7 @@ def climbed(path: str) -> str | None:
 
 
 def is_rewritten(identifier: str) -> bool:
-    """Return whether an id has what proxies take out of paths, which leaves another id: ``//``, ``.`` or ``..``."""
+    """Return whether an id has parts that proxies remove from paths, leaving another id: ``//``, ``.`` or ``..``."""
     return "//" in identifier or ("." in identifier and not {".", ".."}.isdisjoint(identifier.split("/")))
 
 
@@ -55,8 +55,9 @@ def identifier_of(kind: str, path: str) -> str:
 def inside(policy: RoleName, kind: str, identifier: str) -> bool:
     """Return whether a name lies beneath ``policy``, or, for the root policy, anywhere but above it.
 
-    The policy itself doesn't: its role may hold what others gave to it, and who may only load it is not its owner. Nor does
-    any user: ``bob@a-b`` may be of ``a/b``, of ``a-b``, or of the root; nor any public key, which is called like its user.
+    The policy itself doesn't: its role may hold what others gave to it, and a role that may only load it is not its owner.
+    Nor does any user: ``bob@a-b`` may be of ``a/b``, of ``a-b``, or of the root; nor any public key, which is named like its
+    user.
     """
     if policy == root_policy(policy.account):
         return (kind, identifier) not in {("user", admin_of(policy.account).identifier), ("policy", policy.identifier)}
@@ -64,5 +65,5 @@ def inside(policy: RoleName, kind: str, identifier: str) -> bool:
 
 
 def beside(policy: RoleName, kind: str, identifier: str) -> bool:
-    """Return whether a thing is called like ``policy``: in its body without an id, or beside it, as a host may be."""
+    """Return whether a thing has the id of ``policy``: in its body without an id, or beside it, as a host may be."""
     return kind not in OF_USERS and kind != "policy" and identifier == policy.identifier

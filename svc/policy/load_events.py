@@ -1,4 +1,4 @@
-"""The audit events of a policy load: one for each row, but what goes with a deleted resource has none (AUD-5)."""
+"""The audit events of a policy load: one for each row, but rows deleted with a resource have none (AUD-5)."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The meaning of a document: the rows that it wants, the rows that it takes away, and what these rest on.
+"""The meaning of a document: the rows that it declares, the rows that it removes, and the references of these.
 
 Note [Products]. A grant names lists, and means each member with each role: 20 KiB of text can mean half a million rows. So
-rows are counted and weighed while statements are resolved, and made on demand, once all that the document names was found.
+rows are counted and weighed while statements are resolved, and made on demand, after all references were found.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Resolved:
     are the ids that the document names without declaring them, so they must exist. ``roles_granted`` and
     ``resources_permitted`` lie outside of the policy by their name, and are granted or revoked, or permitted, annotated,
     denied or deleted (see ``authority``). ``public_keys`` are texts by the full ids of their resources. ``deletes``: some
-    statements take something away. ``related`` is how many grants and permissions the document makes or takes.
+    statements remove something. ``related`` is how many grants and permissions the document makes or removes.
     """
 
     policy: RoleName
@@ -75,7 +75,7 @@ class Resolved:
 
     @functools.cached_property
     def rows(self) -> Rows:
-        """The rows that the document wants (Note [Products]). What is granted twice is granted with the greater right."""
+        """The rows that the document declares (Note [Products]). A role granted twice is granted with the greater right."""
         grants: dict[tuple[str, str], bool] = {}
         for granted in self._granted:
             for role, (member, admin) in granted.rows():
@@ -91,7 +91,7 @@ class Resolved:
 
     @functools.cached_property
     def removals(self) -> Removals:
-        """The rows that the document takes away (Note [Products])."""
+        """The rows that the document removes (Note [Products])."""
         return Removals(
             tuple(self._deleted),
             tuple(dict.fromkeys((role, member) for revoked in self._revoked for role, (member, _) in revoked.rows())),
@@ -100,7 +100,7 @@ class Resolved:
 
     @functools.cached_property
     def named(self) -> RowKeys:
-        """The keys of all rows that a load which only adds and takes away looks at."""
+        """The keys of all rows that are relevant to a load which doesn't replace the policy."""
         rows, removals = self.rows, self.removals
         declared = [row.resource for row in rows.resources]
         resources: Iterable[str] = (

@@ -1,14 +1,14 @@
 """The changes of a load, from wanted rows and present rows (POL-42 to POL-49).
 
-Note [Order of changes]. Stores create first, then update, then delete: a thing may pass from an owner that goes to one that
-comes, and the store deletes what a deleted role owns.
+Note [Order of changes]. Stores create first, then update, then delete: a thing may pass from an owner that is deleted to a
+new one, and the store deletes what a deleted role owns.
 
 Note [Foreign records]. A record that another policy recorded, or that none did, is left alone, with its owner and its
-restrictions: otherwise to declare a thing would be to seize it, or to lock a foreign host out. What else the document says
-of it (grants, permissions, annotations of new names) is recorded here.
+restrictions: otherwise declaring a thing would seize it, or lock a foreign host out. The document's other statements about
+it (grants, permissions, annotations of new names) are recorded here.
 
-Note [Deletions win]. What a document deletes or revokes isn't wanted, whatever else it says of it, nor is what would belong
-to what it deletes.
+Note [Deletions win]. If a document deletes or revokes something, its other statements about that are ignored, and so are
+those about anything that would belong to a deleted record.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def plan(mode: LoadMode, wanted: Rows, present: Present, removals: Removals = _N
     """Plan how the rows that a policy recorded become those that its document wants.
 
     ``APPEND`` creates what is new; ``UPDATE`` also changes what differs; ``REPLACE`` also deletes what is not wanted.
-    Both also take away what the document says. A row that is deleted may be one that the deletion of another takes along.
+    Both also remove what the document names for removal. A deleted row may be one that the deletion of another cascades to.
     """
     own, foreign = present.own, present.foreign
     changing = mode is not LoadMode.APPEND
@@ -65,8 +65,8 @@ def plan(mode: LoadMode, wanted: Rows, present: Present, removals: Removals = _N
 def plan_again(wanted: Rows, present: Present, removals: Removals) -> Rows:
     """Return the wanted rows to create once the deletions of a load are done (POL-94).
 
-    Another policy had recorded them, so that :func:`plan` skipped them, and they went with that policy. Records that went so
-    aren't among them: the load is refused (``references.lost``).
+    Another policy had recorded them, so that :func:`plan` skipped them, and they were deleted with that policy. Records that
+    were deleted so aren't among them: the load is refused (``references.lost``).
     """
     create = plan(LoadMode.APPEND, wanted, present, removals).create
     memberships = tuple(row for row in create.memberships if not row.ownership)
@@ -122,7 +122,7 @@ def keys_due(public_keys: Mapping[str, str], present: Present, changes: Changes)
 
 
 def _without(removals: Removals, wanted: Rows, left_alone: set[str]) -> Rows:
-    """Return the wanted rows without what is taken away (Note [Deletions win])."""
+    """Return the wanted rows without those that are removed (Note [Deletions win])."""
     gone = _gone(removals, wanted.resources, left_alone)
     revoked, denied = set(removals.memberships), set(removals.permissions)
     kept = (row for row in wanted.memberships if gone.isdisjoint(row[:2]))
@@ -136,7 +136,7 @@ def _without(removals: Removals, wanted: Rows, left_alone: set[str]) -> Rows:
 
 
 def _gone(removals: Removals, wanted: Iterable[ResourceRow], left_alone: set[str]) -> set[str]:
-    """Return what is taken away, with what would belong to it."""
+    """Return the removed resources, with those that would belong to them."""
     owned: dict[str, list[str]] = {}
     for resource, owner in wanted:
         if resource not in left_alone:
@@ -150,7 +150,7 @@ def _gone(removals: Removals, wanted: Iterable[ResourceRow], left_alone: set[str
 
 
 def _due(memberships: Iterable[MembershipRow], present: Present, changing: bool) -> tuple[MembershipRow, ...]:
-    """Return the memberships without the ownerships that don't come about: of foreign records, and where the owner stays."""
+    """Return the memberships without the ownerships that aren't made: of foreign records, and where the owner stays."""
     left_alone = {row.resource for row in present.foreign.resources}
     owners = {} if changing else dict(present.own.resources)
     return tuple(

@@ -15,10 +15,10 @@ from svc.model.policy_rows import Changes, RecordLimit, Rows
 from svc.policy.ids import PUBLIC_KEY
 from svc.policy.resolve import described
 
-#: How many kinds the policies of an account may make up together (LIM-24): what looks at each kind stays quick.
+#: How many kinds the policies of an account may make up together (LIM-24), so that work for each kind stays quick.
 OTHER_KINDS_MOST: Final = 100
 
-#: What a limit counts, and what to do instead.
+#: For each limit, the things that it counts, and a remedy.
 _REMEDIES: Final[Mapping[RecordLimit, tuple[str, str]]] = {
     RecordLimit.ANNOTATIONS: ("annotations", "put them on several records"),
     RecordLimit.ANNOTATION_BYTES: ("bytes of annotations", "put them on several records, or long texts into variables"),
@@ -33,7 +33,7 @@ _REMEDIES: Final[Mapping[RecordLimit, tuple[str, str]]] = {
 
 
 def carried(rows: Rows) -> Mapping[RecordLimit, Counter[str]]:
-    """Return how much of each limit is in the rows, by the full id of the record that carries it."""
+    """Return the amount in the rows for each limit, by the full id of the record that carries it."""
     sizes = Counter[str]()
     for resource, name, value in rows.annotations:
         sizes[resource] += _bytes(name) + _bytes(value)
@@ -52,7 +52,7 @@ def carried(rows: Rows) -> Mapping[RecordLimit, Counter[str]]:
 
 
 def refuse_excess(rows: Rows, limits: RecordLimits) -> None:
-    """Refuse rows of a document that make a record carry more than it may, whatever is there already.
+    """Refuse rows of a document that by themselves make a record carry more than it may.
 
     :raises PolicyInvalid: they do.
     """
@@ -64,7 +64,7 @@ def refuse_excess(rows: Rows, limits: RecordLimits) -> None:
 
 
 def grown(changes: Changes) -> Mapping[RecordLimit, tuple[str, ...]]:
-    """Return the records that were there before a load and carry more since; new ones have all from its document."""
+    """Return the records that existed before a load and carry more after it; new ones have all from its document."""
     new = {row.resource for row in changes.create.resources}
     annotations = tuple([row for row in changes.create.annotations if row.resource not in new])
     added, changed = carried(attrs.evolve(changes.create, annotations=annotations)), carried(changes.update)

@@ -1,4 +1,4 @@
-"""References of a document to what it doesn't declare, and so must exist."""
+"""References of a document to records that it doesn't declare, and that so must exist."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from svc.policy.resolve import described
 
 
 def refuse_deletions(mode: LoadMode, resolved: Resolved) -> None:
-    """Refuse with ``InvalidParameter`` to take anything away by ``APPEND`` (POL-42)."""
+    """Refuse with ``InvalidParameter`` to remove anything by ``APPEND`` (POL-42)."""
     if mode is LoadMode.APPEND and resolved.deletes:
         raise InvalidParameter("policy_text", "may not contain deletion statements", "validation_failed")
 
@@ -23,14 +23,14 @@ def missing(resolved: Resolved, existing: Container[str]) -> Iterator[PolicyInva
 
 
 def kept(mode: LoadMode, resolved: Resolved, present: Present) -> list[str]:
-    """Return what must exist after a load that replaces a policy: what it refers to, and declares of what may go."""
+    """Return what must exist after a load that replaces a policy: its references, and records that may be deleted."""
     if mode is not LoadMode.REPLACE:
         return []
     return [*resolved.references, *_declared(resolved, present)]
 
 
 def lost(resolved: Resolved, present: Present, existing: Container[str]) -> Iterator[PolicyInvalid]:
-    """Return a refusal for each of what must be kept that doesn't exist after the load: it goes with what is left out."""
+    """Return a refusal for each record that must be kept and is gone after the load: deleted with one that is left out."""
     yield from missing(resolved, existing)
     for full in _declared(resolved, present):
         if full not in existing:
@@ -38,8 +38,8 @@ def lost(resolved: Resolved, present: Present, existing: Container[str]) -> Iter
 
 
 def _declared(resolved: Resolved, present: Present) -> Iterator[str]:
-    """Return the records that the document declares and doesn't delete, but what it leaves out may take along: those that
-    another policy recorded, and policies that own themselves.
+    """Return the records that the document declares and doesn't delete, but that may be deleted with those it leaves out:
+    those that another policy recorded, and policies that own themselves.
     """
     declared = {row.resource for row in resolved.declared.resources}.difference(resolved.removals.resources)
     foreign = (row.resource for row in present.foreign.resources)

@@ -1,4 +1,4 @@
-"""The meaning of a document: statements to rows, with every id full, and what those rows rest on (POL-24 to POL-36).
+"""The meaning of a document: statements to rows, with every id full, and the references of these rows (POL-24 to POL-36).
 
 A document that is loaded into a policy other than the root is that policy's body.
 """
@@ -26,16 +26,16 @@ ANNOTATION_NAME_LIMIT: Final = 1024
 ANNOTATION_VALUE_LIMIT: Final = 64 * 1024
 PRIVILEGE_LIMIT: Final = 64
 
-#: How many grants and permissions a document may make or take: a few lines can name a product of long lists
-#: (``meaning``, Note [Products]).
+#: How many grants and permissions a document may make or remove: a few lines can name a product of long lists (``meaning``,
+#: Note [Products]).
 ROWS_LIMIT: Final = 2_000_000
 
-#: How many bytes a document may come to when each mention of an id is written in full, and each row: ids grow by those of
+#: How many bytes a document may amount to when each mention of an id is written in full, and each row: ids grow by those of
 #: the policies around them, products and aliases repeat what was written once, so that 32 MiB could otherwise mean gigabytes
 #: in memory and in the database. A host whose full id has 50 bytes makes 250: that leaves room for a million.
 BYTES_LIMIT: Final = 256 * 1024 * 1024
 
-WARNINGS_MOST: Final = 100  # records that are named of which there is the same to be said
+WARNINGS_MOST: Final = 100  # records that are named in one warning
 
 
 def resolve(statements: Iterable[Statement], policy: RoleName, dialect: Dialect) -> Resolved:
@@ -70,7 +70,7 @@ def described(full: str) -> str:
 
 
 class _Resolution:
-    """The resolution of a document: records first, then their owners, then what relates them."""
+    """The resolution of a document: records first, then their owners, then the statements that relate them."""
 
     def __init__(self, policy: RoleName, dialect: Dialect) -> None:
         self._policy = policy
@@ -103,7 +103,7 @@ class _Resolution:
         self._weighed = 0
 
     def declare(self, record: Record) -> str:
-        """Add a record with what stands on it, and return its full id."""
+        """Add a record with its attributes, and return its full id."""
         name = record.name
         if name.id.startswith("/"):
             raise _refused(f"Illegal absolute id: {shown(name.id)}", name)
@@ -113,7 +113,7 @@ class _Resolution:
         full = self._full(name, path)
         identifier = identifier_of(name.kind, path)
         if name.kind == PUBLIC_KEY:
-            # Else who owns a policy "user/bob" could add to the keys of bob.
+            # Otherwise the owner of a policy "user/bob" could add keys to bob.
             raise _refused("A public key is declared with its user", name)
         self._enter(full, name)
         if is_rewritten(identifier):
@@ -138,7 +138,7 @@ class _Resolution:
         return full
 
     def declare_alone(self, record: Record) -> str | None:
-        """Add a role that has nothing but its name, and return its full id; ``None`` where a resource is declared so."""
+        """Add a role that has only its name, and return its full id; ``None`` if a resource of the same name is declared."""
         name = record.name
         full = self._literal(name)
         declared = full in self._declared and full not in self._alone and not name.id.startswith("/")
@@ -169,8 +169,8 @@ class _Resolution:
             self._mention(record.factory_role, self._literal(record.factory_role))
 
     def refuse_circles(self) -> None:
-        """Refuse declared roles that own each other, and so are nobody's. The account's admin is his own, and where the
-        dialect has it so a policy may be, too.
+        """Refuse declared roles that own each other, so that nobody else owns them. The account's admin owns itself, and in
+        a dialect that permits it a policy may, too.
         """
         sound = {str(admin_of(self._account))}
         if self._lenient:
@@ -188,7 +188,7 @@ class _Resolution:
             sound.update(trail)
 
     def relate(self, relation: Grant | Revoke | Permit | Deny | Delete) -> None:
-        """Add a statement that is no record. What is taken away need not be there, so it isn't mentioned."""
+        """Add a statement that is no record. Things that it removes need not exist, so they aren't references."""
         self._deletes = self._deletes or isinstance(relation, Revoke | Deny | Delete)
         if isinstance(relation, Grant | Revoke):
             self._relate_members(relation)
@@ -251,13 +251,13 @@ class _Resolution:
         )
 
     def _warn_of_unserved(self, webservice: str) -> None:
-        """Warn of a webservice that declares an authenticator which is not served (AUTH-66)."""
+        """Warn about a webservice that declares an authenticator which is not served (AUTH-66)."""
         for kind, sentence in UNSERVED.items():
             if webservice.startswith(f"{self._prefix}/{kind}/"):
                 self._warnings[f"{sentence}."] = None
 
     def _warn_of_api_key(self, kind: str, full: str, value: str) -> None:
-        """Warn of an annotation that doesn't say what its author may think (TOK-56)."""
+        """Warn about an annotation that doesn't mean what its author may think (TOK-56)."""
         if kind not in ACTOR_KINDS:
             self._warnings[f"{described(full)} has an annotation '{API_KEY_ANNOTATION}', which is for users and hosts."] = (
                 None
@@ -319,12 +319,12 @@ class _Resolution:
         into.append(Permitted(*lists))
 
     def _direct(self, name: Reference, outside: dict[str, SourcePlace]) -> str:
-        """Return the full id of a role to grant, or a resource to permit: it must be there, and may lie outside."""
+        """Return the full id of a role to grant, or a resource to permit: it must exist, and may lie outside."""
         self._mention(name, full := self._minded(name, outside))
         return full
 
     def _minded(self, name: Reference, outside: dict[str, SourcePlace]) -> str:
-        """Return the full id of a thing that is disposed of, remembered when it lies outside."""
+        """Return the full id of a thing that a statement acts on, and record it if it lies outside."""
         self._mind(name, full := self._literal(name), outside)
         return full
 
@@ -332,7 +332,7 @@ class _Resolution:
         return self._full(name, self._path(name))
 
     def _climbing(self, name: Reference) -> str:
-        """Return the full id of an owner, a member, a role that is permitted something: it must be there."""
+        """Return the full id of an owner, a member, a role that is permitted something: it must exist."""
         self._mention(name, full := self._climbed(name))
         return full
 
@@ -386,14 +386,14 @@ class _Resolution:
 
 
 def _about_keys(unsound: list[str]) -> Iterator[str]:
-    """Return warnings of public keys that are none."""
+    """Return warnings about public keys that are invalid."""
     yield from (f"Public key {key} is none that SSH takes." for key in unsound[:WARNINGS_MOST])
     if len(unsound) > WARNINGS_MOST:
         yield f"Nor are {len(unsound) - WARNINGS_MOST} other public keys."
 
 
 def _about_paths(rewritten: list[str]) -> Iterator[str]:
-    """Return warnings of ids that proxies may rewrite to those of other records (POL-92)."""
+    """Return warnings about ids that proxies may rewrite to those of other records (POL-92)."""
     yield from (
         f"{name} has '//', '.' or '..' in its id, which a proxy may make another." for name in rewritten[:WARNINGS_MOST]
     )
@@ -402,14 +402,14 @@ def _about_paths(rewritten: list[str]) -> Iterator[str]:
 
 
 def _about_zones(zoned: list[str]) -> Iterator[str]:
-    """Return warnings of addresses with zones: by which interface a client comes isn't known (POL-14)."""
+    """Return warnings about addresses with zones: the interface by which a client connects isn't known (POL-14)."""
     yield from (f"The range {cidr} has a zone and so admits nobody." for cidr in zoned[:WARNINGS_MOST])
     if len(zoned) > WARNINGS_MOST:
         yield f"So have {len(zoned) - WARNINGS_MOST} other ranges."
 
 
 def _about_omitted(omitted: list[str]) -> Iterator[str]:
-    """Return warnings of annotations whose values were not written, perhaps since YAML takes them for something else."""
+    """Return warnings about annotations whose values were left out, perhaps since YAML reads them as something else."""
     yield from (
         f"The annotation {name} is empty. In YAML # begins a comment and & an anchor: put quotes around"
         " a text that begins so."

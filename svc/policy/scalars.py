@@ -1,6 +1,6 @@
-"""The meaning of YAML scalars: unquoted ones may be numbers, dates, truth values or nothing (POL-7 to POL-9).
+"""The meaning of YAML scalars: unquoted ones may be numbers, dates, booleans or null (POL-7 to POL-9).
 
-The words for meanings stand in messages; they come from the language of the installed base. Functions that read a field
+The words for meanings appear in messages; they come from the language of the installed base. Functions that read a field
 raise ``PolicyInvalid`` for anything else.
 """
 
@@ -42,7 +42,7 @@ _NUMERIC: Final = frozenset("0123456789+-.")
 def meaning(scalar: Scalar) -> str:
     """Return the meaning of a scalar by one of these words, ``Float`` or ``Date``.
 
-    Octal, hexadecimal and sexagesimal numbers are taken as texts: nobody who writes ``0755`` or ``12:30`` means 493 or 750.
+    Octal, hexadecimal and sexagesimal numbers are read as texts: nobody who writes ``0755`` or ``12:30`` means 493 or 750.
     """
     value = scalar.value
     if not scalar.plain:
@@ -86,7 +86,7 @@ def text(node: Node, field: str) -> str | None:
 
 
 def texts(node: Node, field: str) -> Iterator[Scalar]:
-    """Read the texts of a field, one or a list, as scalars that know their place."""
+    """Read the texts of a field, one or a list, as scalars with their places."""
     found = target(node)
     if isinstance(found, Sequence):
         refuse_type(found)

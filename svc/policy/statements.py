@@ -9,7 +9,7 @@ import attrs
 
 @attrs.frozen(eq=False)
 class Scope:
-    """The body of a policy whose id is written ``id``, inside of ``outer``; ``None`` stands for the outermost."""
+    """The body of a policy whose id is written ``id``, inside ``outer``; ``None`` stands for the outermost."""
 
     outer: Scope | None
     id: str
@@ -55,8 +55,8 @@ class Record:
     """The declaration of a thing. ``properties`` are annotations whose names want the dialect's prefix.
 
     ``restrictions`` are as ``ranges.cidr`` writes them. ``layers`` are a host factory's, ``None`` where it has no such
-    attribute, as is ``factory_role``, which means nothing any more. ``role_alone``: it is a ``!role`` of a kind that
-    policies made up, with nothing but its name; a ``!resource`` of the same name may stand beside it.
+    attribute, as is ``factory_role``, which is obsolete. ``role_alone``: it is a ``!role`` of a kind that policies made up,
+    with only its name; a ``!resource`` of the same name may be beside it.
     """
 
     name: Reference
@@ -114,7 +114,7 @@ class Deny:
 
 @attrs.frozen
 class Delete:
-    """Records are deleted with all that goes with them, also what others recorded."""
+    """Records are deleted with all that depends on them, including what others recorded."""
 
     records: tuple[Reference, ...]
     line: int

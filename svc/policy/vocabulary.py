@@ -12,7 +12,7 @@ from svc.policy.document import Mapping, Node, Scalar, Sequence, shown
 
 @attrs.frozen
 class Type:
-    """The type of a tag: the kind of what it declares, if it says one, and attributes by their singular names."""
+    """The type of a tag: the kind of the records that it declares, if it has one, and attributes by their singular names."""
 
     name: str
     kind: str | None
@@ -39,7 +39,7 @@ DENY: Final = Type("Deny", None, PERMIT.attributes)
 DELETE: Final = Type("Delete", None, frozenset({"record"}))
 MEMBER: Final = Type("Member", None, frozenset({"role", "admin"}))
 
-#: A role that servers of long ago kept beside each layer. It can be named; there is none.
+#: A role that very old servers kept beside each layer. It can be named, but doesn't exist.
 AUTOMATIC_ROLE: Final = Type("AutomaticRole", None, frozenset({"record", "role_name"}))
 
 _HOST_FACTORY: Final = _record("HostFactory", "layer", "role", kind="host_factory")
@@ -86,7 +86,7 @@ TEXT_TAGS: Final = frozenset({None, "!", "tag:yaml.org,2002:str"})
 
 
 def type_of(node: Scalar | Sequence | Mapping) -> Type | None:
-    """Return what the tag of a node stands for, ``None`` when it has none, or one that makes a scalar a text."""
+    """Return the type that the tag of a node stands for, ``None`` when it has none, or one that makes a scalar a text."""
     tag = node.tag
     if tag is None:
         return None
@@ -103,9 +103,9 @@ def refuse_type(node: Scalar | Sequence | Mapping) -> None:
 
 
 def attributes(node: Scalar | Mapping, known: Type, *, lenient: bool = False) -> dict[str, Node]:
-    """Return the attributes of a node of a known type, under their singular names; a scalar has but its ``id``.
+    """Return the attributes of a node of a known type, under their singular names; a scalar has only its ``id``.
 
-    ``lenient``: of singular and plural of one attribute the last counts.
+    ``lenient``: if an attribute is given in singular and plural, the last one counts.
     """
     if isinstance(node, Scalar):
         if "id" not in known.attributes:

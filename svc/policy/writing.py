@@ -1,7 +1,7 @@
-"""Statements of policy as text: YAML that this program and others read back as it was meant, and JSON.
+"""Statements of policy as text: YAML that this program and others read back with the same meaning, and JSON.
 
-The text comes in small pieces, so that a caller can pause between them: the YAML library's emitters don't. Scalars are plain
-only when no reader could take them for anything but text.
+The text comes in small pieces, so that a caller can pause between them, which the YAML library's emitters don't allow.
+Scalars are plain only when no reader could read them as anything but text.
 """
 
 from __future__ import annotations
@@ -31,10 +31,11 @@ class Tagged:
 
 Value = str | bool | Tagged | tuple[str, ...] | list[Tagged] | dict[str, str] | PolicyBody
 
-#: Texts that need no quotes, but for some words. What begins with a digit, a sign or a dot may be a number or a date.
+#: Texts that need no quotes, except for some words. A text that begins with a digit, a sign or a dot may be a number or a
+#: date.
 _PLAIN: Final = re.compile(r"[A-Za-z_/][A-Za-z0-9_/.@+-]*(?: [A-Za-z0-9_/.@+]+)*")
 _WORDS: Final = frozenset({"false", "n", "no", "null", "off", "on", "true", "y", "yes"})
-#: A longer key wants the form of its own: no reader looks further than 1,024 characters for the colon.
+#: A longer key needs the explicit form: readers search at most 1,024 characters for the colon.
 _KEY: Final = 128
 
 
@@ -70,10 +71,10 @@ def as_json(statements: Iterable[Tagged | None]) -> Iterator[str]:
 
 
 def quoted(text: str) -> str:
-    """Return a scalar of YAML, on one line, that every reader takes for this text."""
+    """Return a scalar of YAML, on one line, that every reader reads as this text."""
     if _PLAIN.fullmatch(text) and text.lower() not in _WORDS:
         return text
-    # The reader of documents counts directives by their look (svc/policy/document.py, Note [Tag directives]).
+    # The reader of documents counts directives by their spelling (svc/policy/document.py, Note [Tag directives]).
     if text.isprintable() and "%TAG" not in text:
         return "'" + text.replace("'", "''") + "'"
     return '"' + "".join(char if char.isprintable() and char not in '"\\%' else _escape(char) for char in text) + '"'
@@ -87,7 +88,7 @@ def _escape(char: str) -> str:
 
 
 def _thing(thing: Tagged, indent: str) -> Iterator[str]:
-    """Write a thing whose line has begun; one that has but an id has the short form."""
+    """Write a thing whose line has begun; one that has only an id has the short form."""
     attributes = thing.attributes
     if not attributes:
         yield f"!{thing.tag}\n"
