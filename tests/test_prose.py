@@ -1,8 +1,11 @@
-"""The words that the project's prose does without, and what to write instead."""
+"""The sentences of the project's prose have a head: none begins with Who or What unless it asks."""
 
 from __future__ import annotations
 
+import ast
+import io
 import re
+import tokenize
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
@@ -12,62 +15,92 @@ from twisted.trial.unittest import SynchronousTestCase
 ROOT: Final = Path(__file__).resolve().parent.parent
 
 #: The files and folders that are read, below the root of the repository.
-PLACES: Final = ("README.md", "CONTRIBUTING.md", "docs", "etc", "bench", "svc")
+PLACES: Final = ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "docs", "bench", "svc", "findings")
+#: Pages whose sentences are still as they were.
+_LEFT: Final = ("docs/spec/", "docs/architecture.md")
 
-#: What to write instead of each word.
-INSTEAD: Final = {
-    "whoever": "write: the role that, a client that, anyone who",
-    "whomever": "write: the role that, anyone who",
-    "anew": "write: again",
-    "such": 'write: this, these, or name the thing; "such as" and "no such" are allowed',
-    "thereby": "write: so, or say how",
-    "hereby": "leave it out",
-}
-
-_OTHERS: Final = "|".join(word for word in INSTEAD if word != "such")
-_SUCH: Final = r"(?<!No )such(?!\s+(?:(?:#:?|--) )?as\b)"  # but for "such as" and "no such"
-_WORD: Final = re.compile(rf"\b(?:{_OTHERS}|{_SUCH})\b", re.IGNORECASE)
-
-_BINARY: Final = (".png", ".pyc", ".sql")
+_BEGINNING: Final = re.compile(r"(?:^|(?<=[.:!?] ))(?:Who|What|Whose|Whoever|Whatever)\b")
+_END: Final = re.compile(r"[.?!](?:\s|$)|: |$")
+#: The parts of a page that hold no sentence: code, headings, and what begins an item or a cell.
+_NO_PROSE: Final = re.compile(r"(?ms)^```.*?^```$|^#+ .*?$|^<!--.*?-->")
+_BEGINS_PART: Final = re.compile(r"\n\s*\n|\n(?=\s*[*\-|>]|\s*[0-9]+\. )|(?<!\\)\|")
+_MARKS: Final = re.compile(r"^[\s*\->0-9.]+")
 
 
-def findings(text: str) -> Iterator[tuple[int, str]]:
-    """Return the line and the word, in lower case, of each place where a text has one of the words."""
-    for found in _WORD.finditer(text):
-        yield text.count("\n", 0, found.start()) + 1, found[0].lower()
+def find_headless(text: str) -> Iterator[str]:
+    """Return the sentences of a paragraph that begin with Who or What, and don't end with a question mark."""
+    whole = re.sub(r"\s+", " ", text).strip()
+    for beginning in _BEGINNING.finditer(whole):
+        end = _END.search(whole, beginning.start())
+        sentence = whole[beginning.start() : end.end() if end else None].strip()
+        if not sentence.endswith("?"):
+            yield sentence
+
+
+def paragraphs_of_python(source: str) -> Iterator[str]:
+    """Return the paragraphs of docstrings and of comments."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            yield from re.split(r"\n\s*\n", ast.get_docstring(node) or "")
+    comment, line = "", 0
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        if token.type == tokenize.COMMENT:
+            if token.start[0] != line + 1:
+                yield comment
+                comment = ""
+            comment, line = f"{comment} {token.string.lstrip('#: ')}", token.start[0]
+    yield comment
+
+
+def paragraphs_of_page(text: str) -> Iterator[str]:
+    """Return the paragraphs, items and cells of a page in Markdown."""
+    for part in _BEGINS_PART.split(_NO_PROSE.sub("\n", text)):
+        yield _MARKS.sub("", part).replace("**", "")
 
 
 def pages() -> Iterator[Path]:
-    """Return the files of all places, without this one."""
+    """Return the files of all places."""
     for place in PLACES:
         path = ROOT / place
         files = [path] if path.is_file() else sorted(path.rglob("*"))
-        # A migration that was applied is never changed: not its comments either.
-        readable = (file for file in files if file.is_file() and file.suffix not in _BINARY and file.name != "LICENSE")
-        yield from (file for file in readable if file != Path(__file__).resolve())
+        readable = (file for file in files if file.suffix in {".py", ".md"} and file.is_file())
+        yield from (file for file in readable if not str(file.relative_to(ROOT)).startswith(_LEFT))
 
 
 class ProseTests(SynchronousTestCase):
-    """The words of pages and comments."""
+    """Docstrings, comments and pages."""
 
-    def test_plain_words(self) -> None:
-        """No page has a word that a plainer one can replace."""
-        read = list(pages())
-        self.assertGreater(len(read), 40)
-        wrong = [
-            f'{page.relative_to(ROOT)}:{line}: "{word}": {INSTEAD[word]}'
-            for page in read
-            for line, word in findings(page.read_text(encoding="utf-8"))
-        ]
+    def test_heads(self) -> None:
+        """Each sentence has a subject: one that begins with Who, What, Whose, Whoever or Whatever is a question."""
+        read, wrong = list(pages()), []
+        self.assertGreater(len(read), 500)
+        for page in read:
+            text = page.read_text(encoding="utf-8")
+            paragraphs = paragraphs_of_python(text) if page.suffix == ".py" else paragraphs_of_page(text)
+            wrong += [f"{page.relative_to(ROOT)}: {each}" for some in paragraphs for each in find_headless(some)]
         if wrong:
-            self.fail("replace each word as its line says:\n" + "\n".join(wrong))
+            self.fail(
+                "give each sentence a subject: the thing of the program, a client, an operator (not 'What is cached', but"
+                " 'The cached rows'):\n" + "\n".join(wrong)
+            )
 
-    def test_what_is_found(self) -> None:
-        """A word is found in any case and as a whole word; "such as", also over the end of a line, and
-        messages that begin with "No such", are allowed.
+    def test_found(self) -> None:
+        """A headless sentence is found at the beginning, after a full stop and after a colon; questions, and words within
+        a sentence, aren't.
         """
-        self.assertEqual(list(findings("Whoever\nreads such things, anew")), [(1, "whoever"), (2, "such"), (2, "anew")])
-        self.assertEqual(
-            list(findings("a suchness, test_written_anew, such as\nthis, such\nas that, such\n# as these. No such file")),
-            [],
+        for text, count in (
+            ("What is kept, by its key.", 1),
+            ("The cache. What\nis kept there ends. Who asks waits.", 2),
+            ("Two rules: Whose it is, and why.", 1),
+            ("Whoever asks gets it", 1),
+            ("What is it? The cache says what it is, and who asked.", 0),
+            ("Which one: what it is.", 0),
+        ):
+            self.assertEqual(len(list(find_headless(text))), count, text)
+        source = '"""What it is."""\n\n# Who it is\n# for.\nx = 1  #: Whose.\n'
+        source += 'def f():\n    """F.\n\n    What f does.\n    """\n'
+        self.assertEqual(sum(len(list(find_headless(some))) for some in paragraphs_of_python(source)), 4)
+        page = (
+            "## What it is\n\n* What is new.\n* It.\n\n| a | What is b |\n\n```\nWhat code says.\n```\n\n**Who may.** All.\n"
         )
+        self.assertEqual(sum(len(list(find_headless(some))) for some in paragraphs_of_page(page)), 3)
