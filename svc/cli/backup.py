@@ -160,10 +160,10 @@ def _seekable(file: Path) -> Iterator[Path]:
 async def restore_command(reactor: Any, settings: Settings, file: Path, damaged: bool) -> None:
     """Restore the dump FILE into a new --data-dir, or into an empty database at --database-url.
 
-    Anything that isn't empty is refused. The data key comes from --data-key-file, --data-key-command or SERVICE_DATA_KEY,
-    and is compared with the dump before anything is made; a new data directory gets it as its file data-key. An older dump
-    is brought up to this program's schema, and all that is sealed in it is opened. With - as FILE it is read from standard
-    input.
+    A directory that a server has used, and a database that isn't empty, are refused. The data key comes from
+    --data-key-file, --data-key-command or SERVICE_DATA_KEY, and is compared with the dump before anything is made; a new
+    data directory gets it as its file data-key. An older dump is brought up to this program's schema, and all that is sealed
+    in it is opened. With - as FILE it is read from standard input.
 
     All access tokens and sessions of before end. The output says what may have come back that was taken away after the
     dump was made. A restore that was killed can be run again, which removes what that one has left; until then no server

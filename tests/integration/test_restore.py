@@ -118,9 +118,12 @@ class RestoreTests(RestoreCase):
     """Where backups are restored, and where they aren't."""
 
     async def test_new_directory(self) -> None:
-        """A backup is restored into a new data directory, which has its key as after a first start; what may have come back
-        is listed, tokens of before have ended, and a server works there (DATA-35, DATA-36).
+        """A backup is restored into a new data directory, which has its key as after a first start, beside files that aren't
+        the server's; what may have come back is listed, tokens of before have ended, and a server works there (DATA-35,
+        DATA-36).
         """
+        (self.new / "lost+found").mkdir(0o700, parents=True)
+        (self.new / ".bash_history").touch()
         outcome = await self.restore(self.new)
         self.assertIn(
             "Opened: secrets: 2, API keys: 3, passwords: 0, signing keys: 1, audit keys: 1, kept answers: 0\n",
@@ -134,7 +137,7 @@ class RestoreTests(RestoreCase):
         self.assertEqual((key.read_text(), key.stat().st_mode & 0o777), (f"{DATA_KEY}\n", 0o600))
         self.assertFalse((self.new / "restoring").exists())
         again = await self.restore(self.new, code=1)
-        self.assertIn("isn't empty: it has cluster, data-key, postgres.log; a backup is restored into a new", again.stderr)
+        self.assertIn("it has cluster, data-key, postgres.log; a backup is restored into a new directory", again.stderr)
         await self.works(data_dir=self.new)
 
     async def test_empty_database(self) -> None:

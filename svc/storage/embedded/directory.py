@@ -22,6 +22,7 @@ import stat
 import tempfile
 from collections.abc import Collection, Sequence
 from contextlib import suppress
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Final
 
@@ -42,7 +43,7 @@ _KEYS: Final = ("data-key", "data-key.new", "admin-key-*")
 #: The files that a server keeps here beside its database: its audit with the chain's end, and refused binds.
 _RECORDS: Final = ("audit.log", "audit-chain", "audit-chain.new", "ldap-refused")
 
-_MARK: Final = "A backup is being restored here. `svc backup restore` removes what is in this directory, and starts over.\n"
+_MARK: Final = "A backup is being restored here. `svc backup restore` removes what the restore made, and starts over.\n"
 
 
 @attrs.frozen
@@ -237,13 +238,18 @@ class DataDirectory:
         return os.path.lexists(self.path / _RESTORING)
 
     def demand_restorable(self) -> None:
-        """Return when a backup may be restored here: nothing is there, or nothing but the leftovers of a restore.
+        """Return when a backup may be restored here: a ``svc`` has made nothing here, or only a restore has.
 
-        :raises StartRefused: something else is there.
+        Other files are left alone, as at a first start: ``lost+found`` of a file system, those of a home directory.
+
+        :raises StartRefused: something of a ``svc`` is there; says what.
         """
-        if self.path.is_dir() and not self.is_restoring and (found := set(os.listdir(self.path)) - {_LOCK}):
-            named = ", ".join(sorted(found)[:3])
-            raise StartRefused(f"{self.path} isn't empty: it has {named}; a backup is restored into a new directory")
+        names = sorted(self.standing().names)
+        found = [name for name in names if any(fnmatchcase(name, own) for own in (*_OURS, *_KEYS, *_RECORDS))]
+        if found and not self.is_restoring:
+            raise StartRefused(
+                f"a svc has used {self.path}: it has {', '.join(found[:3])}; a backup is restored into a new directory"
+            )
 
     def begin_restore(self) -> None:
         """Mark the directory, after removing what a restore has left that was killed; for the holder of the lock.

@@ -11,7 +11,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from svc.model.errors import StartRefused
 from svc.model.text import encodable
-from svc.storage.embedded.directory import LOG_LIMIT, DataDirectory
+from svc.storage.embedded.directory import LOG_LIMIT, DataDirectory, Standing
 
 
 def mode(path: Path) -> int:
@@ -101,17 +101,48 @@ class UndoTests(DirectoryTestCase):
 
 
 class RestoreTests(DirectoryTestCase):
-    """A backup is restored into a new directory (DATA-35, DATA-37)."""
+    """A backup is restored into a directory that no server has used (DATA-35, DATA-37)."""
 
-    def test_not_empty(self) -> None:
-        """One that has anything is refused, and keeps it; one with nothing but a lock is as good as new."""
-        self.directory.make()
-        (self.directory.path / "lock").touch()
+    def test_used(self) -> None:
+        """A directory with anything of a server's is refused, and keeps it (DATA-35)."""
+        for name in (
+            "cluster",
+            "unfinished-x",
+            "programs",
+            "annex",
+            "postgres.log",
+            "data-key",
+            "data-key.new",
+            "admin-key-acme",
+            "audit.log",
+            "audit-chain",
+            "ldap-refused",
+        ):
+            directory = DataDirectory(self.root / name)
+            directory.make()
+            (directory.path / name).touch()
+            refusal = self.assertRaises(StartRefused, directory.begin_restore)
+            self.assertIn(f"a svc has used {directory.path}: it has {name};", refusal.message)
+            self.assertEqual(os.listdir(directory.path), [name])
+
+    def test_not_own(self) -> None:
+        """Files that aren't a server's own, as those of a file system's root and of a home directory, don't keep a
+        directory from being restored into; they stay when the restore is undone, or run again after it was killed (DATA-35,
+        DATA-37).
+        """
+        others = [".bash_history", ".cache", "lost+found", "notes"]
         self.directory.demand_restorable()
-        (self.directory.path / "notes").touch()
-        refusal = self.assertRaises(StartRefused, self.directory.begin_restore)
-        self.assertIn("isn't empty: it has notes;", refusal.message)
-        self.assertEqual(sorted(os.listdir(self.directory.path)), ["lock", "notes"])
+        self.directory.make()
+        self.assertIsNone(self.directory.lock(serving=False))
+        for name in others:
+            (self.directory.path / name).touch()
+        for _ in range(2):
+            self.directory.begin_restore()
+            for name in ("cluster", "unfinished-x"):
+                (self.directory.path / name).mkdir()
+            (self.directory.path / "data-key").touch()
+        self.directory.undo(Standing(frozenset(), ()))
+        self.assertEqual(sorted(os.listdir(self.directory.path)), others)
 
     def test_again(self) -> None:
         """One that a killed restore has left is emptied of what that made, and marked until the restore has ended."""
