@@ -34,7 +34,7 @@ from svc.storage.driver.migrations import migrate, packaged
 from svc.storage.dump_objects import demand_own_code, demand_own_objects
 from svc.storage.dumps import DumpContents, contents, restore
 from svc.storage.embedded.embedded import EmbeddedPostgres
-from svc.storage.restoring import RestoredCounts, RestoringStore
+from svc.storage.restoring import RestoredCounts, RestoringStore, rename_schema
 from svc.storage.sealed_values import KINDS, SealedStore
 
 T = TypeVar("T")
@@ -100,10 +100,10 @@ async def verify(parent: MultiService, reactor: Any, path: Path, directory: Path
         it was sealed under another data key: says which.
     """
     dump = await contents(reactor, path, _KEY_TABLES, embedded=True)
-    demand_own_objects(dump.entries)
+    schema, _ = demand_own_objects(dump.entries)
     dsn = await child(parent, EmbeddedPostgres(reactor, directory, durable=False)).ready()
-    await restore(reactor, dsn, path)
     database = await _connected(parent, reactor, dsn)
+    await _restore_into_embedded(reactor, database, dsn, path, schema)
     _, verified = await _examine(database, data_keys, dump)
     return verified
 
@@ -128,7 +128,7 @@ async def put_back(
     """
     embedded = settings.database_url is None
     dump = await contents(reactor, path, _KEY_TABLES, embedded=embedded)
-    demand_own_objects(dump.entries)
+    schema, objects = demand_own_objects(dump.entries)
     _demand_keys(data_keys, dump)  # before anything is made
     postgres = None
     if settings.database_url is None:
@@ -138,9 +138,13 @@ async def put_back(
     store = RestoringStore(database)
     if not embedded and await store.is_superuser():
         warn(_SUPERUSER)
-    resumed = False if embedded else await store.begin(dump.objects, packaged())
+    resumed = False if embedded else await store.begin(schema, objects, packaged())
     try:
-        await shown(restore(reactor, dsn, path, embedded=embedded), "Restoring the tables")
+        if embedded:
+            restoring = _restore_into_embedded(reactor, database, dsn, path, schema)
+        else:
+            restoring = restore(reactor, dsn, path, schema, embedded=False)
+        await shown(restoring, "Restoring the tables")
         vault, verified = await shown(_examine(database, data_keys, dump), "Opening what is sealed")
         if verified.failed and not damaged:
             raise StartRefused(
@@ -163,6 +167,13 @@ async def put_back(
         write_data_keys(data_key_file(settings.data_dir), data_keys)
         postgres.restored = True
     return Restored(verified, counts, accounts, sessions, rotated, resumed)
+
+
+async def _restore_into_embedded(reactor: Any, database: Database, dsn: str, path: Path, schema: str) -> None:
+    """Restore a dump into a new embedded database; its tables go to ``public``, in whichever schema they were dumped."""
+    await rename_schema(database, "public", schema)
+    await restore(reactor, dsn, path, schema, embedded=True)
+    await rename_schema(database, schema, "public")
 
 
 async def note_verified(state: DatabaseState, settings: Settings, path: Path, verified: Verified) -> None:

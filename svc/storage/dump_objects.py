@@ -31,7 +31,7 @@ _ROWS: Final = {"TABLE": "TABLE DATA", "SEQUENCE": "SEQUENCE SET"}
 #: How many unexpected objects are named.
 _NAMED: Final = 3
 
-_VERSIONS: Final = re.compile(r"TABLE (\S+) schema_versions ")
+_VERSIONS: Final = re.compile(r"TABLE (?!DATA )(.+?) schema_versions ")
 _FUNCTION: Final = re.compile(r"(?ms)^CREATE (?:OR REPLACE )?FUNCTION ([a-z0-9_]+)\(.*?\$\$(.*?)\$\$")
 
 _CODE: Final = Statement.named("restoring_code")("""
@@ -62,8 +62,8 @@ def made() -> frozenset[tuple[str, str]]:
     )
 
 
-def demand_own_objects(entries: Sequence[str]) -> None:
-    """Return if a dump holds only objects of this program, by their names.
+def demand_own_objects(entries: Sequence[str]) -> tuple[str, frozenset[tuple[str, str, str]]]:
+    """Return the schema of a dump that holds objects of this program alone, and their kinds, schemas and names.
 
     :param entries: kind, schema, name and owner of each, as a dump lists them.
     :raises StartRefused: it holds others, or none of this program; the message names them.
@@ -71,8 +71,16 @@ def demand_own_objects(entries: Sequence[str]) -> None:
     found = next(filter(None, map(_VERSIONS.match, entries)), None)
     if found is None:
         raise StartRefused("it holds no database of this program")
-    expected = {f"{each} {found[1]} {name}" for kind, name in made() for each in (kind, _ROWS.get(kind)) if each}
-    _refuse(_strange(entries, expected))
+    schema = found[1]
+    own = {
+        f"{each} {schema} {name}": (kind, schema, name.partition("(")[0])
+        for kind, name in made()
+        for each in (kind, _ROWS.get(kind))
+        if each
+    }
+    missing = set(own)
+    _refuse(_strange(entries, missing))
+    return schema, frozenset(own[entry] for entry in own.keys() - missing)
 
 
 def _strange(entries: Iterable[str], expected: set[str]) -> Iterator[str]:

@@ -42,26 +42,23 @@ _COMPLAINT: Final = "error:"
 #: How many bytes of a program's error output are read at most.
 _COMPLAINTS: Final = 65536
 
-#: A line of a dump's contents, of the kinds of objects that this program makes; and when the dump was made.
-_OBJECT: Final = re.compile(r"[0-9]+; [0-9]+ [0-9]+ (TABLE|VIEW|SEQUENCE|FUNCTION) (?!DATA |SET |OWNED )(\S+) ([^\s(]+)")
+#: A line of a dump's contents; and when the dump was made.
 _ENTRY: Final = re.compile(r"[0-9]+; [0-9]+ [0-9]+ (.*)")
 _CREATED: Final = re.compile(r"; Archive created at ([0-9]{4}-[0-9]{2}-[0-9]{2} [0-9]{2}:[0-9]{2}:[0-9]{2})")
 
 #: The first line of a table's rows in a script.
-_COPY: Final = re.compile(r"COPY \S+\.(\S+) \((.*)\) FROM stdin;")
+_COPY: Final = re.compile(r"COPY .+\.(\S+) \((.*)\) FROM stdin;")
 
 
 @attrs.frozen
 class DumpContents:
     """The contents of a dump: when it was made, in epoch seconds, its tables and other objects, and some rows.
 
-    ``entries`` are all lines of its contents, and ``objects`` are kinds, schemas and names of those that a restore may have
-    to drop; ``rows`` are by table, each with the columns' names, ``None`` for NULL.
+    ``entries`` are all lines of its contents; ``rows`` are by table, each with the columns' names, ``None`` for NULL.
     """
 
     made: float | None
     entries: Sequence[str]
-    objects: frozenset[tuple[str, str, str]]
     rows: Mapping[str, Sequence[Mapping[str, str | None]]] = attrs.field(repr=False)
 
 
@@ -129,10 +126,9 @@ async def contents(reactor: Any, path: Path, tables: Sequence[str], *, embedded:
     rows |= dict(_rows_of(script.decode("utf-8", "replace").split("\n")))
     created = _CREATED.search(listed)
     made = None if created is None else datetime.fromisoformat(created[1]).replace(tzinfo=UTC).timestamp()
-    objects = frozenset((kind, schema, name) for kind, schema, name in map(re.Match.groups, _OBJECT.finditer(listed)))
     lines = [line for line in listed.split("\n") if line and not line.startswith(";")]
     entries = [line if (entry := _ENTRY.fullmatch(line)) is None else entry[1] for line in lines]
-    return DumpContents(made, entries, objects, rows)
+    return DumpContents(made, entries, rows)
 
 
 def _rows_of(lines: Sequence[str]) -> Iterator[tuple[str, list[Mapping[str, str | None]]]]:
@@ -150,14 +146,16 @@ def _rows_of(lines: Sequence[str]) -> Iterator[tuple[str, list[Mapping[str, str 
         yield begins[1], rows
 
 
-async def restore(reactor: Any, dsn: str, path: Path, *, embedded: bool = True) -> None:
-    """Restore a dump into an empty database: all of it, or nothing.
+async def restore(reactor: Any, dsn: str, path: Path, schema: str, *, embedded: bool) -> None:
+    """Restore the objects of a dump in a schema into the database's schema of that name: all of them, or nothing.
+
+    Neither the schema itself nor extensions are made.
 
     :param embedded: as for :func:`dump`.
     :raises StartRefused: it can't be restored; the message says why.
     """
-    whole = ["--no-owner", "--no-privileges", "--exit-on-error", "--single-transaction", "--no-password", str(path)]
-    await _pg_restore(reactor, dsn, whole, embedded=embedded)
+    whole = ["--no-owner", "--no-privileges", "--exit-on-error", "--single-transaction", "--no-password"]
+    await _pg_restore(reactor, dsn, [*whole, f"--schema={schema}", str(path)], embedded=embedded)
 
 
 async def _pg_restore(reactor: Any, dsn: str | None, arguments: Sequence[str], *, embedded: bool) -> bytes:

@@ -44,7 +44,12 @@ _CREATED: Final = re.compile(rf"(?m)^CREATE (?:OR REPLACE )?({'|'.join(KINDS)}) 
 _IS_MARKED: Final = Statement("restoring_marked", "SELECT to_regclass('svc_restoring') IS NOT NULL")
 _TAKE_TURN: Final = Statement("restoring_turn", "SELECT pg_try_advisory_xact_lock($1::bigint)")
 _IS_SUPERUSER: Final = Statement("restoring_superuser", "SELECT rolsuper FROM pg_roles WHERE rolname = current_user")
-_SCHEMA: Final = Statement("restoring_schema", "SELECT current_schema()")
+_SCHEMA: Final = Statement.named("restoring_schema")("""
+    SELECT current_schema(), format(
+        'CREATE SCHEMA IF NOT EXISTS %1$I AUTHORIZATION %2$I; ALTER ROLE %3$I IN DATABASE %4$I SET search_path = %1$I',
+        $1::text, current_user, session_user, current_database()
+    )
+""")
 # The mark of an older program doesn't say which objects come from the dump.
 _MARKED: Final = Statement.named("restoring_objects")("""
     SELECT kind, place, name, coalesce((to_jsonb(svc_restoring) ->> 'dumped')::boolean, true) FROM svc_restoring
@@ -128,6 +133,23 @@ def objects_of(migrations: Iterable[Migration], schema: str) -> frozenset[DumpOb
     )
 
 
+async def rename_schema(database: Database, name: str, new: str) -> None:
+    """Give a schema another name, if that isn't the one that it has.
+
+    :raises StartRefused: PostgreSQL refuses it.
+    """
+    quoted, new_quoted = ('"' + each.replace('"', '""') + '"' for each in (name, new))
+
+    async def work(transaction: Transaction) -> None:
+        await transaction.execute(f"ALTER SCHEMA {quoted} RENAME TO {new_quoted}")
+
+    try:
+        if name != new:
+            await database.transact(work)
+    except StatementFailed as error:
+        raise StartRefused(f"PostgreSQL can't rename the schema {name} to {new}: {summary(error)}") from error
+
+
 async def demand_restored(database: ReadSource) -> None:
     """Return if no restore into a database is under way.
 
@@ -145,19 +167,24 @@ class RestoringStore:
 
     _database: Database
 
-    async def begin(self, objects: Collection[DumpObject], migrations: Sequence[Migration]) -> bool:
+    async def begin(self, schema: str, objects: Collection[DumpObject], migrations: Sequence[Migration]) -> bool:
         """Mark an empty database (Note [The mark]); return whether leftovers of another restore had to be dropped.
 
+        :param schema: that of the backup, into which it is restored.
         :param objects: those of the backup.
-        :raises StartRefused: there is anything else in it, or another restore is just beginning.
+        :raises StartRefused: there is anything else in it, another restore is just beginning, or the session makes its
+            tables in another schema.
         """
 
         async def work(transaction: Transaction) -> bool:
             if (await transaction.fetch(_TAKE_TURN, _TURN)) != [(True,)]:
                 raise StartRefused("another restore into this database is just beginning")
-            ((schema,),) = await transaction.fetch(_SCHEMA)
-            if schema is None:
-                raise StartRefused("the role has no schema to create tables in: see its search_path")
+            ((current, remedy),) = await transaction.fetch(_SCHEMA, schema)
+            if current != schema:
+                raise StartRefused(
+                    f"the backup's tables are in the schema {schema}, and the role's search_path leads to"
+                    f" {'no schema' if current is None else f'the schema {current}'}: run `{remedy}` in the database first"
+                )
             ((marked,),) = await transaction.fetch(_IS_MARKED)
             if marked:
                 await _drop(transaction)

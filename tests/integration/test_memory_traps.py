@@ -234,7 +234,7 @@ class OneServerTests(PostgresTestCase):
         place = Path(self.mktemp())
         await dump(reactor, self.server.dsn(scene.world.name), place, embedded=True)
         empty = await self.create_database(migrated=False)
-        await restore(reactor, empty, place)
+        await restore(reactor, empty, place, "public", embedded=True)
         name = empty.rpartition("=")[2]
         self.assertEqual(self.server.command("SELECT count(*) FROM changes", name), [(0,)])
         restored = await self.scene(empty)

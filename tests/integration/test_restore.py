@@ -60,7 +60,7 @@ class RestoreCase(CommandTestCase, PostgresTestCase):
         self.scratch = Path(tempfile.mkdtemp(prefix="svc-test-", dir="/tmp"))
         self.addCleanup(shutil.rmtree, self.scratch)
         self.scratch.chmod(0o755)
-        self.dsn = await self.create_database(migrated=False)
+        self.dsn = await self.create_origin()
         self.lost = self.serve("--account=acme", database_url=self.dsn)
         api = Api.of(self, await self.lost.ready())
         self.api_key = self.lost.admin_key()
@@ -74,6 +74,10 @@ class RestoreCase(CommandTestCase, PostgresTestCase):
         self.key_file.chmod(0o600)
         self.new = self.scratch / "new"
         await self.svc("backup", "create", str(self.dump), environ=self.at(self.dsn))
+
+    async def create_origin(self) -> str:
+        """Make the database of the server that is lost, and return its DSN."""
+        return await self.create_database(migrated=False)
 
     def at(self, dsn: str) -> dict[str, str]:
         """The environment of a command on a database."""
@@ -205,6 +209,81 @@ class RestoreTests(RestoreCase):
         )
 
 
+class SchemaTests(RestoreCase):
+    """A server whose tables are in a schema of its own."""
+
+    #: As SQL has it.
+    SCHEMA: Final = '"Its Own"'
+
+    async def create_origin(self) -> str:
+        """Make a database with a schema, which its sessions use."""
+        dsn = await super().create_origin()
+        self.use(dsn, self.SCHEMA)
+        return dsn
+
+    def use(self, dsn: str, schema: str) -> None:
+        """Make a schema, and have the sessions of the database use it."""
+        name = self.name(dsn)
+        self.server.command(f"CREATE SCHEMA {schema}; ALTER DATABASE {name} SET search_path = {schema}", name)
+
+    def schemas(self, dsn: str) -> set[str]:
+        """The names of the schemas in which a database has tables."""
+        rows = self.server.command(
+            "SELECT DISTINCT schemaname::text FROM pg_tables WHERE schemaname NOT IN ('pg_catalog', 'information_schema')",
+            self.name(dsn),
+        )
+        return {name for (name,) in rows}
+
+    async def test_restored(self) -> None:
+        """A backup of tables in a schema of its own can be verified, and restored into a new data directory and into a
+        database whose sessions use a schema of that name (DATA-57).
+        """
+        self.assertEqual(self.schemas(self.dsn), {"Its Own"})
+        verified = await self.svc("backup", "verify", str(self.dump), environ=self.at(self.dsn))
+        self.assertIn("The backup can be restored, and all of it opens.", verified.stdout)
+        await self.restore(self.new)
+        await self.works(data_dir=self.new)
+        dsn = await self.create_database(migrated=False)
+        self.use(dsn, self.SCHEMA)
+        await self.restore(dsn)
+        self.assertEqual(self.schemas(dsn), {"Its Own"})
+        await self.works(database_url=dsn)
+
+    async def test_elsewhere(self) -> None:
+        """A restore into a database whose sessions use another schema, or none, is refused before anything is made, and
+        names the commands after which it works (DATA-57).
+        """
+        dsn = await self.create_database(migrated=False)
+        name = self.name(dsn)
+        for search_path, led in (("public", "the schema public"), (self.SCHEMA, "no schema")):
+            self.server.command(f"ALTER DATABASE {name} SET search_path = {search_path}", name)
+            refused = (await self.restore(dsn, code=1)).stderr
+            self.assertIn(f"in the schema Its Own, and the role's search_path leads to {led}: run `CREATE SCHEMA", refused)
+            self.assertEqual(self.schemas(dsn), set())
+        self.server.command(refused.partition("run `")[2].partition("`")[0], name)
+        await self.restore(dsn)
+        await self.works(database_url=dsn)
+        # The other way round.
+        await self.svc("backup", "create", str(self.scratch / "public.dump"), environ=self.at(await self.public()))
+        self.dump = self.scratch / "public.dump"
+        target = await self.create_database(migrated=False)
+        self.use(target, "other")
+        refused = (await self.restore(target, code=1)).stderr
+        self.assertIn("in the schema public, and the role's search_path leads to the schema other: run `CREATE", refused)
+        self.assertEqual(self.schemas(target), set())
+
+    async def public(self) -> str:
+        """Restore the backup, and return the DSN of its database, with the tables moved to ``public``."""
+        dsn = await self.create_database(migrated=False)
+        self.use(dsn, self.SCHEMA)
+        await self.restore(dsn)
+        name = self.name(dsn)
+        self.server.command(
+            f"DROP SCHEMA public; ALTER SCHEMA {self.SCHEMA} RENAME TO public; ALTER DATABASE {name} RESET search_path", name
+        )
+        return dsn
+
+
 class ObjectTests(PostgresTestCase):
     """What a restore may have made is known by name."""
 
@@ -215,13 +294,13 @@ class ObjectTests(PostgresTestCase):
         dsn = await self.create_database(migrated=False)
         database = await self.open_database(dsn)
         store = RestoringStore(database)
-        self.assertFalse(await store.begin([], packaged()))
+        self.assertFalse(await store.begin("public", [], packaged()))
         await migrate(database)
-        self.assertTrue(await store.begin([], packaged()))
+        self.assertTrue(await store.begin("public", [], packaged()))
         await migrate(database)
         await store.abandon()
         self.server.command("CREATE TABLE notes ()", dsn.rpartition("=")[2])
-        await self.assertFailure(Deferred.fromCoroutine(store.begin([], packaged())), StartRefused)
+        await self.assertFailure(Deferred.fromCoroutine(store.begin("public", [], packaged())), StartRefused)
 
 
 class KilledTests(RestoreCase):
@@ -270,7 +349,8 @@ class KilledTests(RestoreCase):
         """
         dsn = await self.create_database(migrated=False)
         database = await self.open_database(dsn)
-        await RestoringStore(database).begin([("TABLE", "public", "accounts"), ("TABLE", "public", "roles")], packaged())
+        objects = [("TABLE", "public", "accounts"), ("TABLE", "public", "roles")]
+        await RestoringStore(database).begin("public", objects, packaged())
         self.server.command("CREATE TABLE accounts AS SELECT 7 AS number", self.name(dsn))
         self.assertIn("it has the table public.accounts;", (await self.restore(dsn, code=1)).stderr)
         await RestoringStore(database).abandon()

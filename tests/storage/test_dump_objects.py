@@ -25,10 +25,19 @@ class DemandOwnObjectsTests(SynchronousTestCase):
 
     def test_own(self) -> None:
         """A dump of this program's objects is taken, in any one schema, and so is one that lacks newer ones (DATA-39)."""
-        demand_own_objects(WHOLE)
-        demand_own_objects([entry for entry in WHOLE if "ldap_mappings" not in entry])
+        schema, objects = demand_own_objects(WHOLE)
+        self.assertEqual(schema, "place")
+        self.assertEqual(objects, {(kind, "place", name.partition("(")[0]) for kind, name in made()})
+        _, older = demand_own_objects([entry for entry in WHOLE if "ldap_mappings" not in entry])
+        self.assertEqual({name for kind, _, name in objects - older if kind == "TABLE"}, {"ldap_mappings"})
         demand_own_objects([f"{entry.rpartition(' ')[0]} the owner" for entry in WHOLE])
         self.assertEqual({kind for kind, _ in made()}, set(KINDS))
+
+    def test_schemas(self) -> None:
+        """The schema may have any name, also one with blanks (DATA-57)."""
+        for name in ("sy", "Its Own", "TABLE DATA"):
+            entries = [entry.replace(" place ", f" {name} ") for entry in WHOLE]
+            self.assertEqual(demand_own_objects(entries)[0], name)
 
     def test_strange(self) -> None:
         """An object that no migration makes is refused by its kind, its schema or its name (DATA-39)."""
