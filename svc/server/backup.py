@@ -32,7 +32,7 @@ from svc.storage.database_state import DatabaseState
 from svc.storage.driver.database import Database
 from svc.storage.driver.migrations import migrate, packaged
 from svc.storage.dump_objects import demand_own_code, demand_own_objects
-from svc.storage.dumps import DumpContents, contents, restore
+from svc.storage.dumps import DumpContents, contents, parse_bytea, restore
 from svc.storage.embedded.embedded import EmbeddedPostgres
 from svc.storage.restoring import RestoredCounts, RestoringStore, rename_schema
 from svc.storage.sealed_values import KINDS, SealedStore
@@ -201,7 +201,7 @@ def _demand_keys(data_keys: Sequence[bytes], dump: DumpContents) -> None:
     """Return when these are the data keys of a dump; the dump alone is looked at."""
     if not dump.rows["canary"]:
         raise StartRefused(_NO_CANARY)
-    canary = Sealed(bytes.fromhex((dump.rows["canary"][0]["sealed"] or "").removeprefix("\\x")))
+    canary = Sealed(parse_bytea(dump.rows["canary"][0]["sealed"] or ""))
     rows = sorted(dump.rows["data_keys"], key=lambda row: int(row["number"] or 0))
     stored = [
         StoredDataKey(row["key_id"] or "", row["closed_at"] is not None, row["retired_at"] is not None) for row in rows

@@ -89,7 +89,9 @@ def _strange(entries: Iterable[str], expected: set[str]) -> Iterator[str]:
         if entry.startswith(_OTHERS):
             continue
         # An owner may have blanks in its name, and a name of ours may be followed by more: then it comes a second time.
-        words = entry.split(" ")
+        # With quote_all_identifiers, the types of a function's arguments have quotes.
+        start, opening, arguments = entry.partition("(")
+        words = (start + opening + arguments.replace('"', "")).split(" ")
         known = next((name for end in range(3, len(words)) if (name := " ".join(words[:end])) in expected), None)
         if known is None:
             yield " ".join(words[:-1])

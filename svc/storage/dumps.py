@@ -49,6 +49,9 @@ _CREATED: Final = re.compile(r"; Archive created at ([0-9]{4}-[0-9]{2}-[0-9]{2} 
 #: The first line of a table's rows in a script.
 _COPY: Final = re.compile(r"COPY .+\.(\S+) \((.*)\) FROM stdin;")
 
+#: A byte in the older form of ``bytea_output``, as three octal digits, or a backslash.
+_ESCAPE: Final = re.compile(rb"\\(?:([0-3][0-7]{2})|\\)")
+
 
 @attrs.frozen
 class DumpContents:
@@ -94,7 +97,7 @@ async def dump(reactor: Any, dsn: str, path: Path | None, *, embedded: bool) -> 
             raise StartRefused(f"{path} exists: name a new file") from None
     try:
         # The rows of ``changes`` belong to the history of this PostgreSQL, and mean nothing in another.
-        whole = ["--format=custom", "--no-password", "--exclude-table-data=changes"]
+        whole = ["--format=custom", "--no-password", "--encoding=UTF8", "--exclude-table-data=changes"]
         whole += [] if path is None else [f"--file={path}"]
         first, *others = dumpers(embedded=embedded, own=shutil.which("pg_dump"))
         try:
@@ -143,7 +146,17 @@ def _rows_of(lines: Sequence[str]) -> Iterator[tuple[str, list[Mapping[str, str 
                 break
             values = [None if value == "\\N" else value.replace("\\\\", "\\") for value in row.split("\t")]
             rows.append(dict(zip(columns, values, strict=True)))
-        yield begins[1], rows
+        yield begins[1].strip('"'), rows
+
+
+def parse_bytea(text: str) -> bytes:
+    """Return bytes from their text, in either form of the ``bytea_output`` that the dump's role may have set.
+
+    :raises ValueError: it is neither.
+    """
+    if text.startswith("\\x"):
+        return bytes.fromhex(text[2:])
+    return _ESCAPE.sub(lambda found: bytes([int(found[1], 8)]) if found[1] else b"\\", text.encode("ascii"))
 
 
 async def restore(reactor: Any, dsn: str, path: Path, schema: str, *, embedded: bool) -> None:

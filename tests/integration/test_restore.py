@@ -36,6 +36,7 @@ POLICY: Final = b"""
   id: database/password
   annotations:
     rotation/rotator: postgresql/password
+    description: "\\u03a9"
 - !layer jobs
 - !host-factory
   id: factory
@@ -282,6 +283,42 @@ class SchemaTests(RestoreCase):
             f"DROP SCHEMA public; ALTER SCHEMA {self.SCHEMA} RENAME TO public; ALTER DATABASE {name} RESET search_path", name
         )
         return dsn
+
+
+class SettingsTests(RestoreCase):
+    """Databases whose settings change the text of dumps, or what PostgreSQL makes of it."""
+
+    SETTINGS: Final = (
+        "quote_all_identifiers = on",
+        "bytea_output = escape",
+        "client_encoding = LATIN1",
+        "standard_conforming_strings = off",
+        "DateStyle = 'SQL, DMY'",
+        "IntervalStyle = sql_standard",
+        "TimeZone = 'Asia/Kolkata'",
+        "row_security = off",
+        "statement_timeout = 1",
+        "lock_timeout = 1",
+    )
+
+    async def create_origin(self) -> str:
+        """Make a database with these settings."""
+        dsn = await super().create_origin()
+        name = self.name(dsn)
+        self.server.command("; ".join(f"ALTER DATABASE {name} SET {setting}" for setting in self.SETTINGS), name)
+        return dsn
+
+    async def test_settings(self) -> None:
+        """Whatever settings a database has, a backup of it can be verified, and restored (DATA-58)."""
+        verified = await self.svc("backup", "verify", str(self.dump), environ=self.at(self.dsn))
+        self.assertIn("The backup can be restored, and all of it opens.", verified.stdout)
+        await self.restore(self.new)
+        await self.works(data_dir=self.new)
+        dsn = await self.create_origin()
+        await self.restore(dsn)
+        await self.works(database_url=dsn)
+        described = "SELECT encode(convert_to(value, 'UTF8'), 'hex') FROM annotations WHERE name = 'description'"
+        self.assertEqual(self.server.command(described, self.name(dsn)), [("cea9",)])
 
 
 class ObjectTests(PostgresTestCase):

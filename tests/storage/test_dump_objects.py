@@ -39,6 +39,14 @@ class DemandOwnObjectsTests(SynchronousTestCase):
             entries = [entry.replace(" place ", f" {name} ") for entry in WHOLE]
             self.assertEqual(demand_own_objects(entries)[0], name)
 
+    def test_quotes(self) -> None:
+        """Types of a function's arguments may have quotes, as with ``quote_all_identifiers`` (DATA-58)."""
+        self.assertIn("FUNCTION place guard_sealed_column(regclass, name) svc", WHOLE)
+        quoted = [entry.replace("(regclass, name)", '("regclass", "name")') for entry in WHOLE]
+        self.assertEqual(demand_own_objects(quoted), demand_own_objects(WHOLE))
+        twice = self.assertRaises(StartRefused, demand_own_objects, [*WHOLE, *(set(quoted) - set(WHOLE))])
+        self.assertIn("it holds 'FUNCTION place guard_sealed_column(regclass, name)'", twice.message)
+
     def test_strange(self) -> None:
         """An object that no migration makes is refused by its kind, its schema or its name (DATA-39)."""
         for strange in (

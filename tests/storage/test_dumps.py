@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from svc.storage.dumps import complaint_of, dumpers
+from svc.storage.dumps import complaint_of, dumpers, parse_bytea
 
 OWN = "/usr/bin/pg_dump"
 
@@ -21,6 +21,18 @@ class DumpersTests(SynchronousTestCase):
         """Any other is dumped by the machine's own program, which speaks TLS, and else by ours."""
         self.assertEqual(dumpers(embedded=False, own=OWN), [OWN, None])
         self.assertEqual(dumpers(embedded=False, own=None), [None])
+
+
+class ByteaTests(SynchronousTestCase):
+    """The bytes of a column, as dumps have them."""
+
+    def test_forms(self) -> None:
+        """Both forms of ``bytea_output`` are read (DATA-58)."""
+        for text in ("\\x00ff5c78", "\\000\\377\\\\x"):
+            self.assertEqual(parse_bytea(text), b"\x00\xff\\x")
+        self.assertEqual(parse_bytea("\\\\000\\\\\\001"), b"\\000\\\x01")
+        for text in ("\\xf", "\\xzz", "é"):
+            self.assertRaises(ValueError, parse_bytea, text)
 
 
 class ComplaintTests(SynchronousTestCase):
