@@ -15,7 +15,7 @@ from svc.crypto import ed25519keys, rsakeys
 from svc.crypto.compact import base64url, listed
 from svc.crypto.signatures import named
 from svc.model.key_sets import ALGORITHMS, DEFAULT_ALGORITHMS, SYNONYMS, KeySet, ProviderKey
-from svc.model.strict_json import Malformed, json_object
+from svc.model.strict_json import Malformed, json_object, present_members
 from svc.model.text import shown
 
 KEYS_LIMIT: Final = 256  #: most keys in a set: each costs time when the set is read
@@ -41,9 +41,6 @@ PRIVATE: Final = "it is symmetric or holds private parts"
 _NO_POINT: Final = "it is no point of its curve"
 
 _SECRET_MEMBERS: Final = frozenset({"d", "p", "q", "dp", "dq", "qi", "oth", "k"})  # RFC 7518 6.3.2, 6.4
-
-#: Values that stand for an absent member: serializers of some frameworks write every member that they know.
-_ABSENT: Final[tuple[object, ...]] = (None, "", [], {})
 
 
 @attrs.frozen(str=False)
@@ -137,10 +134,10 @@ def _provider_key(entry: object, allowed: tuple[str, ...]) -> ProviderKey:
 
 
 def _public(entry: object) -> tuple[str, Mapping[str, Any]]:
-    """Return the type of a key and the members that are there (``_ABSENT``)."""
+    """Return the type of a key and the members that are there (``present_members``)."""
     if not isinstance(entry, dict):
         raise Malformed("it is no JSON object")
-    members = {name: value for name, value in entry.items() if value not in _ABSENT}
+    members = present_members(entry)
     kind = members.get("kty")
     if kind == "oct" or not _SECRET_MEMBERS.isdisjoint(members):
         raise Malformed(PRIVATE)

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Mapping
 from typing import Final
 
 import attrs
 
 #: Deepest nesting of an object (WIRE-26).
 NESTING_LIMIT: Final = 64
+
+#: Values that stand for an absent member: serializers of some frameworks write every member that they know.
+_ABSENT: Final[tuple[object, ...]] = (None, "", [], {})
 
 
 @attrs.frozen(str=False)
@@ -44,6 +48,11 @@ def json_value(document: bytes) -> object:
     if text.count("[") + text.count("{") > NESTING_LIMIT and _depth(text) > NESTING_LIMIT:
         raise Malformed(f"it is nested more than {NESTING_LIMIT} deep")
     return _value(text)
+
+
+def present_members(members: Mapping[str, object]) -> dict[str, object]:
+    """Return the members of a provider's object without those that are null or empty, which count as absent."""
+    return {name: value for name, value in members.items() if value not in _ABSENT}
 
 
 def json_text(value: object) -> str:

@@ -16,7 +16,7 @@ from svc.crypto.key_sets import parse_key_set
 from svc.model.authentication import KeySource
 from svc.model.errors import ISSUER_DIFFERS, NO_ISSUER, KeysUnavailable
 from svc.model.key_sets import TOKEN, TOKEN_LIMIT, KeySet
-from svc.model.strict_json import Malformed, json_object
+from svc.model.strict_json import Malformed, json_object, present_members
 from svc.model.text import shown
 from svc.model.web_address import is_same_provider, provider_fault, secure_origin
 from svc.net.fetch import GuardedClient
@@ -35,13 +35,13 @@ def document_uri(provider: str) -> str:
 
 
 def members_of(document: bytes, provider: str) -> Mapping[str, object]:
-    """Return the members of a provider's discovery document.
+    """Return the members of a provider's discovery document that are neither null nor empty.
 
     :raises Malformed: it is no discovery document, or that of another provider (``is_same_provider``).
     """
-    members = json_object(document)
+    members = present_members(json_object(document))
     issuer = members.get("issuer")
-    if not isinstance(issuer, str) or not issuer:
+    if not isinstance(issuer, str):
         raise Malformed(NO_ISSUER)
     if not is_same_provider(issuer, provider):
         raise Malformed(f"{ISSUER_DIFFERS}{shown(issuer)}, not {shown(provider)}")

@@ -66,7 +66,7 @@ class DocumentTests(SynchronousTestCase):
             self.assertEqual(
                 self.assertRaises(Malformed, issuer_and_keys, document(issuer), PROVIDER).why, "it names no issuer"
             )
-        for uri in (None, 5, [KEYS], {"uri": KEYS}):
+        for uri in (None, "", 5, [KEYS], {"uri": KEYS}):
             refusal = self.assertRaises(Malformed, issuer_and_keys, document(uri=uri), PROVIDER)
             self.assertEqual(refusal.why, "it names no jwks_uri")
 

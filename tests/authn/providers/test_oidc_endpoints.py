@@ -157,7 +157,6 @@ class MetadataTests(Case):
             ({"authorization_endpoint": "http://login.example/a b"}, "is no address"),
             ({"token_endpoint": "http://user@idp.example/"}, "is no address"),
             ({"device_authorization_endpoint": "file:///etc/passwd"}, "is no address"),
-            ({"device_authorization_endpoint": None}, "it names no device"),
         ):
             self.providers = self.made()
             asked = self.metadata()
@@ -168,6 +167,28 @@ class MetadataTests(Case):
             asked = self.metadata()
             self.answer(text)
             self.failureResultOf(asked, ProviderUnavailable)
+
+    def test_absent_members(self) -> None:
+        """A member of the document that is null or empty is as good as absent, as serializers write them (AUTH-50)."""
+        optional = (
+            "device_authorization_endpoint",
+            "token_endpoint_auth_methods_supported",
+            "authorization_response_iss_parameter_supported",
+            "code_challenge_methods_supported",
+            "userinfo_endpoint",
+            "jwks_uri",
+        )
+        empty: tuple[object, ...] = (None, "", [], {})
+        for value in empty:
+            self.providers = self.made()
+            asked = self.metadata()
+            self.answer({**DOCUMENT, **dict.fromkeys(optional, value)})
+            self.assertEqual(self.successResultOf(asked), METADATA)
+            for name in ("issuer", "authorization_endpoint", "token_endpoint"):
+                self.providers = self.made()
+                asked = self.metadata()
+                self.answer({**DOCUMENT, name: value})
+                self.assertIn(f"it names no {name}", self.failureResultOf(asked, ProviderUnavailable).value.why)
 
     def test_redirected(self) -> None:
         """A redirect is not followed (NET-14)."""
