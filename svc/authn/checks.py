@@ -16,7 +16,7 @@ from svc.crypto.compact import parse_compact
 from svc.crypto.signatures import key_for, verify
 from svc.model.authentication import ANNOTATIONS_BYTES, ANNOTATIONS_LIMIT, KeySource, Problem, moment
 from svc.model.dialect import Dialect
-from svc.model.errors import ISSUER_DIFFERS, LEADS, NO_ISSUER, UNLISTED, KeysUnavailable
+from svc.model.errors import DOCUMENT_UNUSABLE, ISSUER_DIFFERS, LEADS, UNLISTED, KeysUnavailable
 from svc.model.key_sets import UNUSABLE
 from svc.model.query_results import is_within
 from svc.model.reasons import Reason
@@ -28,6 +28,9 @@ _NAMED: Final = 10
 
 #: A place for a tenant in the issuer of a document for many tenants. No address that can be fetched has braces (NET-12).
 _PATTERN: Final = re.compile(r"\{\w+\}")
+
+#: A member that a discovery document lacks, or whose address may not be asked.
+_MEMBER_AT_FAULT: Final = re.compile(rf"{DOCUMENT_UNUSABLE}(?:it names no|its) (\w+)")
 
 #: The refusals for which newer keys are fetched (AUTH-44): a provider may change its key and keep the id, or use no ids.
 #: Every other refusal is about keys that are known: one is distrusted or for another algorithm, or there are several.
@@ -68,8 +71,8 @@ def fetch_problem(what: str, why: str, variables: Container[str], declared: Cont
         elif "jwks-uri" in variables:
             remedy += ", or, if that can't be asked from here, declare jwks-uri and issuer in its place"
         remedy += "."
-    elif why.endswith(NO_ISSUER):
-        remedy = "Have the provider name its issuer in the document."
+    elif (member := _MEMBER_AT_FAULT.search(why)) is not None:
+        remedy = f"Have the provider name a usable {member[1]} in its document."
         if "jwks-uri" in variables:
             remedy = "Declare jwks-uri and issuer in the place of provider-uri."
     elif UNUSABLE in why:

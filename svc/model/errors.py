@@ -143,8 +143,8 @@ LEADS: Final = f"{REDIRECTED}; it leads to "
 #: How ``why`` says that a provider's document is that of another one; passed on and searched for in the same way.
 ISSUER_DIFFERS: Final = "its issuer is "
 
-#: How ``why`` ends where a provider's document names nobody; passed on and searched for in the same way.
-NO_ISSUER: Final = "it names no issuer"
+#: How ``why`` says that a provider's document is at fault; passed on and searched for in the same way.
+DOCUMENT_UNUSABLE: Final = "the discovery document is not usable: "
 
 
 @attrs.frozen(str=False)

@@ -114,13 +114,13 @@ class GuardedClient:
         """Post a form, once, and return the answer, whatever its status; otherwise as :meth:`fetch`."""
         return await self._answered(uri, ca_cert, deadline, _Outgoing(form))
 
-    def demand_address(self, uri: str, of: str) -> str:
-        """Return an address that the document of the provider ``of`` names, if its text is allowed.
+    def demand_address(self, uri: str, of: str | None = None) -> str:
+        """Return an address if its text is allowed; ``of`` is the provider that it has to fit, if any.
 
         :raises KeysUnavailable: it may not; a provider that is ``https`` has no address that isn't.
         """
         target = self._target(uri)
-        if not target.secure and secure_origin(of) is not None:
+        if not target.secure and of is not None and secure_origin(of) is not None:
             raise KeysUnavailable(f"{uri} is not https, and its provider is")
         return uri
 

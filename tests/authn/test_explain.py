@@ -6,10 +6,11 @@ import json
 
 from twisted.internet.defer import Deferred
 
+from svc.authn.checks import fetch_problem
 from svc.authn.jwt import JWT
 from svc.model.authentication import Admitted, KeySource, Refused, Step
 from svc.model.dialect import CONJUR
-from svc.model.errors import ISSUER_DIFFERS, LEADS, NO_ISSUER, UNLISTED, InvalidName, StoreUnavailable
+from svc.model.errors import DOCUMENT_UNUSABLE, ISSUER_DIFFERS, LEADS, UNLISTED, InvalidName, StoreUnavailable
 from svc.model.reasons import Reason
 from tests.authn.world import CLAIMS, HOST, ISSUER, NOW, PROVIDER, URI, Case
 from tests.signing import jwk, jwk_for, jwks, token
@@ -293,9 +294,29 @@ class StatusTests(Case):
 
     def test_no_issuer(self) -> None:
         """Where the document names no issuer, the remedy is to declare keys and issuer (AUTH-60)."""
-        self.provider.refused = f"https://a.example/: the discovery document is not usable: {NO_ISSUER}"
+        self.provider.refused = f"https://a.example/: {DOCUMENT_UNUSABLE}it names no issuer"
         (problem,) = self.status().problems
         self.assertEqual(problem.remedy, "Declare jwks-uri and issuer in the place of provider-uri.")
+
+    def test_faulty_documents(self) -> None:
+        """Where the document lacks an address, or names one that is none, the remedy is to declare keys and issuer, or
+        else to have the provider name one; the settings are not at fault (AUTH-50, AUTH-60).
+        """
+        for why, member in (
+            ("it names no jwks_uri", "jwks_uri"),
+            ("its jwks_uri '/rel/keys' is no address of the form https://host[:port]/path", "jwks_uri"),
+            ("its token_endpoint http://a.example/t is not https, and its provider is", "token_endpoint"),
+        ):
+            self.provider.refused = f"https://a.example/: {DOCUMENT_UNUSABLE}{why}"
+            (problem,) = self.status().problems
+            self.assertIn(why, problem.what)
+            self.assertEqual(problem.remedy, "Declare jwks-uri and issuer in the place of provider-uri.")
+            problem = fetch_problem("There are no keys", self.provider.refused, ("provider-uri", "ca-cert"))
+            self.assertEqual(problem.remedy, f"Have the provider name a usable {member} in its document.")
+        for why in ("it is not JSON", "it is no JSON object, or not only one"):
+            self.provider.refused = f"https://a.example/: {DOCUMENT_UNUSABLE}{why}"
+            (problem,) = self.status().problems
+            self.assertTrue(problem.remedy.startswith("Mend the address, ca-cert, jwks-token"), problem.remedy)
 
     def test_another_issuer(self) -> None:
         """A document of another provider is a problem with both texts, whose remedy is ``provider-uri`` (AUTH-50)."""

@@ -6,7 +6,7 @@ out the keys of another (4.3 there; AUTH-50). Its text goes with the keys: token
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -14,7 +14,7 @@ import attrs
 
 from svc.crypto.key_sets import parse_key_set
 from svc.model.authentication import KeySource
-from svc.model.errors import ISSUER_DIFFERS, NO_ISSUER, KeysUnavailable
+from svc.model.errors import DOCUMENT_UNUSABLE, ISSUER_DIFFERS, KeysUnavailable
 from svc.model.key_sets import TOKEN, TOKEN_LIMIT, KeySet
 from svc.model.strict_json import Malformed, json_object, present_members
 from svc.model.text import shown
@@ -42,19 +42,26 @@ def members_of(document: bytes, provider: str) -> Mapping[str, object]:
     members = present_members(json_object(document))
     issuer = members.get("issuer")
     if not isinstance(issuer, str):
-        raise Malformed(NO_ISSUER)
+        raise Malformed("it names no issuer")
     if not is_same_provider(issuer, provider):
         raise Malformed(f"{ISSUER_DIFFERS}{shown(issuer)}, not {shown(provider)}")
     return members
 
 
-def issuer_and_keys(document: bytes, provider: str) -> tuple[str, str]:
-    """Return a provider's own text of its issuer, and the address, unchecked, of its JWK set; raises as ``members_of``."""
-    members = members_of(document, provider)
-    uri = members.get("jwks_uri")
+def read_address(members: Mapping[str, object], name: str, demand: Callable[[str], object]) -> str:
+    """Return the address that a member of a discovery document has.
+
+    :param demand: raises ``KeysUnavailable`` for an address that may not be asked.
+    :raises Malformed: there is none, or it may not be asked.
+    """
+    uri = members.get(name)
     if not isinstance(uri, str):
-        raise Malformed("it names no jwks_uri")
-    return str(members["issuer"]), uri
+        raise Malformed(f"it names no {name}")
+    try:
+        demand(uri)
+    except KeysUnavailable as error:
+        raise Malformed(f"its {name} {error.why}") from None
+    return uri
 
 
 @attrs.frozen
@@ -78,9 +85,10 @@ class Publications:
             about = document_uri(source.uri)
             document = await self._fetch(about, source, deadline)
             try:
-                issuer, uri = issuer_and_keys(document, source.uri)
+                members = members_of(document, source.uri)
+                issuer, uri = str(members["issuer"]), read_address(members, "jwks_uri", self._client.demand_address)
             except Malformed as error:
-                raise KeysUnavailable(f"{about}: the discovery document is not usable: {error}") from None
+                raise KeysUnavailable(f"{about}: {DOCUMENT_UNUSABLE}{error}") from None
         document = await self._fetch(uri, source, deadline)
         try:
             keys = parse_key_set(document, source.algorithms)

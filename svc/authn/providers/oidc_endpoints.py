@@ -18,6 +18,7 @@ from base64 import b64encode
 from collections import Counter, OrderedDict
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from hashlib import sha256
 from typing import Final
 from urllib.parse import quote, urlencode
@@ -27,11 +28,11 @@ from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 from zope.interface import implementer
 
-from svc.authn.providers.discovery import document_uri, members_of
+from svc.authn.providers.discovery import document_uri, members_of, read_address
 from svc.authn.providers.shared_work import SharedWork
 from svc.model.authentication import moment
 from svc.model.clocks import WallClock
-from svc.model.errors import KeysUnavailable
+from svc.model.errors import DOCUMENT_UNUSABLE, KeysUnavailable
 from svc.model.oidc import (
     ClientRefusal,
     ClientRefused,
@@ -201,16 +202,13 @@ class OidcEndpoints:
         try:
             return self._understood(document, issuer.uri)
         except Malformed as error:
-            raise KeysUnavailable(f"{about}: the discovery document is not usable: {error}") from None
+            raise KeysUnavailable(f"{about}: {DOCUMENT_UNUSABLE}{error}") from None
 
     def _understood(self, document: bytes, provider: str) -> OidcMetadata:
         members = members_of(document, provider)
 
         def address(name: str) -> str:
-            uri = members.get(name)
-            if not isinstance(uri, str):
-                raise Malformed(f"it names no {name}")
-            return self._client.demand_address(uri, provider)
+            return read_address(members, name, partial(self._client.demand_address, of=provider))
 
         # By default HTTP Basic (OpenID Connect Discovery 1.0, 3).
         methods = members.get("token_endpoint_auth_methods_supported", ["client_secret_basic"])

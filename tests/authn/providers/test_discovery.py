@@ -14,7 +14,7 @@ from twisted.internet.error import ConnectionDone
 from twisted.python.failure import Failure
 from twisted.trial.unittest import SynchronousTestCase
 
-from svc.authn.providers.discovery import Publications, document_uri, issuer_and_keys
+from svc.authn.providers.discovery import Publications, document_uri, members_of, read_address
 from svc.model.authentication import KeySource
 from svc.model.errors import KeysUnavailable
 from svc.model.key_sets import KeySet
@@ -35,8 +35,14 @@ def document(issuer: object = PROVIDER, uri: object = KEYS) -> bytes:
     return json.dumps({name: value for name, value in members.items() if value is not None}).encode("utf-8")
 
 
+def issuer_and_keys(text: bytes, provider: str) -> tuple[object, str]:
+    """The issuer of a document, and the address of the keys, whatever that is."""
+    members = members_of(text, provider)
+    return members["issuer"], read_address(members, "jwks_uri", lambda _: None)
+
+
 class DocumentTests(SynchronousTestCase):
-    """``document_uri`` and ``issuer_and_keys``."""
+    """``document_uri``, ``members_of`` and ``read_address``."""
 
     def test_where_it_is(self) -> None:
         """The document lies under the provider's address, of which one final slash is dropped (AUTH-50)."""
@@ -149,15 +155,26 @@ class PublicationsTests(FetchCase):
 
     def test_named_addresses_are_checked(self) -> None:
         """The address that a document names is checked like any: its form, its scheme, its place (AUTH-50)."""
+        at_fault = f"{PROVIDER}/.well-known/openid-configuration: the discovery document is not usable: its jwks_uri"
         for uri, why in (
-            ("file:///etc/passwd", "is no address of the form"),
-            ("http://user@keys.example/", "is no address of the form"),
+            ("/rel/keys", f"{at_fault} '/rel/keys' is no address of the form"),
+            ("file:///etc/passwd", f"{at_fault} 'file:///etc/passwd' is no address of the form"),
+            ("http://user:hunter2@keys.example/", f"{at_fault} 'http://…@keys.example/' is no address of the form"),
             ("http://127.0.0.1/jwks", "is loopback"),
             ("http://[::ffff:169.254.169.254]/jwks", "is link-local"),
         ):
             asked = self.begin(KeySource(PROVIDER, discovered=True))
             self.answer(document(uri=uri))
             self.assert_told(asked, why)
+
+    def test_named_addresses_without_tls(self) -> None:
+        """Where ``http`` isn't allowed, an address of it is the document's fault, and no connection is made (AUTH-50)."""
+        source = KeySource("https://idp.example", discovered=True)
+        client: Any = Shown(idp_example=document("https://idp.example"))
+        client.demand_address = self.client(allow_http=False).demand_address
+        asked = Deferred.fromCoroutine(Publications(client).key_set(source))
+        self.assert_told(asked, f"its jwks_uri {KEYS} is not https, and allow_http_providers is off")
+        self.assertEqual(len(client.shown), 1)
 
     def test_named_names_are_looked_up(self) -> None:
         """A named host that has a forbidden address is refused, though the provider's own has none."""
@@ -212,6 +229,10 @@ class Shown:
     def deadline(self) -> float:
         """The moment of the end."""
         return 5.0
+
+    def demand_address(self, uri: str) -> str:
+        """Any text is an address."""
+        return uri
 
     async def fetch(self, uri: str, ca_cert: str | None, deadline: float, token: str | None) -> bytes:
         """The document of the host, whatever its path and port."""

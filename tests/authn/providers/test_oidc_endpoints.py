@@ -157,11 +157,15 @@ class MetadataTests(Case):
             ({"authorization_endpoint": "http://login.example/a b"}, "is no address"),
             ({"token_endpoint": "http://user@idp.example/"}, "is no address"),
             ({"device_authorization_endpoint": "file:///etc/passwd"}, "is no address"),
+            ({"token_endpoint": "/t"}, "its token_endpoint '/t' is no address of the form https://host[:port]/path"),
         ):
             self.providers = self.made()
             asked = self.metadata()
             self.answer({**DOCUMENT, **changes})
-            self.assertIn(why, self.failureResultOf(asked, ProviderUnavailable).value.why)
+            refused = self.failureResultOf(asked, ProviderUnavailable).value
+            self.assertIn(why, refused.why)
+            at_fault = f"{ISSUER.uri}/.well-known/openid-configuration: the discovery document is not usable: it"
+            self.assertTrue(refused.why.startswith(at_fault), refused.why)
         for text in (b"", b"[]", b"<html>", b'{"issuer": "a", "issuer": "b"}'):
             self.providers = self.made()
             asked = self.metadata()
