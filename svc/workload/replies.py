@@ -16,9 +16,6 @@ from svc.model.text import blanked
 #: How much of a server's message is repeated, in characters.
 _SAID_LIMIT: Final = 300
 
-#: Statuses that a proxy before the service gives without a message, where the service says why or names the request.
-_OF_PROXIES: Final = {413, 414, 431, 502, 504}
-
 #: The statuses of a proxy before the service that got no answer from it: a change may have been made, or may be made yet.
 LOST: Final = {502, 504}
 
@@ -69,19 +66,19 @@ class Reply:
 
     @property
     def code(self) -> str | None:
-        """Return the code of a refusal as the service writes it; ``None`` where there is none."""
+        """Return the code of a refusal as the service writes it, a text; ``None`` where there is none."""
         try:
-            return str(parsed(self.body)["error"]["code"])
+            code = parsed(self.body)["error"]["code"]
         except (ValueError, KeyError, TypeError):
             return None
+        return code if isinstance(code, str) else None
 
     @property
     def ours(self) -> bool:
         """Return whether an answer is the service's own, and not that of something in front of it.
 
-        A success of the service has the id of its request (WIRE-33), and no page: a value whose type is that of pages is an
-        attachment. Refusals say why in JSON. Those that say nothing, or in plain text why a token is refused, mostly have
-        the id.
+        The service's has the id of its request (WIRE-33), and is no page: a value whose type is that of pages is an
+        attachment. A refusal of what can't be read as a request alone has no id (WIRE-34), but a code in JSON.
         """
         html = self.headers.get("content-type", "").lower().startswith("text/html")
         if self.status < HTTPStatus.MULTIPLE_CHOICES or self.status == HTTPStatus.NOT_MODIFIED:
@@ -89,19 +86,17 @@ class Reply:
             return self.request_id is not None and (attached or not html)
         if self.status < HTTPStatus.BAD_REQUEST:
             return False
-        if self._error is not None:
-            return True
-        silent = not self.body and self.status not in _OF_PROXIES
-        return not html and (self.request_id is not None or self.status == HTTPStatus.UNAUTHORIZED or silent)
+        return self.code is not None or (self.request_id is not None and not html)
 
     @property
     def leaves_doubt(self) -> bool:
         """Return whether a change may have been made, or not, if this is the answer to it.
 
-        Something in front of the service may say 500 or 503 when it has waited long enough, or 200 to what it keeps. The
-        service itself doesn't know where its database confirmed nothing (CLU-12).
+        Something in front of the service may say 408, 500 or 503 when it has waited long enough, or 200 to what it keeps.
+        The service itself doesn't know where its database confirmed nothing (CLU-12).
         """
-        failed = self.status < HTTPStatus.MULTIPLE_CHOICES or self.status >= HTTPStatus.INTERNAL_SERVER_ERROR
+        late = self.status == HTTPStatus.REQUEST_TIMEOUT or self.status >= HTTPStatus.INTERNAL_SERVER_ERROR
+        failed = self.status < HTTPStatus.MULTIPLE_CHOICES or late
         return self.status in LOST or (failed and not self.ours) or self.code == "outcome_unknown"
 
     @property
@@ -115,15 +110,6 @@ class Reply:
             return ""
         host = address.netloc.rpartition("@")[2]
         return excerpt(f"{address.scheme or 'http'}://{host}{address.path}" if host else address.path)
-
-    @property
-    def _error(self) -> dict[str, Any] | str | None:
-        try:
-            error = parsed(self.body)["error"]
-            message = error if isinstance(error, str) else error["message"]
-        except (ValueError, KeyError, TypeError):
-            return None
-        return error if isinstance(message, str) else None
 
     @property
     def request_id(self) -> str | None:

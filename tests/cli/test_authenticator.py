@@ -80,7 +80,8 @@ class Server:
     def __init__(self, status: int, answer: object = None, *later: tuple[int, object]) -> None:
         self.asked: list[tuple[Any, ...]] = []
         answers = ((status, answer), *later)
-        self._answers = [ApiAnswer(status, b"" if told is None else json.dumps(told).encode()) for status, told in answers]
+        bodies = [(status, b"" if told is None else json.dumps(told).encode()) for status, told in answers]
+        self._answers = [ApiAnswer(status, body, {"x-request-id": "r-1"}) for status, body in bodies]
 
     async def call(self, method: str, path: str, body: bytes | None = None, **_: str) -> ApiAnswer:
         """Answer."""

@@ -21,6 +21,7 @@ from svc.cli import connection, kept_login
 from svc.cli.connection import ApiAnswer, ApiConnection, ChangeUncertain
 from svc.cli.health import health
 from svc.cli.login import whoami
+from svc.web.http import faults
 from svc.workload.faults import NoEvidence, Unreachable
 from svc.workload.replies import Reply
 from svc.workload.requester import SharedResult
@@ -61,26 +62,38 @@ class AnswerTests(SynchronousTestCase):
     def test_unexpected(self) -> None:
         """Any other is a fault that says what the server said, and what to do (CLI-2)."""
         body = json.dumps({"error": {"message": "'limit' is no number"}}).encode()
-        for answer, said in (
-            (ApiAnswer(422, body), "'limit' is no number"),
-            (ApiAnswer(401, b"Unauthorized: Invalid token"), "svc login"),
-            (ApiAnswer(403, b""), "lacks the privilege"),
-            (ApiAnswer(405, b'{"error":{"message":"Write operations are not allowed"}}'), "the primary takes changes"),
-            (ApiAnswer(405, b'{"error":{"message":"a group has no API key"}}'), "not possible (status 405): a group"),
-            (ApiAnswer(503, b'{"error":{"message":"no audit"}}'), "try again (status 503): no audit"),
-            (
-                ApiAnswer(503, b'{"error":{"code":"outcome_unknown","message":"ask"}}'),
-                "done, or not done (status 503): ask",
-            ),
-            (ApiAnswer(418, b"\xff short and stout"), "short and stout"),
+        for status, answer, said in (
+            (422, body, "'limit' is no number"),
+            (401, b"Unauthorized: Invalid token", "svc login"),
+            (403, b"", "lacks the privilege"),
+            (405, b'{"error":{"code":405,"message":"Write operations are not allowed"}}', "the primary takes changes"),
+            (405, b'{"error":{"message":"a group has no API key"}}', "not possible (status 405): a group"),
+            (503, b'{"error":{"message":"no audit"}}', "try again (status 503): no audit"),
+            (503, b'{"error":{"code":"outcome_unknown","message":"ask"}}', "done, or not done (status 503): ask"),
+            (418, b"\xff short and stout", "short and stout"),
         ):
-            fault = self.assertRaises(click.ClickException, answer.expect, 200)
+            refused = ApiAnswer(status, answer, {"x-request-id": "r-1"})
+            fault = self.assertRaises(click.ClickException, refused.expect, 200)
             self.assertIn(said, fault.message)
-            self.assertIn(str(answer.status), fault.message)
+            self.assertIn(str(status), fault.message)
+
+    def test_unreadable(self) -> None:
+        """An answer of the server to what it can't read as a request has no id, and is known by its code (WIRE-34)."""
+        for response in (
+            faults.MALFORMED,
+            faults.TOO_SLOW,
+            faults.TOO_LARGE,
+            faults.LINE_TOO_LONG,
+            faults.HEADERS_TOO_LARGE,
+        ):
+            answer = ApiAnswer(response.status, response.body, {"content-type": "application/json"}, "it may be: `svc x`")
+            self.assertTrue(answer.ours)
+            self.assertNotIn("svc x", self.assertRaises(click.ClickException, answer.expect, 200).message)
 
     def test_not_ours(self) -> None:
-        """An answer without the server's JSON is said to be that of something in front of it, whatever its status; after a
-        change, 500, 502, 503 and 504 say that it may have been made, and what shows that (CLI-50).
+        """An answer with neither the id of its request nor the code of a refusal is said to be that of something in front
+        of the server, whatever its status; after a change, 408 and 500 and above say that it may have been made, and what
+        shows that (CLI-50).
         """
         html, ours = {"content-type": "text/html"}, {"x-request-id": "r-1"}
         made = '{"error":{"code":"gateway_timeout","message":"late"}}'
@@ -91,29 +104,45 @@ class AnswerTests(SynchronousTestCase):
             (ApiAnswer(413, b"", ours), False, False),
             (ApiAnswer(413, b""), True, False),
             (ApiAnswer(403, b"<html>", html | ours), True, False),
-            (ApiAnswer(403, b""), False, False),
-            (ApiAnswer(401, b"Unauthorized: Invalid token"), False, False),
+            (ApiAnswer(403, b""), True, False),
+            (ApiAnswer(403, b"", ours), False, False),
+            (ApiAnswer(401, b""), True, False),
+            (ApiAnswer(401, b"", ours), False, False),
+            (ApiAnswer(401, b"Unauthorized: Invalid token"), True, False),
+            (ApiAnswer(401, b"Unauthorized: Invalid token", ours), False, False),
             (ApiAnswer(431, b"Request Header Fields Too Large"), True, False),
-            (ApiAnswer(400, b'{"error":"bad"}'), False, False),
+            (ApiAnswer(400, b'{"error":"bad"}'), True, False),
+            (ApiAnswer(400, b'{"error":"bad"}', ours), False, False),
             (ApiAnswer(400, b'{"error":{"message":7}}'), True, False),
+            (ApiAnswer(400, b'{"error":{"message":"bad"}}'), True, False),
+            (ApiAnswer(503, b'{"error":{"code":503,"message":"bad"}}', {}, doubt), True, True),
+            (ApiAnswer(500, b'{"error":"gateway says no"}', {}, doubt), True, True),
+            (ApiAnswer(413, b'{"error":"gateway says no"}', {}, doubt), True, False),
+            (ApiAnswer(500, b"", {}, doubt), True, True),
+            (ApiAnswer(503, b"", {}, doubt), True, True),
+            (ApiAnswer(408, b"", {}, doubt), True, True),
+            (ApiAnswer(408, b"", ours, doubt), False, False),
+            (ApiAnswer(403, b"", {}, doubt), True, False),
+            (ApiAnswer(500, b"", ours, doubt), False, False),
             (ApiAnswer(504, b"<html>", html), True, False),
             (ApiAnswer(504, b"<html>", html, doubt), True, True),
             (ApiAnswer(502, b"upstream", {}, doubt), True, True),
             (ApiAnswer(504, made.encode(), {}, doubt), False, True),
             (ApiAnswer(503, b"<html>", html, doubt), True, True),
             (ApiAnswer(500, b"<html>", html, doubt), True, True),
-            (ApiAnswer(503, b'{"error":{"message":"no audit"}}', {}, doubt), False, False),
+            (ApiAnswer(503, b'{"error":{"code":"unavailable","message":"no audit"}}', {}, doubt), False, False),
             (ApiAnswer(413, b"<html>", html, doubt), True, False),
             (ApiAnswer(502, b"{}", html, doubt), True, True),
         )
         for answer, by_another, uncertain in table:
             fault = self.assertRaises(click.ClickException, answer.expect, 200, 502)
             self.assertEqual((front in fault.message, doubt in fault.message), (by_another, uncertain), answer)
+            self.assertFalse(by_another and "the server refused" in fault.message)
             self.assertEqual(fault.exit_code, 1)
 
     def test_marks(self) -> None:
         """What the answer says and what is to be done are divided by one mark."""
-        answer = ApiAnswer(502, b'{"error":{"message":"no response."}}', {}, "see `svc x`")
+        answer = ApiAnswer(502, b'{"error":{"code":"bad_gateway","message":"no response."}}', {}, "see `svc x`")
         message = self.assertRaises(click.ClickException, answer.expect, 200).message
         self.assertEqual(message, "the server refused (status 502): no response; see `svc x`")
 
@@ -379,6 +408,11 @@ class OnceTests(SynchronousTestCase):
             (404, b"404 page not found", {"content-type": "text/plain"}, f"{answered} (status 404): 404 page not", False),
             (500, page, html, answered, True),
             (503, page, html, answered, True),
+            (500, b"", {}, answered, True),
+            (503, b"", {}, answered, True),
+            (408, b"", {}, answered, True),
+            (403, b"", {}, answered, False),
+            (500, b'{"error":"gateway says no"}', {}, f"{answered} (status 500): gateway says no", True),
         )
         for status, body, headers, said, uncertain in table:
             for shows in ("svc x", ""):

@@ -20,6 +20,7 @@ from svc.cli.reason import explanations
 from svc.model.events import AuditContext, Event, Outcome, Server
 from tests.cli.completing import complete
 
+IDENTIFIED = {"x-request-id": "r-1"}
 REFUSED: Final[dict[str, Any]] = {
     "at": "2026-01-01T00:00:00.000+00:00",
     "request": "r-1",
@@ -65,8 +66,8 @@ class Answering:
         self.asked.append(f"{method} {path}")
         if path.startswith("/refusals"):
             told = {"server": "one", "since": "2026-01-01T00:00:00.000+00:00", "refusals": self.refusals}
-            return ApiAnswer(self.status, json.dumps(told).encode() if self.status == 200 else b"")
-        return ApiAnswer(200 if self.events else 404, json.dumps(self.events).encode())
+            return ApiAnswer(self.status, json.dumps(told).encode() if self.status == 200 else b"", IDENTIFIED)
+        return ApiAnswer(200 if self.events else 404, json.dumps(self.events).encode(), IDENTIFIED)
 
 
 class ExplainRequestTests(SynchronousTestCase):

@@ -30,6 +30,7 @@ class Teapot(Resource):
         """Be a teapot."""
         self.asked += 1
         request.setResponseCode(418)
+        request.setHeader(b"x-request-id", b"r-1")
         return b""
 
 
@@ -46,6 +47,7 @@ class Late(Resource):
         """Answer the health request alone as a server would."""
         if request.uri != b"/health":
             request.setResponseCode(418)
+            request.setHeader(b"x-request-id", b"r-1")
             return b""
         self.rounds -= 1
         request.setResponseCode(200 if self.rounds < 0 else 502)

@@ -73,7 +73,7 @@ class UserTests(SynchronousTestCase):
 
         def connected(*fields: Any) -> Server:
             server = Server(*fields)
-            server.__dict__.update(asked=self.asked, answer=ApiAnswer(status, answer))
+            server.__dict__.update(asked=self.asked, answer=ApiAnswer(status, answer, {"x-request-id": "r-1"}))
             return server
 
         self.patch(connection, "react", complete)

@@ -190,6 +190,26 @@ class BothClients(EitherClient):
         self.assertTrue(self.fault(Unexpected, "set_secret", "a", b"1").uncertain)
         self.assertEqual((len(self.service.answers), self.slept), (1, []))
 
+    def test_in_front_without_a_page(self) -> None:
+        """An answer without the id of its request and without a code is not the service's either, though it is empty or
+        has an ``error``; after a change, 408 and 500 and above leave it uncertain (LIB-12).
+        """
+        said, code = {"error": "gateway says no"}, {"error": {"code": "unavailable", "message": "later"}}
+        for status in (401, 403, 404, 408, 412, 413, 500, 503):
+            for answer in (httpx.Response(status), httpx.Response(status, json=said)):
+                answer.headers["x-request-id"] = ""
+                for call in (("secret", "a"), ("log_in_and_read", ["a"]), ("set_secret", "a", b"1")):
+                    changes = call[0] == "set_secret"
+                    self.service.answers = [answer]
+                    fault = self.fault(Unavailable if status == 503 and not changes else Unexpected, *call)
+                    self.assertTrue(str(fault).startswith("something in front of https://svc.example "), fault)
+                    self.assertFalse(fault.ours)
+                    self.assertNotIn("refused", str(fault))
+                    doubt = "the change may or may not have been made" in str(fault)
+                    self.assertEqual(doubt, changes and status in {408, 500, 503}, fault)
+        self.service.answers = [httpx.Response(503, json=code, headers={"x-request-id": ""})]
+        self.assertTrue(self.fault(Unavailable, "set_secret", "a", b"1").ours)
+
     def test_sentences(self) -> None:
         """A sentence has no mark before nothing, and one before what follows."""
         self.service.answers = [httpx.Response(404)]

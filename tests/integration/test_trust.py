@@ -48,7 +48,7 @@ LOOPBACK = [ip_network("127.0.0.0/8")]
 POSTGRESQL = b"S"
 DIRECTORY = message(1, pureldap.LDAPExtendedResponse(resultCode=0))
 
-REFUSAL = b"HTTP/1.1 401 Unauthorized\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
+REFUSAL = b"HTTP/1.1 401 Unauthorized\r\nX-Request-Id: r-1\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
 
 
 class Listener(Protocol):
