@@ -139,7 +139,7 @@ def _public(entry: object) -> tuple[str, Mapping[str, Any]]:
         raise Malformed("it is no JSON object")
     members = present_members(entry)
     kind = members.get("kty")
-    if kind == "oct" or not _SECRET_MEMBERS.isdisjoint(members):
+    if kind == "oct" or any(not isinstance(members[name], int | float) for name in _SECRET_MEMBERS & members.keys()):
         raise Malformed(PRIVATE)
     if not isinstance(kind, str):
         raise Malformed("it has no type")
