@@ -41,12 +41,13 @@ def key() -> rsa.RSAPrivateKey:
 class Unruly(Platform):
     """A platform whose metadata services answer with what is in ``troubles`` first, a status or :data:`SILENCE` each.
 
-    ``asked`` are the requests to them.
+    ``asked`` are the requests to them, ``words`` what comes with a status.
     """
 
     def __init__(self, wall: WallClock, identities: Sequence[Identity] = (MACHINE, SHARED), *, lifetime: int = 3600) -> None:
         super().__init__(key(), wall, identities, lifetime=lifetime)
         self.troubles: list[int] = []
+        self.words = b'{"error": "trouble", "error_description": "as the test \\u001b wants"}'
         self.asked: list[Request] = []
 
     def rotate(self) -> None:
@@ -69,4 +70,4 @@ class Unruly(Platform):
         if status == SILENCE:
             return Deferred()
         request.setResponseCode(status)
-        return b'{"error": "trouble", "error_description": "as the test \\u001b wants"}'
+        return self.words

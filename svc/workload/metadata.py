@@ -52,6 +52,9 @@ _CHALLENGE_LIMIT: Final = 4096
 _PARAMETER: Final = re.compile(r"""([A-Za-z0-9_-]+)[ \t]*=[ \t]*(?:"([^"\\]*)"|([^\s",]+))""")
 _CHALLENGE: Final = re.compile(rf"(?i:basic) +({_PARAMETER.pattern}(?:[ \t]*,[ \t]*{_PARAMETER.pattern})*)")
 
+#: A refusal that is about the resource, and not about the identity.
+_OF_RESOURCE: Final = re.compile(rb"\binvalid_resource\b|\bAADSTS50001[0-9]?\b")
+
 #: A time that no token reaches, in seconds since the epoch.
 _LATEST: Final = 1e11
 
@@ -185,6 +188,12 @@ class Metadata:
         match reply.status:
             case status if status in {404, 410, 429} or status >= 500:
                 return
+            case 400 if _OF_RESOURCE.search(reply.body) is not None:
+                why = f"no identity token for the resource {excerpt(self._resource)}"
+                remedy = (
+                    "name a resource that the machine's tenant knows (--resource), the default or an application there,"
+                    " and the same in the authenticator's variable audience"
+                )
             case 400 if self._client_id is None:
                 why = "identity not found on this machine"
                 remedy = "assign a system-assigned identity to it, or name the client id of a user-assigned one that it has"

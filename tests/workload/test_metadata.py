@@ -467,6 +467,19 @@ class RetryTests(MetadataCase):
             self.assertIn(told, self.refusal(self.source(client_id=client_id), NoIdentity))
             self.assertEqual(self.wire.asked, before + 1, status)
 
+    def test_unknown_resources(self) -> None:
+        """A resource that the platform doesn't know is named as the cause, whichever identity is asked for (NET-26)."""
+        for words in (
+            b'{"error": "invalid_resource", "error_description": "AADSTS500011: The resource principal named api://x"}',
+            b'{"statusCode": 400, "message": "AADSTS500011: The resource principal named api://x was not found"}',
+        ):
+            for client_id in (None, "ab-cd"):
+                self.platform.troubles, self.platform.words = [400], words
+                said = self.refusal(self.source(resource="api://x", client_id=client_id), NoIdentity)
+                self.assertIn("no identity token for the resource api://x (status 400: AADSTS500011", said)
+                self.assertIn("--resource", said)
+                self.assertNotIn("assign", said)
+
     def test_unknown_identities(self) -> None:
         """An identity that the machine doesn't have is refused by its client id; so is a wrong header of an app service."""
         self.assertIn("Identity not found", self.refusal(self.source(client_id="none"), NoIdentity))
