@@ -16,8 +16,6 @@ ROOT: Final = Path(__file__).resolve().parent.parent
 
 #: The files and folders that are read, below the root of the repository.
 PLACES: Final = ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "docs", "bench", "svc", "findings")
-#: Pages whose sentences are still as they were.
-_LEFT: Final = ("docs/spec/", "docs/architecture.md")
 
 _BEGINNING: Final = re.compile(r"(?:^|(?<=[.:!?] ))(?:Who|What|Whose|Whoever|Whatever)\b")
 _END: Final = re.compile(r"[.?!](?:\s|$)|: |$")
@@ -63,8 +61,7 @@ def pages() -> Iterator[Path]:
     for place in PLACES:
         path = ROOT / place
         files = [path] if path.is_file() else sorted(path.rglob("*"))
-        readable = (file for file in files if file.suffix in {".py", ".md"} and file.is_file())
-        yield from (file for file in readable if not str(file.relative_to(ROOT)).startswith(_LEFT))
+        yield from (file for file in files if file.suffix in {".py", ".md"} and file.is_file())
 
 
 class ProseTests(SynchronousTestCase):
