@@ -142,7 +142,7 @@ async def read_with_inspection(
     caller: Asker,
     judged: Callable[[Fetched], Mapping[str, AccessFacts]],
 ) -> tuple[Fetched, frozenset[str]]:
-    """Return the rows of a statement, and which of the resources in them are only inspected (Note [As one]).
+    """Return the rows of a statement, and which of the resources in them are only inspected.
 
     ``judged`` returns the access facts in rows, by the full ids of their resources.
     """
