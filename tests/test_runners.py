@@ -33,18 +33,26 @@ def find_imported(module: str) -> set[str]:
 class IndependentTests(SynchronousTestCase):
     """The modules that the gate runs once."""
 
-    def test_exist(self) -> None:
-        """Each is there, and some aren't among them, so that both users run tests on real processes."""
+    def setUp(self) -> None:
+        """Join both shares."""
+        self.of_root, self.of_user = run.INDEPENDENT["root"], run.INDEPENDENT["user"]
+        self.both = self.of_root | self.of_user
+
+    def test_union(self) -> None:
+        """Each is there and is left out for one user alone, so that both together run every test."""
         there = {path.stem.removeprefix("test_") for path in (ROOT / "tests" / "integration").glob("test_*.py")}
-        self.assertLess(run.INDEPENDENT, there)
+        self.assertLess(self.both, there)
+        self.assertEqual(self.of_root & self.of_user, set())
 
     def test_no_programs(self) -> None:
         """None of them, nor what it imports, looks for a program that may be missing."""
         self.assertIn(PROGRAMS, find_imported("tests.integration.test_ldap"))
-        found = {name for name in run.INDEPENDENT if PROGRAMS in find_imported(f"tests.integration.test_{name}")}
+        found = {name for name in self.both if PROGRAMS in find_imported(f"tests.integration.test_{name}")}
         self.assertEqual(found, set())
 
     def test_gate(self) -> None:
-        """The gate leaves them out for one user alone."""
+        """The gate leaves out the user's as root, and those of root as the user."""
         text = (ROOT / ".ci" / "run").read_text(encoding="utf-8")
-        self.assertEqual(text.count("TESTS_LEFT_OUT=independent"), 1)
+        self.assertEqual([text.count(f"TESTS_LEFT_OUT={name}") for name in run.INDEPENDENT], [1, 1])
+        self.assertRegex(text, r"env -u CI .*TESTS_RUNNER=trial TESTS_LEFT_OUT=root ")
+        self.assertRegex(text, r"CI=true TESTS_LEFT_OUT=user ")
