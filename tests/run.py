@@ -163,20 +163,21 @@ def main(arguments: list[str]) -> int:
     if not link.exists():
         link.symlink_to(TESTS, target_is_directory=True)
     names, newest = arguments or _in_memory(), _newest()
-    trial_alone = not arguments and (not newest or os.environ.get("TESTS_RUNNER") == "trial")
-    outcomes = [_trial(names)] if trial_alone else [_pytest(names)]
-    found = _count_with_trial(names)
     if arguments:
-        outcomes.append(_trial(names))
-    differ = any(outcome.exit_code == 0 and outcome.passed + outcome.skipped != found for outcome in outcomes)
-    if newest and not arguments:
-        outcomes.append(_on_real_parts())
-    failed = differ
+        same = [_trial(names), _pytest(names)]
+        counts = {outcome.passed for outcome in same}
+    elif not newest or os.environ.get("TESTS_RUNNER") == "trial":
+        same, counts = [_trial(names)], set[int]()
+    else:
+        same = [_pytest(names)]
+        counts = {_count_with_trial(names), *(each.passed + each.skipped for each in same if not each.exit_code)}
+    outcomes = [*same, _on_real_parts()] if newest and not arguments else same
+    failed = len(counts) > 1
     for outcome in outcomes:
         print(f"{outcome.runner}: {outcome.passed} passed, {outcome.skipped} skipped, exit code {outcome.exit_code}")
         failed |= outcome.exit_code != 0 or outcome.passed == 0 or (bool(os.environ.get("CI")) and outcome.skipped > 0)
-    if differ:
-        print(f"trial and pytest do not find the same tests: trial finds {found}")
+    if len(counts) > 1:
+        print(f"trial and pytest do not run the same number of tests: {sorted(counts)}")
     return int(failed)
 
 

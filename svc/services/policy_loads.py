@@ -206,7 +206,8 @@ class Loads:
         api_keys, purged = await self._apply(transaction, load, resolved, present, changes)
         if changes.delete.resources and (names := kept(load.mode, resolved, present)):
             _refuse(load, lost(resolved, present, await transaction.existing(names)))
-        if changes.delete.resources and present.foreign:
+        foreign = present.foreign
+        if changes.delete.resources and (foreign.memberships or foreign.permissions or foreign.annotations):
             changes = await self._apply_again(transaction, load, resolved, changes)
         await refuse_grown(transaction, changes, self.bounds.records)
         await _refuse_circles(transaction, changes)
