@@ -23,7 +23,7 @@ import os
 import re
 import signal
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -32,12 +32,14 @@ from twisted.internet.defer import Deferred
 from twisted.internet.defer import TimeoutError as DeferredTimeout
 from twisted.internet.error import ProcessDone, ProcessTerminated
 from twisted.internet.interfaces import IProcessTransport, IReactorProcess, IReactorTime
+from twisted.internet.process import Process
 from twisted.internet.protocol import ProcessProtocol
 from twisted.internet.task import deferLater
 from twisted.python.failure import Failure
 from twisted.trial.unittest import TestCase
 
 import svc
+from tests.integration.forkserver import REAL, process_class
 
 #: A data key for tests.
 DATA_KEY: Final = base64.b64encode(b"a data key that only tests use.!").decode("ascii")
@@ -213,15 +215,13 @@ class ServerTestCase(TestCase):
             surroundings |= {"SERVICE_DATA_KEY": data_key} if data_key is not None else {}
         twistd = Path(sys.executable).with_name("twistd")
         command = [*wrapped, str(twistd), *([] if daemon else ["-n"]), "svc", *arguments, *options]
-        IReactorProcess(installed_reactor).spawnProcess(
-            server,
-            command[0],
-            command,
-            env={**surroundings, **(environ or {})},
-            path=str(directory),
-            usePTY=terminal,
-            childFDs=descriptors,
-        )
+        surroundings |= environ or {}
+        if terminal:
+            IReactorProcess(installed_reactor).spawnProcess(
+                server, command[0], command, env=surroundings, path=str(directory), usePTY=True, childFDs=descriptors
+            )
+        else:
+            spawn(self, server, command, surroundings, directory, descriptors)
         self.addCleanup(server.dispose)
         return server
 
@@ -232,6 +232,19 @@ class ServerTestCase(TestCase):
         said = server.stderr.decode()
         self.assertNotIn("Traceback", said)
         return said
+
+
+def spawn(
+    case: TestCase,
+    protocol: ProcessProtocol,
+    command: Sequence[str],
+    environ: Mapping[str, str],
+    directory: Path,
+    descriptors: Mapping[int, int | str] | None = None,
+) -> None:
+    """Start a program for a test; it is forked from one that has read its modules, unless the test is about that."""
+    kind = Process if type(case).__module__.rpartition("test_")[2] in REAL else process_class()
+    kind(installed_reactor, command[0], command, environ, str(directory), protocol, childFDs=descriptors)
 
 
 def beat() -> Deferred[None]:

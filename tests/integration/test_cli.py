@@ -16,14 +16,13 @@ from twisted.internet import reactor as installed_reactor
 from twisted.internet.defer import Deferred
 from twisted.internet.endpoints import TCP4ServerEndpoint
 from twisted.internet.error import ProcessDone, ProcessTerminated
-from twisted.internet.interfaces import IReactorProcess
 from twisted.internet.protocol import Factory, ProcessProtocol, Protocol, connectionDone
 from twisted.python.failure import Failure
 
 import svc
 from tests.integration.client import POLICY, Api, KeySetSite, workload_token
 from tests.integration.postgres import PostgresTestCase, unavailable
-from tests.integration.process import DATA_KEY, ServerTestCase
+from tests.integration.process import DATA_KEY, ServerTestCase, spawn
 
 
 @attrs.frozen
@@ -96,10 +95,8 @@ class CommandTestCase(ServerTestCase):
             **(environ or {}),
         }
         script = Path(sys.executable).with_name("svc")
-        program = [str(script)] if script.exists() else [sys.executable, "-c", "from svc.cli.main import main; main()"]
-        IReactorProcess(installed_reactor).spawnProcess(
-            command, program[0], [*program, *arguments], env=surroundings, path=str(self.home)
-        )
+        program = [str(script)] if script.exists() else [sys.executable, "-m", "svc"]
+        spawn(self, command, [*program, *arguments], surroundings, self.home)
         return command
 
     async def svc(
