@@ -2,25 +2,28 @@
 
 The tests import the *installed* program: this script puts a link to ``tests/`` into the current folder, which must not
 hold the source tree, and runs them from there, with a process for each core. Arguments are modules or folders of tests,
-which both runners run. Without arguments the newest Python of those that this machine has runs the tests in memory under
-pytest, counts them with trial's loader, and runs those of ``tests/integration`` under pytest (see ``conftest.py``); an older
-one runs those in memory under trial: what the others test takes minutes, and depends little on the version.
+which both runners run. Without arguments ``TESTS_PART`` says which part of the suite is run:
 
-With ``CI`` set, a skipped test is a failure. ``TESTS_RUNNER=trial`` runs the tests in memory under trial on the newest
-Python, too, and ``TESTS_LEFT_OUT=user`` (or ``root``) leaves out these modules of ``INDEPENDENT``: the gate runs the suite
-for two users, and those once.
+* ``short``, or nothing: the tests in memory under pytest, which trial's loader must find as many of, and the modules of
+  ``tests/integration`` that aren't in ``LONG``. So ``tox`` runs it, and the output ends with what it left out.
+* ``rest``: the other modules of ``tests/integration``. ``tox -e full`` runs it on the Python that ``tox`` ran on.
+* ``whole``: both, the tests in memory under trial. ``tox -e full`` runs it on the oldest and the newest Python, if they are
+  others.
+* ``smoke``: the modules of ``SMOKE``, on the Pythons between.
+* ``user``: the tests in memory under trial, and the modules of ``tests/integration`` that are short or depend on the user,
+  but for those of ``INDEPENDENT``, which prove the same for every user. The gate runs it as an ordinary one.
+
+With ``CI`` set, a skipped test is a failure.
 """
 
 from __future__ import annotations
 
 import os
 import re
-import shutil
 import subprocess
 import sys
 import tempfile
-import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
@@ -31,21 +34,36 @@ TESTS = Path(__file__).resolve().parent
 #: More processes than this get in each other's way: every one has a PostgreSQL of its own.
 JOBS = str(min(os.cpu_count() or 1, 4))
 
-#: Modules of ``tests/integration`` whose tests are the same for every user, and whatever programs are installed. Where the
-#: gate runs the suite for two users, each leaves out those of the other.
-INDEPENDENT: Final[Mapping[str, frozenset[str]]] = {
-    "root": frozenset({"data_key_rotation", "jose_differential", "memory_contracts", "memory_histories", "storage"}),
-    "user": frozenset(
-        {
-            *("access", "access_changes", "audit", "audit_chain", "clock", "clouds", "conjur", "connections"),
-            *("credentials", "data_keys", "database", "dead_standby", "expiration", "flood", "followers"),
-            *("key_outages", "last_logins", "log", "main_job", "memory_mutants", "memory_rarities"),
-            *("memory_traps", "migrations", "plans", "platforms", "readiness", "readings", "refusals"),
-            *("remote_health", "renewal", "repeats", "replication", "rotation", "search", "serve_stale"),
-            *("snapshots", "storage_facts", "versions", "watches", "worker", "workload"),
-        }
-    ),
-}
+#: Modules of ``tests/integration`` that take long: histories, faults, clusters, other programs, or many starts.
+LONG: Final = frozenset(
+    {
+        *("agent", "backup", "cli", "cloud", "cluster", "clouds", "connections", "console", "console_servers"),
+        *("container", "data_key_rotation", "dead_standby", "directory_rounds", "edge", "embedded"),
+        *("embedded_places", "fault_matrix", "faults", "follower_commands", "followers", "go", "interrupts"),
+        *("jose_differential", "ldap_mappings", "lockouts", "memory_contracts", "memory_histories", "memory_mutants"),
+        *("memory_rarities", "memory_traps", "openapi", "operations", "processes", "provider_faults", "proxy"),
+        *("remote_health", "restore", "slim", "smuggling", "start", "storage", "two_primaries", "unit", "upgrades"),
+        *("variable_watch", "worker", "workload"),
+    }
+)
+
+#: Modules of ``tests/integration`` whose tests are the same for every user, and whatever programs are installed.
+INDEPENDENT: Final = frozenset(
+    {
+        *("access", "access_changes", "audit", "audit_chain", "clock", "clouds", "conjur", "connections"),
+        *("credentials", "data_key_rotation", "data_keys", "database", "dead_standby", "expiration", "flood", "followers"),
+        *("jose_differential", "key_outages", "last_logins", "log", "main_job", "memory_contracts", "memory_histories"),
+        *("memory_mutants", "memory_rarities", "memory_traps", "migrations", "plans", "platforms", "readiness"),
+        *("readings", "refusals", "remote_health", "renewal", "repeats", "replication", "rotation", "search"),
+        *("serve_stale", "snapshots", "storage", "storage_facts", "versions", "watches", "worker", "workload"),
+    }
+)
+
+#: Modules of ``tests/integration`` that take long, and do what depends on the user.
+OF_USER: Final = frozenset({"embedded", "embedded_places", "start"})
+
+#: One run through the program, for a Python between the oldest and the newest.
+SMOKE: Final = ("tests/crypto", "tests/services", "tests/integration/test_main_job.py")
 
 #: Tests are counted as trial finds them.
 _COUNT: Final = """
@@ -57,9 +75,6 @@ print(TestLoader().loadByNames(sys.argv[1:], recurse=True).countTestCases())
 #: Bytes at the end of a runner's output that have its counts, and name what failed and what was skipped.
 _TAIL = 32768
 
-#: As many tests may fail beside others and pass by themselves.
-_AGAIN = 3
-
 
 @attrs.frozen
 class Outcome:
@@ -69,7 +84,6 @@ class Outcome:
     exit_code: int
     passed: int
     skipped: int
-    failed: tuple[str, ...] = ()
 
 
 def _run(runner: str, command: list[str], passed: str, skipped: str) -> Outcome:
@@ -86,8 +100,7 @@ def _run(runner: str, command: list[str], passed: str, skipped: str) -> Outcome:
             text = (text + piece)[-_TAIL:]
     said = text.decode(errors="replace")
     succeeded, left = (sum(int(n) for n in re.findall(pattern, said)) for pattern in (passed, skipped))
-    failed = re.findall(r"^(?:FAILED|ERROR) (\S+)", said, re.MULTILINE)
-    return Outcome(runner, process.returncode, succeeded, left, tuple(dict.fromkeys(failed)))
+    return Outcome(runner, process.returncode, succeeded, left)
 
 
 def _ended(process: subprocess.Popen[bytes]) -> bool:
@@ -97,19 +110,6 @@ def _ended(process: subprocess.Popen[bytes]) -> bool:
     except subprocess.TimeoutExpired:
         return False
     return True
-
-
-def _newest() -> bool:
-    """Return whether no newer Python that is supported runs on this machine."""
-    settings = tomllib.loads((TESTS.parent / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["svc"]
-    minors = [int(version.partition(".")[2]) for version in settings["pythons"]]
-    newer = (f"python3.{minor}" for minor in minors if minor > sys.version_info.minor)
-    # Some of those on the path are there only to say that they aren't.
-    runs = (
-        shutil.which(name) and not subprocess.run([name, "-c", ""], check=False, capture_output=True).returncode
-        for name in newer
-    )
-    return not any(runs)
 
 
 def _in_memory() -> list[str]:
@@ -132,29 +132,54 @@ def _count_with_trial(names: list[str]) -> int:
     return int(counted.stdout)
 
 
-def _pytest(names: Sequence[str], jobs: str = JOBS) -> Outcome:
-    options = ["-n", jobs, "-c", str(TESTS.parent / "pyproject.toml"), "--rootdir", os.curdir, "-rfEs"]
+def _pytest(names: Sequence[str]) -> Outcome:
+    options = ["-n", JOBS, "-c", str(TESTS.parent / "pyproject.toml"), "--rootdir", os.curdir, "-rfEs"]
     return _run("pytest", [sys.executable, "-m", "pytest", *options, *names], r"(\d+) passed", r"(\d+) skipped")
 
 
-def _on_real_parts() -> Outcome:
-    """Run the tests on real processes; a few that failed once more, by themselves.
+def real_parts(part: str) -> set[str]:
+    """Return the modules of ``tests/integration`` that are in a part of the suite, by their names."""
+    there = {path.stem.removeprefix("test_") for path in (TESTS / "integration").glob("test_*.py")}
+    match part:
+        case "short":
+            return there - LONG
+        case "rest":
+            return there & LONG
+        case "whole":
+            return there
+        case "user":
+            return (there - LONG - INDEPENDENT) | OF_USER
+        case "smoke":
+            return {"main_job"}
+    raise ValueError(f"{part!r} is no part of the suite")
 
-    They wait for other processes, so that one fails now and then for what a busy machine does. What passes by itself is
-    named all the same.
-    """
-    left = sorted(INDEPENDENT[os.environ["TESTS_LEFT_OUT"]]) if "TESTS_LEFT_OUT" in os.environ else []
-    if left:
-        print(f"Left out, since the gate's other user runs them: {', '.join(left)}", flush=True)
-    first = _pytest(["tests/integration", *(f"--ignore=tests/integration/test_{name}.py" for name in left)])
-    if first.exit_code != 1 or not 0 < len(first.failed) <= _AGAIN:
-        return first
-    again = _pytest(first.failed, "0")
-    if again.exit_code or again.passed != len(first.failed):
-        return first
-    for name in first.failed:
-        print(f"FAILED beside others, and passed by itself: {name}")
-    return attrs.evolve(first, exit_code=0, passed=first.passed + again.passed)
+
+def _on_real_parts(part: str) -> Outcome:
+    """Run the tests on real processes."""
+    return _pytest([f"tests/integration/test_{name}.py" for name in sorted(real_parts(part))])
+
+
+def _run_part(part: str) -> tuple[list[Outcome], set[int]]:
+    """Run a part of the suite; return how it went, and how many tests in memory each way of counting them found."""
+    if part == "smoke":
+        return [_pytest(SMOKE)], set()
+    if part == "rest":
+        return [_on_real_parts(part)], set()
+    names = _in_memory()
+    if part == "short":
+        first = _pytest(names)
+        found = {_count_with_trial(names), first.passed + first.skipped} if not first.exit_code else set[int]()
+    else:
+        first, found = _trial(names), set()
+    return [first, _on_real_parts(part)], found
+
+
+def left_out(part: str) -> str:
+    """Return what a part of the suite leaves out, and what runs it."""
+    left = sorted(real_parts("whole") - real_parts(part))
+    also = {"smoke": "most tests in memory, and ", "rest": "the tests in memory, and "}.get(part, "")
+    modules = f"of tests/integration {len(left)} modules: {', '.join(left)}"
+    return f"Left out: {also}{modules}. `tox -e full` runs what tox leaves out."
 
 
 def main(arguments: list[str]) -> int:
@@ -162,22 +187,20 @@ def main(arguments: list[str]) -> int:
     link = Path("tests")
     if not link.exists():
         link.symlink_to(TESTS, target_is_directory=True)
-    names, newest = arguments or _in_memory(), _newest()
+    part = os.environ.get("TESTS_PART") or "short"
     if arguments:
-        same = [_trial(names), _pytest(names)]
-        counts = {outcome.passed for outcome in same}
-    elif not newest or os.environ.get("TESTS_RUNNER") == "trial":
-        same, counts = [_trial(names)], set[int]()
+        outcomes = [_trial(arguments), _pytest(arguments)]
+        counts = {outcome.passed for outcome in outcomes}
     else:
-        same = [_pytest(names)]
-        counts = {_count_with_trial(names), *(each.passed + each.skipped for each in same if not each.exit_code)}
-    outcomes = [*same, _on_real_parts()] if newest and not arguments else same
+        outcomes, counts = _run_part(part)
     failed = len(counts) > 1
     for outcome in outcomes:
         print(f"{outcome.runner}: {outcome.passed} passed, {outcome.skipped} skipped, exit code {outcome.exit_code}")
         failed |= outcome.exit_code != 0 or outcome.passed == 0 or (bool(os.environ.get("CI")) and outcome.skipped > 0)
     if len(counts) > 1:
         print(f"trial and pytest do not run the same number of tests: {sorted(counts)}")
+    if not arguments and part != "whole":
+        print(left_out(part))
     return int(failed)
 
 

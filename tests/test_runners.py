@@ -1,14 +1,16 @@
-"""Tests of ``run.py``: which tests it runs for whom."""
+"""Tests of ``run.py`` and ``full.py``: which tests they run for whom, and where."""
 
 from __future__ import annotations
 
 import ast
+import re
 from pathlib import Path
 from typing import Final
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from tests import run
+from tests import full, run
+from tests.integration.forkserver import REAL
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 #: What finds programs that a machine may lack.
@@ -30,29 +32,55 @@ def find_imported(module: str) -> set[str]:
     return found
 
 
-class IndependentTests(SynchronousTestCase):
-    """The modules that the gate runs once."""
+class PartsTests(SynchronousTestCase):
+    """The parts of the suite."""
 
     def setUp(self) -> None:
-        """Join both shares."""
-        self.of_root, self.of_user = run.INDEPENDENT["root"], run.INDEPENDENT["user"]
-        self.both = self.of_root | self.of_user
+        """Find all modules."""
+        self.there = {path.stem.removeprefix("test_") for path in (ROOT / "tests" / "integration").glob("test_*.py")}
+
+    def test_lists(self) -> None:
+        """The lists name modules that there are."""
+        for names in (run.LONG, run.INDEPENDENT, run.OF_USER, REAL):
+            self.assertLess(names, self.there)
+        for name in run.SMOKE:
+            self.assertTrue((ROOT / name).exists(), name)
 
     def test_union(self) -> None:
-        """Each is there and is left out for one user alone, so that both together run every test."""
-        there = {path.stem.removeprefix("test_") for path in (ROOT / "tests" / "integration").glob("test_*.py")}
-        self.assertLess(self.both, there)
-        self.assertEqual(self.of_root & self.of_user, set())
+        """Each module is in the part that ``tox`` runs, or in the one that ``tox -e full`` runs after it, never in both."""
+        short, rest = run.real_parts("short"), run.real_parts("rest")
+        self.assertEqual((short | rest, short & rest), (self.there, set()))
+        self.assertEqual(run.real_parts("whole"), self.there)
+        self.assertTrue(short)
+
+    def test_left_out(self) -> None:
+        """The output of a part names each module that it leaves out."""
+        for part in ("short", "rest", "smoke", "user"):
+            said = re.findall(r"\w+", run.left_out(part).partition(" modules: ")[2].partition(".")[0])
+            self.assertEqual(set(said), self.there - run.real_parts(part))
+
+    def test_user(self) -> None:
+        """What the gate's ordinary user leaves out is the same for every user, or takes long and doesn't depend on one."""
+        left = self.there - run.real_parts("user")
+        self.assertLess(left, run.INDEPENDENT | run.LONG)
+        self.assertEqual(left & run.OF_USER, set())
 
     def test_no_programs(self) -> None:
-        """None of them, nor what it imports, looks for a program that may be missing."""
+        """No module that is the same for every user, nor what it imports, looks for a program that may be missing."""
         self.assertIn(PROGRAMS, find_imported("tests.integration.test_ldap"))
-        found = {name for name in self.both if PROGRAMS in find_imported(f"tests.integration.test_{name}")}
+        found = {name for name in run.INDEPENDENT if PROGRAMS in find_imported(f"tests.integration.test_{name}")}
         self.assertEqual(found, set())
 
+    def test_pythons(self) -> None:
+        """The oldest and the newest Python run all tests, the one that ``tox`` ran on the rest, others a few."""
+        self.assertEqual(full.parts(["3.11"], "3.11"), {"3.11": "rest"})
+        self.assertEqual(full.parts(["3.11", "3.12", "3.13"], "3.13"), {"3.11": "whole", "3.12": "smoke", "3.13": "rest"})
+        self.assertEqual(full.parts(["3.11", "3.12", "3.13"], "3.12"), {"3.11": "whole", "3.12": "rest", "3.13": "whole"})
+
     def test_gate(self) -> None:
-        """The gate leaves out the user's as root, and those of root as the user."""
+        """The gate runs ``tox`` and ``tox -e full`` as root, where nothing is skipped, and a part as another user."""
         text = (ROOT / ".ci" / "run").read_text(encoding="utf-8")
-        self.assertEqual([text.count(f"TESTS_LEFT_OUT={name}") for name in run.INDEPENDENT], [1, 1])
-        self.assertRegex(text, r"env -u CI .*TESTS_RUNNER=trial TESTS_LEFT_OUT=root ")
-        self.assertRegex(text, r"CI=true TESTS_LEFT_OUT=user ")
+        self.assertIn("echo 'tox -e full'; } > \"$scratch/full.sh\"", text)
+        self.assertRegex(text, r"(?m)^\(cd .* CI=true TESTS_ELSEWHERE=\"\$debians\" .* bash \"\$scratch/full.sh\"\)")
+        self.assertRegex(text, r"env -u CI -u PYENV_ROOT TESTS_PART=user ")
+        self.assertEqual(text.count("TESTS_"), 2)
