@@ -168,7 +168,8 @@ def process_class() -> Any:
     class Forked(Process):
         def _fork(self, path: Any, uid: Any, gid: Any, executable: Any, args: Any, environment: Any, **given: Any) -> None:
             command = [os.fsdecode(word) for word in args]
-            environ = {os.fsdecode(name): os.fsdecode(value) for name, value in (environment or {}).items()}
+            given_environ = os.environ if environment is None else environment
+            environ = {os.fsdecode(name): os.fsdecode(value) for name, value in given_environ.items()}
             if uid is None and gid is None and os.fsdecode(executable) == command[0] and is_forkable(command):
                 way = client()
                 if way.serves(environ):
