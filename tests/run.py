@@ -37,13 +37,13 @@ JOBS = str(min(os.cpu_count() or 1, 4))
 #: Modules of ``tests/integration`` that take long: histories, faults, clusters, other programs, or many starts.
 LONG: Final = frozenset(
     {
-        *("agent", "backup", "cli", "cloud", "cluster", "clouds", "connections", "console", "console_servers"),
-        *("container", "data_key_rotation", "dead_standby", "directory_rounds", "edge", "embedded"),
-        *("embedded_places", "fault_matrix", "faults", "follower_commands", "followers", "go", "interrupts"),
-        *("jose_differential", "ldap_mappings", "lockouts", "memory_contracts", "memory_histories", "memory_mutants"),
-        *("memory_rarities", "memory_traps", "openapi", "operations", "processes", "provider_faults", "proxy"),
-        *("remote_health", "restore", "slim", "smuggling", "start", "storage", "two_primaries", "unit", "upgrades"),
-        *("variable_watch", "worker", "workload"),
+        *("agent", "audit", "audit_chain", "backup", "cli", "cloud", "clouds", "cluster", "connections", "console"),
+        *("console_servers", "container", "data_key_rotation", "dead_standby", "directory_rounds", "edge"),
+        *("embedded", "embedded_places", "fault_matrix", "faults", "flood", "follower_commands", "followers", "go"),
+        *("interrupts", "jose_differential", "last_logins", "ldap_mappings", "lockouts", "memory_contracts"),
+        *("memory_histories", "memory_mutants", "memory_rarities", "memory_traps", "openapi", "operations"),
+        *("processes", "provider_faults", "proxy", "remote_health", "restore", "serve_stale", "slim", "smuggling"),
+        *("start", "storage", "two_primaries", "unit", "upgrades", "variable_watch", "worker", "workload"),
     }
 )
 
