@@ -11,10 +11,12 @@ import json
 import statistics
 import time
 from collections.abc import Callable, Coroutine, Iterator, Sequence
+from functools import cached_property
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import attrs
+from twisted.application.service import MultiService
 from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 from twisted.python.failure import Failure
@@ -25,56 +27,32 @@ from bench.report import Figure, Part
 from bench.server import ACCOUNT, SERVICE, say
 from bench.world import AUDIENCE, ISSUER, SUBSCRIPTION, Provider
 from bench.world import GROUP as RESOURCE_GROUP
-from svc.audit.files import FileSink
-from svc.audit.journal import Journal
-from svc.audit.refusals import LoggedAuthenticator
-from svc.authn.apikey import ApiKeyAuthenticator
-from svc.authn.cloud import cloud
-from svc.authn.federated import FederatedAuthenticator
-from svc.authn.jwt import JWT
-from svc.authn.login_notes import LoginNotes
+from svc.authn.pacing import Pace
 from svc.authn.providers.keys import ProviderKeys
-from svc.authn.throttling import Failures, Throttle, ThrottledAuthenticator
 from svc.crypto.key_sets import parse_key_set
-from svc.crypto.keyring import AccessTokens, AccountKeys, new_signing_key
-from svc.crypto.passwords import ModestPool, Passwords
+from svc.crypto.keyring import new_signing_key
 from svc.crypto.vault import Vault, api_key_name
 from svc.health.checks_loop import ChecksLoop
 from svc.model.authentication import Admitted, KeySource
 from svc.model.clocks import MachineClock
 from svc.model.databases import ReplicationPosition
 from svc.model.dialect import NATIVE
-from svc.model.events import Server
 from svc.model.key_sets import KeySet
-from svc.model.limits import Limits
 from svc.model.names import RoleName
 from svc.model.ports import IProbe
 from svc.model.versions import StateVersion
-from svc.services.access import AccessService
-from svc.services.batches import BatchService
-from svc.services.login import AccessTokenService, ApiKeyService, LoginService
-from svc.services.resources import ResourceService
-from svc.services.roles import RoleService
-from svc.services.secrets import SecretService
-from svc.storage.access import AccessStore
+from svc.server.bootstrap import Installation
+from svc.server.graph import Server
+from svc.server.singletons import Singletons
+from svc.settings.reading import read_settings
 from svc.storage.accounts import AccountStore
-from svc.storage.authenticators import AuthenticatorStore
-from svc.storage.credentials import CredentialStore
+from svc.storage.database_state import DatabaseState
 from svc.storage.driver.statements import Statement
-from svc.storage.expirations import ExpirationStore
-from svc.storage.last_logins import LastLoginStore
-from svc.storage.resources import ResourceStore
-from svc.storage.roles import RoleStore
-from svc.storage.secrets import SecretStore
+from svc.storage.memory.slots import Slots
 from svc.web.http.framing import Fields
 from svc.web.http.incoming import Incoming
 from svc.web.http.response import Response
-from svc.web.http.router import Router
-from svc.web.routes.authn import Authn, FederatedAuthn
 from svc.web.routes.health import Health
-from svc.web.routes.resources import Resources
-from svc.web.routes.roles import Roles
-from svc.web.routes.secrets import Secrets
 
 #: Hosts that ask in turn, seconds of each run of a route, and runs, of which the median counts.
 HOSTS: Final = 150
@@ -199,71 +177,113 @@ class _WellDatabase:
         """Return."""
 
 
+@attrs.frozen(slots=False, eq=False, kw_only=True)
+class InsideServer(Server):
+    """A server whose database and provider answer at once, and whose checks find all well."""
+
+    database: Any
+    provider: Provider
+
+    @cached_property
+    def readings(self) -> Any:
+        """The database."""
+        return self.database
+
+    @cached_property
+    def pace(self) -> Pace:
+        """A pace that nobody waits for: the figures are of the work."""
+
+        async def after(_: float) -> None:
+            """Return at once."""
+
+        return Pace(self.reactor, self.demand_primary, after)
+
+    @cached_property
+    def singletons(self) -> Singletons:
+        """The parts that exist once."""
+        return _InsideSingletons(self)
+
+    async def demand_primary(self) -> None:
+        """Return: this is one."""
+
+    @cached_property
+    def wait_for_versions(self) -> Any:
+        """Return at once: no request has a version token."""
+
+        async def reached(versions: Sequence[StateVersion], role: RoleName) -> None:
+            """Return."""
+
+        return reached
+
+    @cached_property
+    def health_routes(self) -> Sequence[Any]:
+        """The routes of health."""
+        return [Health(self.shared.health, NATIVE, lambda: True, lambda: True)]
+
+
+class _Reactor(Clock):
+    #: Nothing is looked up.
+    nameResolver = None  # noqa: N815 - Twisted's
+
+
+class _InsideSingletons(Singletons):
+    @cached_property
+    def provider_keys(self) -> ProviderKeys:
+        """The keys of the provider, at hand."""
+        key_set = cast(InsideServer, self.base).provider.key_set
+
+        async def fetched(source: KeySource) -> KeySet:
+            return parse_key_set(key_set, source.algorithms)
+
+        return ProviderKeys(fetched, self.base.reactor, 10.0)
+
+    @cached_property
+    def checks_loop(self) -> ChecksLoop:
+        """Checks that find all well."""
+        probes: list[IProbe] = [_Well(name) for name in _SERVICES]
+        return ChecksLoop(self.base.reactor, self.base.wall, probes, cast(Any, _WellDatabase()), 5.0)
+
+
 class Inside:
     """A server's parts in this process, and requests to it."""
 
     def __init__(self, folder: Path) -> None:
-        wall, clock, vault, provider = MachineClock(), Clock(), Vault(bytes(32)), Provider()
+        wall, clock, vault, provider = MachineClock(), _Reactor(), Vault(bytes(32)), Provider()
         database: Any = Answering(vault, provider, wall)
-        database_probe: Any = _WellDatabase()
-        roles = RoleStore(database)
-        keys = AccountKeys(AccountStore(database), vault, wall)
-        tokens = AccessTokens(keys, wall, 18_000, 18_000)
-        journal = Journal(Server("bench", "svc"), clock, wall, [FileSink(clock, folder / "audit")], refuses=True)
-        finished(journal.open())
-        journal.startService()
-
-        async def fetched(source: KeySource) -> KeySet:
-            return parse_key_set(provider.key_set, source.algorithms)
-
-        provided = ProviderKeys(fetched, clock, 10.0)
-        listed = frozenset({f"authn-jwt/{SERVICE}", f"authn-cloud/{SERVICE}"})
-        common = AuthenticatorStore(database), provided, vault, wall, NATIVE, listed
-        federated = {
-            kind.name: FederatedAuthenticator(kind, *common, clock_skew=0.0, token_limit=16384, ignore_missing_issuer=False)
-            for kind in (JWT, cloud(NATIVE))
-        }
-        by_key = ApiKeyAuthenticator(CredentialStore(database), vault, Passwords(clock, ModestPool(0, 1, "passwords")), wall)
-        throttled = LoggedAuthenticator(ThrottledAuthenticator(by_key, Throttle(clock, Failures(clock))), "authn")
-        probes: list[IProbe] = [_Well(name) for name in _SERVICES]
-        checks = ChecksLoop(clock, wall, probes, database_probe, 5.0)
-        checks.startService()
-
-        async def primary() -> None:
-            """Return: this is one."""
-
-        async def reached(versions: Sequence[StateVersion], role: RoleName) -> None:
-            """Return: nobody asks for a version."""
-
-        access = AccessService(AccessStore(database), roles, ResourceStore(database), NATIVE)
-        last_logins = LastLoginStore(database)
-        notes = LoginNotes(clock, wall, last_logins, primary)
-        batches = BatchService(SecretStore(database, NATIVE), vault, clock)
-        self.router = Router(
-            [
-                Authn(
-                    LoginService(throttled, tokens, notes.note),
-                    ApiKeyService(by_key),
-                    AccessTokenService(roles, keys),
-                    batches,
-                ),
-                *(
-                    FederatedAuthn(name, LoginService(LoggedAuthenticator(each, name), tokens, notes.note), batches)
-                    for name, each in federated.items()
-                ),
-                Resources(ResourceService(ResourceStore(database), roles, NATIVE), access),
-                Roles(RoleService(roles, NATIVE, last_logins), access),
-                Secrets(SecretService(SecretStore(database, NATIVE), ExpirationStore(database), vault)),
-                Health(checks, NATIVE, lambda: True, lambda: True),
-            ],
-            caller=tokens.caller,
-            demand_primary=primary,
-            reached=reached,
-            limits=Limits(),
-            new_id=lambda: "0123456789abcdef",
-            journal=journal,
-            dialect=NATIVE,
+        nothing = cast(Any, None)
+        server = InsideServer(
+            reactor=clock,
+            settings=attrs.evolve(
+                read_settings({}, {}),
+                authenticators=(f"authn-jwt/{SERVICE}", f"authn-cloud/{SERVICE}"),
+                audit_file=folder / "audit",
+                data_dir=folder,
+                memory_lag=0.0,
+                clock_skew=0.0,
+                user_token_ttl=18_000,
+                host_token_ttl=18_000,
+            ),
+            installation=Installation(
+                clock=clock,
+                wall=wall,
+                dsn="",
+                database=database,
+                state=DatabaseState(database),
+                accounts=AccountStore(database),
+                data_keys=nothing,
+                source=nothing,
+                vault=vault,
+                audit_key=bytes(32),
+            ),
+            services=MultiService(),
+            slots=Slots.private(),
+            database=database,
+            provider=provider,
         )
+        finished(server.journal.open())
+        server.journal.startService()
+        server.singletons.checks_loop.startService()
+        self.router, tokens = server.router, server.tokens
         bearers = []
         for number in range(HOSTS):
             admitted = Admitted(RoleName(ACCOUNT, "host", f"apps/app-{number}"), database.signing_key_id, 7)

@@ -26,13 +26,13 @@ from svc.model.errors import ConfigurationInvalid, Refusal
 from svc.model.limits import most_connections
 from svc.server.bootstrap import POOL_SIZE, WRITERS, Installation, check_data_key, demand_database
 from svc.server.endpoints import bound_endpoint, client_endpoint
-from svc.server.lifecycle import ServerService, child, running_services
+from svc.server.lifecycle import ServerService, Started, child, running_services
 from svc.server.listening import BoundPorts, Endpoint
 from svc.server.notifying import Notifying
 from svc.server.serverlog import ServerLog
 from svc.server.shares import SUPERVISOR as SUPERVISOR_SESSIONS
 from svc.server.startup import Console, Launch, reason_of
-from svc.server.undoing import audit_file_remover
+from svc.server.undoing import AuditFileRemover
 from svc.settings.config import OPTIONS, Settings
 from svc.settings.options import Option
 from svc.settings.reading import read_settings, unknown_variables
@@ -43,9 +43,9 @@ T = TypeVar("T")
 #: two of them, so that none takes much longer than the others.
 _PARTS: Final = (
     *("treq", "werkzeug", "klein", "svc.web.http.routing", "svc.authn.federated", "svc.worker.pool"),
-    *("svc.services.policy_loads", "svc.server.parts", "svc.server.duties", "svc.authn.ldap.authenticator"),
-    *("svc.server.wrapped_logins", "svc.server.endings", "svc.server.oidc", "svc.server.v2_nouns", "svc.cluster.overview"),
-    *("svc.web.openapi.routes", "svc.server.composition"),
+    *("svc.services.policy_loads", "svc.server.foundation", "svc.server.singletons", "svc.authn.ldap.authenticator"),
+    *("svc.authn.providers.oidc_endpoints", "svc.cluster.overview", "svc.server.logins", "svc.web.openapi.routes"),
+    *("svc.server.graph", "svc.server.serving"),
 )
 
 log = Logger()
@@ -112,12 +112,12 @@ def makeService(options: Options) -> MultiService:
     run_steadily(reactor)
     console = Console.of_process(options.parent)
 
-    def tell_admin_key(api_key: str) -> bool:
+    def show_admin_key(api_key: str) -> bool:
         return console.say(f"API key for admin: {api_key}")
 
     try:
         settings = read_settings(options.given())
-        server = build(reactor, settings, None if console.is_daemon else tell_admin_key)
+        server = build(reactor, settings, None if console.is_daemon else show_admin_key)
     except Refusal as refusal:
         raise SystemExit(f"svc did not start: {reason_of(refusal)}") from None
     for variable in unknown_variables():
@@ -132,10 +132,10 @@ def makeService(options: Options) -> MultiService:
     return launch
 
 
-def build(reactor: Any, settings: Settings, tell_admin_key: Callable[[str], bool] | None) -> ServerService:
-    """Make a server. Nothing happens before it is started, but what is wrong with its settings alone is found here.
+def build(reactor: Any, settings: Settings, show_admin_key: Callable[[str], bool] | None) -> ServerService:
+    """Make a server. Nothing happens before it is started, but faults of its settings alone are found here.
 
-    ``tell_admin_key`` is called with the API key of an account's admin when the account has been made, and returns whether
+    ``show_admin_key`` is called with the API key of an account's admin when the account has been made, and returns whether
     somebody took notice; the key goes to a file otherwise, and from the first when it is ``None``.
 
     :raises ConfigurationInvalid: an endpoint or the data key isn't one, the data key is lacking, or more connections are
@@ -149,28 +149,35 @@ def build(reactor: Any, settings: Settings, tell_admin_key: Callable[[str], bool
     metrics, syslog = settings.metrics_listen, settings.audit_syslog
     metrics_endpoint = None if metrics is None else _endpoint(reactor, settings, "metrics_listen", metrics, bound_endpoint)
     syslog_endpoint = None if syslog is None else _endpoint(reactor, settings, "audit_syslog", syslog, client_endpoint)
-
-    parts = endpoints, metrics_endpoint, tell_admin_key, syslog_endpoint
     several = settings.serving_processes > 1
     if several:
         _check_keys(settings, endpoints)
+    audit_file = AuditFileRemover(settings)
 
-    async def compose(server: ServerService) -> Sequence[str]:
-        await child(server, BoundPorts([*endpoints, *filter(None, [metrics_endpoint])])).bind()
+    async def compose(services: ServerService) -> Started:
+        await child(services, BoundPorts([*endpoints, *filter(None, [metrics_endpoint])])).bind()
         importing = Deferred.fromCoroutine(_import_parts(reactor))
         sessions = SUPERVISOR_SESSIONS if several else (POOL_SIZE, WRITERS)
-        installation = await Installation.open(server, reactor, settings, sessions=sessions, undone=lambda: server.is_undone)
-        server.undo = audit_file_remover(settings)  # only now may this start make that file
+        installation = await Installation.open(
+            services, reactor, settings, sessions=sessions, undone=lambda: services.is_undone
+        )
+        audit_file.begin()
         await importing
-        if several:
-            from svc.server.supervisor import Supervision  # noqa: PLC0415 - Note [While the database starts]
+        start, common = _starter(several), (services, reactor, settings, installation)
+        return await start(*common, endpoints, metrics_endpoint, syslog_endpoint, show_admin_key)
 
-            return await Supervision(reactor, settings, *parts).compose(server, installation)
-        from svc.server.composition import Composition  # noqa: PLC0415 - as above
+    return ServerService(reactor, compose, audit_file.remove)
 
-        return await Composition(reactor, settings, *parts).compose(server, installation)
 
-    return ServerService(reactor, compose)
+def _starter(several: bool) -> Callable[..., Awaitable[Started]]:
+    """Return what starts a server of one process, or of several: see Note [While the database starts]."""
+    if several:
+        from svc.server.supervisor import start_supervisor  # noqa: PLC0415
+
+        return start_supervisor
+    from svc.server.serving import start_server  # noqa: PLC0415
+
+    return start_server
 
 
 def _check_keys(settings: Settings, endpoints: Sequence[Endpoint]) -> None:

@@ -152,7 +152,7 @@ class MakeServiceTests(SynchronousTestCase):
 
     def imported(self, program: str) -> str:
         """Which parts of the server a new process has imported when the program has run."""
-        late = ("klein", "treq", "ldaptor", "svc.web", "svc.server.composition")
+        late = ("klein", "treq", "ldaptor", "svc.web", "svc.server.serving")
         program += f"\nprint(*(name for name in {late} if name in sys.modules))"
         return subprocess.run(
             [sys.executable, "-c", f"import sys, svc.tap\n{program}"], capture_output=True, text=True, check=True
@@ -170,7 +170,7 @@ class MakeServiceTests(SynchronousTestCase):
             "given = {'database_url': 'dbname=svc', 'listen': 'tcp:0:interface=127.0.0.1'}\n"
             "svc.tap.build(reactor, read_settings(given, environment), None)"
         )
-        self.assertEqual(self.imported(program), "klein treq svc.web svc.server.composition")
+        self.assertEqual(self.imported(program), "klein treq svc.web svc.server.serving")
 
     def test_refusals(self) -> None:
         """Bad settings end the program with the key as it was written, and what is wrong with it (CFG-5)."""

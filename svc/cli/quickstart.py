@@ -193,7 +193,8 @@ async def _show(
     server = build(reactor, settings, None)
     server.startService()
     reactor.addSystemEventTrigger("before", "shutdown", server.stopService)
-    [url] = await server.ready()
+    started = await server.ready()
+    [url] = started.urls
     # A server opens its audit file again then; this one ends with its terminal, and its PostgreSQL with it.
     signal.signal(signal.SIGHUP, signal.getsignal(signal.SIGTERM))
     admin_key = admin_key_file(server_folder, ACCOUNT).read_text().strip()
@@ -202,7 +203,7 @@ async def _show(
     keys_uri = f"{await _listening(reactor, provider.site())}/.well-known/jwks.json"
     ready.append(f"svc ready: {url}")
     click.echo(ready[-1])
-    await server.announced()
+    await started.announced()
     click.echo(f"JWT provider: {keys_uri}")
     click.echo(f"ADMIN_KEY={admin_key}")
     click.echo(f"Console: {url}/ui (account {ACCOUNT}, login admin, and that key)")

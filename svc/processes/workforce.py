@@ -159,7 +159,8 @@ class _Hand:
 class Workforce(Service):
     """Keeps ``count`` processes serving, with one that stands by.
 
-    ``start`` starts a process and returns it; ``give_up`` is called with the reason when the server is to end.
+    ``start`` starts a process and returns it, ``office`` returns the object that handles their messages, and ``give_up`` is
+    called with the reason when the server is to end.
     """
 
     name = "workforce"
@@ -169,7 +170,7 @@ class Workforce(Service):
         clock: IReactorTime,
         count: int,
         start: Callable[[IOwner], IProcess],
-        office: IOffice,
+        office: Callable[[], IOffice],
         give_up: Callable[[str], object],
     ) -> None:
         self._clock, self._count, self._start, self._office, self._give_up = clock, count, start, office, give_up
@@ -279,17 +280,17 @@ class Workforce(Service):
             case CannotServe(why=why):
                 self._refuse(why)
             case _:
-                self._office.heard(hand.number, notice)
+                self._office().heard(hand.number, notice)
 
     async def asked(self, hand: _Hand, question: object) -> Any:
         """Answer a question of a process."""
-        return await self._office.asked(hand.number, question)
+        return await self._office().asked(hand.number, question)
 
     def ended(self, hand: _Hand, why: str) -> None:
         """Replace a process that has ended, unless all are to."""
         self._hands.remove(hand)
         if hand.number:
-            self._office.buried(hand.number)
+            self._office().buried(hand.number)
         hand.over.callback(None)
         if not self.running:
             return
@@ -335,7 +336,7 @@ class Workforce(Service):
             if free is None or not self._may_start():
                 return
             free.number, free.silent = number, 0
-            free.process.tell(self._office.task(number))
+            free.process.tell(self._office().task(number))
 
     def _may_start(self) -> bool:
         return self._clock.seconds() >= self._not_before

@@ -2,28 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
-from svc.cluster.overview import Overview
 from svc.crypto.console_cookies import ConsoleCookies
-from svc.model.clocks import WallClock
-from svc.model.ports import IDatabaseState, IRoles
-from svc.services.access import AccessService
-from svc.services.audit_reading import AuditService
-from svc.services.authenticators import AuthenticatorService, FederatedService
+from svc.server.graph import Server
 from svc.services.console_sessions import ConsoleSessionService
-from svc.services.expiring import ExpiringService
-from svc.services.explanations import KeyExplanations
-from svc.services.login import AccessTokenService
-from svc.services.oidc import OidcService
-from svc.services.policy_loads import PolicyLoadService
-from svc.services.refusals import RefusalService
-from svc.services.resources import ResourceService
-from svc.services.revocation import RevocationService
-from svc.services.roles import RoleService
-from svc.services.secrets import SecretService
-from svc.services.unused import UnusedService
 from svc.web.console.audit import AuditPage
 from svc.web.console.authenticators import AuthenticatorPages
 from svc.web.console.changes import ChangePage
@@ -41,45 +24,43 @@ from svc.web.console.sign_in import SignIn
 from svc.web.console.unused import IdleRolesPage
 
 
-def make_console(
-    sessions: ConsoleSessionService,
-    cookies: ConsoleCookies,
-    revocation: RevocationService,
-    overview: Overview,
-    audit: AuditService,
-    roles: IRoles,
-    tokens: AccessTokenService,
-    resource_service: ResourceService,
-    secret_service: SecretService,
-    role_service: RoleService,
-    access: AccessService,
-    authenticators: AuthenticatorService,
-    federated: Mapping[str, FederatedService],
-    loads: PolicyLoadService,
-    expiring: ExpiringService,
-    unused: UnusedService,
-    explanations: KeyExplanations,
-    refusals: RefusalService,
-    oidc: OidcService,
-    wall: WallClock,
-    public_url: str | None,
-    state: IDatabaseState,
-) -> tuple[Gate, list[Any]]:
-    """Return what all pages have in common, and the pages; their templates are compiled here."""
-    rendering = Rendering(cookies)
-    own = OwnAddress(public_url)
+def make_console(server: Server) -> tuple[Gate, list[Any]]:
+    """Return the parts that all pages share, and the pages; their templates are compiled here."""
+    cookies, own = ConsoleCookies(server.installation.vault), OwnAddress(server.settings.public_url)
+    rendering, wall, tokens, roles = Rendering(cookies), server.wall, server.access_token_service, server.role_store
+    access, audit, refusals = server.access_service, server.audit_service, server.refusal_service
+    resources, expiring, oidc = server.resource_service, server.expiring_service, server.oidc_routes
+    sessions = ConsoleSessionService(
+        server.login_service,
+        oidc.by_code,
+        server.api_key_service,
+        server.credential_store,
+        cookies,
+        wall,
+        server.settings.console_session,
+    )
     return Gate(sessions, cookies, rendering, own), [
-        SignIn(rendering, sessions, revocation, oidc),
-        ProviderSignIn(rendering, sessions, oidc, cookies, wall, own),
-        Home(rendering, overview, audit, roles, tokens, expiring, refusals, expiring.wall, state),
-        PolicyTree(rendering, resource_service, access),
-        ResourcePage(rendering, resource_service, secret_service, access),
-        RolePage(rendering, role_service, access, unused, audit, revocation),
+        SignIn(rendering, sessions, server.revocation_service, oidc.offered),
+        ProviderSignIn(rendering, sessions, oidc.offered, cookies, wall, own),
+        Home(
+            rendering=rendering,
+            overview=server.overview,
+            audit=audit,
+            roles=roles,
+            tokens=tokens,
+            endings=expiring,
+            refusals=refusals,
+            wall=wall,
+            state=server.state,
+        ),
+        PolicyTree(rendering, resources, access),
+        ResourcePage(rendering, resources, server.secret_service, access),
+        RolePage(rendering, server.role_service, access, server.unused_service, audit, server.revocation_service),
         AuditPage(rendering, audit),
-        AuthenticatorPages(rendering, authenticators, federated, tokens, roles, refusals),
-        ChangePage(rendering, loads, tokens),
-        ExpiringPage(rendering, expiring, expiring.wall),
+        AuthenticatorPages(rendering, server.authenticator_service, server.federated_services, tokens, roles, refusals),
+        ChangePage(rendering, server.policy_load_service, tokens),
+        ExpiringPage(rendering, expiring, wall),
         RefusalsPage(rendering, refusals),
-        IdleRolesPage(rendering, unused),
-        LoginExplained(rendering, explanations, tokens),
+        IdleRolesPage(rendering, server.unused_service),
+        LoginExplained(rendering, server.explanations, tokens),
     ]

@@ -51,7 +51,8 @@ class KeyWatch(Service):
     """Polls the keys in the database, updates the vault, and announces the key that this process seals with.
 
     ``process`` is a name that no other process has, and ``place`` its name for operators. ``writable`` returns whether the
-    database takes writes. ``source`` is polled for new keys; without one they come from another process.
+    database takes writes. ``source`` is polled for new keys; without one they come from another process. ``on_read`` is
+    called with the keys that were found there.
     """
 
     name = "data-keys"
@@ -65,12 +66,11 @@ class KeyWatch(Service):
         place: str,
         writable: Callable[[], bool],
         source: DataKeySource | None,
+        on_read: Callable[[Sequence[bytes]], object] = lambda _: None,
     ) -> None:
         self._clock, self._store, self._vault, self._writable = clock, store, vault, writable
         self._process, self._place = process, place
-        self._source = source
-        #: Called with keys that were found.
-        self.told: Callable[[Sequence[bytes]], object] = lambda _: None
+        self._source, self._on_read = source, on_read
         #: The state of the file when it was read here: the first poll reads it again, as it may have changed by then.
         self._read: tuple[int, ...] | None = None
         self._said: tuple[KeyUser, float] | None = None
@@ -127,7 +127,7 @@ class KeyWatch(Service):
             return
         if keys != self._vault.given:
             self._vault.give(keys)
-            self.told(keys)
+            self._on_read(keys)
             _log.info("Data keys were read again: {keys}", keys=" ".join(self._vault.known))
 
     async def _follow(self) -> None:

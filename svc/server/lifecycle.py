@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Seque
 from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 
+import attrs
 from twisted.application.service import IService, MultiService, Service
 from twisted.internet.defer import Deferred, maybeDeferred
 from twisted.internet.interfaces import IReactorCore
@@ -55,27 +56,42 @@ async def running_services() -> AsyncIterator[OrderedMultiService]:
         await services.stopService()
 
 
-class ServerService(OrderedMultiService):
-    """The server. ``compose`` makes its services, adds each of them, and returns the addresses that it serves at.
+async def _do_nothing() -> None:
+    pass
 
-    It begins when the reactor runs. When the server is stopped before it has ended, it is cancelled.
+
+@attrs.frozen
+class Started:
+    """A server that can serve.
+
+    ``urls`` are the addresses that it serves at. ``announced`` is called when the operator knows that it is ready.
+    ``answers`` returns whether it answers requests, as far as this process can tell, whose reactor turns.
+    """
+
+    urls: Sequence[str]
+    announced: Callable[[], Awaitable[None]] = _do_nothing
+    answers: Callable[[], bool] = lambda: True
+
+
+class ServerService(OrderedMultiService):
+    """The server. ``compose`` makes its services and adds each of them.
+
+    It begins when the reactor runs. When the server is stopped before it has ended, it is cancelled. ``undo`` removes what
+    the start has made that no service removes, after everything has stopped, if the start is undone.
     """
 
     def __init__(
-        self, reactor: IReactorCore, compose: Callable[[ServerService], Coroutine[Any, Any, Sequence[str]]]
+        self,
+        reactor: IReactorCore,
+        compose: Callable[[ServerService], Coroutine[Any, Any, Started]],
+        undo: Callable[[], object] = lambda: None,
     ) -> None:
         super().__init__()  # type: ignore[no-untyped-call] # Twisted's
         self._reactor = reactor
-        self._compose = compose
-        self._composing: Deferred[Sequence[str]] | None = None
+        self._compose, self._undo = compose, undo
+        self._composing: Deferred[Started] | None = None
         self._given_up: Deferred[str] = Deferred()
-        #: Whether the server answers requests, as far as this process can tell, whose reactor turns.
-        self.answers: Callable[[], bool] = lambda: True
-        self._ready: Deferred[Sequence[str]] = Deferred()
-        #: Removes what the start has made that no service removes, after everything has stopped, if the start is undone.
-        self.undo: Callable[[], None] = lambda: None
-        #: Called when the operator knows that the server is ready.
-        self.announced: Callable[[], Awaitable[None]] = _nothing
+        self._ready: Deferred[Started] = Deferred()
         #: Whether the start is to be undone, if it isn't ready.
         self.interrupted = False
         #: Whether the start is undone, now that the server stops: it was interrupted before it was ready.
@@ -86,8 +102,8 @@ class ServerService(OrderedMultiService):
         super().startService()  # type: ignore[no-untyped-call] # Twisted's
         self._reactor.callWhenRunning(self._begin)
 
-    async def ready(self) -> Sequence[str]:
-        """Wait until the server can serve, and return its addresses; to be awaited once.
+    async def ready(self) -> Started:
+        """Wait until the server can serve; to be awaited once.
 
         :raises CancelledError: it was stopped before.
         :raises Exception: the fault of the start; all that has been started is there until the server is stopped.
@@ -114,8 +130,4 @@ class ServerService(OrderedMultiService):
             self._composing.cancel()
         await super()._stop()
         if self.is_undone:
-            self.undo()
-
-
-async def _nothing() -> None:
-    """Do nothing."""
+            self._undo()

@@ -6,6 +6,8 @@ import gc
 import os
 import signal
 import socket
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property, partial
 from typing import Any, Final
 
 import attrs
@@ -15,11 +17,10 @@ from twisted.internet.task import LoopingCall
 from twisted.logger import Logger, globalLogBeginner
 from twisted.python.failure import Failure
 
-from svc.audit.journal import Journal
 from svc.audit.recent_refusals import ReportedRefusals
 from svc.audit.shared_turn import SharedTurn
 from svc.authn.ldap.bind_guard import BindGuard
-from svc.authn.providers.copies import CopiedKeys, KeysAnswer
+from svc.authn.providers.copies import CopiedKeys
 from svc.authn.providers.waiting import ROOM
 from svc.authn.throttling import ReportedFailures
 from svc.authn.used_signatures import AskedSignatures
@@ -31,39 +32,18 @@ from svc.model.clocks import run_steadily
 from svc.model.databases import DatabaseIdentity
 from svc.model.errors import Refusal, StartRefused, StoreUnavailable
 from svc.model.turns import AskedTurns
-from svc.processes.channel import ProcessChannel
+from svc.processes.channel import PATIENCE, ProcessChannel
 from svc.processes.spawned import CONNECTION, INHERITED
 from svc.processes.workforce import Begun, CannotServe, Leave, Ping, Pong, Ready
 from svc.server.bootstrap import Installation
-from svc.server.composition import Seams, Serving
-from svc.server.duties import Certificate, Ground
 from svc.server.endpoints import client_endpoint, inherited_endpoint
+from svc.server.foundation import Certificate, Pulses
+from svc.server.graph import Server
 from svc.server.lifecycle import OrderedMultiService, child
 from svc.server.listening import Endpoint
-from svc.server.process_messages import (
-    AddressShut,
-    CertificatesWanted,
-    ChallengeSeen,
-    ClientLeft,
-    CountersWanted,
-    DataKeysRead,
-    FailureSeen,
-    HungUp,
-    KeysUsed,
-    MembersWanted,
-    MemberWanted,
-    PressureWanted,
-    RefusalsSeen,
-    RefusalsWanted,
-    Scarce,
-    ServerNews,
-    SignatureSeen,
-    TurnOver,
-    TurnWanted,
-    WorkerTask,
-    WriteWanted,
-)
+from svc.server.process_messages import RemoteCall, Scarce, ServerNews, WorkerTask
 from svc.server.serverlog import Forwarding, Repeats, Telling
+from svc.server.serving import load_console
 from svc.server.shared_page import slots_of
 from svc.server.shares import sessions_of, share_of
 from svc.server.startup import reason_of
@@ -76,20 +56,215 @@ log = Logger()
 
 
 @attrs.frozen
-class _AskedMembers:
-    """Provides ``IMembers`` by the process that polls the members."""
+class Remote:
+    """The functions that the supervisor exposes (``supervisor``, Note [Remote calls])."""
 
     channel: ProcessChannel
 
+    async def call(self, name: str, *arguments: object, within: float | None = PATIENCE) -> Any:
+        """Return the result of a function, which may take so many seconds; raises as ``ProcessChannel.ask``."""
+        return await self.channel.ask(RemoteCall(name, arguments), within)
+
+    def send(self, name: str, *arguments: object, droppable: bool = True) -> None:
+        """Call a function whose result isn't needed."""
+        self.channel.tell(RemoteCall(name, arguments), droppable=droppable)
+
+
+@attrs.frozen
+class _RemoteMembers:
+    """Provides ``IMembers`` by the process that polls the members."""
+
+    remote: Remote
+
     async def answer(self, name: str) -> ProbeReply | None:
         """See ``IMembers``."""
-        reply: ProbeReply | None = await self.channel.ask(MemberWanted(name), _LONG)
+        reply: ProbeReply | None = await self.remote.call("fetch_member_health", name, within=_LONG)
         return reply
 
     async def overview(self) -> list[MemberHealth]:
         """See ``IMembers``."""
-        members: list[MemberHealth] = await self.channel.ask(MembersWanted(), _LONG)
+        members: list[MemberHealth] = await self.remote.call("list_members", within=_LONG)
         return members
+
+
+@attrs.frozen(slots=False, eq=False)
+class RemoteSingletons:
+    """Provides ``SharedParts`` by the supervisor: copies of its state, and remote calls."""
+
+    server: WorkerServer
+    remote: Remote
+    task: WorkerTask
+
+    @property
+    def processes(self) -> int:
+        """How many processes serve."""
+        return self.task.count
+
+    @cached_property
+    def hashing(self) -> AskedTurns:
+        """The permits to hash passwords."""
+        return self._permits(Scarce.HASHING)
+
+    @cached_property
+    def loading(self) -> AskedTurns:
+        """The permits to load large policies."""
+        return self._permits(Scarce.LOADING)
+
+    def _permits(self, what: Scarce) -> AskedTurns:
+        # A permit takes as long as its holder needs; waiting callers have deadlines of their own.
+        return AskedTurns(
+            partial(self.remote.call, "take_permit", what, within=None),
+            partial(self.remote.send, "release_permit", what, droppable=False),
+        )
+
+    @cached_property
+    def health(self) -> ToldHealth:
+        """The last report of the health checks."""
+        server, report = self.server, self.task.news.report
+        return ToldHealth(server.reactor, server.wall, server.settings.health_interval, report)
+
+    @cached_property
+    def verdict(self) -> ToldVerdict:
+        """The last verdict on other primaries."""
+        demand = partial(self.remote.call, "demand_primary", within=_LONG)
+        return ToldVerdict(self.server.reactor, self.task.news.verdict, demand)
+
+    @cached_property
+    def members(self) -> _RemoteMembers:
+        """The health of the other servers."""
+        return _RemoteMembers(self.remote)
+
+    @cached_property
+    def failures(self) -> ReportedFailures | None:
+        """The count of failed logins."""
+        if not self.server.settings.login_throttle:
+            return None
+        failures = ReportedFailures(
+            self.server.reactor,
+            self._fail_login,
+            partial(self.remote.send, "count_client_left"),
+            partial(self.remote.call, "measure_pressure"),
+        )
+        for name, seconds in self.task.refused:
+            failures.refuse(name, seconds)
+        return failures
+
+    async def _fail_login(self, client_ip: str, role: str, late: bool) -> float:
+        try:
+            delay: float = await self.remote.call("fail_login", client_ip, role, late)
+        except StoreUnavailable:
+            return 0.0  # the answer was late enough
+        return delay
+
+    @cached_property
+    def provider_keys(self) -> CopiedKeys:
+        """The key sets of third parties."""
+        return CopiedKeys(
+            self.server.reactor,
+            partial(self.remote.call, "fetch_keys", within=None),
+            partial(self.remote.send, "note_keys_used"),
+            self.server.settings.jwks_max_age,
+            ROOM // self.task.count,
+        )
+
+    @cached_property
+    def refusals(self) -> ReportedRefusals:
+        """The requests that all processes refused in the last hour."""
+        return ReportedRefusals(
+            self.server.reactor,
+            self.server.wall,
+            lambda refused, complete: self.remote.channel.tell(
+                RemoteCall("note_refusals", (refused, complete)), droppable=True
+            ),
+            partial(self.remote.call, "list_refusals"),
+        )
+
+    @cached_property
+    def signatures(self) -> AskedSignatures:
+        """The signatures that have admitted somebody."""
+        return AskedSignatures(partial(self.remote.call, "is_signature_used"), partial(self.remote.call, "claim_signature"))
+
+    @cached_property
+    def pulses(self) -> Pulses:
+        """The pulses of this process's sessions with the database."""
+        return self.server.make_pulses(self.verdict.doubt, lambda: None)
+
+    async def identify_database(self, challenge: str) -> DatabaseIdentity | None:
+        """See ``SharedParts``."""
+        if await self.remote.call("is_own_challenge", challenge):
+            return None
+        return await self.server.replication.identity()
+
+    async def list_certificates(self) -> Sequence[Certificate]:
+        """See ``SharedParts``: those that this process shows, and the supervisor's."""
+        return [*self.server.list_certificates(), *await self.remote.call("list_port_certificates")]
+
+
+@attrs.frozen(slots=False, eq=False, kw_only=True)
+class WorkerServer(Server):
+    """A process that serves, one of several."""
+
+    remote: Remote
+    task: WorkerTask
+
+    @cached_property
+    def shared(self) -> RemoteSingletons:
+        """The parts that exist once per server."""
+        return RemoteSingletons(self, self.remote, self.task)
+
+    @cached_property
+    def bind_guard(self) -> BindGuard:
+        """The questions before a bind: the supervisor counts the refusals."""
+        return BindGuard(
+            partial(self.remote.call, "guard_bind", within=None),
+            partial(self.remote.send, "end_bind", droppable=False),
+            self.installation.audit_key,
+        )
+
+    async def serve(self, endpoints: Sequence[Endpoint]) -> None:
+        """Start all, in this order.
+
+        :raises StartRefused: audit records can't be written, or an endpoint can't be listened at.
+        """
+        self.start()
+        await self.open_journal()
+        self.shared.pulses.start(self.services)
+        loop = LoopingCall(lambda: Deferred.fromCoroutine(self._refresh_keys()))
+        loop.clock = self.reactor
+        loop.start(self.settings.health_interval, now=False).addErrback(
+            lambda failure: log.failure("Retired keys are not noticed any more", failure)
+        )
+        await self.open(endpoints)
+
+    async def _refresh_keys(self) -> None:
+        """Read with each round of health which signing keys are retired."""
+        try:
+            await self.keys.refresh()
+        except Refusal:
+            """The next round tries again, and the pool logs it."""
+
+    def update_news(self, news: ServerNews) -> None:
+        """Keep the state of the server that the supervisor sends."""
+        self.shared.health.hear(news.report)
+        self.shared.verdict.hear(news.verdict)
+
+    def refuse_address(self, name: str, seconds: float) -> None:
+        """Refuse logins from an address for so many seconds."""
+        if self.shared.failures is not None:
+            self.shared.failures.refuse(name, seconds)
+
+    @property
+    def exposed(self) -> Mapping[str, Callable[..., object]]:
+        """The functions that the supervisor may call."""
+        return {
+            "update_news": self.update_news,
+            "refuse_address": self.refuse_address,
+            "update_keys": self.shared.provider_keys.hear,
+            "adopt_data_keys": self.installation.vault.give,
+            # As if the signal had come here: its handlers are called.
+            "hang_up": lambda: os.kill(os.getpid(), signal.SIGHUP),
+            "list_counters": lambda: [] if self.metrics is None else self.metrics.families(),
+        }
 
 
 class Worker:
@@ -97,15 +272,10 @@ class Worker:
 
     def __init__(self, reactor: Any) -> None:
         self._reactor = reactor
-        self._channel = ProcessChannel(reactor, self._asked, self._heard, lambda: os._exit(1))
+        self._channel = ProcessChannel(reactor, self._answer, self._hear, lambda: os._exit(1))
         self._services = OrderedMultiService()  # type: ignore[no-untyped-call] # Twisted's
-        self._metrics: Metrics | None = None
-        self._vault: Vault | None = None
-        self._journal: Journal | None = None
-        self._health: ToldHealth | None = None
-        self._verdict: ToldVerdict | None = None
-        self._failures: ReportedFailures | None = None
-        self._keys: CopiedKeys | None = None
+        #: The server that this process is, once it has its task.
+        self._servers: list[WorkerServer] = []
 
     def begin(self) -> None:
         """Say that the modules have been read."""
@@ -116,147 +286,64 @@ class Worker:
         os.close(CONNECTION)
         self._channel.tell(Ready())
 
-    async def _asked(self, question: object) -> object:
+    async def _answer(self, question: object) -> object:
         match question:
-            case CountersWanted():
-                return [] if self._metrics is None else self._metrics.families()
+            case RemoteCall(name=name, arguments=arguments):
+                return [server.exposed[name](*arguments) for server in self._servers].pop()
             case _:
                 raise TypeError(f"{question} is no question to a process that serves")
 
-    def _heard(self, notice: object) -> None:
+    def _hear(self, notice: object) -> None:
         match notice:
             case Ping():
-                self._channel.tell(Pong(None if self._journal is None else self._journal.trouble), droppable=True)
-            case ServerNews(report=report, verdict=verdict):
-                if self._health is not None and self._verdict is not None:
-                    self._health.hear(report)
-                    self._verdict.hear(verdict)
-            case KeysAnswer() as answer:
-                if self._keys is not None:
-                    self._keys.hear(answer)
-            case AddressShut(name=name, seconds=seconds):
-                if self._failures is not None:
-                    self._failures.refuse(name, seconds)
-            case DataKeysRead(keys=data_keys):
-                if self._vault is not None:
-                    self._vault.give(data_keys)
-            case HungUp():
-                # As if it had come here: its handlers are called.
-                os.kill(os.getpid(), signal.SIGHUP)
+                trouble = next((server.journal.trouble for server in self._servers), None)
+                self._channel.tell(Pong(trouble), droppable=True)
+            case RemoteCall(name=name, arguments=arguments):
+                for server in self._servers:
+                    server.exposed[name](*arguments)
             case WorkerTask() as task:
                 Deferred.fromCoroutine(self._serve(task)).addErrback(self._failed)
             case Leave():
                 Deferred.fromCoroutine(self._leave())
 
     async def _serve(self, task: WorkerTask) -> None:
-        reactor, channel, services = self._reactor, self._channel, self._services
+        reactor, services = self._reactor, self._services
         services.startService()  # type: ignore[no-untyped-call] # Twisted's
         settings = share_of(task.settings, task.count)
         page, sockets = INHERITED, range(INHERITED + 1, INHERITED + 1 + len(settings.listen))
-        metrics = self._metrics = None if settings.metrics_listen is None else Metrics()
         endpoints = [self._endpoint(text, descriptor) for text, descriptor in zip(settings.listen, sockets, strict=True)]
-        syslog = None if settings.audit_syslog is None else client_endpoint(reactor, settings.audit_syslog)
-        sessions = sessions_of(task.count)
-        vault = self._vault = Vault(*task.data_keys)
+        vault = Vault(*task.data_keys)
         vault.adopt(task.stored_keys)
-        installation = await Installation.joined(services, reactor, settings, task.dsn, vault, task.audit_key, sessions)
-        slots = slots_of(page, task.number)
-        # An answer takes as long as the turn that it is about; its waiting callers have deadlines of their own.
-        guard = BindGuard(lambda question: channel.ask(question, None), channel.tell, task.audit_key)
-        ground = Ground.lay(services, reactor, settings, installation, metrics, slots, worker=task.number, guard=guard)
-        ground.watch_certificates(*endpoints)
-        journal = self._journal = await ground.journal(services, syslog, SharedTurn(page), daemon=task.daemon)
-        health = self._health = ToldHealth(reactor, installation.wall, settings.health_interval, task.news.report)
-        verdict = self._verdict = ToldVerdict(
-            reactor, task.news.verdict, lambda doubtful: channel.ask(WriteWanted(doubtful), _LONG)
+        installation = await Installation.joined(
+            services, reactor, settings, task.dsn, vault, task.audit_key, sessions_of(task.count)
         )
-        pulses = ground.pulses(services, verdict.doubt, lambda: None)
-        self._refresh(ground, settings.health_interval)
-        if settings.login_throttle:
-            self._failures = ReportedFailures(
-                reactor,
-                self._delay,
-                lambda client_ip: channel.tell(ClientLeft(client_ip), droppable=True),
-                lambda role: channel.ask(PressureWanted(role)),
-            )
-            for name, seconds in task.refused:
-                self._failures.refuse(name, seconds)
-        keys = self._keys = CopiedKeys(
-            reactor,
-            lambda question: channel.ask(question, None),
-            lambda source: channel.tell(KeysUsed(source), droppable=True),
-            settings.jwks_max_age,
-            ROOM // task.count,
+        server = WorkerServer(
+            reactor=reactor,
+            settings=settings,
+            installation=installation,
+            services=services,
+            slots=slots_of(page, task.number),
+            metrics=None if settings.metrics_listen is None else Metrics(),
+            endpoints=endpoints,
+            audit_syslog=None if settings.audit_syslog is None else client_endpoint(reactor, settings.audit_syslog),
+            audit_lock=SharedTurn(page),
+            daemon=task.daemon,
+            worker=task.number,
+            make_console=load_console(settings),
+            remote=Remote(self._channel),
+            task=task,
         )
-
-        async def identity(challenge: str) -> DatabaseIdentity | None:
-            """Return the identity of the database, unless the challenge is this server's own."""
-            own = await channel.ask(ChallengeSeen(challenge))
-            return None if own else await ground.replication.identity()
-
-        async def certificates() -> list[Certificate]:
-            """Return the certificates of the server: those that this process shows, and the other one's."""
-            return [*ground.certificates(), *await channel.ask(CertificatesWanted())]
-
-        seams = Seams(
-            health,
-            verdict,
-            _AskedMembers(channel),
-            identity,
-            certificates,
-            self._failures,
-            keys,
-            ReportedRefusals(
-                reactor,
-                installation.wall,
-                lambda refused, complete: channel.tell(RefusalsSeen(refused, complete), droppable=True),
-                lambda query: channel.ask(RefusalsWanted(query)),
-            ),
-            AskedSignatures(
-                lambda signature, address, again: channel.ask(SignatureSeen(signature, address, again)),
-                lambda *claimed: channel.ask(SignatureSeen(*claimed)),
-            ),
-            self._turns(Scarce.HASHING),
-            self._turns(Scarce.LOADING),
-            task.count,
-        )
-        await Serving(services, ground, seams, journal, pulses).open(endpoints)
+        self._servers.append(server)
+        await server.serve(endpoints)
         gc.collect()
         gc.freeze()  # ``startup``, Note [Garbage]
-        channel.tell(Begun())
+        self._channel.tell(Begun())
 
     def _endpoint(self, text: str, descriptor: int) -> Endpoint:
         try:
             return inherited_endpoint(self._reactor, text, descriptor)
         except Exception as error:  # the types of endpoints are plugins, and raise what they like
             raise StartRefused(f"{text} can't be listened at: {error}") from None
-
-    async def _delay(self, client_ip: str, role: str, late: bool) -> float:
-        try:
-            delay: float = await self._channel.ask(FailureSeen(client_ip, role, late))
-        except StoreUnavailable:
-            return 0.0  # the answer was late enough
-        return delay
-
-    def _turns(self, what: Scarce) -> AskedTurns:
-        channel = self._channel
-        return AskedTurns(
-            lambda number, whose: channel.ask(TurnWanted(what, number, whose), None),
-            lambda number: channel.tell(TurnOver(what, number)),
-        )
-
-    def _refresh(self, ground: Ground, interval: float) -> None:
-        """Learn with each round of health which signing keys retire."""
-
-        async def refresh() -> None:
-            try:
-                await ground.keys.refresh()
-            except Refusal:
-                """The next round tries again, and the pool says so in the log."""
-
-        loop = LoopingCall(lambda: Deferred.fromCoroutine(refresh()))
-        loop.clock = self._reactor
-        loop.start(interval, now=False).addErrback(lambda failure: log.failure("Keys are not learnt to retire", failure))
 
     def _failed(self, failure: Failure) -> None:
         match failure.value:

@@ -37,7 +37,7 @@ from twisted.logger import ILogObserver, Logger
 
 from svc.model.errors import ConfigurationInvalid, OutcomeUnknown, Refusal, StartRefused, StoreReadOnly, StoreUnavailable
 from svc.model.interrupts import INTERRUPTED
-from svc.server.lifecycle import ServerService, child
+from svc.server.lifecycle import ServerService, Started, child
 from svc.server.notifying import Notifying
 from svc.server.reloading import on_hangup
 from svc.server.serverlog import ServerLog, Telling
@@ -257,7 +257,7 @@ class Launch(MultiService):
 
     async def _attend(self) -> None:
         try:
-            urls = await self._server.ready()
+            server = await self._server.ready()
         except CancelledError:
             self._console.interrupted(INTERRUPTED if self._server.interrupted else 0)
         except Refusal as refusal:
@@ -270,16 +270,17 @@ class Launch(MultiService):
         else:
             gc.collect()
             gc.freeze()  # Note [Garbage]
-            log.info("The server is ready at {urls}", urls=" ".join(urls))
-            self._console.say(f"svc ready: {' '.join(urls)}")
+            urls = " ".join(server.urls)
+            log.info("The server is ready at {urls}", urls=urls)
+            self._console.say(f"svc ready: {urls}")
             self._console.started()
-            self._notifying.ready(" ".join(urls), self._server.answers)
-            await self._announce()
+            self._notifying.ready(urls, server.answers)
+            await self._announce(server)
             self._give_up(await self._server.given_up())
 
-    async def _announce(self) -> None:
+    async def _announce(self, server: Started) -> None:
         try:
-            await self._server.announced()
+            await server.announced()
         except Refusal as refusal:
             log.warn("That the server was ready couldn't be noted: {why}", why=reason_of(refusal))
 

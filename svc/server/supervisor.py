@@ -2,17 +2,21 @@
 
 Note [Heard of soon]. The others answer ``/health`` from the last news that they got. News is sent when something has
 changed, which is checked four times a second, and once a second in any case.
+
+Note [Remote calls]. A serving process calls functions of this one by name (``RemoteCall``): ``_expose`` lists them. Its
+permits and binds are kept here under its number, and released when it dies.
 """
 
 from __future__ import annotations
 
-import functools
+import inspect
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
 from typing import Any, Final
 
 import attrs
-from twisted.application.service import MultiService, Service
+from twisted.application.service import Service
 from twisted.internet.defer import Deferred, maybeDeferred
 from twisted.internet.interfaces import IListeningPort, IStreamClientEndpoint
 from twisted.internet.protocol import Factory
@@ -21,8 +25,7 @@ from twisted.logger import Logger
 
 from svc.audit.recent_refusals import RecentRefusals
 from svc.audit.shared_turn import SharedTurn
-from svc.authn.ldap.bind_guard import AccountWanted, BindOver, EntryMissed, EntryWanted, LookWanted
-from svc.authn.providers.copies import KeysAnswer, KeysQuestion, SharedKeys
+from svc.authn.providers.copies import KeysAnswer, SharedKeys
 from svc.authn.throttling import Failures
 from svc.authn.used_signatures import UsedSignatures
 from svc.model.errors import LoadsUnavailable, PasswordsBusy
@@ -30,35 +33,14 @@ from svc.model.turns import SharedTurns
 from svc.processes.spawned import Spawned
 from svc.processes.workforce import IOwner, Workforce, WorkforceProbe
 from svc.server.bootstrap import Installation
-from svc.server.duties import Duties, Ground, prepare, serve_metrics
-from svc.server.lifecycle import ServerService, child
+from svc.server.foundation import Foundation
+from svc.server.lifecycle import ServerService, Started, child
 from svc.server.listening import Endpoint, listen, url_of
-from svc.server.process_messages import (
-    AddressShut,
-    CertificatesWanted,
-    ChallengeSeen,
-    ClientLeft,
-    CountersWanted,
-    DataKeysRead,
-    FailureSeen,
-    HungUp,
-    KeysUsed,
-    MembersWanted,
-    MemberWanted,
-    PressureWanted,
-    RefusalsSeen,
-    RefusalsWanted,
-    Scarce,
-    ServerNews,
-    SignatureSeen,
-    TurnOver,
-    TurnWanted,
-    WorkerTask,
-    WriteWanted,
-)
+from svc.server.logins import count_hashing_threads
+from svc.server.process_messages import RemoteCall, Scarce, ServerNews, WorkerTask
 from svc.server.serverlog import Said
 from svc.server.shared_page import make_page, slots_of
-from svc.server.wrapped_logins import hashing_threads
+from svc.server.singletons import Singletons, prepare_account
 from svc.settings.config import Settings
 from svc.telemetry.exposition import Sums, metrics_site
 from svc.telemetry.metrics import Metrics
@@ -101,7 +83,7 @@ class SharedPorts(Service):
         """
         for endpoint in self._endpoints:
             port: Any = await listen(endpoint, _Nobody())
-            # In the same turn of the reactor, so that no connection was accepted.
+            # In the same iteration of the reactor, so that no connection was accepted.
             port.stopReading()
             self._ports.append(port)
         return [url_of(port) for port in self._ports]
@@ -126,53 +108,65 @@ class Office(Service):
 
     name = "office"
 
-    def __init__(self, ground: Ground, *, daemon: bool) -> None:
-        self._ground, self._daemon = ground, daemon
-        reactor, settings = ground.reactor, ground.settings
-        self._failures = Failures(reactor, settings.trusted_proxies or (), self._refuse)
-        assert ground.binds is not None
-        self._binds = ground.binds
+    def __init__(self, supervisor: Supervisor) -> None:
+        self._supervisor = supervisor
+        reactor, settings = supervisor.reactor, supervisor.settings
+        self._failures = Failures(reactor, settings.trusted_proxies or (), self._refuse_address)
         self._signatures = UsedSignatures(reactor)
-        self._refusals = RecentRefusals(ground.installation.wall)
-        make = ground.parts.provider_keys
-        self._keys = SharedKeys(reactor, make, self._tell)
-        self._turns = {
+        self._refusals = RecentRefusals(supervisor.wall)
+        self.keys = SharedKeys(reactor, supervisor.make_provider_keys, self._send_keys)
+        self._permits = {
             # Each process refuses what is more than its share of those that may wait.
-            Scarce.HASHING: SharedTurns(hashing_threads(), sys.maxsize, sys.maxsize, lambda _: PasswordsBusy()),
+            Scarce.HASHING: SharedTurns(count_hashing_threads(), sys.maxsize, sys.maxsize, lambda _: PasswordsBusy()),
             Scarce.LOADING: SharedTurns(pool.WORKERS, pool.WAITING, pool.EACH, LoadsUnavailable),
         }
-        self._sums = None if ground.metrics is None else Sums(ground.metrics)
-        self._told: ServerNews | None = None
+        self._exposed = self._expose()
+        self.sums = None if supervisor.metrics is None else Sums(supervisor.metrics)
+        self._sent: ServerNews | None = None
         self._looks = 0
         self._loops = [(LoopingCall(self._look), LOOK), (LoopingCall(self._count), COUNTED)]
         for loop, _ in self._loops:
             loop.clock = reactor
-        self._force: Workforce | None = None
-        self._duties: Duties | None = None
 
-    def open(self, force: Workforce, duties: Duties) -> None:
-        """Begin to answer: these exist by now."""
-        self._force, self._duties = force, duties
-        self._ground.renewals.at_hangup(lambda: force.tell(HungUp()))
-        self._ground.data_keys.told = lambda keys: force.tell(DataKeysRead(tuple(keys)))
-        if (metrics := self._ground.metrics) is not None:
-            metrics.watch_key_sets(self._keys.keys.ages)
-            metrics.watch_workers(lambda: (force.serving, force.replaced))
-            duties.watch(metrics)
+    def _expose(self) -> Mapping[str, Callable[..., object]]:
+        """Return the functions that processes may call; each gets the number of its caller first."""
+        supervisor, shared, binds = self._supervisor, self._supervisor.singletons, self._supervisor.refused_binds
 
-    async def serve_counters(self, server: MultiService, endpoint: Endpoint) -> None:
-        """Serve the counters of all processes."""
-        if self._sums is not None:
-            await serve_metrics(server, endpoint, metrics_site(self._sums, self._gather))
+        def demand_primary(_: int, doubtful: bool) -> object:
+            """Return when a write may begin; ``doubtful``: the process's database was away."""
+            if doubtful:
+                shared.split_brain.doubt()
+            return shared.split_brain.demand()
+
+        return {
+            "fail_login": lambda _, address, role, late: self._failures.failed(address, role, late=late),
+            "count_client_left": lambda _, address: self._failures.left(address),
+            "measure_pressure": lambda _, role: self._failures.pressure(role),
+            "note_refusals": lambda _, refused, complete: self._refusals.hear(refused, complete=complete),
+            "list_refusals": lambda _, query: self._refusals.recent(query),
+            "is_signature_used": lambda _, *used: self._signatures.used(*used),
+            "claim_signature": lambda _, *claimed: self._signatures.claim(*claimed),
+            "fetch_keys": lambda _, question: self.keys.answer(question),
+            "note_keys_used": lambda _, source: self.keys.touch(source),
+            "take_permit": lambda number, what, permit, role: self._permits[what].take(number, permit, role),
+            "release_permit": lambda number, what, permit: self._permits[what].end(number, permit),
+            "guard_bind": binds.answer,
+            "end_bind": binds.end,
+            "demand_primary": demand_primary,
+            "is_own_challenge": lambda _, challenge: supervisor.claims.is_own(challenge),
+            "fetch_member_health": lambda _, name: shared.members.answer(name),
+            "list_members": lambda _: shared.members.overview(),
+            "list_port_certificates": lambda _: supervisor.list_port_certificates(),
+        }
 
     def startService(self) -> None:
         """Begin to send news."""
         super().startService()  # type: ignore[no-untyped-call] # Twisted's
         for loop, seconds in self._loops:
-            loop.start(seconds).addErrback(lambda failure: log.failure("Workers aren't told news any more", failure))
+            loop.start(seconds).addErrback(lambda failure: log.failure("Workers get no news any more", failure))
 
     def stopService(self) -> None:
-        """Tell no more."""
+        """Send no more."""
         super().stopService()  # type: ignore[no-untyped-call] # Twisted's
         for loop, _ in self._loops:
             if loop.running:
@@ -180,18 +174,18 @@ class Office(Service):
 
     def task(self, number: int) -> WorkerTask:
         """See ``IOffice``."""
-        settings, installation = self._ground.settings, self._ground.installation
+        settings, installation = self._supervisor.settings, self._supervisor.installation
         return WorkerTask(
-            number,
-            settings.serving_processes,
-            settings,
-            self._daemon,
-            installation.dsn,
-            installation.vault.given,
-            tuple(installation.vault.stored),
-            installation.audit_key,
-            self._news(),
-            tuple(self._failures.refused()),
+            number=number,
+            count=settings.serving_processes,
+            settings=settings,
+            daemon=self._supervisor.daemon,
+            dsn=installation.dsn,
+            data_keys=installation.vault.given,
+            stored_keys=tuple(installation.vault.stored),
+            audit_key=installation.audit_key,
+            news=self._news(),
+            refused=tuple(self._failures.refused()),
         )
 
     def heard(self, number: int, notice: object) -> None:
@@ -199,126 +193,133 @@ class Office(Service):
         match notice:
             case Said() as said:
                 said.log(f"worker {number}" if number else "a worker")
-            case ClientLeft(client_ip=client_ip):
-                self._failures.left(client_ip)
-            case RefusalsSeen(refused=refused, complete=complete):
-                self._refusals.hear(refused, complete=complete)
-            case KeysUsed(source=source):
-                self._keys.touch(source)
-            case TurnOver(what=what, number=turn):
-                self._turns[what].end(number, turn)
-            case BindOver() as over:
-                self._binds.end(number, over)
+            case RemoteCall(name=name, arguments=arguments):
+                self._exposed[name](number, *arguments)
 
     async def asked(self, number: int, question: object) -> object:
         """See ``IOffice``."""
-        duties = self._duties
-        assert duties is not None
-        match question:
-            case FailureSeen(client_ip=client_ip, role=role, late=late):
-                return await self._failures.failed(client_ip, role, late=late)
-            case LookWanted() | AccountWanted() | EntryWanted() | EntryMissed():
-                return await self._binds.answer(number, question)
-            case SignatureSeen(signature=signature, address=address, again=again, lasting=lasting):
-                if lasting is None:
-                    return await self._signatures.used(signature, address, again)
-                return await self._signatures.claim(signature, address, again, lasting)
-            case PressureWanted(role=role):
-                return await self._failures.pressure(role)
-            case RefusalsWanted(query=query):
-                return await self._refusals.recent(query)
-            case KeysQuestion() as wanted:
-                return await self._keys.answer(wanted)
-            case TurnWanted(what=what, number=turn, whose=whose):
-                await self._turns[what].take(number, turn, whose)
-                return None
-            case WriteWanted(doubtful=doubtful):
-                if doubtful:
-                    duties.rivals.doubt()
-                await duties.rivals.demand()
-                return None
-            case ChallengeSeen(challenge=challenge):
-                return self._ground.claims.is_own(challenge)
-            case MemberWanted(name=name):
-                return await duties.members.answer(name)
-            case MembersWanted():
-                return await duties.members.overview()
-            case CertificatesWanted():
-                return self._ground.port_certificates()
-            case _:
-                raise TypeError(f"{question} is no question to the process that supervises")
+        if not isinstance(question, RemoteCall):
+            raise TypeError(f"{question} is no question to the process that supervises")
+        result = self._exposed[question.name](number, *question.arguments)
+        return await result if inspect.isawaitable(result) else result
 
     def buried(self, number: int) -> None:
         """See ``IOffice``."""
-        for turns in self._turns.values():
-            turns.end(number)
-        self._binds.bury(number)
+        for permits in self._permits.values():
+            permits.end(number)
+        self._supervisor.refused_binds.bury(number)
         self._refusals.hear((), complete=False)  # it may have had some that it hadn't handed over
-        if self._sums is not None:
-            self._sums.bury(number)
+        if self.sums is not None:
+            self.sums.bury(number)
 
     def _news(self) -> ServerNews:
-        assert self._duties is not None
-        return ServerNews(self._duties.checks_loop.report(self._ground.settings.dialect), self._duties.rivals.verdict)
+        singletons = self._supervisor.singletons
+        return ServerNews(singletons.checks_loop.report(self._supervisor.settings.dialect), singletons.split_brain.verdict)
 
     def _look(self) -> None:
         news = self._news()
         self._looks += 1
-        if news != self._told or self._looks >= LOOKS:
-            self._told, self._looks = news, 0
-            self._tell(news)
+        if news != self._sent or self._looks >= LOOKS:
+            self._sent, self._looks = news, 0
+            self._supervisor.call_workers("update_news", news)
 
     def _count(self) -> Deferred[None] | None:
-        return None if self._sums is None else Deferred.fromCoroutine(self._gather())
+        return None if self.sums is None else Deferred.fromCoroutine(self.gather_counters())
 
-    async def _gather(self) -> None:
-        if self._force is not None and self._sums is not None:
-            await self._force.ask_each(CountersWanted(), COUNTING, self._sums.keep)
+    async def gather_counters(self) -> None:
+        """Query all processes for their counters."""
+        if self.sums is not None:
+            await self._supervisor.workforce.ask_each(RemoteCall("list_counters"), COUNTING, self.sums.keep)
 
-    def _refuse(self, name: str, seconds: float) -> None:
-        self._tell(AddressShut(name, seconds))
+    def _refuse_address(self, name: str, seconds: float) -> None:
+        self._supervisor.call_workers("refuse_address", name, seconds)
 
-    def _tell(self, notice: ServerNews | AddressShut | KeysAnswer) -> None:
-        if self._force is not None:
-            self._force.tell(notice)
+    def _send_keys(self, answer: KeysAnswer) -> None:
+        self._supervisor.call_workers("update_keys", answer)
 
 
-@attrs.frozen
-class Supervision:
-    """Make the process that supervises; as ``Composition``."""
+@attrs.frozen(slots=False, eq=False, kw_only=True)
+class Supervisor(Foundation):
+    """The process that supervises; ``served`` are the endpoints at which others accept, and ``page`` their shared memory."""
 
-    reactor: Any
-    settings: Settings
-    endpoints: Sequence[Endpoint]
-    metrics_endpoint: Endpoint | None
-    tell_admin_key: Callable[[str], bool] | None
-    audit_syslog: IStreamClientEndpoint | None = None
+    served: Sequence[Endpoint]
+    page: int
+    give_up: Callable[[str], object]
 
-    async def compose(self, server: ServerService, installation: Installation) -> Sequence[str]:
-        """Make every part, each when those below it stand, and return the URLs of the ports."""
-        reactor, settings, daemon = self.reactor, self.settings, self.tell_admin_key is None
-        page = make_page(settings.serving_processes + 1)
-        metrics = None if self.metrics_endpoint is None else Metrics()
-        ground = Ground.lay(server, reactor, settings, installation, metrics, slots_of(page, 0))
-        ground.watch_certificates(*filter(None, [self.metrics_endpoint]))
-        await prepare(server, ground, self.tell_admin_key)
-        office = Office(ground, daemon=daemon)
-        ports = SharedPorts(self.endpoints)
+    @cached_property
+    def ports(self) -> SharedPorts:
+        """The ports at which the workers accept."""
+        return SharedPorts(self.served)
+
+    @cached_property
+    def workforce(self) -> Workforce:
+        """The processes that serve."""
 
         def start(owner: IOwner) -> Spawned:
-            return Spawned.start(reactor, owner, [page, *ports.descriptors()])
+            return Spawned.start(self.reactor, owner, [self.page, *self.ports.descriptors()])
 
-        force = Workforce(reactor, settings.serving_processes, start, office, server.give_up)
-        journal = functools.partial(ground.journal, server, self.audit_syslog, SharedTurn(page), daemon=daemon)
-        duties = await Duties.assume(server, ground, journal, WorkforceProbe(force))
-        office.open(force, duties)
-        urls = await ports.open()
-        child(server, office)
-        child(server, force)
-        child(server, ports)
-        if self.metrics_endpoint is not None:
-            await office.serve_counters(server, self.metrics_endpoint)
-        await force.all_serve()
-        server.answers = lambda: force.answers
-        await duties.checks_loop.first_round()
-        return urls
+        return Workforce(self.reactor, self.settings.serving_processes, start, lambda: self.office, self.give_up)
+
+    @cached_property
+    def singletons(self) -> Singletons:
+        """The parts that exist once per server."""
+        return Singletons(self, [WorkforceProbe(self.workforce)])
+
+    @cached_property
+    def office(self) -> Office:
+        """The other end of the workers' questions."""
+        return Office(self)
+
+    def call_workers(self, name: str, *arguments: object) -> None:
+        """Call a function of all workers that serve."""
+        self.workforce.tell(RemoteCall(name, arguments))
+
+    def distribute_data_keys(self, keys: Sequence[bytes]) -> None:
+        """Have the workers use data keys that were read again."""
+        self.call_workers("adopt_data_keys", tuple(keys))
+
+
+async def start_supervisor(
+    services: ServerService,
+    reactor: Any,
+    settings: Settings,
+    installation: Installation,
+    endpoints: Sequence[Endpoint],
+    metrics_endpoint: Endpoint | None,
+    audit_syslog: IStreamClientEndpoint | None,
+    show_admin_key: Callable[[str], bool] | None,
+) -> Started:
+    """Start the process that supervises, and the processes that serve; as ``start_server``."""
+    page = make_page(settings.serving_processes + 1)
+    metrics = None if metrics_endpoint is None else Metrics()
+    supervisor = Supervisor(
+        reactor=reactor,
+        settings=settings,
+        installation=installation,
+        services=services,
+        slots=slots_of(page, 0),
+        metrics=metrics,
+        endpoints=[*filter(None, [metrics_endpoint])],
+        audit_syslog=audit_syslog,
+        audit_lock=SharedTurn(page),
+        daemon=show_admin_key is None,
+        served=endpoints,
+        page=page,
+        give_up=services.give_up,
+    )
+    office, force, singletons = supervisor.office, supervisor.workforce, supervisor.singletons
+    supervisor.start()
+    announced = await prepare_account(supervisor, show_admin_key)
+    await singletons.start()
+    supervisor.renewals.at_hangup(lambda: supervisor.call_workers("hang_up"))
+    urls = await supervisor.ports.open()
+    for service in (office, force, supervisor.ports):
+        child(services, service)
+    if metrics_endpoint is not None and metrics is not None and office.sums is not None:
+        metrics.watch_key_sets(office.keys.keys.ages)
+        metrics.watch_workers(lambda: (force.serving, force.replaced))
+        singletons.watch(metrics)
+        await singletons.serve_metrics(metrics_endpoint, metrics_site(office.sums, office.gather_counters))
+    await force.all_serve()
+    await singletons.checks_loop.first_round()
+    return Started(urls, announced, lambda: force.answers)

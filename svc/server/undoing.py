@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -16,17 +15,22 @@ from svc.storage.embedded.runtime_dir import RuntimeDir
 from svc.storage.embedded.server import PostgresServer
 
 
-def audit_file_remover(settings: Settings) -> Callable[[], None]:
-    """Return what removes the audit's file again if it isn't there yet, and if nothing was written to it by then."""
-    audit = settings.audit_file
-    new = audit is not None and audit != STANDARD_OUTPUT and not os.path.lexists(audit)
+class AuditFileRemover:
+    """Removes the audit's file again if a start has made it, and if nothing was written to it by then."""
 
-    def remove() -> None:
+    def __init__(self, settings: Settings) -> None:
+        self._file = settings.audit_file
+        self._is_ours = False
+
+    def begin(self) -> None:
+        """Note whether the file is missing: from now on this start may make it."""
+        self._is_ours = self._file is not None and self._file != STANDARD_OUTPUT and not os.path.lexists(self._file)
+
+    def remove(self) -> None:
+        """Remove it."""
         with suppress(OSError):  # it may be gone
-            if audit is not None and new and audit.stat().st_size == 0:
-                audit.unlink()
-
-    return remove
+            if self._file is not None and self._is_ours and self._file.stat().st_size == 0:
+                self._file.unlink()
 
 
 async def remove_directory(reactor: Any, path: Path) -> bool:

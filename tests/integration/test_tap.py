@@ -67,7 +67,7 @@ class TapTests(PostgresTestCase):
         """When a server is ready its first round of health is done, and every service is in the report
         (CFG-12).
         """
-        [url] = await self.start(self.settings(account="acme"), self.hear).ready()
+        [url] = (await self.start(self.settings(account="acme"), self.hear).ready()).urls
         report = await self.health(url)
         self.assertEqual(set(report["services"]), {*SERVICES, "ok"})
         self.assertEqual({name: word for name, word in report["services"].items() if word not in {"ok", True}}, {})
@@ -81,7 +81,7 @@ class TapTests(PostgresTestCase):
         """Metrics are served on an endpoint of their own, which the log names, and on no other."""
         settings = self.settings(account="acme", metrics_listen="tcp:0:interface=127.0.0.1")
         with capturedLogs() as events:
-            [url] = await self.start(settings, self.hear).ready()
+            [url] = (await self.start(settings, self.hear).ready()).urls
         [metrics] = [event["url"] for event in events if event["log_format"] == "Metrics are served at {url}"]
         agent = Agent(reactor)
         for other in ("", "/", "/x", "/metrics2"):
@@ -109,7 +109,7 @@ class TapTests(PostgresTestCase):
 
     async def test_dialect(self) -> None:
         """In the conjur dialect the report's replication fields have that dialect's names."""
-        [url] = await self.start(self.settings(dialect="conjur"), self.hear).ready()
+        [url] = (await self.start(self.settings(dialect="conjur"), self.hear).ready()).urls
         report = await self.health(url)
         self.assertEqual(
             set(report["database"]["replication_status"]), {"pg_current_xlog_location", "pg_current_xlog_location_bytes"}
@@ -119,8 +119,7 @@ class TapTests(PostgresTestCase):
         """The key of a new account's admin is told once, and written nowhere, when somebody takes notice."""
         settings = self.settings(account="acme")
         first = self.start(settings, self.hear)
-        await first.ready()
-        await first.announced()
+        await (await first.ready()).announced()
         await self.start(self.settings(account="acme"), self.hear).ready()
         [key] = self.told
         files = [path.read_bytes() for path in settings.data_dir.rglob("*") if path.is_file()]
@@ -145,7 +144,7 @@ class TapTests(PostgresTestCase):
         self.assertEqual([good for good, _ in results], [True] * 3)
         files = [settings.data_dir / "admin-key-acme" for settings in every]
         [key] = {path.read_text().strip() for path in files if path.exists()}
-        [url] = results[0][1]
+        [url] = results[0][1].urls
         response = await Agent(reactor).request(
             b"GET",
             f"{url}/authn/acme/login".encode("ascii"),
@@ -163,7 +162,7 @@ class TapTests(PostgresTestCase):
 
     async def test_port_in_use(self) -> None:
         """A server that can't listen refuses to start, and leaves nothing behind when it is stopped."""
-        [url] = await self.start(self.settings(), None).ready()
+        [url] = (await self.start(self.settings(), None).ready()).urls
         listen = f"tcp:0:interface=127.0.0.1 tcp:{url.rpartition(':')[2]}:interface=127.0.0.1"
         second = self.start(self.settings(listen=listen), None)
         await self.assertFailure(Deferred.fromCoroutine(second.ready()), StartRefused)

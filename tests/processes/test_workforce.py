@@ -92,7 +92,7 @@ class WorkforceTests(SynchronousTestCase):
         self.clock, self.office = Clock(), FakeOffice()
         self.processes: list[FakeProcess] = []
         self.reasons: list[str] = []
-        self.force = Workforce(self.clock, 2, self.started, self.office, self.reasons.append)
+        self.force = Workforce(self.clock, 2, self.started, lambda: self.office, self.reasons.append)
         self.force.startService()
         self.begun = Deferred.fromCoroutine(self.force.all_serve())
         self.begun.addErrback(self.keep)

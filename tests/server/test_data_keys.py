@@ -106,8 +106,9 @@ class KeyWatchTests(SynchronousTestCase):
         """Begin to watch."""
         settings = read_settings({}, {"SERVICE_DATA_KEY_FILE": str(self.file)})
         source = DataKeySource.of(self.clock, settings)
-        watch = KeyWatch(self.clock, self.store, vault or self.vault, "p", "here", lambda: self.writable, source)
-        watch.told = self.told.append
+        watch = KeyWatch(
+            self.clock, self.store, vault or self.vault, "p", "here", lambda: self.writable, source, self.told.append
+        )
         watch.startService()
         self.addCleanup(watch.stopService)
         return watch

@@ -10,7 +10,7 @@ from twisted.internet.testing import MemoryReactor
 from twisted.trial.unittest import SynchronousTestCase
 
 from svc.model.errors import StartRefused
-from svc.server.lifecycle import OrderedMultiService, ServerService
+from svc.server.lifecycle import OrderedMultiService, ServerService, Started
 
 
 class Recorded(Service):
@@ -89,13 +89,13 @@ class ServerTests(SynchronousTestCase):
         self.log: list[str] = []
         self.server = ServerService(self.reactor, self.compose)
 
-    async def compose(self, parent: MultiService) -> Sequence[str]:
+    async def compose(self, parent: MultiService) -> Started:
         """Add one service, and wait."""
         service: IService = Recorded("database", self.log)
         service.setServiceParent(parent)
-        return await self.composed
+        return Started(await self.composed)
 
-    def ready(self) -> Deferred[Sequence[str]]:
+    def ready(self) -> Deferred[Started]:
         """Start the server in a reactor that runs, and wait for it."""
         self.server.startService()
         self.reactor.run()
@@ -113,7 +113,7 @@ class ServerTests(SynchronousTestCase):
         ready = self.ready()
         self.assertNoResult(ready)
         self.composed.callback(["http://127.0.0.1:1"])
-        self.assertEqual(self.successResultOf(ready), ["http://127.0.0.1:1"])
+        self.assertEqual(self.successResultOf(ready).urls, ["http://127.0.0.1:1"])
 
     def test_failed(self) -> None:
         """A failure of composing reaches the caller that waits, and all that was started is stopped with the server."""
@@ -145,5 +145,5 @@ class ServerTests(SynchronousTestCase):
         self.assertEqual(self.successResultOf(Deferred.fromCoroutine(server.given_up())), "its processes die")
 
 
-async def _nothing(_: MultiService) -> Sequence[str]:
-    return []
+async def _nothing(_: MultiService) -> Started:
+    return Started([])

@@ -17,7 +17,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from zope.interface import implementer
 
 from svc.model.errors import ConfigurationInvalid, Conflict, OutcomeUnknown, StartRefused, StoreUnavailable
-from svc.server.lifecycle import ServerService
+from svc.server.lifecycle import ServerService, Started
 from svc.server.notifying import Notifying
 from svc.server.startup import STOP_SIGNALS, Console, IProcessReactor, Launch, reason_of
 from svc.settings.systemd import SystemdUnit
@@ -166,10 +166,11 @@ class LaunchTests(SynchronousTestCase):
         self.addCleanup(gc.unfreeze)
         self.reactor = FakeReactor()
         self.composed: Deferred[Sequence[str]] = Deferred()
+        self.undone, self.announced, self.answers = list[bool](), list[str](), True
         self.out, self.err = io.StringIO(), io.StringIO()
         self.console = Console(self.out, self.err)
         self.handlers: dict[int, Callable[[int, object], object]] = {}
-        self.server = ServerService(self.reactor, self.compose)
+        self.server = ServerService(self.reactor, self.compose, lambda: self.undone.append(True))
         self.launch = Launch(
             self.reactor,
             self.server,
@@ -178,9 +179,14 @@ class LaunchTests(SynchronousTestCase):
         )
         self.launch.startService()
 
-    async def compose(self, parent: MultiService) -> Sequence[str]:
+    async def compose(self, parent: MultiService) -> Started:
         """Wait."""
-        return await self.composed
+        return Started(await self.composed, self.announce, lambda: self.answers)
+
+    async def announce(self) -> None:
+        """Note what was written by then, and fail."""
+        self.announced.append(self.out.getvalue())
+        raise StoreUnavailable("gone")
 
     def test_ready(self) -> None:
         """When the server can serve, the ready line tells all its addresses; not before (CFG-12)."""
@@ -248,15 +254,13 @@ class LaunchTests(SynchronousTestCase):
             (signal.SIGTERM, True, 0, 0),
         ):
             self.setUp()
-            undoing: list[bool] = []
-            self.server.undo = lambda undoing=undoing: undoing.append(True)  # type: ignore[misc]
             self.reactor.run()
             if ready:
                 self.composed.callback([])
             self.handlers[number](number, None)
-            self.assertEqual(undoing, [])
+            self.assertEqual(self.undone, [])
             self.successResultOf(self.launch.stopService())
-            self.assertEqual((len(undoing), self.console.exit_code), (undone, code), (number, ready))
+            self.assertEqual((len(self.undone), self.console.exit_code), (undone, code), (number, ready))
             self.assertEqual(self.err.getvalue(), "" if ready else "svc was stopped before it was ready\n")
 
     def test_interrupted_before_the_reactor_runs(self) -> None:
@@ -276,17 +280,10 @@ class LaunchTests(SynchronousTestCase):
 
     def test_announced(self) -> None:
         """When the ready line is written, the server notes that its admin's key needn't be shown again (CFG-20)."""
-        announced: list[str] = []
-
-        async def announce() -> None:
-            announced.append(self.out.getvalue())
-            raise StoreUnavailable("gone")
-
-        self.server.announced = announce
         self.reactor.run()
-        self.assertEqual(announced, [])
+        self.assertEqual(self.announced, [])
         self.composed.callback(["http://a"])
-        self.assertEqual(announced, ["svc ready: http://a\n"])
+        self.assertEqual(self.announced, ["svc ready: http://a\n"])
         self.assertEqual(self.console.exit_code, 0)
 
     def test_handlers_follow_those_of_the_reactor(self) -> None:
@@ -306,7 +303,7 @@ class LaunchTests(SynchronousTestCase):
         launch = Launch(reactor, server, self.console, self.handlers.__setitem__, notifying=notifying)
         launch.startService()
         reactor.run()
-        server.answers = lambda: False
+        self.answers = False
         self.composed.callback(["http://a"])
         self.assertIn("READY=1", told)
         self.assertIn("STATUS=Serving at http://a", told)

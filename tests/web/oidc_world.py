@@ -3,20 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final
 
 from twisted.internet.task import Clock
 from zope.interface import implementer
 
-from svc.authn.evaluation import Kind
-from svc.authn.federated import FederatedAuthenticator
-from svc.authn.oidc import oidc
-from svc.authn.oidc_offered import OidcSettingsReader
-from svc.authn.providers.oidc_offers import OidcOffers
-from svc.authn.throttling import Throttle, ThrottledAuthenticator
-from svc.crypto.vault import Vault
-from svc.model.authentication import IProviderKeys
-from svc.model.dialect import Dialect
 from svc.model.oidc import (
     ClientRefusal,
     ClientRefused,
@@ -28,11 +19,6 @@ from svc.model.oidc import (
     OidcMetadata,
     ProviderUnavailable,
 )
-from svc.services.batches import BatchService
-from svc.services.login import LoginService
-from svc.services.oidc import OidcService
-from svc.web.routes.oidc import OidcAuthn
-from tests.memory import Memory, MemoryAuthenticatorReadings, MemoryAuthenticators
 from tests.signing import token
 
 ISSUER: Final = "https://oidc.example"
@@ -95,28 +81,3 @@ class OidcProvider:
         if claims is None:
             raise CodeRefused("the answer is 'invalid_grant'")
         return token(claims)
-
-
-def oidc_routes(
-    memory: Memory,
-    vault: Vault,
-    clock: Clock,
-    dialect: Dialect,
-    keys: IProviderKeys,
-    provider: OidcProvider,
-    login: LoginService,
-    throttle: Throttle,
-    batches: BatchService,
-) -> OidcAuthn:
-    """The routes; ``login`` has the tokens that are issued, and what is told of them."""
-    readings = MemoryAuthenticatorReadings(memory)
-    kinds = oidc(provider, dialect)
-
-    def logins(kind: Kind) -> LoginService:
-        common: tuple[Any, ...] = (readings, keys, vault, clock, dialect, LISTED)
-        made = FederatedAuthenticator(kind, *common, clock_skew=0.0, token_limit=16384, ignore_missing_issuer=False)
-        return LoginService(ThrottledAuthenticator(made, throttle), login.tokens, login.noted, by_token=True)
-
-    reader = OidcSettingsReader(readings, MemoryAuthenticators(memory), vault, dialect, LISTED)
-    service = OidcService(OidcOffers(reader, provider, clock))
-    return OidcAuthn(service, logins(kinds.code), logins(kinds.token), dialect.tells_devices, batches)

@@ -2,36 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Final
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cached_property
+from typing import Any, Final, cast
 
+import attrs
+from twisted.application.service import MultiService
 from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 from zope.interface import implementer
 
 from svc.audit.recent_refusals import RecentRefusals
-from svc.authn.apikey import ApiKeyAuthenticator
 from svc.authn.cloud import cloud
-from svc.authn.federated import FederatedAuthenticator
 from svc.authn.gcp import NAME as GCP
-from svc.authn.gcp import gcp
 from svc.authn.iam import NAME as IAM
-from svc.authn.iam import iam
 from svc.authn.jwt import JWT
-from svc.authn.ldap.authenticator import LdapAuthenticator
-from svc.authn.ldap.directory_rounds import MissingEntries
 from svc.authn.ldap.directory_settings import NAME as LDAP
 from svc.authn.ldap.directory_settings import LdapServers
-from svc.authn.ldap.mapped_roles import MappedRoles
-from svc.authn.login_notes import LoginNotes
-from svc.authn.sessions import SessionAuthenticator
-from svc.authn.throttling import Failures, Throttle, ThrottledAuthenticator, ThrottledExplainer, ThrottledLogin
-from svc.authn.used_signatures import UsedSignatures
+from svc.authn.oidc_settings import NAME as OIDC
+from svc.authn.pacing import Pace
 from svc.crypto.key_sets import parse_key_set
-from svc.crypto.keyring import AccessTokens, AccountKeys, new_signing_key
-from svc.crypto.refresh_tokens import RefreshTokens
+from svc.crypto.keyring import new_signing_key
+from svc.crypto.passwords import Passwords
 from svc.crypto.vault import Vault, api_key_name
+from svc.health.checks_loop import ChecksLoop
+from svc.health.probes import AuthzProbe, DatabaseProbe
 from svc.model.authentication import IProviderKeys, KeySource, KeysState, LoginRequest
 from svc.model.changes import IChanges, TouchedRecords
 from svc.model.dialect import NATIVE, Dialect
@@ -45,62 +41,18 @@ from svc.model.limits import RECORD_LIMITS, RecordLimits
 from svc.model.names import RoleName, admin_of
 from svc.model.reasons import Reason
 from svc.policy.document import Bounds
-from svc.services.access import AccessService
-from svc.services.accounts import AccountService
-from svc.services.audit_reading import AuditService
-from svc.services.authenticators import AuthenticatorService, DirectoryService
-from svc.services.batches import BatchService
-from svc.services.branches import branches, groups
-from svc.services.configured_authenticators import ConfiguredAuthenticatorService
-from svc.services.credentials import CredentialService
-from svc.services.deleted import DeletedService
-from svc.services.effective_policy import EffectivePolicyService
-from svc.services.expiring import ExpiringService, KeyEndings
-from svc.services.explanations import KeyExplanations
-from svc.services.group_members import GroupMemberService
-from svc.services.host_factories import HostFactoryService
-from svc.services.ldap_mappings import LdapMappingService
-from svc.services.login import AccessTokenService, ApiKeyService, LoginService
+from svc.server.bootstrap import Installation
+from svc.server.graph import Server
+from svc.server.serving import load_console
+from svc.server.singletons import Singletons
+from svc.services.authenticators import AuthenticatorService, FederatedService
 from svc.services.policy_edits import PolicyEdits
-from svc.services.policy_loads import Loads, PolicyLoadService
-from svc.services.public_keys import PublicKeyService
-from svc.services.refusals import RefusalService
-from svc.services.resources import ResourceService
-from svc.services.revocation import RevocationService
-from svc.services.roles import RoleService
-from svc.services.secrets import SecretService
-from svc.services.sessions import SessionService
-from svc.services.unused import UnusedService
+from svc.services.policy_loads import Loads
 from svc.services.watches import Watches
+from svc.settings.reading import read_settings
+from svc.storage.memory.slots import Slots
 from svc.web.http.refused import RefusalWatch
-from svc.web.http.routing import ResourceRoutes
 from svc.web.openapi.routes import Documentation
-from svc.web.routes.accounts import Accounts
-from svc.web.routes.audit import Audit
-from svc.web.routes.authenticators import Authenticators, DirectoryAuthenticators
-from svc.web.routes.authn import Authn, FederatedAuthn, LdapAuthn
-from svc.web.routes.batches import SecretBatches
-from svc.web.routes.branches import Branches
-from svc.web.routes.configured_authenticators import ConfiguredAuthenticators
-from svc.web.routes.credentials import Credentials
-from svc.web.routes.deleted import DeletedRecords
-from svc.web.routes.effective_policy import EffectivePolicies
-from svc.web.routes.expiring import Endings
-from svc.web.routes.explanations import KeyLogins
-from svc.web.routes.groups import GroupMembers, Groups
-from svc.web.routes.host_factories import HostFactories
-from svc.web.routes.ldap_mappings import LdapMappings
-from svc.web.routes.policies import Policies
-from svc.web.routes.public_keys import PublicKeys
-from svc.web.routes.refusals import Refusals
-from svc.web.routes.resources import Resources
-from svc.web.routes.revocation import Revocation
-from svc.web.routes.roles import Roles
-from svc.web.routes.secrets import Secrets
-from svc.web.routes.sessions import Sessions
-from svc.web.routes.signed_authn import SignedAuthn
-from svc.web.routes.status import Status
-from svc.web.routes.watches import SecretWatches
 from tests.aws import Sts
 from tests.chronicle import Chronicle
 from tests.memory import (
@@ -129,7 +81,8 @@ from tests.memory_resources import MemoryResources
 from tests.memory_sessions import MemorySessions
 from tests.signing import jwks
 from tests.threads import Threads, passwords_in
-from tests.web.oidc_world import OidcProvider, oidc_routes
+from tests.web.oidc_world import LISTED as OIDC_LISTED
+from tests.web.oidc_world import OidcProvider
 from tests.web.support import NOW, Answer, Client
 
 ACCOUNT: Final = "acme"
@@ -241,6 +194,248 @@ class Directory:
         return [self.states_of.get(login, EntryState.PRESENT) for login in logins]
 
 
+@attrs.frozen(slots=False, eq=False, kw_only=True)
+class MemoryServer(Server):
+    """The server of a test, whose stores, directories and providers are in memory."""
+
+    world: WorldCase
+
+    @property
+    def memory(self) -> Memory:
+        """All that stores have."""
+        return self.world.memory
+
+    @property
+    def journal(self) -> Any:
+        """Records that the test reads."""
+        return self.world.journal
+
+    async def demand_primary(self) -> None:
+        """Check that the memory takes writes."""
+        await self.memory.demand_primary()
+
+    @cached_property
+    def passwords(self) -> Passwords:
+        """Passwords that are hashed cheaply."""
+        return passwords_in(self.world.threads)
+
+    @cached_property
+    def pace(self) -> Pace:
+        """A pace that nobody has to wait for."""
+
+        async def after(seconds: float) -> None:
+            """Return at once."""
+
+        return Pace(self.reactor, _pass, after)
+
+    @cached_property
+    def singletons(self) -> Any:
+        """The parts that exist once, with the provider's keys at hand."""
+        return MemorySingletons(self)
+
+    @property
+    def directories(self) -> IDirectories:
+        """The directories."""
+        return self.world.directory
+
+    @cached_property
+    def security_tokens(self) -> Sts:
+        """The service that knows whose a signature is."""
+        return self.world.sts
+
+    @cached_property
+    def oidc_providers(self) -> OidcProvider:
+        """The providers of OpenID Connect."""
+        return self.world.oidc_provider
+
+    @cached_property
+    def ldap_servers(self) -> LdapServers:
+        """The directories that are configured."""
+        vault, dialect = self.installation.vault, self.settings.dialect
+        return LdapServers(self.directory_readings, self.authenticator_store, vault, dialect, self.listed)
+
+    @cached_property
+    def authenticator_service(self) -> AuthenticatorService:
+        """Authenticators of all types."""
+        made = super().authenticator_service
+        return attrs.evolve(made, listed=self.world.authenticators_listed, installed=self.world.authenticator_types)
+
+    @cached_property
+    def federated_services(self) -> Mapping[str, FederatedService]:
+        """Authenticators of third parties' tokens."""
+        made = super().federated_services
+        return {name: attrs.evolve(service, listed=self.world.authenticators_listed) for name, service in made.items()}
+
+    @cached_property
+    def watches(self) -> Watches:
+        """Three watches at most."""
+        return Watches(self.reactor, self.wall, self.world.changes, self.secret_store, 3)
+
+    async def list_followers(self) -> list[str]:
+        """The other servers that the test calls followers."""
+        return await self.world.followers()
+
+    async def create_account(
+        self, account: str, api_key: str, trail: EventBatch | None = None, once: Once[None] | None = None
+    ) -> None:
+        """Make an account, as the test does."""
+        await self.world.create_account(account, api_key, trail, once)
+
+    @cached_property
+    def policy_edits(self) -> PolicyEdits:
+        """Single changes of policy."""
+        return PolicyEdits(self.policy_edit_store, self.world.records)
+
+    @cached_property
+    def loads(self) -> Loads:
+        """Loads in this process."""
+        bounds = Bounds(records=self.world.records)
+        return Loads(MemoryPolicies(self.memory), self.installation.vault, self.settings.dialect, bounds)
+
+    @cached_property
+    def state(self) -> MemoryState:
+        """In memory."""
+        return MemoryState(self.memory)
+
+    @cached_property
+    def account_store(self) -> MemoryAccounts:
+        """In memory."""
+        return MemoryAccounts(self.memory)
+
+    @cached_property
+    def role_store(self) -> MemoryRoles:
+        """In memory."""
+        return MemoryRoles(self.memory)
+
+    @cached_property
+    def resource_store(self) -> MemoryResources:
+        """In memory."""
+        return MemoryResources(self.memory)
+
+    @cached_property
+    def secret_store(self) -> MemorySecrets:
+        """In memory."""
+        return MemorySecrets(self.memory, self.settings.dialect.prefix)
+
+    @cached_property
+    def credential_store(self) -> MemoryCredentials:
+        """In memory."""
+        return MemoryCredentials(self.memory)
+
+    @cached_property
+    def directory_credentials(self) -> MemoryCredentials:
+        """In memory."""
+        return MemoryCredentials(self.memory)
+
+    @cached_property
+    def authenticator_store(self) -> MemoryAuthenticators:
+        """In memory."""
+        return MemoryAuthenticators(self.memory)
+
+    @cached_property
+    def authenticator_readings(self) -> MemoryAuthenticatorReadings:
+        """In memory."""
+        return MemoryAuthenticatorReadings(self.memory)
+
+    @cached_property
+    def directory_readings(self) -> MemoryAuthenticatorReadings:
+        """In memory."""
+        return MemoryAuthenticatorReadings(self.memory)
+
+    @cached_property
+    def access_store(self) -> MemoryAccess:
+        """In memory."""
+        return MemoryAccess(self.memory)
+
+    @cached_property
+    def event_store(self) -> MemoryEvents:
+        """In memory."""
+        return MemoryEvents(self.memory)
+
+    @cached_property
+    def last_login_store(self) -> MemoryLastLogins:
+        """In memory."""
+        return MemoryLastLogins(self.memory)
+
+    @cached_property
+    def host_factory_store(self) -> MemoryHostFactories:
+        """In memory."""
+        return MemoryHostFactories(self.memory)
+
+    @cached_property
+    def kept_answer_store(self) -> MemoryKeptAnswers:
+        """In memory."""
+        return MemoryKeptAnswers(self.memory)
+
+    @cached_property
+    def expiration_store(self) -> MemoryExpirations:
+        """In memory."""
+        return MemoryExpirations(self.memory)
+
+    @cached_property
+    def ending_store(self) -> MemoryEndings:
+        """In memory."""
+        return MemoryEndings(self.memory)
+
+    @cached_property
+    def public_key_store(self) -> MemoryPublicKeys:
+        """In memory."""
+        return MemoryPublicKeys(self.memory)
+
+    @cached_property
+    def deleted_store(self) -> MemoryDeleted:
+        """In memory."""
+        return MemoryDeleted(self.memory)
+
+    @cached_property
+    def effective_policy_store(self) -> MemoryEffectivePolicies:
+        """In memory."""
+        return MemoryEffectivePolicies(self.memory)
+
+    @cached_property
+    def ldap_mapping_store(self) -> MemoryLdapMappings:
+        """In memory."""
+        return MemoryLdapMappings(self.memory)
+
+    @cached_property
+    def directory_user_store(self) -> MemoryDirectoryUsers:
+        """In memory."""
+        return MemoryDirectoryUsers(self.memory)
+
+    @cached_property
+    def session_store(self) -> MemorySessions:
+        """In memory."""
+        return MemorySessions(self.memory)
+
+    @cached_property
+    def policy_edit_store(self) -> MemoryPolicyEdits:
+        """In memory."""
+        return MemoryPolicyEdits(self.memory)
+
+
+class MemorySingletons(Singletons):
+    """The parts that exist once per server; their loops aren't started."""
+
+    @cached_property
+    def checks_loop(self) -> ChecksLoop:
+        """Two checks of health."""
+        state = self.base.state
+        return ChecksLoop(self.base.reactor, self.base.wall, [AuthzProbe(state)], DatabaseProbe(state), 5.0)
+
+    async def list_certificates(self) -> Sequence[tuple[str, str, float]]:
+        """The certificates that the test names."""
+        return await cast(MemoryServer, self.base).world.certificates()
+
+    @cached_property
+    def provider_keys(self) -> Any:
+        """The keys of the provider, at hand."""
+        return cast(MemoryServer, self.base).world.provider
+
+
+async def _pass() -> None:
+    """Return."""
+
+
 class WorldCase(SynchronousTestCase):
     """A test of nouns, in one dialect."""
 
@@ -249,193 +444,87 @@ class WorldCase(SynchronousTestCase):
     session_max: int = 43_200
     keys_dropped: float | None = None
     authenticators_listed: frozenset[str] = LISTED
+    console: bool = False
+    console_idle: int = 1800
+    public_url: str | None = None
 
     def setUp(self) -> None:
         """Make the account, and a server of all nouns."""
         self.memory = memory = Memory()
-        self.vault = vault = Vault(b"k" * 32)
+        self.vault = Vault(b"k" * 32)
         self.clock = clock = Clock()
         clock.advance(NOW)
-        self.provider = Provider()
-        self.sts = Sts()
-        self.oidc_provider = OidcProvider(clock)
-        accounts = MemoryAccounts(memory)
-        self.keys = AccountKeys(accounts, vault, clock)
-        self.tokens = AccessTokens(self.keys, clock, 480, 480)
+        self.provider, self.sts, self.directory = Provider(), Sts(), Directory()
+        self.oidc_provider, self.threads, self.changes = OidcProvider(clock), Threads(), Changes()
+        self.journal, self.at_followers = Chronicle(), list[str]()
+        self.authenticator_types = [JWT.name, cloud(self.dialect).name, GCP, IAM, OIDC, LDAP]
+        self.server = server = self.make_server()
+        self.keys, self.tokens, self.notes = server.keys, server.tokens, server.login_notes
+        self.by_api_key, self.ldap, self.ldap_servers = (
+            server.api_key_authenticator,
+            server.ldap_authenticator,
+            server.ldap_servers,
+        )
+        assert server.throttle is not None
+        assert isinstance(server.shared.refusals, RecentRefusals)
+        self.throttle, self.refusals, self.watches = server.throttle, server.shared.refusals, server.watches
+        self.login_service, self.oidc_routes, self.events = server.login_service, server.oidc_routes, MemoryEvents(memory)
+        self.federated_authenticators = server.federated
+        self.explainers, self.refresh_tokens = server.federated, server.session_service.refresh_tokens
         self.result_of(self.create_account(ACCOUNT, ADMIN_KEY))
-        self.threads = Threads()
-        passwords = passwords_in(self.threads)
-        credentials = MemoryCredentials(memory)
-        self.by_api_key = by_api_key = ApiKeyAuthenticator(credentials, vault, passwords, clock)
-        self.throttle = Throttle(clock, Failures(clock))
-        api_keys = ApiKeyService(ThrottledLogin(by_api_key, self.throttle))
-        cloud_kind = cloud(self.dialect)
-        federated = [
-            FederatedAuthenticator(
-                kind,
-                MemoryAuthenticatorReadings(memory),
-                self.provider,
-                vault,
-                clock,
-                self.dialect,
-                self.authenticators_listed | {f"{cloud_kind.name}/prod", f"{cloud_kind.name}/test"},
-                clock_skew=0.0,
-                token_limit=16384,
-                ignore_missing_issuer=False,
-            )
-            for kind in (JWT, cloud_kind, gcp(GOOGLE), iam(self.sts, UsedSignatures(clock)))
-        ]
-        self.explainers = {"authn-jwt": federated[0], cloud_kind.name: federated[1]}
-        readings, store = MemoryAuthenticatorReadings(memory), MemoryAuthenticators(memory)
-        self.journal = Chronicle()
-        last_logins = MemoryLastLogins(memory)
-        self.notes = notes = LoginNotes(clock, clock, last_logins, memory.demand_primary)
-        self.directory = Directory()
-        corp = self.authenticators_listed | {f"{LDAP}/corp"}
-        self.ldap_servers = LdapServers(readings, store, vault, self.dialect, corp)
-        self.ldap = LdapAuthenticator(
-            readings,
-            credentials,
-            self.ldap_servers,
-            lambda: self.directory,
-            vault,
-            self.dialect,
-            corp,
-            clock,
-            MappedRoles(MemoryLdapMappings(memory), self.journal, memory.demand_primary),
-            MissingEntries(MemoryDirectoryUsers(memory), self.journal, memory.demand_primary),
-            notes.note_directory,
-        )
-        roles, resources, secrets = MemoryRoles(memory), MemoryResources(memory), MemorySecrets(memory, self.dialect.prefix)
-        authenticators = AuthenticatorService(
-            store=MemoryAuthenticators(memory),
-            roles=roles,
-            installed=(JWT.name, cloud_kind.name, GCP, IAM, "authn-oidc", LDAP),
-            listed=self.authenticators_listed,
-            dialect=self.dialect,
-        )
-        access_tokens = AccessTokenService(roles, self.keys)
-        self.api_key_service = api_keys
-        self.authenticator_service = authenticators
-        self.federated_authenticators = dict(zip((JWT.name, cloud_kind.name, GCP, IAM), federated, strict=True))
-        access = AccessService(MemoryAccess(memory), roles, resources, self.dialect)
-        slowed = ThrottledAuthenticator(by_api_key, self.throttle)
-        self.login_service = login = LoginService(slowed, self.tokens, notes.note)
-        self.refresh_tokens = RefreshTokens(Vault(b"k" * 32))
-        sessions = MemorySessions(memory)
-        renewals = SessionAuthenticator(sessions, self.refresh_tokens, clock, self.session_max)
-        renewed = LoginService(ThrottledAuthenticator(renewals, self.throttle), self.tokens, notes.note)
-        self.events = MemoryEvents(memory)
-        self.policy_load_service = PolicyLoadService(
-            Loads(MemoryPolicies(memory), vault, self.dialect, Bounds(records=self.records)),
-            roles,
-            self.events,
-            self.journal,
-        )
-        self.authenticator_types = list(authenticators.installed)
-        self.edits = PolicyEdits(MemoryPolicyEdits(memory), self.records)
-        of_groups = groups(self.edits, roles, resources)
-        self.refusals = RecentRefusals(clock)
-        self.expiring = ExpiringService(
-            MemoryEndings(memory),
-            roles,
-            KeyEndings(
-                accounts,
-                resources,
-                self.federated_authenticators,
-                self.dialect,
-                clock,
-                clock,
-                self.keys_dropped,
-            ),
-            self.certificates,
-            clock,
-        )
-        self.at_followers = list[str]()
-        self.explanations = KeyExplanations("authn", ThrottledExplainer(by_api_key, self.throttle), roles, self.dialect)
-        self.unused = UnusedService(last_logins, roles, self.followers, clock)
-        self.refusal_service = RefusalService(self.refusals, roles)
-        turns = Clock()
-        batches = BatchService(secrets, vault, turns)
-        self.oidc_routes = oidc_routes(
-            memory, vault, clock, self.dialect, self.provider, self.oidc_provider, login, self.throttle, batches
-        )
-        self.changes = Changes()
-        self.watches = Watches(turns, turns, self.changes, secrets, 3)
         self.watches.startService()
         self.addCleanup(self.watches.stopService)
-        nouns: list[ResourceRoutes] = [
-            Authn(login, api_keys, access_tokens, batches),
-            Sessions(
-                SessionService(login, renewed, sessions, roles, self.refresh_tokens, clock, self.session_max),
-            ),
-            Credentials(CredentialService(api_keys, credentials, roles, vault, passwords, MemoryKeptAnswers(memory))),
-            Revocation(RevocationService(roles, credentials, accounts)),
-            FederatedAuthn(JWT.name, LoginService(federated[0], self.tokens, notes.note, by_token=True), batches),
-            FederatedAuthn(cloud_kind.name, LoginService(federated[1], self.tokens, notes.note, by_token=True), batches),
-            FederatedAuthn(GCP, LoginService(federated[2], self.tokens, notes.note, by_token=True), batches),
-            SignedAuthn(
-                IAM,
-                LoginService(ThrottledAuthenticator(federated[3], self.throttle), self.tokens, notes.note, by_token=True),
-                batches,
-            ),
-            self.oidc_routes,
-            LdapAuthn(
-                LoginService(ThrottledAuthenticator(self.ldap, self.throttle), self.tokens, notes.note),
-                ApiKeyService(ThrottledLogin(self.ldap, self.throttle)),
-                batches,
-            ),
-            LdapMappings(LdapMappingService(MemoryLdapMappings(memory), roles, readings, self.dialect)),
-            Authenticators(authenticators),
-            DirectoryAuthenticators(DirectoryService(self.ldap, roles, self.refusals, self.dialect)),
-            KeyLogins(
-                self.explanations,
-                KeyExplanations(LDAP, ThrottledExplainer(self.ldap, self.throttle), roles, self.dialect),
-            ),
-            Resources(ResourceService(resources, roles, self.dialect), access),
-            Roles(RoleService(roles, self.dialect, last_logins), access),
-            Policies(self.policy_load_service),
-            Audit(AuditService(self.events, roles)),
-            Refusals(self.refusal_service),
-            Endings(self.expiring, self.unused),
-            EffectivePolicies(
-                EffectivePolicyService(MemoryEffectivePolicies(memory), roles, vault, self.dialect, clock), clock
-            ),
-            Secrets(SecretService(secrets, MemoryExpirations(memory), vault)),
-            SecretBatches(batches, turns),
-            SecretWatches(self.watches),
-            DeletedRecords(DeletedService(MemoryDeleted(memory), self.records)),
-            HostFactories(HostFactoryService(MemoryHostFactories(memory), roles, resources, vault, self.dialect, clock)),
-            PublicKeys(PublicKeyService(MemoryPublicKeys(memory), secrets, vault)),
-            Branches(branches(self.edits, roles, resources, self.dialect), access_tokens),
-            Groups(of_groups, access_tokens),
-            GroupMembers(GroupMemberService(self.edits, of_groups, roles), access_tokens),
-            ConfiguredAuthenticators(
-                ConfiguredAuthenticatorService(
-                    self.edits, roles, resources, secrets, vault, self.dialect, self.authenticator_types
-                ),
-                access_tokens,
-            ),
-            Accounts(AccountService(accounts, roles, self.keys, self.create_account, vault)),
-            Status(MemoryState(memory), access_tokens, authenticators, self.dialect),
-        ]
         self.client = Client(
-            *nouns,
-            Documentation(nouns, self.dialect),
+            *server.routes,
+            Documentation(server.routes, self.dialect),
             demand_primary=memory.demand_primary,
             journal=self.journal,
             dialect=self.dialect,
             refused=RefusalWatch(self.refusals, clock),
-            clock=turns,
+            clock=clock,
         )
 
-    async def create_account(
-        self, account: str, api_key: str, trail: EventBatch | None = None, once: Once[None] | None = None
-    ) -> None:
-        """Make an account, as the server does."""
-        admin_key = self.vault.seal(api_key_name(admin_of(account)), api_key.encode())
-        signing_key = new_signing_key(self.vault, account, NOW)
-        await MemoryAccounts(self.memory).create(account, admin_key, signing_key, trail, once)
+    def make_server(self) -> MemoryServer:
+        """Make the server."""
+        cloud_name = cloud(self.dialect).name
+        more = {f"{cloud_name}/prod", f"{cloud_name}/test", f"{LDAP}/corp", *OIDC_LISTED}
+        settings = attrs.evolve(
+            read_settings({}, {}),
+            dialect=self.dialect,
+            authenticators=tuple(sorted(self.authenticators_listed | more)),
+            annotations_limit=self.records.annotations,
+            annotation_bytes_limit=self.records.annotation_bytes,
+            permissions_limit=self.records.permissions,
+            user_session_max=self.session_max,
+            jwks_max_age=self.keys_dropped,
+            jwks_stale_if_error=0.0,
+            clock_skew=0.0,
+            console=self.console,
+            console_session=self.console_idle,
+            public_url=self.public_url,
+        )
+        clock, nothing = self.clock, cast(Any, None)
+        installation = Installation(
+            clock=clock,
+            wall=clock,
+            dsn="",
+            database=nothing,
+            state=cast(Any, MemoryState(self.memory)),
+            accounts=cast(Any, MemoryAccounts(self.memory)),
+            data_keys=nothing,
+            source=nothing,
+            vault=self.vault,
+            audit_key=b"k" * 32,
+        )
+        return MemoryServer(
+            reactor=clock,
+            settings=settings,
+            installation=installation,
+            services=MultiService(),
+            slots=Slots.private(),
+            make_console=load_console(settings),
+            world=self,
+        )
 
     async def certificates(self) -> list[tuple[str, str, float]]:
         """The certificates of the server."""
@@ -444,6 +533,14 @@ class WorldCase(SynchronousTestCase):
     async def followers(self) -> list[str]:
         """The other servers that are followers."""
         return self.at_followers
+
+    async def create_account(
+        self, account: str, api_key: str, trail: EventBatch | None = None, once: Once[None] | None = None
+    ) -> None:
+        """Make an account, as the server does."""
+        admin_key = self.vault.seal(api_key_name(admin_of(account)), api_key.encode())
+        signing_key = new_signing_key(self.vault, account, NOW)
+        await MemoryAccounts(self.memory).create(account, admin_key, signing_key, trail, once)
 
     def result_of(self, coroutine: Any) -> Any:
         """The result of a coroutine that waits for nothing."""

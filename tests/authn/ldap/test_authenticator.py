@@ -372,7 +372,7 @@ class ConjurTests(LdapCase):
 class ServerTests(LdapCase):
     """Which directory is asked."""
 
-    def server(self) -> LdapServer | LdapMisconfiguration:
+    def configured(self) -> LdapServer | LdapMisconfiguration:
         """What the settings mean."""
         webservice = ResourceName(ACCOUNT, "webservice", self.branch)
         settings = self.result_of(self.ldap_servers.settings(webservice))
@@ -382,7 +382,7 @@ class ServerTests(LdapCase):
     def address(self, **words: str | None) -> tuple[str, int, Security]:
         """Where, and how, the directory is asked."""
         self.annotate(**words)
-        server = self.server()
+        server = self.configured()
         assert isinstance(server, LdapServer), str(server)
         return server.host, server.port, server.security
 
@@ -390,7 +390,7 @@ class ServerTests(LdapCase):
         """Nobody is asked, and why is told; afterwards all is as before."""
         before = dict(self.memory.annotations)
         self.annotate(**words)
-        self.assertIsInstance(self.server(), LdapMisconfiguration)
+        self.assertIsInstance(self.configured(), LdapMisconfiguration)
         refused = self.assert_refused(Reason.CONFIGURATION_INVALID, self.trying("alice"))
         for part in parts:
             self.assertIn(part, refused.detail)
@@ -420,7 +420,7 @@ class ServerTests(LdapCase):
             (" ldaps://a  ldaps://a ldaps://b ldaps://a ", (("b", 636),)),
         ):
             self.assertEqual(self.address(uri=uri), ("a", 636, Security.TLS))
-            server = self.server()
+            server = self.configured()
             assert isinstance(server, LdapServer)
             self.assertEqual((server.others, server.places), (others, (("a", 636), *others)), uri)
         self.annotate(uri="ldap://ldap.example")
@@ -435,7 +435,7 @@ class ServerTests(LdapCase):
         for text, seconds in ((None, 5.0), ("1", 1.0), ("2.5", 2.5), (" 25 ", 25.0)):
             if text is not None:
                 self.annotate(timeout=text)
-            server = self.server()
+            server = self.configured()
             assert isinstance(server, LdapServer)
             self.assertEqual(server.timeout, seconds)
         for text in ("0.9", "26", "-1", "1e1", "nan", "inf", "five", "5 s", "\u0665", "000000005"):
@@ -444,7 +444,7 @@ class ServerTests(LdapCase):
     def test_root(self) -> None:
         """An empty entry is the root of the directory; a blank one is none (AUTH-54)."""
         self.annotate(base_dn="", group_base_dn="")
-        server = self.server()
+        server = self.configured()
         assert isinstance(server, LdapServer)
         self.assertEqual((server.base_dn, server.group_base_dn), ("", ""))
         for word in ("uri", "bind_dn", "filter_template", "connect_type", "timeout", "group_source"):
@@ -469,7 +469,7 @@ class ServerTests(LdapCase):
         for word, other, remedy in cases:
             before = dict(self.memory.annotations)
             self.annotate(**{word: " ", **other})
-            server = self.server()
+            server = self.configured()
             assert isinstance(server, LdapMisconfiguration)
             (problem,) = server.problems
             self.assertIn(remedy, problem.remedy, word)
@@ -481,7 +481,7 @@ class ServerTests(LdapCase):
         for text, source in ((None, GroupSource.MEMBERS), ("tokenGroups", GroupSource.TOKEN_GROUPS)):
             if text is not None:
                 self.annotate(group_source=text)
-            server = self.server()
+            server = self.configured()
             assert isinstance(server, LdapServer)
             self.assertEqual(server.group_source, source)
         for text in ("tokengroups", "memberOf", "member"):
@@ -491,7 +491,7 @@ class ServerTests(LdapCase):
     def test_filter(self) -> None:
         """The filter is the one of the annotation."""
         self.annotate(filter_template="(mail=%s@example.org)")
-        server = self.server()
+        server = self.configured()
         assert isinstance(server, LdapServer)
         self.assertEqual(server.filter_template, "(mail=%s@example.org)")
 
@@ -531,7 +531,7 @@ class ServerTests(LdapCase):
         self.load(f"- !delete {{ record: !variable {self.branch}/bind-password }}", method="PATCH")
         self.assert_unusable("no variable has its password")
         self.annotate(bind_dn=None)
-        server = self.server()
+        server = self.configured()
         assert isinstance(server, LdapServer)
         self.assertEqual((server.bind_dn, server.bind_password), (None, None))
 
@@ -540,13 +540,13 @@ class ServerTests(LdapCase):
         (AUTH-54).
         """
         self.load("- !variable tls-cert", policy=self.branch)
-        server = self.server()
+        server = self.configured()
         assert isinstance(server, LdapServer)
         self.assertEqual(server.ca_cert, CA)
         self.load(f"- !delete {{ record: !variable {self.branch}/tls-ca-cert }}", method="PATCH")
         self.assert_unusable("tls-cert is declared and has no value")
         self.set_value(f"{self.branch}/tls-cert", b"older")
-        server = self.server()
+        server = self.configured()
         assert isinstance(server, LdapServer)
         self.assertEqual(server.ca_cert, "older")
 
@@ -565,7 +565,7 @@ class ServerTests(LdapCase):
         self.load("- !webservice status", policy=self.branch)
         webservice = ResourceName.parse(name)
         self.assertEqual(self.result_of(self.ldap_servers.some("", 9)), [(ACCOUNT, [webservice])])
-        self.assertEqual(self.result_of(self.ldap_servers.server(webservice)), self.server())
+        self.assertEqual(self.result_of(self.ldap_servers.server(webservice)), self.configured())
         self.annotate(base_dn=None)
         self.assertIsInstance(self.result_of(self.ldap_servers.server(webservice)), LdapMisconfiguration)
         self.memory.switches[name] = False

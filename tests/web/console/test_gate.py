@@ -333,7 +333,7 @@ class RedirectsTests(GateCase):
     def test_after_it_ended(self) -> None:
         """A press after the session has ended leads to its page, once signed in again; it isn't made by that (CON-2)."""
         page = self.admin.get("/ui/resources/acme:variable:prod/db")
-        self.clock.advance(self.idle + 1)
+        self.clock.advance(self.console_idle + 1)
         path, _, fields = page.forms["Show the value of version 1"]
         answer = self.admin.ask("POST", path, urlencode(fields).encode())
         self.assertEqual(answer.headers["location"], "/ui/sign-in?to=/ui/resources/acme%3Avariable%3Aprod/db")

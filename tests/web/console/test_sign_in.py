@@ -247,15 +247,15 @@ class SessionTests(ConsoleCase):
     def test_idle(self) -> None:
         """It ends when it wasn't used for the time of the setting, which begins again with each page (CON-7)."""
         for _ in range(5):
-            self.clock.advance(self.idle)
+            self.clock.advance(self.console_idle)
             self.assertTrue(self.admitted())
-        self.clock.advance(self.idle + 1)
+        self.clock.advance(self.console_idle + 1)
         self.assertFalse(self.admitted())
 
     def test_longest(self) -> None:
         """It ends after twelve hours, however much it is used (CON-7)."""
-        for _ in range(LONGEST // self.idle):
-            self.clock.advance(self.idle)
+        for _ in range(LONGEST // self.console_idle):
+            self.clock.advance(self.console_idle)
             self.assertTrue(self.admitted())
         self.clock.advance(1)
         self.assertFalse(self.admitted())

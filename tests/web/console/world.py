@@ -8,30 +8,11 @@ from html.parser import HTMLParser
 from typing import Any, Final
 from urllib.parse import urlencode
 
-from svc.cluster.members import Members
-from svc.cluster.overview import Overview
 from svc.crypto.console_cookies import ConsoleCookies
-from svc.crypto.vault import Vault
-from svc.health.checks_loop import ChecksLoop
-from svc.health.probes import AuthzProbe, DatabaseProbe
-from svc.server.console import make_console
-from svc.services.access import AccessService
-from svc.services.audit_reading import AuditService
-from svc.services.authenticators import FederatedService
-from svc.services.console_sessions import ConsoleSessionService
-from svc.services.login import AccessTokenService
-from svc.services.resources import ResourceService
-from svc.services.revocation import RevocationService
-from svc.services.roles import RoleService
-from svc.services.secrets import SecretService
+from svc.web.console.gate import Gate
 from svc.web.http.refused import RefusalWatch
-from tests.memory import MemoryAccounts, MemoryAuthenticators, MemoryCredentials, MemoryRoles, MemorySecrets, MemoryState
-from tests.memory_access import MemoryAccess
-from tests.memory_endings import MemoryLastLogins
-from tests.memory_expirations import MemoryExpirations
-from tests.memory_resources import MemoryResources
 from tests.web.support import PEER, Answer, Client
-from tests.web.world import ADMIN_KEY, LISTED, WorldCase
+from tests.web.world import ADMIN_KEY, WorldCase
 
 HOST: Final = "svc.example"
 
@@ -202,71 +183,22 @@ class MemoryBrowser:
 class ConsoleCase(WorldCase):
     """A test of the console: ``self.browser`` hasn't signed in."""
 
-    idle: int = 1800
-    public_url: str | None = None
+    console = True
 
     def setUp(self) -> None:
         """Make the world, and its console beside it."""
         super().setUp()
-        memory, roles = self.memory, MemoryRoles(self.memory)
-        resources, credentials = MemoryResources(memory), MemoryCredentials(memory)
-        self.cookies = ConsoleCookies(Vault(b"k" * 32))
-        sessions = ConsoleSessionService(
-            self.login_service,
-            self.oidc_routes.by_code,
-            self.api_key_service,
-            credentials,
-            self.cookies,
-            self.clock,
-            self.idle,
-        )
-        state = MemoryState(memory)
-        checks = ChecksLoop(self.clock, self.clock, [AuthzProbe(state)], DatabaseProbe(state), 5.0)
-        checks.startService()
-        self.addCleanup(checks.stopService)
-        self.operated = {
-            name: FederatedService(
-                name=name,
-                explainer=each,
-                store=MemoryAuthenticators(memory),
-                roles=roles,
-                listed=LISTED,
-                dialect=self.dialect,
-                token_limit=16384,
-                clock=self.clock,
-                wall=self.clock,
-            )
-            for name, each in self.federated_authenticators.items()
-        }
-        self.gate, pages = make_console(
-            sessions,
-            self.cookies,
-            RevocationService(roles, credentials, MemoryAccounts(memory)),
-            Overview(checks, self.dialect, Members(self.clock, self.clock, {}), frozenset[str]),
-            AuditService(self.events, roles),
-            roles,
-            AccessTokenService(roles, self.keys),
-            ResourceService(resources, roles, self.dialect),
-            SecretService(MemorySecrets(memory, self.dialect.prefix), MemoryExpirations(memory), self.vault),
-            RoleService(roles, self.dialect, MemoryLastLogins(memory)),
-            AccessService(MemoryAccess(memory), roles, resources, self.dialect),
-            self.authenticator_service,
-            self.operated,
-            self.policy_load_service,
-            self.expiring,
-            self.unused,
-            self.explanations,
-            self.refusal_service,
-            self.oidc_routes.offered,
-            self.clock,
-            self.public_url,
-            MemoryState(memory),
-        )
+        self.server.singletons.checks_loop.startService()
+        self.addCleanup(self.server.singletons.checks_loop.stopService)
+        self.operated, self.cookies = self.server.federated_services, ConsoleCookies(self.vault)
+        gate, pages = self.server.console
+        assert isinstance(gate, Gate)
+        self.gate = gate
         self.web = Client(
             *pages,
             console=self.gate,
             journal=self.journal,
-            demand_primary=memory.demand_primary,
+            demand_primary=self.memory.demand_primary,
             dialect=self.dialect,
             refused=RefusalWatch(self.refusals, self.clock),
         )

@@ -20,8 +20,6 @@ from svc.health.checks_loop import ChecksLoop
 from svc.health.probes import AuthzProbe, DatabaseProbe
 from svc.model.databases import DatabaseIdentity
 from svc.model.names import RESERVED_ACCOUNT, RoleName
-from svc.services.authenticators import FederatedService
-from svc.web.routes.authenticators import FederatedAuthenticators
 from svc.web.routes.cluster import Cluster
 from svc.web.routes.health import Health
 from tests.authn.ldap.test_authenticator import CA, PASSWORD
@@ -29,14 +27,12 @@ from tests.authn.ldap.test_authenticator import POLICY as LDAP_POLICY
 from tests.aws import ACCOUNT as AWS_ACCOUNT
 from tests.aws import body as signed_body
 from tests.aws import signed
-from tests.memory import MemoryAuthenticators, MemoryRoles, MemoryState
+from tests.memory import MemoryState
 from tests.signing import token
-from tests.web.declared import NAME
 from tests.web.routes.test_authn import POLICY as JWT_POLICY
 from tests.web.routes.test_iam import POLICY as IAM_POLICY
 from tests.web.routes.test_oidc import OidcRouteCase
 from tests.web.support import NOW, Answer, Client, read_answers
-from tests.web.world import LISTED
 
 POLICY: Final = """
 - !policy
@@ -154,22 +150,10 @@ class SceneCase(OidcRouteCase):
 
         members = Members(self.clock, self.clock, {"b.example": other})
         overview = Overview(rounds, self.dialect, members, frozenset)
-        operated = FederatedService(
-            name=NAME,
-            explainer=self.federated_authenticators[NAME],
-            store=MemoryAuthenticators(self.memory),
-            roles=MemoryRoles(self.memory),
-            listed=LISTED,
-            dialect=self.dialect,
-            token_limit=16_384,
-            clock=self.clock,
-            wall=self.clock,
-        )
         return Client(
             *self.client.router._nouns,
             Health(rounds, self.dialect, lambda: True, lambda: True),
             Cluster(overview, PeerClaims(Vault(bytes(32))), identity),
-            FederatedAuthenticators(operated),
             demand_primary=self.memory.demand_primary,
             journal=self.journal,
             dialect=self.dialect,

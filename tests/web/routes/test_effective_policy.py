@@ -332,9 +332,8 @@ class EffectiveTests(WorldCase):
         """While a long policy is printed, others get their turn."""
         self.load("".join(f"- !host h{number}\n" for number in range(3000)))
         connection = self.client.begin("GET", "/policies/acme/policy/root", role=ADMIN)
-        self.assertEqual(connection.received(), b"")
-        self.assertTrue(self.clock.getDelayedCalls())
-        self.clock.advance(0)
+        self.assertEqual(connection.sent, b"")
+        self.assertTrue([call for call in self.clock.getDelayedCalls() if call.getTime() == self.clock.seconds()])
         self.assertEqual(connection.answer().body.count(b"!host"), 3000)
 
     @given(STATEMENTS)

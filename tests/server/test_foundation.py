@@ -13,7 +13,8 @@ from twisted.trial.unittest import SynchronousTestCase
 from svc.health.pulse import BEAT
 from svc.model.counts import Census
 from svc.model.dialect import CONJUR, NATIVE, Dialect
-from svc.server.duties import Ground, compare_dialect
+from svc.server.foundation import Foundation
+from svc.server.singletons import compare_dialect
 from tests.memory import MemoryAuthenticators
 from tests.web.world import WorldCase
 
@@ -56,9 +57,10 @@ class PulsesTests(SynchronousTestCase):
             state=self.read_from,
             readings=self.read_from,
         )
-        pulses = Ground.pulses(
-            cast(Ground, ground), self.server, lambda: self.told.append("written"), lambda: self.told.append("read")
+        pulses = Foundation.make_pulses(
+            cast(Foundation, ground), lambda: self.told.append("written"), lambda: self.told.append("read")
         )
+        pulses.start(self.server)
         self.clock.advance(0)
         return pulses
 

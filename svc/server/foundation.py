@@ -1,0 +1,367 @@
+"""The parts that every process of a server has, whether it serves, supervises, or is the only one.
+
+Each part is a cached property: it is made when it is first used, of the parts that it names. Making a part starts nothing:
+what runs is started by :meth:`Foundation.start`, in the order written there, and stops in the reverse one. A test
+substitutes a store, a clock or a connection by a subclass that overrides its property.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import sys
+from collections.abc import Callable, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any, TextIO
+from urllib.parse import urlsplit
+
+import attrs
+from twisted.application.service import MultiService
+from twisted.internet.defer import Deferred
+from twisted.internet.interfaces import IStreamClientEndpoint
+from twisted.logger import Logger
+
+from svc._version import VERSION
+from svc.audit.backlog import ISink
+from svc.audit.chain import Chain
+from svc.audit.files import FileSink, StandardOutputSink
+from svc.audit.journal import Journal
+from svc.audit.shared_turn import SharedTurn
+from svc.audit.syslog import SyslogSink
+from svc.authn.ldap.bind_guard import BindGuard
+from svc.authn.ldap.directory_settings import LdapServers
+from svc.authn.ldap.refused_binds import RefusedBinds
+from svc.authn.providers.discovery import Publications
+from svc.authn.providers.keys import ProviderKeys
+from svc.authn.providers.sts import SecurityTokenService, StsAddress
+from svc.cluster.peer_claims import PeerClaims
+from svc.crypto.keyring import AccessTokens, AccountKeys
+from svc.health.pulse import Pulse
+from svc.model.authentication import KeySource
+from svc.model.aws import ISecurityTokenService
+from svc.model.clocks import WallClock
+from svc.model.errors import StartRefused
+from svc.model.events import Server as EventServer
+from svc.model.ldap_directories import IDirectories
+from svc.model.ports import IAccounts, IDatabaseState
+from svc.model.versions import StateVersion
+from svc.net.fetch import GuardedClient
+from svc.net.lookup import LookUps
+from svc.net.trust import client_tls, web_tls
+from svc.server import certificates
+from svc.server.bootstrap import Installation
+from svc.server.data_keys import KeyWatch
+from svc.server.lifecycle import child
+from svc.server.listening import Endpoint
+from svc.server.reloading import Renewals
+from svc.settings.config import Settings
+from svc.storage.accounts import AccountStore
+from svc.storage.authenticators import AuthenticatorStore
+from svc.storage.database_state import DatabaseState
+from svc.storage.driver.database import Database
+from svc.storage.driver.replication import Replication
+from svc.storage.driver.standbys import Standbys
+from svc.storage.memory.slots import Slots
+from svc.storage.places import Places
+from svc.storage.readings import Readings
+from svc.telemetry.metrics import Metrics, ReactorLag
+
+#: The setting that names a certificate, what it is for, and when it ends, in epoch seconds.
+Certificate = tuple[str, str, float]
+
+#: Log records keep the name that they had, until 2.0.
+log = Logger("svc.server.parts")
+
+
+@attrs.frozen
+class Pulses:
+    """Whether the database answers reads, and whether there is one to write to."""
+
+    readings: Pulse
+    writes: Pulse
+
+    def start(self, services: MultiService) -> None:
+        """Start both, or the one that is both."""
+        child(services, self.readings)
+        if self.writes is not self.readings:
+            child(services, self.writes)
+
+
+@attrs.frozen(slots=False, eq=False, kw_only=True)
+class Foundation:
+    """The parts that every process of a server has.
+
+    ``slots`` counts the commits of this process. ``endpoints`` are those whose certificates this process shows, and
+    ``worker`` is its number if another process supervises it. ``audit_lock`` orders the writes of several processes.
+    """
+
+    reactor: Any
+    settings: Settings
+    installation: Installation
+    services: MultiService
+    slots: Slots
+    metrics: Metrics | None = None
+    endpoints: Sequence[Endpoint] = ()
+    audit_syslog: IStreamClientEndpoint | None = None
+    audit_lock: SharedTurn | None = None
+    daemon: bool = False
+    worker: int | None = None
+
+    def start(self) -> None:
+        """Start the services of every process, each before those that depend on it."""
+        database = self.installation.database
+        database.tell_commits(self.count_commit, lambda: self.slots.written(self.slots.read()).timeline)
+        lag = None if self.metrics is None else ReactorLag(self.reactor, self.metrics.observe_lag)
+        for service in (self.places, self.replication, self.renewals, self.data_keys, lag):
+            if service is not None:
+                child(self.services, service)
+        if self.worker is None:
+            self.renewals.at_hangup(lambda: Deferred.fromCoroutine(self.data_keys.read_again()))
+        for endpoint in self.endpoints:
+            if endpoint.certificate is not None:
+                self.renewals.watch(endpoint.certificate)
+        if self.metrics is not None:
+            self.metrics.watch_process(VERSION, platform.python_version(), self.wall.seconds())
+            self.metrics.watch_sessions(self.readings.census)
+            self.metrics.watch_certificates(self._list_expirations)
+
+    @property
+    def wall(self) -> WallClock:
+        """The clock that shows the date."""
+        return self.installation.wall
+
+    def count_commit(self, confirmed: bool, version: StateVersion | None) -> None:
+        """Count a commit of this process, as ``Database.tell_commits`` has it."""
+        self.slots.advance(confirmed=confirmed, version=version)
+
+    @cached_property
+    def places(self) -> Places | None:
+        """The primary and the standby in use, where reads may go to standbys."""
+        if not self.settings.splits:
+            return None
+        database = self.installation.database
+        return Places(self.reactor, database, Standbys(self.reactor, self.installation.dsn, database), self.slots)
+
+    @cached_property
+    def readings(self) -> Database | Readings:
+        """The source of reads, for requests and for health checks."""
+        return self.installation.database if self.places is None else Readings(self.reactor, self.places)
+
+    @cached_property
+    def state(self) -> IDatabaseState:
+        """The state of the database."""
+        return DatabaseState(self.installation.database, self.readings)
+
+    @cached_property
+    def account_store(self) -> IAccounts:
+        """The accounts."""
+        return AccountStore(self.readings)
+
+    @cached_property
+    def replication(self) -> Replication:
+        """Whether the database is a primary."""
+        return Replication(self.installation.database, self.reactor, beats=self.worker is None)
+
+    @cached_property
+    def keys(self) -> AccountKeys:
+        """The signing keys of accounts."""
+        return AccountKeys(self.account_store, self.installation.vault, self.wall)
+
+    @cached_property
+    def tokens(self) -> AccessTokens:
+        """Access tokens, issued and verified."""
+        return AccessTokens(self.keys, self.wall, self.settings.user_token_ttl, self.settings.host_token_ttl)
+
+    @cached_property
+    def renewals(self) -> Renewals:
+        """Files that are read again when they change."""
+        return Renewals(self.reactor)
+
+    @cached_property
+    def claims(self) -> PeerClaims:
+        """The proofs by which servers of one cluster know each other."""
+        return PeerClaims(self.installation.vault)
+
+    @cached_property
+    def data_keys(self) -> KeyWatch:
+        """The data keys in use, and those that the other servers report."""
+        installation, replication = self.installation, self.replication
+        number = "" if self.worker is None else f", worker {self.worker}"
+        place = f"{os.uname().nodename} (process {os.getpid()}{number})"
+        source, ident = installation.source if self.worker is None else None, os.urandom(8).hex()
+        return KeyWatch(
+            self.reactor,
+            installation.data_keys,
+            installation.vault,
+            ident,
+            place,
+            lambda: replication.writable,
+            source,
+            on_read=self.distribute_data_keys,
+        )
+
+    def distribute_data_keys(self, keys: Sequence[bytes]) -> None:
+        """Pass data keys that were read again on to the processes that this one supervises: here there are none."""
+
+    @cached_property
+    def ldap_servers(self) -> LdapServers:
+        """The directories that are configured."""
+        store, settings = AuthenticatorStore(self.readings), self.settings
+        return LdapServers(store, store, self.installation.vault, settings.dialect, frozenset(settings.authenticators))
+
+    @cached_property
+    def refused_binds(self) -> RefusedBinds:
+        """The counter of the binds that directories refuse, for all processes of the server."""
+        settings = self.settings
+        return RefusedBinds(
+            self.reactor, self.wall, settings.ldap_failures, settings.ldap_failures_window, settings.data_dir
+        )
+
+    @cached_property
+    def bind_guard(self) -> BindGuard:
+        """The questions before a bind."""
+        return self.refused_binds.guard(self.installation.audit_key)
+
+    @cached_property
+    def directories(self) -> IDirectories:
+        """The client of LDAP directories."""
+        # Few servers use a directory, and the library takes time to load.
+        from svc.authn.ldap.client import Directories  # noqa: PLC0415
+
+        plain = self.settings.allow_plain_ldap
+        return Directories(self.reactor, self.look_ups, client_tls, guard=self.bind_guard, allow_plain=plain)
+
+    @cached_property
+    def look_ups(self) -> LookUps:
+        """The addresses of other machines."""
+        return LookUps(self.reactor, self.reactor.nameResolver, self.settings.allow_private_providers)
+
+    @cached_property
+    def provider_client(self) -> GuardedClient:
+        """The HTTP client for providers, at the allowed addresses."""
+        http, private = self.settings.allow_http_providers, self.settings.allow_private_providers
+        return GuardedClient(self.reactor, self.reactor.nameResolver, web_tls, allow_http=http, private_networks=private)
+
+    def make_provider_keys(self, changed: Callable[[KeySource], object] = lambda _: None) -> ProviderKeys:
+        """Return the key sets of third parties, fetched by this process; ``changed`` is called when one was."""
+        settings = self.settings
+        fetch = Publications(self.provider_client, dict(settings.jwks_token_files)).key_set
+        age, stale, interval = settings.jwks_max_age, settings.jwks_stale_if_error, settings.jwks_refetch_interval
+        return ProviderKeys(fetch, self.reactor, interval, max_age=age, stale_if_error=stale, changed=changed)
+
+    @cached_property
+    def security_tokens(self) -> ISecurityTokenService:
+        """The client of AWS's Security Token Service.
+
+        :raises StartRefused: its address has no TLS, which the settings don't allow.
+        """
+        url, instead = self.settings.aws_sts_url, None
+        if url is not None:
+            address = urlsplit(url)
+            secure = address.scheme == "https"
+            if not secure and not self.settings.allow_http_providers:
+                raise StartRefused(f"{self.settings.key('aws_sts_url')} is not https, and allow_http_providers is off")
+            instead = StsAddress(secure, address.hostname or "", address.port or (443 if secure else 80))
+        return SecurityTokenService(self.reactor, self.reactor.nameResolver, web_tls, instead)
+
+    def make_pulses(self, written: Callable[[], object], read: Callable[[], object]) -> Pulses:
+        """Return the pulses of the database: of writes and of reads, which are one unless those may go to standbys.
+
+        ``written`` and ``read`` are called when it has gone or come back; ``read`` also when there is a primary again, since
+        a round of checks is what makes this server ready to write.
+        """
+        database, connected = self.installation.database, self.installation.state.connected
+
+        def changed() -> None:
+            """Call both."""
+            written()
+            read()
+
+        if not self.settings.splits:
+            both = Pulse(self.reactor, connected, database.readings, changed)
+            return Pulses(both, both)
+        writes = Pulse(self.reactor, connected, database.writing, changed, serves="changes")
+        writes.setName("pulse of the primary")  # type: ignore[no-untyped-call] # Twisted's
+        return Pulses(Pulse(self.reactor, self.state.connected, self.readings.readings, read), writes)
+
+    def list_port_certificates(self) -> list[Certificate]:
+        """Return the certificates of the ports that this process has."""
+        return list(certificates.named(certificates.of_ports(self.endpoints), self.settings))
+
+    def list_certificates(self) -> list[Certificate]:
+        """Return those, and the certificates that are shown to other servers."""
+        files = certificates.of_files(certificates.client_files(self.settings))
+        return [*self.list_port_certificates(), *certificates.named(files, self.settings)]
+
+    def _list_expirations(self) -> list[tuple[str, str, float]]:
+        shown = (
+            *certificates.of_ports(self.endpoints),
+            *certificates.of_files(certificates.client_files(self.settings)),
+        )
+        return [attrs.astuple(each) for each in shown]
+
+    @cached_property
+    def journal(self) -> Journal:
+        """The audit.
+
+        :raises StartRefused: records can't be written where they are to go.
+        """
+        reactor, settings, path, standard = self.reactor, self.settings, self._audit_file, sys.__stdout__
+        sinks: list[ISink]
+        if path is not None:
+            if settings.audit_file is None:
+                path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            sinks = [FileSink(reactor, path, self.audit_lock, self._audit_chain)]
+        elif standard is not None:
+            sinks = [StandardOutputSink(reactor, standard.fileno(), self.audit_lock, self._audit_chain)]
+        else:
+            raise StartRefused("there is no standard output for audit records: set --audit-file")
+        if self.audit_syslog is not None and settings.audit_syslog is not None:
+            sinks.append(SyslogSink(reactor, self.audit_syslog, settings.audit_syslog))
+        this, refuses = EventServer(os.uname().nodename, settings.dialect.prefix), settings.audit_failure == "refuse"
+        count_lost = None if self.metrics is None else self.metrics.count_lost_records
+        return Journal(this, reactor, self.wall, sinks, refuses=refuses, count_lost=count_lost)
+
+    @property
+    def _audit_file(self) -> Path | None:
+        settings = self.settings
+        return settings.unit.audit_file(
+            settings.audit_file, settings.data_dir, daemon=self.daemon, stdout=_identify_stream(sys.__stdout__)
+        )
+
+    @property
+    def _audit_chain(self) -> Chain:
+        """The chain of records, which goes on where it ended (``audit.chain``, Note [The end])."""
+        key, lock = self.installation.audit_key, self.audit_lock
+        if lock is not None and lock.chained:
+            return Chain(key, lock.chain)
+        chain = Chain(key, None if lock is None else lock.chain, self.settings.data_dir / "audit-chain")
+        chain.begin(self._audit_file)
+        return chain
+
+    async def open_journal(self) -> None:
+        """Start the audit, which stops after all that may record something; raises as ``journal``."""
+        path = self._audit_file
+        await child(self.services, self.journal).open()
+        if path is not None:
+            self.renewals.at_hangup(self.journal.reopen)
+            log.info("Audit records are appended to {path}", path=str(path))
+        elif self.daemon and self.audit_syslog is None:
+            log.warn("A daemon's standard output goes nowhere, and so do audit records: name a file as audit_file")
+        elif self.settings.unit.is_journal(_identify_stream(sys.__stdout__)):
+            log.warn(
+                "Audit records go to the journal, which drops what comes too fast unless the unit has"
+                " LogRateLimitIntervalSec=0: name a file as audit_file"
+            )
+        if self.metrics is not None:
+            self.metrics.watch_backlogs(self.journal.backlogs)
+
+
+def _identify_stream(stream: TextIO | None) -> tuple[int, int] | None:
+    """Return the device and the inode of a standard stream; ``None`` where it is closed."""
+    try:
+        status = os.fstat(stream.fileno()) if stream is not None else None
+    except (OSError, ValueError):
+        return None
+    return None if status is None else (status.st_dev, status.st_ino)

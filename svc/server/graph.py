@@ -1,0 +1,430 @@
+"""The object graph of a process that serves requests.
+
+Every part is a cached property, made when it is first used of the parts that it names (``svc/server/foundation.py``).
+:meth:`Server.open` starts what runs, in the order written there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cached_property
+from typing import Any, Final
+
+import attrs
+
+from svc.authn.iam import NAME as IAM
+from svc.authn.ldap.directory_settings import NAME as LDAP
+from svc.authn.oidc import oidc
+from svc.authn.oidc_offered import OidcSettingsReader
+from svc.authn.oidc_settings import NAME as OIDC
+from svc.authn.providers.oidc_offers import OidcOffers
+from svc.cluster.overview import Overview
+from svc.model.dialect import SIGNED_TYPES
+from svc.model.events import EventBatch
+from svc.model.kept_answers import Once
+from svc.model.ports import ILoads
+from svc.policy.document import Bounds
+from svc.server.lifecycle import child
+from svc.server.listening import Endpoint, Listening
+from svc.server.logins import Logins
+from svc.services.access import AccessService
+from svc.services.accounts import AccountService
+from svc.services.audit_reading import AuditService
+from svc.services.authenticators import AuthenticatorService, DirectoryService, FederatedService
+from svc.services.batches import BatchService
+from svc.services.branches import BranchEntries, branches, groups
+from svc.services.configured_authenticators import ConfiguredAuthenticatorService
+from svc.services.credentials import CredentialService
+from svc.services.deleted import DeletedService
+from svc.services.effective_policy import EffectivePolicyService
+from svc.services.expiring import ExpiringService, KeyEndings
+from svc.services.group_members import GroupMemberService
+from svc.services.host_factories import HostFactoryService
+from svc.services.ldap_mappings import LdapMappingService
+from svc.services.login import AccessTokenService, ApiKeyService, LoginService
+from svc.services.oidc import OidcService
+from svc.services.policy_edits import PolicyEdits
+from svc.services.policy_loads import NEAR_ROWS, Loads, NearAndFar, PolicyLoadService
+from svc.services.public_keys import PublicKeyService
+from svc.services.refusals import RefusalService
+from svc.services.resources import ResourceService
+from svc.services.revocation import RevocationService
+from svc.services.roles import RoleService
+from svc.services.secrets import SecretService
+from svc.services.unused import UnusedService
+from svc.services.watches import Watches
+from svc.storage.policies import PolicyStore
+from svc.web.http.console import IConsole
+from svc.web.http.measured import Measured
+from svc.web.http.origin import TrustedProxies
+from svc.web.http.refused import RefusalWatch
+from svc.web.http.request import HttpConfig
+from svc.web.http.request_ids import RequestIds
+from svc.web.http.router import Router
+from svc.web.http.site import Site
+from svc.web.openapi.routes import Documentation
+from svc.web.routes.accounts import Accounts
+from svc.web.routes.audit import Audit
+from svc.web.routes.authenticators import Authenticators, DirectoryAuthenticators, FederatedAuthenticators
+from svc.web.routes.authn import Authn, FederatedAuthn, LdapAuthn
+from svc.web.routes.batches import SecretBatches
+from svc.web.routes.branches import Branches
+from svc.web.routes.cluster import Cluster
+from svc.web.routes.configured_authenticators import ConfiguredAuthenticators
+from svc.web.routes.credentials import Credentials
+from svc.web.routes.deleted import DeletedRecords
+from svc.web.routes.effective_policy import EffectivePolicies
+from svc.web.routes.expiring import Endings
+from svc.web.routes.explanations import KeyLogins
+from svc.web.routes.groups import GroupMembers, Groups
+from svc.web.routes.health import Health
+from svc.web.routes.host_factories import HostFactories
+from svc.web.routes.ldap_mappings import LdapMappings
+from svc.web.routes.oidc import OidcAuthn
+from svc.web.routes.policies import Policies
+from svc.web.routes.public_keys import PublicKeys
+from svc.web.routes.refusals import Refusals
+from svc.web.routes.resources import Resources
+from svc.web.routes.revocation import Revocation
+from svc.web.routes.roles import Roles
+from svc.web.routes.secrets import Secrets
+from svc.web.routes.sessions import Sessions
+from svc.web.routes.signed_authn import SignedAuthn
+from svc.web.routes.status import Status
+from svc.web.routes.watches import SecretWatches
+from svc.worker.messages import Task
+from svc.worker.pool import IDLE, Workers
+from svc.worker.turns import LoadsInTurn
+
+#: Names that can be looked up at the same time, each in a thread that is made when it is needed.
+_LOOK_UPS: Final = 64
+
+
+@attrs.frozen(slots=False, eq=False, kw_only=True)
+class Server(Logins):
+    """A process that answers requests; ``make_console`` makes its console and the pages."""
+
+    make_console: Callable[[Server], tuple[IConsole, Sequence[Any]]] | None = None
+
+    async def open(self, endpoints: Sequence[Endpoint]) -> Sequence[str]:
+        """Start what answers requests, in this order, and return the URLs of the ports.
+
+        :raises StartRefused: an endpoint can't be listened at.
+        """
+        # A lookup may hang until its name service times out: a few must not keep others from being resolved.
+        self.reactor.suggestThreadPoolSize(_LOOK_UPS)
+        # Last logins are written after the ports have closed.
+        for service in (self.passwords, self.fine_timer, self.cache, self.load_workers, self.login_notes):
+            if service is not None:
+                child(self.services, service)
+        urls = await child(self.services, Listening(endpoints, self.site, self.site.drain)).open()
+        # After the ports, so that these end first: the ports would wait for the answers that they hold back.
+        child(self.services, self.watches)
+        if self.throttle is not None:
+            child(self.services, self.throttle)
+        if self.metrics is not None:
+            self.metrics.watch_passwords(lambda: self.passwords.pending, self.passwords.places)
+            self.metrics.watch_connections(self.site.counts)
+            if self.cache is not None:
+                self.metrics.watch_memory(self.cache.counts)
+        return urls
+
+    @cached_property
+    def access_token_service(self) -> AccessTokenService:
+        """Checks of access tokens."""
+        return AccessTokenService(self.role_store, self.keys)
+
+    @cached_property
+    def access_service(self) -> AccessService:
+        """Explanations of who may do what."""
+        return AccessService(self.access_store, self.role_store, self.resource_store, self.settings.dialect)
+
+    @cached_property
+    def resource_service(self) -> ResourceService:
+        """Resources."""
+        return ResourceService(self.resource_store, self.role_store, self.settings.dialect)
+
+    @cached_property
+    def role_service(self) -> RoleService:
+        """Roles."""
+        return RoleService(self.role_store, self.settings.dialect, self.last_login_store)
+
+    @cached_property
+    def secret_service(self) -> SecretService:
+        """Secrets."""
+        return SecretService(self.secret_store, self.expiration_store, self.installation.vault)
+
+    @cached_property
+    def batch_service(self) -> BatchService:
+        """Many secrets in one request."""
+        return BatchService(self.secret_store, self.installation.vault, self.reactor)
+
+    @cached_property
+    def watches(self) -> Watches:
+        """Watches of secrets, which take half of all connections at most."""
+        most = self.settings.limits.connections // 2
+        return Watches(self.reactor, self.wall, self.cache, self.secret_store, most)
+
+    @cached_property
+    def audit_service(self) -> AuditService:
+        """Changes, read back."""
+        return AuditService(self.event_store, self.role_store)
+
+    @cached_property
+    def load_workers(self) -> Workers | None:
+        """The processes for large policy loads."""
+        settings, vault = self.settings, self.installation.vault
+        dsn, timeout = self.installation.dsn, settings.statement_timeout
+        task = Task(dsn, timeout, vault.given, settings.dialect, self._bounds, settings.keeping)
+        # A process without work would take the place of another one's.
+        idle = IDLE if self.shared.loading is None else 0.0
+        return Workers(self.reactor, task, idle=idle, written=self.count_commit, data_keys=lambda: vault.given)
+
+    @property
+    def _bounds(self) -> Bounds:
+        settings = self.settings
+        return Bounds(nesting=settings.nesting_limit, aliases=settings.alias_limit, records=settings.record_limits)
+
+    @cached_property
+    def loads(self) -> ILoads:
+        """The loader of policies: small ones in this process, large ones in processes of their own."""
+        settings, permits, workers = self.settings, self.shared.loading, self.load_workers
+        assert workers is not None
+        store = PolicyStore(self.installation.database, settings.keeping)
+        near = Loads(store, self.installation.vault, settings.dialect, self._bounds, NEAR_ROWS)
+        return NearAndFar(near, workers if permits is None else LoadsInTurn(workers, permits))
+
+    @cached_property
+    def policy_load_service(self) -> PolicyLoadService:
+        """Policy loads."""
+        return PolicyLoadService(self.loads, self.role_store, self.event_store, self.journal)
+
+    @cached_property
+    def policy_edits(self) -> PolicyEdits:
+        """Single changes of policy."""
+        return PolicyEdits(self.policy_edit_store, self.settings.record_limits)
+
+    @cached_property
+    def group_entries(self) -> BranchEntries:
+        """Groups of the newer interface."""
+        return groups(self.policy_edits, self.role_store, self.resource_store)
+
+    @cached_property
+    def authenticator_service(self) -> AuthenticatorService:
+        """Authenticators of all types."""
+        types = *self.explained, LDAP
+        return AuthenticatorService(self.authenticator_store, self.role_store, types, self.listed, self.settings.dialect)
+
+    @cached_property
+    def federated_services(self) -> Mapping[str, FederatedService]:
+        """The authenticators that trust third parties' tokens, as operators use them, by name."""
+        return {
+            name: FederatedService(
+                name=name,
+                explainer=each,
+                store=self.authenticator_store,
+                roles=self.role_store,
+                listed=self.listed,
+                dialect=self.settings.dialect,
+                token_limit=self.settings.jwt_limit,
+                clock=self.reactor,
+                wall=self.wall,
+            )
+            for name, each in self.explained.items()
+        }
+
+    @cached_property
+    def revocation_service(self) -> RevocationService:
+        """Revocation of access tokens."""
+        return RevocationService(self.role_store, self.credential_store, self.installation.accounts)
+
+    @cached_property
+    def refusal_service(self) -> RefusalService:
+        """Requests that were refused in the last hour."""
+        return RefusalService(self.shared.refusals, self.role_store)
+
+    @cached_property
+    def expiring_service(self) -> ExpiringService:
+        """Credentials that expire."""
+        settings, age = self.settings, self.settings.jwks_max_age
+        longest = None if age is None else age + settings.jwks_stale_if_error
+        keys = KeyEndings(
+            self.account_store, self.resource_store, self.explained, settings.dialect, self.reactor, self.wall, longest
+        )
+        return ExpiringService(self.ending_store, self.role_store, keys, self.shared.list_certificates, self.wall)
+
+    @cached_property
+    def unused_service(self) -> UnusedService:
+        """Roles that don't log in any more."""
+        return UnusedService(self.last_login_store, self.role_store, self.list_followers, self.wall)
+
+    async def list_followers(self) -> list[str]:
+        """Return the names of the other servers that are followers now."""
+        return [member.name for member in await self.shared.members.overview() if member.role == "follower"]
+
+    @cached_property
+    def overview(self) -> Overview:
+        """The health of the server and of its cluster."""
+        verdict = self.shared.verdict
+        return Overview(self.shared.health, self.settings.dialect, self.shared.members, lambda: verdict.contenders)
+
+    async def create_account(
+        self, account: str, api_key: str, trail: EventBatch | None = None, once: Once[None] | None = None
+    ) -> None:
+        """Make an account, as ``Installation.create_account``."""
+        await self.installation.create_account(account, api_key, trail, once)
+
+    # Routes.
+
+    # Routes.
+
+    def _federated_logins(self) -> Iterator[FederatedAuthn | SignedAuthn]:
+        """Yield the login routes of authenticators that trust third parties."""
+        for name, each in self.federated.items():
+            # A login there has AWS queried, so guesses are throttled.
+            service = self._log_in_by(each, name, throttled=name == IAM)
+            yield (SignedAuthn if name in SIGNED_TYPES else FederatedAuthn)(name, service, self.batch_service)
+
+    @cached_property
+    def oidc_routes(self) -> OidcAuthn:
+        """Logins by OpenID Connect: by a code and by an id token."""
+        dialect, vault = self.settings.dialect, self.installation.vault
+        kinds = oidc(self.oidc_providers, dialect)
+        by_code, by_token = (
+            self._log_in_by(self.make_federated(kind), OIDC, throttled=True) for kind in (kinds.code, kinds.token)
+        )
+        store = self.authenticator_store
+        reader = OidcSettingsReader(self.authenticator_readings, store, vault, dialect, self.listed)
+        service = OidcService(OidcOffers(reader, self.oidc_providers, self.reactor))
+        return OidcAuthn(service, by_code, by_token, dialect.tells_devices, self.batch_service)
+
+    def _directory_routes(self) -> Iterator[LdapAuthn | LdapMappings | DirectoryAuthenticators]:
+        ldap, pace, roles, dialect = self.ldap_authenticator, self.directory_pace, self.role_store, self.settings.dialect
+        yield LdapAuthn(
+            LoginService(self.guard(ldap, LDAP, pace=pace), self.tokens, self.login_notes.note),
+            ApiKeyService(self._guard_login(ldap, LDAP, pace)),
+            self.batch_service,
+        )
+        yield LdapMappings(LdapMappingService(self.ldap_mapping_store, roles, self.directory_readings, dialect))
+        yield DirectoryAuthenticators(DirectoryService(ldap, roles, self.shared.refusals, dialect))
+
+    def _v2_routes(self) -> Iterator[Any]:
+        """Yield the routes of the newer interface."""
+        roles, resources, tokens = self.role_store, self.resource_store, self.access_token_service
+        dialect, vault = self.settings.dialect, self.installation.vault
+        yield Branches(branches(self.policy_edits, roles, resources, dialect), tokens)
+        yield Groups(self.group_entries, tokens)
+        yield GroupMembers(GroupMemberService(self.policy_edits, self.group_entries, roles), tokens)
+        installed = self.authenticator_service.installed
+        yield ConfiguredAuthenticators(
+            ConfiguredAuthenticatorService(
+                self.policy_edits, roles, resources, self.secret_store, vault, dialect, installed
+            ),
+            tokens,
+        )
+
+    @cached_property
+    def routes(self) -> Sequence[Any]:
+        """The routes for programs, but for health and the OpenAPI document."""
+        settings, vault, roles, dialect = self.settings, self.installation.vault, self.role_store, self.settings.dialect
+        tokens, batches, access = self.access_token_service, self.batch_service, self.access_service
+        policy = EffectivePolicyService(self.effective_policy_store, roles, vault, dialect, self.reactor)
+        factories = HostFactoryService(
+            self.host_factory_store, roles, self.resource_store, vault, dialect, self.wall, settings.record_limits
+        )
+        credentials = CredentialService(
+            self.api_key_service, self.credential_store, roles, vault, self.passwords, self.kept_answer_store
+        )
+        by_directory = self._explain(LDAP, self.ldap_authenticator, self.directory_pace)
+        return [
+            Authn(self.login_service, self.api_key_service, tokens, batches),
+            Sessions(self.session_service),
+            Credentials(credentials),
+            Revocation(self.revocation_service),
+            *self._federated_logins(),
+            self.oidc_routes,
+            *self._directory_routes(),
+            Authenticators(self.authenticator_service),
+            KeyLogins(self.explanations, by_directory),
+            *(FederatedAuthenticators(each) for each in self.federated_services.values()),
+            Resources(self.resource_service, access),
+            Roles(self.role_service, access),
+            Policies(self.policy_load_service),
+            Audit(self.audit_service),
+            Refusals(self.refusal_service),
+            Endings(self.expiring_service, self.unused_service),
+            EffectivePolicies(policy, self.reactor),
+            Secrets(self.secret_service),
+            SecretBatches(batches, self.reactor),
+            SecretWatches(self.watches),
+            DeletedRecords(DeletedService(self.deleted_store, settings.record_limits)),
+            HostFactories(factories),
+            PublicKeys(PublicKeyService(self.public_key_store, self.secret_store, vault)),
+            *self._v2_routes(),
+            Accounts(AccountService(self.account_store, roles, self.keys, self.create_account, vault)),
+            Status(self.state, tokens, self.authenticator_service, dialect, has_console=settings.console),
+        ]
+
+    @cached_property
+    def console(self) -> tuple[IConsole | None, Sequence[Any]]:
+        """The console and its pages, where this server has it."""
+        return (None, []) if self.make_console is None else self.make_console(self)
+
+    @cached_property
+    def health_routes(self) -> Sequence[Any]:
+        """The routes of the health of this server, and of its cluster."""
+        health = Health(
+            self.shared.health, self.settings.dialect, self._answers, self._is_writable, self._serves_stale_answers
+        )
+        return [health, Cluster(self.overview, self.claims, self.shared.identify_database)]
+
+    def _answers(self) -> bool:
+        """Return whether this process can serve now, apart from the health of the server."""
+        refuses = self.shared.processes > 1 and self.settings.audit_failure == "refuse"
+        return self.shared.pulses.readings.beats and not (refuses and self.journal.trouble is not None)
+
+    def _is_writable(self) -> bool:
+        return self.replication.writable and self.shared.pulses.writes.beats and self.shared.verdict.writable
+
+    def _serves_stale_answers(self) -> bool:
+        return self.cache is not None and self.cache.stands_in()
+
+    @cached_property
+    def new_request_id(self) -> Callable[[], str]:
+        """The source of ids of requests."""
+        return RequestIds()
+
+    @cached_property
+    def router(self) -> Router:
+        """The way from a request to its route, and to an answer."""
+        console, pages = self.console
+        nouns = [*pages, *self.routes, *self.health_routes]
+        return Router(
+            [*nouns, Documentation(nouns, self.settings.dialect)],
+            caller=self.tokens.caller,
+            demand_primary=self.demand_primary,
+            reached=self.wait_for_versions,
+            limits=self.settings.limits,
+            new_id=self.new_request_id,
+            journal=self.journal,
+            dialect=self.settings.dialect,
+            console=console,
+            refused=RefusalWatch(self.shared.refusals, self.wall),
+        )
+
+    @cached_property
+    def site(self) -> Site:
+        """The connections of clients."""
+        respond = self.router.respond
+        if self.metrics is not None:
+            respond = Measured(respond, self.reactor, self.metrics.count_request)
+        return Site(
+            HttpConfig(
+                respond=respond,
+                limits=self.settings.limits,
+                clock=self.reactor,
+                wall=self.wall,
+                new_id=self.new_request_id,
+                proxies=TrustedProxies(self.settings.trusted_proxies),
+            )
+        )

@@ -1,0 +1,196 @@
+"""The authenticators of a serving process: throttled for guessers, logged, counted, and answering refusals at a pace."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from functools import cached_property
+from typing import Final
+
+import attrs
+
+from svc.audit.refusals import LoggedAuthenticator, LoggedExplainer, LoggedLogin
+from svc.authn.apikey import ApiKeyAuthenticator
+from svc.authn.cloud import cloud
+from svc.authn.evaluation import Kind
+from svc.authn.federated import FederatedAuthenticator
+from svc.authn.gcp import gcp
+from svc.authn.iam import iam
+from svc.authn.jwt import JWT
+from svc.authn.ldap.authenticator import LdapAuthenticator
+from svc.authn.ldap.directory_rounds import MissingEntries
+from svc.authn.ldap.mapped_roles import MappedRoles
+from svc.authn.login_notes import LoginNotes
+from svc.authn.oidc import oidc
+from svc.authn.oidc_settings import NAME as OIDC
+from svc.authn.pacing import LDAP_STEP, Pace, PacedAuthenticator, PacedExplainer, PacedLogin
+from svc.authn.providers.oidc_endpoints import OidcEndpoints
+from svc.authn.sessions import SessionAuthenticator
+from svc.authn.throttling import HELD, Throttle, ThrottledAuthenticator, ThrottledExplainer, ThrottledLogin
+from svc.crypto.passwords import WAITING, ModestPool, Passwords
+from svc.crypto.refresh_tokens import RefreshTokens
+from svc.model.authentication import IAuthenticator, IKeyExplainer, ILogin
+from svc.model.oidc import IOidcProviders
+from svc.server.fine_timer import FineTimer
+from svc.server.stores import Stores
+from svc.services.authenticators import DEFAULT
+from svc.services.explanations import KeyExplanations
+from svc.services.login import ApiKeyService, LoginService
+from svc.services.sessions import SessionService
+from svc.telemetry.metrics import CountedAuthenticator
+
+#: How many threads hash passwords at most.
+_HASHING_THREADS: Final = 4
+
+
+def count_hashing_threads() -> int:
+    """Return how many threads of a server hash passwords: half of the machine's cores, and no more than a few."""
+    return min(_HASHING_THREADS, max(1, (os.cpu_count() or 1) // 2))
+
+
+@attrs.frozen(slots=False, eq=False, kw_only=True)
+class Logins(Stores):
+    """The authenticators of a serving process, as it uses them."""
+
+    @cached_property
+    def passwords(self) -> Passwords:
+        """The threads that hash passwords."""
+        pool = ModestPool(0, count_hashing_threads(), "passwords")
+        waiting = -(-WAITING // self.shared.processes)
+        return Passwords(self.reactor, pool, waiting=waiting, turns=self.shared.hashing)
+
+    @cached_property
+    def throttle(self) -> Throttle | None:
+        """The throttle of failed logins."""
+        failures = self.shared.failures
+        return None if failures is None else Throttle(self.reactor, failures, -(-HELD // self.shared.processes))
+
+    @cached_property
+    def fine_timer(self) -> FineTimer:
+        """Waits that end to some ten microseconds."""
+        return FineTimer(self.reactor)
+
+    @cached_property
+    def pace(self) -> Pace:
+        """The pace of refusals."""
+        return Pace(self.reactor, _return_at_once if self.cache is None else self.cache.take_turn, self.fine_timer.after)
+
+    @property
+    def directory_pace(self) -> Pace:
+        """The pace of refusals where directories are queried."""
+        return attrs.evolve(self.pace, step=LDAP_STEP)
+
+    @cached_property
+    def login_notes(self) -> LoginNotes:
+        """Last logins, written down later."""
+        return LoginNotes(self.reactor, self.wall, self.last_login_store, self.demand_primary)
+
+    def guard(self, inner: IAuthenticator, name: str, *, pace: Pace | None = None, throttled: bool = True) -> IAuthenticator:
+        """Return an authenticator as servers use it."""
+        if throttled and self.throttle is not None:
+            inner = ThrottledAuthenticator(inner, self.throttle)
+        counted = inner if self.metrics is None else CountedAuthenticator(inner, name, self.metrics)
+        return PacedAuthenticator(LoggedAuthenticator(counted, name), pace or self.pace)
+
+    def _guard_login(self, inner: ILogin, name: str, pace: Pace) -> ILogin:
+        throttled = inner if self.throttle is None else ThrottledLogin(inner, self.throttle)
+        return PacedLogin(LoggedLogin(throttled, name), pace)
+
+    def _explain(self, name: str, inner: IKeyExplainer, pace: Pace) -> KeyExplanations:
+        throttled = inner if self.throttle is None else ThrottledExplainer(inner, self.throttle)
+        explainer = PacedExplainer(LoggedExplainer(throttled, name), pace)
+        return KeyExplanations(name, explainer, self.role_store, self.settings.dialect)
+
+    def _log_in_by(self, authenticator: IAuthenticator, name: str, *, throttled: bool) -> LoginService:
+        guarded = self.guard(authenticator, name, throttled=throttled)
+        return LoginService(guarded, self.tokens, self.login_notes.note, by_token=True)
+
+    @cached_property
+    def api_key_authenticator(self) -> ApiKeyAuthenticator:
+        """The authenticator by API keys and passwords."""
+        return ApiKeyAuthenticator(self.credential_store, self.installation.vault, self.passwords, self.wall)
+
+    @cached_property
+    def login_service(self) -> LoginService:
+        """Logins by API key."""
+        return LoginService(self.guard(self.api_key_authenticator, DEFAULT), self.tokens, self.login_notes.note)
+
+    @cached_property
+    def api_key_service(self) -> ApiKeyService:
+        """API keys for passwords."""
+        return ApiKeyService(self._guard_login(self.api_key_authenticator, DEFAULT, self.pace))
+
+    @cached_property
+    def explanations(self) -> KeyExplanations:
+        """Explanations of logins by API key."""
+        return self._explain(DEFAULT, self.api_key_authenticator, self.pace)
+
+    @cached_property
+    def session_service(self) -> SessionService:
+        """Sessions of people, whose renewals are logins too."""
+        longest, refresh_tokens = self.settings.user_session_max, RefreshTokens(self.installation.vault)
+        renewals = SessionAuthenticator(self.session_store, refresh_tokens, self.wall, longest)
+        renewed = LoginService(self.guard(renewals, "session"), self.tokens, self.login_notes.note)
+        return SessionService(
+            self.login_service, renewed, self.session_store, self.role_store, refresh_tokens, self.wall, longest
+        )
+
+    @cached_property
+    def listed(self) -> frozenset[str]:
+        """The authenticators in the configuration."""
+        return frozenset(self.settings.authenticators)
+
+    def make_federated(self, kind: Kind) -> FederatedAuthenticator:
+        """Return an authenticator of a kind that trusts third parties; all share the sets of keys."""
+        settings = self.settings
+        return FederatedAuthenticator(
+            kind,
+            self.authenticator_readings,
+            self.shared.provider_keys,
+            self.installation.vault,
+            self.wall,
+            settings.dialect,
+            self.listed,
+            clock_skew=settings.clock_skew,
+            token_limit=settings.jwt_limit,
+            ignore_missing_issuer=settings.ignore_missing_issuer,
+        )
+
+    @cached_property
+    def federated(self) -> Mapping[str, FederatedAuthenticator]:
+        """The authenticators that trust third parties' tokens, by name."""
+        settings = self.settings
+        aws = iam(self.security_tokens, self.shared.signatures, settings.aws_sts_regions)
+        kinds = JWT, cloud(settings.dialect), gcp(settings.google_issuer), aws
+        return {kind.name: self.make_federated(kind) for kind in kinds}
+
+    @cached_property
+    def oidc_providers(self) -> IOidcProviders:
+        """The providers of OpenID Connect."""
+        return OidcEndpoints(self.provider_client, self.reactor, self.wall, self.settings.jwks_refetch_interval)
+
+    @cached_property
+    def explained(self) -> Mapping[str, FederatedAuthenticator]:
+        """The authenticators whose logins operators have explained, by name."""
+        return {**self.federated, OIDC: self.make_federated(oidc(self.oidc_providers, self.settings.dialect).explained)}
+
+    @cached_property
+    def ldap_authenticator(self) -> LdapAuthenticator:
+        """The authenticator that asks a directory."""
+        return LdapAuthenticator(
+            readings=self.directory_readings,
+            credentials=self.directory_credentials,
+            servers=self.ldap_servers,
+            directories=lambda: self.directories,
+            vault=self.installation.vault,
+            dialect=self.settings.dialect,
+            enabled=self.listed,
+            wall=self.wall,
+            mapped=MappedRoles(self.ldap_mapping_store, self.journal, self.demand_primary),
+            missing=MissingEntries(self.directory_user_store, self.journal, self.demand_primary),
+            noted=self.login_notes.note_directory,
+        )
+
+
+async def _return_at_once() -> None:
+    """Return: without the read cache each refusal has queried the database."""

@@ -1,0 +1,372 @@
+"""The parts that exist once per server, however many processes it has.
+
+They run in the only process, or in the one that supervises. A process that serves reaches them as :class:`SharedParts`: in
+the only process that is :class:`Singletons` itself, in a worker the remote calls of ``svc.server.process``.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Protocol
+
+import attrs
+from twisted.internet.interfaces import IProtocolFactory, IReactorTime
+from twisted.logger import Logger
+
+from svc.audit.expiration_events import RecordedExpirations
+from svc.audit.recent_refusals import RecentRefusals
+from svc.audit.recoveries import Recoveries
+from svc.audit.refusals import LoggedExpirations
+from svc.audit.retention import Retention
+from svc.authn.ldap.directory_rounds import DirectoryRounds, MissingEntries
+from svc.authn.providers.keys import ProviderKeys
+from svc.authn.throttling import Failures, IFailures
+from svc.authn.used_signatures import UsedSignatures
+from svc.cluster.inquiry import Inquiry, trust_of
+from svc.cluster.members import IMembers, Members
+from svc.cluster.rival_primaries import Rivals
+from svc.cluster.told_verdict import IVerdict
+from svc.health.ages import AgesLoop
+from svc.health.checks_loop import NEEDED_TO_SERVE, ChecksLoop, IHealth, longest_check
+from svc.health.ldap import OF_A_CHECK, LdapProbe
+from svc.health.probes import (
+    AuditProbe,
+    AuthzProbe,
+    CoreProbe,
+    DatabaseProbe,
+    ExpirationProbe,
+    HostFactoryProbe,
+    PublicKeysProbe,
+)
+from svc.health.signing import AuthnProbe
+from svc.model.authentication import IAuthenticators, IProviderKeys
+from svc.model.aws import IUsedSignatures
+from svc.model.databases import DatabaseIdentity
+from svc.model.dialect import CONJUR, NATIVE, Dialect
+from svc.model.errors import StoreUnavailable
+from svc.model.ports import IProbe
+from svc.model.refusals import IRefusals
+from svc.model.text import printable
+from svc.model.turns import ITurns
+from svc.net.trust import Trust, client_tls
+from svc.rotation.postgresql import PostgresPassword
+from svc.rotation.rotation import Rotations
+from svc.rotation.rotation_loop import Expirations
+from svc.server.data_keys import Resealing
+from svc.server.foundation import Certificate, Foundation, Pulses
+from svc.server.lifecycle import child
+from svc.server.listening import Endpoint, Listening
+from svc.server.reloading import Renewable
+from svc.storage.authenticators import AuthenticatorStore
+from svc.storage.deleted import DeletedStore
+from svc.storage.directory_users import DirectoryUserStore
+from svc.storage.events import RETENTION, EventStore
+from svc.storage.expirations import ExpirationStore
+from svc.storage.host_factories import HostFactoryStore
+from svc.storage.kept_answers import KeptAnswerStore
+from svc.storage.memory.trimming import Trimming
+from svc.storage.public_keys import PublicKeyStore
+from svc.storage.purging import Purging
+from svc.telemetry.metrics import Metrics
+
+#: Log records keep the name that they had, until 2.0.
+log = Logger("svc.server.duties")
+
+
+class SharedParts(Protocol):
+    """The parts that exist once per server, as a serving process reaches them.
+
+    Permits (``hashing``, ``loading``) are ``None`` where there is no other process to share with, and ``failures`` where
+    logins aren't throttled. ``processes`` share the limits of what may wait for an answer or a thread.
+    """
+
+    @property
+    def processes(self) -> int: ...  # noqa: D102 - as above, and all others
+    @property
+    def hashing(self) -> ITurns | None: ...  # noqa: D102
+    @property
+    def loading(self) -> ITurns | None: ...  # noqa: D102
+    @property
+    def health(self) -> IHealth: ...  # noqa: D102
+    @property
+    def verdict(self) -> IVerdict: ...  # noqa: D102
+    @property
+    def members(self) -> IMembers: ...  # noqa: D102
+    @property
+    def failures(self) -> IFailures | None: ...  # noqa: D102
+    @property
+    def provider_keys(self) -> IProviderKeys: ...  # noqa: D102
+    @property
+    def refusals(self) -> IRefusals: ...  # noqa: D102
+    @property
+    def signatures(self) -> IUsedSignatures: ...  # noqa: D102
+    @property
+    def pulses(self) -> Pulses: ...  # noqa: D102
+
+    async def identify_database(self, challenge: str) -> DatabaseIdentity | None:
+        """Return the identity of the database; ``None`` if the challenge is this server's own."""
+
+    async def list_certificates(self) -> Sequence[Certificate]:
+        """Return the certificates of all processes."""
+
+
+@attrs.frozen(slots=False, eq=False)
+class Singletons:
+    """The parts that exist once per server, made like those of ``base``; ``probes`` are more checks of health."""
+
+    base: Foundation
+    probes: Sequence[IProbe] = ()
+
+    processes = 1
+    hashing = None
+    loading = None
+
+    async def start(self) -> None:
+        """Start what runs once per server, in this order.
+
+        :raises StartRefused: audit records can't be written where they are to go.
+        """
+        base = self.base
+        reactor, installation, services = base.reactor, base.installation, base.services
+        child(services, self.split_brain)
+        child(services, Retention(reactor, base.wall, EventStore(installation.database), RETENTION, self.demand_primary))
+        child(services, Trimming(reactor, installation.database, self.demand_primary))
+        child(services, self.purging)
+        await base.open_journal()
+        child(services, Recoveries(reactor, installation.accounts.recovered, base.journal))
+        for service in (self.expirations, self.directory_rounds, self.checks_loop, self.resealing):
+            child(services, service)
+        self.pulses.start(services)
+        child(services, self.members)
+        child(services, self.ages)
+
+    def watch(self, metrics: Metrics) -> None:
+        """Export these as metrics."""
+        metrics.watch_checks(self.checks_loop.findings)
+        metrics.watch_rivals(self.split_brain.counted)
+        metrics.watch_deleted(self.purging.counts)
+        metrics.watch_data_key(self.resealing.age, self.resealing.counted)
+        metrics.watch_replication(lambda: self.checks_loop.report(NATIVE).position)
+        metrics.watch_ages(lambda: self.ages.current, self.base.wall.seconds)
+
+    async def serve_metrics(self, endpoint: Endpoint, site: IProtocolFactory) -> None:
+        """Serve counters."""
+
+        async def close_at_once(_: float) -> None:
+            """Close connections at once: a reader of counters asks again."""
+
+        listening = Listening([endpoint], site, close_at_once)
+        listening.setName("metrics")  # type: ignore[no-untyped-call] # Twisted's
+        (url,) = await child(self.base.services, listening).open()
+        log.info("Metrics are served at {url}", url=url)
+
+    async def demand_primary(self) -> None:
+        """Check that the database is a primary and that no other primary forbids writes."""
+        await self.base.replication.demand_primary()
+        await self.split_brain.demand()
+
+    async def identify_database(self, challenge: str) -> DatabaseIdentity | None:
+        """See ``SharedParts``; its caller has answered this server's own challenges already."""
+        del challenge
+        return await self.base.replication.identity()
+
+    async def list_certificates(self) -> Sequence[Certificate]:
+        """See ``SharedParts``."""
+        return self.base.list_certificates()
+
+    @property
+    def health(self) -> IHealth:
+        """The results of the health checks."""
+        return self.checks_loop
+
+    @property
+    def verdict(self) -> IVerdict:
+        """Whether another primary forbids writes."""
+        return self.split_brain
+
+    @cached_property
+    def failures(self) -> IFailures | None:
+        """The count of failed logins."""
+        settings = self.base.settings
+        return Failures(self.base.reactor, settings.trusted_proxies or ()) if settings.login_throttle else None
+
+    @cached_property
+    def provider_keys(self) -> ProviderKeys:
+        """The key sets of third parties."""
+        return self.base.make_provider_keys()
+
+    @cached_property
+    def refusals(self) -> IRefusals:
+        """The requests that were refused in the last hour."""
+        return RecentRefusals(self.base.wall)
+
+    @cached_property
+    def signatures(self) -> IUsedSignatures:
+        """The signatures that have admitted somebody."""
+        return UsedSignatures(self.base.reactor)
+
+    @cached_property
+    def inquiries(self) -> Mapping[str, Inquiry]:
+        """The clients of the other servers of the cluster, each with the authorities that the settings name."""
+        settings = self.base.settings
+        common = self._trust(settings.cluster_ca, "cluster_ca")
+        return {
+            member.name: Inquiry(
+                self.base.reactor, member, common if member.ca is None else self._trust(member.ca, "cluster")
+            )
+            for member in settings.cluster
+        }
+
+    def _trust(self, path: Path | None, field: str) -> Callable[[], Trust]:
+        """Return the trust in the authorities of the file that a setting names; without one, in the platform's."""
+        if path is None:
+            return Trust
+        key = self.base.settings.key(field)
+        file = self.base.renewals.watch(Renewable(f"{key} {path}", [path], lambda: trust_of(path, key)))
+        return lambda: file.current
+
+    @cached_property
+    def split_brain(self) -> Rivals:
+        """The detector of other primaries, which queries the other servers for their databases."""
+        base = self.base
+        asking = {name: functools.partial(inquiry.database, base.claims) for name, inquiry in self.inquiries.items()}
+        return Rivals(base.reactor, base.wall, base.replication.identity, asking, base.settings.health_interval)
+
+    @cached_property
+    def members(self) -> Members:
+        """The client that polls the health of the other servers."""
+        asking = {name: inquiry.ask for name, inquiry in self.inquiries.items()}
+        return Members(self.base.reactor, self.base.wall, asking, self.base.settings.health_interval)
+
+    @cached_property
+    def purging(self) -> Purging:
+        """The removal of records whose retention is over."""
+        base = self.base
+        deleted = DeletedStore(base.installation.database, base.settings.keeping)
+        return Purging(base.reactor, deleted, KeptAnswerStore(base.installation.database), self.demand_primary)
+
+    @cached_property
+    def expirations(self) -> Expirations:
+        """The loop that expires and rotates values."""
+        base, database = self.base, self.base.installation.database
+        reactor: IReactorTime = base.reactor
+        events = RecordedExpirations(LoggedExpirations(), base.journal)
+        store, factories = ExpirationStore(database, base.settings.keeping), HostFactoryStore(database)
+        rotators = [PostgresPassword(reactor, base.look_ups, client_tls)]
+        rotations = Rotations(store, base.installation.vault, reactor, events)
+        return Expirations(
+            reactor,
+            base.wall,
+            store,
+            factories,
+            rotations,
+            rotators,
+            events,
+            interval=base.settings.expiration_interval,
+            demand_primary=self.demand_primary,
+        )
+
+    @cached_property
+    def directory_rounds(self) -> DirectoryRounds:
+        """The rounds that check whether users still have an entry in the directories."""
+        base = self.base
+        missing = MissingEntries(DirectoryUserStore(base.installation.database), base.journal, self.demand_primary)
+        interval = base.settings.ldap_sync_interval
+        return DirectoryRounds(base.reactor, base.ldap_servers, lambda: base.directories, missing, interval)
+
+    @cached_property
+    def checks_loop(self) -> ChecksLoop:
+        """The loop of health checks; the rounds of ``AuthnProbe`` are also how retired signing keys are noticed."""
+        base, rounds = self.base, self.directory_rounds
+        state, settings, reactor = base.state, base.settings, base.reactor
+        within = OF_A_CHECK * longest_check(settings.health_interval)
+        probes = [
+            CoreProbe(state, base.data_keys.open_canary),
+            AuthzProbe(state),
+            HostFactoryProbe(HostFactoryStore(base.readings)),
+            PublicKeysProbe(PublicKeyStore(base.readings)),
+            AuthnProbe(base.keys, base.tokens, reactor),
+            AuditProbe(base.journal),
+            LdapProbe(base.ldap_servers, lambda: base.directories, within, lambda: rounds.trouble),
+            ExpirationProbe(self.expirations, reactor),
+            *self.probes,
+        ]
+        needed = NEEDED_TO_SERVE | {AuditProbe.service} if settings.audit_failure == "refuse" else NEEDED_TO_SERVE
+        database, interval = DatabaseProbe(state), settings.health_interval
+        return ChecksLoop(reactor, base.wall, probes, database, interval, needed, self._describe_split_brain)
+
+    def _describe_split_brain(self) -> tuple[str, float] | None:
+        word = self.split_brain.word
+        return None if word is None else (word, self.split_brain.changed)
+
+    @cached_property
+    def resealing(self) -> Resealing:
+        """The encryption of values under a new data key."""
+        base = self.base
+        store, pace = base.installation.data_keys, base.settings.data_key_pace
+        return Resealing(base.reactor, store, base.installation.vault, pace, self.demand_primary)
+
+    @cached_property
+    def pulses(self) -> Pulses:
+        """The pulses of the database; one that was away may have come back as a different one."""
+        return self.base.make_pulses(self.split_brain.doubt, self.checks_loop.hasten)
+
+    @cached_property
+    def ages(self) -> AgesLoop:
+        """The ages of the oldest records, as metrics."""
+        return AgesLoop(self.base.reactor, self.base.state)
+
+
+async def prepare_account(base: Foundation, show_admin_key: Callable[[str], bool] | None) -> Callable[[], Awaitable[None]]:
+    """Make the account that the settings name, and warn where policy doesn't fit the dialect.
+
+    Return what to call when the operator knows that the server is ready: then the key isn't shown again.
+    """
+    announced: Callable[[], Awaitable[None]] = _do_nothing
+    if await make_account(base, show_admin_key) and (account := base.settings.account) is not None:
+        announced = functools.partial(base.installation.accounts.announce, account)
+    await compare_dialect(AuthenticatorStore(base.readings), base.settings.dialect)
+    return announced
+
+
+async def _do_nothing() -> None:
+    pass
+
+
+async def make_account(base: Foundation, show_admin_key: Callable[[str], bool] | None) -> bool:
+    """Make the account that the settings name, unless it is there; a follower waits for its primary's.
+
+    Return whether the API key of its admin was shown, or written.
+    """
+    account, installation = base.settings.account, base.installation
+    if account is None:
+        return False
+    try:
+        standby = await base.replication.standby()
+    except StoreUnavailable:
+        if not base.settings.splits:
+            raise
+        return False  # It began without a primary, which has the account.
+    if not standby:
+        return await installation.ensure_account(account, base.settings.data_dir, show_admin_key)
+    if account not in await installation.accounts.names():
+        warning = "There is no account {account} yet: this server is a follower, so make it on the primary"
+        log.warn(warning, account=account)
+    return False
+
+
+async def compare_dialect(authenticators: IAuthenticators, dialect: Dialect) -> None:
+    """Warn where policy has authenticators in the other dialect's names, and none in this one's (CFG-27)."""
+    other = CONJUR if dialect.prefix == NATIVE.prefix else NATIVE
+    try:
+        found = [name for name, _ in await authenticators.webservices(other.prefix)]
+        first = next((name for name in found if name.identifier.startswith(f"{other.prefix}/authn-")), None)
+        if first is None or await authenticators.webservices(dialect.prefix):
+            return
+    except StoreUnavailable:
+        return  # It began without a primary.
+    warning = "Policy has {what}, in the dialect {other}: this server has {here}, and takes no logins there"
+    log.warn(warning, what=printable(str(first)), other=other.name, here=dialect.name)

@@ -1,0 +1,205 @@
+"""The sources of reads of a serving process, and its stores."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from functools import cached_property
+
+import attrs
+
+from svc.model.access_port import IAccess
+from svc.model.authentication import IAuthenticatorReadings, IAuthenticators
+from svc.model.credentials import ICredentials
+from svc.model.deleted_records import IDeletedRecords
+from svc.model.directory_users import IDirectoryUsers
+from svc.model.endings import IEndings
+from svc.model.events import IEvents
+from svc.model.expiration import IExpirations
+from svc.model.host_factories import IHostFactories
+from svc.model.kept_answers import IKeptAnswers
+from svc.model.last_logins import ILastLogins
+from svc.model.ldap_mappings import ILdapMappings
+from svc.model.names import RoleName
+from svc.model.policy_edits import IPolicyEdits
+from svc.model.ports import IEffectivePolicies, IResources, IRoles, ISecrets
+from svc.model.public_keys import IPublicKeys
+from svc.model.sessions import ISessions
+from svc.model.versions import StateVersion
+from svc.server.foundation import Foundation
+from svc.server.singletons import SharedParts, Singletons
+from svc.storage.access import AccessStore
+from svc.storage.authenticators import AuthenticatorStore
+from svc.storage.credentials import CredentialStore
+from svc.storage.deleted import DeletedStore
+from svc.storage.directory_users import DirectoryUserStore
+from svc.storage.driver.progress import Progress
+from svc.storage.driver.statements import Statements
+from svc.storage.effective_policy import EffectiveStore
+from svc.storage.endings import EndingStore
+from svc.storage.events import EventStore
+from svc.storage.expirations import ExpirationStore
+from svc.storage.host_factories import HostFactoryStore
+from svc.storage.kept_answers import KeptAnswerStore
+from svc.storage.last_logins import LastLoginStore
+from svc.storage.ldap_mappings import LdapMappingStore
+from svc.storage.memory.coverage import Coverage
+from svc.storage.memory.memory import Memory
+from svc.storage.policy_edits import PolicyEditStore
+from svc.storage.public_keys import PublicKeyStore
+from svc.storage.readings import Readings
+from svc.storage.resources import ResourceStore
+from svc.storage.roles import RoleStore
+from svc.storage.secrets import SecretStore
+from svc.storage.sessions import SessionStore
+
+
+@attrs.frozen(slots=False, eq=False, kw_only=True)
+class Stores(Foundation):
+    """The stores of a serving process, on the read cache or beside it."""
+
+    @cached_property
+    def singletons(self) -> Singletons:
+        """The parts that exist once per server, where this is its only process."""
+        return Singletons(self)
+
+    @property
+    def shared(self) -> SharedParts:
+        """The parts that exist once per server, as this process reaches them."""
+        return self.singletons
+
+    @cached_property
+    def cache(self) -> Memory | None:
+        """The read cache; ``None`` where every read goes to the database."""
+        settings = self.settings
+        if not settings.memory_lag:
+            return None
+        lag, limit, stale = settings.memory_lag, settings.memory_limit, settings.serve_stale
+        return Memory(self.reactor, self.readings, self.slots, lag=lag, limit=limit, serve_stale=stale)
+
+    @property
+    def cached_readings(self) -> Statements:
+        """The source of reads that may be cached."""
+        return self.readings if self.cache is None else self.cache
+
+    @cached_property
+    def wait_for_versions(self) -> Callable[[Sequence[StateVersion], RoleName], Awaitable[None]]:
+        """The barrier that delays a request until reads are as new as its version tokens."""
+        if isinstance(self.readings, Readings):
+            return self.readings.reached
+        progress = Progress(self.readings, self.reactor)
+        return progress.reached if self.cache is None else Coverage(progress, self.cache).reached
+
+    async def demand_primary(self) -> None:
+        """Check that the database is a primary and that no other primary forbids writes."""
+        await self.replication.demand_primary()
+        await self.shared.verdict.demand()
+
+    @cached_property
+    def role_store(self) -> IRoles:
+        """Roles and memberships."""
+        return RoleStore(self.cached_readings)
+
+    @cached_property
+    def resource_store(self) -> IResources:
+        """Resources."""
+        return ResourceStore(self.cached_readings)
+
+    @cached_property
+    def secret_store(self) -> ISecrets:
+        """Versions of secrets."""
+        return SecretStore(self.cached_readings, self.settings.dialect, self.settings.keeping)
+
+    @cached_property
+    def credential_store(self) -> ICredentials:
+        """API keys and passwords."""
+        return CredentialStore(self.cached_readings)
+
+    @cached_property
+    def authenticator_store(self) -> IAuthenticators:
+        """Authenticators that policy defines."""
+        return AuthenticatorStore(self.cached_readings)
+
+    @cached_property
+    def authenticator_readings(self) -> IAuthenticatorReadings:
+        """Settings of authenticators, and the hosts that log in there."""
+        return AuthenticatorStore(self.cached_readings)
+
+    @cached_property
+    def directory_readings(self) -> IAuthenticatorReadings:
+        """The same for directories: three reads decide together, and a directory takes longer: none is cached."""
+        return AuthenticatorStore(self.readings)
+
+    @cached_property
+    def directory_credentials(self) -> ICredentials:
+        """API keys of users of directories, not cached for the same reason."""
+        return CredentialStore(self.readings)
+
+    @cached_property
+    def access_store(self) -> IAccess:
+        """Facts of who may do what."""
+        return AccessStore(self.readings)
+
+    @cached_property
+    def event_store(self) -> IEvents:
+        """Changes that are kept in the database."""
+        return EventStore(self.readings)
+
+    @cached_property
+    def last_login_store(self) -> ILastLogins:
+        """Days of last logins."""
+        return LastLoginStore(self.readings)
+
+    @cached_property
+    def host_factory_store(self) -> IHostFactories:
+        """Tokens of host factories."""
+        return HostFactoryStore(self.readings)
+
+    @cached_property
+    def kept_answer_store(self) -> IKeptAnswers:
+        """Answers to requests that may be repeated."""
+        return KeptAnswerStore(self.installation.database)
+
+    @cached_property
+    def expiration_store(self) -> IExpirations:
+        """Expirations of secrets."""
+        return ExpirationStore(self.readings, self.settings.keeping)
+
+    @cached_property
+    def ending_store(self) -> IEndings:
+        """Credentials that expire."""
+        return EndingStore(self.readings)
+
+    @cached_property
+    def public_key_store(self) -> IPublicKeys:
+        """Public keys of users."""
+        return PublicKeyStore(self.readings)
+
+    @cached_property
+    def deleted_store(self) -> IDeletedRecords:
+        """Deleted records that can be restored."""
+        return DeletedStore(self.readings, self.settings.keeping)
+
+    @cached_property
+    def effective_policy_store(self) -> IEffectivePolicies:
+        """The policy in effect."""
+        return EffectiveStore(self.readings)
+
+    @cached_property
+    def ldap_mapping_store(self) -> ILdapMappings:
+        """Mappings of a directory's names."""
+        return LdapMappingStore(self.readings)
+
+    @cached_property
+    def directory_user_store(self) -> IDirectoryUsers:
+        """Users that a directory knew at their last login."""
+        return DirectoryUserStore(self.readings)
+
+    @cached_property
+    def session_store(self) -> ISessions:
+        """Sessions of people who log in from a terminal."""
+        return SessionStore(self.readings)
+
+    @cached_property
+    def policy_edit_store(self) -> IPolicyEdits:
+        """Single changes of policy."""
+        return PolicyEditStore(self.cached_readings, self.settings.keeping)
