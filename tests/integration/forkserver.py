@@ -11,8 +11,8 @@ installed before. Its parent is the process that asked: that one is, for the tim
 (``prctl(2)``), and the process between is orphaned on purpose. A program that was forked so has such a server of its own,
 which was forked before it began, so that the processes which it starts needn't import anything either.
 
-What a fork can't stand for is started as users start it: see :func:`is_forkable`, and ``REAL`` for tests that are about a
-start, about what it reads, how long it takes, or about processes themselves.
+A program for which a fork can't stand is started as users start it: see :func:`is_forkable`, and ``REAL`` for tests that
+are about a start, about what it reads, how long it takes, or about processes themselves.
 """
 
 from __future__ import annotations
@@ -198,7 +198,7 @@ def _limits() -> list[int]:
     return sorted({value for name, value in vars(resource).items() if name.startswith("RLIMIT_")})
 
 
-# What follows runs in the server.
+# The functions below run in the server that forks.
 
 
 def _preload() -> None:
@@ -209,7 +209,7 @@ def _preload() -> None:
     sys.modules["twisted.internet.reactor"] = types.ModuleType("twisted.internet.reactor")
     for name in ("twisted.internet.epollreactor", "twisted.scripts.twistd", "svc.tap", "svc.server.process"):
         importlib.import_module(name)
-    for name in ("svc.worker.main", "svc.server.composition", "svc.cli.main", "pydoc"):
+    for name in ("svc.worker.main", "svc.server.serving", "svc.cli.main", "pydoc"):
         importlib.import_module(name)
     import svc.cli  # noqa: PLC0415
     from svc.cli.main import COMMANDS  # noqa: PLC0415

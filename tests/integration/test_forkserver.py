@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import resource
 import signal
 import sys
 from pathlib import Path
@@ -27,12 +26,6 @@ def parent(pid: int) -> int:
     return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
 
 
-def spent() -> float:
-    """How many seconds of a processor this process's children have used, those that have ended."""
-    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return usage.ru_utime + usage.ru_stime
-
-
 class ForkedTests(CommandTestCase, PostgresTestCase):
     """Forked programs."""
 
@@ -44,14 +37,9 @@ class ForkedTests(CommandTestCase, PostgresTestCase):
         return await command.ended
 
     async def test_same(self) -> None:
-        """A forked command says and returns what one does that users start, and takes a small part of the time."""
+        """A forked command writes and returns the same as one that users start."""
         for line in LINES:
-            before = spent()
-            forked = await self.start(*line).ended
-            cheap, before = spent() - before, spent()
-            real = await self.really(*line)
-            self.assertEqual(forked, real)
-            self.assertLess(cheap, (spent() - before) / 2 if forked.exit_code == 0 else 1.0, line)
+            self.assertEqual(await self.start(*line).ended, await self.really(*line), line)
 
     async def test_server(self) -> None:
         """A forked server is the test's own child, shows its arguments, and has processes of its own that load policy."""
