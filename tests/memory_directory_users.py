@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import attrs
 from zope.interface import implementer
@@ -19,14 +19,14 @@ class MemoryDirectoryUsers:
 
     memory: Memory
 
-    async def begin(self, webservices: Sequence[ResourceName], every: float, apart: float) -> Sequence[RoundTurn]:
+    async def begin(self, webservices: Mapping[ResourceName, float], every: float, apart: float) -> Sequence[RoundTurn]:
         """See ``IDirectoryUsers``."""
         self.memory.write()
         turns = []
-        for name in sorted(map(str, webservices)):
+        for name, again in sorted((str(webservice), again) for webservice, again in webservices.items()):
             if name in self.memory.resources:
                 begun, _, fault = self.memory.directory_rounds.get(name, (float("-inf"), 0.0, None))
-                due = begun <= self.memory.now - every
+                due = begun <= self.memory.now - (every if fault is None else min(every, again))
                 due = due or (begun <= self.memory.now - apart and self._doubted(name, self.memory.now - apart))
                 self.memory.directory_rounds[name] = (self.memory.now if due else begun, self.memory.now, fault)
                 turns.append(RoundTurn(ResourceName.parse(name), due, fault))

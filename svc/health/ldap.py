@@ -35,7 +35,8 @@ class LdapProbe:
     """Binds to the directories that are due in a round, all at once, with the client that ``directories`` returns.
 
     A directory has ``within`` seconds for all its hosts: less than the check, or the next one could never be tried in time.
-    ``others`` returns what else of directories has failed, ``None`` for nothing.
+    ``others`` returns what else of directories has failed, ``None`` for nothing. ``mended`` is called with the name of an
+    authenticator whose directory can be bound to again.
     """
 
     service = "ldap"
@@ -46,8 +47,9 @@ class LdapProbe:
         directories: Callable[[], IDirectories],
         within: float = OF_A_CHECK * LONGEST_CHECK,
         others: Callable[[], str | None] = lambda: None,
+        mended: Callable[[str], None] = lambda _: None,
     ) -> None:
-        self._servers, self._others = servers, others
+        self._servers, self._others, self._mended = servers, others, mended
         self._within = within
         self._directories = directories
         self._turns: AccountTurns[ResourceName] = AccountTurns(self._seen, LOOKED, TRIED)
@@ -66,7 +68,8 @@ class LdapProbe:
         async def ask(server: LdapServer) -> None:
             fault = await self._fault(server)
             for name in waiting.pop(server):
-                self._turns.tried(name, fault)
+                if self._turns.tried(name, fault):
+                    self._mended(name)
 
         asking = [Deferred.fromCoroutine(ask(server)) for server in asked]
         try:

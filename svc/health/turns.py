@@ -60,13 +60,14 @@ class AccountTurns(Generic[T]):
             self._due.move_to_end(name, last=False)
         return list(islice(self._due.items(), self._tried))
 
-    def tried(self, name: str, why: str | None) -> None:
-        """Note that it works, or why it doesn't."""
-        self._failing.pop(name, None)
+    def tried(self, name: str, why: str | None) -> bool:
+        """Note that it works, or why it doesn't; return whether it works again."""
+        failed = self._failing.pop(name, None) is not None
         if name in self._due:
             self._due.move_to_end(name)
             if why is not None:
                 self._failing[name] = why
+        return failed and why is None
 
     @property
     def trouble(self) -> str | None:

@@ -7,7 +7,7 @@ by the moment at which the round ended, and another one that began ``apart`` lat
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import attrs
 from zope.interface import Interface
@@ -62,10 +62,11 @@ TrailOf = Callable[[MissingChange], EventBatch | None]
 class IDirectoryUsers(Interface):
     """The users of directories. ``ILastLogins`` records where a user logged in. Errors: see ``ports``."""
 
-    async def begin(webservices: Sequence[ResourceName], every: float, apart: float) -> Sequence[RoundTurn]:
+    async def begin(webservices: Mapping[ResourceName, float], every: float, apart: float) -> Sequence[RoundTurn]:
         """Take the turns of authenticators, each for one server alone; those that are gone have none.
 
-        One is due ``every`` so many seconds, and ``apart`` seconds after a round that found somebody missing.
+        One is due ``every`` so many seconds, ``apart`` seconds after a round that found somebody missing, and after one that
+        changed nothing, when the authenticator's own seconds are over.
         """
 
     async def users(webservice: ResourceName, after: str, most: int) -> Sequence[DirectoryUser]:

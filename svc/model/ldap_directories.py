@@ -99,6 +99,11 @@ class Unanswered(DirectoryRefused):
     """A host has not answered, or can't be trusted to be the directory; another host of it might. Raised by ``ldap``."""
 
 
+@attrs.frozen(str=False)
+class BaseUnreadable(DirectoryRefused):
+    """The entry below which people are found can't be read, as ``IDirectories.bases`` shows, too."""
+
+
 @attrs.frozen
 class DirectoryBase:
     """An entry below which people or groups are found: the annotation that names it, its name, and why it can't be read."""

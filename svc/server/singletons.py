@@ -290,7 +290,7 @@ class Singletons:
             PublicKeysProbe(PublicKeyStore(base.readings)),
             AuthnProbe(base.keys, base.tokens, reactor),
             AuditProbe(base.journal),
-            LdapProbe(base.ldap_servers, lambda: base.directories, within, lambda: rounds.trouble),
+            LdapProbe(base.ldap_servers, lambda: base.directories, within, lambda: rounds.trouble, rounds.repeat),
             ExpirationProbe(self.expirations, reactor),
             *self.probes,
         ]

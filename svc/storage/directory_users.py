@@ -7,7 +7,7 @@ due: once no server does, the findings of rounds lapse.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 import attrs
@@ -26,6 +26,9 @@ _KEPT: Final = 300
 
 _DUE: Final = """
     directory_rounds.begun_at <= now() - make_interval(secs => $2::double precision)
+    OR directory_rounds.fault IS NOT NULL AND directory_rounds.begun_at <= now() - make_interval(secs => (
+        SELECT again FROM given WHERE given.webservice_id = directory_rounds.webservice_id
+    ))
     OR directory_rounds.begun_at <= now() - make_interval(secs => $3::double precision) AND EXISTS (
         SELECT FROM directory_users
         WHERE directory_users.webservice_id = directory_rounds.webservice_id AND NOT refused
@@ -34,8 +37,9 @@ _DUE: Final = """
     )
 """
 _BEGIN: Final = Statement.named("directory_begin")(f"""
-    WITH given (webservice_id) AS MATERIALIZED (
-        SELECT resource.resource_id FROM unnest($1::text[]) AS named (id), LATERAL (
+    WITH given (webservice_id, again) AS MATERIALIZED (
+        SELECT resource.resource_id, named.again
+        FROM unnest($1::text[], $4::double precision[]) AS named (id, again), LATERAL (
             SELECT resource_id FROM resources WHERE resources.resource_id = named.id FOR KEY SHARE SKIP LOCKED
         ) AS resource
     ),
@@ -110,9 +114,10 @@ class DirectoryUserStore:
 
     _database: Statements
 
-    async def begin(self, webservices: Sequence[ResourceName], every: float, apart: float) -> Sequence[RoundTurn]:
+    async def begin(self, webservices: Mapping[ResourceName, float], every: float, apart: float) -> Sequence[RoundTurn]:
         """See ``IDirectoryUsers`` (Note [Turns])."""
-        rows = await self._database.change(_BEGIN, column(map(str, webservices)), every, apart)
+        names, again = column(map(str, webservices)), column(map(str, webservices.values()))
+        rows = await self._database.change(_BEGIN, names, every, apart, again)
         return [RoundTurn(ResourceName.parse(name), due, fault) for name, due, fault in rows]
 
     async def users(self, webservice: ResourceName, after: str, most: int) -> Sequence[DirectoryUser]:

@@ -47,7 +47,7 @@ class DirectoryUsersContract(Contract):
         self, stores: Stores, missing: Sequence[RoleName] = (), found: Sequence[RoleName] = (), apart: float = 0.0
     ) -> MissingChange:
         """Do a round."""
-        (turn,) = await stores.directory_users.begin([CORP], 0.0, apart)
+        (turn,) = await stores.directory_users.begin({CORP: 1000.0}, 0.0, apart)
         self.assertTrue(turn.due)
         return await stores.directory_users.settle(CORP, missing, found, apart, trail)
 
@@ -162,7 +162,7 @@ class DirectoryUsersContract(Contract):
         self.assertEqual(await self.missing(stores), [str(CORP), None])
         await change(stores, Changes(delete=Rows(resources=(ResourceRow(str(CORP), str(ADMIN)),))))
         self.assertEqual(await self.missing(stores), [None, None])
-        self.assertEqual(list(await stores.directory_users.begin([CORP], 0.0, 0.0)), [])
+        self.assertEqual(list(await stores.directory_users.begin({CORP: 1000.0}, 0.0, 0.0)), [])
 
     @scenario
     async def test_turns(self) -> None:
@@ -170,19 +170,21 @@ class DirectoryUsersContract(Contract):
         (LDAP-21, LDAP-25).
         """
         stores = await self._stores(ALICE)
-        users = stores.directory_users
-        self.assertEqual([turn.due for turn in await users.begin([OTHER, CORP], 1000.0, 0.0)], [True, True])
-        self.assertEqual([turn.due for turn in await users.begin([OTHER, CORP], 1000.0, 0.0)], [False, False])
+        users, both = stores.directory_users, {OTHER: 1000.0, CORP: 1000.0}
+        self.assertEqual([turn.due for turn in await users.begin(both, 1000.0, 0.0)], [True, True])
+        self.assertEqual([turn.due for turn in await users.begin(both, 1000.0, 0.0)], [False, False])
         await users.settle(CORP, [ALICE], [], 0.0, trail)
-        turns = await users.begin([OTHER, CORP], 1000.0, 0.0)
+        turns = await users.begin(both, 1000.0, 0.0)
         self.assertEqual([(turn.webservice, turn.due) for turn in turns], [(CORP, True), (OTHER, False)])
-        self.assertEqual([turn.due for turn in await users.begin([CORP], 1000.0, 1000.0)], [False])
+        self.assertEqual([turn.due for turn in await users.begin({CORP: 1000.0}, 1000.0, 1000.0)], [False])
         self.assertTrue(await users.settle(CORP, [ALICE], [], 0.0, trail))
-        self.assertEqual([turn.due for turn in await users.begin([CORP], 1000.0, 0.0)], [False])
+        self.assertEqual([turn.due for turn in await users.begin({CORP: 1000.0}, 1000.0, 0.0)], [False])
         await users.conclude(CORP, "why")
-        self.assertEqual([turn.fault for turn in await users.begin([CORP, OTHER], 1000.0, 0.0)], ["why", None])
+        self.assertEqual([turn.fault for turn in await users.begin(both, 1000.0, 0.0)], ["why", None])
         found = [await users.fault(webservice, 1000.0) for webservice in (CORP, OTHER)]
         self.assertEqual([*found, await users.fault(CORP, -10.0)], ["why", None, None])
+        turns = await users.begin({CORP: -10.0, OTHER: -10.0}, 1000.0, 1000.0)
+        self.assertEqual([(turn.due, turn.fault) for turn in turns], [(True, "why"), (False, None)])
         await users.conclude(CORP, None)
         self.assertIsNone(await users.fault(CORP, 1000.0))
 

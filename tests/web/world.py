@@ -36,7 +36,7 @@ from svc.model.errors import KeysUnavailable
 from svc.model.events import EventBatch
 from svc.model.kept_answers import Once
 from svc.model.key_sets import KeySet
-from svc.model.ldap_directories import DirectoryBase, DirectoryRefused, IDirectories, LdapServer
+from svc.model.ldap_directories import BaseUnreadable, DirectoryBase, DirectoryRefused, IDirectories, LdapServer
 from svc.model.limits import RECORD_LIMITS, RecordLimits
 from svc.model.names import RoleName, admin_of
 from svc.model.reasons import Reason
@@ -190,7 +190,7 @@ class Directory:
         """Look for the entries."""
         await self.reach(server)
         if self.base_fault is not None:
-            raise DirectoryRefused(Reason.LDAP_SEARCH_REFUSED, self.base_fault)
+            raise BaseUnreadable(Reason.LDAP_SEARCH_REFUSED, self.base_fault)
         return [self.states_of.get(login, EntryState.PRESENT) for login in logins]
 
 

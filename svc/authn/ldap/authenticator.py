@@ -170,9 +170,8 @@ class LdapAuthenticator:
             for base in bases
             if base.fault is not None
         )
-        if (fault := await self._missing.fault(webservice)) is not None:
-            remedy = "Mend the directory; if these people are really gone, delete their users in policy."
-            unreadable += (Problem(f"Users who are gone from the directory go on: {fault}.", remedy),)
+        if (problem := await self._missing.problem(webservice)) is not None:
+            unreadable += (problem,)
         return DirectoryStatus(unreadable, listed, server.bind_dn, "ok", None, tuple(bases))
 
     async def _decided(self, request: LoginRequest, checks: Sequence[FactCheck[LdapFacts]]) -> LdapFacts | Refused:

@@ -39,6 +39,7 @@ from svc.model.errors import AddressRefused, KeysUnavailable
 from svc.model.ldap_directories import (
     GROUPS_MOST,
     STATES_DEADLINE,
+    BaseUnreadable,
     DirectoryBase,
     DirectoryRefused,
     GroupSource,
@@ -141,7 +142,7 @@ class Directories:
         patient = attrs.evolve(server, timeout=STATES_DEADLINE)
         async with self._conversation(patient, within=STATES_DEADLINE) as (conversation, _):
             if (fault := await _base_fault(conversation, server.base_dn)) is not None:
-                raise DirectoryRefused(Reason.LDAP_SEARCH_REFUSED, f"nothing is found below {server.base_dn!r}: {fault}")
+                raise BaseUnreadable(Reason.LDAP_SEARCH_REFUSED, f"nothing is found below {server.base_dn!r}: {fault}")
             found = []
             for login in logins:
                 conversation.allow(_STATE)

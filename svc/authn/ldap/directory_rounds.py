@@ -7,6 +7,11 @@ whom it would not refuse before the next one. Where they are too many it changes
 Note [Lapsing]. A refusal is revoked when the entry is found. Where no server does rounds any more, nothing would find it. So
 servers with a primary, whatever their settings, revoke refusals that no round has checked for ``LAPSE`` seconds. A server
 waits as long before it does so the first time, or the first one of several to be started would do it.
+
+Note [Repeated]. A round that changed nothing is repeated after a moment, and then whenever half of the time has passed for
+which that has been so, up to the usual interval: many users are seldom looked for in vain. The time begins again with each
+start, when the settings are others, and when health checks can bind to the directory again, so that a fault isn't reported
+for long after it was mended.
 """
 
 from __future__ import annotations
@@ -19,12 +24,13 @@ from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 
 from svc.authn.ldap.directory_settings import NAME, LdapMisconfiguration, LdapServers
-from svc.model.authentication import LoginRequest
+from svc.model.authentication import LoginRequest, Problem
 from svc.model.directory_users import DirectoryUser, EntryState, IDirectoryUsers, MissingChange, RoundTurn
 from svc.model.errors import AuditUnavailable, OutcomeUnknown, StoreReadOnly, StoreUnavailable
 from svc.model.events import NOTICE, AuditContext, Event, EventBatch, IJournal, Outcome
-from svc.model.ldap_directories import STATES_MOST, DirectoryRefused, IDirectories
+from svc.model.ldap_directories import STATES_MOST, BaseUnreadable, DirectoryRefused, IDirectories
 from svc.model.names import ResourceName, RoleName
+from svc.model.reasons import Reason
 from svc.model.rounds import RoundsService
 from svc.model.text import printable, shown
 
@@ -43,6 +49,14 @@ MOST: Final = 20
 
 #: The number of accounts whose authenticators are read at once.
 _ACCOUNTS: Final = 500
+
+#: The beginnings of faults: of those that a status finds by itself while they last, and of refused searches and records.
+_UNASKED: Final = "the directory can't be asked: "
+_UNSEARCHED: Final = "not everybody can be looked for: "
+_UNRECORDED: Final = "that can't be recorded: "
+
+#: Reasons for which a search, and no more, is refused.
+_SEARCHES: Final = {Reason.LDAP_SEARCH_REFUSED, Reason.LDAP_ANSWER_MALFORMED}
 
 #: How many users and faults are named.
 _NAMED: Final = 20
@@ -88,9 +102,29 @@ class MissingEntries:
             await self.journal.take(origin, _events(change, str(role)), Outcome())
         _tell(change)
 
-    async def fault(self, webservice: ResourceName) -> str | None:
-        """Return why the last round of an authenticator changed nothing, where there are rounds."""
-        return await self.users.fault(webservice, LAPSE)
+    async def problem(self, webservice: ResourceName) -> Problem | None:
+        """Return why the last round of an authenticator changed nothing, where it isn't seen from the directory as it is."""
+        fault = await self.users.fault(webservice, LAPSE)
+        if fault is None or fault.startswith(_UNASKED):
+            return None
+        remedy = "Mend the directory; if these people are really gone, delete their users in policy."
+        if fault.startswith(_UNSEARCHED):
+            remedy = "Let the account that searches read all entries of people; the round is repeated by itself."
+        if fault.startswith(_UNRECORDED):
+            remedy = "Mend the audit, as the check of that name says; the round is repeated by itself."
+        return Problem(f"Users who are gone from the directory go on: {fault}.", remedy)
+
+
+@attrs.define
+class _Fault:
+    """Why the last round of an authenticator changed nothing, and since when rounds do, by the clock (Note [Repeated]).
+
+    ``settings`` are those that were read last.
+    """
+
+    why: str
+    since: float
+    settings: object = None
 
 
 class DirectoryRounds(RoundsService):
@@ -109,11 +143,12 @@ class DirectoryRounds(RoundsService):
     ) -> None:
         tick = TICK if every is None else min(TICK, every)
         super().__init__(clock, tick, self.look, _log, "Users of directories are not looked after any more")
+        self._pause = tick / 2
         self._clock, self._servers, self._directories, self._every, self._apart = clock, servers, directories, every, apart
         self._users, self._journal, self._demand_primary = missing.users, missing.journal, missing.demand_primary
         self._origin: AuditContext = self._journal.origin(None, "-", "-")
-        #: Why the last round of an authenticator changed nothing, by its name.
-        self._faults: dict[str, str] = {}
+        #: The faults, by the authenticators' names.
+        self._faults: dict[str, _Fault] = {}
         #: Authenticators whose rounds were begun and not ended.
         self._unfinished: set[str] = set()
         #: Since when this server has had a primary, by the clock.
@@ -122,9 +157,14 @@ class DirectoryRounds(RoundsService):
     @property
     def trouble(self) -> str | None:
         """Return why rounds change nothing, of some authenticators where they are many; ``None`` where all went well."""
-        faults = [f"{name}: {fault}" for name, fault in sorted(self._faults.items())]
+        faults = [f"{name}: {fault.why}" for name, fault in sorted(self._faults.items())]
         more = [f"and {len(faults) - _FAULTS} more"] if len(faults) > _FAULTS else []
         return "; ".join([*faults[:_FAULTS], *more]) or None
+
+    def repeat(self, name: str) -> None:
+        """Have the round of an authenticator repeated soon, if the last one changed nothing."""
+        if name in self._faults:
+            self._faults[name].since = self._clock.seconds()
 
     async def look(self) -> None:
         """Do the rounds that are due, and revoke refusals that no round checks any more."""
@@ -147,7 +187,7 @@ class DirectoryRounds(RoundsService):
         after, seen = "", set[str]()
         while True:
             found = await self._servers.some(after, _ACCOUNTS)
-            webservices = [webservice for _, several in found for webservice in several]
+            webservices = {each: await self._again(each) for _, several in found for each in several}
             turns = await self._users.begin(webservices, every, self._apart) if webservices else ()
             self._unfinished.update(str(turn.webservice) for turn in turns if turn.due)
             for turn in turns:
@@ -162,14 +202,25 @@ class DirectoryRounds(RoundsService):
                 return
             after = found[-1][0]
 
+    async def _again(self, webservice: ResourceName) -> float:
+        """Return the seconds after which a round that changed nothing is repeated (Note [Repeated])."""
+        fault = self._faults.get(str(webservice))
+        if fault is None:
+            return self._pause
+        before, fault.settings = fault.settings, await self._servers.server(webservice)
+        if before is not None and before != fault.settings:
+            self.repeat(str(webservice))
+        return max(self._pause, (self._clock.seconds() - fault.since) / 2)
+
     async def _round(self, turn: RoundTurn) -> None:
         """Do one round, which changes nothing where it can't be trusted."""
         try:
             fault = await self._done(turn.webservice)
         except DirectoryRefused as refusal:
-            fault = f"{refusal.detail} ({refusal.reason.value})"
+            partial = refusal.reason in _SEARCHES and not isinstance(refusal, BaseUnreadable)
+            fault = f"{_UNSEARCHED if partial else _UNASKED}{refusal.detail} ({refusal.reason.value})"
         except AuditUnavailable as refusal:
-            fault = f"that can't be recorded: {refusal.why}"
+            fault = f"{_UNRECORDED}{refusal.why}"
         if fault != turn.fault:
             await self._users.conclude(turn.webservice, fault)
             name = printable(str(turn.webservice))
@@ -187,7 +238,7 @@ class DirectoryRounds(RoundsService):
         """
         server = await self._servers.server(webservice)
         if isinstance(server, LdapMisconfiguration):
-            return str(server)
+            return f"{_UNASKED}{server}"
         looked, missing, found = 0, list[RoleName](), list[RoleName]()
         after = ""
         while users := await self._users.users(webservice, after, STATES_MOST):
@@ -210,7 +261,7 @@ class DirectoryRounds(RoundsService):
         if fault is None:
             self._faults.pop(str(webservice), None)
         else:
-            self._faults[str(webservice)] = fault
+            self._faults.setdefault(str(webservice), _Fault(fault, self._clock.seconds())).why = fault
 
     def _trail(self, change: MissingChange) -> EventBatch:
         return EventBatch(self._origin, _events(change, "svc"))

@@ -60,7 +60,7 @@ class LdapMisconfiguration:
     problems: tuple[Problem, ...]
 
     def __str__(self) -> str:
-        return " ".join(problem.what for problem in self.problems)
+        return " ".join(problem.what for problem in self.problems).rstrip(".")
 
 
 @attrs.frozen

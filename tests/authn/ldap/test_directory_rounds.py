@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final, cast
 
 from twisted.internet.defer import Deferred
@@ -10,10 +11,10 @@ from twisted.logger import ILogObserver, LogEvent, globalLogPublisher
 from svc.authn.ldap.directory_rounds import APART, LAPSE, MOST, TICK, DirectoryRounds, MissingEntries, too_many
 from svc.health.ldap import LdapProbe
 from svc.health.probes import ProbeFailed
-from svc.model.authentication import Admitted, ExplainedRefusal, ExplanationRequest, LoginRequest, Refused
+from svc.model.authentication import Admitted, ExplainedRefusal, ExplanationRequest, LoginRequest, Problem, Refused
 from svc.model.directory_users import EntryState
 from svc.model.events import AuditContext
-from svc.model.ldap_directories import DirectoryRefused
+from svc.model.ldap_directories import DirectoryRefused, LdapServer
 from svc.model.names import ResourceName, RoleName
 from svc.model.reasons import Reason
 from tests.authn.ldap.test_authenticator import PASSWORD, LdapCase
@@ -245,6 +246,11 @@ class CautionTests(RoundsCase):
         self.assertEqual(len(self.logged), 1, self.logged)
         self.assertIn(why, self.logged[0])
 
+    def status(self) -> Sequence[Problem]:
+        """The problems of the authenticator's status."""
+        problems: Sequence[Problem] = self.result_of(self.ldap.status(ResourceName.parse(CORP), "authn-ldap/corp")).problems
+        return problems
+
     def assert_well(self) -> None:
         """All is well again."""
         self.wait(EVERY)
@@ -278,6 +284,59 @@ class CautionTests(RoundsCase):
         self.wait(3 * EVERY)
         self.assertEqual(self.refused(), [])
         self.assertIn("below which entry people stand", self.rounds.trouble or "")
+
+    def test_mended_settings(self) -> None:
+        """A round whose settings didn't fit is repeated within a minute of their change, by a server that was started
+        meanwhile, too; the status shows at once that they fit, and before only their own problem and remedy (LDAP-25).
+        """
+        for started in (False, True):
+            self.annotate(base_dn=None)
+            self.wait(2 * EVERY)
+            (problem,) = self.status()
+            self.assertIn("ldap-authn/base_dn", problem.remedy)
+            self.assertNotRegex(f"{problem.what} {self.rounds.trouble}", r"\.[.;]")
+            if started:
+                self.rounds.stopService()
+                self.rounds = self.begun(EVERY)
+                self.assertIsNotNone(self.rounds.trouble)
+            self.annotate(base_dn="ou=people,dc=example")
+            self.assertEqual(self.status(), ())
+            self.wait(2 * TICK)
+            self.assertIsNone(self.rounds.trouble)
+
+    def test_mended_directory(self) -> None:
+        """A round that failed is repeated within a minute, then seldom, and soon when the check binds again (LDAP-25)."""
+        self.directory.refused = DirectoryRefused(Reason.LDAP_UNAVAILABLE, "nobody is there")
+        asked, states = [], self.directory.states
+
+        async def counted(server: LdapServer, logins: Sequence[str]) -> Sequence[EntryState]:
+            asked.append(self.clock.seconds())
+            return await states(server, logins)
+
+        self.patch(self.directory, "states", counted)
+        self.wait(EVERY + TICK)
+        self.assertEqual(asked[1] - asked[0], TICK)
+        probe = LdapProbe(self.ldap_servers, lambda: self.directory, mended=self.rounds.repeat)
+        self.failureResultOf(Deferred.fromCoroutine(probe.check()), ProbeFailed)
+        self.wait(EVERY)
+        self.assertLess(len(asked), 12)
+        self.directory.refused = None
+        self.assertEqual(self.status(), ())
+        self.successResultOf(Deferred.fromCoroutine(probe.check()))
+        self.wait(TICK)
+        self.assertIsNone(self.rounds.trouble)
+
+    def test_what_the_last_round_found(self) -> None:
+        """What the status doesn't find by itself it shows as the last round found it, with a remedy that fits (LDAP-25)."""
+
+        async def unread(_server: object, _logins: object) -> list[EntryState]:
+            raise DirectoryRefused(Reason.LDAP_SEARCH_REFUSED, "the search below it ended with 50")
+
+        self.patch(self.directory, "states", unread)
+        self.wait(EVERY)
+        (problem,) = self.status()
+        self.assertIn("ended with 50", problem.what)
+        self.assertIn("read all entries", problem.remedy)
 
     def test_too_many(self) -> None:
         """Where too many would be refused at once nobody is, also of those who were missing before; who is back is refused
