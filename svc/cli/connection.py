@@ -36,7 +36,7 @@ from svc.workload.access_tokens import claims_of
 from svc.workload.address import demand_address, origin, path_of
 from svc.workload.calls import Calls
 from svc.workload.evidence import ApiKey, Evidence, Login
-from svc.workload.faults import BadAddress, LoginRefused, NoEvidence, Unavailable, Unreachable, named
+from svc.workload.faults import BadAddress, Fault, LoginRefused, NoEvidence, Unavailable, Unreachable, named
 from svc.workload.replies import LOST, Reply, parsed
 from svc.workload.requester import Requester, StreamRequester
 from svc.workload.watching import LATER, TokenSource
@@ -66,10 +66,11 @@ _PLAIN: Final = "text/plain; charset=utf-8"
 @attrs.frozen
 class ApiAnswer(Reply):
     """An answer of the server, with the context that commands need to handle it; ``doubt`` is ``None`` unless it is that of
-    a change.
+    a change. ``unsettled``: the change was sent before without an answer, and this one doesn't show what became of it.
     """
 
     doubt: str | None = None
+    unsettled: bool = False
 
     def json(self) -> Any:
         """Return the body, read as JSON.
@@ -111,7 +112,7 @@ class ApiAnswer(Reply):
             front = "something in front of the server"
             advice, text = (f"{front} redirects to {self.elsewhere}", "") if self.elsewhere else (f"{front} answered", text)
         end = ""
-        if self.leaves_doubt and self.doubt is not None:
+        if (self.leaves_doubt or self.unsettled) and self.doubt is not None:
             end, text = f"; {self.doubt}", text.rstrip(" .;:,")
         said = f": {text}" if text else ""
         return click.ClickException(f"{advice} (status {self.status}){said}{end}{named(self.request_id)}")
@@ -123,6 +124,21 @@ _API_KEY: Final = re.compile(rb"[0-9a-z]{40,64}", re.ASCII)
 
 class ChangeUncertain(click.ClickException):
     """No answer to a change came, so that nobody knows whether it was made."""
+
+
+def _doubt(shows: str | None) -> str:
+    """Return the words of a message about a change that may have been made; ``shows`` is the command that shows whether."""
+    return "it may or may not have been made: " + (f"see `{shows}`" if shows else "look before you repeat it")
+
+
+def _with_doubt(fault: Fault | click.ClickException, doubt: str) -> str:
+    text = fault.message if isinstance(fault, click.ClickException) else str(fault)
+    return text if doubt in text else f"{text}; {doubt}"
+
+
+def _settles_nothing(status: int) -> bool:
+    """Return whether an answer to a repeated change doesn't show what became of it: the request itself wasn't looked at."""
+    return status in {401, 403, 408, 429} or status >= 500
 
 
 #: A follower's answer to every change (CLU-4).
@@ -185,7 +201,7 @@ class ApiConnection:
         fields = {name.replace("_", "-"): value for name, value in headers.items()}
         doubt = None
         if shows or (shows is None and method in _CHANGES):
-            doubt = "it may or may not have been made: " + (f"see `{shows}`" if shows else "look before you repeat it")
+            doubt = _doubt(shows)
         seconds = self.deadline if within is None else min(within, self.deadline)
         try:
             reply = await self.requester.ask(method, f"{self.url}{path}", body, fields, within=seconds)
@@ -202,9 +218,10 @@ class ApiConnection:
         """Send a change under a key of its own, and the same again while its answer is lost or it is under way.
 
         :param send: a method of this object, with its arguments after it.
-        :raises ClickException: there was no answer within ``PATIENCE`` seconds.
+        :raises ChangeUncertain: there was no answer within ``PATIENCE`` seconds, or the login ended before there was one.
         """
         key, ends, sent, usual = f'"{uuid4()}"', self.requester.seconds() + PATIENCE, False, AGAIN
+        doubt = _doubt(named.get("shows"))
         while True:
             answer: ApiAnswer | None = None
             try:
@@ -212,15 +229,20 @@ class ApiConnection:
                 answer = await send(*request, **named, within=left, Idempotency_Key=key)
                 running = answer.code == "in_progress"
                 if not running and answer.status not in LOST:
-                    return answer
-                lost: Exception | None = None
+                    return attrs.evolve(answer, unsettled=sent and _settles_nothing(answer.status), doubt=doubt)
+                lost: ChangeUncertain | None = None
                 what, pause = "it is under way" if running else f"no answer (status {answer.status})", answer.retry_after
             except ChangeUncertain as uncertain:
                 lost, what, pause = uncertain, "the connection was lost", None
-            except Unreachable as fault:
+            except (Fault, click.ClickException) as fault:
                 if not sent:
                     raise
-                lost, what, pause = fault, "the server is away", None
+                lost = ChangeUncertain(_with_doubt(fault, doubt))
+                if not isinstance(fault, (Unreachable, Unavailable)):
+                    raise lost from None
+                what, pause = "the server is away", None
+                if isinstance(fault, Unavailable):
+                    what, pause = "the login can't be renewed now", fault.retry_after
             sent = True
             if pause is None:
                 pause, usual = usual, min(2 * usual, SELDOM)
@@ -258,11 +280,13 @@ class ApiConnection:
         own = self._own_key()
         if own is not None:
             return await self._call_by_key(own, method, path, body, **options)
-        token = await self._kept_token()
+        # A change that is sent again outlives that its login can't be renewed for a while.
+        waiting: dict[str, Any] = {"waits": "Idempotency_Key" in options, "within": options.get("within")}
+        token = await self._kept_token(**waiting)
         answer = await self.request(method, path, body, Authorization=f'Token token="{token}"', **options)
         if answer.status != 401:
             return answer
-        if renewed := await self._renewed(token):
+        if renewed := await self._renewed(token, **waiting):
             return await self.request(method, path, body, Authorization=f'Token token="{renewed}"', **options)
         if ended := self._ended(token):
             raise click.ClickException(ended + named(answer.request_id))
@@ -312,12 +336,12 @@ class ApiConnection:
             raise LoginRefused(f"the API key of {login}", self.account, 401, answer.request_id)
         return answer.expect(201).json()["ends_at"], self._keep(login, answer)
 
-    async def _kept_token(self, *, waits: bool = False) -> str:
+    async def _kept_token(self, **waiting: Any) -> str:
         """Return the kept token, renewed if it has ended and its session hasn't (Note [Renewed when it has ended])."""
         token = kept_token(self.url, self.account)
-        return await self._renewed(token, waits=waits) or token if self._ended(token) else token
+        return await self._renewed(token, **waiting) or token if self._ended(token) else token
 
-    async def _renewed(self, token: str, *, waits: bool = False) -> str | None:
+    async def _renewed(self, token: str, *, waits: bool = False, within: float | None = None) -> str | None:
         """Return an access token in place of a kept one that is refused; ``None`` where no session can be renewed.
 
         :raises click.ClickException: the session has ended, or the server can't renew it now.
@@ -330,7 +354,7 @@ class ApiConnection:
         if other != token and not self._ended(other):
             return other
         path = self.path("authn", self.account, session.login, "renew")
-        answer = await self.request("POST", path, session.refresh_token.encode(), Content_Type=_PLAIN)
+        answer = await self.request("POST", path, session.refresh_token.encode(), within=within, Content_Type=_PLAIN)
         if answer.status == 401:
             ended = (
                 f"the session of {session.login} in account {self.account} at {self.url} has ended: run `svc login` again"

@@ -16,7 +16,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from twisted.web.server import Request
 
 from svc.cli import connection, kept_login
-from svc.cli.connection import ApiConnection
+from svc.cli.connection import ApiAnswer, ApiConnection
 from svc.cli.kept_login import KeptSession, keep_login, kept_session, kept_token
 from svc.cli.main import main
 from svc.workload.faults import LoginRefused, NoEvidence
@@ -38,6 +38,8 @@ class Server:
         self.generation = 0
         self.asked: list[tuple[str, str, bytes]] = []
         self.revoked = False
+        #: The statuses of the next changes.
+        self.changes: list[int] = []
         app = Klein()
 
         @app.route("/authn/acme/alice/renew", methods=["POST"])
@@ -84,6 +86,9 @@ class Server:
         self.note(request)
         header = request.getHeader("authorization") or ""
         claims = json.loads(base64.b64decode(json.loads(base64.b64decode(header[13:-1]))["payload"]))
+        if self.changes and request.method == b"POST":
+            request.setResponseCode(self.changes.pop(0))
+            return b""
         if self.revoked or claims["exp"] <= NOW + self.clock.seconds():
             self.revoked = False
             request.setResponseCode(401)
@@ -161,6 +166,41 @@ class RenewalTests(SynchronousTestCase):
             self.assertIn(said, fault.message)
             self.assertNotIn("refresh-", fault.message)
         self.assertEqual(kept_session(URL, ACCOUNT), KeptSession("alice", "refresh-1"), "it may yet be renewed")
+
+    def change(self, clock_steps: int) -> Deferred[ApiAnswer]:
+        """Make a change whose first answer is lost, in the last second of the token, and let a minute pass some times."""
+        self.clock.advance(479)
+        self.server.changes = [504, 201]
+        sending = Deferred.fromCoroutine(self.at.once(self.at.call, "POST", "/x", b"", shows="svc x"))
+        self.clock.pump([60.0] * clock_steps)
+        return sending
+
+    def test_renewed_for_a_change(self) -> None:
+        """A change that is sent again when the token has ended waits until the session can be renewed (CLI-49)."""
+        self.server.status = 502
+        sending = self.change(4)
+        self.assertNoResult(sending)
+        self.server.status = 200
+        self.clock.advance(60)
+        self.assertEqual(self.successResultOf(sending).status, 201)
+        self.assertEqual(self.paths()[-2:], ["/authn/acme/alice/renew", "/x"])
+
+    def test_a_change_whose_login_ends(self) -> None:
+        """Where the login can't be renewed for all that time, has ended, or is refused, the message says that the change
+        may have been made (CLI-49, CLI-50).
+        """
+        for status, steps, said in ((502, 12, "status 502"), (401, 1, "run `svc login` again"), (500, 12, "status 500")):
+            self.setUp()
+            self.server.status = status
+            message = self.failureResultOf(self.change(steps), click.ClickException).value.message
+            self.assertIn(said, message)
+            self.assertEqual(message.count("it may or may not have been made: see `svc x`"), 1, message)
+        self.setUp()
+        sending = self.change(0)
+        self.server.changes = [401, 401]
+        self.clock.advance(60)
+        refused = self.assertRaises(click.ClickException, self.successResultOf(sending).expect, 201)
+        self.assertIn("it may or may not have been made", refused.message)
 
     def test_forgotten(self) -> None:
         """A login for one access token forgets the session, of this server and account alone (CLI-29)."""
