@@ -49,8 +49,11 @@ PLACES_MOST: Final = 16
 
 _HOST: Final = re.compile(HOST, re.ASCII)
 _URI: Final = re.compile(
-    r"ldaps?://(?P<host>\[[^\]/]*\]|[^:/?#\[\]]*)(?::(?P<port>[0-9]{1,5}))?(?P<path>/?|[/?#].+)", re.ASCII | re.IGNORECASE
+    r"ldaps?://(?P<host>\[[^\]/]*\]|[^:/?#\[\]]*)(?::(?P<port>[0-9]{1,5}))?(?P<path>/?|[/?#].+)",
+    re.ASCII | re.IGNORECASE | re.DOTALL,
 )
+_BETWEEN: Final = re.compile(r"[\s,]+(?=ldaps?://)", re.ASCII | re.IGNORECASE)
+_BEHIND: Final = re.compile(r"ldaps?://[^/?#\s,]*(?:/[^\s,]|[?#])", re.ASCII | re.IGNORECASE)
 
 
 @attrs.frozen
@@ -205,8 +208,9 @@ def _security(words: Mapping[str, str], problems: list[Problem]) -> Security:
 
 
 def _uris(words: Mapping[str, str]) -> list[str]:
-    """Return the addresses, which blanks or commas separate."""
-    return re.split(r"[\s,]+", words.get("uri", "").strip())
+    """Return the addresses, which blanks or commas separate; what stands behind a host may have both."""
+    addresses = _BETWEEN.split(words.get("uri", "").strip())
+    return [uri for text in addresses for uri in ([text] if _BEHIND.match(text) else re.split(r"[\s,]+", text))]
 
 
 def _places(words: Mapping[str, str], security: Security, problems: list[Problem]) -> list[tuple[str, int]]:

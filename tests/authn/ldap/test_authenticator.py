@@ -496,7 +496,7 @@ class ServerTests(LdapCase):
         self.assertEqual(server.filter_template, "(mail=%s@example.org)")
 
     def test_unusable_annotations(self) -> None:
-        """What is wrong with an annotation is told by its name (AUTH-54)."""
+        """The problem names the annotation; what stands behind a host is in it as a whole, and alone (AUTH-54)."""
         self.assert_unusable("which directory is asked", uri=None)
         self.assert_unusable("below which entry", base_dn=None)
         self.assert_unusable("ldap-authn/base_dn is not usable", base_dn=" ")
@@ -505,6 +505,15 @@ class ServerTests(LdapCase):
             self.assert_unusable("ldap-authn/uri", uri=uri)
         for uri in ("ldap://a/dc=example,dc=org", "LDAPS://[::1]:636/dc=example", "ldap://a?uid", "ldap://a#x"):
             self.assert_unusable("stands behind a host", uri=uri)
+        for behind in ("dc=example,dc=org", "ou=people, dc=example,dc=org", "dc=example,\n dc=org"):
+            for uri in (f"ldaps://h:636/{behind}", f"ldaps://a, ldaps://h:636/{behind} ldaps://b"):
+                self.annotate(uri=uri)
+                server = self.server()
+                assert isinstance(server, LdapMisconfiguration)
+                what = [problem.what for problem in server.problems]
+                fault = f"The annotation ldap-authn/uri is not usable: {f'/{behind}'!r} stands behind a host."
+                self.assertEqual(what, [fault], uri)
+        self.annotate(uri="ldap://ldap.example")
         for uri in (
             "ldap://a b",
             "ldap://-a",
