@@ -23,6 +23,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from svc.authn.cloud_annotations import check_exclusive, check_permitted, check_required, own
 from svc.cli.main import main
 from svc.model.names import RoleName
+from svc.server.bootstrap import POOL_SIZE, WRITERS
 from svc.settings.reading import read_settings
 from svc.tap import Options
 from tests.aws import Keys, body, signed
@@ -316,6 +317,24 @@ def lost(page: str) -> list[str]:
         for path in named
         if not any((base / f"{path}{end}").exists() for base in (ROOT, ROOT / "svc") for end in ("", ".py"))
     ]
+
+
+class SessionsTests(SynchronousTestCase):
+    """How many sessions a server has with PostgreSQL."""
+
+    def test_agree(self) -> None:
+        """Pages and sample settings agree on the sessions of a server, and of loads and commands beside it."""
+        self.assertEqual(POOL_SIZE + WRITERS, 12)
+        for name, words in (
+            ("etc/postgresql/primary.conf", ("twelve connections", "up to four more", "commands up to twelve")),
+            ("etc/patroni/patroni.yml", ("twelve connections",)),
+            ("docs/operations/servers.md", ("twelve sessions", "up to four more")),
+            ("docs/operations/postgresql.md", ("12 sessions", "up to four more", "up to 12\n  for a command")),
+            ("docs/operations/capacity.md", ("8 for reads, 4 for changes", "up to 4 more", "up to 12, while")),
+        ):
+            text = (ROOT / name).read_text(encoding="utf-8")
+            for said in words:
+                self.assertIn(said, text, name)
 
 
 class MapsTests(SynchronousTestCase):

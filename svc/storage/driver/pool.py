@@ -77,6 +77,10 @@ class _Waiter(Generic[S]):
     waited: float = 0.0
 
 
+def _unanswered(seconds: float) -> str:
+    return f"PostgreSQL gave no answer in {seconds:g} seconds; where a pooler is in front of it, its pool may be full"
+
+
 class Pool(Generic[S]):
     """Lend a fixed number of sessions to one borrower each, in the order in which they asked.
 
@@ -176,7 +180,7 @@ class Pool(Generic[S]):
         try:
             await arrival.addTimeout(wait, self._reactor)
         except DeferredTimeout:
-            raise StoreUnavailable(self._unreachable or f"PostgreSQL gave no answer in {wait:g} seconds") from None
+            raise StoreUnavailable(self._unreachable or _unanswered(wait)) from None
 
     async def borrow(self) -> S:
         """Return a session that nobody else has, and whose server has not closed it by now; may be cancelled.
@@ -275,7 +279,7 @@ class Pool(Generic[S]):
                         arrival.errback(refusal)
                 continue
             except DeferredTimeout:
-                self._missed(place, f"PostgreSQL gave no answer in {self._patience:g} seconds")
+                self._missed(place, _unanswered(self._patience))
                 continue
             except CancelledError:
                 raise

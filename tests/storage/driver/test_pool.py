@@ -209,11 +209,16 @@ class PoolTests(SynchronousTestCase):
         self.successResultOf(self.borrow())
 
     def test_silent_server(self) -> None:
-        """An attempt to connect that is not answered is given up when patience ends."""
+        """An attempt to connect that is not answered is given up when patience ends; the message names a pooler whose pool
+        is full as a possible cause (LIM-21).
+        """
         self.silent = True
         borrowed = self.borrow()
+        starting = Deferred.fromCoroutine(self.pool.connected(10.0))
         self.pass_time(PATIENCE + 0.1)
         self.refused(borrowed, "6 seconds")
+        self.pass_time(4.0)
+        self.refused(starting, "6 seconds; where a pooler is in front of it, its pool may be full")
         self.assertEqual(len(self.attempts), 3)
 
     def test_bug(self) -> None:
