@@ -275,6 +275,8 @@ def _events(encoded: bytes, parser: Callable[[bytes], Any], nesting: int) -> Ite
         message = " ".join(filter(None, (error.problem, error.context)))
         if message.startswith(_PARSER_NESTING):
             message = f"Nested more than {nesting} levels deep"
+        elif _is_tab(error, encoded):
+            message = "YAML takes no tab for indentation: use blanks"
         else:
             message += _hint(error, encoded)
         raise PolicyInvalid(message, mark.line + 1 if mark else None, mark.column + 1 if mark else None) from None
@@ -283,6 +285,14 @@ def _events(encoded: bytes, parser: Callable[[bytes], Any], nesting: int) -> Ite
     except (YAMLError, ValueError, OverflowError) as error:
         # The parser in Python passes "\U00110000" to chr() unchecked.
         raise PolicyInvalid(f"This is not YAML: {error}") from None
+
+
+def _is_tab(error: MarkedYAMLError, encoded: bytes) -> bool:
+    """Return whether a tab stands where blanks are to be; the two parsers have several messages for it."""
+    problem, mark = error.problem or "", error.problem_mark
+    if problem.startswith("found character that") and mark is not None:
+        return encoded.decode("utf-8-sig", "replace")[mark.index : mark.index + 1] == "\t"
+    return problem.startswith(("found a tab character", "found character '\\t'"))
 
 
 def begins(sign: str, what: str) -> str:

@@ -92,6 +92,27 @@ class DocumentTests(CompositionTests):
         self.assertEqual(self.refusal("- ok\n- b\x07").line, 2)
         self.assertEqual(self.told("- ok\n- éb\x00"), ("control characters are not allowed", 2, 5))
 
+    def test_tabs(self) -> None:
+        """A tab in the indentation is refused as one, where it stands, by either parser (POL-91)."""
+        for text, line, column in (
+            ("- !policy\n\tid: a\n", 2, 1),
+            ("- !policy\n  id: é\n\tbody: []\n", 3, 1),
+            ("- !policy\n  id: a\n  body:\n\t- !user b\n", 4, 1),
+            ("- !policy\n  id: a\n  body:\n  \t- !user b\n", 4, 3),
+            ("- !policy\n  id: a\n  \tbody: []\n", 3, 3),
+            ("- !user\n \tid: é\n", 2, 2),
+            ("\ufeff\t- !user a\n", 1, 1),
+            ("\t- !user a\n", 1, 1),
+            ("- !user\n  annotations:\n    k: |\n\t  x\n", 4, 1),
+        ):
+            expected = ("YAML takes no tab for indentation: use blanks", line, column)
+            self.assertEqual(self.told(text), expected, text)
+            refusal = self.assertRaises(PolicyInvalid, list, nodes(text, Bounds(), yaml.SafeLoader))
+            self.assertEqual(refusal.message, expected[0], text)
+        for text in ("- a\t\n", "- !user {\n\tid: a}\n", '- "a\tb\n\tc"\n'):
+            composed(text)
+        self.assertNotIn("tab", self.refusal("- @x").message)
+
     def test_keys_stand_once(self) -> None:
         """A key that stands twice in a mapping is refused at the second, however it is spelt or nested (POL-3)."""
         self.assertEqual(self.told("- {a: 1,\n  b: 2, a: 3}"), ("Duplicate attribute: a", 2, 9))
