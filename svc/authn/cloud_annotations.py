@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from svc.authn.claims import kind_of
+from svc.authn.claims import as_json, kind_of
 from svc.model.cloud_resource_id import ResourceId, is_microsofts
 from svc.model.reasons import Reason
 from svc.model.signed_claims import EvidenceRefused, SignedClaims
@@ -48,8 +48,8 @@ def identity_claim(claims: SignedClaims, name: str) -> str:
     if value is None or value == "":
         detail = f"the token has no claim {name!r}; it is not of a workload's identity"
         if name == RESOURCE_CLAIM and not is_microsofts(claims.get("aud")):
-            audience = shown(str(claims.get("aud")))
-            detail = f"{detail}, or it is for an audience of your own, whose tokens lack the claim: 'aud' is {audience}"
+            audience = f"'aud' is {as_json(claims['aud'])}" if "aud" in claims else "it has no 'aud'"
+            detail = f"{detail}, or it is for an audience of your own, whose tokens lack the claim: {audience}"
         raise EvidenceRefused(Reason.IDENTITY_CLAIM_MISSING, detail)
     if not isinstance(value, str):
         raise EvidenceRefused(Reason.IDENTITY_CLAIM_INVALID, f"the claim {name!r} is {kind_of(value)}, not text")

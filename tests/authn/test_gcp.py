@@ -341,7 +341,9 @@ class AttackTests(GoogleCase):
         return True
 
     def test_another_customer(self) -> None:
-        """Anybody may ask Google for this audience; their project and service account are others (GCP-6, GCP-7)."""
+        """Anybody may ask Google for this audience; their project and service account are others (GCP-6, GCP-7). A claim
+        is shown as JSON has it (REF-15).
+        """
         other = {"google": {"compute_engine": {"project_id": "evil", "instance_name": "web-1"}}}
         self.row("claims", Reason.CLAIM_MISMATCH, self.claims(**other))
         self.annotate({"service-account-id": SUBJECT})
@@ -350,7 +352,8 @@ class AttackTests(GoogleCase):
         for email in ("web@evil.iam.gserviceaccount.com", EMAIL.upper(), f" {EMAIL}", f"{EMAIL}.evil.example", ""):
             self.row("claims", Reason.CLAIM_MISMATCH, self.claims(email=email))
         for verified in (False, None, "true", 1, 0, [True]):
-            self.row("claims", Reason.CLAIM_MISMATCH, self.claims(email_verified=verified))
+            detail = self.row("claims", Reason.CLAIM_MISMATCH, self.claims(email_verified=verified))
+            self.assertIn(f"'email_verified' is {json.dumps(verified).replace(chr(34), chr(39))}", detail)
 
     def test_instance_name_alone(self) -> None:
         """CONJ00069E: names of machines are anybody's, so one alone binds nobody; an empty annotation is none (GCP-6)."""

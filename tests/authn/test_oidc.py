@@ -68,6 +68,9 @@ class TokenTests(OidcCase):
                 with self.subTest(name=name, value=value):
                     self.assert_refused(reason, self.claims(**{name: value}), 401 if reason in of_claim else self.bad)
         self.assert_refused(Reason.AUDIENCE_WRONG, self.claims(aud=[CLIENT, "other"], azp="other"), self.bad)
+        for value, said in ((None, "null"), (True, "true"), (["ID", None], '["ID", null]'), ("Bearer", "'Bearer'")):
+            refused = self.assert_refused(Reason.NOT_AN_ID_TOKEN, self.claims(typ=value), self.bad)
+            self.assertIn(f"'typ' is {said}, not", refused.detail)
 
     def test_admin(self) -> None:
         """No provider speaks for ``admin``, although it exists and may do everything (OIDC-27)."""
