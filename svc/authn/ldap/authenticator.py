@@ -170,8 +170,8 @@ class LdapAuthenticator:
             for base in bases
             if base.fault is not None
         )
-        if (problem := await self._missing.problem(webservice)) is not None:
-            unreadable += (problem,)
+        if (missing := await self._missing.problem(webservice)) is not None:
+            unreadable += (missing,)
         return DirectoryStatus(unreadable, listed, server.bind_dn, "ok", None, tuple(bases))
 
     async def _decided(self, request: LoginRequest, checks: Sequence[FactCheck[LdapFacts]]) -> LdapFacts | Refused:

@@ -508,7 +508,7 @@ class ServerTests(LdapCase):
         for behind in ("dc=example,dc=org", "ou=people, dc=example,dc=org", "dc=example,\n dc=org"):
             for uri in (f"ldaps://h:636/{behind}", f"ldaps://a, ldaps://h:636/{behind} ldaps://b"):
                 self.annotate(uri=uri)
-                server = self.server()
+                server = self.configured()
                 assert isinstance(server, LdapMisconfiguration)
                 what = [problem.what for problem in server.problems]
                 fault = f"The annotation ldap-authn/uri is not usable: {f'/{behind}'!r} stands behind a host."

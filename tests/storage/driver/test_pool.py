@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from itertools import islice
+from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -93,7 +94,7 @@ class PoolTests(SynchronousTestCase):
         """Ask for a session."""
         return Deferred.fromCoroutine(self.pool.borrow())
 
-    def refused(self, deferred: Deferred[Imagined], why: str) -> None:
+    def refused(self, deferred: Deferred[Any], why: str) -> None:
         """Assert that a call failed for that reason."""
         self.assertIn(why, self.failureResultOf(deferred, StoreUnavailable).getErrorMessage())
 
