@@ -71,7 +71,9 @@ class DoctorTests(CommandTestCase):
         self.environ["SERVICE_METRICS_LISTEN"] = f"tcp:{metrics}:interface=127.0.0.1"
         self.assertIn("loopback-trusted", await self.found())
         self.environ["SERVICE_TRUSTED_PROXIES"] = "none"
-        found = await self.found()
+        # On a busy machine a server may be unhealthy for a moment, which the doctor finds.
+        while "unhealthy" in (found := await self.found()):
+            await beat()
         self.assertEqual(set(found) - {"one-process", "postgresql-old"}, {"no-backup", "not-durable", "database-superuser"})
         with (postgres.directory / "data" / "pg_hba.conf").open("a") as rules:
             rules.write("host all all 0.0.0.0/0 scram-sha-256\n")
