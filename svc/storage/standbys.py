@@ -135,7 +135,10 @@ class Primary:
                 with closing(connection), connection.cursor() as cursor:
                     return work(cursor)
             except psycopg2.Error as error:
-                raise StartRefused(f"the primary refuses: {summary(error)}") from None
+                # The words of a server begin with a severity, in its own language, a colon and two blanks.
+                refuses = error.pgcode is not None or ":  " in str(error)
+                does = "refuses" if refuses else "can't be reached"
+                raise StartRefused(f"the primary {does}: {summary(error)}") from None
 
         return await deferToThreadPool(self._reactor, self._reactor.getThreadPool(), asked)
 

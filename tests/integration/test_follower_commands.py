@@ -120,7 +120,7 @@ class FollowerCommandTests(PostgresTestCase):
         self.primary.command("CREATE ROLE plain LOGIN")
         origin, plain = origin_dsn(self.primary), f"host={self.primary.directory} user=plain"
         for sentence, name, dsn in (
-            ("the primary refuses: .*", "two", "host=/nonexistent user=replicator"),
+            ("the primary can't be reached: .*", "two", "host=/nonexistent user=replicator"),
             ("the primary refuses: .*permission denied to start WAL sender", "two", plain),
             ("NAME must be 1 to 63", "Two", origin),
             ("--from is neither", "two", "no dsn"),

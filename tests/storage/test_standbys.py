@@ -3,13 +3,60 @@
 from __future__ import annotations
 
 import os
+import socket
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import psycopg2
+from twisted.internet.defer import Deferred
+from twisted.python.failure import Failure
 from twisted.trial.unittest import SynchronousTestCase
 
 from svc.model.errors import StartRefused
-from svc.storage.standbys import hand_over
+from svc.storage.standbys import Primary, hand_over
+
+
+class PrimaryTests(SynchronousTestCase):
+    """The primary that a standby is copied from."""
+
+    def test_refusals(self) -> None:
+        """A primary that can't be reached isn't said to refuse; one that answers is (OPS-8)."""
+        place = 'connection to server at "127.0.0.1", port 1 failed: '
+        with socket.create_server(("127.0.0.1", 0)) as taken:
+            port = taken.getsockname()[1]
+        primary = Primary(NoThreads(), f"host=127.0.0.1 port={port} user=x dbname=y")
+        refusal = self.failureResultOf(Deferred.fromCoroutine(primary.waits_for("two")), StartRefused).value
+        self.assertRegex(str(refusal), "the primary can't be reached: .*Connection refused")
+        for told in ("FATAL:  password authentication failed", "SCHWERWIEGEND:  kein Eintrag in pg_hba.conf"):
+            error = psycopg2.OperationalError(f"{place}{told}\n")
+
+            def refused(error: Exception = error, **_: object) -> None:
+                raise error
+
+            self.patch(psycopg2, "connect", refused)
+            refusal = self.failureResultOf(Deferred.fromCoroutine(primary.waits_for("two")), StartRefused).value
+            self.assertEqual(refusal.message, f"the primary refuses: {place}{told}")
+
+
+class NoThreads:
+    """A reactor whose thread is this one."""
+
+    def getThreadPool(self) -> NoThreads:
+        """See ``IReactorThreads``: all that it is needed for."""
+        return self
+
+    def callInThreadWithCallback(self, done: Callable[[bool, object], None], work: Callable[[], object]) -> None:
+        """Run it now."""
+        try:
+            outcome = True, work()
+        except Exception:
+            outcome = False, Failure()
+        done(*outcome)
+
+    def callFromThread(self, work: Callable[..., object], *given: object) -> None:
+        """Run it now."""
+        work(*given)
 
 
 class HandOverTests(SynchronousTestCase):

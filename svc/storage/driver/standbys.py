@@ -63,6 +63,12 @@ async def _asked(session: Session, clock: Any) -> tuple[Reached, float]:
     return Reached(session.server, timeline, position), lag
 
 
+def name_of(place: Mapping[str, str]) -> str:
+    """Return the name of a host for the log, with its port if that is given."""
+    name, port = place.get("host") or place.get("hostaddr") or "the host that the environment names", place.get("port")
+    return name if not port else f"[{name}]:{port}" if ":" in name else f"{name}:{port}"
+
+
 class Standbys:
     """Finds the standbys among the hosts of a DSN, which also leads to their ``primary``."""
 
@@ -86,7 +92,7 @@ class Standbys:
             raise error.subFailure.value from None  # type: ignore[misc]  # the type allows for none
 
     async def _tried(self, place: Mapping[str, str]) -> Standby | None:
-        name = place.get("host") or place.get("hostaddr") or "the host that the environment names"
+        name = name_of(place)
         session: Session | None = None
         try:
             database = self._primary.beside(with_attributes(self._dsn, "standby", **place), PATIENCE)
