@@ -27,7 +27,7 @@ from svc.authn.throttling import Failures, IFailures
 from svc.authn.used_signatures import UsedSignatures
 from svc.cluster.inquiry import Inquiry, trust_of
 from svc.cluster.members import IMembers, Members
-from svc.cluster.rival_primaries import Rivals
+from svc.cluster.rival_primaries import TWO, Rivals
 from svc.cluster.told_verdict import IVerdict
 from svc.health.ages import AgesLoop
 from svc.health.checks_loop import NEEDED_TO_SERVE, ChecksLoop, IHealth, longest_check
@@ -44,6 +44,7 @@ from svc.health.probes import (
 from svc.health.signing import AuthnProbe
 from svc.model.authentication import IAuthenticators, IProviderKeys
 from svc.model.aws import IUsedSignatures
+from svc.model.clocks import WallClock
 from svc.model.databases import DatabaseIdentity
 from svc.model.dialect import CONJUR, NATIVE, Dialect
 from svc.model.errors import StoreUnavailable
@@ -296,11 +297,8 @@ class Singletons:
         ]
         needed = NEEDED_TO_SERVE | {AuditProbe.service} if settings.audit_failure == "refuse" else NEEDED_TO_SERVE
         database, interval = DatabaseProbe(state), settings.health_interval
-        return ChecksLoop(reactor, base.wall, probes, database, interval, needed, self._describe_split_brain)
-
-    def _describe_split_brain(self) -> tuple[str, float] | None:
-        word = self.split_brain.word
-        return None if word is None else (word, self.split_brain.changed)
+        primaries = primaries_of(self.split_brain, lambda: base.installation.database.contested, base.wall)
+        return ChecksLoop(reactor, base.wall, probes, database, interval, needed, primaries)
 
     @cached_property
     def resealing(self) -> Resealing:
@@ -318,6 +316,24 @@ class Singletons:
     def ages(self) -> AgesLoop:
         """The ages of the oldest records, as metrics."""
         return AgesLoop(self.base.reactor, self.base.state)
+
+
+def primaries_of(rivals: Rivals, contested: Callable[[], bool], wall: WallClock) -> Callable[[], tuple[str, float] | None]:
+    """Return a function that returns the word for the primaries in health reports, and since when it has been so.
+
+    ``contested`` returns whether two hosts of this server's own database are primaries.
+    """
+    since: float | None = None
+
+    def primaries() -> tuple[str, float] | None:
+        nonlocal since
+        since = (wall.seconds() if since is None else since) if contested() else None
+        if since is not None:
+            return TWO, since
+        word = rivals.word
+        return None if word is None else (word, rivals.changed)
+
+    return primaries
 
 
 async def prepare_account(base: Foundation, show_admin_key: Callable[[str], bool] | None) -> Callable[[], Awaitable[None]]:

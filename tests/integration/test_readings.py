@@ -13,6 +13,7 @@ from svc.model.request_notes import begin_notes
 from svc.model.versions import StateVersion
 from svc.storage.driver.database import Database
 from svc.storage.driver.location import with_attributes
+from svc.storage.driver.primaries import EVERY
 from svc.storage.driver.replication import Replication
 from svc.storage.driver.standbys import Standbys
 from svc.storage.driver.statements import Statement
@@ -134,6 +135,26 @@ class ReadingsTests(SplitCase):
         await self.comes_to_be((False, 1))
         await self.pair.follower.thaw()
         await self.comes_to_be((True, 1))
+
+    async def test_two_primaries(self) -> None:
+        """Where a standby was promoted and the former primary runs on, first in the list, all is written to the newer: by a
+        process that is started then, and soon by one that has written to the former. When the newer is gone, nothing is
+        written (CLU-45).
+        """
+        await self.write(1)
+        newer, older = await self.pair.promote(), self.pair.primary
+        fresh = await self.opened(self.dsn)
+        await fresh.change(_WRITE, 2)
+        count = "SELECT count(*) FROM numbers WHERE n = 2"
+        self.assertEqual((newer.command(count, self.name), older.command(count, self.name)), ([(1,)], [(0,)]))
+        await deferLater(reactor, EVERY + 1.0)
+        await self.written_again(2)
+        self.assertEqual((newer.command(count, self.name), older.command(count, self.name)), ([(2,)], [(0,)]))
+        await newer.kill()
+        for _ in range(30):
+            await self.assertFailure(Deferred.fromCoroutine(fresh.change(_WRITE, 2)), StoreUnavailable)
+            await deferLater(reactor, 0.1)
+        self.assertEqual(older.command(count, self.name), [(0,)])
 
     async def test_primary_gone(self) -> None:
         """No reading fails while the standby lives: the primary killed, no primary, the standby promoted. Writes fail until

@@ -10,12 +10,14 @@ from twisted.internet.task import Clock
 from twisted.logger import capturedLogs
 from twisted.trial.unittest import SynchronousTestCase
 
+from svc.cluster.rival_primaries import Rivals
 from svc.health.pulse import BEAT
 from svc.model.counts import Census
 from svc.model.dialect import CONJUR, NATIVE, Dialect
 from svc.server.foundation import Foundation
-from svc.server.singletons import compare_dialect
+from svc.server.singletons import compare_dialect, primaries_of
 from tests.memory import MemoryAuthenticators
+from tests.walls import Wall
 from tests.web.world import WorldCase
 
 
@@ -91,6 +93,26 @@ class PulsesTests(SynchronousTestCase):
         self.assertIs(pulses.writes, pulses.readings)
         self.primary.for_readings = 0
         self.assertEqual(self.became(), ["written", "read"])
+
+
+class PrimariesTests(SynchronousTestCase):
+    """The word for primaries in health reports."""
+
+    def test_hosts(self) -> None:
+        """While two hosts of the own database are primaries it is ``two``, without other servers too, since the first report
+        of that; else it is that of the other servers (HEALTH-7).
+        """
+        clock, contested, rivals = Clock(), [False], SimpleNamespace(word=None, changed=7.0)
+        primaries = primaries_of(cast(Rivals, rivals), lambda: contested[0], Wall(clock, 100.0))
+        self.assertIsNone(primaries())
+        for word in (None, "ok"):
+            rivals.word, contested[0] = word, True
+            began = 100.0 + clock.seconds()
+            for _ in range(2):
+                self.assertEqual(primaries(), ("two", began))
+                clock.advance(5.0)
+            contested[0] = False
+            self.assertEqual(primaries(), word and (word, 7.0))
 
 
 class DialectTests(WorldCase):

@@ -12,7 +12,7 @@ than sessions for writing. It isn't cancelled: PostgreSQL would call that a succ
 
 Note [Left behind]. Where the DSN leads to whichever host is the primary, sessions with a former one may live on after a
 failover. A commit of this server on a newer timeline shows that they are left behind: nothing is read or written there any
-more.
+more. Other hosts that are primaries are looked for, too (Note [Seen beside] in ``primaries``).
 
 Note [Read-only for a while]. ``default_transaction_read_only`` may be set on a database, as services do whose disk is nearly
 full. Sessions keep what they were opened with, poolers for longer than this program. So where a primary refuses a write, the
@@ -27,7 +27,7 @@ outcome: it writes an empty record, for which its own COMMIT waits like any othe
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from contextlib import suppress
 from functools import partial
 from math import inf
@@ -42,13 +42,14 @@ from twisted.internet.task import deferLater
 from twisted.logger import Logger
 
 from svc.model.counts import Census
-from svc.model.errors import StoreReadOnly, StoreUnavailable
+from svc.model.errors import PrimaryContested, StoreReadOnly, StoreUnavailable
 from svc.storage.driver.commits import Written, attempted, commit
 from svc.storage.driver.connection import Fetched, Session
 from svc.storage.driver.failures import Contention, SessionReplaced
 from svc.storage.driver.hosts import Hosts
 from svc.storage.driver.location import Location
 from svc.storage.driver.pool import Pool
+from svc.storage.driver.primaries import Primaries
 from svc.storage.driver.shield import shielded
 from svc.storage.driver.statements import NamedAnswer, RememberedReading, Statement, Transaction, run_prepared
 
@@ -119,6 +120,7 @@ class Database(Service):
         self._newest: Callable[[], int] = lambda: 0
         self._location = Location(reactor, dsn, statement_timeout)
         self._hosts: Hosts[Session] = Hosts(reactor, self._location)
+        self._primaries = Primaries(reactor, self._location, self._identity_at, self._hosts.prefer)
         self._remarks: set[str] = set()
         self._first_wait = first_wait
         self._chance = chance
@@ -161,15 +163,23 @@ class Database(Service):
         servers = {session.server for session in self._readings.sessions()}
         return servers.pop() if len(servers) == 1 else ""
 
+    @property
+    def contested(self) -> bool:
+        """Return whether two hosts of the DSN were primaries of one system when they were last asked."""
+        return self._primaries.contested
+
     def startService(self) -> None:
         """Begin to connect."""
         super().startService()  # type: ignore[no-untyped-call]  # Twisted has no types here
+        if self._location.suits_one:
+            self._primaries.start()
         self._readings.start()
         self._writes.start()
 
     def stopService(self) -> Deferred[None]:
         """Take no more work, wait for transactions under way, though not for ever, and close every connection."""
         super().stopService()  # type: ignore[no-untyped-call]  # Twisted has no types here
+        self._primaries.stop()
         return Deferred.fromCoroutine(self._stop())
 
     async def _stop(self) -> None:
@@ -321,8 +331,14 @@ class Database(Service):
 
     async def _borrow(self, pool: Pool[Session]) -> Session:
         """Return a session of a pool that isn't left behind (Note [Left behind])."""
-        session, newest = await pool.borrow(), self._newest()
+        session = await pool.borrow()
+        newest = max(self._newest(), self._primaries.newest(session.server))
         if not 0 < session.timeline < newest:
+            try:
+                self._primaries.check(session.server, session.timeline, writes=pool is self._writes)
+            except PrimaryContested:
+                _give_back(pool, session)
+                raise
             return session
         why = StoreUnavailable("it was opened with a former primary")
         for each in [each for each in pool.sessions() if 0 < each.timeline < newest]:
@@ -333,12 +349,35 @@ class Database(Service):
             raise StoreUnavailable("this PostgreSQL is no longer the primary that this server has written to")
         return session
 
+    async def _identity_at(self, place: Mapping[str, str]) -> tuple[str, int]:
+        """Return the PostgreSQL at a host, as ``Session.server``, and its timeline.
+
+        :raises StoreUnavailable: it can't be reached, or is no primary.
+        """
+        session = Session(self._reactor, lambda _: None, self._patience)
+        await session.open(place)
+        try:
+            await session.begin(self._location.settings(read_only=True))
+            return session.server, session.timeline
+        finally:
+            session.close()
+
+    async def _demand_newest(self, session: Session) -> None:
+        """Return if no other host is seen to be a newer primary than the one of a session (Note [Seen beside]).
+
+        :raises PrimaryContested: one is.
+        """
+        if self._location.suits_one:
+            await self._primaries.look()
+            self._primaries.check(session.server, session.timeline, writes=False)
+
     async def _connect(self, lost: Callable[[Exception], None]) -> Session:
         session = await self._hosts.open(lambda: Session(self._reactor, lost, self._patience), read_only=True)
         try:
             await self._begin(session, read_only=True)
             if self.only not in {"", session.server}:
                 raise StoreUnavailable("another PostgreSQL has taken its place, or it was restarted")
+            await self._demand_newest(session)
         except BaseException:
             session.close()
             raise
@@ -356,6 +395,7 @@ class Database(Service):
         session = await self._hosts.open(lambda: Session(self._reactor, left, self._patience), read_only=False)
         try:
             await self._begin(session, read_only=False)
+            await self._demand_newest(session)
             await self._end_left(session)
         except BaseException:
             session.close()

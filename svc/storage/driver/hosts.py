@@ -53,6 +53,10 @@ class Hosts(Generic[S]):
         #: The host that was found last.
         self._last = ""
 
+    def prefer(self, name: str) -> None:
+        """Try a host first from now on."""
+        self._last = name
+
     async def open(self, make: Callable[[], S], *, read_only: bool) -> S:
         """Return a session that is open, one of those that ``make`` returns. May be cancelled.
 
@@ -63,13 +67,18 @@ class Hosts(Generic[S]):
             session = make()
             await session.open(alternatives[0])
             return session
-        hosts = {" ".join(each[name] for name in _PLACE if name in each): each for each in alternatives}
+        hosts = by_name(alternatives)
         attempt = _Attempt(self._clock, make, hosts, self._last if self._last in hosts else next(iter(hosts)))
         try:
             self._last, session = await attempt.result
         finally:
             attempt.end()
         return session
+
+
+def by_name(places: Sequence[Mapping[str, str]]) -> Mapping[str, Mapping[str, str]]:
+    """Return the parameters of hosts by a name for each, which has all that tells them apart."""
+    return {" ".join(each[name] for name in _PLACE if name in each): each for each in places}
 
 
 class _Attempt(Generic[S]):

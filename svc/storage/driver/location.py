@@ -85,6 +85,11 @@ class Location:
         }
         self._parameters = {**_DEFAULTS, **parts_of(dsn), "client_encoding": "UTF8"}
 
+    @property
+    def suits_one(self) -> bool:
+        """Return whether only one of several hosts can suit: the primary."""
+        return self._parameters.get("target_session_attrs") in _SUITS_ONE
+
     def settings(self, *, read_only: bool) -> Mapping[str, str]:
         """Return what a session is to be set to once it is connected, by the names of ``pg_settings``.
 
