@@ -9,7 +9,7 @@ import re
 from collections.abc import Container
 from typing import Final
 
-from svc.authn.claims import as_json, check_audience, check_begun, check_expiry, check_issuer, has_begun, issued_at
+from svc.authn.claims import check_audience, check_begun, check_expiry, check_issuer, has_begun, issued_at
 from svc.authn.evaluation import Arrival, Check, Evaluation
 from svc.authn.settings import Misconfiguration, keys_remedy
 from svc.crypto.compact import parse_compact
@@ -21,6 +21,7 @@ from svc.model.key_sets import UNUSABLE
 from svc.model.query_results import is_within
 from svc.model.reasons import Reason
 from svc.model.signed_claims import EvidenceRefused
+from svc.model.strict_json import shown_json
 from svc.model.text import shown
 
 #: Keys and networks that are named to operators.
@@ -192,7 +193,7 @@ def _tell_signature(evaluation: Evaluation) -> str:
 def _tell_time(evaluation: Evaluation, name: str) -> str:
     if name not in evaluation.claims:
         return f"the token has no {name!r}, and needs none"
-    return f"{name!r} is {as_json(evaluation.claims[name])}, the time here is {evaluation.now:.15g}"
+    return f"{name!r} is {shown_json(evaluation.claims[name])}, the time here is {evaluation.now:.15g}"
 
 
 def _tell_expected(evaluation: Evaluation, name: str, expected: str | None) -> str:

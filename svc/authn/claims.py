@@ -5,7 +5,6 @@ The checks raise ``EvidenceRefused``. ``nested`` says whether ``/`` in a claim's
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from collections.abc import Mapping
@@ -33,9 +32,6 @@ _NO_LITERAL: Final = (
 #: How the fault of a path ends where claims within claims can't be named; remedies look for it.
 NESTED: Final = "and claims within claims can be named in the dialect conjur alone"
 
-#: How many characters of a value are shown.
-_SHOWN: Final = 100
-
 _KINDS: Final[Mapping[type, str]] = {
     bool: "a boolean",
     int: "a number",
@@ -50,14 +46,6 @@ _KINDS: Final[Mapping[type, str]] = {
 def kind_of(value: object) -> str:
     """Return the type of a JSON value, in words."""
     return _KINDS[type(value)]
-
-
-def as_json(value: object) -> str:
-    """Return a JSON value for a message: text as :func:`shown` returns it, anything else as it was written, shortened."""
-    if isinstance(value, str):
-        return shown(value)
-    text = json.dumps(value)
-    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
 
 
 def check_expiry(claims: SignedClaims, now: float, skew: float) -> None:

@@ -12,10 +12,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from svc.authn.claims import as_json, kind_of
+from svc.authn.claims import kind_of
 from svc.model.cloud_resource_id import ResourceId, is_microsofts
 from svc.model.reasons import Reason
 from svc.model.signed_claims import EvidenceRefused, SignedClaims
+from svc.model.strict_json import shown_json
 from svc.model.text import shown
 
 #: The claims that say which resource a token is for, and which identity it has.
@@ -48,7 +49,7 @@ def identity_claim(claims: SignedClaims, name: str) -> str:
     if value is None or value == "":
         detail = f"the token has no claim {name!r}; it is not of a workload's identity"
         if name == RESOURCE_CLAIM and not is_microsofts(claims.get("aud")):
-            audience = f"'aud' is {as_json(claims['aud'])}" if "aud" in claims else "it has no 'aud'"
+            audience = f"'aud' is {shown_json(claims['aud'])}" if "aud" in claims else "it has no 'aud'"
             detail = f"{detail}, or it is for an audience of your own, whose tokens lack the claim: {audience}"
         raise EvidenceRefused(Reason.IDENTITY_CLAIM_MISSING, detail)
     if not isinstance(value, str):

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from svc.authn.checks import BEFORE_ISSUER, CANDIDATE, ISSUED_AT, ISSUER
-from svc.authn.claims import as_json, check_issuer, kind_of, role_of
+from svc.authn.claims import check_issuer, kind_of, role_of
 from svc.authn.cloud_annotations import identity_claim
 from svc.authn.evaluation import Check, Evaluation, Kind
 from svc.authn.jwt_annotations import check_claims
@@ -23,6 +23,7 @@ from svc.model.authentication import KeySource
 from svc.model.dialect import Dialect
 from svc.model.reasons import Reason
 from svc.model.signed_claims import EvidenceRefused, SignedClaims
+from svc.model.strict_json import shown_json
 from svc.model.text import shown
 
 NAME: Final = "authn-gcp"
@@ -67,7 +68,7 @@ def _check_values(annotations: Mapping[str, str], claims: SignedClaims) -> None:
     check_claims(annotations, claims, _CLAIMS, nested=True)
     verified = claims.get("email_verified", True)
     if _EMAIL in annotations and verified is not True:
-        detail = f"the token has the e-mail address, but 'email_verified' is {as_json(verified)}"
+        detail = f"the token has the e-mail address, but 'email_verified' is {shown_json(verified)}"
         raise EvidenceRefused(Reason.CLAIM_MISMATCH, detail)
 
 

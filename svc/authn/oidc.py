@@ -20,7 +20,7 @@ from typing import Final
 import attrs
 
 from svc.authn.checks import AUDIENCE, BEFORE_ISSUER, CANDIDATE, ISSUED_AT, ISSUER, fetch_problem
-from svc.authn.claims import as_json, check_audience, check_issuer, find, kind_of
+from svc.authn.claims import check_audience, check_issuer, find, kind_of
 from svc.authn.evaluation import Check, Evaluation, Kind
 from svc.authn.oidc_settings import NAME, VARIABLES, OidcConfiguration, configuration_of
 from svc.authn.settings import Configuration
@@ -33,7 +33,7 @@ from svc.model.names import RoleName
 from svc.model.oidc import ClientRefused, CodeLogin, CodeRefused, IOidcProviders, ProviderUnavailable
 from svc.model.reasons import Reason, RefusalKind
 from svc.model.signed_claims import EvidenceRefused
-from svc.model.strict_json import json_object
+from svc.model.strict_json import json_object, shown_json
 from svc.model.text import shown
 
 #: The user whom no provider can prove.
@@ -144,11 +144,11 @@ def _check_id_token(evaluation: Evaluation) -> None:
     header, claims = json_object(base64url(evaluation.token.signing_input.partition(b".")[0])), evaluation.claims
     kind = header.get("typ", "JWT")
     if not isinstance(kind, str) or kind.lower() not in _TYPES:
-        raise EvidenceRefused(Reason.NOT_AN_ID_TOKEN, f"the header's 'typ' is {as_json(kind)}")
+        raise EvidenceRefused(Reason.NOT_AN_ID_TOKEN, f"the header's 'typ' is {shown_json(kind)}")
     for name, expected in _ID_TOKENS.items():
         said = claims.get(name, expected)
         if not isinstance(said, str) or said.lower() != expected:
-            raise EvidenceRefused(Reason.NOT_AN_ID_TOKEN, f"{name!r} is {as_json(said)}, not {expected!r}")
+            raise EvidenceRefused(Reason.NOT_AN_ID_TOKEN, f"{name!r} is {shown_json(said)}, not {expected!r}")
     for name in _OF_ACCESS_TOKENS:
         if name in claims:
             raise EvidenceRefused(Reason.NOT_AN_ID_TOKEN, f"the token has {name!r}, as access tokens have")

@@ -9,8 +9,13 @@ from typing import Final
 
 import attrs
 
+from svc.model.text import shown
+
 #: Deepest nesting of an object (WIRE-26).
 NESTING_LIMIT: Final = 64
+
+#: How many characters of a value are shown.
+_SHOWN: Final = 100
 
 #: Values that stand for an absent member: serializers of some frameworks write every member that they know.
 _ABSENT: Final[tuple[object, ...]] = (None, "", [], {})
@@ -24,6 +29,14 @@ class Malformed(ValueError):
 
     def __str__(self) -> str:
         return self.why
+
+
+def shown_json(value: object) -> str:
+    """Return a JSON value for a message: text as :func:`shown` returns it, anything else as JSON has it, shortened."""
+    if isinstance(value, str):
+        return shown(value)
+    text = json.dumps(value)
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
 
 
 def json_object(document: bytes) -> dict[str, object]:
