@@ -32,6 +32,7 @@ from bench import (
     inside,
     many,
     memory,
+    path,
     pipelining,
     policy,
     refusals,
@@ -63,6 +64,7 @@ PARTS: Final[Mapping[str, Callable[[Path], Part]]] = {
     "pipelining": pipelining.measure,
     "driver": driver.measure,
     "inside": inside.measure,
+    "path": path.measure,
     "resealing": resealing.measure,
 }
 
@@ -72,6 +74,7 @@ def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m bench", description="Measures the service beside references.")
     parser.add_argument("parts", nargs="*", metavar="PART", help=f"{', '.join(PARTS)}; all of them without any")
     parser.add_argument("--json", action="store_true", help="print everything that was measured, as JSON")
+    parser.add_argument("--list", action="store_true", help="of path, also print every function, in order")
     options = parser.parse_args(arguments)
     if unknown := set(options.parts).difference(PARTS):
         parser.error(f"there is no part {', '.join(sorted(unknown))}")
@@ -82,6 +85,9 @@ def main(arguments: Sequence[str]) -> int:
             measured[name] = PARTS[name](Path(folder))
         if not options.json:
             print(f"{measured[name].table}\n", flush=True)
+        if options.list and not options.json:
+            for request, starts in measured[name].details.get("paths", {}).items():
+                print(f"{request}:", *(f"  {file} {function}" for file, function in starts), sep="\n", end="\n\n")
     python, cores, system = platform.python_version(), os.cpu_count(), platform.platform()
     if options.json:
         pinned = {name: value for name, value in vars(settings).items() if name.isupper()}
