@@ -5,7 +5,8 @@
     <86>1 2026-11-22T09:30:00.125Z host svc 4f1d fetch [auth@43868 user="acme:host:web"][subject@43868 …]… acme:host:web …
 
 Text from outside is escaped first: nothing can end a line, or look like the end of a value. So each record is one line, and
-a parser of the RFC reads back exactly what was written.
+a parser of the RFC reads back exactly what was written. Parts that many records have in common aren't cached: that helped
+no more callers than fit, and cost each of them a lookup.
 """
 
 from __future__ import annotations

@@ -4,7 +4,8 @@ Note [Deadlines]. ``httpx`` bounds each reading of a socket, and a server may se
 are made here, by an interface of ``httpcore``, and none of what they do lasts beyond the end of the question. Only the
 system's lookup of a name has bounds of its own. A host's addresses are tried one by one.
 
-Note [Forks]. A process that was forked has connections of its own: two that write to one would mix what they say.
+Note [Forks]. A process that was forked has connections of its own: two that write to one would mix what they say. A thread
+with an event loop would be simpler than blocking, and would hang in every program that forks.
 """
 
 from __future__ import annotations

@@ -161,7 +161,7 @@ class LoginCandidate:
 
 @attrs.frozen(cache_hash=True)
 class KeySource:
-    """The place where an identity provider publishes its keys for ``algorithms``.
+    """The place where an identity provider publishes its keys for ``algorithms``; keys for others count in no respect.
 
     ``uri`` is that of a JWK set or, when ``discovered``, of an OIDC provider whose discovery document names one.
     ``ca_cert``: PEM of the only authorities to trust there; ``None`` stands for the platform's. ``token`` is shown there.

@@ -1,7 +1,8 @@
 """The processes that serve, seen by the one that supervises them: started, watched, replaced, and stopped.
 
 Note [One stands by]. A process takes a second or two to read its modules, longer on a machine that is busy. So there is one
-more than there are to serve: it has read them, and takes the place of one that dies in no time.
+more than there are to serve: it has read them, and takes the place of one that dies in no time. Processes are started, not
+forked: a fork of a running reactor shares its descriptors, and the locks of its threads.
 
 Note [Beats, not seconds]. Each process is pinged in each beat, and one that gave no answer for ``BEATS_UNTIL_HUNG`` of them
 is killed. One that has yet to begin, or to serve, may take ``BEATS_TO_BEGIN``: it reads modules and opens files meanwhile,

@@ -2,7 +2,12 @@
 
 Note [Near and far]. A large load takes seconds in which a process serves nobody. So the server does small loads itself
 ("near"), and leaves others to a process that does nothing else ("far", ``svc.worker``). One that began near and turns out to
-be too large is rolled back, and begins again, far.
+be too large is rolled back, and begins again, far. A thread would not do, since it holds the interpreter's lock while it
+parses. Pauses would not do either: every step would need them, and a comparison of two sets of a million rows can't have
+one.
+
+Note [Events come back]. A far load may have changed 100,000 rows. Their audit events are written to the database with the
+load, and read back in batches and recorded before it is answered: nothing large goes through a pipe or waits in memory.
 """
 
 from __future__ import annotations

@@ -1,4 +1,9 @@
-"""Accounts and their signing keys, as PostgreSQL keeps them."""
+"""Accounts and their signing keys, as PostgreSQL keeps them.
+
+Note [Deleted in parts]. One statement that follows owners of owners recurses deeper than PostgreSQL can, and takes longer
+than a statement may. So an account is deleted a thousand rows at a time, in one transaction: first the resources, whichever
+role owns them, then the roles, owners last.
+"""
 
 from __future__ import annotations
 

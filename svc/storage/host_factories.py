@@ -1,4 +1,7 @@
-"""The store of host factories on PostgreSQL: their tokens, and the hosts that they make."""
+"""The store of host factories on PostgreSQL: their tokens, and the hosts that they make.
+
+The host's role is inserted first: if two machines make the same host, one waits there for the other, and then finds it made.
+"""
 
 from __future__ import annotations
 

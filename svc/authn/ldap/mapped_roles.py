@@ -2,6 +2,10 @@
 
 Note [Proven first]. Only somebody whose password the directory has taken gains or loses a membership, whether or not the
 login is admitted: what the privilege ``authenticate`` followed from may be among what goes.
+
+Note [Memberships, not claims]. The groups of a directory become memberships, so every decision and every list knows them,
+and triggers remove them with their mappings (``storage/schema/0021_ldap_mappings.sql``). In an access token they would
+outlive the mapping; if each request queried the directory for them, access would depend on it.
 """
 
 from __future__ import annotations

@@ -1,5 +1,7 @@
 """The sessions with PostgreSQL that the service holds: a fixed number, each replaced when it is lost.
 
+The pool of txpostgres isn't used: it limits no wait, and doesn't replace a lost connection.
+
 Note [Patience]
 
 One number of seconds bounds every wait: for a connection to open, a session to come free, a statement to be answered. The

@@ -2,8 +2,8 @@
 
 Note [Never staler than promised]. A cacheable statement, or a reading of several, is answered from the cache if the state
 that was confirmed last is new enough (``looks``, Note [Waiting for looks]). Otherwise it waits for an invalidation poll, and
-if none is possible, goes to the database. ``docs/architecture.md``, "Memory that can't lie", proves that each answer is one
-that the database gave in the time allowed (CLU-31, CLU-32). The proof requires of this module: the moment is noted before a
+if none is possible, goes to the database. Note [Never a wrong answer] of the package proves that each answer is one that the
+database gave in the time allowed (CLU-31, CLU-32). The proof requires of this module: the moment is noted before a
 reading is sent; its answer is cached only if no poll since then found one of its names; and a request that may write reads
 nothing from the cache. A use case of several statements bypasses the cache for all but one of them, or has all of them in
 one reading, which sees one snapshot.

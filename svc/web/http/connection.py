@@ -1,5 +1,8 @@
 """One connection and the requests on it, held to their limits.
 
+``twisted.web`` isn't used: it costs more than the rest of a small request, parses forms that no route declares, and writes
+bodies to disk.
+
 Note [Answering early]: a request may be refused while it is still coming in. Then the answer is written at once, and no
 other follows. But closing a socket that has unread bytes resets it, and a reset can overtake the answer. So this side only
 stops writing, and goes on reading and dropping for ``LINGER`` seconds, or until the client closes. A refusal that leaves the

@@ -11,8 +11,8 @@ Note [Recorded before it is answered]: a route that has ``audit`` begins only wh
 is written when the journal has taken the request's events, be it a refusal: no secret leaves, and no change is confirmed,
 without one.
 
-Klein holds the map and runs the endpoints. Its ``KleinResource`` is not used: it decodes paths before it matches them, and
-runs on without a caller.
+Klein holds the map and runs the endpoints. Its ``KleinResource`` and ``Requirer`` are not used: they decode paths before
+they match them, answer errors in HTML, go on without a caller, and cost as much as all the rest of a request.
 """
 
 from __future__ import annotations
