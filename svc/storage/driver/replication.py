@@ -9,7 +9,8 @@ as a standby, and meanwhile a proxy that got another answer would send it writes
 
 Note [Beats]. An idle primary writes nothing, so a standby's position doesn't show its lag. So a primary records the time
 once a second, however many servers use it, and a standby compares the last time that it has replayed with its own clock.
-Where the clocks of the two machines differ (NTP), the lag is wrong by as much. A beat records its timeline, too.
+Where the clocks of the two machines differ (NTP), the lag is wrong by as much. A beat records its timeline, too. Without
+beats, a server that writes nothing would read for ever from a standby that gets no changes any more.
 """
 
 from __future__ import annotations

@@ -1,4 +1,8 @@
-"""The standbys among the hosts of a DSN: which there are, and how far each of them has come."""
+"""The standbys among the hosts of a DSN: which there are, and how far each of them has come.
+
+Each host is tried on its own. ``prefer-standby`` of libpq would find a standby, but perhaps one that lacks the last writes,
+and perhaps another one for each session.
+"""
 
 from __future__ import annotations
 
