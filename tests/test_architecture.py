@@ -276,6 +276,12 @@ def _stem_of(imported: str, modules: set[str]) -> str | None:
     return rest if rest in modules else rest.rpartition(".")[0] or rest
 
 
+def imported_modules(module: Module, modules: set[str]) -> Iterator[str]:
+    """Every other module of svc that a module imports, without ``svc.``."""
+    targets = {_stem_of(imported, modules) for imported in module.imports}
+    yield from (target for target in sorted(filter(None, targets)) if target != module.name)
+
+
 class ArchitectureTests(SynchronousTestCase):
     """Rooms, arrows and bans."""
 
@@ -287,8 +293,7 @@ class ArchitectureTests(SynchronousTestCase):
     def arrows(self) -> Iterator[tuple[Module, str]]:
         """Every import of one module of svc by another."""
         for module in self.modules:
-            targets = {_stem_of(imported, self.names) for imported in module.imports}
-            yield from ((module, target) for target in sorted(filter(None, targets)) if target != module.name)
+            yield from ((module, target) for target in imported_modules(module, self.names))
 
     def test_imports_point_down(self) -> None:
         """A module imports from its own room and from rooms on floors below, as far as their doors allow."""

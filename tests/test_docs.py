@@ -27,6 +27,7 @@ from svc.server.bootstrap import POOL_SIZE, WRITERS
 from svc.settings.reading import read_settings
 from svc.tap import Options
 from tests.aws import Keys, body, signed
+from tests.pictures import PAGE, draw_layers, shown
 from tests.signing import token as signed_token
 from tests.test_architecture import FLOORS
 from tests.web.support import NOW
@@ -108,8 +109,11 @@ class BlocksTests(SynchronousTestCase):
     """Every block of every page, by its language."""
 
     def test_every_block_is_looked_at(self) -> None:
-        """No block is in a language that no test knows; SQL, Go, and files of platforms are tried in ``integration``."""
-        known = ("sh", "console", "yaml", "yml", "json", "toml", "python", "sql", "go")
+        """No block is in a language that no test knows; SQL, Go, and files of platforms are tried in ``integration``.
+
+        Text is that of pictures, which ``tests/pictures.py`` draws.
+        """
+        known = ("sh", "console", "yaml", "yml", "json", "toml", "python", "sql", "go", "text")
         pages = [page.read_text(encoding="utf-8") for page in (ROOT / "docs").rglob("*.md")]
         every = [language for page in pages for language in re.findall(r"(?m)^```(\w+)$", page)]
         self.assertGreater(len(every), 40)
@@ -355,9 +359,14 @@ class MapsTests(SynchronousTestCase):
             self.assertEqual(lost(page % path), [path])
         self.assertEqual(lost(page % "tests/memory.py"), [])
 
-    def test_floors(self) -> None:
-        """The page on architecture has the floors that its test checks."""
-        page = (ROOT / "docs/architecture.md").read_text(encoding="utf-8")
-        rows = re.findall(r"(?m)^\| ([0-9]+) \| (.*) \|$", page)
-        floors = {int(number): set(re.findall(r"`([\w.]+)`", rooms)) for number, rooms in rows}
-        self.assertEqual(floors, dict(enumerate(FLOORS, 1)))
+    def test_layers(self) -> None:
+        """The page on architecture shows the layers and imports of the rooms, and says what each room is for."""
+        page = PAGE.read_text(encoding="utf-8")
+        self.assertEqual(shown(page, "layers"), draw_layers(), "run python -m tests.pictures")
+        self.assertEqual(set(re.findall(r"(?m)^\| `([\w.]+)` \| ", page)), set().union(*FLOORS))
+
+    def test_short(self) -> None:
+        """The page on architecture has 3,000 words at most, pictures included, in lines of 125 columns at most."""
+        page = PAGE.read_text(encoding="utf-8")
+        self.assertLessEqual(len(page.split()), 3000, "move details to the docstrings of their modules")
+        self.assertEqual([line for line in page.splitlines() if len(line) > 125], [])
