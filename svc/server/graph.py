@@ -276,8 +276,6 @@ class Server(Logins):
 
     # Routes.
 
-    # Routes.
-
     def _federated_logins(self) -> Iterator[FederatedAuthn | SignedAuthn]:
         """Yield the login routes of authenticators that trust third parties."""
         for name, each in self.federated.items():
