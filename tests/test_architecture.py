@@ -14,6 +14,10 @@ import attrs
 from twisted.trial.unittest import SynchronousTestCase
 
 ROOT = Path(__file__).resolve().parent.parent / "svc"
+BENCH = ROOT.parent / "bench"
+
+#: The most arguments that a call gives by position.
+POSITIONS = 8
 
 #: The floors, from the ground up. A room imports from floors below its own, and from nothing beside it. A room is a package
 #: at the top of ``svc`` or one of its folders, or a module at the top.
@@ -249,6 +253,11 @@ class Module:
                 case ast.ImportFrom(module=str(name)):
                     yield from name.split(".")
 
+    @functools.cached_property
+    def calls(self) -> list[ast.Call]:
+        """Every call."""
+        return [node for node in ast.walk(self.tree) if isinstance(node, ast.Call)]
+
     def attributes(self) -> Iterator[str]:
         """Every ``name.attribute`` that is read."""
         for node in ast.walk(self.tree):
@@ -257,15 +266,22 @@ class Module:
 
 
 @functools.cache
-def modules_of() -> list[Module]:
-    """Every module of svc."""
+def modules_of(root: Path = ROOT) -> list[Module]:
+    """Every module of svc, or of another package."""
     found = []
-    for path in sorted(ROOT.rglob("*.py")):
-        parts = path.relative_to(ROOT).with_suffix("").parts
+    for path in sorted(root.rglob("*.py")):
+        parts = path.relative_to(root).with_suffix("").parts
         name = ".".join(part for part in parts if part != "__init__")
         text = path.read_text(encoding="utf-8")
         found.append(Module(name, ast.parse(text), text.count("\n"), path))
     return found
+
+
+def _literals(call: ast.Call) -> Iterator[ast.Tuple | ast.List]:
+    """Return the tuples and lists that are written in a call and unpacked there."""
+    for each in call.args:
+        if isinstance(each, ast.Starred) and isinstance(each.value, ast.Tuple | ast.List):
+            yield each.value
 
 
 def _stem_of(imported: str, modules: set[str]) -> str | None:
@@ -430,3 +446,38 @@ class ArchitectureTests(SynchronousTestCase):
     def test_modules_are_nouns_of_one_sitting(self) -> None:
         """No module is longer than 600 lines."""
         self.assertEqual([(m.name, m.lines) for m in self.modules if m.lines > 600], [], "divide it by noun")
+
+    def test_calls_give_few_arguments_by_position(self) -> None:
+        """A call in svc or bench gives at most eight arguments by position; those of an unpacked literal count each."""
+        wrong = []
+        for module in (*self.modules, *modules_of(BENCH)):
+            for call in module.calls:
+                count = len(call.args) + sum(len(literal.elts) - 1 for literal in _literals(call))
+                if count > POSITIONS:
+                    wrong.append(f"{module.path}:{call.lineno} gives {count} to {ast.unparse(call.func)}")
+        self.assertEqual(wrong, [], f"give the arguments after the first few by keyword: {POSITIONS} by position at most")
+
+    def test_calls_unpack_no_literals(self) -> None:
+        """No call in svc or bench unpacks a tuple or list that is written in it."""
+        wrong = []
+        for module in (*self.modules, *modules_of(BENCH)):
+            wrong += [f"{module.path}:{call.lineno}" for call in module.calls if any(_literals(call))]
+        self.assertEqual(wrong, [], "write the arguments out: f(a, b, c), not f(*(a, b), c)")
+
+    def test_calls_against_the_rules_are_found(self) -> None:
+        """Nine arguments by position are found, however written, and an unpacked literal; eight and keywords pass."""
+        for text, many, unpacked in (
+            ("f(1, 2, 3, 4, 5, 6, 7, 8, 9)", True, False),
+            ("a.f(1)(*(1, 2, 3, 4, 5), *[6, 7, 8, 9])", True, True),
+            ("f(*(1, 2), 3)", False, True),
+            ("f(1, 2, 3, 4, 5, 6, 7, *rest, x=9, y=10, **more)", False, False),
+        ):
+            self.modules = [Module("policy.plan", ast.parse(text), 2)]
+            for test, is_wrong in (
+                (self.test_calls_give_few_arguments_by_position, many),
+                (self.test_calls_unpack_no_literals, unpacked),
+            ):
+                if is_wrong:
+                    self.assertRaises(self.failureException, test)
+                else:
+                    test()

@@ -185,17 +185,17 @@ def _configuration(table: Table, folder: Path, surroundings: Mapping[str, str]) 
         if any(file.destination.path == other.destination.path for other in files[:index]):
             raise BadConfiguration(f"{file.name} is the destination of two files")
     found = AgentConfiguration(
-        url.rstrip("/"),
-        account,
-        login,
-        folder / ca_file if ca_file else None,
-        interval,
-        watch,
-        files,
-        environment,
-        process,
-        declared,
-        tuple(warnings),
+        url=url.rstrip("/"),
+        account=account,
+        login=login,
+        ca_file=folder / ca_file if ca_file else None,
+        interval=interval,
+        watch=watch,
+        files=files,
+        environment=environment,
+        process=process,
+        declared=declared,
+        warnings=tuple(warnings),
     )
     if len(found.variables) > MOST_VARIABLES:
         raise BadConfiguration(

@@ -155,7 +155,8 @@ class Verification:
 
         :raises OSError: it can't be read.
         """
-        key, threads, fullmatch, number, line = self._key, self._threads, CHAINED.fullmatch, 0, b""
+        key, threads, fullmatch = self._key, self._threads, CHAINED.fullmatch
+        number, line = 0, b""
         watched = {number for _, number in self._anchors}
         for thread in threads.values():
             thread.highest = 0
@@ -344,16 +345,16 @@ class Verification:
         until = thread.head.split(b" ", 2)[1].decode("ascii", "replace")
         verified = first == 1 or first not in thread.waiting
         return ChainReport(
-            thread.chain,
-            thread.hostname,
-            first,
-            last,
-            thread.since,
-            until,
-            thread.count,
-            digest,
-            max(anchored, default=None),
-            verified,
+            chain=thread.chain,
+            hostname=thread.hostname,
+            first=first,
+            last=last,
+            since=thread.since,
+            until=until,
+            count=thread.count,
+            digest=digest,
+            anchored=max(anchored, default=None),
+            verified=verified,
         )
 
 

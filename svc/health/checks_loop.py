@@ -315,15 +315,15 @@ class ChecksLoop(Service):
         writing = _STALE if stale else self._writing.value
         word, since = self._primaries() or (None, 0.0)
         return HealthReport(
-            dialect,
-            reading | ({} if writing == OK or reading.get(_CORE, OK) != OK else {_CORE: writing}),
-            _STALE if stale else self._database.value,
-            self._database.seen if self._database.value == OK and not stale else None,
-            self._moment,
-            changed if word is None else changed | {"primaries": since},
-            frozenset(name for name, value in reading.items() if value != OK and name in self._needed),
-            writing,
-            word,
+            dialect=dialect,
+            services=reading | ({} if writing == OK or reading.get(_CORE, OK) != OK else {_CORE: writing}),
+            database=_STALE if stale else self._database.value,
+            position=self._database.seen if self._database.value == OK and not stale else None,
+            moment=self._moment,
+            changed=changed if word is None else changed | {"primaries": since},
+            unready=frozenset(name for name, value in reading.items() if value != OK and name in self._needed),
+            writing=writing,
+            primaries=word,
         )
 
     def now(self) -> float:

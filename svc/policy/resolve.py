@@ -218,8 +218,8 @@ class _Resolution:
     def resolved(self) -> Resolved:
         """Return the result."""
         return Resolved(
-            self._policy,
-            Rows(
+            policy=self._policy,
+            declared=Rows(
                 tuple(ResourceRow(full, owner) for full, owner in self._owners.items()),
                 tuple(
                     MembershipRow(full, owner, True, True)
@@ -230,24 +230,24 @@ class _Resolution:
                 tuple(self._annotations),
                 tuple(self._restrictions),
             ),
-            {full: place for full, place in self._named.items() if full not in self._declared},
-            self._roles_granted,
-            self._resources_permitted,
-            (
+            references={full: place for full, place in self._named.items() if full not in self._declared},
+            roles_granted=self._roles_granted,
+            resources_permitted=self._resources_permitted,
+            warnings=(
                 *self._warnings,
                 *_about_keys(self._unsound),
                 *_about_zones(self._zoned),
                 *_about_omitted(self._omitted),
                 *_about_paths(self._rewritten),
             ),
-            self._public_keys,
-            self._deletes,
-            self._counted,
-            self._granted,
-            self._permitted,
-            self._revoked,
-            self._denied,
-            self._deleted,
+            public_keys=self._public_keys,
+            deletes=self._deletes,
+            related=self._counted,
+            granted=self._granted,
+            permitted=self._permitted,
+            revoked=self._revoked,
+            denied=self._denied,
+            deleted=self._deleted,
         )
 
     def _warn_of_unserved(self, webservice: str) -> None:

@@ -160,7 +160,18 @@ class Installation:
     @classmethod
     def _of(cls, reactor: Any, dsn: str, database: Database, source: DataKeySource, vault: Vault, audit_key: bytes) -> Self:
         state, accounts, keys = DatabaseState(database), AccountStore(database), DataKeyStore(database)
-        return cls(reactor, MachineClock(), dsn, database, state, accounts, keys, source, vault, audit_key)
+        return cls(
+            clock=reactor,
+            wall=MachineClock(),
+            dsn=dsn,
+            database=database,
+            state=state,
+            accounts=accounts,
+            data_keys=keys,
+            source=source,
+            vault=vault,
+            audit_key=audit_key,
+        )
 
     async def create_account(
         self,

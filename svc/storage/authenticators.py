@@ -215,8 +215,18 @@ class AuthenticatorStore:
         edition, account_exists, numbers, exists, permitted, annotations, signing_key, cidrs = row
         known, networks = numbers is not None, tuple(map(ip_network, cidrs))
         described = None if annotations is None else dict(annotations)
+        creation, epoch = numbers_of(numbers)
         return LoginCandidate(
-            edition, account_exists, known, exists, permitted, described, signing_key, networks, *numbers_of(numbers)
+            edition,
+            account_exists,
+            known,
+            exists,
+            may_authenticate=permitted,
+            annotations=described,
+            signing_key=signing_key,
+            restrictions=networks,
+            creation=creation,
+            epoch=epoch,
         )
 
     async def webservice_annotations(self, webservice: ResourceName, names: Sequence[str], limit: int) -> Mapping[str, str]:

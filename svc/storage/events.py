@@ -244,4 +244,15 @@ def _stored(row: tuple[Any, ...]) -> StoredEvent:
     if event.policy is not None:
         data["policy"] = {"id": event.policy[0], "version": str(event.policy[1])}
     message = f"{event.user} {event.did}"
-    return StoredEvent(number, at, facility, severity, hostname, appname, procid, msgid, data, message)
+    return StoredEvent(
+        number=number,
+        at=at,
+        facility=facility,
+        severity=severity,
+        hostname=hostname,
+        appname=appname,
+        procid=procid,
+        msgid=msgid,
+        data=data,
+        message=message,
+    )

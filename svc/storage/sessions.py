@@ -101,7 +101,17 @@ class SessionStore:
         for row in await self._database.change(_READ, str(role), now, session_id):
             token, used, seed, outdated, signing_key, cidrs, creation, epoch = row[5:]
             networks = tuple(map(ip_network, cidrs))
-            return SessionReading(UserSession(*row[:5]), token, used, seed, outdated, signing_key, networks, creation, epoch)
+            return SessionReading(
+                UserSession(*row[:5]),
+                token=token,
+                used=used,
+                seed=seed,
+                outdated=outdated,
+                signing_key=signing_key,
+                restrictions=networks,
+                creation=creation,
+                epoch=epoch,
+            )
         return None
 
     async def turn(self, role: RoleName, session: UserSession, used: bytes, seed: bytes, token: bytes) -> bool:

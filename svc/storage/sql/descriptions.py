@@ -199,18 +199,20 @@ async def _resources(database: Fetching, rows: Sequence[tuple[Any, ...]], text_l
     tokens = await _tokens(database, factories) if factories else {}
     return [
         Resource(
-            name,
-            owner,
-            policy,
-            created_at,
-            tuple(Permission(*permission) for permission in permissions),
-            tuple(ResourceAnnotation(*annotation) for annotation in annotations),
-            tuple(map(SecretVersion, versions, ends, set_at)),
-            tuple(history.get(name, ())),
-            tuple(layers),
-            tuple(restrictions),
-            tuple(tokens.get(name, ())),
-            _expiration(expiration) if any(is_about_expiration(annotation[0]) for annotation in annotations) else None,
+            id=name,
+            owner=owner,
+            policy=policy,
+            created_at=created_at,
+            permissions=tuple(Permission(*permission) for permission in permissions),
+            annotations=tuple(ResourceAnnotation(*annotation) for annotation in annotations),
+            secret_versions=tuple(map(SecretVersion, versions, ends, set_at)),
+            history=tuple(history.get(name, ())),
+            layers=tuple(layers),
+            restrictions=tuple(restrictions),
+            tokens=tuple(tokens.get(name, ())),
+            expiration=_expiration(expiration)
+            if any(is_about_expiration(annotation[0]) for annotation in annotations)
+            else None,
         )
         for row in rows
         for _, _, name, owner, policy, created_at, permissions, annotations, versions, ends, *others in (row,)

@@ -132,7 +132,8 @@ class AuditPage:
         }
         older = links.audit({**filters, "offset": str((offset or 0) + pages.ROWS)})
         return self.rendering.page(
-            *(call.visit, "audit.html"),
+            call.visit,
+            "audit.html",
             title="Audit",
             events=[ShownEvent.of(each) for each in found[: pages.ROWS]],
             filters=filters,

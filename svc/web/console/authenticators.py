@@ -93,7 +93,8 @@ class AuthenticatorPages:
         cards = [await self._card(call, name, refused) for name in names[:STATES]]
         cards += [self._plain(name, refused) for name in names[STATES:]]
         return self.rendering.page(
-            *(call.visit, "authenticators.html"),
+            call.visit,
+            "authenticators.html",
             title="Authenticators",
             cards=cards,
             most=STATES,
@@ -186,7 +187,7 @@ class AuthenticatorPages:
             "login": login,
         }
         return self.rendering.page(
-            *(call.visit, "authenticator.html"), title=name, name=name, path=links.authenticator(name), **values
+            call.visit, "authenticator.html", title=name, name=name, path=links.authenticator(name), **values
         )
 
 

@@ -162,7 +162,8 @@ class ChangePage:
         assert isinstance(outcome, Loaded)
         api_keys: Batches[tuple[str, str | None]] = outcome.api_keys
         return self.rendering.page(
-            *(call.visit, "loaded.html"),
+            call.visit,
+            "loaded.html",
             title="Loaded",
             policy=f"{call.caller.role.account}:policy:{change.policy}",
             version=outcome.version,
@@ -187,7 +188,8 @@ class ChangePage:
         warnings: Sequence[str] = (),
     ) -> Response:
         return self.rendering.page(
-            *(call.visit, "change.html"),
+            call.visit,
+            "change.html",
             title="Try a change",
             status=status,
             change=change,

@@ -81,7 +81,8 @@ class ExpiringPage:
         asked = (("within", within), *(("kind", kind) for kind in chosen))
         more = None if page.after is None else links.with_query(links.EXPIRING, (*asked, ("after", cursor_of(page.after))))
         return self.rendering.page(
-            *(call.visit, "endings.html"),
+            call.visit,
+            "endings.html",
             title="What ends",
             endings=[ShownEnding.of(each, now) for each in page.endings],
             days=[(days, links.with_query(links.EXPIRING, (("within", days * _DAY), *asked[1:]))) for days in _DAYS],

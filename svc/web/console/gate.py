@@ -160,7 +160,8 @@ class Gate:
             if isinstance(request, CodeLogin):
                 told = _not_signed_in_there(refusal, response.status) or told
             page = self._rendering.page(
-                *(visit, "sign_in.html"),
+                visit,
+                "sign_in.html",
                 title="Sign in",
                 status=response.status,
                 account=request.account,

@@ -88,7 +88,8 @@ class Home:
             backups = backed_up(await self._ages(), self.wall.seconds())
         servers = await self.overview.servers()
         return self.rendering.page(
-            *(call.visit, "home.html"),
+            call.visit,
+            "home.html",
             title="Home",
             account=call.caller.role.account,
             servers=servers,

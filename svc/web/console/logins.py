@@ -87,7 +87,8 @@ class LoginExplained:
 
     def _page(self, call: Call, login: str, address: str, explanation: Explanation | None) -> Response:
         return self.rendering.page(
-            *(call.visit, "login.html"),
+            call.visit,
+            "login.html",
             title="Why can't one log in?",
             explanation=explanation,
             login=login,

@@ -89,7 +89,8 @@ class PolicyTree:
             found = await self.resources.names(call.invocation, query)
         more = links.with_query(links.SEARCH, (("search", text), ("kind", kind), ("offset", start + pages.ROWS)))
         return self.rendering.page(
-            *(call.visit, "search.html"),
+            call.visit,
+            "search.html",
             title=f"Search: {text}" if text else "Search",
             text=text,
             kind=kind,
@@ -108,7 +109,8 @@ class PolicyTree:
         rows = found[: pages.ROWS]
         more = links.with_query(path, (("kind", kind), ("after", rows[-1]))) if len(found) > len(rows) else None
         return self.rendering.page(
-            *(call.visit, "policies.html"),
+            call.visit,
+            "policies.html",
             title="Policies" if policy is None else policy.identifier,
             policy=None if policy is None else str(policy),
             above=() if policy is None else await above(self.access, call, policy),

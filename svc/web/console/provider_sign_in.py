@@ -93,8 +93,16 @@ class ProviderSignIn:
         offer = begun.offer
         call.visit.begins = self.cookies.sealed_begun(
             BegunSignIn(
-                *(account, service_id, offer.calls_itself, offer.metadata.names_issuer, state, begun.nonce, begun.verifier),
-                *(redirect_uri, links.come_back(back), int(self.wall.seconds())),
+                account,
+                service_id,
+                issuer=offer.calls_itself,
+                names_issuer=offer.metadata.names_issuer,
+                state=state,
+                nonce=begun.nonce,
+                verifier=begun.verifier,
+                redirect_uri=redirect_uri,
+                back=links.come_back(back),
+                began_at=int(self.wall.seconds()),
             )
         )
         return self._led(call, begun.url or "", "Sign in with a provider", f"Go on to {offer.name}")
@@ -115,7 +123,11 @@ class ProviderSignIn:
         if begun is None or not hmac.compare_digest((state or "").encode("utf-8"), begun.state.encode("utf-8")):
             return Response.empty(303, (("Location", links.SIGN_IN),))
         request = CodeLogin(
-            *(begun.account, None, (code or "").encode("utf-8"), call.client_ip, begun.service_id),
+            begun.account,
+            None,
+            (code or "").encode("utf-8"),
+            call.client_ip,
+            begun.service_id,
             nonce=begun.nonce,
             verifier=begun.verifier,
             redirect_uri=begun.redirect_uri,
@@ -135,4 +147,4 @@ class ProviderSignIn:
 
     def _led(self, call: Call, address: str, title: str, words: str) -> Response:
         refresh = f"0;url={address}"
-        return self.rendering.page(*(call.visit, "go_on.html"), title=title, words=words, address=address, refresh=refresh)
+        return self.rendering.page(call.visit, "go_on.html", title=title, words=words, address=address, refresh=refresh)

@@ -66,7 +66,8 @@ class RefusalsPage:
         more = links.with_query(links.REFUSALS, (*filters.items(), ("after", found.before)))
         reasons = dict.fromkeys(each.reason for each in found.refusals) if request or sort else ()
         return self.rendering.page(
-            *(call.visit, "refusals.html"),
+            call.visit,
+            "refusals.html",
             title="Refusals",
             found=found,
             server=call.origin.server.hostname,

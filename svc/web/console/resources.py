@@ -184,7 +184,8 @@ class ResourcePage:
         ways = [(each.privilege, holder.way) for each in who_can for holder in each.holders or ()]
         others = {each.privilege for each in found.permissions}.difference(REACHED, {privilege})
         return self.rendering.page(
-            *(call.visit, "resource.html"),
+            call.visit,
+            "resource.html",
             title=name.identifier,
             name=str(name),
             above=around,

@@ -94,7 +94,8 @@ class RolePage:
         path = links.role(str(role))
         further = None if reach.after is None else links.with_query(path, (("after", resource_cursor(reach.after)),))
         return self.rendering.page(
-            *(call.visit, "role.html"),
+            call.visit,
+            "role.html",
             title=role.identifier,
             name=str(role),
             login=role.login,

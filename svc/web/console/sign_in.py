@@ -124,7 +124,8 @@ class SignIn:
 
     def _form(self, call: Call, back: str, told: str, account: str, providers: Sequence[OidcOffer]) -> Response:
         return self.rendering.page(
-            *(call.visit, "sign_in.html"),
+            call.visit,
+            "sign_in.html",
             title="Sign in",
             account=account,
             login="",

@@ -44,7 +44,8 @@ class IdleRolesPage:
         asked = (("since", since),)
         more = None if page.after is None else links.with_query(links.UNUSED, (*asked, ("after", cursor_of(page.after))))
         return self.rendering.page(
-            *(call.visit, "unused.html"),
+            call.visit,
+            "unused.html",
             title="Who hasn't logged in",
             page=page,
             days=[(days, links.with_query(links.UNUSED, (("since", days * _DAY),))) for days in _DAYS],

@@ -27,7 +27,10 @@ def basic(source: Source) -> tuple[str, bytes]:
 
 #: Late, since a client with an access token sends no credentials, and the audit needs to know the request.
 BASIC: Final = Parameter(
-    *("Authorization", basic, TEXT, "HTTP Basic: a login, and its password or API key"),
+    "Authorization",
+    basic,
+    TEXT,
+    "HTTP Basic: a login, and its password or API key",
     late=True,
     required=True,
     scheme="basic",

@@ -181,7 +181,18 @@ class Router:
         if self._console is not None and visit is not None and incoming.method not in {"GET", "HEAD"}:
             self._console.check_form(visit, incoming, body)
         origin = self._journal.origin(None if caller is None else caller.role, incoming.client_ip, incoming.request_id)
-        call = Call(incoming, caller, parameters, body, values, origin, self._dialect, self._demand_primary, route, visit)
+        call = Call(
+            incoming,
+            caller,
+            parameters,
+            body,
+            values,
+            origin=origin,
+            dialect=self._dialect,
+            demand_primary=self._demand_primary,
+            route=route,
+            visit=visit,
+        )
         try:
             if route.audit is None:
                 return _response(await route.handler(noun, call, **route.arguments(call)))

@@ -70,15 +70,15 @@ def page_of(document: Object) -> tuple[bytes, str]:
 def _shown(document: Object, path: str, method: str, operation: Object) -> ShownOperation:
     ways = [" and ".join(way) or "nothing" for way in operation["security"]]
     return ShownOperation(
-        operation["operationId"],
-        method,
-        path,
-        operation["summary"],
-        operation["description"].split("\n\n"),
-        " or ".join(ways) or "nothing",
-        [_resolved(document, parameter) for parameter in operation["parameters"]],
-        operation.get("requestBody", {}),
-        [(status, _resolved(document, response)) for status, response in operation["responses"].items()],
+        anchor=operation["operationId"],
+        method=method,
+        path=path,
+        summary=operation["summary"],
+        paragraphs=operation["description"].split("\n\n"),
+        proof=" or ".join(ways) or "nothing",
+        parameters=[_resolved(document, parameter) for parameter in operation["parameters"]],
+        body=operation.get("requestBody", {}),
+        answers=[(status, _resolved(document, response)) for status, response in operation["responses"].items()],
     )
 
 

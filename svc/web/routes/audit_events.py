@@ -161,8 +161,8 @@ def expirations_cleared(call: Call) -> list[Event]:
 
 def resources_listed(call: Call) -> list[Event]:
     """Resources were listed or counted."""
-    asked = _asked(call, "account", "kind", "owner", "search", "limit", "offset", "count", "role", "acting_as")
-    return [listed(asked)]
+    names = ("account", "kind", "owner", "search", "limit", "offset", "count", "role", "acting_as")
+    return [listed(_asked(call, *names))]
 
 
 def listed(asked: Subject) -> Event:

@@ -75,7 +75,10 @@ def _count(source: Source) -> int:
 
 
 TOKEN: Final = Parameter(
-    *("Authorization", _token, TEXT, "a token of a factory: Token token=…"),
+    "Authorization",
+    _token,
+    TEXT,
+    "a token of a factory: Token token=…",
     field="token",
     required=True,
     scheme="factory",

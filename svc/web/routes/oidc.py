@@ -106,9 +106,7 @@ class OidcAuthn:
         """Exchange an authorization code for an access token (OIDC-11)."""
         call.tell(authenticator=_NAME)
         evidence = (code or "").encode("utf-8")
-        request = CodeLogin(
-            *(account, None, evidence, call.client_ip, service_id), nonce=nonce or "", verifier=code_verifier
-        )
+        request = CodeLogin(account, None, evidence, call.client_ip, service_id, nonce=nonce or "", verifier=code_verifier)
         return issued(await self.by_code.authenticate(request, call), accept_encoding)
 
     @routes.add(

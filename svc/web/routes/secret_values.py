@@ -47,7 +47,7 @@ def _ids(source: Source) -> list[str]:
 
 
 IDS: Final = Parameter(
-    *("variable_ids", _ids, TEXT, "full ids, separated by commas; a repeated one counts once"), field="ids", required=True
+    "variable_ids", _ids, TEXT, "full ids, separated by commas; a repeated one counts once", field="ids", required=True
 )
 
 
