@@ -35,7 +35,7 @@ COMMANDS: Final = {
     "explain-reason": ("reason", "Say what a reason for which something is refused means, and what to do."),
     "explain-request": ("explain_request", "Say which check refused a request, and what to do."),
     "follower": ("follower", "Add followers to a primary, and take them off."),
-    "health": ("health", "Print a server's health report."),
+    "health": ("cluster", "Print a server's health report."),
     "hostfactory": ("hostfactory", "Make tokens with which machines make hosts of themselves, and those hosts."),
     "list": ("resource", "List the resources that you see."),
     "login": ("login", "Log in with an API key or a password, for minutes or a working day."),

@@ -18,8 +18,8 @@ from twisted.web.resource import IResource
 from twisted.web.server import Request
 
 from svc.cli import connection, kept_login
+from svc.cli.cluster import health
 from svc.cli.connection import ApiAnswer, ApiConnection, ChangeUncertain
-from svc.cli.health import health
 from svc.cli.login import whoami
 from svc.web.http import faults
 from svc.workload.faults import NoEvidence, Unreachable

@@ -1,4 +1,4 @@
-"""Tests of ``svc.cli.health``: what is asked, what is printed, and which exit code says that all is well."""
+"""Tests of ``svc.cli.cluster``: what is asked, what is printed, and which exit code says that all is well."""
 
 from __future__ import annotations
 
