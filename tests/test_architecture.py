@@ -87,7 +87,7 @@ ALONE: dict[str, set[str]] = {
 #: Commands that run or administer a server, and what only they use: modules of the server's distribution.
 OPERATORS: set[str] = {
     *("cli.admin", "cli.audit_files", "cli.audit_proof", "cli.backup", "cli.doctor", "cli.follower", "cli.migrate"),
-    *("cli.openapi", "cli.platform", "cli.provider", "cli.quickstart", "cli.quickstart_cloud", "cli.quickstart_steps"),
+    *("cli.openapi", "cli.platform", "cli.provider", "cli.quickstart", "cli.quickstart_steps"),
     *("cli.quickstart_tour", "cli.reactor", "cli.server"),
 }
 

@@ -27,9 +27,8 @@ from svc.cli.connection import ANSWER_LIMIT, ELSEWHERE_LIMIT, ApiConnection
 from svc.cli.coroutines import Interrupted
 from svc.cli.platform import Platform
 from svc.cli.provider import LOOPBACK, Provider, kept_key
-from svc.cli.quickstart_cloud import MACHINE, CloudTour
 from svc.cli.quickstart_steps import Steps
-from svc.cli.quickstart_tour import AUDIENCE, SERVICE_ID, Tour
+from svc.cli.quickstart_tour import AUDIENCE, MACHINE, SERVICE_ID, CloudTour, Tour
 from svc.cli.reactor import react, until_stopped
 from svc.crypto.keyfiles import admin_key_file
 from svc.health.checks_loop import LONGEST_CHECK
