@@ -1,4 +1,6 @@
-"""The meaning of the variables of an authenticator of OpenID Connect, and their problems (OIDC-2 to OIDC-6)."""
+"""The meaning of the variables of an authenticator of OpenID Connect, and their problems (OIDC-2 to OIDC-6); and which of
+these authenticators an account has.
+"""
 
 from __future__ import annotations
 
@@ -7,11 +9,15 @@ from collections.abc import Mapping
 from typing import Final
 
 import attrs
+from zope.interface import implementer
 
-from svc.authn.settings import Configuration, Misconfiguration, Values, algorithms_of, check_address, texts_of
-from svc.model.authentication import KeySource, Problem
+from svc.authn.settings import Configuration, Misconfiguration, Values, algorithms_of, check_address, opened, texts_of
+from svc.crypto.vault import Vault
+from svc.model.authentication import IAuthenticatorReadings, IAuthenticators, KeySource, Problem
 from svc.model.dialect import Dialect
-from svc.model.oidc import OidcClient, OidcIssuer
+from svc.model.errors import InvalidName
+from svc.model.names import account_name
+from svc.model.oidc import IOidcSettings, OidcClient, OidcIssuer, OidcSetting
 from svc.model.text import shown, shown_address
 
 NAME: Final = "authn-oidc"
@@ -43,6 +49,9 @@ _DURATION: Final = re.compile(
 _SECONDS: Final = (365 * 86_400, 30 * 86_400, 7 * 86_400, 86_400, 3600, 60, 1)
 
 _URI: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:[!-~]+")
+
+#: The authenticators of an account that are looked at.
+OFFERED: Final = 20
 
 
 @attrs.frozen
@@ -152,3 +161,55 @@ def _scope(texts: Mapping[str, str], problems: list[Problem]) -> str:
         what = f"The variable provider-scope has {shown(bad[0])}, which is no scope."
         problems.append(Problem(what, "Set it to scopes with blanks between."))
     return " ".join(dict.fromkeys((*_SCOPE, *more)))
+
+
+@implementer(IOidcSettings)
+@attrs.frozen
+class OidcSettingsReader:
+    """Provides ``IOidcSettings``; ``enabled`` has the names ``authn-oidc/<service id>`` that the configuration lists."""
+
+    readings: IAuthenticatorReadings
+    store: IAuthenticators
+    vault: Vault
+    dialect: Dialect
+    enabled: frozenset[str]
+
+    async def settings(self, account: str) -> list[OidcSetting]:
+        """See ``IOidcSettings``."""
+        try:
+            account_name(account)
+        except InvalidName:
+            return []
+        under = f"{self.dialect.prefix}/{NAME}"
+        found: list[str] = []
+        # Each may have a ``status`` beside it.
+        for webservice, switched in await self.store.account_webservices(account, under, 2 * OFFERED):
+            service_id = webservice.identifier.removeprefix(f"{under}/")
+            listed = f"{NAME}/{service_id}" in self.enabled
+            if service_id.endswith("/status") or len(found) == OFFERED:
+                continue
+            if self.dialect.lists_disabled_providers or self.dialect.enables(listed, switched):
+                found.append(service_id)
+        read = [await self._setting(account, service_id) for service_id in found]
+        return [setting for setting in read if setting is not None]
+
+    async def _setting(self, account: str, service_id: str) -> OidcSetting | None:
+        branch = f"{self.dialect.prefix}/{NAME}/{service_id}"
+        settings = await self.readings.settings(account, branch, VARIABLES)
+        meaning = configuration_of(opened(account, branch, settings, self.vault), self.dialect)
+        if not isinstance(meaning, OidcConfiguration) or (meaning.client is None and not self.dialect.tells_devices):
+            return None
+        return OidcSetting(
+            service_id,
+            meaning.name or _title(service_id),
+            meaning.provider,
+            meaning.client_id,
+            meaning.scope,
+            meaning.client,
+            takes_tokens=meaning.token_claim is not None,
+        )
+
+
+def _title(service_id: str) -> str:
+    """Return the name of an authenticator that has none: its id, each word with a capital."""
+    return " ".join(word.capitalize() for word in service_id.replace("-", " ").replace("_", " ").split())
