@@ -17,7 +17,7 @@ from svc.authn.ldap.directory_settings import NAME as LDAP
 from svc.authn.oidc import oidc
 from svc.authn.oidc_settings import NAME as OIDC
 from svc.authn.oidc_settings import OidcSettingsReader
-from svc.authn.providers.oidc_offers import OidcOffers
+from svc.authn.providers.oidc_endpoints import OidcOffers
 from svc.cluster.overview import Overview
 from svc.model.dialect import SIGNED_TYPES
 from svc.model.events import EventBatch

@@ -1,4 +1,5 @@
-"""Providers of OpenID Connect: discovery of their endpoints, and exchange of codes for id tokens (OIDC-12 to OIDC-20).
+"""Providers of OpenID Connect: discovery of their endpoints, exchange of codes for id tokens (OIDC-12 to OIDC-20), and those
+that people are offered to log in at.
 
 Note [What strangers can cause]. Anyone can send a code, and list the providers. So the document of a provider is cached, and
 read by one fetch for all requests that wait; a code or nonce that was sent to a provider isn't sent there again; and
@@ -24,6 +25,7 @@ from typing import Final
 from urllib.parse import quote, urlencode
 
 import attrs
+from twisted.internet.defer import Deferred, gatherResults
 from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 from zope.interface import implementer
@@ -38,10 +40,14 @@ from svc.model.oidc import (
     ClientRefused,
     CodeLogin,
     CodeRefused,
+    IOidcOffers,
     IOidcProviders,
+    IOidcSettings,
     OidcClient,
     OidcIssuer,
     OidcMetadata,
+    OidcOffer,
+    OidcSetting,
     ProviderUnavailable,
 )
 from svc.model.query_results import counted_as
@@ -67,6 +73,10 @@ SPENT_FOR: Final = 900.0
 
 #: The errors of a token endpoint that are about this service, and not about the code (RFC 6749 5.2).
 _OF_CLIENT: Final = frozenset({"invalid_client", "unauthorized_client", "unsupported_grant_type"})
+
+#: Seconds for which the offers of an account are cached, and the most accounts in the cache.
+OFFERS_FRESH: Final = 1.0
+OFFERS_KEPT: Final = 1000
 
 _log = Logger()
 
@@ -263,3 +273,41 @@ def _id_token(endpoint: str, answer: HttpAnswer) -> bytes:
         raise ProviderUnavailable(f"{endpoint}: the answer has status {answer.status}, and no error", moment())
     why = f"{endpoint}: the answer is {shown(named)}"
     raise ClientRefused(why) if named in _OF_CLIENT else CodeRefused(why)
+
+
+@implementer(IOidcOffers)
+class OidcOffers:
+    """Provides ``IOidcOffers`` by what operators have set up, and what providers say of themselves."""
+
+    def __init__(self, settings: IOidcSettings, providers: IOidcProviders, clock: IReactorTime) -> None:
+        self._settings = settings
+        self._providers = providers
+        self._clock = clock
+        self._work: SharedWork[str, list[OidcOffer]] = SharedWork()
+        self._read: OrderedDict[str, tuple[float, list[OidcOffer]]] = OrderedDict()
+
+    async def offers(self, account: str) -> list[OidcOffer]:
+        """See ``IOidcOffers``."""
+        at, offers = self._read.get(account, (0.0, None))
+        if offers is not None and self._clock.seconds() - at < OFFERS_FRESH:
+            return offers
+        return await self._work.done(account, lambda: self._offers(account))
+
+    async def _offers(self, account: str) -> list[OidcOffer]:
+        began = self._clock.seconds()
+        found = await self._settings.settings(account)
+        # One after the other, each that is away would make the others late.
+        asked = gatherResults([Deferred.fromCoroutine(self._offer(setting)) for setting in found])
+        offers = [offer for offer in await asked if offer is not None]
+        self._read[account] = (began, offers)
+        self._read.move_to_end(account)
+        if len(self._read) > OFFERS_KEPT:
+            self._read.popitem(last=False)
+        return offers
+
+    async def _offer(self, setting: OidcSetting) -> OidcOffer | None:
+        try:
+            metadata = await self._providers.metadata(setting.issuer)
+        except ProviderUnavailable:
+            return None
+        return OidcOffer(**attrs.asdict(setting, recurse=False), metadata=metadata)

@@ -12,7 +12,7 @@ from urllib.parse import parse_qsl, quote, urlsplit
 
 from twisted.logger import capturedLogs
 
-from svc.authn.providers.oidc_offers import FRESH
+from svc.authn.providers.oidc_endpoints import OFFERS_FRESH
 from svc.authn.throttling import ADDRESS_FAILURES
 from svc.model.dialect import CONJUR
 from svc.model.oidc import OidcMetadata
@@ -159,7 +159,7 @@ class ProviderListTests(OidcRouteCase):
         services = {entry["service_id"] for entry in self.providers()}
         self.assertEqual(services, {"corp", "unlisted"} if self.dialect is CONJUR else {"corp", "device"})
         self.oidc_provider.down.add(ISSUER)
-        self.clock.advance(FRESH)
+        self.clock.advance(OFFERS_FRESH)
         self.assertEqual(self.providers(), [])
 
     def test_odd_endpoints(self) -> None:
@@ -169,7 +169,7 @@ class ProviderListTests(OidcRouteCase):
 
     def test_strangers(self) -> None:
         """However often strangers ask, the settings of an account are read once a second (OIDC-9)."""
-        for seconds, asked in ((0, 2), (FRESH / 2, 2), (FRESH / 2, 4)):
+        for seconds, asked in ((0, 2), (OFFERS_FRESH / 2, 2), (OFFERS_FRESH / 2, 4)):
             self.clock.advance(seconds)
             for _ in range(20):
                 self.providers()
