@@ -10,6 +10,10 @@ Note [Staleness]. The report is kept in memory, and would look healthy for ever 
 Note [Reading and writing]. A database that takes no writes, because its disk is full or a synchronous standby is away, lets
 everybody log in and read. So ``core`` is two checks, of which readiness depends on the one that reads; the report has the
 worse of the two.
+
+Note [Told in time]. A process that doesn't check has the last report received from the one that does. Reports may stop
+coming, as rounds of checks may. Then the report says ``stale`` after the same three intervals: a process that is cut off
+from the others doesn't look healthy.
 """
 
 from __future__ import annotations
@@ -361,3 +365,25 @@ class ChecksLoop(Service):
             self._early = self._clock.callLater(EAGER_PAUSE, self._trigger)
         if not self._first.called:
             self._first.callback(None)
+
+
+class ToldHealth:
+    """The last report received; ``interval`` is that of the rounds, in seconds (Note [Told in time])."""
+
+    def __init__(self, clock: IReactorTime, wall: WallClock, interval: float, report: HealthReport) -> None:
+        self._clock, self._wall, self._patience = clock, wall, INTERVALS_UNTIL_STALE * interval
+        self.hear(report)
+
+    def hear(self, report: HealthReport) -> None:
+        """Keep a report."""
+        self._report, self._heard = report, self._clock.seconds()
+
+    def report(self, dialect: Dialect) -> HealthReport:
+        """Return the report."""
+        report = attrs.evolve(self._report, dialect=dialect)
+        overdue = self._clock.seconds() - self._heard - self._patience
+        return report if overdue <= 0 else report.grown_stale(self._wall.seconds() - overdue)
+
+    def now(self) -> float:
+        """Return the moment by which the times of reports go, in epoch seconds."""
+        return self._wall.seconds()

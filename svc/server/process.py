@@ -27,7 +27,7 @@ from svc.authn.used_signatures import AskedSignatures
 from svc.cluster.reports import MemberHealth, ProbeReply
 from svc.cluster.told_verdict import ToldVerdict
 from svc.crypto.vault import Vault
-from svc.health.told_health import ToldHealth
+from svc.health.checks_loop import ToldHealth
 from svc.model.clocks import run_steadily
 from svc.model.databases import DatabaseIdentity
 from svc.model.errors import Refusal, StartRefused, StoreUnavailable

@@ -6,8 +6,7 @@ import attrs
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
-from svc.health.checks_loop import INTERVALS_UNTIL_STALE, HealthReport
-from svc.health.told_health import ToldHealth
+from svc.health.checks_loop import INTERVALS_UNTIL_STALE, HealthReport, ToldHealth
 from svc.model.dialect import CONJUR, NATIVE
 from tests.walls import Wall
 
