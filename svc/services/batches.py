@@ -1,4 +1,5 @@
-"""The use case of reading many secrets at once (SEC-13, SEC-14, SEC-37 to SEC-42).
+"""The use cases of reading many secrets at once (SEC-13, SEC-14, SEC-37 to SEC-42), and of logging in and reading them in
+one request (SEC-43 to SEC-46).
 
 Note [In pieces]. Ten thousand values are too many for one statement, and for one turn of the reactor. So they are read
 ``PIECE`` at a time, in the order of the request, and other requests are served between any two pieces. Each piece is read
@@ -24,12 +25,26 @@ from twisted.internet.interfaces import IReactorTime
 from twisted.internet.task import deferLater
 
 from svc.crypto.vault import Vault
+from svc.model.authentication import LoginRequest
 from svc.model.authorization import Denial, Denied, use
-from svc.model.errors import Forbidden, InvalidName, InvalidParameter, NotText, NoValue, Refusal, TooLarge, WrongDataKey
+from svc.model.errors import (
+    AuthenticationRefused,
+    CallerReplaced,
+    Forbidden,
+    InvalidName,
+    InvalidParameter,
+    NotText,
+    NoValue,
+    Refusal,
+    TooLarge,
+    WrongDataKey,
+)
 from svc.model.names import ResourceName
 from svc.model.ports import ISecrets
 from svc.model.query_results import AccessFacts, Caller, SecretReading
+from svc.model.reasons import Reason
 from svc.services.invocation import Recorder
+from svc.services.login import LoginService
 
 T = TypeVar("T")
 
@@ -303,3 +318,30 @@ def name_of(text: str) -> ResourceName | None:
         return ResourceName.parse(text)
     except InvalidName:
         return None
+
+
+async def login_and_read(
+    login: LoginService,
+    batches: BatchService,
+    request: LoginRequest,
+    recorder: Recorder,
+    ids: Sequence[str],
+    *,
+    partial: bool,
+    texts: bool,
+) -> tuple[bytes, SecretBatch]:
+    """Return an access token for the role that a request proves, and secrets as ``BatchService.read`` reads them for it.
+
+    Nothing is looked up before the login is admitted, and no token is issued if the secrets are refused.
+
+    :raises AuthenticationRefused: the login is refused.
+    :raises Forbidden: as ``BatchService.read``, which raises the rest, too.
+    """
+    admitted = await login.admitted(request, recorder)
+    caller = Caller(admitted.role, 0, admitted.creation, admitted.epoch)
+    try:
+        batch = await batches.read(caller, recorder, ids, WITH_LOGIN, partial=partial, texts=texts, tagged=False)
+    except CallerReplaced:
+        # The role was deleted, or its tokens revoked, while it logged in.
+        raise AuthenticationRefused(Reason.ROLE_UNKNOWN) from None
+    return await login.issue(admitted), batch

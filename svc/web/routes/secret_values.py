@@ -12,9 +12,8 @@ from typing import Final
 
 from svc.model.authentication import LoginRequest
 from svc.model.errors import Forbidden, InvalidParameter, NotText, NoValue, Refusal, TooLarge, WrongDataKey
-from svc.services.batches import WITH_LOGIN, BatchService
+from svc.services.batches import WITH_LOGIN, BatchService, login_and_read
 from svc.services.login import LoginService
-from svc.services.login_and_read import login_and_read
 from svc.web.http.declarations import Answer, Parameter, Source
 from svc.web.http.faults import answer_to, reason_of
 from svc.web.http.json_bytes import Json

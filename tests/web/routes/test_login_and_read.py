@@ -15,9 +15,8 @@ from svc.model.authentication import Admitted, IAuthenticator, LoginRequest, Ref
 from svc.model.dialect import CONJUR
 from svc.model.errors import AuthenticationRefused
 from svc.model.reasons import RefusalKind
-from svc.services.batches import WITH_LOGIN, BatchService
+from svc.services.batches import WITH_LOGIN, BatchService, login_and_read
 from svc.services.invocation import Unrecorded
-from svc.services.login_and_read import login_and_read
 from tests.authn.ldap.test_authenticator import PASSWORD as LDAP_PASSWORD
 from tests.authn.ldap.test_authenticator import LdapCase
 from tests.memory import MemorySecrets
