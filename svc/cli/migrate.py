@@ -11,9 +11,8 @@ import click
 from svc.cli.admin import with_settings
 from svc.server.bootstrap import look_into
 from svc.settings.config import Settings
-from svc.storage.driver.forecasts import Forecast, Locked, MigrationStep, forecast
 from svc.storage.driver.migration_heads import LOCKS
-from svc.storage.driver.migrations import LOCK_ATTEMPTS, LOCK_PAUSE, LOCK_TIMEOUT
+from svc.storage.driver.migrations import LOCK_ATTEMPTS, LOCK_PAUSE, LOCK_TIMEOUT, Forecast, Locked, MigrationStep, forecast
 from svc.tap import administer
 
 

@@ -19,9 +19,8 @@ from twisted.logger import capturedLogs
 from svc.model import interrupts
 from svc.model.errors import StartRefused
 from svc.storage.driver import migrations
-from svc.storage.driver.forecasts import forecast
 from svc.storage.driver.migration_heads import LOCKS, Lock
-from svc.storage.driver.migrations import FIRST_RELEASE, Migration, migrate, packaged
+from svc.storage.driver.migrations import FIRST_RELEASE, Migration, forecast, migrate, packaged
 from tests.integration.client import Api
 from tests.integration.postgres import PostgresTestCase
 from tests.integration.process import DATA_KEY, ServerTestCase, beat

@@ -11,7 +11,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from svc.model.errors import StartRefused
 from svc.server.bootstrap import look_into
 from svc.settings.config import Settings
-from svc.storage.driver.forecasts import forecast
+from svc.storage.driver.migrations import forecast
 
 
 class LookIntoTests(SynchronousTestCase):

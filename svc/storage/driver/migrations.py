@@ -1,6 +1,7 @@
 """Numbered SQL files, applied in order, each once, each with its record in one transaction.
 
-Servers that start at once wait for each other at an advisory lock. A standby receives the schema from its primary.
+Servers that start at once wait for each other at an advisory lock. A standby receives the schema from its primary. A
+forecast of migrations is made without running any of them.
 
 Note [Two records]. A program works on a newer schema if it is compatible with all that is newer (Note [Expand, then
 contract] in ``migration_heads``). It can't know that of files that it doesn't have, so the record of a migration says which
@@ -31,7 +32,7 @@ from svc.model.errors import StandbyBehind, StartRefused, StoreReadOnly, StoreUn
 from svc.storage.driver.database import Database
 from svc.storage.driver.failures import LockNotAvailable, StatementFailed, summary
 from svc.storage.driver.location import milliseconds
-from svc.storage.driver.migration_heads import MigrationHead, head_of
+from svc.storage.driver.migration_heads import Lock, MigrationHead, head_of
 from svc.storage.driver.statements import Statement, Transaction
 
 #: The key of the advisory lock: ``svc`` and a blank in ASCII for this program, then 1 for this purpose.
@@ -151,6 +152,14 @@ _USERS: Final = Statement.named("migration_users")("""
         AND pg_locks.database = (SELECT oid FROM pg_database WHERE datname = current_database())
         AND relation = ANY (SELECT to_regclass(name) FROM unnest($1::text[]) AS name)
     GROUP BY pid, application_name ORDER BY 3 DESC, pid
+""")
+
+#: A transaction that has lasted so long, in seconds, would make a migration wait.
+LONG: Final = 1.0
+
+_SIZES: Final = Statement.named("forecast_sizes")("""
+    SELECT name, pg_total_relation_size(to_regclass(name)) FROM unnest($1::text[]) AS name
+    WHERE to_regclass(name) IS NOT NULL
 """)
 
 _log = Logger()
@@ -349,3 +358,55 @@ def _version(recorded: Sequence[tuple[int, str, str, int]], migrations: Sequence
             f" can't work with version {unborne[0]}: install the newer program, or use another database"
         )
     return len(recorded)
+
+
+@attrs.frozen
+class Locked:
+    """A table that is locked, its size in bytes, with its indexes, and for about how many seconds it is locked."""
+
+    lock: Lock
+    size: int
+
+    @property
+    def seconds(self) -> float:
+        """About how long the work on it takes."""
+        return self.lock.seconds(self.size)
+
+
+@attrs.frozen
+class MigrationStep:
+    """A migration that would be made: the tables that it locks, and the sessions that it would wait for now."""
+
+    migration: Migration
+    locked: Sequence[Locked]
+    waits_for: Sequence[TableUser]
+
+
+@attrs.frozen
+class Forecast:
+    """How the schema stands, the version that this program brings it to, and how."""
+
+    standing: SchemaState
+    known: int
+    steps: Sequence[MigrationStep]
+
+
+async def forecast(database: Database, wanted: Sequence[Migration] | None = None) -> Forecast:
+    """Find out what :func:`migrate` would do; nothing is locked or written.
+
+    :raises StartRefused: as ``migrate`` does.
+    :raises StoreUnavailable: PostgreSQL can't be reached.
+    """
+    migrations = packaged() if wanted is None else wanted
+    standing = await stand(database, migrations)
+    tables = sorted({lock.table for each in standing.pending for lock in each.head.locks})
+    sizes: dict[str, int] = dict(await database.fetch(_SIZES, tables))
+    return Forecast(standing, len(migrations), [await _make_step(database, each, sizes) for each in standing.pending])
+
+
+async def _make_step(database: Database, migration: Migration, sizes: Mapping[str, int]) -> MigrationStep:
+    # A table that isn't there is made by a migration before this one.
+    locked = [Locked(lock, sizes[lock.table]) for lock in migration.head.locks if lock.table in sizes]
+    return MigrationStep(
+        migration, locked, [each for each in await table_users(database, migration) if each.seconds >= LONG]
+    )
