@@ -10,7 +10,10 @@ on request must be thread-safe, and change nothing.
 
 from __future__ import annotations
 
+import os
+import resource
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any, Final
 
 import attrs
@@ -23,7 +26,6 @@ from svc.model.counts import Census, ConnectionCounts, MemoryCounts, PurgeCounts
 from svc.model.databases import Ages, ReplicationPosition
 from svc.model.query_results import Finding
 from svc.model.reasons import RefusalKind
-from svc.telemetry.process import ProcessUsage
 
 #: Upper bounds of durations, in seconds.
 _REQUEST_BUCKETS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5)
@@ -336,3 +338,40 @@ class CountedAuthenticator:
         decision = await self._inner.authenticate(request)
         self._metrics.count_authentication(self._name, decision)
         return decision
+
+
+@attrs.frozen
+class ProcessUsage:
+    """The current resource usage of this process, from Linux's ``/proc``; ``None`` where the system doesn't provide it.
+
+    The library's own collector needs ``/proc/stat``, which a unit with ``ProcSubset=pid`` doesn't see.
+    """
+
+    _own: Path = Path("/proc/self")
+
+    @property
+    def cpu(self) -> float:
+        """Return the seconds of processor time."""
+        times = os.times()
+        return times.user + times.system
+
+    @property
+    def open_files(self) -> int | None:
+        """Return how many files are open."""
+        try:
+            return len(os.listdir(self._own / "fd"))
+        except OSError:
+            return None
+
+    @property
+    def most_files(self) -> int:
+        """Return how many there may be."""
+        return resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+
+    @property
+    def memory(self) -> int | None:
+        """Return the bytes of memory."""
+        try:
+            return int((self._own / "statm").read_text("ascii").split()[1]) * resource.getpagesize()
+        except OSError:
+            return None

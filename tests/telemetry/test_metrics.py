@@ -27,8 +27,7 @@ from svc.model.names import RoleName
 from svc.model.query_results import Finding
 from svc.model.reasons import Reason, RefusalKind
 from svc.telemetry.exposition import SCRAPES, metrics_site
-from svc.telemetry.metrics import BEAT, CountedAuthenticator, Metrics, ReactorLag
-from svc.telemetry.process import ProcessUsage
+from svc.telemetry.metrics import BEAT, CountedAuthenticator, Metrics, ProcessUsage, ReactorLag
 
 ADMITTED = Admitted(RoleName("acct", "host", "web"), "key")
 
