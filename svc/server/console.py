@@ -10,7 +10,7 @@ from svc.services.console_sessions import ConsoleSessionService
 from svc.web.console.audit import AuditPage
 from svc.web.console.authenticators import AuthenticatorPages
 from svc.web.console.changes import ChangePage
-from svc.web.console.endings import ExpiringPage
+from svc.web.console.endings import ExpiringPage, IdleRolesPage
 from svc.web.console.gate import Gate, OwnAddress
 from svc.web.console.home import Home
 from svc.web.console.logins import LoginExplained
@@ -21,7 +21,6 @@ from svc.web.console.rendering import Rendering
 from svc.web.console.resources import ResourcePage
 from svc.web.console.roles import RolePage
 from svc.web.console.sign_in import SignIn
-from svc.web.console.unused import IdleRolesPage
 
 
 def make_console(server: Server) -> tuple[Gate, list[Any]]:

@@ -1,4 +1,6 @@
-"""The page of upcoming expirations: of values, tokens, keys and certificates."""
+"""The page of upcoming expirations, of values, tokens, keys and certificates; and that of users and hosts that have not
+logged in for long.
+"""
 
 from __future__ import annotations
 
@@ -10,14 +12,16 @@ import attrs
 from svc.model.clocks import WallClock
 from svc.model.endings import START, Ending, EndingKind, EndingPlace
 from svc.model.errors import Forbidden, InvalidName
+from svc.model.last_logins import BEGINNING, IdlePlace
 from svc.model.names import ResourceName, is_role_kind
 from svc.services.expiring import EndingsQuery, ExpiringService
+from svc.services.unused import UnusedQuery, UnusedService
 from svc.web.console import links, pages
 from svc.web.console.rendering import Rendering
 from svc.web.http.response import Response
 from svc.web.http.routing import Call, Routes
 from svc.web.routes import audit_events
-from svc.web.routes.expiring import AFTER_ENDING, AGE, HOW_FAR, KIND, cursor_of
+from svc.web.routes.expiring import AFTER_ENDING, AFTER_IDLE, AGE, HOW_FAR, HOW_LONG, KIND, cursor_of
 
 #: The name of each kind, and the words for its expiration.
 WORDS: Final[Mapping[EndingKind, tuple[str, str]]] = {
@@ -33,6 +37,9 @@ WORDS: Final[Mapping[EndingKind, tuple[str, str]]] = {
 #: The times that are offered, in days.
 _DAYS: Final = (7, 30, 90, 365)
 _DAY: Final = 86_400
+
+#: The times without a login that are offered, in days.
+_IDLE_DAYS: Final = (30, 90, 180, 365)
 
 
 @attrs.frozen
@@ -104,3 +111,38 @@ def _page_of(full_id: str) -> str | None:
         return None
     is_role = is_role_kind(name.kind) and name.kind not in {"policy", "host_factory"}
     return links.role(full_id) if is_role else links.resource(full_id)
+
+
+@attrs.frozen
+class IdleRolesPage:
+    """The page of roles that don't log in any more."""
+
+    routes = Routes()
+
+    rendering: Rendering
+    idle: UnusedService
+
+    @pages.shown(
+        routes,
+        links.UNUSED,
+        query=(HOW_LONG, AFTER_IDLE),
+        errors=(Forbidden,),
+        privileges="sees the role",
+        audit=audit_events.unused_listed,
+    )
+    async def show(self, call: Call, *, since: int, after: IdlePlace) -> Response:
+        """Return the users and hosts of the account without a login for so long (CON-49)."""
+        page = await self.idle.unused(call.invocation, UnusedQuery(since, pages.ROWS, after))
+        asked = (("since", since),)
+        more = None if page.after is None else links.with_query(links.UNUSED, (*asked, ("after", cursor_of(page.after))))
+        return self.rendering.page(
+            call.visit,
+            "unused.html",
+            title="Who hasn't logged in",
+            page=page,
+            days=[(days, links.with_query(links.UNUSED, (("since", days * _DAY),))) for days in _IDLE_DAYS],
+            since=since,
+            day=_DAY,
+            start=links.with_query(links.UNUSED, asked) if after != BEGINNING else None,
+            more=more,
+        )
