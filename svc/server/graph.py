@@ -54,6 +54,7 @@ from svc.services.secrets import SecretService
 from svc.services.unused import UnusedService
 from svc.services.watches import Watches
 from svc.storage.policies import PolicyStore
+from svc.web.http.connection import Site
 from svc.web.http.console import IConsole
 from svc.web.http.measured import Measured
 from svc.web.http.origin import TrustedProxies
@@ -61,7 +62,6 @@ from svc.web.http.refused import RefusalWatch
 from svc.web.http.request import HttpConfig
 from svc.web.http.request_ids import RequestIds
 from svc.web.http.router import Router
-from svc.web.http.site import Site
 from svc.web.openapi.routes import Documentation
 from svc.web.routes.accounts import Accounts
 from svc.web.routes.audit import Audit

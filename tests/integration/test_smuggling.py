@@ -16,11 +16,11 @@ from twisted.internet.threads import deferToThread
 from twisted.trial.unittest import TestCase
 
 from svc.model.limits import Limits
+from svc.web.http.connection import Site
 from svc.web.http.incoming import Incoming
 from svc.web.http.origin import TrustedProxies
 from svc.web.http.request import HttpConfig
 from svc.web.http.response import Response
-from svc.web.http.site import Site
 from tests.integration.bed import free_port
 from tests.integration.postgres import PATIENCE
 from tests.programs import find_program, require_programs

@@ -26,7 +26,7 @@ from svc.model.limits import Limits
 from svc.model.names import RoleName
 from svc.model.query_results import Caller
 from svc.model.versions import StateVersion
-from svc.web.http.connection import Channel
+from svc.web.http.connection import Channel, Site
 from svc.web.http.console import IConsole
 from svc.web.http.incoming import Incoming
 from svc.web.http.origin import TrustedProxies
@@ -34,7 +34,6 @@ from svc.web.http.request import HttpConfig
 from svc.web.http.response import Response
 from svc.web.http.router import Router
 from svc.web.http.routing import ResourceRoutes, Route
-from svc.web.http.site import Site
 from tests.chronicle import Chronicle
 from tests.web.declared import undeclared
 

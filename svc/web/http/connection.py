@@ -1,4 +1,4 @@
-"""One connection and the requests on it, held to their limits.
+"""One connection and the requests on it, held to their limits; and the server's side of a port, which makes connections.
 
 ``twisted.web`` isn't used: it costs more than the rest of a small request, parses forms that no route declares, and writes
 bodies to disk.
@@ -24,10 +24,13 @@ from math import inf
 from socket import socket
 from typing import Final
 
+from twisted.internet import defer
 from twisted.internet.address import IPv4Address, IPv6Address
 from twisted.internet.interfaces import (
+    IAddress,
     IConsumer,
     IDelayedCall,
+    IProtocolNegotiationFactory,
     IPushProducer,
     IReactorTime,
     ISSLTransport,
@@ -35,10 +38,11 @@ from twisted.internet.interfaces import (
     ITCPTransport,
     ITransport,
 )
-from twisted.internet.protocol import Protocol, connectionDone
+from twisted.internet.protocol import Protocol, ServerFactory, connectionDone
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
+from svc.model.counts import ConnectionCounts
 from svc.model.unnamed_client import UnnamedClient
 from svc.web.http.faults import TOO_SLOW
 from svc.web.http.head import Head
@@ -408,3 +412,52 @@ class Deadline:
             self._passed()
         elif remaining < inf:
             self._timer, self._due = self._clock.callLater(remaining, self._check), self._moment
+
+
+@implementer(IProtocolNegotiationFactory)
+class Site(ServerFactory):
+    """Makes a :class:`Channel` for each connection. One may serve several ports."""
+
+    noisy = False
+
+    def __init__(self, config: HttpConfig) -> None:
+        self._config = config
+        self._turns = Turns(config.clock)
+        self._occupancy = Occupancy(config.limits, config.proxies, config.clock)
+        self._open: set[Channel] = set()
+        self._draining = False
+        self._empty: defer.Deferred[None] | None = None
+
+    def acceptableProtocols(self) -> list[bytes]:
+        """Return the protocols that TLS offers: HTTP/1.1 and no other."""
+        return [b"http/1.1"]
+
+    def buildProtocol(self, addr: IAddress | None) -> Channel | None:  # noqa: ARG002
+        """Make a connection; none any more once the site drains."""
+        if self._draining:
+            return None
+        channel = Channel(self._config, self._turns, self._occupancy, self._closed)
+        self._open.add(channel)
+        return channel
+
+    def counts(self) -> ConnectionCounts:
+        """Return the counts of connections; callable from another thread."""
+        return self._occupancy.counts()
+
+    async def drain(self, timeout: float) -> None:
+        """Let requests in progress end, and close all connections, at the latest after ``timeout`` seconds; admit none."""
+        self._draining = True
+        for channel in list(self._open):
+            channel.retire()
+        if self._open:
+            self._empty = defer.Deferred()
+            try:
+                await self._empty.addTimeout(timeout, self._config.clock)
+            except defer.TimeoutError:
+                for channel in list(self._open):
+                    channel.abort()
+
+    def _closed(self, channel: Channel) -> None:
+        self._open.discard(channel)
+        if self._empty is not None and not self._open and not self._empty.called:
+            self._empty.callback(None)

@@ -10,11 +10,11 @@ from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
 from svc.model.limits import Limits
+from svc.web.http.connection import Site
 from svc.web.http.incoming import Incoming
 from svc.web.http.origin import TrustedProxies
 from svc.web.http.request import HttpConfig
 from svc.web.http.response import Response
-from svc.web.http.site import Site
 from tests.web.support import Connection
 
 GET = b"GET / HTTP/1.1\r\nHost: h\r\n\r\n"
