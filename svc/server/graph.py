@@ -59,8 +59,7 @@ from svc.web.http.console import IConsole
 from svc.web.http.measured import Measured
 from svc.web.http.origin import TrustedProxies
 from svc.web.http.refused import RefusalWatch
-from svc.web.http.request import HttpConfig
-from svc.web.http.request_ids import RequestIds
+from svc.web.http.request import HttpConfig, RequestIds
 from svc.web.http.router import Router
 from svc.web.openapi.routes import Documentation
 from svc.web.routes.accounts import Accounts

@@ -1,4 +1,4 @@
-"""Tests of ``svc.web.http.request_ids``."""
+"""Tests of ``svc.web.http.request``."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from svc.web.http.request_ids import MANY, RequestIds
+from svc.web.http.request import MANY, RequestIds
 
 
 class RequestIdsTests(SynchronousTestCase):
