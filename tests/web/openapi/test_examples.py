@@ -13,7 +13,7 @@ from svc.model.dialect import NATIVE
 from svc.web.http.routing import Route
 from svc.web.openapi.document import document_of, rules_of
 from svc.web.openapi.nouns import served
-from svc.web.openapi.samples import FOLDER, example_name, examples
+from svc.web.openapi.operations import FOLDER, example_name, examples
 from tests.web.declared import NAME, declared
 from tests.web.openapi.judging import Judge
 from tests.web.openapi.scene import SceneCase, target_of
@@ -24,7 +24,7 @@ RECORD: Final = "SVC_RECORD_EXAMPLES"
 
 _MEND: Final = (
     "write the request and its status into a file of svc/web/openapi/examples, under this name, as"
-    f" svc/web/openapi/samples.py says; with {RECORD}=1 in its environment this test writes the answer"
+    f" svc/web/openapi/operations.py says; with {RECORD}=1 in its environment this test writes the answer"
 )
 
 
