@@ -105,7 +105,6 @@ SIBLINGS: dict[str, set[str]] = {
         "cluster_page",
         "health_json",
         "named_role",
-        "access_json",
         "v2_events",
         "v2_requests",
         "issued_tokens",

@@ -16,7 +16,7 @@ from svc.policy import access_changes
 from svc.policy.access_edges import Edge, MemberGraph
 from svc.services import access_changes as reading
 from svc.services.access_changes import AccessReading
-from svc.web.routes.access_json import access_json
+from svc.web.routes.policies import access_json
 from tests.memory import Memory
 from tests.memory_policies import MemoryPolicyTransaction
 from tests.services.test_access_changes import differences_of, expanded, privileges_of, who_can

@@ -1,4 +1,4 @@
-"""Policy loads over HTTP, in their three modes, and dry runs."""
+"""Policy loads over HTTP, in their three modes, and dry runs, which tell of access too (POL-82 to POL-88)."""
 
 from __future__ import annotations
 
@@ -19,15 +19,25 @@ from svc.model.errors import (
     WrongDataKey,
 )
 from svc.model.names import RoleName
-from svc.model.policy_loads import Batches, DocumentFault, DocumentFaults, DryRun, Item, Loaded, LoadMode
+from svc.model.policy_loads import (
+    AccessChange,
+    Batches,
+    DocumentFault,
+    DocumentFaults,
+    DryRun,
+    Item,
+    Loaded,
+    LoadMode,
+    NamesOf,
+)
 from svc.services.policy_loads import PolicyLoadService
 from svc.web.http.declarations import Answer, Body, BodySize, Parameter, PathName, Source
 from svc.web.http.json_bytes import Json, elements_of, gathered, members_of
 from svc.web.http.response import Response
 from svc.web.http.routing import REQUIRED, Call, Routes
-from svc.web.http.shapes import BOOLEAN, INTEGER, TEXT, array, keyed, obj, text
+from svc.web.http.shapes import BOOLEAN, INTEGER, TEXT, Shape, array, keyed, obj, text
 from svc.web.routes import audit_events
-from svc.web.routes.access_json import ACCESS_SHAPE, access_json
+from svc.web.routes.access import WAY_SHAPE, steps_json
 from svc.web.routes.idempotency import IDEMPOTENCY_KEY, REPEATED
 
 
@@ -43,6 +53,35 @@ def _dry_run(source: Source) -> bool:
 
 DRY_RUN: Final = Parameter(
     "dryRun", _dry_run, BOOLEAN, "whether to return what a load would change, and change nothing", field="dry_run"
+)
+
+
+def _changes(differs: str) -> Shape:
+    names = obj({"kind": TEXT, "count": INTEGER, "first": array(TEXT), differs: BOOLEAN})
+    return array(
+        obj(
+            {
+                "roles": names,
+                "resources": names,
+                "privileges": array(TEXT),
+                "owner": BOOLEAN,
+                "except": array(TEXT),
+                "through": TEXT.or_null(),
+                "pairs": INTEGER,
+                "way": WAY_SHAPE.or_null(),
+            }
+        )
+    )
+
+
+ACCESS_SHAPE: Final = obj(
+    {
+        "gains": _changes("new"),
+        "losses": _changes("deleted"),
+        "untold": obj({"gains": BOOLEAN, "new_gains": BOOLEAN, "losses": BOOLEAN}),
+        "complete": BOOLEAN,
+        "advice": TEXT.or_null(),
+    }
 )
 
 _BY_PRIVILEGE: Final = keyed(array(TEXT))
@@ -207,3 +246,39 @@ def _opening(part: Item) -> list[bytes]:
 def _members(members: Mapping[str, Json]) -> bytes:
     """Return the inside of an object."""
     return members_of(members)[1:]
+
+
+def access_json(told: DryRun) -> Iterator[bytes]:
+    """Return the member of an object that tells of access, in chunks."""
+    yield b'"access":{"gains":['
+    yield from _written(told.gains, "new")
+    yield b'],"losses":['
+    yield from _written(told.losses, "deleted")
+    untold = told.untold
+    left_out: Json = {"gains": untold.gains, "new_gains": untold.new_gains, "losses": untold.losses}
+    yield b"]," + members_of({"untold": left_out, "complete": untold.complete, "advice": untold.advice})[1:] + b"}"
+
+
+def _written(changes: Batches[AccessChange], differs: str) -> Iterator[bytes]:
+    comma = b""
+    for batch in changes:
+        yield comma
+        yield from elements_of([_change(change, differs) for change in batch])
+        comma = b","
+
+
+def _change(change: AccessChange, differs: str) -> Json:
+    return {
+        "roles": _names(change.roles, differs),
+        "resources": _names(change.resources, differs),
+        "privileges": change.privileges,
+        "owner": change.owner,
+        "except": change.excepted,
+        "through": change.through,
+        "pairs": change.pairs,
+        "way": None if change.way is None else steps_json(change.way),
+    }
+
+
+def _names(names: NamesOf, differs: str) -> Json:
+    return {"kind": names.kind, "count": names.count, "first": names.first, differs: names.differs}
