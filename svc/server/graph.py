@@ -92,8 +92,7 @@ from svc.web.routes.signed_authn import SignedAuthn
 from svc.web.routes.status import Status
 from svc.web.routes.watches import SecretWatches
 from svc.worker.messages import Task
-from svc.worker.pool import IDLE, Workers
-from svc.worker.turns import LoadsInTurn
+from svc.worker.pool import IDLE, LoadsInTurn, Workers
 
 #: Names that can be looked up at the same time, each in a thread that is made when it is needed.
 _LOOK_UPS: Final = 64

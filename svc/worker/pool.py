@@ -26,6 +26,7 @@ from svc.model.pickled_messages import Reading, written
 from svc.model.policy_loads import Load, LoadOutcome
 from svc.model.ports import ILoads
 from svc.model.request_notes import request_notes
+from svc.model.turns import ITurns
 from svc.model.versions import StateVersion
 from svc.storage.driver.commits import Written
 from svc.worker.messages import Batch, Bug, Committed, DataKeys, Task, outcome_of
@@ -273,3 +274,27 @@ class _Worker(ProcessProtocol):
     def _kill(self) -> None:
         with suppress(ProcessExitedAlready):
             self.transport.signalProcess("KILL")
+
+
+@implementer(ILoads)
+@attrs.frozen
+class LoadsInTurn:
+    """Passes loads on to ``inner``; each waits for a turn that all processes of the server share.
+
+    A turn is given back when its load has ended, not when the client stops waiting.
+    """
+
+    _inner: ILoads
+    _turns: ITurns
+
+    async def load(self, load: Load) -> LoadOutcome:
+        """See ``ILoads``."""
+        give_back = await self._turns.take(str(load.caller.role))
+        outcome: Deferred[LoadOutcome] = Deferred()
+
+        def ended(result: object) -> None:
+            give_back()
+            outcome.callback(result)  # type: ignore[arg-type] # a failure is passed on as one; it goes nowhere when nobody waits
+
+        Deferred.fromCoroutine(self._inner.load(load)).addBoth(ended)
+        return await outcome

@@ -13,7 +13,7 @@ from zope.interface.verify import verifyObject
 from svc.model.errors import PolicyConflict
 from svc.model.policy_loads import Load, LoadOutcome
 from svc.model.ports import ILoads
-from svc.worker.turns import LoadsInTurn
+from svc.worker.pool import LoadsInTurn
 from tests.worker.test_pool import load
 
 
