@@ -42,8 +42,7 @@ from svc.policy.load_events import events_of
 from svc.policy.meaning import Resolved
 from svc.policy.plan import keys_due, new_actors, plan, plan_again
 from svc.policy.record_limits import excess, grown, makes_up_kinds, most_of, refuse_excess, refuse_kinds
-from svc.policy.references import kept, lost, missing, refuse_deletions
-from svc.policy.resolve import described, resolve
+from svc.policy.resolve import described, kept, lost, missing, refuse_deletions, resolve
 from svc.services.dry_run import Comparison, Undone, undone
 from svc.services.invocation import Invocation, printables
 from svc.services.repeats import OpenedPieces, opened, sealed_pieces

@@ -14,7 +14,7 @@ from svc.model.policy_rows import AnnotationRow, Changes, MembershipRow, Permiss
 from svc.policy.authority import disposed, left_alone
 from svc.policy.meaning import Resolved
 from svc.policy.plan import keys_due, new_actors, plan
-from svc.policy.references import lost, refuse_deletions
+from svc.policy.resolve import lost, refuse_deletions
 from tests.policy.world import ADMIN, ROOT, WIDTHS, World, policy_named, resolved, row_sets
 from tests.sshkeys import ONE, THREE, TWO
 from tests.strategies import EDITS, LOAD_MODES, POLICIES

@@ -9,7 +9,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from svc.model.errors import Forbidden, InvalidParameter, PolicyInvalid
 from svc.model.policy_loads import LoadMode
 from svc.model.policy_rows import AnnotationRow, Changes, MembershipRow, PermissionRow
-from svc.policy.references import missing
+from svc.policy.resolve import missing
 from tests.policy.world import ADMIN, World, resolved
 from tests.sshkeys import ONE, TWO
 

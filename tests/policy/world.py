@@ -18,8 +18,7 @@ from svc.policy.authority import claims, disposed
 from svc.policy.grammar import parse
 from svc.policy.meaning import Resolved
 from svc.policy.plan import plan, plan_again
-from svc.policy.references import kept, lost, missing, refuse_deletions
-from svc.policy.resolve import resolve
+from svc.policy.resolve import kept, lost, missing, refuse_deletions, resolve
 
 ACCOUNT = "acct"
 ROOT = root_policy(ACCOUNT)
