@@ -17,21 +17,21 @@ from __future__ import annotations
 import math
 from base64 import b64encode
 from collections import Counter, OrderedDict
-from collections.abc import Iterator
+from collections.abc import Callable, Coroutine, Hashable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from hashlib import sha256
-from typing import Final
+from typing import Any, Final, Generic, TypeVar
 from urllib.parse import quote, urlencode
 
 import attrs
 from twisted.internet.defer import Deferred, gatherResults
 from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
+from twisted.python.failure import Failure
 from zope.interface import implementer
 
 from svc.authn.providers.discovery import document_uri, members_of, read_address
-from svc.authn.providers.shared_work import SharedWork
 from svc.model.authentication import moment
 from svc.model.clocks import WallClock
 from svc.model.errors import DOCUMENT_UNUSABLE, KeysUnavailable
@@ -55,6 +55,9 @@ from svc.model.strict_json import Malformed, json_object
 from svc.model.text import shown
 from svc.net.fetch import GuardedClient
 from svc.net.outgoing import HttpAnswer, PostedForm
+
+K = TypeVar("K", bound=Hashable)
+T = TypeVar("T")
 
 #: Seconds after which a provider's document is read again.
 FRESH: Final = 300.0
@@ -311,3 +314,33 @@ class OidcOffers:
         except ProviderUnavailable:
             return None
         return OidcOffer(**attrs.asdict(setting, recurse=False), metadata=metadata)
+
+
+class SharedWork(Generic[K, T]):
+    """Work under way, by key. It goes on when its callers have left."""
+
+    def __init__(self) -> None:
+        self._waiters: dict[K, list[Deferred[T]]] = {}
+
+    def is_under_way(self, key: K) -> bool:
+        """Return whether there is work of this key that has not ended."""
+        return key in self._waiters
+
+    def done(self, key: K, work: Callable[[], Coroutine[Any, Any, T]]) -> Deferred[T]:
+        """Wait for the work of this key, which begins now unless it is under way."""
+        waiter: Deferred[T] = Deferred()
+        if key in self._waiters:
+            self._waiters[key].append(waiter)
+        else:
+            self._waiters[key] = [waiter]
+            Deferred.fromCoroutine(work()).addBoth(self._ended, key)
+        return waiter
+
+    def _ended(self, result: T | Failure, key: K) -> None:
+        for waiter in self._waiters.pop(key):
+            if waiter.called:
+                continue  # its client may have left meanwhile
+            if isinstance(result, Failure):
+                waiter.errback(result.value)
+            else:
+                waiter.callback(result)
