@@ -19,6 +19,9 @@ BENCH = ROOT.parent / "bench"
 #: The most arguments that a call gives by position.
 POSITIONS = 8
 
+#: Lines of a module, docstring and imports included, below which it needs two importers.
+SHORT = 80
+
 #: The floors, from the ground up. A room imports from floors below its own, and from nothing beside it. A room is a package
 #: at the top of ``svc`` or one of its folders, or a module at the top.
 FLOORS: tuple[set[str], ...] = (
@@ -202,6 +205,38 @@ TLS: dict[str, set[str]] = {
     "EncryptedOnly": {"net.trust", "rotation.postgresql"},
 }
 
+
+_COMMAND = "svc.cli.main imports a command by its name, and other commands load none of it"
+_ROUND = "the singletons start this round, and its room has the subject"
+_PUBLIC = "programs of others import it: tests/surface.txt"
+
+#: Short modules that fewer than two others import and that stay by themselves, each with its reason.
+SHORT_MODULES: dict[str, str] = {
+    "audit.retention": _ROUND,
+    "cli.completion": _COMMAND,
+    "cli.openapi": _COMMAND,
+    "cli.reason": "explain-reason asks no server: with explain-request, it would load all that connects, for 0.4 s",
+    "cli.resource": _COMMAND,
+    "cli.server": _COMMAND,
+    "cli.sessions": _COMMAND,
+    "cli.user": _COMMAND,
+    "cli.versions": "it keeps files, and its importer, the connection, has 520 lines without it",
+    "crypto.ed25519keys": "the arithmetic of one kind of keys, with its own sources; it needs no JSON, as key sets do",
+    "crypto.rsakeys": "the arithmetic of one kind of keys, with its own sources; it needs no JSON, as key sets do",
+    "health.ages": _ROUND,
+    "policy.advice": "a table of sentences about the messages of its room, which a use case of another room returns",
+    "server.console": "it is imported where the settings want a console: its library takes time to load",
+    "storage.audit_keys": "the store of one table; the server's bootstrap, which needs it, has no SQL",
+    "storage.examination": "the queries of `svc doctor`, which no server makes; its importer has no SQL",
+    "storage.memory.coverage": "requests wait here for versions of the database and of its cache, which are in two rooms",
+    "storage.memory.trimming": _ROUND,
+    "storage.purging": _ROUND,
+    "web.http.measured": "it is put around the router where metrics are served, and the router knows nothing of it",
+    "web.openapi.nouns": "routes may be imported by web alone, and the command that prints their document is in cli",
+    "workload.capped_agent": _PUBLIC,
+    "workload.client": _PUBLIC,
+    "workload.sharing": _PUBLIC,
+}
 
 _FLOOR_OF = {room: number for number, floor in enumerate(FLOORS) for room in floor}
 
@@ -445,6 +480,34 @@ class ArchitectureTests(SynchronousTestCase):
     def test_modules_are_nouns_of_one_sitting(self) -> None:
         """No module is longer than 600 lines."""
         self.assertEqual([(m.name, m.lines) for m in self.modules if m.lines > 600], [], "divide it by noun")
+
+    def _unshared(self) -> set[str]:
+        """Return the short modules that fewer than two others import, but for those that packages begin with."""
+        importers: dict[str, set[str]] = {}
+        for module, target in self.arrows():
+            importers.setdefault(target, set()).add(module.name)
+        return {
+            module.name
+            for module in self.modules
+            if module.lines < SHORT and module.path.name not in {"__init__.py", "__main__.py"}
+            if len(importers.get(module.name, ())) < 2
+        }
+
+    def test_short_modules_are_shared(self) -> None:
+        """A module below 80 lines is imported by at least two others, or ``SHORT_MODULES`` says why it stays by itself."""
+        found = self._unshared()
+        mend = "put it into its only importer, or into the module of its noun in its room; or give a reason in SHORT_MODULES"
+        self.assertEqual(sorted(found - SHORT_MODULES.keys()), [], mend)
+        self.assertEqual(sorted(SHORT_MODULES.keys() - found), [], "take it off SHORT_MODULES: it is long, shared or gone")
+
+    def test_an_unshared_short_module_is_found(self) -> None:
+        """A module of 79 lines with one importer is found; one of 80 lines, or with another importer, isn't."""
+        for lines, importers, found in ((79, 0, True), (79, 1, True), (79, 2, False), (80, 1, False)):
+            texts = ("from svc.model import part", "def f():\n    from svc.model.part import g")
+            others = [Module(f"policy.n{number}", ast.parse(text), 300) for number, text in enumerate(texts[:importers])]
+            self.modules = [Module("model", ast.parse(""), 300), Module("model.part", ast.parse(""), lines), *others]
+            self.names = {module.name for module in self.modules}
+            self.assertEqual(self._unshared(), {"model.part"} if found else set(), (lines, importers))
 
     def test_calls_give_few_arguments_by_position(self) -> None:
         """A call in svc or bench gives at most eight arguments by position; those of an unpacked literal count each."""
