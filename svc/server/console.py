@@ -26,7 +26,8 @@ from svc.web.console.sign_in import SignIn
 def make_console(server: Server) -> tuple[Gate, list[Any]]:
     """Return the parts that all pages share, and the pages; their templates are compiled here."""
     cookies, own = ConsoleCookies(server.installation.vault), OwnAddress(server.settings.public_url)
-    rendering, wall, tokens, roles = Rendering(cookies), server.wall, server.access_token_service, server.role_store
+    rendering, wall = Rendering(cookies), server.wall
+    tokens, roles = server.access_token_service, server.role_store
     access, audit, refusals = server.access_service, server.audit_service, server.refusal_service
     resources, expiring, oidc = server.resource_service, server.expiring_service, server.oidc_routes
     sessions = ConsoleSessionService(

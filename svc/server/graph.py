@@ -295,7 +295,8 @@ class Server(Logins):
         return OidcAuthn(service, by_code, by_token, dialect.tells_devices, self.batch_service)
 
     def _directory_routes(self) -> Iterator[LdapAuthn | LdapMappings | DirectoryAuthenticators]:
-        ldap, pace, roles, dialect = self.ldap_authenticator, self.directory_pace, self.role_store, self.settings.dialect
+        ldap, pace = self.ldap_authenticator, self.directory_pace
+        roles, dialect = self.role_store, self.settings.dialect
         yield LdapAuthn(
             LoginService(self.guard(ldap, LDAP, pace=pace), self.tokens, self.login_notes.note),
             ApiKeyService(self._guard_login(ldap, LDAP, pace)),
@@ -322,7 +323,8 @@ class Server(Logins):
     @cached_property
     def routes(self) -> Sequence[Any]:
         """The routes for programs, but for health and the OpenAPI document."""
-        settings, vault, roles, dialect = self.settings, self.installation.vault, self.role_store, self.settings.dialect
+        settings, dialect = self.settings, self.settings.dialect
+        vault, roles = self.installation.vault, self.role_store
         tokens, batches, access = self.access_token_service, self.batch_service, self.access_service
         policy = EffectivePolicyService(self.effective_policy_store, roles, vault, dialect, self.reactor)
         factories = HostFactoryService(
