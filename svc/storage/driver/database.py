@@ -120,7 +120,7 @@ class Database(Service):
         self._newest: Callable[[], int] = lambda: 0
         self._location = Location(reactor, dsn, statement_timeout)
         self._hosts: Hosts[Session] = Hosts(reactor, self._location)
-        self._primaries = Primaries(reactor, self._location, self._identity_at, self._hosts.prefer)
+        self._primaries = Primaries(reactor, self._location, self._identity_at, self._hosts.prefer, self._hosts.avoid)
         self._remarks: set[str] = set()
         self._first_wait = first_wait
         self._chance = chance

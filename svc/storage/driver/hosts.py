@@ -52,6 +52,12 @@ class Hosts(Generic[S]):
         self._places = places
         #: The host that was found last.
         self._last = ""
+        #: Hosts on an older timeline than another primary: a session with one would be refused.
+        self._avoided: frozenset[str] = frozenset()
+
+    def avoid(self, names: frozenset[str]) -> None:
+        """Try these hosts only where there is no other, from now on."""
+        self._avoided = names
 
     def prefer(self, name: str) -> None:
         """Try a host first from now on."""
@@ -67,7 +73,8 @@ class Hosts(Generic[S]):
             session = make()
             await session.open(alternatives[0])
             return session
-        hosts = by_name(alternatives)
+        named = by_name(alternatives)
+        hosts = {name: place for name, place in named.items() if name not in self._avoided} or named
         attempt = _Attempt(self._clock, make, hosts, self._last if self._last in hosts else next(iter(hosts)))
         try:
             self._last, session = await attempt.result

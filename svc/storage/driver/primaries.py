@@ -46,7 +46,8 @@ class Primaries:
     """Looks for primaries on all hosts of ``places``.
 
     ``ask`` connects to a host with parameters of libpq, and returns its server, as in ``Session``, and its timeline.
-    ``found`` is called with the name of a host that is a primary on a newer timeline than was known.
+    ``found`` is called with the name of a host that is a primary on a newer timeline than was known, and ``left`` after each
+    look with the names of those that are primaries on older ones.
     """
 
     def __init__(
@@ -55,8 +56,9 @@ class Primaries:
         places: SuitableHosts,
         ask: Callable[[Mapping[str, str]], Coroutine[Any, Any, tuple[str, int]]],
         found: Callable[[str], None],
+        left: Callable[[frozenset[str]], None] = lambda _: None,
     ) -> None:
-        self._clock, self._places, self._ask, self._found = clock, places, ask, found
+        self._clock, self._places, self._ask, self._found, self._left = clock, places, ask, found, left
         #: The primary on the newest timeline, by systems; and those on equal timelines at the last look.
         self._newest: dict[int, Primary] = {}
         self._tied: dict[int, tuple[str, str]] = {}
@@ -154,7 +156,9 @@ class Primaries:
         return primary
 
     def _compare(self, primaries: list[Primary]) -> None:
-        """Log primaries of one system that answered beside each other, and note those on equal timelines."""
+        """Log primaries of one system that answered beside each other; note those on equal timelines, and on older ones."""
+        older_ones = (each for each in primaries if each.timeline < self._newest[system_of(each.server)].timeline)
+        self._left(frozenset(each.host for each in older_ones))
         pairs, self._tied = dict[tuple[str, str], tuple[Primary, Primary]](), {}
         for older in primaries:
             system = system_of(older.server)

@@ -88,6 +88,20 @@ class HostsTests(SynchronousTestCase):
         self.assertEqual((self.successResultOf(opening).host, self.tried()), ("c", "bac"))
         self.assertEqual(self.clock.getDelayedCalls(), [])
 
+    def test_avoided(self) -> None:
+        """Hosts to avoid aren't tried while there are others, however soon they would answer (CLU-45)."""
+        self.imagined.does = {"a": "opens", "b": "waits", "c": "opens"}
+        self.hosts.avoid(frozenset({"a 1", "c 1"}))
+        opening = self.open()
+        self.pass_time(HEAD_START + 2 * PAUSE + 0.05)
+        self.assertEqual(self.tried(), "b")
+        self.assertNoResult(opening)
+        opening.cancel()
+        self.failureResultOf(opening)
+        self.hosts.avoid(frozenset({"a 1", "b 1", "c 1"}))
+        self.assertEqual(self.successResultOf(self.open()).host, "a")
+        self.assertEqual(self.clock.getDelayedCalls(), [])
+
     def test_silent(self) -> None:
         """One that says nothing, because its machine is cut off, keeps the others waiting for a moment only (CLU-42)."""
         self.imagined.does = {"a": "waits", "c": "opens"}

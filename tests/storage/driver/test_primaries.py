@@ -24,11 +24,12 @@ class PrimariesTests(SynchronousTestCase):
         self.hosts: dict[str, tuple[str, int]] = {"a": ("7 1.0", 1)}
         self.silent: set[str] = set()
         self.preferred: list[str] = []
+        self.left: list[frozenset[str]] = []
         self.logged: list[str] = []
         observer = cast(ILogObserver, self.observe)
         globalLogPublisher.addObserver(observer)
         self.addCleanup(globalLogPublisher.removeObserver, observer)
-        self.primaries = Primaries(self.clock, self, self.ask, self.preferred.append)
+        self.primaries = Primaries(self.clock, self, self.ask, self.preferred.append, self.left.append)
         self.addCleanup(self.primaries.stop)
 
     def observe(self, event: LogEvent) -> None:
@@ -60,14 +61,14 @@ class PrimariesTests(SynchronousTestCase):
         return None
 
     def test_older(self) -> None:
-        """The primary on the older timeline isn't used, the other is tried first from then on, and the log names both, once;
-        it stays so while the newer one is away (CLU-45).
+        """The primary on the older timeline isn't used nor tried, the other is tried first from then on, and the log names
+        both, once; it stays so while the newer one is away (CLU-45).
         """
         self.hosts["b"] = ("7 2.0", 2)
         for writes in (True, False):
             self.assertIn("b 1 of the database has been made the primary", self.refusal("a", writes=writes) or "")
         self.assertIsNone(self.refusal("b"))
-        self.assertEqual(self.preferred[-1], "b 1")
+        self.assertEqual((self.preferred[-1], self.left[-1]), ("b 1", {"a 1"}))
         self.assertTrue(self.primaries.contested)
         (said,) = self.logged
         self.assertIn("b 1 on timeline 2, and a 1 on timeline 1; nothing is written to a 1", said)
@@ -78,6 +79,10 @@ class PrimariesTests(SynchronousTestCase):
         self.clock.pump([EVERY] * 3)
         self.assertIsNotNone(self.refusal("a"))
         self.assertFalse(self.primaries.contested)
+        self.assertEqual(self.left[-1], {"a 1"})
+        del self.hosts["a"]
+        self.clock.advance(EVERY)
+        self.assertEqual(self.left[-1], set())
 
     def test_promoted_later(self) -> None:
         """A host that is promoted beside the primary is noticed within seconds (CLU-45)."""
