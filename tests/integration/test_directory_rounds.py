@@ -196,7 +196,7 @@ class DirectoryRoundTests(PostgresTestCase, ServerTestCase):
 
         status = await self.api.ask("GET", "/authn-ldap/team/acme/status", token=self.admin)
         self.assertEqual((status.status, self.missing()), (500, ["alice"]), status.body)
-        self.assertIn(f"nothing is found below 'ou=team,{BASE}'", status.body.decode())
+        self.assertIn(f"Nothing is found below 'ou=team,{BASE}'", status.body.decode())
         self.assertEqual((await self.api.ask("GET", "/health")).json()["services"]["ldap"], "failed")
         self.assertEqual((await self.api.ask("GET", "/authn-ldap/corp/acme/status", token=self.admin)).status, 200)
 
