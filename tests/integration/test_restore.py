@@ -358,7 +358,7 @@ class KilledTests(RestoreCase):
     async def kill_everywhere(self, target: str | Path) -> int:
         """Kill restores later and later, until one ends by itself, or is refused since the last one was complete."""
         count = 0
-        while await self.killed(target, 0.5 * 1.5**count):
+        while await self.killed(target, 0.1 * 1.5**count):
             count += 1
         return count
 
