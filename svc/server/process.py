@@ -274,8 +274,9 @@ class Worker:
         self._reactor = reactor
         self._channel = ProcessChannel(reactor, self._answer, self._hear, lambda: os._exit(1))
         self._services = OrderedMultiService()  # type: ignore[no-untyped-call] # Twisted's
-        #: The server that this process is, once it has its task.
-        self._servers: list[WorkerServer] = []
+        #: The server that this process is, once it has its task, and the calls that came while it was made.
+        self._server: WorkerServer | None = None
+        self._early_calls: list[RemoteCall] = []
 
     def begin(self) -> None:
         """Say that the modules have been read."""
@@ -288,19 +289,20 @@ class Worker:
 
     async def _answer(self, question: object) -> object:
         match question:
-            case RemoteCall(name=name, arguments=arguments):
-                return [server.exposed[name](*arguments) for server in self._servers].pop()
+            case RemoteCall(name=name, arguments=arguments) if self._server is not None:
+                return self._server.exposed[name](*arguments)
             case _:
                 raise TypeError(f"{question} is no question to a process that serves")
 
     def _hear(self, notice: object) -> None:
         match notice:
             case Ping():
-                trouble = next((server.journal.trouble for server in self._servers), None)
+                trouble = None if self._server is None else self._server.journal.trouble
                 self._channel.tell(Pong(trouble), droppable=True)
-            case RemoteCall(name=name, arguments=arguments):
-                for server in self._servers:
-                    server.exposed[name](*arguments)
+            case RemoteCall() as call if self._server is None:
+                self._early_calls.append(call)
+            case RemoteCall(name=name, arguments=arguments) if self._server is not None:
+                self._server.exposed[name](*arguments)
             case WorkerTask() as task:
                 Deferred.fromCoroutine(self._serve(task)).addErrback(self._failed)
             case Leave():
@@ -317,7 +319,7 @@ class Worker:
         installation = await Installation.joined(
             services, reactor, settings, task.dsn, vault, task.audit_key, sessions_of(task.count)
         )
-        server = WorkerServer(
+        server = self._server = WorkerServer(
             reactor=reactor,
             settings=settings,
             installation=installation,
@@ -333,7 +335,8 @@ class Worker:
             remote=Remote(self._channel),
             task=task,
         )
-        self._servers.append(server)
+        for call in self._early_calls:
+            server.exposed[call.name](*call.arguments)
         await server.serve(endpoints)
         gc.collect()
         gc.freeze()  # ``startup``, Note [Garbage]
