@@ -88,7 +88,7 @@ class Primaries:
 
     def newest(self, server: str) -> int:
         """Return the newest timeline on which a primary of a server's system was seen; 0 for none."""
-        newest = self._newest.get(system_of(server))
+        newest = self._newest.get(system_of(server)) if self._newest else None
         return 0 if newest is None else newest.timeline
 
     async def look(self) -> None:
@@ -109,6 +109,8 @@ class Primaries:
 
         :raises PrimaryContested: another host has a better right; or the same, which forbids writes.
         """
+        if not self._newest:
+            return
         system = system_of(server)
         if 0 < timeline < self.newest(server):
             host = self._newest[system].host
