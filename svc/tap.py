@@ -24,7 +24,7 @@ from svc._version import VERSION
 from svc.model.clocks import run_steadily
 from svc.model.errors import ConfigurationInvalid, Refusal
 from svc.model.limits import most_connections
-from svc.server.bootstrap import POOL_SIZE, WRITERS, Installation, check_data_key, demand_database
+from svc.server.bootstrap import POOL_SIZE, WRITERS, Installation, StartPlan, check_data_key, demand_database
 from svc.server.endpoints import bound_endpoint, client_endpoint
 from svc.server.lifecycle import ServerService, Started, child, running_services
 from svc.server.listening import BoundPorts, Endpoint
@@ -163,13 +163,22 @@ def build(reactor: Any, settings: Settings, show_admin_key: Callable[[str], bool
         )
         audit_file.begin()
         await importing
-        start, common = _starter(several), (services, reactor, settings, installation)
-        return await start(*common, endpoints, metrics_endpoint, syslog_endpoint, show_admin_key)
+        plan = StartPlan(
+            services=services,
+            reactor=reactor,
+            settings=settings,
+            installation=installation,
+            endpoints=endpoints,
+            metrics_endpoint=metrics_endpoint,
+            audit_syslog=syslog_endpoint,
+            show_admin_key=show_admin_key,
+        )
+        return await _starter(several)(plan)
 
     return ServerService(reactor, compose, audit_file.remove)
 
 
-def _starter(several: bool) -> Callable[..., Awaitable[Started]]:
+def _starter(several: bool) -> Callable[[StartPlan], Awaitable[Started]]:
     """Return what starts a server of one process, or of several: see Note [While the database starts]."""
     if several:
         from svc.server.supervisor import start_supervisor  # noqa: PLC0415

@@ -11,7 +11,7 @@ from typing import Any, Final, Self, TypeVar
 import attrs
 from twisted.application.service import MultiService
 from twisted.internet.defer import maybeDeferred
-from twisted.internet.interfaces import IReactorTime
+from twisted.internet.interfaces import IReactorTime, IStreamClientEndpoint
 from twisted.internet.task import deferLater
 from twisted.logger import Logger
 
@@ -37,7 +37,8 @@ from svc.model.kept_answers import Once
 from svc.model.names import admin_of
 from svc.model.query_results import Sealed
 from svc.server.data_key_source import DataKeySource, check_command, given_outside
-from svc.server.lifecycle import child, running_services
+from svc.server.lifecycle import ServerService, child, running_services
+from svc.server.listening import Endpoint
 from svc.settings.config import Settings
 from svc.storage.accounts import AccountStore
 from svc.storage.audit_keys import AuditKeyStore
@@ -236,6 +237,23 @@ class Installation:
     def _write_key(account: str, path: Path, api_key: str) -> None:
         write_admin_key(path, api_key)
         log.warn("The account {account} was made. The API key of its admin is in {path}", account=account, path=str(path))
+
+
+@attrs.frozen(kw_only=True, repr=False)
+class StartPlan:
+    """All that a server starts with, be it one process or several.
+
+    ``show_admin_key`` is as for ``tap.build``; a daemon has none.
+    """
+
+    services: ServerService
+    reactor: Any
+    settings: Settings
+    installation: Installation
+    endpoints: Sequence[Endpoint]
+    metrics_endpoint: Endpoint | None
+    audit_syslog: IStreamClientEndpoint | None
+    show_admin_key: Callable[[str], bool] | None
 
 
 async def look_into(reactor: Any, settings: Settings, work: Callable[[Database], Awaitable[T]]) -> T:

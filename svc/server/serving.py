@@ -5,13 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from twisted.application.service import MultiService
-from twisted.internet.interfaces import IStreamClientEndpoint
-
-from svc.server.bootstrap import Installation
+from svc.server.bootstrap import StartPlan
 from svc.server.graph import Server
 from svc.server.lifecycle import Started
-from svc.server.listening import Endpoint
 from svc.server.singletons import prepare_account
 from svc.settings.config import Settings
 from svc.storage.memory.slots import Slots
@@ -29,42 +25,31 @@ def load_console(settings: Settings) -> Callable[[Server], tuple[IConsole, Seque
     return make_console
 
 
-async def start_server(
-    services: MultiService,
-    reactor: Any,
-    settings: Settings,
-    installation: Installation,
-    endpoints: Sequence[Endpoint],
-    metrics_endpoint: Endpoint | None,
-    audit_syslog: IStreamClientEndpoint | None,
-    show_admin_key: Callable[[str], bool] | None,
-) -> Started:
+async def start_server(plan: StartPlan) -> Started:
     """Start a server that is one process, each part when those that it depends on run.
-
-    ``show_admin_key`` is as for ``tap.build``.
 
     :raises StartRefused: it can't start; the reason is for operators.
     """
     server = Server(
-        reactor=reactor,
-        settings=settings,
-        installation=installation,
-        services=services,
+        reactor=plan.reactor,
+        settings=plan.settings,
+        installation=plan.installation,
+        services=plan.services,
         slots=Slots.private(),
-        metrics=None if metrics_endpoint is None else Metrics(),
-        endpoints=[*filter(None, (*endpoints, metrics_endpoint))],
-        audit_syslog=audit_syslog,
-        daemon=show_admin_key is None,
-        make_console=load_console(settings),
+        metrics=None if plan.metrics_endpoint is None else Metrics(),
+        endpoints=[*filter(None, (*plan.endpoints, plan.metrics_endpoint))],
+        audit_syslog=plan.audit_syslog,
+        daemon=plan.show_admin_key is None,
+        make_console=load_console(plan.settings),
     )
     singletons = server.singletons
     server.start()
-    announced = await prepare_account(server, show_admin_key)
+    announced = await prepare_account(server, plan.show_admin_key)
     await singletons.start()
-    urls = await server.open(endpoints)
-    if metrics_endpoint is not None and server.metrics is not None:
+    urls = await server.open(plan.endpoints)
+    if plan.metrics_endpoint is not None and server.metrics is not None:
         server.metrics.watch_key_sets(singletons.provider_keys.ages)
         singletons.watch(server.metrics)
-        await singletons.serve_metrics(metrics_endpoint, metrics_site(server.metrics.registry))
+        await singletons.serve_metrics(plan.metrics_endpoint, metrics_site(server.metrics.registry))
     await singletons.checks_loop.first_round()
     return Started(urls, announced)

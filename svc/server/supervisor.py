@@ -18,7 +18,7 @@ from typing import Any, Final
 import attrs
 from twisted.application.service import Service
 from twisted.internet.defer import Deferred, maybeDeferred
-from twisted.internet.interfaces import IListeningPort, IStreamClientEndpoint
+from twisted.internet.interfaces import IListeningPort
 from twisted.internet.protocol import Factory
 from twisted.internet.task import LoopingCall
 from twisted.logger import Logger
@@ -32,16 +32,15 @@ from svc.model.errors import LoadsUnavailable, PasswordsBusy
 from svc.model.turns import SharedTurns
 from svc.processes.spawned import Spawned
 from svc.processes.workforce import IOwner, Workforce, WorkforceProbe
-from svc.server.bootstrap import Installation
+from svc.server.bootstrap import StartPlan
 from svc.server.foundation import Foundation
-from svc.server.lifecycle import ServerService, Started, child
+from svc.server.lifecycle import Started, child
 from svc.server.listening import Endpoint, listen, url_of
 from svc.server.logins import count_hashing_threads
 from svc.server.process_messages import RemoteCall, Scarce, ServerNews, WorkerTask
 from svc.server.serverlog import Said
 from svc.server.shared_page import make_page, slots_of
 from svc.server.singletons import Singletons, prepare_account
-from svc.settings.config import Settings
 from svc.telemetry.exposition import Sums, metrics_site
 from svc.telemetry.metrics import Metrics
 from svc.worker import pool
@@ -279,47 +278,38 @@ class Supervisor(Foundation):
         self.call_workers("adopt_data_keys", tuple(keys))
 
 
-async def start_supervisor(
-    services: ServerService,
-    reactor: Any,
-    settings: Settings,
-    installation: Installation,
-    endpoints: Sequence[Endpoint],
-    metrics_endpoint: Endpoint | None,
-    audit_syslog: IStreamClientEndpoint | None,
-    show_admin_key: Callable[[str], bool] | None,
-) -> Started:
+async def start_supervisor(plan: StartPlan) -> Started:
     """Start the process that supervises, and the processes that serve; as ``start_server``."""
-    page = make_page(settings.serving_processes + 1)
-    metrics = None if metrics_endpoint is None else Metrics()
+    page = make_page(plan.settings.serving_processes + 1)
+    metrics = None if plan.metrics_endpoint is None else Metrics()
     supervisor = Supervisor(
-        reactor=reactor,
-        settings=settings,
-        installation=installation,
-        services=services,
+        reactor=plan.reactor,
+        settings=plan.settings,
+        installation=plan.installation,
+        services=plan.services,
         slots=slots_of(page, 0),
         metrics=metrics,
-        endpoints=[*filter(None, [metrics_endpoint])],
-        audit_syslog=audit_syslog,
+        endpoints=[*filter(None, [plan.metrics_endpoint])],
+        audit_syslog=plan.audit_syslog,
         audit_lock=SharedTurn(page),
-        daemon=show_admin_key is None,
-        served=endpoints,
+        daemon=plan.show_admin_key is None,
+        served=plan.endpoints,
         page=page,
-        give_up=services.give_up,
+        give_up=plan.services.give_up,
     )
     office, force, singletons = supervisor.office, supervisor.workforce, supervisor.singletons
     supervisor.start()
-    announced = await prepare_account(supervisor, show_admin_key)
+    announced = await prepare_account(supervisor, plan.show_admin_key)
     await singletons.start()
     supervisor.renewals.at_hangup(lambda: supervisor.call_workers("hang_up"))
     urls = await supervisor.ports.open()
     for service in (office, force, supervisor.ports):
-        child(services, service)
-    if metrics_endpoint is not None and metrics is not None and office.sums is not None:
+        child(plan.services, service)
+    if plan.metrics_endpoint is not None and metrics is not None and office.sums is not None:
         metrics.watch_key_sets(office.keys.keys.ages)
         metrics.watch_workers(lambda: (force.serving, force.replaced))
         singletons.watch(metrics)
-        await singletons.serve_metrics(metrics_endpoint, metrics_site(office.sums, office.gather_counters))
+        await singletons.serve_metrics(plan.metrics_endpoint, metrics_site(office.sums, office.gather_counters))
     await force.all_serve()
     await singletons.checks_loop.first_round()
     return Started(urls, announced, lambda: force.answers)
