@@ -626,8 +626,10 @@ class MemoryAccounts:
         signing_key: StoredSigningKey,
         trail: EventBatch | None = None,
         once: Once[None] | None = None,
+        *,
+        announced: bool = True,
     ) -> None:
-        """See ``IAccounts``."""
+        """See ``IAccounts``; ``announced`` is as for ``AccountStore``, and nothing asks for it here."""
         self.memory.write()
         self.memory.begin_once(once)
         if account in self.memory.accounts:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import platform
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any, TextIO
@@ -124,7 +124,7 @@ class Foundation:
         if self.metrics is not None:
             self.metrics.watch_process(VERSION, platform.python_version(), self.wall.seconds())
             self.metrics.watch_sessions(self.readings.census)
-            self.metrics.watch_certificates(self._list_expirations)
+            self.metrics.watch_certificates(lambda: [attrs.astuple(each) for each in self._read_certificates()])
 
     @property
     def wall(self) -> WallClock:
@@ -205,10 +205,15 @@ class Foundation:
         """Pass data keys that were read again on to the processes that this one supervises: here there are none."""
 
     @cached_property
+    def listed(self) -> frozenset[str]:
+        """The authenticators in the configuration."""
+        return frozenset(self.settings.authenticators)
+
+    @cached_property
     def ldap_servers(self) -> LdapServers:
         """The directories that are configured."""
-        store, settings = AuthenticatorStore(self.readings), self.settings
-        return LdapServers(store, store, self.installation.vault, settings.dialect, frozenset(settings.authenticators))
+        store = AuthenticatorStore(self.readings)
+        return LdapServers(store, store, self.installation.vault, self.settings.dialect, self.listed)
 
     @cached_property
     def refused_binds(self) -> RefusedBinds:
@@ -291,15 +296,11 @@ class Foundation:
 
     def list_certificates(self) -> list[Certificate]:
         """Return those, and the certificates that are shown to other servers."""
-        files = certificates.of_files(certificates.client_files(self.settings))
-        return [*self.list_port_certificates(), *certificates.named(files, self.settings)]
+        return list(certificates.named(self._read_certificates(), self.settings))
 
-    def _list_expirations(self) -> list[tuple[str, str, float]]:
-        shown = (
-            *certificates.of_ports(self.endpoints),
-            *certificates.of_files(certificates.client_files(self.settings)),
-        )
-        return [attrs.astuple(each) for each in shown]
+    def _read_certificates(self) -> Iterator[certificates.ShownCertificate]:
+        yield from certificates.of_ports(self.endpoints)
+        yield from certificates.of_files(certificates.client_files(self.settings))
 
     @cached_property
     def journal(self) -> Journal:
@@ -323,7 +324,7 @@ class Foundation:
         count_lost = None if self.metrics is None else self.metrics.count_lost_records
         return Journal(this, reactor, self.wall, sinks, refuses=refuses, count_lost=count_lost)
 
-    @property
+    @cached_property
     def _audit_file(self) -> Path | None:
         settings = self.settings
         return settings.unit.audit_file(

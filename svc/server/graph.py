@@ -14,14 +14,11 @@ import attrs
 
 from svc.authn.iam import NAME as IAM
 from svc.authn.ldap.directory_settings import NAME as LDAP
-from svc.authn.oidc import oidc
 from svc.authn.oidc_settings import NAME as OIDC
 from svc.authn.oidc_settings import OidcSettingsReader
 from svc.authn.providers.oidc_endpoints import OidcOffers
 from svc.cluster.overview import Overview
 from svc.model.dialect import SIGNED_TYPES
-from svc.model.events import EventBatch
-from svc.model.kept_answers import Once
 from svc.model.ports import ILoads
 from svc.policy.document import Bounds
 from svc.server.lifecycle import child
@@ -169,7 +166,7 @@ class Server(Logins):
         return AuditService(self.event_store, self.role_store)
 
     @cached_property
-    def load_workers(self) -> Workers | None:
+    def load_workers(self) -> Workers:
         """The processes for large policy loads."""
         settings, vault = self.settings, self.installation.vault
         dsn, timeout = self.installation.dsn, settings.statement_timeout
@@ -187,7 +184,6 @@ class Server(Logins):
     def loads(self) -> ILoads:
         """The loader of policies: small ones in this process, large ones in processes of their own."""
         settings, permits, workers = self.settings, self.shared.loading, self.load_workers
-        assert workers is not None
         store = PolicyStore(self.installation.database, settings.keeping)
         near = Loads(store, self.installation.vault, settings.dialect, self._bounds, NEAR_ROWS)
         return NearAndFar(near, workers if permits is None else LoadsInTurn(workers, permits))
@@ -266,12 +262,6 @@ class Server(Logins):
         verdict = self.shared.verdict
         return Overview(self.shared.health, self.settings.dialect, self.shared.members, lambda: verdict.contenders)
 
-    async def create_account(
-        self, account: str, api_key: str, trail: EventBatch | None = None, once: Once[None] | None = None
-    ) -> None:
-        """Make an account, as ``Installation.create_account``."""
-        await self.installation.create_account(account, api_key, trail, once)
-
     # Routes.
 
     def _federated_logins(self) -> Iterator[FederatedAuthn | SignedAuthn]:
@@ -285,9 +275,9 @@ class Server(Logins):
     def oidc_routes(self) -> OidcAuthn:
         """Logins by OpenID Connect: by a code and by an id token."""
         dialect, vault = self.settings.dialect, self.installation.vault
-        kinds = oidc(self.oidc_providers, dialect)
         by_code, by_token = (
-            self._log_in_by(self.make_federated(kind), OIDC, throttled=True) for kind in (kinds.code, kinds.token)
+            self._log_in_by(self.make_federated(kind), OIDC, throttled=True)
+            for kind in (self.oidc_kinds.code, self.oidc_kinds.token)
         )
         store = self.authenticator_store
         reader = OidcSettingsReader(self.authenticator_readings, store, vault, dialect, self.listed)
@@ -359,7 +349,7 @@ class Server(Logins):
             HostFactories(factories),
             PublicKeys(PublicKeyService(self.public_key_store, self.secret_store, vault)),
             *self._v2_routes(),
-            Accounts(AccountService(self.account_store, roles, self.keys, self.create_account, vault)),
+            Accounts(AccountService(self.account_store, roles, self.keys, self.installation.create_account, vault)),
             Status(self.state, tokens, self.authenticator_service, dialect, has_console=settings.console),
         ]
 

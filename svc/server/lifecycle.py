@@ -56,8 +56,8 @@ async def running_services() -> AsyncIterator[OrderedMultiService]:
         await services.stopService()
 
 
-async def _do_nothing() -> None:
-    pass
+async def do_nothing() -> None:
+    """Return."""
 
 
 @attrs.frozen
@@ -69,7 +69,7 @@ class Started:
     """
 
     urls: Sequence[str]
-    announced: Callable[[], Awaitable[None]] = _do_nothing
+    announced: Callable[[], Awaitable[None]] = do_nothing
     answers: Callable[[], bool] = lambda: True
 
 

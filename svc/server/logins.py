@@ -21,7 +21,7 @@ from svc.authn.ldap.authenticator import LdapAuthenticator
 from svc.authn.ldap.directory_rounds import MissingEntries
 from svc.authn.ldap.mapped_roles import MappedRoles
 from svc.authn.login_notes import LoginNotes
-from svc.authn.oidc import oidc
+from svc.authn.oidc import OidcKinds, oidc
 from svc.authn.oidc_settings import NAME as OIDC
 from svc.authn.pacing import LDAP_STEP, Pace, PacedAuthenticator, PacedExplainer, PacedLogin
 from svc.authn.providers.oidc_endpoints import OidcEndpoints
@@ -75,7 +75,7 @@ class Logins(Stores):
         """The pace of refusals."""
         return Pace(self.reactor, _return_at_once if self.cache is None else self.cache.take_turn, self.fine_timer.after)
 
-    @property
+    @cached_property
     def directory_pace(self) -> Pace:
         """The pace of refusals where directories are queried."""
         return attrs.evolve(self.pace, step=LDAP_STEP)
@@ -135,11 +135,6 @@ class Logins(Stores):
             self.login_service, renewed, self.session_store, self.role_store, refresh_tokens, self.wall, longest
         )
 
-    @cached_property
-    def listed(self) -> frozenset[str]:
-        """The authenticators in the configuration."""
-        return frozenset(self.settings.authenticators)
-
     def make_federated(self, kind: Kind) -> FederatedAuthenticator:
         """Return an authenticator of a kind that trusts third parties; all share the sets of keys."""
         settings = self.settings
@@ -170,9 +165,14 @@ class Logins(Stores):
         return OidcEndpoints(self.provider_client, self.reactor, self.wall, self.settings.jwks_refetch_interval)
 
     @cached_property
+    def oidc_kinds(self) -> OidcKinds:
+        """The kinds of authenticators of OpenID Connect."""
+        return oidc(self.oidc_providers, self.settings.dialect)
+
+    @cached_property
     def explained(self) -> Mapping[str, FederatedAuthenticator]:
         """The authenticators whose logins operators have explained, by name."""
-        return {**self.federated, OIDC: self.make_federated(oidc(self.oidc_providers, self.settings.dialect).explained)}
+        return {**self.federated, OIDC: self.make_federated(self.oidc_kinds.explained)}
 
     @cached_property
     def ldap_authenticator(self) -> LdapAuthenticator:

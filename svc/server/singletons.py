@@ -58,7 +58,7 @@ from svc.rotation.rotation import Rotations
 from svc.rotation.rotation_loop import Expirations
 from svc.server.data_keys import Resealing
 from svc.server.foundation import Certificate, Foundation, Pulses
-from svc.server.lifecycle import child
+from svc.server.lifecycle import child, do_nothing
 from svc.server.listening import Endpoint, Listening
 from svc.server.reloading import Renewable
 from svc.storage.authenticators import AuthenticatorStore
@@ -341,15 +341,11 @@ async def prepare_account(base: Foundation, show_admin_key: Callable[[str], bool
 
     Return what to call when the operator knows that the server is ready: then the key isn't shown again.
     """
-    announced: Callable[[], Awaitable[None]] = _do_nothing
+    announced: Callable[[], Awaitable[None]] = do_nothing
     if await make_account(base, show_admin_key) and (account := base.settings.account) is not None:
         announced = functools.partial(base.installation.accounts.announce, account)
     await compare_dialect(AuthenticatorStore(base.readings), base.settings.dialect)
     return announced
-
-
-async def _do_nothing() -> None:
-    pass
 
 
 async def make_account(base: Foundation, show_admin_key: Callable[[str], bool] | None) -> bool:

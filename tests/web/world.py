@@ -23,9 +23,8 @@ from svc.authn.ldap.directory_settings import LdapServers
 from svc.authn.oidc_settings import NAME as OIDC
 from svc.authn.pacing import Pace
 from svc.crypto.key_sets import parse_key_set
-from svc.crypto.keyring import new_signing_key
 from svc.crypto.passwords import Passwords
-from svc.crypto.vault import Vault, api_key_name
+from svc.crypto.vault import Vault
 from svc.health.checks_loop import ChecksLoop
 from svc.health.probes import AuthzProbe, DatabaseProbe
 from svc.model.authentication import IProviderKeys, KeySource, KeysState, LoginRequest
@@ -33,8 +32,6 @@ from svc.model.changes import IChanges, TouchedRecords
 from svc.model.dialect import NATIVE, Dialect
 from svc.model.directory_users import EntryState
 from svc.model.errors import KeysUnavailable
-from svc.model.events import EventBatch
-from svc.model.kept_answers import Once
 from svc.model.key_sets import KeySet
 from svc.model.ldap_directories import BaseUnreadable, DirectoryBase, DirectoryRefused, IDirectories, LdapServer
 from svc.model.limits import RECORD_LIMITS, RecordLimits
@@ -275,12 +272,6 @@ class MemoryServer(Server):
         """The other servers that the test calls followers."""
         return await self.world.followers()
 
-    async def create_account(
-        self, account: str, api_key: str, trail: EventBatch | None = None, once: Once[None] | None = None
-    ) -> None:
-        """Make an account, as the test does."""
-        await self.world.create_account(account, api_key, trail, once)
-
     @cached_property
     def policy_edits(self) -> PolicyEdits:
         """Single changes of policy."""
@@ -471,6 +462,7 @@ class WorldCase(SynchronousTestCase):
         self.login_service, self.oidc_routes, self.events = server.login_service, server.oidc_routes, MemoryEvents(memory)
         self.federated_authenticators = server.federated
         self.explainers, self.refresh_tokens = server.federated, server.session_service.refresh_tokens
+        self.create_account = server.installation.create_account
         self.result_of(self.create_account(ACCOUNT, ADMIN_KEY))
         self.watches.startService()
         self.addCleanup(self.watches.stopService)
@@ -533,14 +525,6 @@ class WorldCase(SynchronousTestCase):
     async def followers(self) -> list[str]:
         """The other servers that are followers."""
         return self.at_followers
-
-    async def create_account(
-        self, account: str, api_key: str, trail: EventBatch | None = None, once: Once[None] | None = None
-    ) -> None:
-        """Make an account, as the server does."""
-        admin_key = self.vault.seal(api_key_name(admin_of(account)), api_key.encode())
-        signing_key = new_signing_key(self.vault, account, NOW)
-        await MemoryAccounts(self.memory).create(account, admin_key, signing_key, trail, once)
 
     def result_of(self, coroutine: Any) -> Any:
         """The result of a coroutine that waits for nothing."""
