@@ -11,9 +11,9 @@ from bench import settings
 from bench.report import Figure, Part
 from bench.server import say
 from svc.audit.chain import Chain
-from svc.audit.record import Records
-from svc.audit.record_files import RecordQuery, search
-from svc.audit.verification import verify
+from svc.audit.record import RecordFormatter
+from svc.audit.record_files import RecordQuery, search_files
+from svc.audit.verification import verify_files
 from svc.model.clocks import MachineClock
 from svc.model.events import AuditContext, Event, Outcome, Server
 
@@ -41,15 +41,15 @@ def measure(folder: Path) -> Part:
     for name, query in _QUERIES.items():
         say(f"searching by {name}")
         begun = time.process_time()
-        found = search(paths, query, 100)
+        found = search_files(paths, query, 100)
         details[name] = time.process_time() - begun
         origin = f"{found.count} records found in {size:.0f} MB on disk"
         figures.append(Figure(f"search of a million records: {name}", details[name], "s", SEARCH_MOST, origin))
     say("verifying")
     begun = time.process_time()
-    verdict = verify(paths, _KEY)
+    verdict = verify_files(paths, _KEY)
     details["verify"] = time.process_time() - begun
-    assert verdict.whole
+    assert verdict.is_intact
     figures.append(
         Figure("verification of a million records", details["verify"], "s", VERIFY_MOST, f"{size:.0f} MB on disk")
     )
@@ -58,8 +58,8 @@ def measure(folder: Path) -> Part:
 
 def _written(folder: Path) -> list[Path]:
     """Write the files: the older half compressed."""
-    records, chain = Records(Server("vault1", "svc"), MachineClock()), Chain(_KEY)
-    chain.begin(None)
+    records, chain = RecordFormatter(Server("vault1", "svc"), MachineClock()), Chain(_KEY)
+    chain.resume_chain(None)
     context = AuditContext(Server("vault1", "svc"), "acme:host:web", "192.0.2.7", "0123456789abcdef0123456789abcdef")
     names = [f"acme:variable:db{number}/password" for number in range(1000)]
     events = [
@@ -70,7 +70,7 @@ def _written(folder: Path) -> list[Path]:
     for path in paths:
         with gzip.open(path, "wb", 6) if path.suffix == ".gz" else path.open("wb") as file:
             for _ in range(half // len(events)):
-                lines = chain.stamped(records.written(context, events, Outcome()))
-                chain.advance(len(lines))
+                lines = chain.stamp_records(records.format_events(context, events, Outcome()))
+                chain.advance_end(len(lines))
                 file.write(b"\n".join([*lines, b""]))
     return paths

@@ -27,7 +27,7 @@ from bench.report import Figure, Part
 from bench.server import ACCOUNT, SERVICE, say
 from bench.world import AUDIENCE, ISSUER, SUBSCRIPTION, Provider
 from bench.world import GROUP as RESOURCE_GROUP
-from svc.authn.pacing import Pace
+from svc.authn.pacing import RefusalPace
 from svc.authn.providers.keys import ProviderKeys
 from svc.crypto.key_sets import parse_key_set
 from svc.crypto.keyring import new_signing_key
@@ -223,13 +223,13 @@ class InsideServer(Server):
         return self.database
 
     @cached_property
-    def pace(self) -> Pace:
+    def pace(self) -> RefusalPace:
         """A pace that nobody waits for: the figures are of the work."""
 
         async def after(_: float) -> None:
             """Return at once."""
 
-        return Pace(self.reactor, self.demand_primary, after)
+        return RefusalPace(self.reactor, self.demand_primary, after)
 
     @cached_property
     def singletons(self) -> Singletons:

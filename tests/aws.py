@@ -106,10 +106,10 @@ class Sts:
         self.away: StsUnavailable | None = None
         self.asked: list[SignedRequest] = []
 
-    async def caller(self, request: SignedRequest) -> CallerIdentity:
+    async def identify_caller(self, request: SignedRequest) -> CallerIdentity:
         """Verify the signature."""
         self.asked.append(request)
-        await self.reach()
+        await self.check_reachable()
         for keys in self.keys:
             if verified({"host": request.host, **request.headers}, keys):
                 if request.headers.get("x-amz-security-token") != keys.session:
@@ -117,7 +117,7 @@ class Sts:
                 return CallerIdentity(keys.arn, keys.account)
         raise StsRefused("SignatureDoesNotMatch")
 
-    async def reach(self) -> None:
+    async def check_reachable(self) -> None:
         """Be there, or not."""
         if self.away is not None:
             raise self.away

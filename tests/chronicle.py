@@ -24,18 +24,18 @@ class Chronicle:
         self.away = False
         self.wait: Deferred[None] | None = None
 
-    def origin(self, user: RoleName | None, client_ip: str, request_id: str) -> AuditContext:
+    def make_context(self, user: RoleName | None, client_ip: str, request_id: str) -> AuditContext:
         """See ``IJournal``."""
         return AuditContext(SERVER, None if user is None else str(user), client_ip, request_id)
 
-    def admit(self) -> None:
+    def require_available(self) -> None:
         """See ``IJournal``."""
         if self.away:
             raise AuditUnavailable("it is away")
 
-    async def take(self, origin: AuditContext, events: Sequence[Event], outcome: Outcome) -> None:
+    async def record_events(self, origin: AuditContext, events: Sequence[Event], outcome: Outcome) -> None:
         """See ``IJournal``."""
-        self.admit()
+        self.require_available()
         self.taken += [(origin, event, outcome) for event in events]
         if self.wait is not None:
             await self.wait

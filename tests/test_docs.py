@@ -20,7 +20,7 @@ import attrs
 import click
 from twisted.trial.unittest import SynchronousTestCase
 
-from svc.authn.cloud_annotations import check_exclusive, check_permitted, check_required, own
+from svc.authn.cloud_annotations import check_exclusive, check_permitted, check_required, select_annotations
 from svc.cli.main import main
 from svc.model.names import RoleName
 from svc.server.bootstrap import POOL_SIZE, WRITERS
@@ -233,7 +233,7 @@ class ExamplesTests(WorldCase):
         for host in ("billing", "reports", "audit"):
             full = f"acme:host:azure/{host}"
             written = {name: text for (of, name), (text, _) in self.memory.annotations.items() if of == full}
-            found = own(written, PROD)
+            found = select_annotations(written, PROD)
             check_required(found)
             check_permitted(found)
             check_exclusive(found)

@@ -19,26 +19,26 @@ import attrs
 
 from svc.agent.configuration import AgentConfiguration, EnvironmentEntry, FileTarget
 from svc.agent.faults import TemplateFault
-from svc.agent.source import VariableReading
+from svc.agent.source import VariableSnapshot
 from svc.agent.steps import (
     Action,
-    Answered,
-    Ask,
-    ChangeTold,
-    Done,
+    ChangeNotified,
+    CommandEnded,
     Event,
-    Note,
-    NothingRead,
-    Provide,
-    Put,
-    Ran,
-    Run,
-    Settled,
-    TakeAway,
-    Unwatched,
-    WatchFor,
+    FileHandled,
+    LogMessage,
+    ReadFailed,
+    ReadVariables,
+    RemoveFile,
+    RemoveMarkers,
+    RunCommand,
+    UpdateProgram,
+    VariablesRead,
+    WatchStopped,
+    WatchVariables,
+    WriteFile,
 )
-from svc.agent.templates import ValueRefused, Wanted
+from svc.agent.templates import ValueMissing, ValueRefused
 
 #: Seconds before the second try while the server can't be reached; each pause is twice the one before, up to the interval.
 BACKOFF: Final = 1.0
@@ -47,17 +47,17 @@ BACKOFF: Final = 1.0
 WATCH_BACKOFF: Final = 300.0
 
 #: Seconds between the notice of a change and its reading: several changes are one round, and agents don't all read at once.
-GATHERING: Final = (0.2, 1.0)
+CHANGE_DELAY: Final = (0.2, 1.0)
 
 #: How often a round reads again because a template requested ids that were not known before.
-DEPTH: Final = 8
+MAX_DEPTH: Final = 8
 
 
 @attrs.define
 class FileState:
-    """How a file stands. ``there``: it holds something of the agent's; ``problem``: why it isn't up to date."""
+    """How a file stands. ``exists``: it holds something of the agent's; ``problem``: why it isn't up to date."""
 
-    there: bool = False
+    exists: bool = False
     problem: str | None = None
     #: Whether it could be made, but for what the server refuses.
     refused: bool = False
@@ -65,13 +65,13 @@ class FileState:
 
 
 @attrs.frozen
-class _Made:
+class _RenderedTarget:
     """The content of a file or an entry, or why there is none: the ``problem``, or the id of a value that wasn't read."""
 
     content: bytes | None = attrs.field(default=None, repr=False)
     problem: str | None = None
     refused: bool = False
-    wanted: str | None = None
+    missing_id: str | None = None
 
 
 @attrs.define
@@ -80,14 +80,14 @@ class _Round:
 
     ids: frozenset[str]
     depth: int = 0  # of ids that weren't known before
-    asking: bool = True
-    placing: set[str] = attrs.field(factory=set)
+    is_reading: bool = True
+    pending_files: set[str] = attrs.field(factory=set)
     replaced: bool = False
-    owed: dict[tuple[str, ...], list[FileTarget]] = attrs.field(factory=dict)
-    running: tuple[str, ...] | None = None
+    pending_commands: dict[tuple[str, ...], list[FileTarget]] = attrs.field(factory=dict)
+    running_command: tuple[str, ...] | None = None
 
 
-class Core:
+class AgentCore:
     """The agent's decisions.
 
     :param existing: names of the files that are there already, of an earlier run.
@@ -104,46 +104,51 @@ class Core:
         program: bool = False,
     ) -> None:
         self._configuration, self._chance, self._program = configuration, chance, program
-        self._static = configuration.variables
-        self.files = {file.name: FileState(there=file.name in existing) for file in configuration.files}
+        self._known_ids = configuration.variables
+        self.files = {file.name: FileState(exists=file.name in existing) for file in configuration.files}
         self._targets = {file.name: file for file in configuration.files}
-        self._more: frozenset[str] = frozenset()
-        self._used: set[str] = set()
+        self._discovered_ids: frozenset[str] = frozenset()
+        self._used_ids: set[str] = set()
         self._environment: dict[str, bytes] | None = None if configuration.environment else {}
         self.environment_problem: str | None = None
-        self.reading = VariableReading()
+        self.snapshot = VariableSnapshot()
         #: Why nothing can be read at the moment, and since when.
-        self.away: str | None = None
-        self.away_since = 0.0
+        self.outage: str | None = None
+        self.outage_since = 0.0
         self.read_at: float | None = None
         self.rounds = 0
         self._failures = self._watch_failures = 0
         self._round: _Round | None = None
         self._poll_at: float | None = None
-        self._told_at: float | None = None
-        self._watched: frozenset[str] | None = None
-        self._watch_at = 0.0
+        self._change_due_at: float | None = None
+        self._watched_ids: frozenset[str] | None = None
+        self._watch_retry_at = 0.0
         self._watch_problem: str | None = None
-        self._provided: dict[str, bytes] | None = None
-        self._commands: dict[tuple[str, ...], str] = {}
+        self._provided_environment: dict[str, bytes] | None = None
+        self._command_problems: dict[tuple[str, ...], str] = {}
         self._actions: list[Action] = []
 
     @property
-    def ready(self) -> bool:
+    def is_ready(self) -> bool:
         """Whether each file is there, of this run or an earlier one, and the environment is complete."""
         complete = self._environment is not None or not self._program
-        return complete and all(state.there for state in self.files.values()) and self.rounds > 0
+        return complete and all(state.exists for state in self.files.values()) and self.rounds > 0
 
     @property
-    def well(self) -> bool:
+    def is_up_to_date(self) -> bool:
         """Whether everything is up to date, as far as the last round knows."""
         problems = [state.problem for state in self.files.values()]
-        return self.away is None and not any((*problems, self.environment_problem, *self._commands.values()))
+        return self.outage is None and not any((*problems, self.environment_problem, *self._command_problems.values()))
 
     @property
     def problems(self) -> list[str]:
         """Everything that is wrong, as sentences."""
-        found = [self.away, self.environment_problem, *(s.problem for s in self.files.values()), *self._commands.values()]
+        found = [
+            self.outage,
+            self.environment_problem,
+            *(s.problem for s in self.files.values()),
+            *self._command_problems.values(),
+        ]
         return [each for each in found if each is not None]
 
     @property
@@ -151,138 +156,146 @@ class Core:
         """When the next step is due without an event; ``None`` while a round is under way."""
         if self._round is not None:
             return None
-        moments = self._due()
-        if self._configuration.watch and self._watched is None and self.reading.values and self.away is None:
-            moments.append(self._watch_at)
+        moments = self._due_times()
+        if self._configuration.watch and self._watched_ids is None and self.snapshot.values and self.outage is None:
+            moments.append(self._watch_retry_at)
         return min(moments)
 
-    def step(self, now: float, *events: Event) -> list[Action]:
+    def handle_events(self, now: float, *events: Event) -> list[Action]:
         """Take in what has happened, and return what to do now, in this order. ``now`` is in seconds, of any clock."""
         self._actions = []
         for event in events:
             match event:
-                case Answered(reading):
-                    self._answered(now, reading)
-                case NothingRead(why):
-                    self._unanswered(now, why)
-                case ChangeTold():
-                    self._told(now)
-                case Unwatched(why):
-                    self._unwatched(now, why)
-                case Settled():
-                    self._settled(now, event)
-                case Ran():
-                    self._ran(event)
-        self._proceed(now)
+                case VariablesRead(reading):
+                    self._handle_snapshot(now, reading)
+                case ReadFailed(why):
+                    self._handle_read_failure(now, why)
+                case ChangeNotified():
+                    self._handle_change_notice(now)
+                case WatchStopped(why):
+                    self._handle_watch_end(now, why)
+                case FileHandled():
+                    self._handle_file_outcome(now, event)
+                case CommandEnded():
+                    self._handle_command_end(event)
+        self._advance_round(now)
         return self._actions
 
-    def _due(self) -> list[float]:
+    def _due_times(self) -> list[float]:
         """Return when the next round may begin: the first moment counts."""
-        return [self._poll_at or 0.0, *([self._told_at] if self._told_at is not None else [])]
+        return [self._poll_at or 0.0, *([self._change_due_at] if self._change_due_at is not None else [])]
 
-    def _say(self, level: str, text: str) -> None:
-        self._actions.append(Note(level, text))
+    def _log(self, level: str, text: str) -> None:
+        self._actions.append(LogMessage(level, text))
 
     # -- a round ---------------------------------------------------------------------------------------------------------
 
-    def _proceed(self, now: float) -> None:
+    def _advance_round(self, now: float) -> None:
         """Go on with the round, or begin one that is due."""
         current = self._round
         if current is None:
-            if now >= min(self._due()):
-                self._told_at = None
-                self._round = _Round(self._static | self._more)
-                self._actions.append(Ask(self._round.ids))
-            self._watch(now)
-        elif not current.asking and not current.placing and current.running is None:
-            if current.owed:
-                arguments = next(iter(current.owed))
-                command = current.owed[arguments][0].command
+            if now >= min(self._due_times()):
+                self._change_due_at = None
+                self._round = _Round(self._known_ids | self._discovered_ids)
+                self._actions.append(ReadVariables(self._round.ids))
+            self._update_watch(now)
+        elif not current.is_reading and not current.pending_files and current.running_command is None:
+            if current.pending_commands:
+                arguments = next(iter(current.pending_commands))
+                command = current.pending_commands[arguments][0].command
                 assert command is not None
-                current.running = arguments
-                self._actions.append(Run(command))
+                current.running_command = arguments
+                self._actions.append(RunCommand(command))
             else:
-                self._finish(now, current)
+                self._finish_round(now, current)
 
-    def _finish(self, now: float, current: _Round) -> None:
+    def _finish_round(self, now: float, current: _Round) -> None:
         self._round = None
         self.rounds += 1
-        self._provide(replaced=current.replaced)
-        self._watch(now)
+        self._update_program(replaced=current.replaced)
+        self._update_watch(now)
 
-    def _provide(self, *, replaced: bool) -> None:
+    def _update_program(self, *, replaced: bool) -> None:
         environment = self._environment
-        if self._program and environment is not None and self.ready and (replaced or environment != self._provided):
-            self._actions.append(Provide(environment, replaced))
-            self._provided = environment
+        if (
+            self._program
+            and environment is not None
+            and self.is_ready
+            and (replaced or environment != self._provided_environment)
+        ):
+            self._actions.append(UpdateProgram(environment, replaced))
+            self._provided_environment = environment
 
-    def _answered(self, now: float, reading: VariableReading) -> None:
+    def _handle_snapshot(self, now: float, reading: VariableSnapshot) -> None:
         current = self._round
-        assert current is not None and current.asking
-        if self.away is not None:
-            self._say("info", f"reading again, after {lasting(now - self.away_since)}")
-        self.away, self._failures, self.read_at = None, 0, now
-        self._used.clear()
-        files = [(file, self._make(file, reading)) for file in self._configuration.files]
+        assert current is not None and current.is_reading
+        if self.outage is not None:
+            self._log("info", f"reading again, after {format_duration(now - self.outage_since)}")
+        self.outage, self._failures, self.read_at = None, 0, now
+        self._used_ids.clear()
+        files = [(file, self._render_target(file, reading)) for file in self._configuration.files]
         entries = [
-            (entry, self._make(entry, reading)) for entry in (self._configuration.environment if self._program else ())
+            (entry, self._render_target(entry, reading))
+            for entry in (self._configuration.environment if self._program else ())
         ]
-        wanted = frozenset(made.wanted for _, made in (*files, *entries) if made.wanted is not None)
-        if wanted and current.depth < DEPTH:
+        wanted = frozenset(made.missing_id for _, made in (*files, *entries) if made.missing_id is not None)
+        if wanted and current.depth < MAX_DEPTH:
             current.depth += 1
             current.ids |= wanted
-            self._actions.append(Ask(current.ids))
+            self._actions.append(ReadVariables(current.ids))
             return
-        current.asking = False
-        self.reading = reading
-        self._more = frozenset(self._used - self._static)
+        current.is_reading = False
+        self.snapshot = reading
+        self._discovered_ids = frozenset(self._used_ids - self._known_ids)
         self._poll_at = now + self._configuration.interval * (0.9 + 0.2 * self._chance())
-        self._take_environment(entries)
+        self._apply_environment(entries)
         for file, made in files:
             self.files[file.name].refused = made.refused
             if made.content is not None:
-                self._actions.append(Put(file, made.content))
+                self._actions.append(WriteFile(file, made.content))
             else:
-                self._judge(file.name, made.problem)
+                self._record_file_problem(file.name, made.problem)
                 if not (made.refused and file.removed_when_refused):
                     continue
-                self._actions.append(TakeAway(file))
-            current.placing.add(file.name)
+                self._actions.append(RemoveFile(file))
+            current.pending_files.add(file.name)
 
-    def _unanswered(self, now: float, why: str) -> None:
-        if self.away is None:
-            self.away_since = now
-        if self.away != why:
-            there = "the files stay as they are" if any(s.there for s in self.files.values()) else "there are no files yet"
-            self._say("warning", f"nothing can be read: {why}; {there}")
-        self.away, self._round, self._told_at = why, None, None
+    def _handle_read_failure(self, now: float, why: str) -> None:
+        if self.outage is None:
+            self.outage_since = now
+        if self.outage != why:
+            there = "the files stay as they are" if any(s.exists for s in self.files.values()) else "there are no files yet"
+            self._log("warning", f"nothing can be read: {why}; {there}")
+        self.outage, self._round, self._change_due_at = why, None, None
         self._failures += 1
         pause = min(BACKOFF * 2 ** min(self._failures - 1, 16), self._configuration.interval)
         self._poll_at = now + pause * (0.5 + 0.5 * self._chance())
         self.rounds += 1
-        self._provide(replaced=False)
+        self._update_program(replaced=False)
 
-    def _make(self, target: FileTarget | EnvironmentEntry, reading: VariableReading) -> _Made:
+    def _render_target(self, target: FileTarget | EnvironmentEntry, reading: VariableSnapshot) -> _RenderedTarget:
         """Return the content of a file or an entry, or why it can't be rendered."""
         try:
             if target.template is not None:
-                content = target.template.render(reading.values, frozenset(reading.refused), self._used)
+                content = target.template.render(reading.values, frozenset(reading.refused), self._used_ids)
             else:
                 variable = f"{target.variable}"
                 if variable not in reading.values:
-                    raise (ValueRefused if variable in reading.refused else Wanted)(variable)
+                    raise (ValueRefused if variable in reading.refused else ValueMissing)(variable)
                 content = reading.values[variable]
         except ValueRefused as needed:
-            return _Made(problem=f"{needed.variable}: {reading.refused[needed.variable]}", refused=True)
-        except Wanted as needed:
-            return _Made(problem=f"it asks for ever more variables, now for {needed.variable}", wanted=needed.variable)
+            return _RenderedTarget(problem=f"{needed.variable}: {reading.refused[needed.variable]}", refused=True)
+        except ValueMissing as needed:
+            return _RenderedTarget(
+                problem=f"it asks for ever more variables, now for {needed.variable}", missing_id=needed.variable
+            )
         except TemplateFault as fault:
-            return _Made(problem=str(fault))
+            return _RenderedTarget(problem=str(fault))
         if isinstance(target, EnvironmentEntry) and b"\0" in content:
-            return _Made(problem="the value holds a NUL byte, which no environment can")
-        return _Made(content)
+            return _RenderedTarget(problem="the value holds a NUL byte, which no environment can")
+        return _RenderedTarget(content)
 
-    def _take_environment(self, entries: list[tuple[EnvironmentEntry, _Made]]) -> None:
+    def _apply_environment(self, entries: list[tuple[EnvironmentEntry, _RenderedTarget]]) -> None:
         """Take a new environment, if it is complete."""
         faults = [f"{entry.name} in the environment: {made.problem}" for entry, made in entries if made.content is None]
         problem = faults[0] if faults else None
@@ -290,89 +303,89 @@ class Core:
             self._environment = {entry.name: made.content for entry, made in entries if made.content is not None}
         if problem is not None and problem != self.environment_problem:
             kept = "the program keeps what it has" if self._environment is not None else "the program is not started"
-            self._say("warning", f"{problem}; {kept}")
+            self._log("warning", f"{problem}; {kept}")
         elif problem is None and self.environment_problem is not None:
-            self._say("info", "the environment is complete again")
+            self._log("info", "the environment is complete again")
         self.environment_problem = problem
 
-    def _settled(self, now: float, event: Settled) -> None:
+    def _handle_file_outcome(self, now: float, event: FileHandled) -> None:
         current, state, file = self._round, self.files[event.name], self._targets[event.name]
         assert current is not None
-        current.placing.discard(event.name)
-        if event.placed is None:
-            self._judge(event.name, event.fault)
+        current.pending_files.discard(event.name)
+        if event.change is None:
+            self._record_file_problem(event.name, event.fault)
             return
         removed = state.refused
-        state.there = not removed
-        if event.placed.replaced:
+        state.exists = not removed
+        if event.change.replaced:
             state.changed_at = now
             current.replaced = True
-            self._say("info", f"{'removed' if removed else 'wrote'} {event.name}")
+            self._log("info", f"{'removed' if removed else 'wrote'} {event.name}")
         if not removed:
-            self._judge(event.name, None)
-        if event.placed.owed and file.command is not None:
-            current.owed.setdefault(file.command.arguments, []).append(file)
+            self._record_file_problem(event.name, None)
+        if event.change.command_due and file.command is not None:
+            current.pending_commands.setdefault(file.command.arguments, []).append(file)
 
-    def _judge(self, name: str, problem: str | None) -> None:
+    def _record_file_problem(self, name: str, problem: str | None) -> None:
         """Note how a file stands, and say what is new about it (Note [Said once])."""
         state = self.files[name]
         if problem is not None and problem != state.problem:
-            kept = "it stays as it is" if state.there else "it is not there yet"
+            kept = "it stays as it is" if state.exists else "it is not there yet"
             removed = state.refused and self._targets[name].removed_when_refused
-            self._say("warning", f"{name} is not up to date: {problem}; {'it is removed' if removed else kept}")
+            self._log("warning", f"{name} is not up to date: {problem}; {'it is removed' if removed else kept}")
         elif problem is None and state.problem is not None:
-            self._say("info", f"{name} is up to date again")
+            self._log("info", f"{name} is up to date again")
         state.problem = problem
 
-    def _ran(self, event: Ran) -> None:
+    def _handle_command_end(self, event: CommandEnded) -> None:
         current, arguments = self._round, event.command.arguments
         assert current is not None
-        files = current.owed.pop(arguments)
-        current.running = None
+        files = current.pending_commands.pop(arguments)
+        current.running_command = None
         if event.fault is None:
-            self._commands.pop(arguments, None)
-            self._actions.append(Done(tuple(files)))
+            self._command_problems.pop(arguments, None)
+            self._actions.append(RemoveMarkers(tuple(files)))
             return
         problem = f"the command {arguments[0]} failed: {event.fault}"
-        if self._commands.get(arguments) != problem:
-            self._say("error", f"{problem}; it is tried again in each round")
-        self._commands[arguments] = problem
+        if self._command_problems.get(arguments) != problem:
+            self._log("error", f"{problem}; it is tried again in each round")
+        self._command_problems[arguments] = problem
 
     # -- watching --------------------------------------------------------------------------------------------------------
 
-    def _watch(self, now: float) -> None:
+    def _update_watch(self, now: float) -> None:
         """Watch what can be read, unless that is being watched, or failed a moment ago."""
-        ids = frozenset(self.reading.values)
-        if not self._configuration.watch or not ids or self.away is not None or ids == self._watched:
+        ids = frozenset(self.snapshot.values)
+        if not self._configuration.watch or not ids or self.outage is not None or ids == self._watched_ids:
             return
-        if self._watched is None and now < self._watch_at:
+        if self._watched_ids is None and now < self._watch_retry_at:
             return
-        self._watched = ids
-        self._actions.append(WatchFor(ids))
+        self._watched_ids = ids
+        self._actions.append(WatchVariables(ids))
 
-    def _told(self, now: float) -> None:
+    def _handle_change_notice(self, now: float) -> None:
         self._watch_failures = 0
         if self._watch_problem is not None:
-            self._say("info", "the server tells of changes again")
+            self._log("info", "the server tells of changes again")
             self._watch_problem = None
-        if self._told_at is None:
-            least, most = GATHERING
-            self._told_at = now + least + (most - least) * self._chance()
+        if self._change_due_at is None:
+            least, most = CHANGE_DELAY
+            self._change_due_at = now + least + (most - least) * self._chance()
 
-    def _unwatched(self, now: float, why: str | None) -> None:
-        self._watched = None
-        if why is not None and self._watch_problem is None and self.away is None:
-            self._say(
+    def _handle_watch_end(self, now: float, why: str | None) -> None:
+        self._watched_ids = None
+        if why is not None and self._watch_problem is None and self.outage is None:
+            self._log(
                 "warning",
-                f"the server does not tell of changes ({why}): it is asked every {lasting(self._configuration.interval)}",
+                f"the server does not tell of changes ({why}): it is asked every {format_duration(self._configuration.interval)}",
             )
             self._watch_problem = why
         pause = min(BACKOFF * 2 ** min(self._watch_failures, 16), WATCH_BACKOFF)
         self._watch_failures += 1
-        self._watch_at = now + pause * (0.5 + 0.5 * self._chance())
+        self._watch_retry_at = now + pause * (0.5 + 0.5 * self._chance())
 
 
-def lasting(seconds: float) -> str:
+def format_duration(seconds: float) -> str:
     """Return a duration in words: ``40 s``, ``12 min``, ``3 h``."""
     for size, unit in ((3600, "h"), (60, "min")):
         if seconds >= 2 * size:

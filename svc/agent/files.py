@@ -12,7 +12,7 @@ finds it owes the command.
 Note [Nobody in between]. All is done through the descriptor of the folder, and that is checked through it: only the owners
 of the file may write there, and there is no link in the file's place. Anyone who can write to the folder could put anything
 there. The folders above it are checked too, and links on the way are only followed if nobody else made them
-(``svc.agent.ways``).
+(``svc.agent.safe_paths``).
 """
 
 from __future__ import annotations
@@ -29,46 +29,48 @@ from typing import Final
 import attrs
 
 from svc.agent.faults import FileFault
-from svc.agent.ways import opened
+from svc.agent.safe_paths import open_checked
 
-_OPENED: Final = os.O_CLOEXEC | os.O_NOFOLLOW
+_OPEN_FLAGS: Final = os.O_CLOEXEC | os.O_NOFOLLOW
 
 
 @attrs.frozen
 class Destination:
-    """Where a file stands, and whose it is; ``uid``, ``gid`` and ``mode`` are numbers. ``owes``: a command follows."""
+    """Where a file stands, and whose it is; ``uid``, ``gid`` and ``mode`` are numbers. ``has_command``: a command follows."""
 
     path: Path
     uid: int
     gid: int
     mode: int
-    owes: bool = False
+    has_command: bool = False
 
     @property
-    def mark(self) -> str:
+    def marker_name(self) -> str:
         """The name of the file that marks something as owed (Note [Owed])."""
         return f".{self.path.name}.svc-agent-changed"
 
 
 @attrs.frozen
-class Placed:
-    """The outcome for a file. ``replaced``: it has changed. ``owed``: its command has not succeeded yet since a change."""
+class FileChange:
+    """The outcome for a file. ``replaced``: it has changed. ``command_due``: its command has not succeeded yet since a change."""
 
     replaced: bool
-    owed: bool
+    command_due: bool
 
 
-def place(destination: Destination, content: bytes) -> Placed:
+def replace_file(destination: Destination, content: bytes) -> FileChange:
     """Have the file hold this content, with its owner and mode; one that does already isn't touched.
 
     :raises FileFault: it can't, and is as it was.
     """
-    with _folder(destination) as folder, _told(destination.path):
-        if _holds(folder, destination, content):
-            return Placed(replaced=False, owed=destination.owes and _exists(folder, destination.mark))
+    with _open_folder(destination) as folder, _file_faults(destination.path):
+        if _is_current(folder, destination, content):
+            return FileChange(
+                replaced=False, command_due=destination.has_command and _entry_exists(folder, destination.marker_name)
+            )
         name = f".{destination.path.name}.svc-agent-{token_hex(8)}.tmp"
         try:
-            file = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _OPENED, 0o600, dir_fd=folder)
+            file = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _OPEN_FLAGS, 0o600, dir_fd=folder)
             try:
                 os.fchown(file, destination.uid, destination.gid)
                 os.fchmod(file, destination.mode)
@@ -78,42 +80,44 @@ def place(destination: Destination, content: bytes) -> Placed:
                 os.fsync(file)
             finally:
                 os.close(file)
-            if destination.owes:
-                _mark(folder, destination)
+            if destination.has_command:
+                _create_marker(folder, destination)
             os.rename(name, destination.path.name, src_dir_fd=folder, dst_dir_fd=folder)
         except BaseException:
             with contextlib.suppress(OSError):
                 os.unlink(name, dir_fd=folder)
             raise
         os.fsync(folder)
-    return Placed(replaced=True, owed=destination.owes)
+    return FileChange(replaced=True, command_due=destination.has_command)
 
 
-def remove(destination: Destination) -> Placed:
+def remove_file(destination: Destination) -> FileChange:
     """Take a file away, where there is one.
 
     :raises FileFault: it can't be.
     """
-    with _folder(destination) as folder, _told(destination.path):
+    with _open_folder(destination) as folder, _file_faults(destination.path):
         if not _is_file(folder, destination):
-            return Placed(replaced=False, owed=destination.owes and _exists(folder, destination.mark))
-        if destination.owes:
-            _mark(folder, destination)
+            return FileChange(
+                replaced=False, command_due=destination.has_command and _entry_exists(folder, destination.marker_name)
+            )
+        if destination.has_command:
+            _create_marker(folder, destination)
         os.unlink(destination.path.name, dir_fd=folder)
         os.fsync(folder)
-    return Placed(replaced=True, owed=destination.owes)
+    return FileChange(replaced=True, command_due=destination.has_command)
 
 
-def settle(destination: Destination) -> None:
+def remove_marker(destination: Destination) -> None:
     """Take away the mark that something is owed.
 
     :raises FileFault: it can't be.
     """
-    with _folder(destination) as folder, _told(destination.path), contextlib.suppress(FileNotFoundError):
-        os.unlink(destination.mark, dir_fd=folder)
+    with _open_folder(destination) as folder, _file_faults(destination.path), contextlib.suppress(FileNotFoundError):
+        os.unlink(destination.marker_name, dir_fd=folder)
 
 
-def clean(destination: Destination) -> int:
+def remove_leftovers(destination: Destination) -> int:
     """Remove what a killed agent left of this file, and return how many there were (Note [Never torn]).
 
     A mark is removed, too, where nothing follows from a change any more.
@@ -122,20 +126,20 @@ def clean(destination: Destination) -> int:
     """
     left = re.compile(re.escape(f".{destination.path.name}.svc-agent-") + "[0-9a-f]{16}[.]tmp")
     count = 0
-    with _folder(destination) as folder, _told(destination.path):
+    with _open_folder(destination) as folder, _file_faults(destination.path):
         for name in os.listdir(folder):
             if left.fullmatch(name) and stat.S_ISREG(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode):
                 os.unlink(name, dir_fd=folder)
                 count += 1
-        if not destination.owes and _exists(folder, destination.mark):
-            os.unlink(destination.mark, dir_fd=folder)
+        if not destination.has_command and _entry_exists(folder, destination.marker_name):
+            os.unlink(destination.marker_name, dir_fd=folder)
     return count
 
 
-def exists(destination: Destination) -> bool:
+def file_exists(destination: Destination) -> bool:
     """Return whether a file is there."""
     try:
-        with _folder(destination) as folder, _told(destination.path):
+        with _open_folder(destination) as folder, _file_faults(destination.path):
             return _is_file(folder, destination)
     except FileFault:
         return False
@@ -150,7 +154,7 @@ def group_may_write(destination: Destination) -> bool:
 
 
 @contextlib.contextmanager
-def _told(path: Path) -> Iterator[None]:
+def _file_faults(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
@@ -158,12 +162,12 @@ def _told(path: Path) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _folder(destination: Destination) -> Iterator[int]:
+def _open_folder(destination: Destination) -> Iterator[int]:
     """Open and check the folder (Note [Nobody in between])."""
     path = destination.path.parent
     owners = {0, os.geteuid(), destination.uid}
 
-    def judge(above: Path, found: os.stat_result) -> None:
+    def check_ancestor(above: Path, found: os.stat_result) -> None:
         if found.st_mode & stat.S_IWOTH and not found.st_mode & stat.S_ISVTX:
             raise FileFault(f"everybody can write to {above}, above the folder {path}: chmod o-w {above}")
         if found.st_uid not in owners:
@@ -173,7 +177,7 @@ def _folder(destination: Destination) -> Iterator[int]:
             )
 
     try:
-        folder = opened(path, os.O_RDONLY | os.O_DIRECTORY, judge)
+        folder = open_checked(path, os.O_RDONLY | os.O_DIRECTORY, check_ancestor)
     except FileNotFoundError:
         raise FileFault(f"the folder {path} does not exist: make it, or let RuntimeDirectory= of the unit do so") from None
     except OSError as error:
@@ -204,12 +208,12 @@ def _is_file(folder: int, destination: Destination) -> bool:
     return True
 
 
-def _holds(folder: int, destination: Destination, content: bytes) -> bool:
+def _is_current(folder: int, destination: Destination, content: bytes) -> bool:
     """Return whether the file is there as it should be."""
     if not _is_file(folder, destination):
         return False
     try:
-        file = os.open(destination.path.name, os.O_RDONLY | os.O_NONBLOCK | _OPENED, dir_fd=folder)
+        file = os.open(destination.path.name, os.O_RDONLY | os.O_NONBLOCK | _OPEN_FLAGS, dir_fd=folder)
     except PermissionError:  # it is another's, and so not as it should be
         return False
     with open(file, "rb") as opened:
@@ -219,13 +223,13 @@ def _holds(folder: int, destination: Destination, content: bytes) -> bool:
         return stat.S_ISREG(found.st_mode) and same == expected and opened.read(len(content) + 1) == content
 
 
-def _mark(folder: int, destination: Destination) -> None:
+def _create_marker(folder: int, destination: Destination) -> None:
     # The user whom the folder belongs to may have put a pipe there, on which opening would block.
-    file = os.open(destination.mark, os.O_WRONLY | os.O_CREAT | os.O_NONBLOCK | _OPENED, 0o600, dir_fd=folder)
+    file = os.open(destination.marker_name, os.O_WRONLY | os.O_CREAT | os.O_NONBLOCK | _OPEN_FLAGS, 0o600, dir_fd=folder)
     os.close(file)
 
 
-def _exists(folder: int, name: str) -> bool:
+def _entry_exists(folder: int, name: str) -> bool:
     try:
         os.stat(name, dir_fd=folder, follow_symlinks=False)
     except FileNotFoundError:

@@ -22,7 +22,7 @@ class VariableBatch:
     tag: str | None
 
 
-class VariableBatches(Protocol):
+class VariableClient(Protocol):
     """A client, logged in as need be."""
 
     async def read(self, ids: Sequence[str], tag: str | None) -> VariableBatch | None:
@@ -39,7 +39,7 @@ class VariableBatches(Protocol):
 
 
 @attrs.frozen
-class VariableReading:
+class VariableSnapshot:
     """The result of reading variables: their values, and for the others a sentence that says why they can't be read."""
 
     values: Mapping[str, bytes] = attrs.field(factory=dict, repr=False)
@@ -49,12 +49,12 @@ class VariableReading:
 class VariableSource:
     """The values of variables, with as few requests as possible."""
 
-    def __init__(self, batches: VariableBatches) -> None:
-        self._batches = batches
+    def __init__(self, batches: VariableClient) -> None:
+        self._client = batches
         self._refused: frozenset[str] = frozenset()
         self._last: tuple[tuple[str, ...], VariableBatch] | None = None
 
-    async def read(self, ids: Iterable[str]) -> VariableReading:
+    async def read(self, ids: Iterable[str]) -> VariableSnapshot:
         """Return what is known now of these variables (Note [Two batches]).
 
         :raises SourceFault: there is no answer.
@@ -63,19 +63,19 @@ class VariableSource:
         values: dict[str, bytes] = {}
         refused: dict[str, str] = {}
         if good := tuple(sorted(wanted - self._refused)):
-            batch = await self._read_again(good)
+            batch = await self._read_if_changed(good)
             values |= batch.values
             refused |= batch.refused
         if bad := tuple(sorted(wanted & self._refused)):
-            batch = await self._batches.read(bad, None) or VariableBatch({}, {}, None)
+            batch = await self._client.read(bad, None) or VariableBatch({}, {}, None)
             values |= batch.values
             refused |= batch.refused
         self._refused = frozenset(refused)
-        return VariableReading(values, refused)
+        return VariableSnapshot(values, refused)
 
-    async def _read_again(self, ids: tuple[str, ...]) -> VariableBatch:
+    async def _read_if_changed(self, ids: tuple[str, ...]) -> VariableBatch:
         last = self._last if self._last is not None and self._last[0] == ids else None
-        batch = await self._batches.read(ids, last[1].tag if last is not None else None)
+        batch = await self._client.read(ids, last[1].tag if last is not None else None)
         if batch is None:
             assert last is not None, "nothing is unchanged that wasn't read"
             return last[1]
@@ -83,5 +83,5 @@ class VariableSource:
         return batch
 
     def watch(self, ids: Iterable[str]) -> AsyncIterator[None]:
-        """Return what ``VariableBatches.watch`` does."""
-        return self._batches.watch(sorted(ids))
+        """Return what ``VariableClient.watch`` does."""
+        return self._client.watch(sorted(ids))

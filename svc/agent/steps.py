@@ -5,101 +5,101 @@ from __future__ import annotations
 import attrs
 
 from svc.agent.configuration import Command, FileTarget
-from svc.agent.files import Placed
-from svc.agent.source import VariableReading
+from svc.agent.files import FileChange
+from svc.agent.source import VariableSnapshot
 
 
 @attrs.frozen
-class Answered:
+class VariablesRead:
     """The requested variables were read."""
 
-    reading: VariableReading = attrs.field(repr=False)
+    snapshot: VariableSnapshot = attrs.field(repr=False)
 
 
 @attrs.frozen
-class NothingRead:
+class ReadFailed:
     """Nothing could be read; ``why`` is a sentence."""
 
     why: str
 
 
 @attrs.frozen
-class ChangeTold:
+class ChangeNotified:
     """The server reported that something may have changed."""
 
 
 @attrs.frozen
-class Unwatched:
+class WatchStopped:
     """The watch has ended; ``why`` is a sentence, ``None`` where it ended as watches do."""
 
     why: str | None
 
 
 @attrs.frozen
-class Settled:
+class FileHandled:
     """A file was checked, and replaced if need be; ``fault`` says why it couldn't."""
 
     name: str
-    placed: Placed | None = None
+    change: FileChange | None = None
     fault: str | None = None
 
 
 @attrs.frozen
-class Ran:
+class CommandEnded:
     """A command ended; ``fault`` says how it failed."""
 
     command: Command
     fault: str | None = None
 
 
-Event = Answered | NothingRead | ChangeTold | Unwatched | Settled | Ran
+Event = VariablesRead | ReadFailed | ChangeNotified | WatchStopped | FileHandled | CommandEnded
 
 
 @attrs.frozen
-class Ask:
-    """Read these variables; answered by ``Answered`` or ``NothingRead``."""
+class ReadVariables:
+    """Read these variables; answered by ``VariablesRead`` or ``ReadFailed``."""
 
     ids: frozenset[str]
 
 
 @attrs.frozen
-class WatchFor:
-    """Watch these variables, and no others any more; answered by ``ChangeTold`` and at its end by ``Unwatched``."""
+class WatchVariables:
+    """Watch these variables, and no others any more; answered by ``ChangeNotified`` and at its end by ``WatchStopped``."""
 
     ids: frozenset[str]
 
 
 @attrs.frozen
-class Put:
-    """Have a file hold this; answered by ``Settled``."""
+class WriteFile:
+    """Have a file hold this; answered by ``FileHandled``."""
 
     file: FileTarget
     content: bytes = attrs.field(repr=False)
 
 
 @attrs.frozen
-class TakeAway:
-    """Remove a file; answered by ``Settled``."""
+class RemoveFile:
+    """Remove a file; answered by ``FileHandled``."""
 
     file: FileTarget
 
 
 @attrs.frozen
-class Run:
-    """Run a command; answered by ``Ran``."""
+class RunCommand:
+    """Run a command; answered by ``CommandEnded``."""
 
     command: Command
 
 
 @attrs.frozen
-class Done:
+class RemoveMarkers:
     """The commands that these files owed were done: they owe nothing any more."""
 
     files: tuple[FileTarget, ...]
 
 
 @attrs.frozen
-class Provide:
+class UpdateProgram:
     """Have the program run with this environment; ``changed``: its files have changed."""
 
     environment: dict[str, bytes] = attrs.field(repr=False)
@@ -107,11 +107,11 @@ class Provide:
 
 
 @attrs.frozen
-class Note:
+class LogMessage:
     """Say something to operators. ``level`` is ``info``, ``warning`` or ``error``."""
 
     level: str
     text: str
 
 
-Action = Ask | WatchFor | Put | TakeAway | Run | Done | Provide | Note
+Action = ReadVariables | WatchVariables | WriteFile | RemoveFile | RunCommand | RemoveMarkers | UpdateProgram | LogMessage

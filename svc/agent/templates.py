@@ -35,14 +35,14 @@ OUTPUT_LIMIT: Final = 16 * 1024 * 1024
 FUNCTIONS: Final = frozenset({"secret", "secret_base64"})
 
 #: Functions of Jinja that no template of a configuration needs.
-_LEFT_OUT: Final = ("lipsum", "cycler", "joiner", "namespace")
+_REMOVED_FUNCTIONS: Final = ("lipsum", "cycler", "joiner", "namespace")
 
 
 #: Characters that end a line or control a terminal; a tab does neither.
 _CONTROL: Final = re.compile(r"[\x00-\x08\x0a-\x1f\x7f-\x9f\u2028\u2029]")
 
 
-class Wanted(Exception):
+class ValueMissing(Exception):
     """A value is needed that hasn't been read; ``variable`` is its id."""
 
     def __init__(self, variable: str) -> None:
@@ -58,22 +58,22 @@ class ValueRefused(Exception):
         self.variable = variable
 
 
-class MoreThanOneLine(Exception):
+class MultilineValue(Exception):
     """A value that should be within a line holds a line end, or another control character."""
 
 
-def _quoted(value: object) -> str:
+def _quote_for_shell(value: object) -> str:
     return shlex.quote(str(value))
 
 
-def _within_a_line(value: object) -> str:
+def _require_one_line(value: object) -> str:
     text = str(value)
     if _CONTROL.search(text):
-        raise MoreThanOneLine
+        raise MultilineValue
     return text
 
 
-def _environment() -> ImmutableSandboxedEnvironment:
+def _make_environment() -> ImmutableSandboxedEnvironment:
     made = ImmutableSandboxedEnvironment(
         undefined=StrictUndefined,
         autoescape=False,
@@ -84,15 +84,15 @@ def _environment() -> ImmutableSandboxedEnvironment:
         extensions=(),
         cache_size=0,
     )
-    for name in _LEFT_OUT:
+    for name in _REMOVED_FUNCTIONS:
         del made.globals[name]
-    made.filters["shell"] = _quoted
-    made.filters["line"] = _within_a_line
+    made.filters["shell"] = _quote_for_shell
+    made.filters["line"] = _require_one_line
     made.policies["json.dumps_kwargs"] = {"sort_keys": True, "ensure_ascii": False}
     return made
 
 
-_JINJA: Final = _environment()
+_JINJA: Final = _make_environment()
 
 
 @attrs.frozen(eq=False)
@@ -104,7 +104,7 @@ class SecretTemplate:
     _template: Template = attrs.field(repr=False)
 
     @classmethod
-    def of(cls, name: str, text: str) -> SecretTemplate:
+    def parse(cls, name: str, text: str) -> SecretTemplate:
         """Read a template.
 
         :raises TemplateFault: Jinja can't read it, or it uses a name that no template has (AGT-11).
@@ -121,7 +121,7 @@ class SecretTemplate:
             raise TemplateFault(f"{name}, line {error.lineno}: {error.message}") from None
         except RecursionError:
             raise TemplateFault(f"{name} is nested too deeply") from None
-        return cls(name, frozenset(_constants(tree)), template)
+        return cls(name, frozenset(_constant_ids(tree)), template)
 
     def render(
         self, values: Mapping[str, bytes], refused: frozenset[str] = frozenset(), used: set[str] | None = None
@@ -135,18 +135,18 @@ class SecretTemplate:
         :raises TemplateFault: it fails with these values; the text has none of them (Note [Nothing quoted]).
         """
 
-        def raw(variable: object) -> bytes:
+        def read_value(variable: object) -> bytes:
             if not isinstance(variable, str):
                 raise TypeError("an id is a text")
             if used is not None:
                 used.add(variable)
             if variable in values:
                 return values[variable]
-            raise (ValueRefused if variable in refused else Wanted)(variable)
+            raise (ValueRefused if variable in refused else ValueMissing)(variable)
 
         def secret(variable: object) -> str:
             try:
-                return raw(variable).decode("utf-8")
+                return read_value(variable).decode("utf-8")
             except UnicodeDecodeError:
                 raise TemplateFault(
                     f'{self.name}: the value of {variable} is not text: write secret_base64("{variable}"), or '
@@ -154,7 +154,7 @@ class SecretTemplate:
                 ) from None
 
         def secret_base64(variable: object) -> str:
-            return base64.b64encode(raw(variable)).decode("ascii")
+            return base64.b64encode(read_value(variable)).decode("ascii")
 
         pieces: list[bytes] = []
         left = OUTPUT_LIMIT
@@ -164,14 +164,16 @@ class SecretTemplate:
                 left -= len(pieces[-1])
                 if left < 0:
                     raise TemplateFault(f"{self.name} makes more than {OUTPUT_LIMIT} bytes")
-        except (Wanted, ValueRefused, TemplateFault):
+        except (ValueMissing, ValueRefused, TemplateFault):
             raise
         except Exception as error:
-            raise TemplateFault(f"{self.name}{_line(error)}: it fails with these values ({type(error).__name__})") from None
+            raise TemplateFault(
+                f"{self.name}{_line_of_error(error)}: it fails with these values ({type(error).__name__})"
+            ) from None
         return b"".join(pieces)
 
 
-def _constants(tree: nodes.Template) -> list[str]:
+def _constant_ids(tree: nodes.Template) -> list[str]:
     """Return the ids that stand as they are in calls of the functions."""
     found = []
     for call in tree.find_all(nodes.Call):
@@ -181,7 +183,7 @@ def _constants(tree: nodes.Template) -> list[str]:
     return found
 
 
-def _line(error: BaseException) -> str:
+def _line_of_error(error: BaseException) -> str:
     """Return where in the template a failure was, as Jinja has its lines in tracebacks."""
     frames: Any = traceback.walk_tb(error.__traceback__)
     lines = [number for frame, number in frames if frame.f_code.co_filename == "<template>"]

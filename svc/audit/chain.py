@@ -11,7 +11,7 @@ line is recognized.
 Note [In the turn]. Number and digest are taken in the turn at writing, by the sink that writes first. An incomplete record
 has taken no number: so the lines of files are numbered without gaps, whichever process dies, and whatever a disk has no room
 for. The end of the chain is moved on after the write. A process that dies in between leaves the mark of the turn, and then
-the last line of the file decides (:meth:`Chain.recover`). Numbers that were given out before the write would be lost with a
+the last line of the file decides (:meth:`Chain.recover_end`). Numbers that were given out before the write would be lost with a
 process, and look like records that somebody removed.
 
 Note [One key]. The key is not replaced by its hash after each record. That would keep an intruder from writing old records
@@ -46,10 +46,10 @@ DIGEST_BYTES: Final = 24
 _ID_BYTES: Final = 8
 
 #: Bytes at the end of a file among which the last records are looked for.
-TAIL: Final = 16 * RECORD_LIMIT
+TAIL_BYTES: Final = 16 * RECORD_LIMIT
 
 #: A record with its element: what the digest is of before it, id, number, predecessor, length, digest, and what follows.
-CHAINED: Final = re.compile(
+CHAINED_RECORD: Final = re.compile(
     rb'((?:[^ ]+ ){6}\[chain@%b id="([0-9a-f]{16})" number="([1-9][0-9]{0,18})"'
     rb'(?: after="(none|[0-9a-f]{16} [0-9]{1,19})")? length="([0-9]{1,6})") digest="([A-Za-z0-9+/]{32})"\](.*)'
     % ENTERPRISE.encode(),
@@ -90,11 +90,11 @@ class Chain:
     def __init__(self, key: bytes, state: bytearray | memoryview | None = None, saved: Path | None = None) -> None:
         if len(key) != KEY_BYTES:
             raise ValueError(f"the key of a chain has {KEY_BYTES} bytes")
-        self._key, self._saved = key, saved
+        self._key, self._end_file = key, saved
         self._state = bytearray(STATE_BYTES) if state is None else state
-        self._next: list[tuple[int, bytes]] = []
+        self._stamped: list[tuple[int, bytes]] = []
         #: How elements begin in the chain of this id.
-        self._named = self._element = b""
+        self._element_chain = self._element = b""
 
     @property
     def end(self) -> ChainEnd:
@@ -102,14 +102,14 @@ class Chain:
         chain, number, digest, _, _ = _STATE.unpack_from(self._state)
         return ChainEnd(chain.hex(), number, digest)
 
-    def stamped(self, records: Sequence[bytes]) -> list[bytes]:
-        """Return records as they are written if all of them are; the end stays where it is (:meth:`advance`)."""
+    def stamp_records(self, records: Sequence[bytes]) -> list[bytes]:
+        """Return records as they are written if all of them are; the end stays where it is (:meth:`advance_end`)."""
         chain, number, digest, after_chain, known = _STATE.unpack_from(self._state)
-        key, after = self._key, b"" if number else _after(after_chain, known)
+        key, after = self._key, b"" if number else _format_predecessor(after_chain, known)
         following: list[tuple[int, bytes]] = []
         lines: list[bytes] = []
-        if chain != self._named:
-            self._named, self._element = chain, b'[chain@43868 id="%b" number="' % chain.hex().encode()
+        if chain != self._element_chain:
+            self._element_chain, self._element = chain, b'[chain@43868 id="%b" number="' % chain.hex().encode()
         element = self._element
         for record in records:
             rest = record.split(b" ", 6)[6]
@@ -119,94 +119,94 @@ class Chain:
             lines.append(b'%b digest="%b"]%b' % (head, b2a_base64(digest, newline=False), rest))
             following.append((number, digest))
             after = b""
-        self._next = following
+        self._stamped = following
         return lines
 
-    def advance(self, count: int) -> None:
+    def advance_end(self, count: int) -> None:
         """Move the end to the last of the first ``count`` that were stamped."""
         if count:
-            _LAST.pack_into(self._state, _ID_BYTES, *self._next[count - 1])
+            _LAST.pack_into(self._state, _ID_BYTES, *self._stamped[count - 1])
 
-    def begin(self, path: Path | None) -> None:
+    def resume_chain(self, path: Path | None) -> None:
         """Go on where the chain ended; ``path`` is the file to which records are appended, if that can be read."""
-        saved, stopped = self._read()
-        found = last_of(self._key, _tail_of(path), saved)
+        saved, stopped = self._read_saved_end()
+        found = find_chain_end(self._key, _read_file_tail(path), saved)
         if found is not None:
-            self._go_on(found)
+            self._continue_from(found)
         elif saved is not None and stopped:
-            self._go_on(saved)
+            self._continue_from(saved)
         else:
-            self._begin_another(saved)
+            self._begin_new_chain(saved)
             if saved is not None:
                 _log.warn(
                     "The end of the audit's chain {chain} was not found, so another one begins, which `svc audit verify`"
                     " tells of",
                     chain=saved.chain,
                 )
-        self._save(stopped=False)
+        self._save_end(stopped=False)
 
-    def recover(self, descriptor: int) -> None:
+    def recover_end(self, descriptor: int) -> None:
         """Find the end where a process died that may have written to this file (Note [In the turn])."""
         end = self.end
         try:
             readable = stat.S_ISREG(os.fstat(descriptor).st_mode)
-            tail = _tail(descriptor) if readable else None
+            tail = _read_tail(descriptor) if readable else None
         except OSError:
             tail = None
         if tail is None:
-            self._begin_another(end)
+            self._begin_new_chain(end)
         else:
-            self._go_on(last_of(self._key, tail, end) or end)
+            self._continue_from(find_chain_end(self._key, tail, end) or end)
 
     def close(self) -> None:
         """Save the end, for the next start."""
-        self._save(stopped=True)
+        self._save_end(stopped=True)
 
-    def _go_on(self, end: ChainEnd) -> None:
+    def _continue_from(self, end: ChainEnd) -> None:
         # Of a chain without any record, the predecessor stays known.
         after = _STATE.unpack_from(self._state)[3:]
         _STATE.pack_into(self._state, 0, bytes.fromhex(end.chain), end.number, end.digest, *after)
 
-    def _begin_another(self, after: ChainEnd | None) -> None:
+    def _begin_new_chain(self, after: ChainEnd | None) -> None:
         before = (_NO_CHAIN, 0) if after is None else (bytes.fromhex(after.chain), after.number)
         _STATE.pack_into(self._state, 0, os.urandom(_ID_BYTES), 0, _NO_DIGEST, *before)
 
-    def _read(self) -> tuple[ChainEnd | None, bool]:
+    def _read_saved_end(self) -> tuple[ChainEnd | None, bool]:
         """Return the end that was saved, and whether the server had stopped then."""
-        if self._saved is None:
+        if self._end_file is None:
             return None, False
         with suppress(OSError, ValueError):
-            chain, number, digest, state = self._saved.read_text("ascii").split()
+            chain, number, digest, state = self._end_file.read_text("ascii").split()
             if len(bytes.fromhex(chain)) == _ID_BYTES and len(a2b_base64(digest)) == DIGEST_BYTES:
                 return ChainEnd(chain, int(number), a2b_base64(digest)), state == "stopped"
         return None, False
 
-    def _save(self, *, stopped: bool) -> None:
-        if self._saved is None:
+    def _save_end(self, *, stopped: bool) -> None:
+        if self._end_file is None:
             return
         end = self.end
         digest = b2a_base64(end.digest, newline=False).decode("ascii")
         text = f"{end.chain} {end.number} {digest} {'stopped' if stopped else 'running'}\n"
-        new = self._saved.with_name(f"{self._saved.name}.new")
+        new = self._end_file.with_name(f"{self._end_file.name}.new")
         try:
-            self._saved.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self._end_file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             with suppress(FileNotFoundError):
                 new.unlink()
             descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
             with open(descriptor, "w", encoding="ascii") as file:
                 file.write(text)
-            new.replace(self._saved)
+            new.replace(self._end_file)
         except OSError as error:
             warning = "The end of the audit's chain can't be saved in {path}: {why}"
-            _log.warn(warning, path=str(self._saved), why=error.strerror)
+            _log.warn(warning, path=str(self._end_file), why=error.strerror)
 
 
-def last_of(key: bytes, tail: bytes, known: ChainEnd | None) -> ChainEnd | None:
+def find_chain_end(key: bytes, tail: bytes, known: ChainEnd | None) -> ChainEnd | None:
     """Return the last record at the end of a file that follows from the one before it, or from ``known``.
 
     ``None`` where there is none of the chain that is known, or only older ones; if none is known, of the last one's.
     """
-    found = [matched for line in tail.split(b"\n") if (matched := CHAINED.fullmatch(line)) is not None]
+    found = [matched for line in tail.split(b"\n") if (matched := CHAINED_RECORD.fullmatch(line)) is not None]
     if known is None:
         if not found:
             return None
@@ -227,11 +227,11 @@ def last_of(key: bytes, tail: bytes, known: ChainEnd | None) -> ChainEnd | None:
     return last
 
 
-def _after(chain: bytes, number: int) -> bytes:
+def _format_predecessor(chain: bytes, number: int) -> bytes:
     return b' after="none"' if chain == _NO_CHAIN else b' after="%b %d"' % (chain.hex().encode(), number)
 
 
-def _tail_of(path: Path | None) -> bytes:
+def _read_file_tail(path: Path | None) -> bytes:
     if path is None:
         return b""
     try:
@@ -239,14 +239,14 @@ def _tail_of(path: Path | None) -> bytes:
     except OSError:
         return b""
     try:
-        return _tail(descriptor)
+        return _read_tail(descriptor)
     except OSError:
         return b""
     finally:
         os.close(descriptor)
 
 
-def _tail(descriptor: int) -> bytes:
+def _read_tail(descriptor: int) -> bytes:
     """Return the last bytes of a file; raises ``OSError`` where it can't be read."""
     size = os.fstat(descriptor).st_size
-    return os.pread(descriptor, TAIL, max(0, size - TAIL))
+    return os.pread(descriptor, TAIL_BYTES, max(0, size - TAIL_BYTES))

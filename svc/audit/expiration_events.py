@@ -24,65 +24,65 @@ ANNOTATIONS_UNUSABLE: Final = "annotations-unusable"
 
 
 @implementer(IExpirationEvents)
-class RecordedExpirations:
+class AuditedExpirations:
     """Records the events that ``inner`` gets in the journal."""
 
     def __init__(self, inner: IExpirationEvents, journal: IJournal) -> None:
         self._inner, self._journal = inner, journal
-        self._origin = journal.origin(None, "-", "-")
+        self._origin = journal.make_context(None, "-", "-")
 
-    def admit(self) -> None:
+    def require_available(self) -> None:
         """See ``IExpirationEvents``."""
-        self._inner.admit()
-        self._journal.admit()
+        self._inner.require_available()
+        self._journal.require_available()
 
-    def rotation(self, variable: ResourceName, rotator: str) -> EventBatch:
+    def rotation_batch(self, variable: ResourceName, rotator: str) -> EventBatch:
         """See ``IExpirationEvents``."""
-        return EventBatch(self._origin, (_rotation(variable, rotator),))
+        return EventBatch(self._origin, (_rotation_event(variable, rotator),))
 
-    def removal(self, tokens: Sequence[ExpiredToken]) -> EventBatch:
+    def removal_batch(self, tokens: Sequence[ExpiredToken]) -> EventBatch:
         """See ``IExpirationEvents``."""
-        return EventBatch(self._origin, tuple(map(_removal, tokens)))
+        return EventBatch(self._origin, tuple(map(_removal_event, tokens)))
 
-    async def expired(self, variable: ResourceName, at: float) -> None:
+    async def record_expiration(self, variable: ResourceName, at: float) -> None:
         """See ``IExpirationEvents``."""
-        await self._inner.expired(variable, at)
-        await self._take(_expiry(variable))
+        await self._inner.record_expiration(variable, at)
+        await self._record_events(_expiry_event(variable))
 
-    async def rotated(self, variable: ResourceName, rotator: str, version: int) -> None:
+    async def record_rotation(self, variable: ResourceName, rotator: str, version: int) -> None:
         """See ``IExpirationEvents``."""
-        await self._inner.rotated(variable, rotator, version)
-        await self._take(_rotation(variable, rotator))
+        await self._inner.record_rotation(variable, rotator, version)
+        await self._record_events(_rotation_event(variable, rotator))
 
-    async def failed(self, variable: ResourceName, rotator: str | None, why: str) -> None:
+    async def record_failure(self, variable: ResourceName, rotator: str | None, why: str) -> None:
         """See ``IExpirationEvents``."""
-        await self._inner.failed(variable, rotator, why)
+        await self._inner.record_failure(variable, rotator, why)
         if rotator is None:
-            await self._take(_expiry(variable, f" ({why})"), reason=ANNOTATIONS_UNUSABLE)
+            await self._record_events(_expiry_event(variable, f" ({why})"), reason=ANNOTATIONS_UNUSABLE)
         else:
-            await self._take(_rotation(variable, rotator, f" ({why})"), reason=ROTATION_FAILED)
+            await self._record_events(_rotation_event(variable, rotator, f" ({why})"), reason=ROTATION_FAILED)
 
-    async def removed(self, tokens: Sequence[ExpiredToken]) -> None:
+    async def record_removal(self, tokens: Sequence[ExpiredToken]) -> None:
         """See ``IExpirationEvents``."""
-        await self._inner.removed(tokens)
-        await self._take(*map(_removal, tokens))
+        await self._inner.record_removal(tokens)
+        await self._record_events(*map(_removal_event, tokens))
 
-    async def _take(self, *events: Event, reason: str | None = None) -> None:
-        await self._journal.take(self._origin, events, Outcome(reason))
+    async def _record_events(self, *events: Event, reason: str | None = None) -> None:
+        await self._journal.record_events(self._origin, events, Outcome(reason))
 
 
-def _expiry(variable: ResourceName, why: str = "") -> Event:
+def _expiry_event(variable: ResourceName, why: str = "") -> Event:
     words = f"the value of {variable} expire{why}"
     return Event("expiration", "expire", (("resource", str(variable)),), f"saw {words}", f"have {words}", user=_ACTOR)
 
 
-def _rotation(variable: ResourceName, rotator: str, why: str = "") -> Event:
+def _rotation_event(variable: ResourceName, rotator: str, why: str = "") -> Event:
     words = f"{variable} by {rotator}{why}"
     subject = (("resource", str(variable)), ("rotator", rotator))
     return Event("expiration", "rotate", subject, f"rotated {words}", f"rotate {words}", user=_ACTOR)
 
 
-def _removal(token: ExpiredToken) -> Event:
+def _removal_event(token: ExpiredToken) -> Event:
     words = f"the expired token {token.name} of {token.factory}"
     subject = (("resource", str(token.factory)), ("token", token.name))
     return Event("host-factory", "expire-token", subject, f"removed {words}", f"remove {words}", user=_ACTOR)

@@ -4,13 +4,13 @@ Note [No waiting for a file]. Records are given to the sinks at once: a file or 
 costs less than gathering those of a turn of the reactor. Records that a sink has not taken go into its backlog; where it
 takes its time, as a connection does, the request waits.
 
-Note [When a sink fails]. Records that a sink hasn't taken are kept, up to ``MOST`` records or ``MOST_BYTES``. As long as it
+Note [When a sink fails]. Records that a sink hasn't taken are kept, up to ``MAX_RECORDS`` records or ``MAX_BYTES``. As long as it
 takes nothing, requests that must be audited are refused (``--audit-failure refuse``), so that nothing secret leaves without
 its record; or they are answered (``continue``), and records beyond that room are lost: they are counted, and the log says
 how many. A sink that takes no record within ``PATIENCE`` counts as one that fails.
 
 Note [Checks]. Health checks the journal each round. Where a sink doubts that it would take one more record, one is given to
-it, and that decides. Otherwise a check is recorded when it finds what the one before did not, and once in ``RECORDED``
+it, and that decides. Otherwise a check is recorded when it finds what the one before did not, and once in ``CHECK_RECORD_INTERVAL``
 seconds: so a quiet server's audit is quiet, and yet it is known that it could have spoken.
 
 Note [The first sink]. Records are numbered and digested by the first sink when it writes them (``chain``), and go on to the
@@ -33,24 +33,24 @@ from twisted.logger import Logger
 from zope.interface import implementer
 
 from svc.audit.backlog import Backlog, ISink
-from svc.audit.record import Records
+from svc.audit.record import RecordFormatter
 from svc.model.clocks import WallClock
 from svc.model.errors import AuditUnavailable
 from svc.model.events import DEBUG, AuditContext, Event, IJournal, Outcome, Server
 from svc.model.names import RoleName
 
 #: How many records a sink may be behind, and of how many bytes together, before it counts as full.
-MOST: Final = 10_000
-MOST_BYTES: Final = 8 * 1024 * 1024
+MAX_RECORDS: Final = 10_000
+MAX_BYTES: Final = 8 * 1024 * 1024
 
 #: How many records are written at once.
-TURN: Final = 500
+BATCH: Final = 500
 
 #: Seconds that a sink may take over a record before requests stop waiting for it; between two messages in the log about lost
 #: records; and between two records of checks that find all well.
 PATIENCE: Final = 5.0
-REPORTS: Final = 60.0
-RECORDED: Final = 3600.0
+LOSS_LOG_INTERVAL: Final = 60.0
+CHECK_RECORD_INTERVAL: Final = 3600.0
 
 _log = Logger()
 
@@ -58,12 +58,12 @@ _CHECK: Final = Event("health", "check", (), "checked the audit", "check the aud
 
 
 @attrs.define(eq=False)
-class _Line:
+class _SinkState:
     """A sink with its backlog."""
 
     sink: ISink
     backlog: Backlog
-    told: str | None = None
+    logged_failure: str | None = None
 
 
 @attrs.frozen(eq=False)
@@ -72,7 +72,7 @@ class _WaitingRecord:
 
     number: int
     since: float
-    taken: Deferred[None]
+    delivered: Deferred[None]
 
 
 @implementer(IJournal)
@@ -95,82 +95,82 @@ class Journal(Service):
         refuses: bool,
         count_lost: Callable[[int], object] | None = None,
     ) -> None:
-        self._server, self._clock, self._records = server, clock, Records(server, wall)
+        self._server, self._clock, self._formatter = server, clock, RecordFormatter(server, wall)
         self._refuses, self._count_lost = refuses, count_lost
-        self._others = [_Line(sink, Backlog(self._changed)) for sink in sinks[1:]]
-        self._first = _Line(sinks[0], Backlog(self._changed, self._written))
-        self._lines = [self._first, *self._others]
-        self._last = 0
+        self._other_sinks = [_SinkState(sink, Backlog(self._release_delivered)) for sink in sinks[1:]]
+        self._first_sink = _SinkState(sinks[0], Backlog(self._release_delivered, self._forward_delivered))
+        self._sinks = [self._first_sink, *self._other_sinks]
+        self._last_number = 0
         #: The number up to which records have gone on from the first sink to the others.
-        self._passed = 0
+        self._forwarded = 0
         #: The result and the time of the last check that was recorded.
-        self._well: bool | None = None
-        self._noted = 0.0
+        self._last_check_passed: bool | None = None
+        self._check_noted_at = 0.0
         self._waiting: deque[_WaitingRecord] = deque()
-        self._watch: IDelayedCall | None = None
-        self._lost = 0
-        self._reported: float | None = None
+        self._patience_timer: IDelayedCall | None = None
+        self._lost_count = 0
+        self._loss_logged_at: float | None = None
 
     async def open(self) -> None:
         """Open every sink.
 
         :raises StartRefused: one can't be opened.
         """
-        for line in self._lines:
+        for line in self._sinks:
             await line.sink.open(line.backlog)
 
     def reopen(self) -> None:
         """Have every sink open its destination again, as after its file was moved away."""
         _log.info("Audit files are opened again")
-        for line in self._lines:
+        for line in self._sinks:
             line.sink.reopen()
 
     def stopService(self) -> Deferred[None]:
         """Give the sinks what there is, and close them. Nothing is taken any more."""
         super().stopService()  # type: ignore[no-untyped-call] # Twisted's
-        return Deferred.fromCoroutine(self._close())
+        return Deferred.fromCoroutine(self._close_sinks())
 
-    async def _close(self) -> None:
-        if self._watch is not None and self._watch.active():
-            self._watch.cancel()
-        for line in self._lines:
+    async def _close_sinks(self) -> None:
+        if self._patience_timer is not None and self._patience_timer.active():
+            self._patience_timer.cancel()
+        for line in self._sinks:
             await line.sink.close()
             if line.backlog:
                 _log.error("{count} audit records were not taken by {sink}", count=len(line.backlog), sink=line.sink.name)
-        self._give_up("the server stops")
+        self._release_all("the server stops")
 
-    def origin(self, user: RoleName | None, client_ip: str, request_id: str) -> AuditContext:
+    def make_context(self, user: RoleName | None, client_ip: str, request_id: str) -> AuditContext:
         """See ``IJournal``."""
         return AuditContext(self._server, None if user is None else str(user), client_ip, request_id)
 
-    def admit(self) -> None:
+    def require_available(self) -> None:
         """See ``IJournal``."""
-        if self._refuses and (why := self.trouble) is not None:
+        if self._refuses and (why := self.failure) is not None:
             raise AuditUnavailable(why)
 
     @property
-    def trouble(self) -> str | None:
+    def failure(self) -> str | None:
         """Return why records can't be taken now; ``None`` when they can."""
-        for line in self._lines:
-            if line.backlog.trouble is not None:
-                return f"{line.sink.name}: {line.backlog.trouble}"
+        for line in self._sinks:
+            if line.backlog.failure is not None:
+                return f"{line.sink.name}: {line.backlog.failure}"
             if _is_full(line.backlog):
                 return f"{line.sink.name} is too far behind"
         return None
 
-    def backlogs(self) -> list[tuple[str, int]]:
+    def backlog_sizes(self) -> list[tuple[str, int]]:
         """Return the name of each sink, and how many records it has yet to take."""
-        return [(line.sink.name, len(line.backlog)) for line in self._lines]
+        return [(line.sink.name, len(line.backlog)) for line in self._sinks]
 
-    async def take(self, origin: AuditContext, events: Sequence[Event], outcome: Outcome) -> None:
+    async def record_events(self, origin: AuditContext, events: Sequence[Event], outcome: Outcome) -> None:
         """See ``IJournal``."""
-        for start in range(0, len(events), TURN):
+        for start in range(0, len(events), BATCH):
             if start:  # others get their turn
                 await deferLater(self._clock, 0)
-            self.admit()
-            await self._taken(self._records.written(origin, events[start : start + TURN], outcome))
+            self.require_available()
+            await self._write_records(self._formatter.format_events(origin, events[start : start + BATCH], outcome))
         if not events:
-            self.admit()
+            self.require_available()
 
     async def check(self) -> None:
         """Return when the sinks have taken the last record, and would take one more (Note [Checks]).
@@ -178,177 +178,177 @@ class Journal(Service):
         :raises AuditUnavailable: they have not, or wouldn't.
         """
         try:
-            await self._tried()
+            await self._check_sinks()
         except AuditUnavailable:
-            if self._well is not False:
-                self._note(False)
+            if self._last_check_passed is not False:
+                self._note_check(False)
                 # Nobody waits for it: a sink that works has it now, one that doesn't when it works again.
-                self._hand_over(self._checked(Outcome("unavailable")))
-                self._wake()
+                self._give_to_sinks(self._format_check(Outcome("unavailable")))
+                self._drain_backlogs()
             raise
 
-    async def _tried(self) -> None:
-        due = not self._well or self._clock.seconds() - self._noted >= RECORDED
-        if self.trouble is None and self._safe < self._last:
+    async def _check_sinks(self) -> None:
+        due = not self._last_check_passed or self._clock.seconds() - self._check_noted_at >= CHECK_RECORD_INTERVAL
+        if self.failure is None and self._last_delivered < self._last_number:
             # Like that of a check that was given up: to have been written is not to have been taken.
-            await self._settled(self._last)
-        elif self.trouble is None and (due or not self._seems_ready()):
-            await self._taken(self._checked(Outcome()))
-            if self.trouble is None:
-                self._note(True)
-        if (why := self.trouble) is not None:
+            await self._await_delivery(self._last_number)
+        elif self.failure is None and (due or not self._are_sinks_ready()):
+            await self._write_records(self._format_check(Outcome()))
+            if self.failure is None:
+                self._note_check(True)
+        if (why := self.failure) is not None:
             raise AuditUnavailable(why)
 
-    def _seems_ready(self) -> bool:
-        ready = [line.sink.ready() for line in self._lines]  # each is checked: one may find that its file was moved away
+    def _are_sinks_ready(self) -> bool:
+        ready = [line.sink.is_ready() for line in self._sinks]  # each is checked: one may find that its file was moved away
         return all(ready)
 
-    def _note(self, well: bool) -> None:
-        self._well, self._noted = well, self._clock.seconds()
+    def _note_check(self, well: bool) -> None:
+        self._last_check_passed, self._check_noted_at = well, self._clock.seconds()
 
-    def _checked(self, outcome: Outcome) -> list[bytes]:
-        return self._records.written(self.origin(None, "-", "-"), [_CHECK], outcome)
+    def _format_check(self, outcome: Outcome) -> list[bytes]:
+        return self._formatter.format_events(self.make_context(None, "-", "-"), [_CHECK], outcome)
 
-    async def _taken(self, records: Sequence[bytes]) -> None:
+    async def _write_records(self, records: Sequence[bytes]) -> None:
         """Give records to the sinks, and wait where they take their time (Note [No waiting for a file])."""
         if not self.running:
             raise AuditUnavailable("the server stops")
-        last = self._hand_over(records)
+        last = self._give_to_sinks(records)
         if last is None:
             return
-        self._wake()
-        if self._safe >= last:
+        self._drain_backlogs()
+        if self._last_delivered >= last:
             return
-        if any(line.backlog.trouble is not None for line in self._lines):
-            self.admit()
-        elif self._refuses or self.trouble is None:
-            await self._settled(last)
+        if any(line.backlog.failure is not None for line in self._sinks):
+            self.require_available()
+        elif self._refuses or self.failure is None:
+            await self._await_delivery(last)
 
-    def _wake(self) -> None:
-        for line in self._lines:
-            line.sink.wake()
+    def _drain_backlogs(self) -> None:
+        for line in self._sinks:
+            line.sink.drain_backlog()
 
-    def _hand_over(self, records: Sequence[bytes]) -> int | None:
+    def _give_to_sinks(self, records: Sequence[bytes]) -> int | None:
         """Give the next records to the sinks, or to the backlogs of these.
 
         Return the number of the last, ``None`` where every sink has taken all of them.
         """
-        count, backlog = len(records), self._first.backlog
-        self._last = last = self._last + count
-        taken = self._first.sink.take(records) if backlog.is_idle else ()
+        count, backlog = len(records), self._first_sink.backlog
+        self._last_number = last = self._last_number + count
+        taken = self._first_sink.sink.try_write(records) if backlog.is_idle else ()
         whole = len(taken) == count
-        if taken and self._others:
-            whole = self._pass_on([*enumerate(taken, last - count + 1)]) and whole
+        if taken and self._other_sinks:
+            whole = self._forward_records([*enumerate(taken, last - count + 1)]) and whole
         if len(taken) == count:
-            backlog.pass_over(last)
+            backlog.skip_to(last)
             return None if whole else last
         rest = [*enumerate(records[len(taken) :], last - count + len(taken) + 1)]
         if _is_full(backlog):
-            backlog.pass_over(last)
-            self._pass_on([*backlog.after(self._passed), *rest])
-            self._lose(count)
+            backlog.skip_to(last)
+            self._forward_records([*backlog.records_after(self._forwarded), *rest])
+            self._report_lost(count)
         else:
-            backlog.add(rest)
-            self._pass_by()
+            backlog.add_records(rest)
+            self._bypass_first_sink()
         return last
 
-    def _pass_by(self) -> None:
+    def _bypass_first_sink(self) -> None:
         """Pass on what the first sink doesn't take, where requests go on without it."""
-        if self._others and not self._refuses and self._first.backlog.trouble is not None:
-            self._pass_on(self._first.backlog.after(self._passed))
+        if self._other_sinks and not self._refuses and self._first_sink.backlog.failure is not None:
+            self._forward_records(self._first_sink.backlog.records_after(self._forwarded))
 
-    def _written(self, records: Sequence[tuple[int, bytes]]) -> None:
+    def _forward_delivered(self, records: Sequence[tuple[int, bytes]]) -> None:
         """Pass on what the first sink has taken from its backlog."""
-        if self._others:
-            self._pass_on(records)
-            for line in self._others:
-                line.sink.wake()
+        if self._other_sinks:
+            self._forward_records(records)
+            for line in self._other_sinks:
+                line.sink.drain_backlog()
 
-    def _pass_on(self, records: Sequence[tuple[int, bytes]]) -> bool:
+    def _forward_records(self, records: Sequence[tuple[int, bytes]]) -> bool:
         """Give records to the other sinks that these don't have, and return whether they took all at once."""
-        records = [each for each in records if each[0] > self._passed]
+        records = [each for each in records if each[0] > self._forwarded]
         if not records:
             return True
-        self._passed = last = records[-1][0]
+        self._forwarded = last = records[-1][0]
         whole, lost = True, 0
-        for line in self._others:
+        for line in self._other_sinks:
             backlog = line.backlog
-            taken = line.sink.take([record for _, record in records]) if backlog.is_idle else ()
+            taken = line.sink.try_write([record for _, record in records]) if backlog.is_idle else ()
             if len(taken) == len(records):
-                backlog.pass_over(last)
+                backlog.skip_to(last)
                 continue
             whole = False
             if _is_full(backlog):
-                backlog.pass_over(last)
+                backlog.skip_to(last)
                 lost = len(records)
             else:
-                backlog.add(records[len(taken) :])
+                backlog.add_records(records[len(taken) :])
         if lost:
-            self._lose(lost)
+            self._report_lost(lost)
         return whole
 
     @property
-    def _safe(self) -> int:
+    def _last_delivered(self) -> int:
         """Return the number up to which every sink has taken all records."""
-        return min([line.backlog.safe for line in self._lines])
+        return min([line.backlog.last_delivered for line in self._sinks])
 
-    async def _settled(self, number: int) -> None:
+    async def _await_delivery(self, number: int) -> None:
         """Wait until the record of this number is taken, or a sink is found to take none."""
         waiting = _WaitingRecord(number, self._clock.seconds(), Deferred())
         self._waiting.append(waiting)
-        if self._watch is None:
-            self._watch = self._clock.callLater(PATIENCE, self._look)
-        await waiting.taken
+        if self._patience_timer is None:
+            self._patience_timer = self._clock.callLater(PATIENCE, self._check_oldest)
+        await waiting.delivered
 
-    def _changed(self) -> None:
+    def _release_delivered(self) -> None:
         """Release the requests whose records are taken, and all while a sink takes none."""
-        self._pass_by()
-        safe = self._safe if self._waiting else 0
+        self._bypass_first_sink()
+        safe = self._last_delivered if self._waiting else 0
         while self._waiting and self._waiting[0].number <= safe:
-            self._waiting.popleft().taken.callback(None)
-        for line in self._lines:
-            if line.told != line.backlog.trouble:
-                line.told = line.backlog.trouble
-                _tell(line)
-        if self._waiting and (why := self.trouble) is not None:
-            self._give_up(why)
+            self._waiting.popleft().delivered.callback(None)
+        for line in self._sinks:
+            if line.logged_failure != line.backlog.failure:
+                line.logged_failure = line.backlog.failure
+                _log_sink_state(line)
+        if self._waiting and (why := self.failure) is not None:
+            self._release_all(why)
 
-    def _give_up(self, why: str) -> None:
+    def _release_all(self, why: str) -> None:
         waiting, self._waiting = self._waiting, deque()
         for each in waiting:
             if self._refuses:
-                each.taken.errback(AuditUnavailable(why))
+                each.delivered.errback(AuditUnavailable(why))
             else:
-                each.taken.callback(None)
+                each.delivered.callback(None)
 
-    def _look(self) -> None:
+    def _check_oldest(self) -> None:
         """Check whether the oldest record has waited too long."""
-        self._watch = None
+        self._patience_timer = None
         if not self._waiting:
             return
         if (due := self._waiting[0].since + PATIENCE - self._clock.seconds()) > 0:
-            self._watch = self._clock.callLater(due, self._look)
+            self._patience_timer = self._clock.callLater(due, self._check_oldest)
             return
-        for line in self._lines:
-            if line.backlog and line.backlog.trouble is None:
-                line.backlog.failed(f"takes no record for {PATIENCE:g} seconds")
+        for line in self._sinks:
+            if line.backlog and line.backlog.failure is None:
+                line.backlog.mark_failed(f"takes no record for {PATIENCE:g} seconds")
 
-    def _lose(self, count: int) -> None:
+    def _report_lost(self, count: int) -> None:
         if self._count_lost is not None:
             self._count_lost(count)
-        self._lost += count
+        self._lost_count += count
         now = self._clock.seconds()
-        if self._reported is None or not 0 <= now - self._reported < REPORTS:
-            self._reported = now
-            _log.error("{count} audit records were lost since the start: {why}", count=self._lost, why=self.trouble)
+        if self._loss_logged_at is None or not 0 <= now - self._loss_logged_at < LOSS_LOG_INTERVAL:
+            self._loss_logged_at = now
+            _log.error("{count} audit records were lost since the start: {why}", count=self._lost_count, why=self.failure)
 
 
 def _is_full(backlog: Backlog) -> bool:
-    return backlog.size > 0 and (len(backlog) >= MOST or backlog.size >= MOST_BYTES)
+    return backlog.size > 0 and (len(backlog) >= MAX_RECORDS or backlog.size >= MAX_BYTES)
 
 
-def _tell(line: _Line) -> None:
-    if line.backlog.trouble is None:
+def _log_sink_state(line: _SinkState) -> None:
+    if line.backlog.failure is None:
         _log.warn("Audit records go to {sink} again", sink=line.sink.name)
     else:
-        _log.error("Audit records can't go to {sink}: {why}", sink=line.sink.name, why=line.backlog.trouble)
+        _log.error("Audit records can't go to {sink}: {why}", sink=line.sink.name, why=line.backlog.failure)

@@ -30,18 +30,18 @@ from svc.model.refusals import IRefusals, RefusalsFound, RefusalSort, RefusalsQu
 HOUR: Final = 3600.0
 
 #: The parts of the room, each for a refusal whose texts have so many bytes or begin as many more; measured, one takes a KB.
-ROOM: Final = 10_000
-PART: Final = 512
+MAX_PARTS: Final = 10_000
+PART_BYTES: Final = 512
 
 #: The same of a process that collects them, and the seconds until it hands them over.
 BATCH: Final = 1000
-PAUSE: Final = 0.25
+REPORT_DELAY: Final = 0.25
 
 
 _NEVER: Final = float("-inf")
 
 
-class _KeptRefusal(NamedTuple):
+class _StoredRefusal(NamedTuple):
     """A refusal in the room: what its address is counted as, and the parts that it takes."""
 
     refused: RefusedRequest
@@ -61,37 +61,37 @@ class _AddressShare:
 class RecentRefusals:
     """Keeps refusals (Note [Shares of a room])."""
 
-    def __init__(self, wall: WallClock, room: int = ROOM) -> None:
+    def __init__(self, wall: WallClock, room: int = MAX_PARTS) -> None:
         self._wall = wall
-        self._room = room
+        self._max_parts = room
         self._began = wall.seconds()
-        self._pushed_out = _NEVER
+        self._evicted_at = _NEVER
         self._number = 0
-        self._taken = 0
-        self._kept: OrderedDict[int, _KeptRefusal] = OrderedDict()
+        self._used_parts = 0
+        self._refusals: OrderedDict[int, _StoredRefusal] = OrderedDict()
         self._shares: dict[str, _AddressShare] = {}
         #: The addresses by the parts that they take, in the order in which they came to take as many; and the most.
         self._sizes: dict[int, OrderedDict[str, None]] = {}
-        self._most = 0
+        self._largest_size = 0
 
-    def keep(self, refused: RefusedRequest) -> None:
+    def add_refusal(self, refused: RefusedRequest) -> None:
         """See ``IRefusals``."""
-        self._forget()
+        self._drop_expired()
         self._number += 1
-        kept = _KeptRefusal(refused, counted_as(refused.client_ip), 1 + _size(refused) // PART)
-        self._kept[self._number] = kept
-        self._resize(kept.address, kept.parts).numbers.append(self._number)
-        while self._taken > self._room:
-            largest = next(iter(self._sizes[self._most]))
-            self._pushed_out = self._wall.seconds()
-            self._drop(self._shares[largest].numbers[0])
+        kept = _StoredRefusal(refused, counted_as(refused.client_ip), 1 + _text_size(refused) // PART_BYTES)
+        self._refusals[self._number] = kept
+        self._resize_share(kept.address, kept.parts).numbers.append(self._number)
+        while self._used_parts > self._max_parts:
+            largest = next(iter(self._sizes[self._largest_size]))
+            self._evicted_at = self._wall.seconds()
+            self._drop_refusal(self._shares[largest].numbers[0])
 
-    async def recent(self, query: RefusalsQuery) -> RefusalsFound:
+    async def find_recent(self, query: RefusalsQuery) -> RefusalsFound:
         """See ``IRefusals``."""
-        self._forget()
+        self._drop_expired()
         counts: Counter[RefusalSort] = Counter()
         found: list[tuple[int, RefusedRequest]] = []
-        for number, (refused, _, _) in reversed(self._kept.items()):
+        for number, (refused, _, _) in reversed(self._refusals.items()):
             if refused.account != query.account:
                 continue
             sort = RefusalSort(refused.reason, refused.authenticator, refused.service_id)
@@ -104,44 +104,44 @@ class RecentRefusals:
         since = max(self._began, self._wall.seconds() - HOUR)
         return RefusalsFound(
             since,
-            self._pushed_out < since,
+            self._evicted_at < since,
             tuple(itertools.starmap(RefusalSum, counts.most_common())),
             tuple(refused for _, refused in found),
             found[-1][0] if more else None,
         )
 
-    def batch(self) -> tuple[tuple[RefusedRequest, ...], bool]:
+    def list_all(self) -> tuple[tuple[RefusedRequest, ...], bool]:
         """Return all refusals, the oldest first, and whether none was pushed out."""
-        return tuple([kept.refused for kept in self._kept.values()]), self._pushed_out == _NEVER
+        return tuple([kept.refused for kept in self._refusals.values()]), self._evicted_at == _NEVER
 
     def clear(self) -> None:
         """Begin again, with none."""
-        self._pushed_out, self._taken, self._most = _NEVER, 0, 0
-        for room in (self._kept, self._shares, self._sizes):
+        self._evicted_at, self._used_parts, self._largest_size = _NEVER, 0, 0
+        for room in (self._refusals, self._shares, self._sizes):
             room.clear()
 
-    def hear(self, refused: Sequence[RefusedRequest], *, complete: bool) -> None:
+    def add_batch(self, refused: Sequence[RefusedRequest], *, complete: bool) -> None:
         """Keep what another process has collected; ``complete``: it had room for all."""
         for each in refused:
-            self.keep(each)
+            self.add_refusal(each)
         if not complete:
-            self._pushed_out = self._wall.seconds()
+            self._evicted_at = self._wall.seconds()
 
-    def _forget(self) -> None:
+    def _drop_expired(self) -> None:
         """Drop what is older than an hour, by a clock that may have been set."""
         now = self._wall.seconds()
-        while self._kept:
-            number, kept = next(iter(self._kept.items()))
+        while self._refusals:
+            number, kept = next(iter(self._refusals.items()))
             if abs(now - kept.refused.at) < HOUR:
                 return
-            self._drop(number)
+            self._drop_refusal(number)
 
-    def _drop(self, number: int) -> None:
-        kept = self._kept.pop(number)
-        share = self._resize(kept.address, -kept.parts)
+    def _drop_refusal(self, number: int) -> None:
+        kept = self._refusals.pop(number)
+        share = self._resize_share(kept.address, -kept.parts)
         share.numbers.popleft()  # what is dropped is the oldest of its address
 
-    def _resize(self, address: str, parts: int) -> _AddressShare:
+    def _resize_share(self, address: str, parts: int) -> _AddressShare:
         """Let an address take more or fewer parts."""
         share, sizes = self._shares.get(address), self._sizes
         if share is None:
@@ -152,21 +152,21 @@ class RecentRefusals:
             if not same:
                 del sizes[share.parts]
         share.parts = size = share.parts + parts
-        self._taken += parts
+        self._used_parts += parts
         if not size:
             del self._shares[address]
         elif size in sizes:
             sizes[size][address] = None
         else:
             sizes[size] = OrderedDict([(address, None)])
-        self._most = max(self._most, size)
-        while self._most and self._most not in sizes:
-            self._most -= 1
+        self._largest_size = max(self._largest_size, size)
+        while self._largest_size and self._largest_size not in sizes:
+            self._largest_size -= 1
         return share
 
 
 @implementer(IRefusals)
-class ReportedRefusals:
+class RemoteRefusals:
     """Refusals that another process of the server keeps (Note [In batches]).
 
     ``report`` hands over a batch and whether it is complete, and returns whether it was taken; ``ask`` puts a query.
@@ -182,32 +182,32 @@ class ReportedRefusals:
         self._clock = clock
         self._batch = RecentRefusals(wall, BATCH)
         self._report = report
-        self._ask = ask
-        self._waiting = False
+        self._query = ask
+        self._is_scheduled = False
 
-    def keep(self, refused: RefusedRequest) -> None:
+    def add_refusal(self, refused: RefusedRequest) -> None:
         """See ``IRefusals``."""
-        self._batch.keep(refused)
-        self._wait()
+        self._batch.add_refusal(refused)
+        self._schedule_report()
 
-    async def recent(self, query: RefusalsQuery) -> RefusalsFound:
+    async def find_recent(self, query: RefusalsQuery) -> RefusalsFound:
         """See ``IRefusals``."""
-        return await self._ask(query)
+        return await self._query(query)
 
-    def _wait(self) -> None:
-        if not self._waiting:
-            self._waiting = True
-            self._clock.callLater(PAUSE, self._hand_over)
+    def _schedule_report(self) -> None:
+        if not self._is_scheduled:
+            self._is_scheduled = True
+            self._clock.callLater(REPORT_DELAY, self._report_batch)
 
-    def _hand_over(self) -> None:
-        self._waiting = False
-        if self._report(*self._batch.batch()):
+    def _report_batch(self) -> None:
+        self._is_scheduled = False
+        if self._report(*self._batch.list_all()):
             self._batch.clear()
         else:
-            self._wait()
+            self._schedule_report()
 
 
-def _size(refused: RefusedRequest) -> int:
+def _text_size(refused: RefusedRequest) -> int:
     """Return the bytes that the texts of a refusal take at most."""
     texts = f"{refused.request_id}{refused.account}{refused.detail}{refused.service_id}{refused.role}"
     return len(texts) if texts.isascii() else 4 * len(texts)

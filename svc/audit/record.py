@@ -24,14 +24,14 @@ from svc.model.text import printable
 VALUE_LIMIT: Final = 1200
 MESSAGE_LIMIT: Final = 2400
 
-#: Bytes of a record, whose values are cut to ``SHORT`` where it would have more, and of its header up to the request's id
+#: Bytes of a record, whose values are cut to ``SHORT_VALUE_LIMIT`` where it would have more, and of its header up to the request's id
 #: with the element of the chain.
 RECORD_LIMIT: Final = 16 * 1024
-SHORT: Final = 240
+SHORT_VALUE_LIMIT: Final = 240
 HEADER_LIMIT: Final = 768
 
 #: Characters up to which a record is within its limit, whatever they are: one takes four bytes at most.
-_USUAL: Final = (RECORD_LIMIT - HEADER_LIMIT) // 4
+_SAFE_LENGTH: Final = (RECORD_LIMIT - HEADER_LIMIT) // 4
 
 #: The number under which the ids of structured data are registered (AUD-11).
 ENTERPRISE: Final = "43868"
@@ -47,21 +47,21 @@ _NO_FIELD: Final = re.compile(r"[^!-~]")
 _BOM: Final = "\ufeff"
 
 
-def visible(text: str, limit: int) -> str:
+def truncate_printable(text: str, limit: int) -> str:
     """Return a text of at most ``limit`` bytes and an ellipsis, in which every character can be seen."""
     shown = printable(text, limit)
     encoded = shown.encode()
     return shown if len(encoded) <= limit else encoded[:limit].decode("utf-8", "ignore") + "…"
 
 
-def quoted(text: str, limit: int = VALUE_LIMIT) -> str:
+def quote_value(text: str, limit: int = VALUE_LIMIT) -> str:
     """Return a value as it stands between the quotation marks of a parameter (RFC 5424, 6.3.3)."""
     if len(text) <= limit and _PLAIN.fullmatch(text):
         return text
-    return _ESCAPED.sub(r"\\\g<0>", visible(text, limit))
+    return _ESCAPED.sub(r"\\\g<0>", truncate_printable(text, limit))
 
 
-def field(text: str, limit: int) -> str:
+def format_field(text: str, limit: int) -> str:
     """Return a field of the header: printable ASCII without blanks, and ``-`` where there is none."""
     if len(text) <= limit and _FIELD.fullmatch(text):
         return text
@@ -78,7 +78,7 @@ def message_of(origin: AuditContext, event: Event, outcome: Outcome) -> str:
     return f"{user} failed to {event.does}: {outcome.reason}"
 
 
-def _told(origin: AuditContext, event: Event, outcome: Outcome, limit: int) -> str:
+def _format_record(origin: AuditContext, event: Event, outcome: Outcome, limit: int) -> str:
     """Return a record from the kind of its message to its end (AUD-11), with values of at most so many bytes."""
     msgid, operation, subject, _, _, user, authenticator, service, policy, _, _, _ = event
     message, client_ip, reason = message_of(origin, event, outcome), origin.client_ip, outcome.reason
@@ -88,11 +88,15 @@ def _told(origin: AuditContext, event: Event, outcome: Outcome, limit: int) -> s
     # Most have nothing to quote, which is found sooner of all together.
     if len(texts) > limit or not _PLAIN.fullmatch(texts):
         user, authenticator, service, reason = (
-            None if text is None else quoted(text, limit) for text in (user, authenticator, service, reason)
+            None if text is None else quote_value(text, limit) for text in (user, authenticator, service, reason)
         )
-        operation, client_ip, message = quoted(operation, limit), quoted(client_ip, limit), visible(message, MESSAGE_LIMIT)
-        subject = tuple([(name, quoted(value, limit)) for name, value in subject])
-        policy = None if policy is None else (quoted(policy[0], limit), policy[1])
+        operation, client_ip, message = (
+            quote_value(operation, limit),
+            quote_value(client_ip, limit),
+            truncate_printable(message, MESSAGE_LIMIT),
+        )
+        subject = tuple([(name, quote_value(value, limit)) for name, value in subject])
+        policy = None if policy is None else (quote_value(policy[0], limit), policy[1])
         message = message if message.isascii() else _BOM + message
     about = "".join([f' {name}="{value}"' for name, value in subject])
     about = f"[subject@{ENTERPRISE}{about}]" if about else ""
@@ -106,19 +110,19 @@ def _told(origin: AuditContext, event: Event, outcome: Outcome, limit: int) -> s
     done += ' stale="true"' if outcome.stale else ""
     loaded = "" if policy is None else f'[policy@{ENTERPRISE} id="{policy[0]}" version="{policy[1]}"]'
     data = f'[auth@{ENTERPRISE}{who}][client@{ENTERPRISE} ip="{client_ip}"][action@{ENTERPRISE} {done}]{loaded}'
-    return f"{field(msgid, 32)} {about}{data} {message}"
+    return f"{format_field(msgid, 32)} {about}{data} {message}"
 
 
-class Records:
+class RecordFormatter:
     """Writes records of one server."""
 
     def __init__(self, server: Server, wall: WallClock) -> None:
-        self._server = f"Z {field(server.hostname, 255)} {field(server.appname, 48)} "
+        self._server = f"Z {format_field(server.hostname, 255)} {format_field(server.appname, 48)} "
         self._wall = wall
         self._second = -1
         self._date = ""
 
-    def written(self, origin: AuditContext, events: Sequence[Event], outcome: Outcome) -> list[bytes]:
+    def format_events(self, origin: AuditContext, events: Sequence[Event], outcome: Outcome) -> list[bytes]:
         """Return the lines of events, without their ends."""
         now = self._wall.seconds()
         second = int(now)
@@ -126,13 +130,13 @@ class Records:
             self._second = second
             self._date = datetime.fromtimestamp(second, UTC).strftime("%Y-%m-%dT%H:%M:%S")
         milliseconds = int((now - second) * 1000)
-        header = f">1 {self._date}.{milliseconds:03}{self._server}{field(origin.request_id, 128)} "
+        header = f">1 {self._date}.{milliseconds:03}{self._server}{format_field(origin.request_id, 128)} "
         lines: list[bytes] = []
         for event in events:
             its = outcome if event.reason is None or outcome.reason is not None else Outcome(event.reason, outcome.stale)
-            told = _told(origin, event, its, VALUE_LIMIT)
-            if len(told) > _USUAL and len(told.encode()) > RECORD_LIMIT - HEADER_LIMIT:
-                told = _told(origin, event, its, SHORT)
+            told = _format_record(origin, event, its, VALUE_LIMIT)
+            if len(told) > _SAFE_LENGTH and len(told.encode()) > RECORD_LIMIT - HEADER_LIMIT:
+                told = _format_record(origin, event, its, SHORT_VALUE_LIMIT)
             severity = event.severity if its.reason is None else WARNING
             lines.append(f"<{event.facility * 8 + severity}{header}{told}".encode())
         return lines

@@ -15,8 +15,8 @@ from typing import Any, Final
 
 import attrs
 
-from svc.audit.chain import CHAINED, TAIL, ChainEnd
-from svc.audit.record import ENTERPRISE, quoted
+from svc.audit.chain import CHAINED_RECORD, TAIL_BYTES, ChainEnd
+from svc.audit.record import ENTERPRISE, quote_value
 
 #: Bytes that are read at a time, and that a line may have at most: records are far shorter.
 PIECE: Final = 1024 * 1024
@@ -28,7 +28,7 @@ _RECORD: Final = re.compile(
 _ELEMENT: Final = re.compile(r'\[([^ ]+)((?: [^ =]+="[^"\\]*(?:\\.[^"\\]*)*")*)\]', re.DOTALL)
 _PARAMETER: Final = re.compile(r' ([^ =]+)="([^"\\]*(?:\\.[^"\\]*)*)"', re.DOTALL)
 _ESCAPE: Final = re.compile(r'\\(["\\\]])')
-_WORDS: Final = ("success", "failure", "unknown")
+_RESULTS: Final = ("success", "failure", "unknown")
 
 
 def is_record(line: bytes) -> bool:
@@ -36,15 +36,15 @@ def is_record(line: bytes) -> bool:
     return _RECORD.match(line) is not None
 
 
-def is_begun(line: bytes) -> bool:
+def is_truncated(line: bytes) -> bool:
     """Return whether a record is one of a chain that isn't whole: its line was cut (``verification``, Note [Cut lines])."""
-    matched = CHAINED.fullmatch(line.removesuffix(b"\n"))
+    matched = CHAINED_RECORD.fullmatch(line.removesuffix(b"\n"))
     if matched is None:
         return line.split(b" ", 6)[-1].startswith(b"[chain@")
     return len(matched[7]) < int(matched[5])
 
 
-def opened(path: Path) -> io.BufferedReader[Any]:
+def open_record_file(path: Path) -> io.BufferedReader[Any]:
     """Open a file to read, uncompressed if it is compressed.
 
     :raises OSError: it can't be read.
@@ -53,12 +53,12 @@ def opened(path: Path) -> io.BufferedReader[Any]:
     return io.BufferedReader(gzip.GzipFile(fileobj=file), PIECE) if file.peek(2)[:2] == _GZIP else file
 
 
-def lines_of(path: Path) -> Iterator[bytes]:
+def read_lines(path: Path) -> Iterator[bytes]:
     """Yield the lines of a file, each with its end.
 
     :raises OSError: it can't be read, or is compressed and damaged.
     """
-    with opened(path) as file:
+    with open_record_file(path) as file:
         try:
             while line := file.readline(PIECE):
                 yield line
@@ -66,16 +66,16 @@ def lines_of(path: Path) -> Iterator[bytes]:
             raise OSError(None, f"the compressed file is cut: {error}") from None
 
 
-def in_order(paths: Sequence[Path]) -> list[Path]:
+def sort_by_time(paths: Sequence[Path]) -> list[Path]:
     """Return files in the order of their first records, whatever they are called; those without any come first.
 
     :raises OSError: one can't be read.
     """
-    return sorted(dict.fromkeys(paths), key=_beginning)
+    return sorted(dict.fromkeys(paths), key=_first_timestamp)
 
 
-def _beginning(path: Path) -> bytes:
-    return next((line.split(b" ", 2)[1] for line in lines_of(path) if is_record(line)), b"")
+def _first_timestamp(path: Path) -> bytes:
+    return next((line.split(b" ", 2)[1] for line in read_lines(path) if is_record(line)), b"")
 
 
 @attrs.frozen
@@ -100,26 +100,26 @@ class RecordQuery:
     resource: str | None = None
     about: str | None = None
 
-    def test(self) -> Callable[[bytes], bool]:
+    def make_matcher(self) -> Callable[[bytes], bool]:
         """Return a function that returns whether a line is a matching record."""
         since, until = self.since.encode(), self.until.encode()
-        msgid, request = _bytes(self.msgid), _bytes(self.request)
-        what = _bytes(self.what)
+        msgid, request = _encode_optional(self.msgid), _encode_optional(self.request)
+        what = _encode_optional(self.what)
         wanted = []
         if self.client_ip is not None:
-            wanted.append(f'[client@{ENTERPRISE} ip="{quoted(self.client_ip)}"'.encode())
+            wanted.append(f'[client@{ENTERPRISE} ip="{quote_value(self.client_ip)}"'.encode())
         if self.outcome is not None:
             wanted.append(f'[action@{ENTERPRISE} result="{self.outcome}" '.encode())
-        user = None if self.user is None else re.compile(rf"\[auth@{ENTERPRISE} user={_value(self.user)}".encode())
-        operations, done = _operations(self.operation), _operations(self.what)
+        user = None if self.user is None else re.compile(rf"\[auth@{ENTERPRISE} user={_value_pattern(self.user)}".encode())
+        operations, done = _operation_needles(self.operation), _operation_needles(self.what)
         named = [
-            _named(names, value)
+            _parameter_pattern(names, value)
             for names, value in (("role", self.role), ("resource", self.resource), ("role|resource|member", self.about))
             if value is not None
         ]
-        thing = None if self.what is None else _named("[^ =]+", self.what)
+        thing = None if self.what is None else _parameter_pattern("[^ =]+", self.what)
 
-        def fits(line: bytes) -> bool:
+        def matches_query(line: bytes) -> bool:
             """Return whether it is; each of these can only stand where it means this, since values are escaped."""
             parts = line.split(b" ", 6)
             if len(parts) < 7 or not since <= parts[1] < until or (request is not None and parts[4] != request):
@@ -141,35 +141,35 @@ class RecordQuery:
                 if any(each.search(subject) is None for each in named):
                     return False
                 if thing is not None and parts[5] != what and not any(needle in data for needle in done):
-                    return thing.search(subject) is not None and is_record(line) and not is_begun(line)
-            return is_record(line) and not is_begun(line)
+                    return thing.search(subject) is not None and is_record(line) and not is_truncated(line)
+            return is_record(line) and not is_truncated(line)
 
-        return fits
+        return matches_query
 
 
 _SUBJECT: Final = f"[subject@{ENTERPRISE} ".encode()
 
 
-def _bytes(text: str | None) -> bytes | None:
+def _encode_optional(text: str | None) -> bytes | None:
     return None if text is None else text.encode()
 
 
-def _operations(operation: str | None) -> list[bytes]:
+def _operation_needles(operation: str | None) -> list[bytes]:
     if operation is None:
         return []
-    text = quoted(operation)
-    return [f'[action@{ENTERPRISE} result="{word}" operation="{text}"'.encode() for word in _WORDS]
+    text = quote_value(operation)
+    return [f'[action@{ENTERPRISE} result="{word}" operation="{text}"'.encode() for word in _RESULTS]
 
 
-def _named(names: str, value: str) -> re.Pattern[bytes]:
+def _parameter_pattern(names: str, value: str) -> re.Pattern[bytes]:
     """Return what finds a parameter of the subject by one of some names."""
-    return re.compile(f" (?:{names})={_value(value)}".encode())
+    return re.compile(f" (?:{names})={_value_pattern(value)}".encode())
 
 
-def _value(text: str) -> str:
+def _value_pattern(text: str) -> str:
     """Return the expression for a value; an id without its account fits in any."""
     account = '[^:"]+:' if text.count(":") == 1 else ""
-    return f'"{account}{re.escape(quoted(text))}"'
+    return f'"{account}{re.escape(quote_value(text))}"'
 
 
 @attrs.frozen
@@ -180,15 +180,15 @@ class FoundRecords:
     count: int
 
 
-def search(paths: Sequence[Path], query: RecordQuery, limit: int, offset: int = 0) -> FoundRecords:
+def search_files(paths: Sequence[Path], query: RecordQuery, limit: int, offset: int = 0) -> FoundRecords:
     """Return what is found in files, in no matter which order these are given.
 
     :raises OSError: one can't be read.
     """
-    fits, most, count = query.test(), limit + offset, 0
+    fits, most, count = query.make_matcher(), limit + offset, 0
     newest: list[tuple[bytes, int, bytes]] = []
-    for path in in_order(paths):
-        for line in filter(fits, lines_of(path)):
+    for path in sort_by_time(paths):
+        for line in filter(fits, read_lines(path)):
             count += 1
             found = (line.split(b" ", 2)[1], count, line)
             if len(newest) < most:
@@ -223,18 +223,18 @@ def event_of(line: bytes) -> dict[str, object]:
     }
 
 
-def latest(paths: Sequence[Path]) -> list[ChainEnd]:
+def read_chain_ends(paths: Sequence[Path]) -> list[ChainEnd]:
     """Return the last record of each chain in files, of which only the ends are read where they aren't compressed.
 
     :raises OSError: one can't be read.
     """
     ends: dict[str, ChainEnd] = {}
     for path in paths:
-        with opened(path) as file:
+        with open_record_file(path) as file:
             if not isinstance(file.raw, gzip.GzipFile):
-                file.seek(max(0, os.fstat(file.fileno()).st_size - TAIL))
+                file.seek(max(0, os.fstat(file.fileno()).st_size - TAIL_BYTES))
             for line in file:
-                matched = CHAINED.fullmatch(line.removesuffix(b"\n"))
+                matched = CHAINED_RECORD.fullmatch(line.removesuffix(b"\n"))
                 if matched is None or len(matched[7]) < int(matched[5]):
                     continue
                 end = ChainEnd(matched[2].decode(), int(matched[3]), a2b_base64(matched[6]))
@@ -243,61 +243,61 @@ def latest(paths: Sequence[Path]) -> list[ChainEnd]:
     return [*ends.values()]
 
 
-class Follower:
+class FileFollower:
     """Reads the lines appended to a file, also after it was moved away and another has taken its place."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._file: io.BufferedReader[Any] | None = None
-        self._part = b""
+        self._partial_line = b""
 
-    def lines(self) -> Iterator[bytes]:
+    def read_new_lines(self) -> Iterator[bytes]:
         """Yield the whole lines that have come since the last time, from the beginning of the file at first.
 
         :raises OSError: the file can't be read, the first time.
         """
         if self._file is None:
-            self._file = opened(self._path)
-        yield from self._new(self._file)
+            self._file = open_record_file(self._path)
+        yield from self._read_complete_lines(self._file)
         try:
             status = self._path.stat()
         except OSError:
             return  # It was moved away, and no other is there yet.
-        here = _identity(self._file)
+        here = _file_identity(self._file)
         if (status.st_dev, status.st_ino) == here:
             if status.st_size < self._file.tell():  # It was cut, as by copytruncate.
                 self._file.seek(0)
-                self._part = b""
-                yield from self._new(self._file)
+                self._partial_line = b""
+                yield from self._read_complete_lines(self._file)
             return
         # A server may have written to the old one until it opened the other.
-        yield from self._new(self._file)
+        yield from self._read_complete_lines(self._file)
         self.close()
         try:
-            self._file = opened(self._path)
+            self._file = open_record_file(self._path)
         except OSError:
             return
-        yield from self._new(self._file)
+        yield from self._read_complete_lines(self._file)
 
     def close(self) -> None:
         """Let go of the file; the next time begins at the beginning."""
         if self._file is not None:
             self._file.close()
-        self._file, self._part = None, b""
+        self._file, self._partial_line = None, b""
 
-    def _new(self, file: io.BufferedReader[Any]) -> Iterator[bytes]:
+    def _read_complete_lines(self, file: io.BufferedReader[Any]) -> Iterator[bytes]:
         while line := file.readline(PIECE):
-            self._part += line
+            self._partial_line += line
             if line.endswith(b"\n"):
-                whole, self._part = self._part, b""
+                whole, self._partial_line = self._partial_line, b""
                 yield whole
 
 
-def _identity(file: io.BufferedReader[Any]) -> tuple[int, int]:
+def _file_identity(file: io.BufferedReader[Any]) -> tuple[int, int]:
     status = os.fstat(file.fileno())
     return status.st_dev, status.st_ino
 
 
-def newest(lines: Iterable[bytes], count: int) -> list[bytes]:
+def last_lines(lines: Iterable[bytes], count: int) -> list[bytes]:
     """Return the last ``count`` of lines."""
     return [*deque(lines, count)]

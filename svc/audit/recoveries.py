@@ -22,12 +22,12 @@ from svc.model.text import printable
 
 #: Seconds between two polls, and for which a recovery is reported.
 INTERVAL: Final = 5.0
-TOLD: Final = 3600.0
+REPORT_WINDOW: Final = 3600.0
 
 _log = Logger()
 
 
-def recovery(account: str, by: str) -> Event:
+def recovery_event(account: str, by: str) -> Event:
     """Return the event of a recovery: ``by`` is who made it, as far as is known, in words."""
     admin = str(admin_of(account))
     words = f"the admin of the account {account} another API key{by}"
@@ -35,7 +35,7 @@ def recovery(account: str, by: str) -> Event:
     return Event("account", "recover", subject, f"gave {words}", f"give {words}", user="svc", severity=WARNING)
 
 
-class Recoveries(RoundsService):
+class RecoveryReporter(RoundsService):
     """Tells of accounts that were recovered. ``recovered`` returns those of the last seconds, with the moments."""
 
     name = "recoveries"
@@ -46,21 +46,21 @@ class Recoveries(RoundsService):
         recovered: Callable[[float], Awaitable[Sequence[tuple[str, float]]]],
         journal: IJournal,
     ) -> None:
-        super().__init__(clock, INTERVAL, self._look, _log, "Recoveries are not told any more")
-        self._recovered, self._journal = recovered, journal
-        self._told: frozenset[tuple[str, float]] = frozenset()
+        super().__init__(clock, INTERVAL, self._report_recoveries, _log, "Recoveries are not told any more")
+        self._list_recovered, self._journal = recovered, journal
+        self._reported: frozenset[tuple[str, float]] = frozenset()
 
-    async def _look(self) -> None:
+    async def _report_recoveries(self) -> None:
         try:
-            found = frozenset(await self._recovered(TOLD))
+            found = frozenset(await self._list_recovered(REPORT_WINDOW))
         except StoreUnavailable:
             return
-        news, self._told = sorted(found - self._told), found
+        news, self._reported = sorted(found - self._reported), found
         for account, at in news:
             sentence = "The admin of the account {account} was given another API key on a server's machine, at {at}"
             _log.warn(sentence, account=printable(account), at=iso_seconds(at))
-            origin = self._journal.origin(None, "-", "-")
+            origin = self._journal.make_context(None, "-", "-")
             try:
-                await self._journal.take(origin, [recovery(account, f", at {iso_seconds(at)}")], Outcome())
+                await self._journal.record_events(origin, [recovery_event(account, f", at {iso_seconds(at)}")], Outcome())
             except AuditUnavailable:
-                self._told -= {(account, at)}
+                self._reported -= {(account, at)}

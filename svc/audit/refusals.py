@@ -94,29 +94,29 @@ def _log_refusal(name: str, request: LoginRequest, refused: Refused) -> None:
 class LoggedExpirations:
     """Logs expirations and rotations of values, and how many tokens of host factories have expired."""
 
-    def admit(self) -> None:
+    def require_available(self) -> None:
         """Return: the log takes everything."""
 
-    def rotation(self, variable: ResourceName, rotator: str) -> EventBatch | None:
+    def rotation_batch(self, variable: ResourceName, rotator: str) -> EventBatch | None:
         """Return nothing: the log needs no transaction."""
 
-    def removal(self, tokens: Sequence[ExpiredToken]) -> EventBatch | None:
+    def removal_batch(self, tokens: Sequence[ExpiredToken]) -> EventBatch | None:
         """Return nothing: the log needs no transaction."""
 
-    async def expired(self, variable: ResourceName, at: float) -> None:
+    async def record_expiration(self, variable: ResourceName, at: float) -> None:
         """Log that a value ended."""
         _log.info("The value of {variable} expired", variable=printable(str(variable)), at=at)
 
-    async def rotated(self, variable: ResourceName, rotator: str, version: int) -> None:
+    async def record_rotation(self, variable: ResourceName, rotator: str, version: int) -> None:
         """Log that a new value is in force."""
         sentence, shown = "{rotator} rotated {variable} to version {version}", printable(str(variable))
         _log.info(sentence, rotator=rotator, variable=shown, version=version)
 
-    async def failed(self, variable: ResourceName, rotator: str | None, why: str) -> None:
+    async def record_failure(self, variable: ResourceName, rotator: str | None, why: str) -> None:
         """Log that a rotation failed."""
         shown, by = printable(str(variable)), printable(rotator or "-")
         _log.warn("{rotator} did not rotate {variable}: {why}", rotator=by, variable=shown, why=printable(why))
 
-    async def removed(self, tokens: Sequence[ExpiredToken]) -> None:
+    async def record_removal(self, tokens: Sequence[ExpiredToken]) -> None:
         """Log that tokens of host factories were removed."""
         _log.info("{count} tokens of host factories had expired and were removed", count=len(tokens))

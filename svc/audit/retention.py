@@ -19,7 +19,7 @@ INTERVAL: Final = 3600.0
 _log = Logger()
 
 
-class Retention(RoundsService):
+class EventRetention(RoundsService):
     """Removes events that are older than ``age``, in seconds, unless ``demand_primary`` raises ``StoreReadOnly``."""
 
     name = "retention"
@@ -32,10 +32,10 @@ class Retention(RoundsService):
         age: float,
         demand_primary: Callable[[], Awaitable[None]],
     ) -> None:
-        super().__init__(clock, INTERVAL, self._purge, _log, "Old events are not removed any more")
+        super().__init__(clock, INTERVAL, self._purge_events, _log, "Old events are not removed any more")
         self._wall, self._events, self._age, self._demand_primary = wall, events, age, demand_primary
 
-    async def _purge(self) -> None:
+    async def _purge_events(self) -> None:
         try:
             await self._demand_primary()
             count = await self._events.purge(self._wall.seconds() - self._age)

@@ -13,7 +13,7 @@ from typing import Final
 import attrs
 from zope.interface import implementer
 
-from svc.authn.fact_checks import FactCheck, Objection, objection_of, steps_of
+from svc.authn.fact_checks import FactCheck, Objection, explain_steps, first_objection
 from svc.crypto.passwords import Passwords, can_be_password
 from svc.crypto.vault import Decoy, Vault, api_key_name, password_name
 from svc.model.authentication import (
@@ -58,13 +58,13 @@ def _evidence_problem(facts: _KeyFacts) -> Objection | None:
     return Reason.CREDENTIALS_WRONG, "the evidence is not the role's API key, nor, at a login, its password"
 
 
-def _gone_problem(facts: _KeyFacts) -> Objection | None:
+def _missing_entry_problem(facts: _KeyFacts) -> Objection | None:
     """Return why a user whose directory has no usable entry any more is refused (LDAP-22); ``None`` for others."""
     missing_from = facts.credential.missing_from
-    return (Reason.LDAP_ENTRY_GONE, gone_from(missing_from)) if missing_from else None
+    return (Reason.LDAP_ENTRY_GONE, missing_entry_detail(missing_from)) if missing_from else None
 
 
-def gone_from(webservice: str) -> str:
+def missing_entry_detail(webservice: str) -> str:
     """Return the words for a user without a usable entry in the directory of an LDAP authenticator."""
     return f"the directory of {shown(webservice)} has no usable entry of the user any more"
 
@@ -86,12 +86,12 @@ def _origin_problem(facts: _KeyFacts) -> Objection | None:
     return Reason.ORIGIN_REFUSED, f"the request comes from {shown(facts.address)}; the role is restricted to {among}"
 
 
-def _tell_expiry(facts: _KeyFacts) -> str:
+def _describe_expiry(facts: _KeyFacts) -> str:
     ends = facts.credential.expires_at
     return "it does not expire" if ends is None else f"it expires at {iso_seconds(ends)}"
 
 
-def _tell_origin(facts: _KeyFacts) -> str:
+def _describe_origin(facts: _KeyFacts) -> str:
     if not facts.credential.restrictions:
         return "the role is not restricted to networks"
     return f"{shown(facts.address)} is in a network that the role is restricted to"
@@ -133,10 +133,10 @@ _EVIDENCE: Final = FactCheck[_KeyFacts](
     of_evidence=True,
 )
 _ENTRY: Final = FactCheck[_KeyFacts](
-    "entry", _gone_problem, lambda _: "no directory is known to have lost the entry of the role"
+    "entry", _missing_entry_problem, lambda _: "no directory is known to have lost the entry of the role"
 )
-_EXPIRY: Final = FactCheck[_KeyFacts]("expiry", _expiry_problem, _tell_expiry)
-_ORIGIN: Final = FactCheck[_KeyFacts]("origin", _origin_problem, _tell_origin)
+_EXPIRY: Final = FactCheck[_KeyFacts]("expiry", _expiry_problem, _describe_expiry)
+_ORIGIN: Final = FactCheck[_KeyFacts]("origin", _origin_problem, _describe_origin)
 _SIGNING_KEY: Final = FactCheck[_KeyFacts](
     "signing-key",
     lambda f: (Reason.SIGNING_KEY_UNUSABLE, "the account has no signing key") if f.credential.signing_key is None else None,
@@ -160,11 +160,11 @@ class ApiKeyAuthenticator:
 
     async def authenticate(self, request: LoginRequest) -> Admitted | Refused:
         """Decide on one request. The client's address is checked last (TOK-6)."""
-        facts = await self._found(request, request.client_ip)
+        facts = await self._gather_key_facts(request, request.client_ip)
         if isinstance(facts, Refused):
             return facts
         credential = facts.credential
-        objection = objection_of(_ALL, facts)
+        objection = first_objection(_ALL, facts)
         if objection is not None:
             return Refused.of(*objection, str(facts.role), known=credential.role_exists)
         assert credential.signing_key is not None
@@ -175,11 +175,11 @@ class ApiKeyAuthenticator:
 
         :raises PasswordsBusy: too many passwords wait to be compared.
         """
-        facts = await self._tried(request, request.client_ip)
+        facts = await self._gather_all_facts(request, request.client_ip)
         if isinstance(facts, Refused):
             return facts
         # A password gets even an expired key: authentication with that is refused.
-        objection = objection_of(_PROOF if facts.is_password else _LOGIN, facts)
+        objection = first_objection(_PROOF if facts.is_password else _LOGIN, facts)
         if objection is not None:
             return Refused(*objection, str(facts.role), known=facts.credential.role_exists)
         if facts.is_key:
@@ -192,16 +192,16 @@ class ApiKeyAuthenticator:
 
         :raises PasswordsBusy: too many passwords wait to be compared.
         """
-        facts = await (self._tried if request.tried else self._found)(request, request.address)
+        facts = await (self._gather_all_facts if request.tried else self._gather_key_facts)(request, request.address)
         if isinstance(facts, Refused):
             return facts
-        steps, role = steps_of(_ALL, facts, tried=request.tried), str(facts.role)
-        objection = objection_of(_ALL, facts, tried=request.tried)
+        steps, role = explain_steps(_ALL, facts, tried=request.tried), str(facts.role)
+        objection = first_objection(_ALL, facts, tried=request.tried)
         if objection is None:
             return Explanation(steps, role, True if request.tried else None)
         return ExplainedRefusal(*objection, role, known=facts.credential.role_exists, steps=steps)
 
-    async def _tried(self, request: LoginRequest, address: str) -> _KeyFacts | Refused:
+    async def _gather_all_facts(self, request: LoginRequest, address: str) -> _KeyFacts | Refused:
         """Return the findings about evidence that may be a password, too.
 
         :raises PasswordsBusy: too many passwords wait to be compared.
@@ -211,16 +211,16 @@ class ApiKeyAuthenticator:
         if may_be_password:
             # Before the query to the store: a storm of passwords is to cost others little.
             await self._passwords.room()
-        facts = await self._found(request, address)
+        facts = await self._gather_key_facts(request, address)
         if isinstance(facts, Refused) or facts.is_key or not may_be_password or facts.role.kind != "user":
             return facts
         try:
-            proven = await self._proves(facts.role, facts.credential.password, request.evidence)
+            proven = await self._is_password(facts.role, facts.credential.password, request.evidence)
         except WrongDataKey:
             return attrs.evolve(facts, readable=False)
         return attrs.evolve(facts, is_password=proven)
 
-    async def _found(self, request: LoginRequest, address: str) -> _KeyFacts | Refused:
+    async def _gather_key_facts(self, request: LoginRequest, address: str) -> _KeyFacts | Refused:
         """Return the findings about the role that would be proven, and evidence that may be its key (Note [Alike])."""
         try:
             role = RoleName.from_login(request.account, request.login or "")
@@ -235,16 +235,16 @@ class ApiKeyAuthenticator:
         is_key = same_key(key, request.evidence) and stored is not None and readable
         return _KeyFacts(role, credential, readable, is_key, self._wall.seconds(), address)
 
-    async def _proves(self, role: RoleName, sealed: Sealed | None, evidence: bytes) -> bool:
+    async def _is_password(self, role: RoleName, sealed: Sealed | None, evidence: bytes) -> bool:
         """Return whether the evidence is the role's password, of which ``sealed`` has the hash."""
         hashed = None if sealed is None else self._vault.open(password_name(role), sealed)
         if not await self._passwords.matches(hashed, evidence):
             return False
         if sealed is not None and hashed is not None and self._passwords.outdated(hashed):
-            await self._renew(role, sealed, evidence)
+            await self._rehash_password(role, sealed, evidence)
         return True
 
-    async def _renew(self, role: RoleName, sealed: Sealed, password: bytes) -> None:
+    async def _rehash_password(self, role: RoleName, sealed: Sealed, password: bytes) -> None:
         """Hash a proven password again, at today's cost, unless it was changed meanwhile, or this can't be done now."""
         try:
             renewed = self._vault.seal(password_name(role), await self._passwords.hashed(password))

@@ -25,7 +25,7 @@ from svc.model.strict_json import shown_json
 from svc.model.text import shown
 
 #: Keys and networks that are named to operators.
-_NAMED: Final = 10
+_MAX_LISTED: Final = 10
 
 #: A place for a tenant in the issuer of a document for many tenants. No address that can be fetched has braces (NET-12).
 _PATTERN: Final = re.compile(r"\{\w+\}")
@@ -35,7 +35,7 @@ _MEMBER_AT_FAULT: Final = re.compile(rf"{DOCUMENT_UNUSABLE}(?:it names no|its) (
 
 #: The refusals for which newer keys are fetched (AUTH-44): a provider may change its key and keep the id, or use no ids.
 #: Every other refusal is about keys that are known: one is distrusted or for another algorithm, or there are several.
-NEWER_KEYS_MAY_MEND: Final = frozenset({Reason.KEY_UNKNOWN, Reason.SIGNATURE_WRONG})
+NEWER_KEYS_MAY_HELP: Final = frozenset({Reason.KEY_UNKNOWN, Reason.SIGNATURE_WRONG})
 
 
 def why_disabled(dialect: Dialect, service: str, listed: bool, switched: bool | None) -> Problem | None:
@@ -113,10 +113,10 @@ def _check_account(evaluation: Evaluation) -> None:
 
 def _check_webservice(evaluation: Evaluation) -> None:
     if not evaluation.candidate.webservice_exists:
-        raise EvidenceRefused(Reason.WEBSERVICE_UNKNOWN, f"no policy defines the webservice {_webservice(evaluation)}")
+        raise EvidenceRefused(Reason.WEBSERVICE_UNKNOWN, f"no policy defines the webservice {_webservice_name(evaluation)}")
 
 
-def _webservice(evaluation: Evaluation) -> str:
+def _webservice_name(evaluation: Evaluation) -> str:
     return shown(f"{evaluation.context.dialect.prefix}/{evaluation.service}")
 
 
@@ -136,7 +136,7 @@ def _check_token(evaluation: Evaluation) -> None:
     evaluation.token = parse_compact(text, evaluation.context.token_limit, evaluation.cached.meaning.algorithms)
 
 
-def _tell_token(evaluation: Evaluation) -> str:
+def _describe_token(evaluation: Evaluation) -> str:
     key_id, allowed = evaluation.token.key_id, ", ".join(evaluation.cached.meaning.algorithms)
     names = "no key" if key_id is None else f"the key {shown(key_id)}"
     return f"it is signed with {evaluation.token.algorithm} (allowed are {allowed}), and names {names}"
@@ -146,17 +146,19 @@ async def _check_keys(evaluation: Evaluation) -> None:
     keys = evaluation.configuration.keys
     if isinstance(keys, KeySource):
         try:
-            keys = await evaluation.context.keys.current(keys, evaluation.cached.settings.refreshes, evaluation.request)
+            keys = await evaluation.context.keys.current_keys(keys, evaluation.cached.settings.refreshes, evaluation.request)
         except KeysUnavailable as error:
             raise EvidenceRefused(Reason.KEYS_UNAVAILABLE, error.why, error.retry_after) from None
     assert keys is not None
     evaluation.keys = keys
 
 
-def _tell_keys(evaluation: Evaluation) -> str:
+def _describe_keys(evaluation: Evaluation) -> str:
     source = evaluation.configuration.keys
-    named = ", ".join("one without id" if key.key_id is None else shown(key.key_id) for key in evaluation.keys.keys[:_NAMED])
-    more = ", …" if len(evaluation.keys.keys) > _NAMED else ""
+    named = ", ".join(
+        "one without id" if key.key_id is None else shown(key.key_id) for key in evaluation.keys.keys[:_MAX_LISTED]
+    )
+    more = ", …" if len(evaluation.keys.keys) > _MAX_LISTED else ""
     return f"from {shown(source.uri) if isinstance(source, KeySource) else 'the variable public-keys'}: {named}{more}"
 
 
@@ -166,10 +168,10 @@ async def _check_signature(evaluation: Evaluation) -> None:
     try:
         evaluation.claims = verify(evaluation.keys, evaluation.token, distrusted)
     except EvidenceRefused as refusal:
-        if not isinstance(source, KeySource) or refusal.reason not in NEWER_KEYS_MAY_MEND:
+        if not isinstance(source, KeySource) or refusal.reason not in NEWER_KEYS_MAY_HELP:
             raise
         try:
-            newer = await evaluation.context.keys.newer(source, evaluation.keys, evaluation.request)
+            newer = await evaluation.context.keys.fetch_newer_keys(source, evaluation.keys, evaluation.request)
         except KeysUnavailable as error:
             why = f"{refusal.detail}; no newer keys: {error.why}"
             raise EvidenceRefused(Reason.KEYS_UNAVAILABLE, why, error.retry_after) from None
@@ -178,25 +180,25 @@ async def _check_signature(evaluation: Evaluation) -> None:
         evaluation.keys = newer
         evaluation.claims = verify(newer, evaluation.token, distrusted)
     evaluation.now = evaluation.context.wall.seconds()
-    issued, issuer = issued_at(evaluation.claims), evaluation.issuer
+    issued, issuer = issued_at(evaluation.claims), evaluation.expected_issuer
     # A platform may sign the tokens of other tenants with the same key; their times are not relied on.
     if issued is not None and (issuer is None or evaluation.claims.get("iss", issuer) == issuer):
         early = not has_begun(issued, evaluation.now, evaluation.context.clock_skew)
         evaluation.cached.arrivals.append(Arrival(evaluation.now, evaluation.now - issued, early))
 
 
-def _tell_signature(evaluation: Evaluation) -> str:
+def _describe_signature(evaluation: Evaluation) -> str:
     key = key_for(evaluation.keys, evaluation.token)
     return f"it is by the key {'without id' if key.key_id is None else shown(key.key_id)}, thumbprint {key.thumbprint}"
 
 
-def _tell_time(evaluation: Evaluation, name: str) -> str:
+def _describe_time(evaluation: Evaluation, name: str) -> str:
     if name not in evaluation.claims:
         return f"the token has no {name!r}, and needs none"
     return f"{name!r} is {shown_json(evaluation.claims[name])}, the time here is {evaluation.now:.15g}"
 
 
-def _tell_expected(evaluation: Evaluation, name: str, expected: str | None) -> str:
+def _describe_expected(evaluation: Evaluation, name: str, expected: str | None) -> str:
     if name not in evaluation.claims:
         return f"the token has no {name!r}, and needs none"
     return f"no {name!r} is expected, any will do" if expected is None else f"{name!r} is or holds {shown(expected)}"
@@ -219,12 +221,12 @@ def _check_origin(evaluation: Evaluation) -> None:
     """Check that the client is where the role may log in from (TOK-20)."""
     client, networks = evaluation.request.client_ip, evaluation.candidate.restrictions
     if networks and not is_within(client, networks):
-        among = ", ".join(map(str, networks[:_NAMED]))
+        among = ", ".join(map(str, networks[:_MAX_LISTED]))
         detail = f"the request comes from {shown(client)}; the role is restricted to {among}"
         raise EvidenceRefused(Reason.ORIGIN_REFUSED, detail)
 
 
-def _tell_origin(evaluation: Evaluation) -> str:
+def _describe_origin(evaluation: Evaluation) -> str:
     restricted = "one that it is restricted to" if evaluation.candidate.restrictions else "and it may log in from everywhere"
     return f"the request comes from {shown(evaluation.request.client_ip)}, {restricted}"
 
@@ -244,9 +246,11 @@ ENABLED: Final = Check(
     _check_enabled,
     lambda e: f"{shown(e.service)} is {'listed in the configuration' if e.listed else 'switched on'}",
 )
-ACCOUNT: Final = Check("account", _check_account, lambda e: f"the account {shown(e.request.account)} exists", stored=True)
+ACCOUNT: Final = Check(
+    "account", _check_account, lambda e: f"the account {shown(e.request.account)} exists", needs_candidate=True
+)
 WEBSERVICE: Final = Check(
-    "webservice", _check_webservice, lambda e: f"a policy defines the webservice {_webservice(e)}", stored=True
+    "webservice", _check_webservice, lambda e: f"a policy defines the webservice {_webservice_name(e)}", needs_candidate=True
 )
 CONFIGURATION: Final = Check(
     "configuration",
@@ -255,38 +259,45 @@ CONFIGURATION: Final = Check(
 )
 ISSUER: Final = Check(
     "issuer",
-    lambda e: check_issuer(e.claims, e.issuer, mandatory=e.context.issuer_mandatory),
-    lambda e: _tell_expected(e, "iss", e.issuer),
+    lambda e: check_issuer(e.claims, e.expected_issuer, mandatory=e.context.issuer_mandatory),
+    lambda e: _describe_expected(e, "iss", e.expected_issuer),
 )
 ISSUED_AT: Final = Check(
-    "issued-at", lambda e: check_begun(e.claims, "iat", e.now, e.context.clock_skew), lambda e: _tell_time(e, "iat")
+    "issued-at", lambda e: check_begun(e.claims, "iat", e.now, e.context.clock_skew), lambda e: _describe_time(e, "iat")
 )
 AUDIENCE: Final = Check(
     "audience",
     lambda e: check_audience(e.claims, e.configuration.audience),
-    lambda e: _tell_expected(e, "aud", e.configuration.audience),
+    lambda e: _describe_expected(e, "aud", e.configuration.audience),
 )
 
 #: The checks before the issuer's, and those of the candidate, in the order in which failures count.
 BEFORE_ISSUER: Final = (
     ENABLED,
     ACCOUNT,
-    Check("token", _check_token, _tell_token),
+    Check("token", _check_token, _describe_token),
     WEBSERVICE,
     CONFIGURATION,
-    Check("keys", _check_keys, _tell_keys),
-    Check("signature", _check_signature, _tell_signature),
-    Check("expiry", lambda e: check_expiry(e.claims, e.now, e.context.clock_skew), lambda e: _tell_time(e, "exp")),
-    Check("not-before", lambda e: check_begun(e.claims, "nbf", e.now, e.context.clock_skew), lambda e: _tell_time(e, "nbf")),
+    Check("keys", _check_keys, _describe_keys),
+    Check("signature", _check_signature, _describe_signature),
+    Check("expiry", lambda e: check_expiry(e.claims, e.now, e.context.clock_skew), lambda e: _describe_time(e, "exp")),
+    Check(
+        "not-before", lambda e: check_begun(e.claims, "nbf", e.now, e.context.clock_skew), lambda e: _describe_time(e, "nbf")
+    ),
 )
 CANDIDATE: Final = (
-    Check("role", _check_role, lambda e: f"the role {shown(str(e.role))} exists", stored=True),
-    Check("privilege", _check_privilege, lambda e: f"it has the privilege authenticate on {shown(e.service)}", stored=True),
-    Check("origin", _check_origin, _tell_origin, stored=True),
+    Check("role", _check_role, lambda e: f"the role {shown(str(e.role))} exists", needs_candidate=True),
+    Check(
+        "privilege",
+        _check_privilege,
+        lambda e: f"it has the privilege authenticate on {shown(e.service)}",
+        needs_candidate=True,
+    ),
+    Check("origin", _check_origin, _describe_origin, needs_candidate=True),
     Check(
         "annotations-extent",
         _check_extent,
         lambda e: f"{len(e.annotations)} annotations bear on {shown(e.service)}",
-        stored=True,
+        needs_candidate=True,
     ),
 )

@@ -56,7 +56,7 @@ def check_expiry(claims: SignedClaims, now: float, skew: float) -> None:
     if "exp" not in claims:
         detail = "the token has no 'exp'" if claims else "the token has no claims at all"
         raise EvidenceRefused(Reason.EXPIRY_MISSING, detail)
-    expiry = _seconds(claims, "exp")
+    expiry = _numeric_date(claims, "exp")
     if expiry + skew <= now:
         raise EvidenceRefused(Reason.TOKEN_EXPIRED, f"'exp' is {expiry:.15g}, the time here is {now:.15g}")
 
@@ -64,7 +64,7 @@ def check_expiry(claims: SignedClaims, now: float, skew: float) -> None:
 def check_begun(claims: SignedClaims, name: str, now: float, skew: float) -> None:
     """Check that ``nbf`` or ``iat``, as ``name`` says, is absent or lies not ahead (RFC 7519 4.1.5, 4.1.6; AUTH-19)."""
     if name in claims:
-        moment = _seconds(claims, name)
+        moment = _numeric_date(claims, name)
         if not has_begun(moment, now, skew):
             detail = f"{name!r} is {moment:.15g}, which is ahead of the time here, {now:.15g}"
             raise EvidenceRefused(Reason.TOKEN_NOT_YET_VALID, detail)
@@ -78,12 +78,12 @@ def has_begun(moment: float, now: float, skew: float) -> bool:
 def issued_at(claims: SignedClaims) -> float | None:
     """Return when the provider issued the token, by its claim; ``None`` when it doesn't, or not as a time."""
     try:
-        return _seconds(claims, "iat") if "iat" in claims else None
+        return _numeric_date(claims, "iat") if "iat" in claims else None
     except EvidenceRefused:
         return None
 
 
-def _seconds(claims: SignedClaims, name: str) -> float:
+def _numeric_date(claims: SignedClaims, name: str) -> float:
     """Return a ``NumericDate``: a JSON number that is finite as one (RFC 7519 2); numeric text isn't read (AUTH-19)."""
     value = claims[name]
     if isinstance(value, bool) or not isinstance(value, int | float):
@@ -150,7 +150,7 @@ def claim_fault(name: str, *, nested: bool) -> str | None:
     return f"{shown(name)} {_NO_LITERAL}"
 
 
-def find(claims: Mapping[str, object], name: str, *, nested: bool) -> object:
+def find_claim(claims: Mapping[str, object], name: str, *, nested: bool) -> object:
     """Return the value of the claim; ``None`` when there is none, or it is null.
 
     A claim that has the whole of ``name`` as its name comes before one at the end of the path that it spells, if it is one.
@@ -171,7 +171,7 @@ def host_of(claims: SignedClaims, account: str, name: str, path: str, *, nested:
 
     It is never outside the path (AUTH-31): no claim makes a token speak for a user, or for the path's own name.
     """
-    value = find(claims, name, nested=nested)
+    value = find_claim(claims, name, nested=nested)
     if value is None or value == "":
         raise EvidenceRefused(Reason.IDENTITY_CLAIM_MISSING, f"the token has no claim {shown(name)}, which names the host")
     if not isinstance(value, str):
@@ -184,7 +184,7 @@ def host_of(claims: SignedClaims, account: str, name: str, path: str, *, nested:
         raise EvidenceRefused(Reason.ROLE_UNKNOWN, f"{shown(joined)} can't name a host: {error.message}") from None
 
 
-def role_of(login: str, account: str) -> RoleName:
+def parse_login(login: str, account: str) -> RoleName:
     """Return the user or host that a login in the path names."""
     try:
         return RoleName.from_login(account, login)

@@ -1,6 +1,6 @@
 """The cloud authenticator: a token that the platform gave to one of its workloads, and the host that this is.
 
-Note [Order of checks]. ``cloud`` has its checks in the order in which failures count (AUTH-9). The role is checked after the
+Note [Order of checks]. ``make_cloud_kind`` has its checks in the order in which failures count (AUTH-9). The role is checked after the
 token has proven an identity (AUTH-12): nobody else can find out which hosts exist, or has the store follow what a host holds
 (FAIL-18).
 
@@ -13,7 +13,7 @@ from __future__ import annotations
 from typing import Final
 
 from svc.authn.checks import AUDIENCE, BEFORE_ISSUER, CANDIDATE, ISSUED_AT, ISSUER
-from svc.authn.claims import check_issuer, role_of
+from svc.authn.claims import check_issuer, parse_login
 from svc.authn.cloud_annotations import (
     IDENTITY_CLAIM,
     RESOURCE_CLAIM,
@@ -22,10 +22,10 @@ from svc.authn.cloud_annotations import (
     check_required,
     check_resource,
     identity_claim,
-    own,
+    select_annotations,
 )
-from svc.authn.evaluation import Check, Evaluation, Kind
-from svc.authn.settings import Configuration, Misconfiguration, Values, check_address, texts_of
+from svc.authn.evaluation import AuthenticatorKind, Check, Evaluation
+from svc.authn.settings import Configuration, Misconfiguration, Values, check_address, usable_texts
 from svc.model.authentication import KeySource, Problem
 from svc.model.cloud_resource_id import ResourceId, ResourceIdMalformed
 from svc.model.dialect import Dialect
@@ -36,13 +36,13 @@ from svc.model.text import shown
 _VARIABLES: Final = ("provider-uri", "audience")
 
 
-def configuration_of(values: Values, _: Dialect) -> Configuration | Misconfiguration:
+def parse_cloud_values(values: Values, _: Dialect) -> Configuration | Misconfiguration:
     """Return the meaning of the variables' values (``settings.opened``); the issuer is as the provider's document has it."""
     problems: list[Problem] = []
     if "provider-uri" not in values:
         what = "It is not said which tenant's tokens are accepted."
         problems.append(Problem(what, "Declare and set the variable provider-uri."))
-    texts = texts_of(values, _VARIABLES, _VARIABLES, problems)
+    texts = usable_texts(values, _VARIABLES, _VARIABLES, problems)
     check_address("provider-uri", texts, problems)
     keys = KeySource(f"{texts['provider-uri'].removesuffix('/')}/", discovered=True) if "provider-uri" in texts else None
     if keys is None or problems:
@@ -54,7 +54,7 @@ def _check_identity(evaluation: Evaluation) -> None:
     """Take the host from the path: a token names a resource of the platform."""
     if evaluation.request.login is None:
         raise EvidenceRefused(Reason.IDENTITY_AMBIGUOUS, "the path names no host, and the token can't")
-    evaluation.role = role_of(evaluation.request.login, evaluation.request.account)
+    evaluation.role = parse_login(evaluation.request.login, evaluation.request.account)
 
 
 def _check_identity_claims(evaluation: Evaluation) -> None:
@@ -62,7 +62,7 @@ def _check_identity_claims(evaluation: Evaluation) -> None:
         identity_claim(evaluation.claims, name)
 
 
-def _tell_identity_claims(evaluation: Evaluation) -> str:
+def _describe_identity_claims(evaluation: Evaluation) -> str:
     names = RESOURCE_CLAIM, IDENTITY_CLAIM
     return "; ".join(f"{name!r} is {shown(identity_claim(evaluation.claims, name))}" for name in names)
 
@@ -74,7 +74,7 @@ def _check_resource_id(evaluation: Evaluation) -> None:
         raise EvidenceRefused(Reason.RESOURCE_ID_MALFORMED, malformed.why) from None
 
 
-def _tell_resource_id(evaluation: Evaluation) -> str:
+def _describe_resource_id(evaluation: Evaluation) -> str:
     resource = evaluation.resource_id
     return (
         f"subscription {shown(resource.subscription)}, resource group {shown(resource.resource_group)}, "
@@ -84,40 +84,42 @@ def _tell_resource_id(evaluation: Evaluation) -> str:
 
 _CHECKS: Final = (
     *BEFORE_ISSUER,
-    Check("issuer", lambda e: check_issuer(e.claims, e.issuer, mandatory=True), ISSUER.tell),
+    Check("issuer", lambda e: check_issuer(e.claims, e.expected_issuer, mandatory=True), ISSUER.describe),
     ISSUED_AT,
     AUDIENCE,
-    Check("identity-claims", _check_identity_claims, _tell_identity_claims),
+    Check("identity-claims", _check_identity_claims, _describe_identity_claims),
     Check("identity", _check_identity, lambda e: f"the path names {shown(str(e.role))}"),
     *CANDIDATE,
     Check(
         "required-annotations",
         lambda e: check_required(e.annotations),
         lambda e: "; ".join(f"{name} is {shown(value)}" for name, value in e.annotations.items()),
-        stored=True,
+        needs_candidate=True,
     ),
     Check(
         "permitted-annotations",
         lambda e: check_permitted(e.annotations),
         lambda _: "each has a name that means something",
-        stored=True,
+        needs_candidate=True,
     ),
     Check(
         "exclusive-annotations",
         lambda e: check_exclusive(e.annotations),
         lambda _: "they name one identity at most",
-        stored=True,
+        needs_candidate=True,
     ),
-    Check("resource-id", _check_resource_id, _tell_resource_id),
+    Check("resource-id", _check_resource_id, _describe_resource_id),
     Check(
         "resource",
         lambda e: check_resource(e.annotations, e.resource_id, identity_claim(e.claims, IDENTITY_CLAIM)),
         lambda _: "the token says what the annotations say",
-        stored=True,
+        needs_candidate=True,
     ),
 )
 
 
-def cloud(dialect: Dialect) -> Kind:
+def make_cloud_kind(dialect: Dialect) -> AuthenticatorKind:
     """Return the cloud authenticator under the name that it has in a dialect."""
-    return Kind(dialect.cloud, _VARIABLES, _CHECKS, configuration_of, own, general=True)
+    return AuthenticatorKind(
+        dialect.cloud, _VARIABLES, _CHECKS, parse_cloud_values, select_annotations, has_general_annotations=True
+    )

@@ -1,6 +1,6 @@
 """Checks of a host's annotations for the cloud authenticator against the token's claims (AUTH-38, AUTH-39).
 
-``annotations`` are what ``own`` returns. The checks raise ``EvidenceRefused``.
+``annotations`` are what ``select_annotations`` returns. The checks raise ``EvidenceRefused``.
 
 Note [Whose annotations]. Names of annotations are ``<authenticator>/<name>``, for every service, and
 ``<authenticator>/<service id>/<name>``, which overrides the former. A name has no slash: deeper annotations belong to a
@@ -32,7 +32,7 @@ _REQUIRED: Final = (_SUBSCRIPTION, _GROUP)
 _PERMITTED: Final = (*_REQUIRED, _SHARED, _SOLE)
 
 
-def own(annotations: Mapping[str, str], service: str) -> Mapping[str, str]:
+def select_annotations(annotations: Mapping[str, str], service: str) -> Mapping[str, str]:
     """Return the annotations for ``service``, by the last part of their names (Note [Whose annotations])."""
     found: dict[str, str] = {}
     for under in (f"{service.partition('/')[0]}/", f"{service}/"):
@@ -80,8 +80,8 @@ def check_exclusive(annotations: Mapping[str, str]) -> None:
 
 def check_resource(annotations: Mapping[str, str], resource: ResourceId, identity: str) -> None:
     """Check that the resource and the identity are exactly those that the host is bound to."""
-    _compare(_SUBSCRIPTION, annotations[_SUBSCRIPTION], resource.subscription)
-    _compare(_GROUP, annotations[_GROUP], resource.resource_group)
+    _require_equal(_SUBSCRIPTION, annotations[_SUBSCRIPTION], resource.subscription)
+    _require_equal(_GROUP, annotations[_GROUP], resource.resource_group)
     for name, shared, found in ((_SHARED, True, resource.name), (_SOLE, False, identity)):
         if name in annotations:
             if resource.shared is not shared:
@@ -89,10 +89,10 @@ def check_resource(annotations: Mapping[str, str], resource: ResourceId, identit
                 what = f"{shown(resource.namespace)} {shown(resource.type)} {shown(resource.name)}"
                 detail = f"the host has the annotation {name}, and the token is of {kind}: {what}"
                 raise EvidenceRefused(Reason.IDENTITY_KIND_MISMATCH, detail)
-            _compare(name, annotations[name], found)
+            _require_equal(name, annotations[name], found)
 
 
-def _compare(name: str, wanted: str, found: str) -> None:
+def _require_equal(name: str, wanted: str, found: str) -> None:
     if found == wanted:
         return
     # Folding only chooses the words of the refusal: it lets nobody in.

@@ -34,14 +34,14 @@ from svc.model.reasons import Reason, RefusalKind
 from svc.model.signed_claims import EvidenceRefused, SignedClaims, Unverified
 
 #: The kinds of refusals that differ from that of evidence that proves nothing, unless a kind says otherwise.
-TOLD_APART: Final[Mapping[Reason, RefusalKind]] = {
+DISTINCT_REFUSALS: Final[Mapping[Reason, RefusalKind]] = {
     Reason.REQUEST_MALFORMED: RefusalKind.MALFORMED,
     Reason.TOKEN_MISSING: RefusalKind.MALFORMED,
     Reason.TOKEN_TOO_LARGE: RefusalKind.TOO_LARGE,
 }
 
 #: Recent tokens by whose ``iat`` the provider's clock is known.
-_RECENT: Final = 100
+_RECENT_ARRIVALS: Final = 100
 
 
 @attrs.frozen(eq=False)
@@ -70,7 +70,7 @@ class CachedSettings:
 
     settings: AuthenticatorSettings
     meaning: Configuration | Misconfiguration
-    arrivals: deque[Arrival] = attrs.Factory(lambda: deque(maxlen=_RECENT))
+    arrivals: deque[Arrival] = attrs.Factory(lambda: deque(maxlen=_RECENT_ARRIVALS))
 
 
 @attrs.define(eq=False)
@@ -78,7 +78,7 @@ class Evaluation:
     """One request on its way through the checks, with their findings; each check uses those of earlier ones.
 
     ``service`` is the authenticator's name, such as ``authn-jwt/ci``; ``listed``: whether the configuration names it.
-    ``failed`` is the check whose ``refusal`` counts. ``annotations`` are those that ``Kind.own`` returned. ``lifetime`` is
+    ``failed`` is the check whose ``refusal`` counts. ``annotations`` are those that ``AuthenticatorKind.select_annotations`` returned. ``lifetime`` is
     that of the access token, in seconds, ``None`` for the usual one.
     """
 
@@ -103,14 +103,14 @@ class Evaluation:
     annotations: Mapping[str, str] = attrs.field(init=False)
 
     @property
-    def issuer(self) -> str | None:
+    def expected_issuer(self) -> str | None:
         """Return what ``iss`` must be: the one that is set, else the provider's own text (AUTH-21); ``None`` for any."""
         source = self.configuration.keys
         if self.configuration.issuer is not None or not isinstance(source, KeySource) or not source.discovered:
             return self.configuration.issuer
         return source.uri if self.keys.issuer is None else self.keys.issuer
 
-    async def prove(self, checks: Sequence[Check]) -> None:
+    async def run_proof_checks(self, checks: Sequence[Check]) -> None:
         """Run these checks, which need no store, up to the first failure."""
         for check in checks:
             try:
@@ -121,20 +121,22 @@ class Evaluation:
                 self.failed, self.refusal = check, refusal
                 return
 
-    def decide(self, checks: Sequence[Check], candidate: LoginCandidate, annotations: Mapping[str, str]) -> None:
+    def run_candidate_checks(
+        self, checks: Sequence[Check], candidate: LoginCandidate, annotations: Mapping[str, str]
+    ) -> None:
         """Run the rest of all checks. An earlier failure stands unless a check before it in the table fails now."""
         self.candidate, self.annotations = candidate, annotations
         for check in checks:
             if check is self.failed:
                 return
-            if check.stored:
+            if check.needs_candidate:
                 try:
                     check.run(self)
                 except EvidenceRefused as refusal:
                     self.failed, self.refusal = check, refusal
                     return
 
-    def steps(self, checks: Sequence[Check]) -> Iterator[Step]:
+    def explain_steps(self, checks: Sequence[Check]) -> Iterator[Step]:
         """Return the outcome of every check, once decided."""
         reached = True
         for check in checks:
@@ -142,51 +144,51 @@ class Evaluation:
                 reached = False
                 yield Step(check.name, "failed", self.refusal.detail, self.refusal.reason)
             elif reached:
-                yield Step(check.name, "passed", check.tell(self))
+                yield Step(check.name, "passed", check.describe(self))
             else:
                 yield Step(check.name, "not reached")
 
 
 @attrs.frozen(eq=False)
 class Check:
-    """A check by its name. ``run`` raises ``EvidenceRefused``, at once or when awaited; ``tell`` returns what passed.
+    """A check by its name. ``run`` raises ``EvidenceRefused``, at once or when awaited; ``describe`` returns what passed.
 
-    ``stored``: whether it needs to know the candidate.
+    ``needs_candidate``: whether it needs to know the candidate.
     """
 
     name: str
     run: Callable[[Evaluation], Awaitable[None] | None]
-    tell: Callable[[Evaluation], str]
-    stored: bool = False
+    describe: Callable[[Evaluation], str]
+    needs_candidate: bool = False
 
 
 @attrs.frozen(eq=False)
-class Kind:
+class AuthenticatorKind:
     """A kind of authenticator.
 
-    ``name`` is that of its type, such as ``authn-jwt``. ``variables`` are those that it reads; ``understand`` returns the
-    meaning of their values (``settings.Values``). ``checks`` stand in the order in which failures count. ``own`` returns the
+    ``name`` is that of its type, such as ``authn-jwt``. ``variables`` are those that it reads; ``parse_values`` returns the
+    meaning of their values (``settings.Values``). ``checks`` stand in the order in which failures count. ``select_annotations`` returns the
     annotations for the authenticator of a name such as ``authn-jwt/ci``, by the rest of their names, among those below that
-    name or, where annotations may be ``general``, those below the name of the type. ``refusals`` has the reasons that are
-    told apart from evidence that proves nothing. ``sends``: a check sends something to the provider, so that outdated
-    settings won't do. Of settings that are sound in themselves ``examine`` returns what else is wrong, which it asks for,
-    and ``recall`` what logins here have shown. ``claim`` is awaited when a login has passed all checks: it takes evidence
+    name or, where annotations may be ``has_general_annotations``, those below the name of the type. ``refusal_kinds`` has the reasons that are
+    told apart from evidence that proves nothing. ``sends_evidence``: a check sends something to the provider, so that outdated
+    settings won't do. Of settings that are sound in themselves ``find_problems`` returns what else is wrong, which it asks for,
+    and ``recorded_problems`` what logins here have shown. ``claim_evidence`` is awaited when a login has passed all checks: it takes evidence
     that admits once, or raises ``EvidenceRefused``.
     """
 
     name: str
     variables: tuple[str, ...]
     checks: tuple[Check, ...]
-    understand: Callable[[Values, Dialect], Configuration | Misconfiguration]
-    own: Callable[[Mapping[str, str], str], Mapping[str, str]]
-    general: bool = False
-    refusals: Mapping[Reason, RefusalKind] = TOLD_APART
-    sends: bool = False
-    examine: Callable[[Configuration], Awaitable[list[Problem]]] | None = None
-    recall: Callable[[Configuration], list[Problem]] | None = None
-    claim: Callable[[Evaluation], Awaitable[None]] | None = None
+    parse_values: Callable[[Values, Dialect], Configuration | Misconfiguration]
+    select_annotations: Callable[[Mapping[str, str], str], Mapping[str, str]]
+    has_general_annotations: bool = False
+    refusal_kinds: Mapping[Reason, RefusalKind] = DISTINCT_REFUSALS
+    sends_evidence: bool = False
+    find_problems: Callable[[Configuration], Awaitable[list[Problem]]] | None = None
+    recorded_problems: Callable[[Configuration], list[Problem]] | None = None
+    claim_evidence: Callable[[Evaluation], Awaitable[None]] | None = None
 
     @property
-    def single(self) -> bool:
+    def is_single(self) -> bool:
         """Return whether an account has one authenticator of this kind, without a service id."""
         return self.name in SINGLE_TYPES

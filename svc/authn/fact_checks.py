@@ -20,18 +20,18 @@ Objection = tuple[Reason, str]
 
 @attrs.frozen(eq=False)
 class FactCheck(Generic[F]):
-    """A check by its name: ``objection`` says why the facts refuse the login, ``tell`` what passed.
+    """A check by its name: ``objection`` says why the facts refuse the login, ``describe`` what passed.
 
     ``of_evidence``: it means nothing while no key or password is tried.
     """
 
     name: str
     objection: Callable[[F], Objection | None]
-    tell: Callable[[F], str]
+    describe: Callable[[F], str]
     of_evidence: bool = False
 
 
-def objection_of(checks: Sequence[FactCheck[F]], facts: F, *, tried: bool = True) -> Objection | None:
+def first_objection(checks: Sequence[FactCheck[F]], facts: F, *, tried: bool = True) -> Objection | None:
     """Return the failure that counts; ``None`` where there is none."""
     for check in checks:
         if tried or not check.of_evidence:
@@ -41,7 +41,7 @@ def objection_of(checks: Sequence[FactCheck[F]], facts: F, *, tried: bool = True
     return None
 
 
-def steps_of(checks: Sequence[FactCheck[F]], facts: F, *, tried: bool = True) -> tuple[Step, ...]:
+def explain_steps(checks: Sequence[FactCheck[F]], facts: F, *, tried: bool = True) -> tuple[Step, ...]:
     """Return the outcome of every check, of which the first that fails is the one that counts."""
     steps: list[Step] = []
     failed = False
@@ -54,5 +54,5 @@ def steps_of(checks: Sequence[FactCheck[F]], facts: F, *, tried: bool = True) ->
             failed = True
             steps.append(Step(check.name, "failed", objection[1], objection[0]))
         else:
-            steps.append(Step(check.name, "passed", check.tell(facts)))
+            steps.append(Step(check.name, "passed", check.describe(facts)))
     return tuple(steps)

@@ -31,8 +31,8 @@ import attrs
 from zope.interface import implementer
 
 from svc.authn.checks import ACCOUNT, ENABLED, fetch_problem, why_disabled
-from svc.authn.evaluation import CachedSettings, Check, Context, Evaluation, Kind
-from svc.authn.settings import Configuration, Misconfiguration, opened
+from svc.authn.evaluation import AuthenticatorKind, CachedSettings, Check, Context, Evaluation
+from svc.authn.settings import Configuration, Misconfiguration, open_values
 from svc.crypto.vault import Vault
 from svc.model.authentication import (
     Admitted,
@@ -60,13 +60,13 @@ from svc.model.signed_claims import EvidenceRefused
 from svc.model.text import shown
 
 #: The most authenticators whose settings are cached, and as many without any.
-_REMEMBERED: Final = 1000
+_CACHE_LIMIT: Final = 1000
 
 #: Seconds for which a token that was refused as one from the future shows that the provider's clock is ahead.
-_CLOCK_MEMORY: Final = 3600.0
+_CLOCK_WINDOW: Final = 3600.0
 
 #: How often a login is decided afresh because its settings changed meanwhile.
-_DECISIONS: Final = 3
+_MAX_DECISIONS: Final = 3
 
 
 def _source_name(source: KeySet | KeySource) -> str:
@@ -87,7 +87,7 @@ class FederatedAuthenticator:
 
     def __init__(
         self,
-        kind: Kind,
+        kind: AuthenticatorKind,
         readings: IAuthenticatorReadings,
         keys: IProviderKeys,
         vault: Vault,
@@ -102,21 +102,21 @@ class FederatedAuthenticator:
         issuer_mandatory = dialect.issuer_mandatory and not ignore_missing_issuer
         self._kind = kind
         #: The checks that need no store.
-        self._proving = tuple(check for check in kind.checks if not check.stored)
+        self._proof_checks = tuple(check for check in kind.checks if not check.needs_candidate)
         self._context = Context(dialect, keys, wall, clock_skew, token_limit, issuer_mandatory)
-        self._readings = readings
+        self._reader = readings
         self._vault = vault
         self._dialect = dialect
         self._enabled = enabled
-        self._remembered = _Memory()
+        self._settings_cache = _SettingsCache()
 
     async def authenticate(self, request: LoginRequest) -> Admitted | Refused:
         """Decide on one request.
 
         :raises StoreUnavailable: the store can't be reached, or the settings kept changing meanwhile.
         """
-        evaluation = await self._evaluated(request)
-        refusal = evaluation.refusal or await self._claimed(evaluation)
+        evaluation = await self._evaluate_request(request)
+        refusal = evaluation.refusal or await self._claim_evidence(evaluation)
         if refusal is not None:
             role = None if evaluation.role is None else str(evaluation.role)
             kind = self._kind_of(refusal.reason)
@@ -128,11 +128,11 @@ class FederatedAuthenticator:
         numbers = candidate.creation, candidate.epoch
         return Admitted(evaluation.role, candidate.signing_key, *numbers, lifetime=evaluation.lifetime, directory="")
 
-    async def _claimed(self, evaluation: Evaluation) -> EvidenceRefused | None:
+    async def _claim_evidence(self, evaluation: Evaluation) -> EvidenceRefused | None:
         """Have the evidence of a login that has passed all checks admit once, if its kind does; return why it doesn't."""
-        if self._kind.claim is not None:
+        if self._kind.claim_evidence is not None:
             try:
-                await self._kind.claim(evaluation)
+                await self._kind.claim_evidence(evaluation)
             except EvidenceRefused as refusal:
                 return refusal
         return None
@@ -142,45 +142,47 @@ class FederatedAuthenticator:
             return RefusalKind.UNPRIVILEGED
         if reason in PUT_OFF:
             return RefusalKind.POSTPONED
-        return self._kind.refusals.get(reason, RefusalKind.UNPROVEN)
+        return self._kind.refusal_kinds.get(reason, RefusalKind.UNPROVEN)
 
     async def explain(self, request: LoginRequest) -> Explanation:
         """Decide in the same way, and return the outcome of every check.
 
         :raises StoreUnavailable: as ``authenticate`` does.
         """
-        evaluation = await self._evaluated(request)
+        evaluation = await self._evaluate_request(request)
         role = None if evaluation.role is None else str(evaluation.role)
-        return Explanation(tuple(evaluation.steps(self._kind.checks)), role, evaluation.refusal is None)
+        return Explanation(tuple(evaluation.explain_steps(self._kind.checks)), role, evaluation.refusal is None)
 
-    async def _evaluated(self, request: LoginRequest) -> Evaluation:
+    async def _evaluate_request(self, request: LoginRequest) -> Evaluation:
         """Evaluate a request with the settings as they are now (Note [Optimistic settings])."""
         kind, service = self._kind, authenticator_name(self._kind.name, request.service_id)
-        branch, named = f"{self._dialect.prefix}/{service}", kind.single == (request.service_id is None)
+        branch, named = f"{self._dialect.prefix}/{service}", kind.is_single == (request.service_id is None)
         listed = named and service in self._enabled
-        cached = self._remembered.get(request.account, branch) if named and not kind.sends else None
+        cached = self._settings_cache.get(request.account, branch) if named and not kind.sends_evidence else None
         if cached is None:
-            refused = self._refused_unasked(request, branch, listed=listed, named=named)
+            refused = self._refuse_unread(request, branch, listed=listed, named=named)
             if refused is not None:
                 nothing = CachedSettings(AuthenticatorSettings("", {}), Misconfiguration(()))
                 return Evaluation(self._context, request, service, listed, nothing, *refused)
-        for attempt in range(_DECISIONS):
+        for attempt in range(_MAX_DECISIONS):
             if cached is None:
-                cached = self._learnt(request.account, branch, await self._settings(request.account, branch))
+                cached = self._cache_settings(request.account, branch, await self._read_settings(request.account, branch))
             evaluation = Evaluation(self._context, request, service, listed, cached)
-            await evaluation.prove(self._proving)
+            await evaluation.run_proof_checks(self._proof_checks)
             # No identifier is empty, so that this role can't exist (Note [Same work]).
             role = evaluation.role or RoleName(request.account, "host", "")
-            annotated = kind.name if kind.general else service
-            candidate = await self._readings.candidate(role, branch, kind.variables, annotated, afresh=attempt > 0)
+            annotated = kind.name if kind.has_general_annotations else service
+            candidate = await self._reader.candidate(role, branch, kind.variables, annotated, afresh=attempt > 0)
             if candidate.edition == cached.settings.edition:
-                evaluation.decide(kind.checks, candidate, kind.own(candidate.annotations or {}, service))
+                evaluation.run_candidate_checks(
+                    kind.checks, candidate, kind.select_annotations(candidate.annotations or {}, service)
+                )
                 return evaluation
-            self._remembered.forget(request.account, branch, cached)
-            cached = None if kind.sends else self._remembered.get(request.account, branch)
+            self._settings_cache.drop(request.account, branch, cached)
+            cached = None if kind.sends_evidence else self._settings_cache.get(request.account, branch)
         raise StoreUnavailable(f"the settings of {branch} kept changing while a login was decided")
 
-    def _refused_unasked(
+    def _refuse_unread(
         self, request: LoginRequest, branch: str, *, listed: bool, named: bool
     ) -> tuple[Check, EvidenceRefused] | None:
         """Return the refusal of a request whose authenticator can't be enabled, or whose account can't exist."""
@@ -196,24 +198,24 @@ class FederatedAuthenticator:
             return ENABLED, EvidenceRefused(Reason.AUTHENTICATOR_NOT_ENABLED, detail)
         return None
 
-    async def status(self, account: str, service_id: str | None, *, ask: bool = True) -> AuthenticatorStatus:
+    async def read_status(self, account: str, service_id: str | None, *, ask: bool = True) -> AuthenticatorStatus:
         """See ``IExplainer``. No provider is queried for an authenticator that isn't enabled.
 
         :raises StoreUnavailable: the store can't be reached.
         """
         service = authenticator_name(self._kind.name, service_id)
         webservice = ResourceName.of(account, "webservice", f"{self._dialect.prefix}/{service}")
-        settings = await self._settings(account, webservice.identifier)
-        cached = self._learnt(account, webservice.identifier, settings)
+        settings = await self._read_settings(account, webservice.identifier)
+        cached = self._cache_settings(account, webservice.identifier, settings)
         disabled = why_disabled(self._dialect, service, service in self._enabled, settings.switched)
         problems = [] if disabled is None else [disabled]
         if isinstance(cached.meaning, Misconfiguration):
             problems += cached.meaning.problems
         source = cached.meaning.keys
-        state = await self._state(source, settings, problems, ask=ask and disabled is None)
+        state = await self._read_keys_state(source, settings, problems, ask=ask and disabled is None)
         if disabled is None and isinstance(cached.meaning, Configuration):
-            problems += [] if self._kind.recall is None else self._kind.recall(cached.meaning)
-            problems += [] if self._kind.examine is None or not ask else await self._kind.examine(cached.meaning)
+            problems += [] if self._kind.recorded_problems is None else self._kind.recorded_problems(cached.meaning)
+            problems += [] if self._kind.find_problems is None or not ask else await self._kind.find_problems(cached.meaning)
             problems += self._clock_problems(cached)
         if state.keys and all(not settings.distrusted.isdisjoint(names) for names in state.keys):
             remedy = "Have the provider make a new key and refresh the keys, or trust one of these again."
@@ -229,16 +231,16 @@ class FederatedAuthenticator:
             algorithms=() if algorithms == ALGORITHMS and problems else algorithms,
         )
 
-    async def keys_at_hand(self, account: str, service_id: str | None) -> tuple[str, KeysState] | None:
+    async def cached_keys_state(self, account: str, service_id: str | None) -> tuple[str, KeysState] | None:
         """See ``IKeyStates``.
 
         :raises StoreUnavailable: the store can't be reached.
         """
         branch = f"{self._dialect.prefix}/{authenticator_name(self._kind.name, service_id)}"
-        source = self._learnt(account, branch, await self._settings(account, branch)).meaning.keys
-        return (source.uri, self._context.keys.state(source)) if isinstance(source, KeySource) else None
+        source = self._cache_settings(account, branch, await self._read_settings(account, branch)).meaning.keys
+        return (source.uri, self._context.keys.keys_state(source)) if isinstance(source, KeySource) else None
 
-    async def _state(
+    async def _read_keys_state(
         self,
         source: KeySet | KeySource | None,
         settings: AuthenticatorSettings,
@@ -255,10 +257,10 @@ class FederatedAuthenticator:
         keys, variables, why = self._context.keys, self._kind.variables, None
         try:
             if ask:
-                await keys.current(source, settings.refreshes)
+                await keys.current_keys(source, settings.refreshes)
         except KeysUnavailable as error:
             why = error.why
-        state = keys.state(source)
+        state = keys.keys_state(source)
         if why is not None:
             problems.append(fetch_problem("There are no keys", state.failure or why, variables, settings.values))
         elif state.keys and state.failure is not None:
@@ -269,7 +271,7 @@ class FederatedAuthenticator:
 
     def _clock_problems(self, cached: CachedSettings) -> list[Problem]:
         """Return that tokens are refused because the provider's clock is ahead, if any was of late."""
-        since = self._context.wall.seconds() - _CLOCK_MEMORY
+        since = self._context.wall.seconds() - _CLOCK_WINDOW
         recent = [arrival for arrival in cached.arrivals if arrival.at >= since]
         refused = [-arrival.delay for arrival in recent if arrival.early]
         if not refused:
@@ -281,23 +283,23 @@ class FederatedAuthenticator:
         )
         return [Problem(what, f"Set both clocks by NTP, or start the server with --clock-skew {math.ceil(ahead)}.")]
 
-    async def _settings(self, account: str, branch: str) -> AuthenticatorSettings:
-        return await self._readings.settings(account, branch, self._kind.variables)
+    async def _read_settings(self, account: str, branch: str) -> AuthenticatorSettings:
+        return await self._reader.settings(account, branch, self._kind.variables)
 
-    def _learnt(self, account: str, branch: str, settings: AuthenticatorSettings) -> CachedSettings:
+    def _cache_settings(self, account: str, branch: str, settings: AuthenticatorSettings) -> CachedSettings:
         """Return parsed settings, and cache them, unless they are cached already."""
-        cached = self._remembered.get(account, branch)
+        cached = self._settings_cache.get(account, branch)
         if cached is not None and cached.settings.edition == settings.edition:
             return cached
-        values = opened(account, branch, settings, self._vault)
+        values = open_values(account, branch, settings, self._vault)
         # Sealed values may be large: only their names and meaning are kept.
         kept = attrs.evolve(settings, values=dict.fromkeys(settings.values))
-        cached = CachedSettings(kept, self._kind.understand(values, self._dialect))
-        self._remembered.put(account, branch, cached)
+        cached = CachedSettings(kept, self._kind.parse_values(values, self._dialect))
+        self._settings_cache.put(account, branch, cached)
         return cached
 
 
-class _Memory:
+class _SettingsCache:
     """A cache of the settings that were used last, by account and branch.
 
     Those of which nothing is declared are apart: their names come from outside, and may not displace others.
@@ -318,13 +320,13 @@ class _Memory:
 
     def put(self, account: str, branch: str, cached: CachedSettings) -> None:
         """Remember settings in the place of older ones."""
-        self.forget(account, branch, self.get(account, branch))
+        self.drop(account, branch, self.get(account, branch))
         part = self._declared if cached.settings.values else self._undeclared
         part[account, branch] = cached
-        if len(part) > _REMEMBERED:
+        if len(part) > _CACHE_LIMIT:
             part.popitem(last=False)
 
-    def forget(self, account: str, branch: str, cached: CachedSettings | None) -> None:
+    def drop(self, account: str, branch: str, cached: CachedSettings | None) -> None:
         """Drop settings, but not those that took their place meanwhile."""
         for part in (self._declared, self._undeclared):
             if cached is not None and part.get((account, branch)) is cached:

@@ -1,6 +1,6 @@
 """The Google authenticator: an identity token of a workload on Google Cloud, and the role that its audience names.
 
-Note [Order of checks]. ``gcp`` has its checks in the order in which failures count (GCP-3), which is that of the cloud
+Note [Order of checks]. ``make_gcp_kind`` has its checks in the order in which failures count (GCP-3), which is that of the cloud
 authenticator.
 
 Note [Anybody's audience]. Google signs the tokens of all its customers with the same keys, and puts into ``aud`` whatever a
@@ -14,9 +14,9 @@ from collections.abc import Mapping
 from typing import Final
 
 from svc.authn.checks import BEFORE_ISSUER, CANDIDATE, ISSUED_AT, ISSUER
-from svc.authn.claims import check_issuer, kind_of, role_of
+from svc.authn.claims import check_issuer, kind_of, parse_login
 from svc.authn.cloud_annotations import identity_claim
-from svc.authn.evaluation import Check, Evaluation, Kind
+from svc.authn.evaluation import AuthenticatorKind, Check, Evaluation
 from svc.authn.jwt_annotations import check_claims
 from svc.authn.settings import Configuration, Misconfiguration, Values
 from svc.model.authentication import KeySource
@@ -43,7 +43,7 @@ _CLAIMS: Final[Mapping[str, str]] = {
 _BINDING: Final = tuple(name for name in _CLAIMS if name != _INSTANCE)
 
 
-def _own(annotations: Mapping[str, str], service: str) -> Mapping[str, str]:
+def _select_annotations(annotations: Mapping[str, str], service: str) -> Mapping[str, str]:
     """Return the annotations by the rest of their names; an empty value has no meaning."""
     return {name.removeprefix(f"{service}/"): value for name, value in annotations.items() if value}
 
@@ -84,7 +84,7 @@ def _check_audience(evaluation: Evaluation) -> None:
     login = audience.removeprefix(expected)
     if login == audience or not login:
         raise EvidenceRefused(Reason.AUDIENCE_WRONG, f"'aud' is {shown(audience)}; it must be {shown(expected)} and a login")
-    evaluation.role = role_of(login, evaluation.request.account)
+    evaluation.role = parse_login(login, evaluation.request.account)
 
 
 def _check_subject(evaluation: Evaluation) -> None:
@@ -93,7 +93,7 @@ def _check_subject(evaluation: Evaluation) -> None:
 
 _CHECKS: Final = (
     *BEFORE_ISSUER,
-    Check("issuer", lambda e: check_issuer(e.claims, e.issuer, mandatory=True), ISSUER.tell),
+    Check("issuer", lambda e: check_issuer(e.claims, e.expected_issuer, mandatory=True), ISSUER.describe),
     ISSUED_AT,
     Check("subject", _check_subject, lambda e: f"'sub' is {shown(identity_claim(e.claims, 'sub'))}"),
     Check("audience", _check_audience, lambda e: f"'aud' names {shown(str(e.role))}"),
@@ -102,28 +102,28 @@ _CHECKS: Final = (
         "required-annotations",
         lambda e: check_required(e.annotations),
         lambda e: "; ".join(f"{shown(name)} is {shown(value)}" for name, value in e.annotations.items()),
-        stored=True,
+        needs_candidate=True,
     ),
     Check(
         "permitted-annotations",
         lambda e: check_permitted(e.annotations),
         lambda _: "each has a name that means something",
-        stored=True,
+        needs_candidate=True,
     ),
     Check(
         "claims",
         lambda e: _check_values(e.annotations, e.claims),
         lambda _: "the token says what the annotations say",
-        stored=True,
+        needs_candidate=True,
     ),
 )
 
 
-def gcp(issuer: str) -> Kind:
+def make_gcp_kind(issuer: str) -> AuthenticatorKind:
     """Return the Google authenticator, whose tokens are of ``issuer``; it has no variables."""
     configuration = Configuration(KeySource(issuer, discovered=True), issuer)
 
-    def understand(_values: Values, _dialect: Dialect) -> Configuration | Misconfiguration:
+    def parse_values(_values: Values, _dialect: Dialect) -> Configuration | Misconfiguration:
         return configuration
 
-    return Kind(NAME, (), _CHECKS, understand, _own)
+    return AuthenticatorKind(NAME, (), _CHECKS, parse_values, _select_annotations)

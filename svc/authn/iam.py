@@ -3,7 +3,7 @@
 A workload signs ``GetCallerIdentity`` for the Security Token Service (STS) and hands the signed headers over; this service
 sends them there, and AWS identifies the signer.
 
-Note [Order of checks]. ``iam`` has its checks in the order in which failures count (AWS-3). STS is queried about every
+Note [Order of checks]. ``make_iam_kind`` has its checks in the order in which failures count (AWS-3). STS is queried about every
 request that could be good, whatever role its path names, so that it takes as long for one that doesn't exist (FAIL-18). The
 role is looked for after AWS has named the caller.
 
@@ -23,10 +23,10 @@ from typing import Final
 import attrs
 
 from svc.authn.checks import ACCOUNT, CANDIDATE, CONFIGURATION, ENABLED, WEBSERVICE
-from svc.authn.claims import role_of
-from svc.authn.evaluation import Arrival, Check, Evaluation, Kind
-from svc.authn.settings import Configuration, Misconfiguration, Values, texts_of
-from svc.authn.signed_requests import SERVER_HEADER, hosts, read_header_names, read_signed_request
+from svc.authn.claims import parse_login
+from svc.authn.evaluation import Arrival, AuthenticatorKind, Check, Evaluation
+from svc.authn.settings import Configuration, Misconfiguration, Values, usable_texts
+from svc.authn.signed_requests import SERVER_HEADER, read_header_names, read_signed_request, sts_hosts
 from svc.model.authentication import Problem, moment
 from svc.model.aws import ISecurityTokenService, IUsedSignatures, StsRefused, StsUnavailable
 from svc.model.dialect import Dialect
@@ -37,10 +37,10 @@ from svc.model.text import shown
 NAME: Final = "authn-iam"
 
 #: Seconds for which AWS takes a signature.
-LIFETIME: Final = 15 * 60.0
+SIGNATURE_LIFETIME: Final = 15 * 60.0
 
 #: Seconds for which equal requests of one address are one, where clients sign nothing that would make them differ (AWS-10).
-_AGAIN: Final = 5.0
+_REPEAT_SECONDS: Final = 5.0
 
 _ALGORITHMS: Final = ("AWS4-HMAC-SHA256",)
 _SERVER_ID: Final = "server-id"
@@ -59,9 +59,9 @@ class _IamConfiguration(Configuration):
     more: frozenset[str] = frozenset()
 
 
-def _understand(values: Values, dialect: Dialect) -> Configuration | Misconfiguration:
+def _parse_values(values: Values, dialect: Dialect) -> Configuration | Misconfiguration:
     problems: list[Problem] = []
-    texts = texts_of(values, _VARIABLES, (_SERVER_ID,), problems)
+    texts = usable_texts(values, _VARIABLES, (_SERVER_ID,), problems)
     if dialect.signed_server and _SERVER_ID not in values:
         what = "It is not said which name of this server the requests of workloads must be signed for."
         problems.append(Problem(what, f"Declare and set the variable {_SERVER_ID}, such as svc.example.org."))
@@ -77,14 +77,14 @@ def _understand(values: Values, dialect: Dialect) -> Configuration | Misconfigur
     return _IamConfiguration(None, algorithms=_ALGORITHMS, server_id=server_id, more=more)
 
 
-def _configuration(evaluation: Evaluation) -> _IamConfiguration:
+def _iam_configuration(evaluation: Evaluation) -> _IamConfiguration:
     configuration = evaluation.configuration
     assert isinstance(configuration, _IamConfiguration)
     return configuration
 
 
-def _again(evaluation: Evaluation) -> float:
-    return _AGAIN if _configuration(evaluation).server_id is None else 0.0
+def _repeat_window(evaluation: Evaluation) -> float:
+    return _REPEAT_SECONDS if _iam_configuration(evaluation).server_id is None else 0.0
 
 
 def _check_key(evaluation: Evaluation) -> None:
@@ -98,8 +98,8 @@ def _check_age(evaluation: Evaluation) -> None:
     """Check that the request was signed within the time for which AWS takes it, and not later than now (AWS-7)."""
     evaluation.now = evaluation.context.wall.seconds()
     age, skew = evaluation.now - evaluation.signed_request.signed_at, evaluation.context.clock_skew
-    if age >= LIFETIME + skew:
-        detail = f"it was signed {age:.0f} s ago; {LIFETIME:.0f} s are allowed"
+    if age >= SIGNATURE_LIFETIME + skew:
+        detail = f"it was signed {age:.0f} s ago; {SIGNATURE_LIFETIME:.0f} s are allowed"
         raise EvidenceRefused(Reason.SIGNATURE_AGE_REFUSED, detail)
     if age < -skew:
         raise EvidenceRefused(Reason.SIGNATURE_AGE_REFUSED, f"it was signed {-age:.0f} s ahead of the time here")
@@ -107,7 +107,7 @@ def _check_age(evaluation: Evaluation) -> None:
 
 def _check_server(evaluation: Evaluation) -> None:
     """Check that a signed header names this server and the account (Note [Whose request])."""
-    server_id = _configuration(evaluation).server_id
+    server_id = _iam_configuration(evaluation).server_id
     if server_id is None:
         return
     named = evaluation.signed_request.headers.get(SERVER_HEADER)
@@ -119,8 +119,8 @@ def _check_server(evaluation: Evaluation) -> None:
         raise EvidenceRefused(Reason.SERVER_NOT_NAMED, detail)
 
 
-def _tell_server(evaluation: Evaluation) -> str:
-    server_id = _configuration(evaluation).server_id
+def _describe_server(evaluation: Evaluation) -> str:
+    server_id = _iam_configuration(evaluation).server_id
     return f"the signed header {SERVER_HEADER} names {shown(server_id)}" if server_id else "none needs to be named"
 
 
@@ -133,7 +133,7 @@ def _check_identity(evaluation: Evaluation) -> None:
     if "/" not in above or _LOGIN.fullmatch(login) is None:
         detail = f"{shown(login)} doesn't end in an account of AWS and the name of a role there: /123456789012/web"
         raise EvidenceRefused(Reason.AWS_LOGIN_INVALID, detail)
-    evaluation.role = role_of(login, evaluation.request.account)
+    evaluation.role = parse_login(login, evaluation.request.account)
 
 
 def _check_caller(evaluation: Evaluation) -> None:
@@ -150,23 +150,25 @@ def _check_caller(evaluation: Evaluation) -> None:
         raise EvidenceRefused(Reason.CLAIM_CASE_MISMATCH if alike else Reason.CLAIM_MISMATCH, detail)
 
 
-def iam(service: ISecurityTokenService, signatures: IUsedSignatures, regions: Collection[str] = ()) -> Kind:
+def make_iam_kind(
+    service: ISecurityTokenService, signatures: IUsedSignatures, regions: Collection[str] = ()
+) -> AuthenticatorKind:
     """Return the AWS authenticator. ``regions`` are allowed beside the known ones."""
-    known_hosts = hosts(regions)
+    known_hosts = sts_hosts(regions)
 
     def check_request(evaluation: Evaluation) -> None:
-        evidence, more = evaluation.request.evidence, _configuration(evaluation).more
+        evidence, more = evaluation.request.evidence, _iam_configuration(evaluation).more
         limit = evaluation.context.token_limit
         evaluation.signed_request = read_signed_request(evidence, limit, known_hosts, more)
 
     async def check_use(evaluation: Evaluation) -> None:
         signed, address = evaluation.signed_request, evaluation.request.client_ip
-        if await signatures.used(signed.signature, address, _again(evaluation)):
-            raise _reused()
+        if await signatures.is_used(signed.signature, address, _repeat_window(evaluation)):
+            raise _reused_signature()
 
     async def check_signature(evaluation: Evaluation) -> None:
         try:
-            evaluation.caller = await service.caller(evaluation.signed_request)
+            evaluation.caller = await service.identify_caller(evaluation.signed_request)
         except StsRefused as refusal:
             raise EvidenceRefused(Reason.STS_REFUSED, f"AWS doesn't take the signature: {refusal.code}") from None
         except StsUnavailable as error:
@@ -175,15 +177,15 @@ def iam(service: ISecurityTokenService, signatures: IUsedSignatures, regions: Co
         delay = evaluation.now - evaluation.signed_request.signed_at
         evaluation.cached.arrivals.append(Arrival(evaluation.now, delay))
 
-    async def claim(evaluation: Evaluation) -> None:
+    async def claim_signature(evaluation: Evaluation) -> None:
         signed, address = evaluation.signed_request, evaluation.request.client_ip
-        lasting = signed.signed_at + LIFETIME + evaluation.context.clock_skew - evaluation.now
-        if not await signatures.claim(signed.signature, address, _again(evaluation), lasting):
-            raise _reused()
+        lasting = signed.signed_at + SIGNATURE_LIFETIME + evaluation.context.clock_skew - evaluation.now
+        if not await signatures.claim_signature(signed.signature, address, _repeat_window(evaluation), lasting):
+            raise _reused_signature()
 
-    async def examine(_: Configuration) -> list[Problem]:
+    async def find_problems(_: Configuration) -> list[Problem]:
         try:
-            await service.reach()
+            await service.check_reachable()
         except StsUnavailable as error:
             remedy = "Mend what lies between this server and AWS."
             return [Problem(f"The Security Token Service can't be asked: {error.why.removesuffix('.')}.", remedy)]
@@ -197,7 +199,7 @@ def iam(service: ISecurityTokenService, signatures: IUsedSignatures, regions: Co
         Check("request", check_request, lambda e: f"it is a signed GetCallerIdentity for {e.signed_request.host}"),
         Check("key", _check_key, lambda e: f"the access key is {shown(e.signed_request.key_id)}"),
         Check("age", _check_age, lambda e: f"it was signed {e.now - e.signed_request.signed_at:.0f} s ago"),
-        Check("server", _check_server, _tell_server),
+        Check("server", _check_server, _describe_server),
         Check("identity", _check_identity, lambda e: f"the path names {shown(str(e.role))}"),
         Check("first-use", check_use, lambda _: "nobody has logged in with this signature"),
         Check("signature", check_signature, lambda e: f"AWS says that it is by {shown(e.caller.arn)}"),
@@ -205,8 +207,16 @@ def iam(service: ISecurityTokenService, signatures: IUsedSignatures, regions: Co
         *(check for check in CANDIDATE if check.name != "annotations-extent"),
     )
 
-    return Kind(NAME, _VARIABLES, checks, _understand, lambda _annotations, _service: {}, claim=claim, examine=examine)
+    return AuthenticatorKind(
+        NAME,
+        _VARIABLES,
+        checks,
+        _parse_values,
+        lambda _annotations, _service: {},
+        claim_evidence=claim_signature,
+        find_problems=find_problems,
+    )
 
 
-def _reused() -> EvidenceRefused:
+def _reused_signature() -> EvidenceRefused:
     return EvidenceRefused(Reason.SIGNATURE_REUSED, "somebody has logged in with this signature before")

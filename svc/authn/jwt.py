@@ -10,10 +10,10 @@ from collections.abc import Mapping
 from typing import Final
 
 from svc.authn.checks import AUDIENCE, BEFORE_ISSUER, CANDIDATE, ISSUED_AT, ISSUER
-from svc.authn.claims import host_of, role_of
-from svc.authn.evaluation import Check, Evaluation, Kind
+from svc.authn.claims import host_of, parse_login
+from svc.authn.evaluation import AuthenticatorKind, Check, Evaluation
 from svc.authn.jwt_annotations import check_claims, check_enforced, check_names, check_permitted, check_present
-from svc.authn.settings import VARIABLES, configuration_of
+from svc.authn.settings import VARIABLES, parse_jwt_values
 from svc.model.reasons import Reason
 from svc.model.signed_claims import EvidenceRefused
 from svc.model.text import shown
@@ -27,34 +27,34 @@ def _check_identity(evaluation: Evaluation) -> None:
         if request.login is None:
             detail = "the path names no host, and token-app-property is not declared"
             raise EvidenceRefused(Reason.IDENTITY_AMBIGUOUS, detail)
-        evaluation.role = role_of(request.login, request.account)
+        evaluation.role = parse_login(request.login, request.account)
         return
     if request.login is not None:
         raise EvidenceRefused(Reason.IDENTITY_AMBIGUOUS, "the path names a host, and token-app-property is declared")
     evaluation.role = host_of(evaluation.claims, request.account, claim, configuration.identity_path, nested=nested)
 
 
-def _tell_identity(evaluation: Evaluation) -> str:
+def _describe_identity(evaluation: Evaluation) -> str:
     claim = evaluation.configuration.identity_claim
     return f"{'the path' if claim is None else f'the claim {shown(claim)}'} names {shown(str(evaluation.role))}"
 
 
-def _of_service(annotations: Mapping[str, str], service: str) -> Mapping[str, str]:
+def _select_annotations(annotations: Mapping[str, str], service: str) -> Mapping[str, str]:
     """Return the annotations of a service, by the rest of their names; general ones say nothing (AUTH-32)."""
     return {name.removeprefix(f"{service}/"): value for name, value in annotations.items()}
 
 
-def _tell_permitted(evaluation: Evaluation) -> str:
+def _describe_permitted(evaluation: Evaluation) -> str:
     aliases = ", ".join(f"{shown(alias)} for {shown(claim)}" for alias, claim in evaluation.configuration.aliases.items())
     return f"none is named after a registered claim, or after one with an alias; aliases are: {aliases or 'none'}"
 
 
-def _tell_claims(evaluation: Evaluation) -> str:
+def _describe_claims(evaluation: Evaluation) -> str:
     aliases = evaluation.configuration.aliases
     return "; ".join(f"{shown(aliases.get(name, name))} is {shown(value)}" for name, value in evaluation.annotations.items())
 
 
-JWT: Final = Kind(
+JWT: Final = AuthenticatorKind(
     "authn-jwt",
     VARIABLES,
     (
@@ -62,36 +62,39 @@ JWT: Final = Kind(
         ISSUER,
         ISSUED_AT,
         AUDIENCE,
-        Check("identity", _check_identity, _tell_identity),
+        Check("identity", _check_identity, _describe_identity),
         *CANDIDATE,
         Check(
             "annotation-names",
             lambda e: check_names(e.annotations, nested=e.context.dialect.nested_claims),
             lambda e: f"for {shown(e.service)} there are: {', '.join(map(shown, e.annotations)) or 'none'}",
-            stored=True,
+            needs_candidate=True,
         ),
         Check(
-            "annotations", lambda e: check_present(e.annotations), lambda e: f"there are {len(e.annotations)}", stored=True
+            "annotations",
+            lambda e: check_present(e.annotations),
+            lambda e: f"there are {len(e.annotations)}",
+            needs_candidate=True,
         ),
         Check(
             "enforced-claims",
             lambda e: check_enforced(e.annotations, e.configuration.enforced, e.configuration.aliases),
             lambda e: f"enforced are: {', '.join(map(shown, e.configuration.enforced)) or 'none'}",
-            stored=True,
+            needs_candidate=True,
         ),
         Check(
             "permitted-names",
             lambda e: check_permitted(e.annotations, e.configuration.aliases),
-            _tell_permitted,
-            stored=True,
+            _describe_permitted,
+            needs_candidate=True,
         ),
         Check(
             "claims",
             lambda e: check_claims(e.annotations, e.claims, e.configuration.aliases, nested=e.context.dialect.nested_claims),
-            _tell_claims,
-            stored=True,
+            _describe_claims,
+            needs_candidate=True,
         ),
     ),
-    configuration_of,
-    _of_service,
+    parse_jwt_values,
+    _select_annotations,
 )

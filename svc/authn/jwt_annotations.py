@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Mapping, Sequence
 from typing import Final
 
-from svc.authn.claims import claim_fault, find, kind_of, name_fault
+from svc.authn.claims import claim_fault, find_claim, kind_of, name_fault
 from svc.model.reasons import Reason
 from svc.model.signed_claims import EvidenceRefused, SignedClaims
 from svc.model.text import shown
@@ -38,7 +38,7 @@ def read_enforced(text: str, *, nested: bool, renamed: Container[str] = ()) -> t
     """
     names: dict[str, None] = {}
     faults: list[str] = []
-    for item in _items(text, faults):
+    for item in _split_items(text, faults):
         if item in names:
             faults.append(f"{shown(item)} {TWICE}")
         else:
@@ -55,7 +55,7 @@ def read_aliases(text: str, *, nested: bool) -> tuple[Mapping[str, str], list[st
     aliases: dict[str, str] = {}
     claims: set[str] = set()
     faults: list[str] = []
-    for item in _items(text, faults):
+    for item in _split_items(text, faults):
         alias, _, claim = (part.strip() for part in item.partition(":"))
         if not alias or not claim:
             faults.append(f"{shown(item)} is not of the form 'annotation: claim'")
@@ -74,7 +74,7 @@ def read_aliases(text: str, *, nested: bool) -> tuple[Mapping[str, str], list[st
     return aliases, faults
 
 
-def _items(text: str, faults: list[str]) -> list[str]:
+def _split_items(text: str, faults: list[str]) -> list[str]:
     items = [item.strip() for item in text.split(",")]
     if "" in items:
         faults.append("an item is empty: commas stand between items, not before the first or after the last")
@@ -107,7 +107,7 @@ def check_present(annotations: Mapping[str, str]) -> None:
 def check_enforced(annotations: Mapping[str, str], enforced: Sequence[str], aliases: Mapping[str, str]) -> None:
     """Check that every enforced claim has its annotation, under its alias if it has one."""
     for claim in enforced:
-        name = _renamed(aliases).get(claim, claim)
+        name = _aliases_by_claim(aliases).get(claim, claim)
         if name not in annotations:
             detail = f"the host has no annotation {shown(name)}, and the claim {shown(claim)} is enforced"
             raise EvidenceRefused(Reason.ANNOTATION_ENFORCED, detail)
@@ -115,7 +115,7 @@ def check_enforced(annotations: Mapping[str, str], enforced: Sequence[str], alia
 
 def check_permitted(annotations: Mapping[str, str], aliases: Mapping[str, str]) -> None:
     """Check that no annotation is named after a registered claim, or after a claim that has an alias."""
-    renamed = _renamed(aliases)
+    renamed = _aliases_by_claim(aliases)
     for name in annotations:
         if name in DENIED:
             raise EvidenceRefused(Reason.ANNOTATION_FORBIDDEN, f"an annotation may not be named {name!r}")
@@ -128,7 +128,7 @@ def check_claims(annotations: Mapping[str, str], claims: SignedClaims, aliases: 
     """Check that every annotation has the exact text of its claim."""
     for name, wanted in annotations.items():
         claim = aliases.get(name, name)
-        _check_claim(name, claim, wanted, find(claims, claim, nested=nested))
+        _check_claim(name, claim, wanted, find_claim(claims, claim, nested=nested))
 
 
 def _check_claim(name: str, claim: str, wanted: str, value: object) -> None:
@@ -146,6 +146,6 @@ def _check_claim(name: str, claim: str, wanted: str, value: object) -> None:
     raise EvidenceRefused(Reason.CLAIM_MISMATCH, detail)
 
 
-def _renamed(aliases: Mapping[str, str]) -> Mapping[str, str]:
+def _aliases_by_claim(aliases: Mapping[str, str]) -> Mapping[str, str]:
     """Return the aliases by their claims."""
     return {claim: alias for alias, claim in aliases.items()}

@@ -33,8 +33,8 @@ INTERVAL: Final = 60.0
 LAST_ROUND: Final = 5.0
 
 #: The most roles in memory, and the number of unwritten ones at which they are written at once.
-MOST: Final = 50_000
-MANY: Final = 10_000
+MAX_ROLES: Final = 50_000
+FLUSH_COUNT: Final = 10_000
 
 #: How many are written by one statement.
 BATCH: Final = 1000
@@ -42,7 +42,7 @@ BATCH: Final = 1000
 _log = Logger()
 
 
-class LoginNotes(RoundsService):
+class LastLoginRecorder(RoundsService):
     """The notes of one process; nothing is written while ``demand_primary`` raises ``StoreReadOnly``."""
 
     name = "login notes"
@@ -54,72 +54,72 @@ class LoginNotes(RoundsService):
         store: ILastLogins,
         demand_primary: Callable[[], Awaitable[None]],
         *,
-        most: int = MOST,
-        many: int = MANY,
+        most: int = MAX_ROLES,
+        many: int = FLUSH_COUNT,
     ) -> None:
-        super().__init__(clock, INTERVAL, self.write, _log, "Last logins are not written any more")
+        super().__init__(clock, INTERVAL, self.write_notes, _log, "Last logins are not written any more")
         self._clock, self._wall = clock, wall
         self._store, self._demand_primary = store, demand_primary
-        self._most, self._many = most, many
+        self._max_roles, self._flush_count = most, many
         self._day = 0
         #: Creations of the roles that logged in on this day, each with the directory that was noted last, if any was.
-        self._known: dict[RoleName, tuple[int, str | None]] = {}
+        self._noted_today: dict[RoleName, tuple[int, str | None]] = {}
         self._unwritten: dict[RoleName, NotedLogin] = {}
-        self._lost = 0
-        self._follows = False
+        self._lost_count = 0
+        self._is_follower = False
         self._writing = DeferredLock()
 
-    def note(self, admitted: Admitted) -> None:
+    def note_login(self, admitted: Admitted) -> None:
         """Note a role that has logged in (Note [No write of its own])."""
         day = int(self._wall.seconds()) // DAY
         if day != self._day:
             self._day = day
-            self._known = {}
-        role, creation, directory = admitted.role, admitted.creation, _directory(admitted)
-        known, known_directory = self._known.get(role, (None, None))
+            self._noted_today = {}
+        role, creation, directory = admitted.role, admitted.creation, _directory_of(admitted)
+        known, known_directory = self._noted_today.get(role, (None, None))
         if known == creation and directory in {None, known_directory}:
             return
-        self._note(NotedLogin(role, creation, day, directory))
+        self._add_note(NotedLogin(role, creation, day, directory))
 
     def note_directory(self, admitted: Admitted) -> None:
         """Note the directory of a user who was given an API key, which is no login yet (END-20)."""
-        directory = _directory(admitted)
+        directory = _directory_of(admitted)
         waiting = self._unwritten.get(admitted.role)
         if waiting is None or (waiting.creation, waiting.directory) != (admitted.creation, directory):
-            self._note(NotedLogin(admitted.role, admitted.creation, None, directory))
+            self._add_note(NotedLogin(admitted.role, admitted.creation, None, directory))
 
-    def _note(self, noted: NotedLogin) -> None:
+    def _add_note(self, noted: NotedLogin) -> None:
         role, waiting = noted.role, self._unwritten.get(noted.role)
         if waiting is not None and waiting.creation == noted.creation:
             day = waiting.day if noted.day is None else noted.day
             directory = waiting.directory if noted.directory is None else noted.directory
             noted = NotedLogin(role, noted.creation, day, directory)
-        if waiting is None and len(self._unwritten) >= self._most:
-            self._lost += noted.day is not None
+        if waiting is None and len(self._unwritten) >= self._max_roles:
+            self._lost_count += noted.day is not None
             return
-        if noted.day is not None and len(self._known) >= self._most:
+        if noted.day is not None and len(self._noted_today) >= self._max_roles:
             today = (each for each in self._unwritten.values() if each.day == self._day)
-            self._known = {each.role: (each.creation, each.directory) for each in today}
-        if noted.day is not None or self._known.get(role, (None, None))[0] == noted.creation:
-            self._known[role] = noted.creation, noted.directory
+            self._noted_today = {each.role: (each.creation, each.directory) for each in today}
+        if noted.day is not None or self._noted_today.get(role, (None, None))[0] == noted.creation:
+            self._noted_today[role] = noted.creation, noted.directory
         self._unwritten[role] = noted
-        if len(self._unwritten) >= self._many and not self._writing.locked and not self._follows:
-            Deferred.fromCoroutine(self.write()).addErrback(
+        if len(self._unwritten) >= self._flush_count and not self._writing.locked and not self._is_follower:
+            Deferred.fromCoroutine(self.write_notes()).addErrback(
                 lambda failure: _log.failure("Last logins could not be written", failure)
             )
 
-    async def write(self) -> None:
+    async def write_notes(self) -> None:
         """Write what is noted, as far as that can be done now."""
-        await self._writing.run(lambda: Deferred.fromCoroutine(self._write()))
+        await self._writing.run(lambda: Deferred.fromCoroutine(self._write_batches()))
 
     def stopService(self) -> Deferred[None]:  # type: ignore[override] # Twisted's may return a Deferred
         """Write the rest, as far as that can be done soon."""
         super().stopService()
-        written = Deferred.fromCoroutine(self.write()).addTimeout(LAST_ROUND, self._clock)
+        written = Deferred.fromCoroutine(self.write_notes()).addTimeout(LAST_ROUND, self._clock)
         written.addErrback(lambda failure: failure.trap(DeferredTimeout, CancelledError) and None)
-        return written.addCallback(lambda _: self._tell_rest())
+        return written.addCallback(lambda _: self._log_unwritten())
 
-    async def _write(self) -> None:
+    async def _write_batches(self) -> None:
         noted = list(self._unwritten.values())
         try:
             for start in range(0, len(noted), BATCH):
@@ -129,21 +129,21 @@ class LoginNotes(RoundsService):
                 for each in some:
                     if each not in locked and self._unwritten.get(each.role) is each:
                         del self._unwritten[each.role]
-                self._follows = False
+                self._is_follower = False
         except StoreReadOnly:
-            self._follows = True
+            self._is_follower = True
         except (StoreUnavailable, OutcomeUnknown):
             """The pool says so in the log, and the next round tries again."""
-        lost, self._lost = self._lost, 0
-        if lost and not self._follows:
+        lost, self._lost_count = self._lost_count, 0
+        if lost and not self._is_follower:
             _log.warn("{count} logins aren't kept as last logins: there are too many to be written", count=lost)
 
-    def _tell_rest(self) -> None:
-        if self._unwritten and not self._follows:
+    def _log_unwritten(self) -> None:
+        if self._unwritten and not self._is_follower:
             warning = "The last logins of {count} roles aren't kept: they could not be written before the end"
             _log.warn(warning, count=len(self._unwritten))
 
 
-def _directory(admitted: Admitted) -> str | None:
+def _directory_of(admitted: Admitted) -> str | None:
     """Return the directory to be noted of a login: hosts have none."""
     return admitted.directory if admitted.role.kind == "user" else None

@@ -5,7 +5,7 @@ that it has been given. Each has a table of checks, and they share most. ``expla
 token, and judges it as the form that is set up would, nonce aside.
 
 Note [Settings first]. A code is sent to the provider with the client's secret, so the settings are read before, at each
-login (``Kind.sends``): an outdated provider is sent neither.
+login (``AuthenticatorKind.sends_evidence``): an outdated provider is sent neither.
 
 Note [Exchanged once]. A code can be exchanged once. If the settings change while a login is decided, and still name the same
 client of the same provider, the id token at hand is verified again (``CodeLogin.exchanged``).
@@ -20,9 +20,9 @@ from typing import Final
 import attrs
 
 from svc.authn.checks import AUDIENCE, BEFORE_ISSUER, CANDIDATE, ISSUED_AT, ISSUER, fetch_problem
-from svc.authn.claims import check_audience, check_issuer, find, kind_of
-from svc.authn.evaluation import Check, Evaluation, Kind
-from svc.authn.oidc_settings import NAME, VARIABLES, OidcConfiguration, configuration_of
+from svc.authn.claims import check_audience, check_issuer, find_claim, kind_of
+from svc.authn.evaluation import AuthenticatorKind, Check, Evaluation
+from svc.authn.oidc_settings import NAME, VARIABLES, OidcConfiguration, parse_oidc_values
 from svc.authn.settings import Configuration
 from svc.crypto.compact import base64url, parse_compact
 from svc.model.authentication import Problem, moment
@@ -70,12 +70,12 @@ _OF_REQUEST: Final[Mapping[Reason, RefusalKind]] = {
 class OidcKinds:
     """The authenticator for codes, for id tokens, and for operators (Note [Two forms])."""
 
-    code: Kind
-    token: Kind
-    explained: Kind
+    code: AuthenticatorKind
+    token: AuthenticatorKind
+    explanation: AuthenticatorKind
 
 
-def _configuration(evaluation: Evaluation) -> OidcConfiguration:
+def _oidc_configuration(evaluation: Evaluation) -> OidcConfiguration:
     assert isinstance(evaluation.configuration, OidcConfiguration)
     return evaluation.configuration
 
@@ -94,27 +94,27 @@ def _check_code(evaluation: Evaluation) -> None:
 
 
 def _check_takes_codes(evaluation: Evaluation) -> None:
-    if _configuration(evaluation).client is None:
+    if _oidc_configuration(evaluation).client is None:
         why = "codes are not taken: the variables client-secret and claim-mapping are not declared"
         raise EvidenceRefused(Reason.CONFIGURATION_INVALID, why)
 
 
 def _check_takes_tokens(evaluation: Evaluation) -> None:
-    if _configuration(evaluation).token_claim is None:
+    if _oidc_configuration(evaluation).token_claim is None:
         why = "id tokens are not taken: the variable id-token-user-property is not declared"
         raise EvidenceRefused(Reason.CONFIGURATION_INVALID, why)
 
 
-async def _exchange(evaluation: Evaluation, providers: IOidcProviders) -> None:
+async def _exchange_code(evaluation: Evaluation, providers: IOidcProviders) -> None:
     """Take the id token that the provider gives for the code (Note [Exchanged once])."""
-    login, client = evaluation.request, _configuration(evaluation).client
+    login, client = evaluation.request, _oidc_configuration(evaluation).client
     assert isinstance(login, CodeLogin)
     assert client is not None
     if login.redirect_uri is not None:
         client = attrs.evolve(client, redirect_uri=login.redirect_uri)
     if client not in login.exchanged:
         try:
-            login.exchanged[client] = await providers.exchange(client, login)
+            login.exchanged[client] = await providers.exchange_code(client, login)
         except ProviderUnavailable as error:
             raise EvidenceRefused(Reason.OIDC_UNAVAILABLE, error.why, error.retry_after) from None
         except ClientRefused as error:
@@ -164,8 +164,8 @@ def _check_nonce(evaluation: Evaluation) -> None:
         raise EvidenceRefused(Reason.NONCE_WRONG, "'nonce' is not that of the request: the code belongs to another login")
 
 
-def _claim_of(evaluation: Evaluation) -> str:
-    configuration = _configuration(evaluation)
+def _identity_claim_of(evaluation: Evaluation) -> str:
+    configuration = _oidc_configuration(evaluation)
     by_code = isinstance(evaluation.request, CodeLogin) or configuration.token_claim is None
     claim = configuration.code_claim if by_code else configuration.token_claim
     assert claim is not None
@@ -174,10 +174,10 @@ def _claim_of(evaluation: Evaluation) -> str:
 
 def _check_identity(evaluation: Evaluation) -> None:
     """Take the user from the claim: always a user, and never ``admin`` (OIDC-26, OIDC-27)."""
-    request, claims, name = evaluation.request, evaluation.claims, _claim_of(evaluation)
+    request, claims, name = evaluation.request, evaluation.claims, _identity_claim_of(evaluation)
     if request.login is not None:
         raise EvidenceRefused(Reason.IDENTITY_AMBIGUOUS, "the path names a user, and the token does")
-    value = find(claims, name, nested=False)
+    value = find_claim(claims, name, nested=False)
     if value is None or value == "":
         raise EvidenceRefused(Reason.IDENTITY_CLAIM_MISSING, f"the token has no claim {shown(name)}, which names the user")
     if not isinstance(value, str):
@@ -192,10 +192,10 @@ def _check_identity(evaluation: Evaluation) -> None:
         why = f"{shown(value)} can't name a user: {error.message}"
         raise EvidenceRefused(Reason.ROLE_UNKNOWN, why) from None
     if isinstance(request, CodeLogin):
-        evaluation.lifetime = _configuration(evaluation).lifetime
+        evaluation.lifetime = _oidc_configuration(evaluation).lifetime
 
 
-def _nothing_own(_: Mapping[str, str], __: str) -> Mapping[str, str]:
+def _select_no_annotations(_: Mapping[str, str], __: str) -> Mapping[str, str]:
     return {}
 
 
@@ -207,36 +207,36 @@ _TAKES_TOKENS: Final = Check("form", _check_takes_tokens, lambda _: "id tokens a
 _NONCE: Final = Check("nonce", _check_nonce, lambda _: "'nonce' is that of the request")
 
 _CLAIMS: Final = (
-    Check("issuer", lambda e: check_issuer(e.claims, e.issuer, mandatory=True), ISSUER.tell),
+    Check("issuer", lambda e: check_issuer(e.claims, e.expected_issuer, mandatory=True), ISSUER.describe),
     ISSUED_AT,
-    Check("audience", _check_audience, AUDIENCE.tell),
+    Check("audience", _check_audience, AUDIENCE.describe),
     Check("id-token", _check_id_token, lambda _: "nothing in it says that it is another kind of token"),
 )
 _IDENTITY: Final = (
-    Check("identity", _check_identity, lambda e: f"the claim {shown(_claim_of(e))} names {shown(str(e.role))}"),
+    Check("identity", _check_identity, lambda e: f"the claim {shown(_identity_claim_of(e))} names {shown(str(e.role))}"),
     # No annotations bear on people.
     *CANDIDATE[:3],
 )
 
 
-def oidc(providers: IOidcProviders, dialect: Dialect) -> OidcKinds:
+def make_oidc_kinds(providers: IOidcProviders, dialect: Dialect) -> OidcKinds:
     """Return the kinds of a server that reaches these providers."""
 
-    async def exchange(evaluation: Evaluation) -> None:
-        await _exchange(evaluation, providers)
+    async def exchange_code(evaluation: Evaluation) -> None:
+        await _exchange_code(evaluation, providers)
 
-    async def examined(configuration: Configuration) -> list[Problem]:
+    async def find_endpoint_problems(configuration: Configuration) -> list[Problem]:
         """Return what is wrong with a provider's endpoints, which id tokens alone do without."""
         assert isinstance(configuration, OidcConfiguration)
         if configuration.client is None:
             return []
         try:
-            await providers.metadata(configuration.provider)
+            await providers.read_metadata(configuration.provider)
         except ProviderUnavailable as error:
             return [fetch_problem("The provider's endpoints are not known", error.why, VARIABLES)]
         return []
 
-    def recalled(configuration: Configuration) -> list[Problem]:
+    def recorded_client_refusal(configuration: Configuration) -> list[Problem]:
         """Return that the provider refused this service as its client, where that has shown at a login."""
         assert isinstance(configuration, OidcConfiguration)
         refusal = None if configuration.client is None else providers.client_refusal(configuration.client)
@@ -247,27 +247,27 @@ def oidc(providers: IOidcProviders, dialect: Dialect) -> OidcKinds:
         remedy = "Set client-id and client-secret to what it has, and allow the client the authorization code flow there."
         return [Problem(what, remedy)]
 
-    traded = Check("exchange", exchange, lambda e: f"the provider gave an id token for it: {_TOKEN.tell(e)}")
+    traded = Check("exchange", exchange_code, lambda e: f"the provider gave an id token for it: {_TOKEN.describe(e)}")
     first = _ENABLED, _ACCOUNT
     declared = _WEBSERVICE, _CONFIGURATION
     refused_codes = dict(_OF_REQUEST)
     if dialect.malformed_codes:
         refused_codes = {reason: RefusalKind.MALFORMED for reason in Reason if reason not in _UNPROVEN} | refused_codes
-    token = Kind(
+    token = AuthenticatorKind(
         NAME,
         VARIABLES,
         (*first, _TOKEN, *declared, _TAKES_TOKENS, *_SIGNED, *_CLAIMS, *_IDENTITY),
-        configuration_of,
-        _nothing_own,
-        refusals=_OF_REQUEST,
-        examine=examined,
-        recall=recalled,
+        parse_oidc_values,
+        _select_no_annotations,
+        refusal_kinds=_OF_REQUEST,
+        find_problems=find_endpoint_problems,
+        recorded_problems=recorded_client_refusal,
     )
     code = attrs.evolve(
         token,
         checks=(*first, _CODE, *declared, _TAKES_CODES, traded, *_SIGNED, *_CLAIMS, _NONCE, *_IDENTITY),
-        refusals=refused_codes,
-        sends=True,
+        refusal_kinds=refused_codes,
+        sends_evidence=True,
     )
     explained = attrs.evolve(token, checks=tuple(check for check in token.checks if check is not _TAKES_TOKENS))
     return OidcKinds(code, token, explained)

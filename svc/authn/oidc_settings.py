@@ -11,7 +11,15 @@ from typing import Final
 import attrs
 from zope.interface import implementer
 
-from svc.authn.settings import Configuration, Misconfiguration, Values, algorithms_of, check_address, opened, texts_of
+from svc.authn.settings import (
+    Configuration,
+    Misconfiguration,
+    Values,
+    check_address,
+    open_values,
+    parse_algorithms,
+    usable_texts,
+)
 from svc.crypto.vault import Vault
 from svc.model.authentication import IAuthenticatorReadings, IAuthenticators, KeySource, Problem
 from svc.model.dialect import Dialect
@@ -39,7 +47,7 @@ _SCOPE_TOKEN: Final = re.compile(r"[!#-\[\]-~]+")  # RFC 6749 3.3
 
 #: Seconds that an access token lives, unless the variable says otherwise, and at most.
 LIFETIME: Final = 3600
-LONGEST: Final = 5 * 3600
+LONGEST_LIFETIME: Final = 5 * 3600
 
 _DURATION: Final = re.compile(
     r"P(?=[0-9T])(?:([0-9]{1,6})Y)?(?:([0-9]{1,6})M)?(?:([0-9]{1,6})W)?(?:([0-9]{1,6})D)?"
@@ -51,7 +59,7 @@ _SECONDS: Final = (365 * 86_400, 30 * 86_400, 7 * 86_400, 86_400, 3600, 60, 1)
 _URI: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:[!-~]+")
 
 #: The authenticators of an account that are looked at.
-OFFERED: Final = 20
+OFFERS_LIMIT: Final = 20
 
 
 @attrs.frozen
@@ -72,21 +80,21 @@ class OidcConfiguration(Configuration):
     name: str | None = attrs.field(default=None, kw_only=True)
 
 
-def configuration_of(values: Values, _: Dialect) -> OidcConfiguration | Misconfiguration:
+def parse_oidc_values(values: Values, _: Dialect) -> OidcConfiguration | Misconfiguration:
     """Return the meaning of the variables' values (``settings.opened``)."""
     problems: list[Problem] = []
-    values = _spelled_once(values, problems)
+    values = _normalize_names(values, problems)
     takes_tokens = _TOKEN in values
     takes_codes = not takes_tokens or any(name in values for name in _CODE)
     for name in ("provider-uri", "client-id", *(_CODE if takes_codes else ())):
         if name not in values:
             problems.append(Problem(f"The variable {name} is not declared.", "Declare it in policy, and set it."))
-    texts = texts_of(values, _NAMES, _EXACT, problems)
+    texts = usable_texts(values, _NAMES, _EXACT, problems)
     check_address("provider-uri", texts, problems)
     _check_authority(values, texts, problems)
-    algorithms = algorithms_of(values, texts, problems)
-    lifetime = _lifetime(texts, problems)
-    scope = _scope(texts, problems)
+    algorithms = parse_algorithms(values, texts, problems)
+    lifetime = _parse_lifetime(texts, problems)
+    scope = _parse_scope(texts, problems)
     if texts.get("response-type", "code").strip() != "code":
         problems.append(Problem("The variable response-type is not code.", "Set it to code, or remove its declaration."))
     if "redirect-uri" in texts and not _URI.fullmatch(texts["redirect-uri"]):
@@ -118,7 +126,7 @@ def configuration_of(values: Values, _: Dialect) -> OidcConfiguration | Misconfi
     )
 
 
-def _spelled_once(values: Values, problems: list[Problem]) -> Values:
+def _normalize_names(values: Values, problems: list[Problem]) -> Values:
     """Return the values under names with dashes, without optional ones that were never set."""
     spelled: dict[str, str | Problem | None] = {}
     for name, value in values.items():
@@ -142,7 +150,7 @@ def _check_authority(values: Values, texts: Mapping[str, str], problems: list[Pr
         problems.append(Problem(what, "Set it to the certificates of the authorities."))
 
 
-def _lifetime(texts: Mapping[str, str], problems: list[Problem]) -> int:
+def _parse_lifetime(texts: Mapping[str, str], problems: list[Problem]) -> int:
     text = texts.get("token-ttl", "").strip()
     if not text:
         return LIFETIME
@@ -151,10 +159,10 @@ def _lifetime(texts: Mapping[str, str], problems: list[Problem]) -> int:
     if not seconds:
         what = f"The variable token-ttl is {shown(text)}, which is no duration in the form of ISO 8601."
         problems.append(Problem(what, "Set it to a duration such as PT60M, or remove its declaration."))
-    return min(seconds, LONGEST)
+    return min(seconds, LONGEST_LIFETIME)
 
 
-def _scope(texts: Mapping[str, str], problems: list[Problem]) -> str:
+def _parse_scope(texts: Mapping[str, str], problems: list[Problem]) -> str:
     more = texts.get("provider-scope", "").split()
     bad = [word for word in more if not _SCOPE_TOKEN.fullmatch(word)]
     if bad:
@@ -168,13 +176,13 @@ def _scope(texts: Mapping[str, str], problems: list[Problem]) -> str:
 class OidcSettingsReader:
     """Provides ``IOidcSettings``; ``enabled`` has the names ``authn-oidc/<service id>`` that the configuration lists."""
 
-    readings: IAuthenticatorReadings
+    reader: IAuthenticatorReadings
     store: IAuthenticators
     vault: Vault
     dialect: Dialect
     enabled: frozenset[str]
 
-    async def settings(self, account: str) -> list[OidcSetting]:
+    async def list_settings(self, account: str) -> list[OidcSetting]:
         """See ``IOidcSettings``."""
         try:
             account_name(account)
@@ -183,25 +191,25 @@ class OidcSettingsReader:
         under = f"{self.dialect.prefix}/{NAME}"
         found: list[str] = []
         # Each may have a ``status`` beside it.
-        for webservice, switched in await self.store.account_webservices(account, under, 2 * OFFERED):
+        for webservice, switched in await self.store.account_webservices(account, under, 2 * OFFERS_LIMIT):
             service_id = webservice.identifier.removeprefix(f"{under}/")
             listed = f"{NAME}/{service_id}" in self.enabled
-            if service_id.endswith("/status") or len(found) == OFFERED:
+            if service_id.endswith("/status") or len(found) == OFFERS_LIMIT:
                 continue
             if self.dialect.lists_disabled_providers or self.dialect.enables(listed, switched):
                 found.append(service_id)
-        read = [await self._setting(account, service_id) for service_id in found]
+        read = [await self._read_setting(account, service_id) for service_id in found]
         return [setting for setting in read if setting is not None]
 
-    async def _setting(self, account: str, service_id: str) -> OidcSetting | None:
+    async def _read_setting(self, account: str, service_id: str) -> OidcSetting | None:
         branch = f"{self.dialect.prefix}/{NAME}/{service_id}"
-        settings = await self.readings.settings(account, branch, VARIABLES)
-        meaning = configuration_of(opened(account, branch, settings, self.vault), self.dialect)
+        settings = await self.reader.settings(account, branch, VARIABLES)
+        meaning = parse_oidc_values(open_values(account, branch, settings, self.vault), self.dialect)
         if not isinstance(meaning, OidcConfiguration) or (meaning.client is None and not self.dialect.tells_devices):
             return None
         return OidcSetting(
             service_id,
-            meaning.name or _title(service_id),
+            meaning.name or _default_title(service_id),
             meaning.provider,
             meaning.client_id,
             meaning.scope,
@@ -210,6 +218,6 @@ class OidcSettingsReader:
         )
 
 
-def _title(service_id: str) -> str:
+def _default_title(service_id: str) -> str:
     """Return the name of an authenticator that has none: its id, each word with a capital."""
     return " ".join(word.capitalize() for word in service_id.replace("-", " ").replace("_", " ").split())

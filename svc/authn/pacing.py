@@ -48,26 +48,26 @@ LDAP_STEP: Final = 0.25
 
 
 @attrs.frozen(eq=False)
-class Pace:
+class RefusalPace:
     """The pace of refusals.
 
-    ``turn`` returns when a read that begins now would have its answer, ``after`` when so many seconds have passed, and not
+    ``await_read`` returns when a read that begins now would have its answer, ``sleep`` when so many seconds have passed, and not
     even a fraction of a millisecond later (``svc/server/fine_timer.py``).
     """
 
     _clock: IReactorTime
-    _turn: Callable[[], Awaitable[None]]
-    _after: Callable[[float], Awaitable[None]]
+    _await_read: Callable[[], Awaitable[None]]
+    _sleep: Callable[[float], Awaitable[None]]
     step: float = STEP
 
-    async def kept(self, decide: Callable[[R], Awaitable[T | Refused]], request: R) -> T | Refused:
+    async def decide_paced(self, decide: Callable[[R], Awaitable[T | Refused]], request: R) -> T | Refused:
         """Return a decision, a refusal at the end of a step (Note [Steps]); raises as ``decide``, at the same pace."""
         began, unavailable, notes = self._clock.seconds(), None, request_notes()
         try:
             decision = await decide(request)
             if not isinstance(decision, Refused):
                 return decision
-            await self._turn()
+            await self._await_read()
             if notes is not None and notes.stale is not None:
                 # The database is available again.
                 notes.stale, notes.may_outlive = None, False
@@ -80,7 +80,7 @@ class Pace:
             # The answer reveals to nobody that the role is cached.
             notes.stale = None
             unavailable = StoreUnavailable("what is remembered admits nobody with this evidence, and may be out of date")
-        await self._after(self.step - (self._clock.seconds() - began) % self.step)
+        await self._sleep(self.step - (self._clock.seconds() - began) % self.step)
         if unavailable is not None:
             raise unavailable
         return decision
@@ -92,11 +92,11 @@ class PacedAuthenticator:
     """Answers the refusals of ``inner`` at the end of a step (Note [Steps])."""
 
     _inner: IAuthenticator
-    _pace: Pace
+    _pace: RefusalPace
 
     async def authenticate(self, request: LoginRequest) -> Admitted | Refused:
         """See ``IAuthenticator``."""
-        return await self._pace.kept(self._inner.authenticate, request)
+        return await self._pace.decide_paced(self._inner.authenticate, request)
 
 
 @implementer(ILogin)
@@ -105,11 +105,11 @@ class PacedLogin:
     """Answers the refusals of ``inner`` at the end of a step (Note [Steps])."""
 
     _inner: ILogin
-    _pace: Pace
+    _pace: RefusalPace
 
     async def api_key(self, request: LoginRequest) -> bytes | Refused:
         """See ``ILogin``."""
-        return await self._pace.kept(self._inner.api_key, request)
+        return await self._pace.decide_paced(self._inner.api_key, request)
 
 
 @implementer(IKeyExplainer)
@@ -118,8 +118,8 @@ class PacedExplainer:
     """Answers the refusals of ``inner`` at the end of a step (Note [Steps]): not every client may know which roles exist."""
 
     _inner: IKeyExplainer
-    _pace: Pace
+    _pace: RefusalPace
 
     async def explain(self, request: ExplanationRequest) -> Explanation | Refused:
         """See ``IKeyExplainer``."""
-        return await self._pace.kept(self._inner.explain, request)
+        return await self._pace.decide_paced(self._inner.explain, request)

@@ -36,7 +36,7 @@ from svc.model.text import printable, shown
 GRACE: Final = 10.0
 
 #: How often a renewal is decided afresh because another one came first.
-_DECISIONS: Final = 3
+_MAX_DECISIONS: Final = 3
 
 _log = Logger()
 
@@ -44,12 +44,12 @@ _log = Logger()
 @implementer(IAuthenticator)
 @attrs.frozen(eq=False, repr=False)
 class SessionAuthenticator:
-    """Admits a user whose refresh token is the evidence, as ``Renewed``; sessions last ``longest`` seconds, 0 for none."""
+    """Admits a user whose refresh token is the evidence, as ``Renewed``; sessions last ``max_lifetime`` seconds, 0 for none."""
 
     _sessions: ISessions
     _tokens: RefreshTokens
     _wall: WallClock
-    _longest: float
+    _max_lifetime: float
 
     async def authenticate(self, request: LoginRequest) -> Renewed | Refused:
         """Decide on one renewal, and make it.
@@ -64,15 +64,15 @@ class SessionAuthenticator:
         session_id = self._tokens.session_of(role, request.evidence)
         if session_id is None:
             return Refused(Reason.CREDENTIALS_WRONG, "the evidence is no refresh token of the role", str(role))
-        for _ in range(_DECISIONS):
+        for _ in range(_MAX_DECISIONS):
             now = self._wall.seconds()
             reading = await self._sessions.session(role, session_id, now)
             if reading is None:
                 return Refused(Reason.SESSION_ENDED, f"there is no session {session_id} any more", str(role))
-            seed, again = self._seed(reading, request, now)
+            seed, again = self._choose_seed(reading, request, now)
             if seed is None:
-                return await self._reused(role, session_id, request)
-            problem = self._problem(reading, request.client_ip, now)
+                return await self._end_reused_session(role, session_id, request)
+            problem = self._find_problem(reading, request.client_ip, now)
             if problem is not None:
                 return Refused.of(*problem, str(role), known=True)
             following = self._tokens.following(role, session_id, request.evidence, seed)
@@ -84,10 +84,10 @@ class SessionAuthenticator:
                 self._tokens.digest(following.encode("ascii")),
             )
             if turned:
-                return self._renewed(role, reading, following)
+                return self._renewed_session(role, reading, following)
         raise StoreUnavailable(f"the session {session_id} of {role} kept being renewed by others")
 
-    def _seed(self, reading: SessionReading, request: LoginRequest, now: float) -> tuple[bytes | None, bool]:
+    def _choose_seed(self, reading: SessionReading, request: LoginRequest, now: float) -> tuple[bytes | None, bool]:
         """Return the seed of the next token, and whether it was given out before; ``None`` for a token that was used."""
         digest = self._tokens.digest(request.evidence)
         if hmac.compare_digest(digest, reading.token):
@@ -98,17 +98,17 @@ class SessionAuthenticator:
             return None, False
         return reading.seed, True
 
-    async def _reused(self, role: RoleName, session_id: str, request: LoginRequest) -> Refused:
+    async def _end_reused_session(self, role: RoleName, session_id: str, request: LoginRequest) -> Refused:
         await self._sessions.end(role, session_id)
         facts = {"role": printable(str(role)), "client_ip": printable(request.client_ip), "session": session_id}
         _log.warn("A used refresh token of {role} came from {client_ip}: session {session} has ended for everybody", **facts)
         detail = f"the refresh token was used before: somebody else may have it, and session {session_id} is ended"
         return Refused(Reason.REFRESH_TOKEN_REUSED, detail, str(role), known=True)
 
-    def _problem(self, reading: SessionReading, client_ip: str, now: float) -> tuple[Reason, str] | None:
+    def _find_problem(self, reading: SessionReading, client_ip: str, now: float) -> tuple[Reason, str] | None:
         """Return why the session doesn't go on, or not from here; ``None`` where it does (Note [Judged again])."""
         session, networks = reading.session, reading.restrictions
-        if self._end(session) - now < 1.0:  # an access token lives for whole seconds
+        if self._session_end(session) - now < 1.0:  # an access token lives for whole seconds
             return Reason.SESSION_ENDED, f"the time of session {session.id} is over"
         if reading.outdated is not None:
             return Reason.SESSION_ENDED, f"since session {session.id} began {reading.outdated}"
@@ -119,10 +119,10 @@ class SessionAuthenticator:
             return Reason.SIGNING_KEY_UNUSABLE, "the account has no signing key"
         return None
 
-    def _end(self, session: UserSession) -> float:
-        return min(session.ends_at, session.created_at + self._longest)
+    def _session_end(self, session: UserSession) -> float:
+        return min(session.ends_at, session.created_at + self._max_lifetime)
 
-    def _renewed(self, role: RoleName, reading: SessionReading, token: str) -> Renewed:
+    def _renewed_session(self, role: RoleName, reading: SessionReading, token: str) -> Renewed:
         assert reading.signing_key is not None
         return Renewed(
             role,
@@ -130,6 +130,6 @@ class SessionAuthenticator:
             reading.creation,
             reading.epoch,
             session=reading.session.id,
-            ends_at=self._end(reading.session),
+            ends_at=self._session_end(reading.session),
             refresh_token=token,
         )

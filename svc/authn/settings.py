@@ -66,7 +66,7 @@ class Configuration:
     """The meaning of one authenticator's settings.
 
     Tokens must have ``issuer`` and ``audience``, unless these are ``None``; without an issuer that of a provider's document
-    counts (``Evaluation.issuer``). ``identity_claim`` names the claim that identifies the host, below ``identity_path``; it
+    counts (``Evaluation.expected_issuer``). ``identity_claim`` names the claim that identifies the host, below ``identity_path``; it
     is ``None`` when the path of the request does. ``enforced`` and ``aliases`` are those of ``annotations``. Tokens may be
     signed with the ``algorithms``. ``keys`` are ``None`` where a third party is queried about each login instead.
     """
@@ -93,7 +93,7 @@ class Misconfiguration:
     algorithms: tuple[str, ...] = DEFAULT_ALGORITHMS
 
 
-def opened(account: str, branch: str, settings: AuthenticatorSettings, vault: Vault) -> dict[str, str | Problem | None]:
+def open_values(account: str, branch: str, settings: AuthenticatorSettings, vault: Vault) -> dict[str, str | Problem | None]:
     """Open the values of the variables that are declared below the policy ``branch``."""
     values: dict[str, str | Problem | None] = {}
     for name, sealed in settings.values.items():
@@ -112,39 +112,39 @@ def opened(account: str, branch: str, settings: AuthenticatorSettings, vault: Va
     return values
 
 
-def configuration_of(values: Values, dialect: Dialect) -> Configuration | Misconfiguration:
+def parse_jwt_values(values: Values, dialect: Dialect) -> Configuration | Misconfiguration:
     """Return the meaning of the values of the JWT authenticator's variables."""
     problems: list[Problem] = []
     unused = {"identity-path"} if "token-app-property" not in values else set()
     if "claim-aliases" in values:
         unused.add("mapping-claims")
-    texts = texts_of(values, tuple(name for name in VARIABLES if name not in unused), _EXACT, problems)
-    algorithms = algorithms_of(values, texts, problems)
-    keys = _keys(values, texts, algorithms, problems)
-    issuer = _issuer(values, texts, dialect)
+    texts = usable_texts(values, tuple(name for name in VARIABLES if name not in unused), _EXACT, problems)
+    algorithms = parse_algorithms(values, texts, problems)
+    keys = _parse_keys(values, texts, algorithms, problems)
+    issuer = _expected_issuer(values, texts, dialect)
     of_aliases = "claim-aliases" if "claim-aliases" in values else "mapping-claims"
     aliases, faults = read_aliases(texts.get(of_aliases, ""), nested=dialect.nested_claims)
     if of_aliases in texts:
         remedy = "Set it to items of the form 'annotation: claim', with commas between."
-        problems += (_unusable(of_aliases, fault, _of_claims(remedy, fault)) for fault in faults[:_FAULTS])
+        problems += (_unusable_problem(of_aliases, fault, _claim_remedy(remedy, fault)) for fault in faults[:_FAULTS])
     of_claims = texts.get("enforced-claims", "")
     enforced, faults = read_enforced(of_claims, nested=dialect.nested_claims, renamed=set(aliases.values()))
     if "enforced-claims" in texts:
         remedy = "Set it to names of claims, with commas between; a name with other signs needs an alias in claim-aliases."
-        problems += (_unusable("enforced-claims", fault, _of_claims(remedy, fault)) for fault in faults[:_FAULTS])
+        problems += (_unusable_problem("enforced-claims", fault, _claim_remedy(remedy, fault)) for fault in faults[:_FAULTS])
     identity_claim = texts.get("token-app-property")
     if identity_claim is not None:
         fault = claim_fault(identity_claim, nested=dialect.nested_claims)
         if fault is not None:
-            remedy = _of_claims("Set it to the name of the claim that names the host.", fault)
-            problems.append(_unusable("token-app-property", fault, remedy))
+            remedy = _claim_remedy("Set it to the name of the claim that names the host.", fault)
+            problems.append(_unusable_problem("token-app-property", fault, remedy))
     if keys is None or problems:
         return Misconfiguration(tuple(problems), keys, algorithms)
     audience, path = texts.get("audience"), texts.get("identity-path", "")
     return Configuration(keys, issuer, audience, identity_claim, path, enforced, aliases, algorithms)
 
 
-def _of_claims(remedy: str, fault: str) -> str:
+def _claim_remedy(remedy: str, fault: str) -> str:
     """Return the remedy for a fault in the name of a claim."""
     if fault.endswith(REGISTERED):
         return "Remove that item, since this claim can't tell one host from another."
@@ -158,11 +158,11 @@ def _of_claims(remedy: str, fault: str) -> str:
     )
 
 
-def _unusable(name: str, fault: str, remedy: str) -> Problem:
+def _unusable_problem(name: str, fault: str, remedy: str) -> Problem:
     return Problem(f"The variable {name} is not usable: {fault}.", remedy)
 
 
-def texts_of(values: Values, names: Sequence[str], exact: Container[str], problems: list[Problem]) -> dict[str, str]:
+def usable_texts(values: Values, names: Sequence[str], exact: Container[str], problems: list[Problem]) -> dict[str, str]:
     """Return the readable values of the declared variables among ``names``; append the problems of the others.
 
     The values of those in ``exact`` may not begin or end with blanks, since every character counts.
@@ -186,7 +186,7 @@ def texts_of(values: Values, names: Sequence[str], exact: Container[str], proble
     return texts
 
 
-def algorithms_of(values: Values, texts: Mapping[str, str], problems: list[Problem]) -> tuple[str, ...]:
+def parse_algorithms(values: Values, texts: Mapping[str, str], problems: list[Problem]) -> tuple[str, ...]:
     """Return the algorithms that tokens may be signed with; all where they are unknown (see ``Misconfiguration``)."""
     if "algorithms" not in values:
         return DEFAULT_ALGORITHMS
@@ -196,34 +196,35 @@ def algorithms_of(values: Values, texts: Mapping[str, str], problems: list[Probl
     unknown = list(dict.fromkeys(name for name in names if name not in ALGORITHMS))
     remedy = f"Set it to some of {', '.join((*ALGORITHMS, *SYNONYMS))}, with commas or blanks between; case matters."
     problems += (
-        _unusable("algorithms", f"{shown(name)} is no algorithm that it can name", remedy) for name in unknown[:_FAULTS]
+        _unusable_problem("algorithms", f"{shown(name)} is no algorithm that it can name", remedy)
+        for name in unknown[:_FAULTS]
     )
     return ALGORITHMS if unknown else tuple(name for name in ALGORITHMS if name in names)
 
 
-def _keys(
+def _parse_keys(
     values: Values, texts: Mapping[str, str], algorithms: tuple[str, ...], problems: list[Problem]
 ) -> KeySet | KeySource | None:
     """Return the keys or their source; ``None`` when there is none, or it can't be used."""
     before = len(problems)
     declared = [name for name in _SOURCES if name in values]
     if not declared:
-        remedy = f"Declare and set one of the variables {_listed(_SOURCES)}."
+        remedy = f"Declare and set one of the variables {_join_names(_SOURCES)}."
         problems.append(Problem("It is not said where keys come from.", remedy))
     elif len(declared) > 1:
-        what = f"The variables {_listed(declared)} are declared beside each other."
+        what = f"The variables {_join_names(declared)} are declared beside each other."
         problems.append(Problem(what, "Leave one of them in the policy."))
     for name in ("jwks-uri", "provider-uri"):
         check_address(name, texts, problems)
     for name in _OF_ADDRESSES:
         if name in values:
-            _check_use(name, declared, texts, problems)
+            _check_address_variable(name, declared, texts, problems)
     if "-----BEGIN CERTIFICATE-----" not in texts.get("ca-cert", "-----BEGIN CERTIFICATE-----"):
         remedy = "Set it to the certificates of the authorities."
-        problems.append(_unusable("ca-cert", "it holds no certificate in PEM", remedy))
+        problems.append(_unusable_problem("ca-cert", "it holds no certificate in PEM", remedy))
     if not TOKEN.fullmatch(texts.get("jwks-token", "-")) or len(texts.get("jwks-token", "")) > TOKEN_LIMIT:
         remedy = "Set it to the token alone, without a word before it."
-        problems.append(_unusable("jwks-token", "it holds no bearer token", remedy))
+        problems.append(_unusable_problem("jwks-token", "it holds no bearer token", remedy))
     if "public-keys" in values and "issuer" not in values:
         what = "The variable public-keys is declared without the variable issuer."
         problems.append(Problem(what, "Declare issuer, and set it to the 'iss' of tokens."))
@@ -240,14 +241,14 @@ def check_address(name: str, texts: Mapping[str, str], problems: list[Problem]) 
     fault = (provider_fault if discovered else address_fault)(texts[name]) if name in texts else None
     if fault is not None:
         no_query = "Set it to the provider's issuer, which has no query." if discovered and "?" in texts[name] else REMEDY
-        problems.append(_unusable(name, fault, no_query))
+        problems.append(_unusable_problem(name, fault, no_query))
 
 
-def _listed(names: Sequence[str]) -> str:
+def _join_names(names: Sequence[str]) -> str:
     return f"{', '.join(names[:-1])} and {names[-1]}"
 
 
-def _check_use(variable: str, declared: list[str], texts: Mapping[str, str], problems: list[Problem]) -> None:
+def _check_address_variable(variable: str, declared: list[str], texts: Mapping[str, str], problems: list[Problem]) -> None:
     """Append why a variable that is for ``https`` addresses of keys has none to be used for."""
     uris = [name for name in declared if name != "public-keys"]
     if not uris:
@@ -270,10 +271,10 @@ def _public_keys(values: Values, text: str, algorithms: tuple[str, ...], problem
             raise Malformed("its value is no JSON object")
         keys = key_set(value, algorithms)
         if not keys.keys:
-            problems.append(_unusable("public-keys", keys.why_unusable, _public_remedy(keys, values)))
+            problems.append(_unusable_problem("public-keys", keys.why_unusable, _public_remedy(keys, values)))
     except Malformed as error:
         remedy = 'Set it to {"type": "jwks", "value": {"keys": [...]}} with the provider\'s public keys.'
-        problems.append(_unusable("public-keys", str(error), remedy))
+        problems.append(_unusable_problem("public-keys", str(error), remedy))
         return None
     return keys
 
@@ -305,16 +306,16 @@ def keys_remedy(why: str, variables: Container[str], declared: Container[str] = 
     return "Have the provider publish a public key that can be used; it is said of each what is wrong with it."
 
 
-def _issuer(values: Values, texts: Mapping[str, str], dialect: Dialect) -> str | None:
+def _expected_issuer(values: Values, texts: Mapping[str, str], dialect: Dialect) -> str | None:
     """Return the issuer that tokens must name: the variable, else, if mandatory and no provider says it, the keys' host."""
     if "issuer" in values:
         return texts.get("issuer")
     if "provider-uri" in values or not dialect.issuer_mandatory or "jwks-uri" not in texts:
         return None
-    return _host(texts["jwks-uri"])
+    return _host_of(texts["jwks-uri"])
 
 
-def _host(uri: str) -> str:
+def _host_of(uri: str) -> str:
     """Return the host of an address as it is written there, without port."""
     authority = uri.partition("://")[2].partition("/")[0].partition("?")[0]
     host, bracket, _ = authority.partition("]")

@@ -54,7 +54,7 @@ REGIONS: Final = frozenset(
 GLOBAL_HOST: Final = "sts.amazonaws.com"
 
 
-def hosts(regions: Collection[str] = ()) -> frozenset[str]:
+def sts_hosts(regions: Collection[str] = ()) -> frozenset[str]:
     """Return the hosts that may be called: the global one, and those of all regions and of further ones."""
     return frozenset({GLOBAL_HOST, *(f"sts.{region}.amazonaws.com" for region in {*REGIONS, *regions})})
 
@@ -74,50 +74,52 @@ def read_signed_request(evidence: bytes, limit: int, known_hosts: Collection[str
     """
     if len(evidence) > limit:
         raise EvidenceRefused(Reason.TOKEN_TOO_LARGE, f"the signed request has {len(evidence)} bytes, {limit} are allowed")
-    headers = _headers(evidence)
+    headers = _parse_headers(evidence)
     match = _AUTHORIZATION.fullmatch(headers.get("authorization", ""))
     if match is None:
-        raise _malformed("its header authorization is missing, or has another form than AWS4-HMAC-SHA256 for sts")
+        raise _malformed_request("its header authorization is missing, or has another form than AWS4-HMAC-SHA256 for sts")
     names = match["names"].split(";")
     missing = sorted({*names, *_NEEDED} - (set(names) & set(headers)))
     if missing:
-        raise _malformed(f"the header {shown(missing[0])} is missing, or not signed")
+        raise _malformed_request(f"the header {shown(missing[0])} is missing, or not signed")
     unexpected = sorted(set(names) - _USUAL - set(more))
     if unexpected or len(set(names)) < len(names):
         what = f"the header {shown(unexpected[0])} is signed" if unexpected else "a header is signed twice"
-        raise _malformed(f"{what}, which it may not be; optional-signed-headers can list further ones")
+        raise _malformed_request(f"{what}, which it may not be; optional-signed-headers can list further ones")
     host = headers["host"]
     if host not in known_hosts:
-        raise _malformed(f"it is for {shown(host)}, which is no host of the Security Token Service that may be asked")
+        raise _malformed_request(
+            f"it is for {shown(host)}, which is no host of the Security Token Service that may be asked"
+        )
     sent = {name: headers[name] for name in names if name != "host"}
     sent["authorization"] = headers["authorization"]
-    return SignedRequest(host, match["key"], sent, match["signature"], _moment(headers[_DATE]))
+    return SignedRequest(host, match["key"], sent, match["signature"], _parse_date(headers[_DATE]))
 
 
-def _headers(evidence: bytes) -> Mapping[str, str]:
+def _parse_headers(evidence: bytes) -> Mapping[str, str]:
     """Return the headers by their names in lower case; malformed ones are left out."""
     try:
         members = json_object(evidence)
     except Malformed as error:
-        raise _malformed(str(error)) from None
+        raise _malformed_request(str(error)) from None
     headers: dict[str, str] = {}
     for written, value in members.items():
         name = written.lower()
         if name in headers:
-            raise _malformed(f"the header {shown(name)} is there twice")
+            raise _malformed_request(f"the header {shown(name)} is there twice")
         if isinstance(value, str) and _VALUE.fullmatch(value):
             headers[name] = value
     return headers
 
 
-def _moment(text: str) -> float:
+def _parse_date(text: str) -> float:
     try:
         if re.fullmatch("[0-9]{8}T[0-9]{6}Z", text, re.ASCII):
             return datetime.strptime(text, "%Y%m%dT%H%M%SZ").replace(tzinfo=UTC).timestamp()
     except ValueError:
         """The form is right, the date isn't."""
-    raise _malformed(f"the header {_DATE} is {shown(text)}, which is no date of the form 20260101T120000Z")
+    raise _malformed_request(f"the header {_DATE} is {shown(text)}, which is no date of the form 20260101T120000Z")
 
 
-def _malformed(why: str) -> EvidenceRefused:
+def _malformed_request(why: str) -> EvidenceRefused:
     return EvidenceRefused(Reason.SIGNED_REQUEST_MALFORMED, f"the request is no signed GetCallerIdentity: {why}")

@@ -10,8 +10,8 @@ Wrappers around an authenticator and a login share one :class:`Throttle` (TOK-21
   queried or hashed. An IPv6 client has 2**64 addresses, so its network of 64 bits counts. A trusted proxy stands for many
   clients, and is not refused.
 
-Note [Bounded]. The roles and addresses that failed last are counted in memory, ``KEPT`` of each: evicting one early takes
-more failures than waiting. Roles are kept by a digest, since names may be long. At most ``HELD`` answers are held at once,
+Note [Bounded]. The roles and addresses that failed last are counted in memory, ``MAX_TRACKED`` of each: evicting one early takes
+more failures than waiting. Roles are kept by a digest, since names may be long. At most ``MAX_DELAYED`` answers are held at once,
 each for a minute at most; beyond that, and once the server stops, failures are answered at once. A client that disconnects
 before its answer is counted for its address: a password that was hashed for nobody costs as much.
 
@@ -69,18 +69,18 @@ LONGEST_DELAY: Final = 60.0
 ADDRESS_FAILURES: Final = 300
 
 #: The most roles, and addresses, that are kept; the most answers that are held at once.
-KEPT: Final = 8192
-HELD: Final = 1000
+MAX_TRACKED: Final = 8192
+MAX_DELAYED: Final = 1000
 
 #: The name of the check in explanations.
 _CHECK: Final = "throttle"
 
 #: Refusals that are the fault of the server, a provider or a directory: no guess is among them.
-_OURS: Final = PUT_OFF | {Reason.CREDENTIALS_UNREADABLE, Reason.CONFIGURATION_INVALID}
+_SERVER_FAULTS: Final = PUT_OFF | {Reason.CREDENTIALS_UNREADABLE, Reason.CONFIGURATION_INVALID}
 
 
 @attrs.frozen
-class Pressure:
+class RoleThrottle:
     """How many failures to prove a role count now, up to ``ROLE_FAILURES``, and the seconds by which another is delayed."""
 
     failures: int
@@ -88,14 +88,14 @@ class Pressure:
 
 
 @attrs.define
-class _Role:
+class _RoleFailures:
     """Failures to prove a role: when the last ones were, how many were slow in succession, and until when more are."""
 
     recent: deque[float] = attrs.field(factory=lambda: deque(maxlen=ROLE_FAILURES))
     slowed: int = 0
     slow_until: float = 0.0
 
-    def delay(self, now: float, *, late: bool = False) -> float:
+    def add_failure(self, now: float, *, late: bool = False) -> float:
         """Count a failure, and return the delay of its answer in seconds, as of one of many if it is ``late``."""
         slow = late or now < self.slow_until or (len(self.recent) == ROLE_FAILURES and now - self.recent[0] < MINUTE)
         self.recent.append(now)
@@ -108,14 +108,14 @@ class _Role:
         self.slow_until = now + delay + MINUTE
         return delay
 
-    def pressure(self, now: float) -> Pressure:
+    def read_throttle(self, now: float) -> RoleThrottle:
         """Return how many failures count now, and the delay that one more would have."""
-        other = _Role(deque(self.recent, ROLE_FAILURES), self.slowed, self.slow_until)
-        return Pressure(sum(now - each < MINUTE for each in self.recent), other.delay(now))
+        other = _RoleFailures(deque(self.recent, ROLE_FAILURES), self.slowed, self.slow_until)
+        return RoleThrottle(sum(now - each < MINUTE for each in self.recent), other.add_failure(now))
 
 
 @attrs.define
-class _Address:
+class _AddressFailures:
     """Failures from an address in the minute that began with one of them."""
 
     since: float
@@ -125,19 +125,19 @@ class _Address:
 class IFailures(Protocol):
     """The count of one server's failures."""
 
-    def refused_for(self, client_ip: str) -> int | None:
+    def refused_seconds(self, client_ip: str) -> int | None:
         """Return the seconds for which an address is still refused; ``None`` when it isn't."""
 
-    def left(self, client_ip: str) -> None:
+    def count_disconnect(self, client_ip: str) -> None:
         """Count a client of this address that left before its answer."""
 
-    async def failed(self, client_ip: str, role: str, *, late: bool = False) -> float:
+    async def count_failure(self, client_ip: str, role: str, *, late: bool = False) -> float:
         """Count a failure from this address to prove a role, and return the delay of its answer in seconds.
 
         ``late``: it is late, as after many failures, however few there were.
         """
 
-    async def pressure(self, role: str) -> Pressure:
+    async def read_throttle(self, role: str) -> RoleThrottle:
         """Return how a role stands, and count nothing."""
 
 
@@ -156,51 +156,51 @@ class Failures:
     ) -> None:
         self._clock = clock
         self._proxies = proxies
-        self._refuse = refuse
-        self._roles: OrderedDict[bytes, _Role] = OrderedDict()
-        self._addresses: OrderedDict[str, _Address] = OrderedDict()
+        self._on_refused = refuse
+        self._roles: OrderedDict[bytes, _RoleFailures] = OrderedDict()
+        self._addresses: OrderedDict[str, _AddressFailures] = OrderedDict()
 
-    def refused_for(self, client_ip: str) -> int | None:
+    def refused_seconds(self, client_ip: str) -> int | None:
         """See ``IFailures``."""
         address = self._addresses.get(counted_as(client_ip))
-        if address is None or not _is_many(address):
+        if address is None or not _is_over_limit(address):
             return None
         left = address.since + MINUTE - self._clock.seconds()
         return math.ceil(left) if left > 0 else None
 
-    def refused(self) -> list[tuple[str, float]]:
+    def refused_addresses(self) -> list[tuple[str, float]]:
         """Return the addresses that are refused, as they are counted, each with the seconds that are left of it."""
         now = self._clock.seconds()
-        ends = ((name, each.since + MINUTE - now) for name, each in self._addresses.items() if _is_many(each))
+        ends = ((name, each.since + MINUTE - now) for name, each in self._addresses.items() if _is_over_limit(each))
         return [(name, left) for name, left in ends if left > 0]
 
-    def left(self, client_ip: str) -> None:
+    def count_disconnect(self, client_ip: str) -> None:
         """See ``IFailures``."""
         if is_within(client_ip, self._proxies):
             return
         now, name = self._clock.seconds(), counted_as(client_ip)
         address = self._addresses.get(name)
         if address is None or now - address.since >= MINUTE:
-            address = _Address(now)
+            address = _AddressFailures(now)
         address.failures += 1
-        _remember(self._addresses, name, address)
+        _put_bounded(self._addresses, name, address)
         if address.failures == ADDRESS_FAILURES:
-            self._refuse(name, address.since + MINUTE - now)
+            self._on_refused(name, address.since + MINUTE - now)
 
-    async def failed(self, client_ip: str, role: str, *, late: bool = False) -> float:
+    async def count_failure(self, client_ip: str, role: str, *, late: bool = False) -> float:
         """See ``IFailures``."""
-        self.left(client_ip)
-        name = _digest(role)
-        failures = self._roles.get(name) or _Role()
-        _remember(self._roles, name, failures)
-        return failures.delay(self._clock.seconds(), late=late)
+        self.count_disconnect(client_ip)
+        name = _digest_role(role)
+        failures = self._roles.get(name) or _RoleFailures()
+        _put_bounded(self._roles, name, failures)
+        return failures.add_failure(self._clock.seconds(), late=late)
 
-    async def pressure(self, role: str) -> Pressure:
+    async def read_throttle(self, role: str) -> RoleThrottle:
         """See ``IFailures``."""
-        return (self._roles.get(_digest(role)) or _Role()).pressure(self._clock.seconds())
+        return (self._roles.get(_digest_role(role)) or _RoleFailures()).read_throttle(self._clock.seconds())
 
 
-class ReportedFailures:
+class RemoteFailures:
     """Failures that another process of the server counts (Note [One count]).
 
     ``report`` reports a failure to it and returns the delay; ``report_left`` reports a client that left; ``ask`` returns how
@@ -212,113 +212,113 @@ class ReportedFailures:
         clock: IReactorTime,
         report: Callable[[str, str, bool], Awaitable[float]],
         report_left: Callable[[str], object],
-        ask: Callable[[str], Awaitable[Pressure]],
+        ask: Callable[[str], Awaitable[RoleThrottle]],
     ) -> None:
         self._clock = clock
         self._report = report
-        self._report_left = report_left
-        self._ask = ask
-        self._until: OrderedDict[str, float] = OrderedDict()
+        self._report_disconnect = report_left
+        self._query_role = ask
+        self._refused_until: OrderedDict[str, float] = OrderedDict()
 
-    def refuse(self, name: str, seconds: float) -> None:
+    def refuse_address(self, name: str, seconds: float) -> None:
         """Refuse what is counted as this name for so many seconds."""
-        _remember(self._until, name, self._clock.seconds() + seconds)
+        _put_bounded(self._refused_until, name, self._clock.seconds() + seconds)
 
-    def refused_for(self, client_ip: str) -> int | None:
+    def refused_seconds(self, client_ip: str) -> int | None:
         """See ``IFailures``."""
-        if not self._until:
+        if not self._refused_until:
             return None
-        left = self._until.get(counted_as(client_ip), 0.0) - self._clock.seconds()
+        left = self._refused_until.get(counted_as(client_ip), 0.0) - self._clock.seconds()
         return math.ceil(left) if left > 0 else None
 
-    def left(self, client_ip: str) -> None:
+    def count_disconnect(self, client_ip: str) -> None:
         """See ``IFailures``."""
-        self._report_left(client_ip)
+        self._report_disconnect(client_ip)
 
-    async def failed(self, client_ip: str, role: str, *, late: bool = False) -> float:
+    async def count_failure(self, client_ip: str, role: str, *, late: bool = False) -> float:
         """See ``IFailures``."""
         return await self._report(client_ip, role, late)
 
-    async def pressure(self, role: str) -> Pressure:
+    async def read_throttle(self, role: str) -> RoleThrottle:
         """See ``IFailures``."""
-        return await self._ask(role)
+        return await self._query_role(role)
 
 
 class Throttle(Service):
     """Slows failures down (Note [Bounded]). ``held`` is how many answers are held at once."""
 
-    def __init__(self, clock: IReactorTime, failures: IFailures, held: int = HELD) -> None:
+    def __init__(self, clock: IReactorTime, failures: IFailures, held: int = MAX_DELAYED) -> None:
         self._clock = clock
         self._failures = failures
-        self._most_held = held
-        self._held: set[Deferred[None]] = set()
+        self._max_delayed = held
+        self._delayed: set[Deferred[None]] = set()
         self._stopped = False
 
     def stopService(self) -> None:
         """Let go of every answer that is held, and hold none any more."""
         super().stopService()  # type: ignore[no-untyped-call] # Twisted's
         self._stopped = True
-        for held in list(self._held):
+        for held in list(self._delayed):
             held.callback(None)
 
-    async def slowed(self, request: R, decide: Callable[[R], Awaitable[T | Refused]]) -> T | Refused:
+    async def decide_throttled(self, request: R, decide: Callable[[R], Awaitable[T | Refused]]) -> T | Refused:
         """Decide on a request unless its address has failed too often; failures may be answered late."""
-        wait = self._failures.refused_for(request.client_ip)
+        wait = self._failures.refused_seconds(request.client_ip)
         if wait is not None:
             detail = f"there were {ADDRESS_FAILURES} failures from this address within a minute"
             return Refused(Reason.FAILURES_TOO_MANY, detail, None, RefusalKind.TOO_OFTEN, wait)
         try:
             decision = await decide(request)
         except CancelledError:
-            self._failures.left(request.client_ip)
+            self._failures.count_disconnect(request.client_ip)
             raise
         # Undecided refusals aren't counted (Note [Undecided]).
-        if isinstance(decision, Refused) and (decision.late or decision.reason not in _OURS) and not is_stale():
+        if isinstance(decision, Refused) and (decision.late or decision.reason not in _SERVER_FAULTS) and not is_stale():
             whose = decision.role or request.whose
-            await self._hold(await self._failures.failed(request.client_ip, whose, late=decision.late))
+            await self._delay_answer(await self._failures.count_failure(request.client_ip, whose, late=decision.late))
         return decision
 
-    async def state(self, address: str, role: str) -> tuple[Step, int | None]:
+    async def describe_state(self, address: str, role: str) -> tuple[Step, int | None]:
         """Return how an address and a role stand, as a check, and the seconds for which the address is refused, if it is."""
-        wait = self._failures.refused_for(address)
+        wait = self._failures.refused_seconds(address)
         if wait is not None:
             detail = f"there were {ADDRESS_FAILURES} failures from {shown(address)} within a minute: {wait} s are left of it"
             return Step(_CHECK, "failed", detail, Reason.FAILURES_TOO_MANY), wait
-        pressure = await self._failures.pressure(role)
+        pressure = await self._failures.read_throttle(role)
         failures = "no failures" if not pressure.failures else f"{pressure.failures} failures"
         many = " or more" if pressure.failures == ROLE_FAILURES else ""
         answered = f"answered {pressure.delay:g} s late" if pressure.delay else "answered at once"
         detail = f"{failures}{many} to prove the role in the last minute: another one is {answered}, the right one at once"
         return Step(_CHECK, "passed", detail), None
 
-    async def _hold(self, seconds: float) -> None:
+    async def _delay_answer(self, seconds: float) -> None:
         """Wait, unless too many answers wait already."""
-        if not seconds or self._stopped or len(self._held) >= self._most_held:
+        if not seconds or self._stopped or len(self._delayed) >= self._max_delayed:
             return
         held: Deferred[None] = Deferred()
-        self._held.add(held)
+        self._delayed.add(held)
         timer = self._clock.callLater(seconds, held.callback, None)
         try:
             await held
         finally:
-            self._held.discard(held)
+            self._delayed.discard(held)
             if timer.active():
                 timer.cancel()
 
 
-def _digest(role: str) -> bytes:
+def _digest_role(role: str) -> bytes:
     return blake2b(role.encode("utf-8", "surrogatepass"), digest_size=16).digest()
 
 
-def _is_many(address: _Address) -> bool:
+def _is_over_limit(address: _AddressFailures) -> bool:
     return address.failures >= ADDRESS_FAILURES
 
 
-def _remember(kept: OrderedDict[K, T], name: K, value: T) -> None:
+def _put_bounded(kept: OrderedDict[K, T], name: K, value: T) -> None:
     """Keep a value as the newest, and evict the oldest when there are too many."""
     kept[name] = value
     kept.move_to_end(name)
-    if len(kept) > KEPT:
+    if len(kept) > MAX_TRACKED:
         kept.popitem(last=False)
 
 
@@ -332,7 +332,7 @@ class ThrottledAuthenticator:
 
     async def authenticate(self, request: LoginRequest) -> Admitted | Refused:
         """See ``IAuthenticator``."""
-        return await self._throttle.slowed(request, self._inner.authenticate)
+        return await self._throttle.decide_throttled(request, self._inner.authenticate)
 
 
 @implementer(ILogin)
@@ -345,7 +345,7 @@ class ThrottledLogin:
 
     async def api_key(self, request: LoginRequest) -> bytes | Refused:
         """See ``ILogin``."""
-        return await self._throttle.slowed(request, self._inner.api_key)
+        return await self._throttle.decide_throttled(request, self._inner.api_key)
 
 
 @implementer(IKeyExplainer)
@@ -359,11 +359,11 @@ class ThrottledExplainer:
     async def explain(self, request: ExplanationRequest) -> Explanation | Refused:
         """See ``IKeyExplainer``. An attempt counts for the address of the request, not for the one that it asks about."""
         role = str(RoleName.from_login(request.account, request.login or ""))
-        step, wait = await self._throttle.state(request.address, role)
+        step, wait = await self._throttle.describe_state(request.address, role)
         if wait is not None and (not request.tried or request.address != request.client_ip):
             return ExplainedRefusal(Reason.FAILURES_TOO_MANY, step.detail, role, RefusalKind.TOO_OFTEN, wait, steps=(step,))
         if request.tried:
-            found = await self._throttle.slowed(request, self._inner.explain)
+            found = await self._throttle.decide_throttled(request, self._inner.explain)
         else:
             found = await self._inner.explain(request)
         if isinstance(found, Explanation | ExplainedRefusal):

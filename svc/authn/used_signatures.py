@@ -23,7 +23,7 @@ from svc.model.errors import StoreUnavailable
 from svc.model.query_results import counted_as
 
 #: The most signatures that are kept.
-KEPT: Final = 100_000
+MAX_SIGNATURES: Final = 100_000
 
 
 @attrs.frozen
@@ -39,29 +39,29 @@ class _Use:
 class UsedSignatures:
     """Provides ``IUsedSignatures`` for the processes of a server; ``most`` of them are kept (Note [Bounded])."""
 
-    def __init__(self, clock: IReactorTime, most: int = KEPT) -> None:
-        self._clock, self._most = clock, most
+    def __init__(self, clock: IReactorTime, most: int = MAX_SIGNATURES) -> None:
+        self._clock, self._limit = clock, most
         self._uses: OrderedDict[bytes, _Use] = OrderedDict()
 
-    async def used(self, signature: str, address: str, again: float) -> bool:
+    async def is_used(self, signature: str, address: str, again: float) -> bool:
         """See ``IUsedSignatures``."""
-        return self._used(_digest(signature), address, again)
+        return self._is_digest_used(_digest_signature(signature), address, again)
 
-    async def claim(self, signature: str, address: str, again: float, lasting: float) -> bool:
+    async def claim_signature(self, signature: str, address: str, again: float, lasting: float) -> bool:
         """See ``IUsedSignatures``."""
-        digest, now = _digest(signature), self._clock.seconds()
-        if self._used(digest, address, again):
+        digest, now = _digest_signature(signature), self._clock.seconds()
+        if self._is_digest_used(digest, address, again):
             return False
         if digest in self._uses:
             return True
         while self._uses and next(iter(self._uses.values())).ends_at <= now:
             self._uses.popitem(last=False)
-        if len(self._uses) >= self._most:
-            raise StoreUnavailable(f"{self._most} signatures are remembered already")
+        if len(self._uses) >= self._limit:
+            raise StoreUnavailable(f"{self._limit} signatures are remembered already")
         self._uses[digest] = _Use(counted_as(address), now, now + lasting)
         return True
 
-    def _used(self, digest: bytes, address: str, again: float) -> bool:
+    def _is_digest_used(self, digest: bytes, address: str, again: float) -> bool:
         use, now = self._uses.get(digest), self._clock.seconds()
         if use is None or use.ends_at <= now:
             self._uses.pop(digest, None)
@@ -71,20 +71,20 @@ class UsedSignatures:
 
 @implementer(IUsedSignatures)
 @attrs.frozen
-class AskedSignatures:
+class RemoteSignatures:
     """Provides ``IUsedSignatures`` by the process that keeps them (Note [One memory])."""
 
-    _ask_used: Callable[[str, str, float], Awaitable[bool]]
-    _ask_claim: Callable[[str, str, float, float], Awaitable[bool]]
+    _query_used: Callable[[str, str, float], Awaitable[bool]]
+    _request_claim: Callable[[str, str, float, float], Awaitable[bool]]
 
-    async def used(self, signature: str, address: str, again: float) -> bool:
+    async def is_used(self, signature: str, address: str, again: float) -> bool:
         """See ``IUsedSignatures``."""
-        return await self._ask_used(signature, address, again)
+        return await self._query_used(signature, address, again)
 
-    async def claim(self, signature: str, address: str, again: float, lasting: float) -> bool:
+    async def claim_signature(self, signature: str, address: str, again: float, lasting: float) -> bool:
         """See ``IUsedSignatures``."""
-        return await self._ask_claim(signature, address, again, lasting)
+        return await self._request_claim(signature, address, again, lasting)
 
 
-def _digest(signature: str) -> bytes:
+def _digest_signature(signature: str) -> bytes:
     return blake2b(signature.encode("ascii"), digest_size=16).digest()

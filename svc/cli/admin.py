@@ -14,7 +14,7 @@ from typing import Any
 
 import click
 
-from svc.audit.recoveries import recovery
+from svc.audit.recoveries import recovery_event
 from svc.cli.reactor import react
 from svc.crypto.keyring import AccountKeys
 from svc.crypto.vault import new_data_key
@@ -181,7 +181,7 @@ async def recover(installation: Installation, settings: Settings, name: str, as_
     """
     api_key, account_ = new_api_key(), account_name(name)
     try:
-        await installation.recover_account(account_, api_key, _trail(settings, recovery(account_, _by())))
+        await installation.recover_account(account_, api_key, _trail(settings, recovery_event(account_, _by())))
     except OutcomeUnknown:
         click.echo(f"If the account was recovered, the API key of its admin is: {api_key}", err=True)
         raise

@@ -14,10 +14,10 @@ import attrs
 import click
 
 from svc.agent.configuration import AgentConfiguration, read_configuration
-from svc.agent.connecting import connected
+from svc.agent.connection import open_client
 from svc.agent.faults import BadConfiguration
-from svc.agent.runner import ENDING, PASSED_ON, Agent, AgentSurroundings
-from svc.agent.telling import Log, Systemd
+from svc.agent.reporting import AgentLog, Systemd
+from svc.agent.runner import FORWARDED_SIGNALS, STOP_SIGNALS, Agent, AgentContext
 from svc.cli.connection import in_the_clear
 from svc.cli.options import FILE, VARIABLES
 from svc.model.clocks import MachineClock
@@ -80,11 +80,9 @@ def agent(path: Path, status_file: Path | None, command: tuple[str, ...], *, onc
             return
         kept = {name: value for name, value in surroundings.items() if name not in VARIABLES | _SYSTEMD}
         wall = MachineClock()
-        log = Log.of(sys.stderr, wall, surroundings)
-        around = AgentSurroundings(
-            kept, log, wall, Systemd(surroundings, os.getpid()), status_file and status_file.absolute()
-        )
-        code = asyncio.run(_run(partial(Agent, read, connected, around, program=command, once=once)))
+        log = AgentLog.for_stream(sys.stderr, wall, surroundings)
+        around = AgentContext(kept, log, wall, Systemd(surroundings, os.getpid()), status_file and status_file.absolute())
+        code = asyncio.run(_run(partial(Agent, read, open_client, around, program=command, once=once)))
     except BadConfiguration as fault:
         raise _BadConfiguration(str(fault)) from None
     raise click.exceptions.Exit(code)
@@ -112,6 +110,6 @@ def _told(configuration: AgentConfiguration, *, program: bool) -> None:
 async def _run(make: partial[Agent]) -> int:
     made = make()
     loop = asyncio.get_running_loop()
-    for number in (*ENDING, *PASSED_ON):
-        loop.add_signal_handler(number, made.signal, signal.Signals(number))
+    for number in (*STOP_SIGNALS, *FORWARDED_SIGNALS):
+        loop.add_signal_handler(number, made.handle_signal, signal.Signals(number))
     return await made.run()

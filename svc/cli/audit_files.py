@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from svc.audit.record_files import Follower, RecordQuery, event_of, newest, search
+from svc.audit.record_files import FileFollower, RecordQuery, event_of, last_lines, search_files
 from svc.cli.audit import HEADER, row_of, show, tell_more
 from svc.cli.table import print_found
 from svc.model.clocks import iso_milliseconds
@@ -26,7 +26,7 @@ def work(
     file: Path | None = None,
     **filters: Any,
 ) -> None:
-    """Follow a file, or search files; arguments are the options of ``svc audit tail`` and ``search``."""
+    """Follow a file, or search files; arguments are the options of ``svc audit tail`` and ``search_files``."""
     query = _query(**filters)
     if file is not None:
         follow(file, query, lines, lambda events: show(events, as_json))
@@ -57,7 +57,7 @@ def found_in(files: Sequence[Path], query: RecordQuery, limit: int, offset: int)
     :raises click.ClickException: a file can't be read.
     """
     try:
-        found = search(files, query, limit, offset)
+        found = search_files(files, query, limit, offset)
     except OSError as error:
         raise _unreadable(files[0] if error.filename is None else error.filename, error) from None
     return [event_of(line) for line in found.lines], found.count
@@ -77,17 +77,17 @@ def follow(
     """Show the last events of a file, newest first, then each that comes, until Ctrl-C; it goes on in a file that takes its
     place.
     """
-    fits, follower = query.test(), Follower(path)
+    fits, follower = query.make_matcher(), FileFollower(path)
 
     def events(found: Iterable[bytes]) -> list[dict[str, Any]]:
         """Return those that are looked for."""
         return [event_of(line) for line in found][::-1]
 
     try:
-        tell(events(newest(filter(fits, follower.lines()), lines)))
+        tell(events(last_lines(filter(fits, follower.read_new_lines()), lines)))
         while True:
             pause()
-            tell(events(filter(fits, follower.lines())))
+            tell(events(filter(fits, follower.read_new_lines())))
     except OSError as error:
         raise _unreadable(path, error) from None
     except KeyboardInterrupt:

@@ -13,9 +13,9 @@ import attrs
 import click
 
 from svc.audit.chain import KEY_BYTES, ChainEnd
-from svc.audit.record_files import latest
-from svc.audit.verification import TOLD, AuditVerdict, RecordFinding, anchors_in
-from svc.audit.verification import verify as verified
+from svc.audit.record_files import read_chain_ends
+from svc.audit.verification import MAX_FINDINGS, AuditVerification, RecordFinding, anchors_in
+from svc.audit.verification import verify_files as verified
 from svc.cli.admin import of_the_server, with_server_options
 from svc.cli.coroutines import Then
 from svc.cli.options import FILE
@@ -75,7 +75,7 @@ def anchor_command(files: tuple[Path, ...], as_json: bool) -> None:
     Example: svc audit anchor /var/log/svc/audit.log | ssh safe 'cat >> anchors'
     """
     try:
-        ends = latest(files)
+        ends = read_chain_ends(files)
     except OSError as error:
         raise click.ClickException(f"{error.filename or files[0]} can't be read: {error.strerror or error}") from None
     if not ends:
@@ -130,10 +130,10 @@ def _verify(
     except OSError as error:
         raise click.ClickException(f"{error.filename or 'a file'} can't be read: {error.strerror or error}") from None
     if as_json:
-        print_json({"whole": verdict.whole, **json.loads(json.dumps(attrs.asdict(verdict)))})
+        print_json({"whole": verdict.is_intact, **json.loads(json.dumps(attrs.asdict(verdict)))})
     else:
         _tell(verdict, anchored=bool(anchors))
-    if not verdict.whole:
+    if not verdict.is_intact:
         raise click.exceptions.Exit(1)
 
 
@@ -149,7 +149,7 @@ def _anchors(paths: tuple[Path, ...]) -> list[ChainEnd]:
     return found
 
 
-def _tell(verdict: AuditVerdict, *, anchored: bool) -> None:
+def _tell(verdict: AuditVerification, *, anchored: bool) -> None:
     for chain in verdict.chains:
         click.echo(
             f"Chain {chain.chain} of {chain.hostname}: {chain.count} records, {chain.first} to {chain.last},"
@@ -171,11 +171,11 @@ def _tell(verdict: AuditVerdict, *, anchored: bool) -> None:
         click.echo(f"Note: {_shown(note)}")
     for finding in verdict.findings:
         click.echo(f"WRONG: {_shown(finding)}")
-    if verdict.count > TOLD:
-        click.echo(f"… and {verdict.count - TOLD} more")
+    if verdict.count > MAX_FINDINGS:
+        click.echo(f"… and {verdict.count - MAX_FINDINGS} more")
     if not verdict.chains:
         click.echo("There is no record with a digest.")
-    click.echo("All is well." if verdict.whole else f"{verdict.count} findings: records are not as they were written.")
+    click.echo("All is well." if verdict.is_intact else f"{verdict.count} findings: records are not as they were written.")
 
 
 def _shown(finding: RecordFinding) -> str:

@@ -26,8 +26,8 @@ OF_A_CHECK: Final = 0.9
 class _Servers(Protocol):
     """``svc.authn.ldap.directory_settings.LdapServers``."""
 
-    async def some(self, after: str, limit: int) -> Sequence[tuple[str, Sequence[ResourceName]]]: ...
-    async def server(self, webservice: ResourceName) -> LdapServer | object: ...
+    async def list_webservices(self, after: str, limit: int) -> Sequence[tuple[str, Sequence[ResourceName]]]: ...
+    async def find_server(self, webservice: ResourceName) -> LdapServer | object: ...
 
 
 @implementer(IProbe)
@@ -58,7 +58,7 @@ class LdapProbe:
         """Fail while a bind to a known directory fails, and name it. Each is queried once, however many name it."""
         asked: dict[LdapServer, list[str]] = {}
         for name, webservice in await self._turns.next():
-            server = await self._servers.server(webservice)
+            server = await self._servers.find_server(webservice)
             if isinstance(server, LdapServer):
                 asked.setdefault(server, []).append(name)
             else:
@@ -86,12 +86,12 @@ class LdapProbe:
             raise ProbeFailed(trouble)
 
     async def _seen(self, after: str, limit: int) -> Sequence[tuple[str, Mapping[str, ResourceName]]]:
-        seen = await self._servers.some(after, limit)
+        seen = await self._servers.list_webservices(after, limit)
         return [(account, {str(webservice): webservice for webservice in found}) for account, found in seen]
 
     async def _fault(self, server: LdapServer) -> str | None:
         try:
-            await self._directories().reach(server, self._within)
+            await self._directories().check_connection(server, self._within)
         except DirectoryRefused as refusal:
             return f"{refusal.detail} ({refusal.reason.value})"
         return None

@@ -105,15 +105,15 @@ class AuditProbe:
 
 
 class _Expirations(Protocol):
-    """``svc.rotation.rotation_loop.Expirations``."""
+    """``svc.rotation.rotation_loop.ExpirationLoop``."""
 
     @property
-    def patience(self) -> float: ...
+    def max_round_seconds(self) -> float: ...
     @property
-    def trouble(self) -> str | None: ...
-    async def first_round(self) -> None: ...
-    def last_round(self) -> float | None: ...
-    async def look(self) -> None: ...
+    def failure(self) -> str | None: ...
+    async def await_first_round(self) -> None: ...
+    def last_round_at(self) -> float | None: ...
+    async def check_store(self) -> None: ...
 
 
 @implementer(IProbe)
@@ -133,13 +133,13 @@ class ExpirationProbe:
 
     async def check(self) -> None:
         """Fail when the last round has, or none has ended for too long."""
-        await self._loop.first_round()
-        if (why := self._loop.trouble) is not None:
+        await self._loop.await_first_round()
+        if (why := self._loop.failure) is not None:
             raise ProbeFailed(f"the last round of expiration failed: {why}")
-        last, patience = self._loop.last_round(), self._loop.patience
+        last, patience = self._loop.last_round_at(), self._loop.max_round_seconds
         if last is None or self._clock.seconds() - last > patience:
             raise ProbeFailed(f"no round of expiration has ended for {patience:g} s")
-        await self._loop.look()
+        await self._loop.check_store()
 
 
 @attrs.frozen

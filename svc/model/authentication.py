@@ -296,7 +296,7 @@ class IExplainer(Interface):
     async def explain(request: LoginRequest) -> Explanation:
         """Decide on a request as ``authenticate`` would, and return every check's outcome; nothing is admitted."""
 
-    async def status(account: str, service_id: str | None, *, ask: bool = True) -> AuthenticatorStatus:
+    async def read_status(account: str, service_id: str | None, *, ask: bool = True) -> AuthenticatorStatus:
         """Return the state of one authenticator, without ``distrusted``; keys that aren't cached are fetched if ``ask``.
 
         :raises InvalidName: no authenticator can be called so.
@@ -316,8 +316,8 @@ class IKeyExplainer(Interface):
 class IKeyStates(Interface):
     """An authenticator whose tokens are verified with a provider's keys, as far as these are cached."""
 
-    async def keys_at_hand(account: str, service_id: str | None) -> tuple[str, KeysState] | None:
-        """Return the address and the state of a provider's keys, as ``IProviderKeys.state``, without a request to the
+    async def cached_keys_state(account: str, service_id: str | None) -> tuple[str, KeysState] | None:
+        """Return the address and the state of a provider's keys, as ``IProviderKeys.keys_state``, without a request to the
         provider.
 
         ``None`` where the settings name no provider.
@@ -327,7 +327,7 @@ class IKeyStates(Interface):
 class IProviderKeys(Interface):
     """The verification keys of third parties (AUTH-43 to AUTH-49)."""
 
-    async def current(source: KeySource, refreshes: int = 0, request: LoginRequest | None = None) -> KeySet:
+    async def current_keys(source: KeySource, refreshes: int = 0, request: LoginRequest | None = None) -> KeySet:
         """Return the cached set of a source, fetching it when there is none.
 
         ``refreshes`` is as in ``AuthenticatorSettings``; authenticators share sources. A set of a lower number is fetched
@@ -337,7 +337,7 @@ class IProviderKeys(Interface):
         :raises KeysUnavailable: no set is cached, and none could be fetched, or may be fetched yet, or waited for.
         """
 
-    async def newer(source: KeySource, seen: KeySet, request: LoginRequest | None = None) -> KeySet:
+    async def fetch_newer_keys(source: KeySource, seen: KeySet, request: LoginRequest | None = None) -> KeySet:
         """Return a set fetched after ``seen``, which did not verify a token: unknown ``kid`` or wrong signature.
 
         Fetches when no newer one is cached and the budget allows it; concurrent calls share one fetch. A failed fetch leaves
@@ -346,7 +346,7 @@ class IProviderKeys(Interface):
         :raises KeysUnavailable: there is no newer set, and none could be fetched, or may be fetched yet, or waited for.
         """
 
-    def state(source: KeySource) -> KeysState:
+    def keys_state(source: KeySource) -> KeysState:
         """Return the state of a source, without a request to it."""
 
 

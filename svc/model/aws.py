@@ -47,14 +47,14 @@ class StsRefused(Refusal):
 class ISecurityTokenService(Interface):
     """The Security Token Service of AWS."""
 
-    async def caller(request: SignedRequest) -> CallerIdentity:
+    async def identify_caller(request: SignedRequest) -> CallerIdentity:
         """Return the identity that has signed a request.
 
         :raises StsUnavailable: there is no answer that can be used, or no room to wait for one.
         :raises StsRefused: it doesn't take the signature.
         """
 
-    async def reach() -> None:
+    async def check_reachable() -> None:
         """Send the service a request that it refuses, at the host of the last request.
 
         :raises StsUnavailable: there is no answer that can be used.
@@ -64,13 +64,13 @@ class ISecurityTokenService(Interface):
 class IUsedSignatures(Interface):
     """Signatures with which somebody has logged in, as far as they could be used again."""
 
-    async def used(signature: str, address: str, again: float) -> bool:
+    async def is_used(signature: str, address: str, again: float) -> bool:
         """Return whether it was used: elsewhere than at this address, or more than ``again`` seconds ago.
 
         :raises StoreUnavailable: that can't be determined now.
         """
 
-    async def claim(signature: str, address: str, again: float, lasting: float) -> bool:
+    async def claim_signature(signature: str, address: str, again: float, lasting: float) -> bool:
         """Note that it is used, for as many seconds as it could be used again, unless it was; return whether it wasn't.
 
         :raises StoreUnavailable: that can't be determined now, or there is no room.

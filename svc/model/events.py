@@ -144,16 +144,16 @@ class EventsQuery:
 class IJournal(Interface):
     """The journal, which takes every event of a server before the request is answered."""
 
-    def origin(user: RoleName | None, client_ip: str, request_id: str) -> AuditContext:
+    def make_context(user: RoleName | None, client_ip: str, request_id: str) -> AuditContext:
         """Return the origin of the events of one request."""
 
-    def admit() -> None:
+    def require_available() -> None:
         """Return when events can be taken now.
 
         :raises AuditUnavailable: they can't, and requests are to be refused then.
         """
 
-    async def take(origin: AuditContext, events: Sequence[Event], outcome: Outcome) -> None:
+    async def record_events(origin: AuditContext, events: Sequence[Event], outcome: Outcome) -> None:
         """Return when events have been taken by all sinks.
 
         :raises AuditUnavailable: they have not, and requests are to be refused then.

@@ -156,28 +156,28 @@ class IExpirations(Interface):
 class IExpirationEvents(Interface):
     """Events of values and of host factories' tokens; recording those that are no batches may raise ``AuditUnavailable``."""
 
-    def admit() -> None:
+    def require_available() -> None:
         """Return when events can be taken now.
 
         :raises AuditUnavailable: they can't, and nothing is to be changed then.
         """
 
-    def rotation(variable: ResourceName, rotator: str) -> EventBatch | None:
+    def rotation_batch(variable: ResourceName, rotator: str) -> EventBatch | None:
         """Return the events of a rotation, for the transaction that makes the new value the newest."""
 
-    def removal(tokens: Sequence[ExpiredToken]) -> EventBatch | None:
+    def removal_batch(tokens: Sequence[ExpiredToken]) -> EventBatch | None:
         """Return the events of tokens that have expired, for the transaction that removes them."""
 
-    async def expired(variable: ResourceName, at: float) -> None:
+    async def record_expiration(variable: ResourceName, at: float) -> None:
         """Record that the newest value expired, at that moment in seconds since the epoch."""
 
-    async def rotated(variable: ResourceName, rotator: str, version: int) -> None:
+    async def record_rotation(variable: ResourceName, rotator: str, version: int) -> None:
         """Record that a new value is in force, of this version."""
 
-    async def failed(variable: ResourceName, rotator: str | None, why: str) -> None:
+    async def record_failure(variable: ResourceName, rotator: str | None, why: str) -> None:
         """Record that a rotation failed, or that annotations can't be used, which may name no ``rotator``."""
 
-    async def removed(tokens: Sequence[ExpiredToken]) -> None:
+    async def record_removal(tokens: Sequence[ExpiredToken]) -> None:
         """Record that expired tokens were removed."""
 
 
@@ -208,7 +208,7 @@ class IRotator(Interface):
     siblings = Attribute("""The variables beside the rotated one that it reads, by the last part of their names.""")
     optional = Attribute("""Those of them that need not be there.""")
 
-    def objection(annotations: Mapping[str, str]) -> str | None:
+    def find_annotation_fault(annotations: Mapping[str, str]) -> str | None:
         """Return what is wrong with the rotator's own annotations, by name; ``None`` for nothing."""
 
     def new_value(annotations: Mapping[str, str]) -> bytes:

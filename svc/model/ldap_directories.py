@@ -101,7 +101,7 @@ class Unanswered(DirectoryRefused):
 
 @attrs.frozen(str=False)
 class BaseUnreadable(DirectoryRefused):
-    """The entry below which people are found can't be read, as ``IDirectories.bases`` shows, too."""
+    """The entry below which people are found can't be read, as ``IDirectories.read_bases`` shows, too."""
 
 
 @attrs.frozen
@@ -132,7 +132,7 @@ class DirectoryStatus:
 class IDirectoryStates(Interface):
     """An authenticator that asks directories, and reports its state."""
 
-    async def status(webservice: ResourceName, service: str) -> DirectoryStatus:
+    async def read_directory_status(webservice: ResourceName, service: str) -> DirectoryStatus:
         """Return the state of the authenticator of this name; its directory is bound to once, unless that was refused."""
 
 
@@ -142,36 +142,36 @@ class IDirectories(Interface):
     ``asked``: the call is for an operator, so that one bind is sent for an account that was refused before (LOCK-2).
     """
 
-    async def prove(server: LdapServer, login: str, password: bytes, *, asked: bool = False) -> None:
+    async def verify_password(server: LdapServer, login: str, password: bytes, *, asked: bool = False) -> None:
         """Find the one entry that a login stands for, and check that the directory accepts the password for it.
 
         :raises DirectoryRefused: it doesn't, or it can't be reached.
         """
 
-    async def groups(
+    async def read_groups(
         server: LdapServer, login: str, password: bytes, mapped: Sequence[str] = (), *, asked: bool = False
     ) -> Sequence[str]:
-        """Do as ``prove``, then return the names of the groups that the person is in, which are read only after that.
+        """Do as ``verify_password``, then return the names of the groups that the person is in, which are read only after that.
 
         Where ``group_source`` is ``TOKEN_GROUPS`` they are those of the distinguished names ``mapped``, as given.
 
-        :raises DirectoryRefused: as ``prove``; or it doesn't return the groups, or they are more than ``GROUPS_MOST``.
+        :raises DirectoryRefused: as ``verify_password``; or it doesn't return the groups, or they are more than ``GROUPS_MOST``.
         """
 
-    async def reach(server: LdapServer, within: float | None = None, *, asked: bool = False) -> None:
+    async def check_connection(server: LdapServer, within: float | None = None, *, asked: bool = False) -> None:
         """Do all that comes before a search: connect, secure the connection, bind; ``within`` so many seconds if given.
 
         :raises DirectoryRefused: that fails.
         """
 
-    async def bases(server: LdapServer) -> Sequence[DirectoryBase]:
-        """Do as ``reach``, and read the entries below which people and groups are found.
+    async def read_bases(server: LdapServer) -> Sequence[DirectoryBase]:
+        """Do as ``check_connection``, and read the entries below which people and groups are found.
 
-        :raises DirectoryRefused: as ``reach``.
+        :raises DirectoryRefused: as ``check_connection``.
         """
 
-    async def states(server: LdapServer, logins: Sequence[str]) -> Sequence[EntryState]:
+    async def read_entry_states(server: LdapServer, logins: Sequence[str]) -> Sequence[EntryState]:
         """Return the states of the entries of at most ``STATES_MOST`` logins, in ``STATES_DEADLINE`` seconds.
 
-        :raises DirectoryRefused: as ``reach``; or the entry below which people are isn't found, or a search is refused.
+        :raises DirectoryRefused: as ``check_connection``; or the entry below which people are isn't found, or a search is refused.
         """

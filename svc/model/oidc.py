@@ -84,14 +84,14 @@ class ProviderUnavailable(Refusal):
 
 @attrs.frozen(str=False)
 class ClientRefused(Refusal):
-    """A provider doesn't take this service as its client; raised by ``IOidcProviders.exchange``."""
+    """A provider doesn't take this service as its client; raised by ``IOidcProviders.exchange_code``."""
 
     why: str
 
 
 @attrs.frozen(str=False)
 class CodeRefused(Refusal):
-    """A provider rejects a code; raised by ``IOidcProviders.exchange``. ``replayed``: it was sent there before."""
+    """A provider rejects a code; raised by ``IOidcProviders.exchange_code``. ``replayed``: it was sent there before."""
 
     why: str
     replayed: bool = False
@@ -100,13 +100,13 @@ class CodeRefused(Refusal):
 class IOidcProviders(Interface):
     """Providers of OpenID Connect, as far as their keys aren't concerned (``IProviderKeys``)."""
 
-    async def metadata(issuer: OidcIssuer) -> OidcMetadata:
+    async def read_metadata(issuer: OidcIssuer) -> OidcMetadata:
         """Return a provider's metadata, read some minutes ago at most, unless the provider has been unreachable since.
 
         :raises ProviderUnavailable: none is cached, and none could be read, or may be read yet.
         """
 
-    async def exchange(client: OidcClient, login: CodeLogin) -> bytes:
+    async def exchange_code(client: OidcClient, login: CodeLogin) -> bytes:
         """Return the id token that a provider gives for a code, empty where its answer has none.
 
         :raises ProviderUnavailable: there is no answer, or no room to wait for one.
@@ -149,14 +149,14 @@ class OidcOffer(OidcSetting):
 class IOidcSettings(Interface):
     """The authenticators that operators have set up."""
 
-    async def settings(account: str) -> list[OidcSetting]:
+    async def list_settings(account: str) -> list[OidcSetting]:
         """Return the authenticators of an account whose settings are sound, in the order of their ids; the first few."""
 
 
 class IOidcOffers(Interface):
     """The authenticators of an account at which people can log in by a provider of OpenID Connect."""
 
-    async def offers(account: str) -> list[OidcOffer]:
+    async def list_offers(account: str) -> list[OidcOffer]:
         """Return those whose settings are sound and whose provider can be reached, in the order of their ids.
 
         Since strangers may call this, it is bounded: an account's are read once a second at most.

@@ -75,10 +75,10 @@ class RefusalsFound:
 class IRefusals(Interface):
     """The recent refusals of one server, whatever the number of its processes."""
 
-    def keep(refused: RefusedRequest) -> None:
+    def add_refusal(refused: RefusedRequest) -> None:
         """Keep a refusal for an hour, as far as there is room."""
 
-    async def recent(query: RefusalsQuery) -> RefusalsFound:
+    async def find_recent(query: RefusalsQuery) -> RefusalsFound:
         """Return the refusals that a query matches.
 
         :raises StoreUnavailable: another process has them, and can't be reached now.

@@ -18,14 +18,14 @@ SHORTEST_INTERVAL: Final = 1.0
 
 
 @attrs.frozen
-class Lives:
+class ExpirationPlan:
     """A plan by which values expire ``lifetime`` after they were set, or never."""
 
     lifetime: Duration | None
 
 
 @attrs.frozen
-class Rotates:
+class RotationPlan:
     """A plan by which values are replaced after every ``interval``."""
 
     rotator: IRotator
@@ -39,34 +39,34 @@ class UnusablePlan:
     fault: str
 
 
-Plan = Lives | Rotates | UnusablePlan
+Plan = ExpirationPlan | RotationPlan | UnusablePlan
 
 
-def plan_of(annotations: Mapping[str, str], rotators: Mapping[str, IRotator]) -> Plan:
+def parse_plan(annotations: Mapping[str, str], rotators: Mapping[str, IRotator]) -> Plan:
     """Return the plan of annotations. A variable with a rotator is rotated, whatever the others are."""
     name = annotations.get(ROTATOR)
     if name is None:
         text = annotations.get(LIFETIME)
-        lifetime = None if text is None else _read(LIFETIME, text)
-        return lifetime if isinstance(lifetime, UnusablePlan) else Lives(lifetime)
+        lifetime = None if text is None else _parse_duration(LIFETIME, text)
+        return lifetime if isinstance(lifetime, UnusablePlan) else ExpirationPlan(lifetime)
     rotator = rotators.get(name)
     if rotator is None:
         return UnusablePlan(f"{ROTATOR} names no rotator; there are: {', '.join(sorted(rotators))}")
     text = annotations.get(ROTATION_LIFETIME)
     if text is None:
         return UnusablePlan(f"{ROTATION_LIFETIME} is missing: it says how often the value is replaced, such as P30D")
-    objection = rotator.objection(annotations)
+    objection = rotator.find_annotation_fault(annotations)
     if objection is not None:
         return UnusablePlan(objection)
-    interval = _read(ROTATION_LIFETIME, text)
+    interval = _parse_duration(ROTATION_LIFETIME, text)
     if isinstance(interval, UnusablePlan):
         return interval
     if not (interval.months or interval.days) and interval.seconds < SHORTEST_INTERVAL:
         return UnusablePlan(f"{ROTATION_LIFETIME} must be at least PT{SHORTEST_INTERVAL:g}S")
-    return Rotates(rotator, interval)
+    return RotationPlan(rotator, interval)
 
 
-def _read(name: str, text: str) -> Duration | UnusablePlan:
+def _parse_duration(name: str, text: str) -> Duration | UnusablePlan:
     try:
         return Duration.parse(text)
     except ValueError as error:

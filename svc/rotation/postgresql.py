@@ -32,18 +32,18 @@ from svc.model.hosts import HOST
 from svc.net.fetch import ClientTLS
 from svc.net.lookup import LookUps, endpoints
 from svc.net.trust import EncryptedOnly
-from svc.rotation.scram import verifier
-from svc.rotation.wire import PasswordRefused, Wire
+from svc.rotation.postgres_connection import PasswordRefused, PostgresConnection
+from svc.rotation.scram import make_verifier
 
-LENGTH: Final = "rotation/postgresql/password/length"
+LENGTH_ANNOTATION: Final = "rotation/postgresql/password/length"
 
 #: The lengths of passwords. A character has 5.8 random bits.
-LENGTH_USUAL: Final = 32
-LENGTH_LEAST: Final = 16
-LENGTH_MOST: Final = 128
+DEFAULT_LENGTH: Final = 32
+MIN_LENGTH: Final = 16
+MAX_LENGTH: Final = 128
 
 #: The seconds in which a connection must be made.
-CONNECTING: Final = 5.0
+CONNECT_SECONDS: Final = 5.0
 
 #: Letters and digits without those that are mistaken for each other (base58).
 _ALPHABET: Final = "123456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz"
@@ -56,7 +56,7 @@ _URL: Final = re.compile(
     r"(?:/(?P<database>[^/?#@\s]*))?(?:\?sslmode=(?P<sslmode>[a-z-]+))?",
     re.ASCII,
 )
-_PERHAPS_TLS: Final = frozenset({"allow", "prefer"})
+_OPTIONAL_TLS: Final = frozenset({"allow", "prefer"})
 _VERIFIED_TLS: Final = frozenset({"verify-ca", "verify-full"})
 
 
@@ -82,59 +82,63 @@ class DatabaseAddress:
         port, sslmode = int(match["port"] or 5432), match["sslmode"] or "prefer"
         if port not in range(1, 1 << 16):
             raise RotationFailed("url has an impossible port")
-        if sslmode not in {"disable", "require", *_PERHAPS_TLS, *_VERIFIED_TLS}:
+        if sslmode not in {"disable", "require", *_OPTIONAL_TLS, *_VERIFIED_TLS}:
             raise RotationFailed("url has an unknown sslmode: take disable, prefer, require or verify-full")
-        return cls(match["host"].strip("[]"), port, _name("url", unquote(match["database"] or "")), sslmode)
+        return cls(match["host"].strip("[]"), port, _parse_name("url", unquote(match["database"] or "")), sslmode)
 
 
 @implementer(IRotator)
 @attrs.frozen(eq=False)
-class PostgresPassword:
-    """Rotates the password of a role. ``look_ups`` finds addresses and checks them; ``tls`` verifies certificates."""
+class PostgresPasswordRotator:
+    """Rotates the password of a role. ``host_resolver`` finds addresses and checks them; ``tls`` verifies certificates."""
 
     _reactor: Any
-    _look_ups: LookUps
+    _host_resolver: LookUps
     _tls: ClientTLS
 
     name = "postgresql/password"
     siblings = ("url", "username")
     optional = ("ca-cert",)
 
-    def objection(self, annotations: Mapping[str, str]) -> str | None:
+    def find_annotation_fault(self, annotations: Mapping[str, str]) -> str | None:
         """See ``IRotator``."""
-        if LENGTH_LEAST <= _length(annotations) <= LENGTH_MOST:
+        if MIN_LENGTH <= _password_length(annotations) <= MAX_LENGTH:
             return None
-        return f"{LENGTH} must be a number from {LENGTH_LEAST} to {LENGTH_MOST}"
+        return f"{LENGTH_ANNOTATION} must be a number from {MIN_LENGTH} to {MAX_LENGTH}"
 
     def new_value(self, annotations: Mapping[str, str]) -> bytes:
         """See ``IRotator``."""
-        return "".join(secrets.choice(_ALPHABET) for _ in range(_length(annotations))).encode("ascii")
+        return "".join(secrets.choice(_ALPHABET) for _ in range(_password_length(annotations))).encode("ascii")
 
     async def rotate(self, rotation: Rotation) -> None:
         """See ``IRotator``."""
-        place, role = DatabaseAddress.parse(rotation.siblings["url"]), _name("username", rotation.siblings["username"])
+        place, role = DatabaseAddress.parse(rotation.siblings["url"]), _parse_name("username", rotation.siblings["username"])
         if not role:
             raise RotationFailed("username is empty")
         if len(rotation.current) > _PASSWORD_LIMIT:
             raise RotationFailed(f"the password that is stored is longer than {_PASSWORD_LIMIT} bytes")
         ca_cert = rotation.siblings.get("ca-cert")
         try:
-            wire = await self._logged_in(place, role, rotation.current, ca_cert)
+            wire = await self._log_in(place, role, rotation.current, ca_cert)
         except PasswordRefused:
             # An earlier attempt may have been broken off after it had put the candidate in force.
-            (await self._logged_in(place, role, rotation.candidate, ca_cert)).close()
+            (await self._log_in(place, role, rotation.candidate, ca_cert)).close()
             return
         try:
             # The statement may be logged there, so it has the verifier and not the password.
-            await wire.run(f"ALTER ROLE CURRENT_USER PASSWORD '{verifier(rotation.candidate)}'")
+            await wire.run_command(f"ALTER ROLE CURRENT_USER PASSWORD '{make_verifier(rotation.candidate)}'")
         finally:
             wire.close()
 
-    async def _logged_in(self, place: DatabaseAddress, role: str, password: bytes, ca_cert: str | None) -> Wire:
-        tls = self._creator(place, ca_cert)
-        wire = await self._connected(place)
+    async def _log_in(self, place: DatabaseAddress, role: str, password: bytes, ca_cert: str | None) -> PostgresConnection:
+        tls = self._choose_tls(place, ca_cert)
+        wire = await self._open_connection(place)
         try:
-            if tls is not None and not await wire.secure(tls) and (ca_cert is not None or place.sslmode not in _PERHAPS_TLS):
+            if (
+                tls is not None
+                and not await wire.start_tls(tls)
+                and (ca_cert is not None or place.sslmode not in _OPTIONAL_TLS)
+            ):
                 raise RotationFailed("the server has no TLS, which the sslmode of url or a ca-cert asks for")
             await wire.log_in(role, place.database or role, password)
         except BaseException:
@@ -142,30 +146,30 @@ class PostgresPassword:
             raise
         return wire
 
-    async def _connected(self, place: DatabaseAddress) -> Wire:
+    async def _open_connection(self, place: DatabaseAddress) -> PostgresConnection:
         """Connect to the first of the addresses that answers."""
-        deadline = self._reactor.seconds() + CONNECTING
+        deadline = self._reactor.seconds() + CONNECT_SECONDS
         try:
-            addresses = await self._look_ups.addresses(place.host, place.port, CONNECTING)
+            addresses = await self._host_resolver.addresses(place.host, place.port, CONNECT_SECONDS)
         except AddressRefused as refused:
             raise RotationFailed(f"url can't be connected to: {refused.why}") from None
         except TimeoutError:
             raise RotationFailed("url can't be connected to: no name service answered in time") from None
-        factory = Factory.forProtocol(Wire)
+        factory = Factory.forProtocol(PostgresConnection)
         factory.noisy = False
 
-        def left() -> float:
+        def seconds_left() -> float:
             return float(max(0.0, deadline - self._reactor.seconds()))
 
-        for _, endpoint in endpoints(self._reactor, addresses, place.port, left):
-            connecting: Deferred[Wire] = endpoint.connect(factory)  # type: ignore[assignment] # the factory makes nothing else
+        for _, endpoint in endpoints(self._reactor, addresses, place.port, seconds_left):
+            connecting: Deferred[PostgresConnection] = endpoint.connect(factory)  # type: ignore[assignment] # the factory makes nothing else
             try:
                 return await connecting
             except ConnectError:
                 continue
         raise RotationFailed("nothing answers at the address of url")
 
-    def _creator(self, place: DatabaseAddress, ca_cert: str | None) -> IOpenSSLClientConnectionCreator | None:
+    def _choose_tls(self, place: DatabaseAddress, ca_cert: str | None) -> IOpenSSLClientConnectionCreator | None:
         """Return the TLS of a connection, if it is to have any (Note [How much TLS])."""
         if place.sslmode == "disable":
             if ca_cert is not None:
@@ -181,13 +185,13 @@ class PostgresPassword:
             raise RotationFailed("no certificate can be for the host of url") from None
 
 
-def _length(annotations: Mapping[str, str]) -> int:
+def _password_length(annotations: Mapping[str, str]) -> int:
     """Return how long a password is to be; 0 when that is no number."""
-    text = annotations.get(LENGTH, str(LENGTH_USUAL))
+    text = annotations.get(LENGTH_ANNOTATION, str(DEFAULT_LENGTH))
     return int(text) if re.fullmatch(r"[0-9]{1,3}", text, re.ASCII) else 0
 
 
-def _name(sibling: str, text: str) -> str:
+def _parse_name(sibling: str, text: str) -> str:
     """Return a name in a database, at most as long as PostgreSQL's are."""
     text = text.strip("\r\n")
     if "\0" in text or len(text.encode("utf-8")) > 63:

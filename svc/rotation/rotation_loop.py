@@ -20,23 +20,23 @@ from svc.model.clocks import WallClock
 from svc.model.errors import Refusal
 from svc.model.expiration import Due, IExpirationEvents, IExpirations, IRotator, Turn
 from svc.model.host_factories import IHostFactories
-from svc.rotation.plans import Lives, Rotates, UnusablePlan, plan_of
-from svc.rotation.rotation import DEADLINE, Rotations
+from svc.rotation.plans import ExpirationPlan, RotationPlan, UnusablePlan, parse_plan
+from svc.rotation.runner import DEADLINE, RotationRunner
 
 #: The variables that are handled at the same time.
 BATCH: Final = 20
 
 #: The seconds after which a round that lacked something, such as its database, is followed by another.
-AGAIN: Final = 0.5
+RETRY_SECONDS: Final = 0.5
 
 _log = Logger()
 
 
-class Expirations(Service):
+class ExpirationLoop(Service):
     """The service that runs a round every ``interval`` seconds, and sooner after one that lacked what it needs.
 
     A round takes no new batch after ``interval``. ``wall`` says which tokens of host factories have ended.
-    ``demand_primary`` returns when this server may write. ``trouble``: why the last round failed, ``None`` when it didn't.
+    ``demand_primary`` returns when this server may write. ``failure``: why the last round failed, ``None`` when it didn't.
     """
 
     name = "expiration"
@@ -47,7 +47,7 @@ class Expirations(Service):
         wall: WallClock,
         store: IExpirations,
         factories: IHostFactories,
-        rotations: Rotations,
+        rotations: RotationRunner,
         rotators: Sequence[IRotator],
         events: IExpirationEvents,
         interval: float,
@@ -62,13 +62,13 @@ class Expirations(Service):
         self._events = events
         self._interval = interval
         self._demand_primary = demand_primary
-        self._loop = LoopingCall(self._begin)
+        self._loop = LoopingCall(self._begin_round)
         self._loop.clock = clock
         self._round: Deferred[None] | None = None
-        self._again: IDelayedCall | None = None
-        self._last: float | None = None
+        self._retry: IDelayedCall | None = None
+        self._last_round_at: float | None = None
         self._waiting: list[Deferred[None]] = []
-        self.trouble: str | None = None
+        self.failure: str | None = None
 
     def startService(self) -> None:
         """Begin a round at once."""
@@ -80,65 +80,65 @@ class Expirations(Service):
         super().stopService()  # type: ignore[no-untyped-call] # Twisted's
         if self._loop.running:
             self._loop.stop()
-        if self._again is not None and self._again.active():
-            self._again.cancel()
+        if self._retry is not None and self._retry.active():
+            self._retry.cancel()
         under_way = self._round  # which stopping may end
         self._rotations.stop()
         return under_way
 
     @property
-    def patience(self) -> float:
+    def max_round_seconds(self) -> float:
         """Return the seconds after a round in which the next one must have ended, its last rotations included."""
         return 3 * self._interval + 2 * DEADLINE
 
-    async def first_round(self) -> None:
+    async def await_first_round(self) -> None:
         """Wait for a round that could do its work, or rightly had none. May be cancelled."""
-        if self._last is None:
+        if self._last_round_at is None:
             waiting: Deferred[None] = Deferred()
             self._waiting.append(waiting)
             await waiting
 
-    async def look(self) -> None:
+    async def check_store(self) -> None:
         """Check that the store can say what is due.
 
         :raises StoreUnavailable: it can't.
         """
         await self._store.due(1)
 
-    def last_round(self) -> float | None:
+    def last_round_at(self) -> float | None:
         """Return the end of the last round that could do its work, or rightly had none; ``None`` before the first."""
-        return self._last
+        return self._last_round_at
 
-    def _begin(self) -> Deferred[None]:
-        def ended(refused: bool | Failure) -> None:
+    def _begin_round(self) -> Deferred[None]:
+        def finish_round(refused: bool | Failure) -> None:
             self._round = None
             if refused is True and self.running:
-                self._again = self._clock.callLater(AGAIN, self._begin)
+                self._retry = self._clock.callLater(RETRY_SECONDS, self._begin_round)
 
         if self._round is not None:
             return succeed(None)  # the one that came sooner
-        if self._again is not None and self._again.active():
-            self._again.cancel()
+        if self._retry is not None and self._retry.active():
+            self._retry.cancel()
         waiting: Deferred[None] = Deferred()
         self._round = waiting
-        Deferred.fromCoroutine(self._attempt()).addBoth(ended).addBoth(waiting.callback)
+        Deferred.fromCoroutine(self._attempt_round()).addBoth(finish_round).addBoth(waiting.callback)
         return waiting
 
-    async def _attempt(self) -> bool:
+    async def _attempt_round(self) -> bool:
         """Make a round; return whether it was refused what it needs."""
         try:
-            turn = await self._store.take_turn(self._work)
+            turn = await self._store.take_turn(self._run_round)
         except Refusal as refusal:
-            self._fail(str(refusal))
+            self._note_failure(str(refusal))
             return True
         except Exception as error:
-            self._fail(f"{type(error).__name__}: {error}")
+            self._note_failure(f"{type(error).__name__}: {error}")
             _log.failure("A round of expiration met a fault in the program")
         else:
-            self._last = self._clock.seconds()
-            if self.trouble is not None:
+            self._last_round_at = self._clock.seconds()
+            if self.failure is not None:
                 _log.info("Expiration works again")
-            self.trouble = None
+            self.failure = None
             waiting, self._waiting = self._waiting, []
             for each in waiting:
                 each.callback(None)
@@ -146,41 +146,41 @@ class Expirations(Service):
                 _log.debug("Expiration rests here: {turn}", turn=turn.value)
         return False
 
-    def _fail(self, why: str) -> None:
-        if self.trouble is None:
+    def _note_failure(self, why: str) -> None:
+        if self.failure is None:
             _log.warn("A round of expiration failed: {why}", why=why)
-        self.trouble = why
+        self.failure = why
 
-    async def _work(self) -> None:
+    async def _run_round(self) -> None:
         # Of two primaries one may not put passwords in force that the other has not.
         await self._demand_primary()
         begun = self._clock.seconds()
-        self._events.admit()
-        while removed := await self._factories.remove_expired(self._wall.seconds(), self._events.removal):
-            await self._events.removed(removed)
+        self._events.require_available()
+        while removed := await self._factories.remove_expired(self._wall.seconds(), self._events.removal_batch):
+            await self._events.record_removal(removed)
         while self.running and (batch := await self._store.due(BATCH)):
-            self._events.admit()
-            attended = await gatherResults([Deferred.fromCoroutine(self._attend(due)) for due in batch])
+            self._events.require_available()
+            attended = await gatherResults([Deferred.fromCoroutine(self._handle_due(due)) for due in batch])
             # Failed rotations are still due: they wait for the next round.
             if not all(attended) or self._clock.seconds() >= begun + self._interval:
                 return
 
-    async def _attend(self, due: Due) -> bool:
+    async def _handle_due(self, due: Due) -> bool:
         """Handle one variable that is due; return whether that could be done."""
         try:
-            match plan_of(due.annotations, self._rotators):
+            match parse_plan(due.annotations, self._rotators):
                 case UnusablePlan(fault):
-                    await self._events.failed(due.variable, due.rotator, fault)
+                    await self._events.record_failure(due.variable, due.rotator, fault)
                     await self._store.rest(due, fault)
-                case Rotates(interval=interval) if due.changed and due.ends_at is not None:
+                case RotationPlan(interval=interval) if due.changed and due.ends_at is not None:
                     await self._store.set_interval(due, interval)
-                case Rotates() as plan:
-                    await self._rotations.rotate(due, plan)
-                case Lives(lifetime) if due.changed:
+                case RotationPlan() as plan:
+                    await self._rotations.attempt_rotation(due, plan)
+                case ExpirationPlan(lifetime) if due.changed:
                     await self._store.set_lifetime(due, lifetime)
-                case Lives():
+                case ExpirationPlan():
                     if due.ended and due.ends_at is not None:
-                        await self._events.expired(due.variable, due.ends_at)
+                        await self._events.record_expiration(due.variable, due.ends_at)
                     await self._store.rest(due)
         except Refusal as refusal:
             _log.warn("Expiration could not see to {variable}: {why}", variable=str(due.variable), why=str(refusal))

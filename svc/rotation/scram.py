@@ -23,8 +23,8 @@ from typing import Final
 import attrs
 
 #: The iterations that a server may ask for: with fewer a password is guessed too cheaply, more hold up the reactor.
-ITERATIONS_LEAST: Final = 4096
-ITERATIONS_MOST: Final = 30_000
+MIN_ITERATIONS: Final = 4096
+MAX_ITERATIONS: Final = 30_000
 
 MECHANISM: Final = "SCRAM-SHA-256"
 
@@ -44,7 +44,7 @@ class ScramFailed(Exception):
 
 @attrs.define
 class ScramExchange:
-    """One login: ``first`` is sent, its answer passed to ``final``, that is sent, and its answer passed to ``verify``.
+    """One login: ``first_message`` is sent, its answer passed to ``final_message``, that is sent, and its answer passed to ``verify_server``.
 
     The latter two raise ``ScramFailed``: an answer is malformed, or doesn't prove that the server knows the password.
     """
@@ -53,23 +53,23 @@ class ScramExchange:
     _nonce: bytes = attrs.field(factory=lambda: base64.b64encode(os.urandom(18)))
     _signature: bytes = attrs.field(default=b"", init=False, repr=False)
 
-    def first(self) -> bytes:
+    def first_message(self) -> bytes:
         """Return the client's first message."""
         return _HEADER + b"n=,r=" + self._nonce
 
-    def final(self, server_first: bytes) -> bytes:
+    def final_message(self, server_first: bytes) -> bytes:
         """Return the client's final message."""
         match = _FIRST.fullmatch(server_first)
         if match is None or not match[1].startswith(self._nonce) or len(match[1]) == len(self._nonce):
             raise ScramFailed("the server's first message of SCRAM is malformed")
         iterations = int(match[3])
-        if not ITERATIONS_LEAST <= iterations <= ITERATIONS_MOST:
-            raise ScramFailed(f"the server asks for fewer than {ITERATIONS_LEAST} or more than {ITERATIONS_MOST} iterations")
+        if not MIN_ITERATIONS <= iterations <= MAX_ITERATIONS:
+            raise ScramFailed(f"the server asks for fewer than {MIN_ITERATIONS} or more than {MAX_ITERATIONS} iterations")
         try:
             salt = base64.b64decode(match[2], validate=True)
         except ValueError:
             raise ScramFailed("the server's first message of SCRAM is malformed") from None
-        client_key, server_key = _keys(self._password, salt, iterations)
+        client_key, server_key = _derive_keys(self._password, salt, iterations)
         without_proof = b"c=" + base64.b64encode(_HEADER) + b",r=" + match[1]
         message = b",".join((b"n=,r=" + self._nonce, server_first, without_proof))
         signature = _hmac(hashlib.sha256(client_key).digest(), message)
@@ -77,27 +77,27 @@ class ScramExchange:
         self._signature = _hmac(server_key, message)
         return without_proof + b",p=" + base64.b64encode(proof)
 
-    def verify(self, server_final: bytes) -> None:
+    def verify_server(self, server_final: bytes) -> None:
         """Check that the server knows the password."""
         if not self._signature or not hmac.compare_digest(server_final, b"v=" + base64.b64encode(self._signature)):
             raise ScramFailed("the server doesn't prove that it knows the password")
 
 
-def verifier(password: bytes, salt: bytes | None = None, iterations: int = ITERATIONS_LEAST) -> str:
+def make_verifier(password: bytes, salt: bytes | None = None, iterations: int = MIN_ITERATIONS) -> str:
     """Return the verifier that PostgreSQL keeps of a password (``pg_authid.rolpassword``)."""
     salt = os.urandom(16) if salt is None else salt
-    client_key, server_key = _keys(password, salt, iterations)
+    client_key, server_key = _derive_keys(password, salt, iterations)
     stored = hashlib.sha256(client_key).digest()
     encoded = [base64.b64encode(part).decode("ascii") for part in (salt, stored, server_key)]
     return f"{MECHANISM}${iterations}:{encoded[0]}${encoded[1]}:{encoded[2]}"
 
 
-def _keys(password: bytes, salt: bytes, iterations: int) -> tuple[bytes, bytes]:
-    salted = hashlib.pbkdf2_hmac("sha256", prepared(password), salt, iterations)
+def _derive_keys(password: bytes, salt: bytes, iterations: int) -> tuple[bytes, bytes]:
+    salted = hashlib.pbkdf2_hmac("sha256", prepare_password(password), salt, iterations)
     return _hmac(salted, b"Client Key"), _hmac(salted, b"Server Key")
 
 
-def prepared(password: bytes) -> bytes:
+def prepare_password(password: bytes) -> bytes:
     """Return a password as PostgreSQL hashes it (Note [Prepared as by libpq])."""
     try:
         text = password.decode("utf-8")
@@ -107,12 +107,12 @@ def prepared(password: bytes) -> bytes:
         return password
     # RFC 4013 2.1; both tables have U+200B, which is a space to PostgreSQL.
     mapped = "".join(" " if stringprep.in_table_c12(char) else "" if stringprep.in_table_b1(char) else char for char in text)
-    if not mapped or any(prohibited(char) for char in mapped for prohibited in _PROHIBITED) or not _of_one_direction(mapped):
+    if not mapped or any(prohibited(char) for char in mapped for prohibited in _PROHIBITED) or not _is_one_direction(mapped):
         return password
     return unicodedata.normalize("NFKC", mapped).encode("utf-8")
 
 
-def _of_one_direction(text: str) -> bool:
+def _is_one_direction(text: str) -> bool:
     """Return whether text from right to left, if there is any, stands alone and at both ends (RFC 3454 6)."""
     right_to_left, left_to_right = stringprep.in_table_d1, stringprep.in_table_d2
     if not any(map(right_to_left, text)):

@@ -25,14 +25,14 @@ from twisted.logger import Logger
 from svc._version import VERSION
 from svc.audit.backlog import ISink
 from svc.audit.chain import Chain
-from svc.audit.files import FileSink, StandardOutputSink
+from svc.audit.file_lock import SharedFileLock
+from svc.audit.file_sinks import FileSink, StandardOutputSink
 from svc.audit.journal import Journal
-from svc.audit.shared_turn import SharedTurn
 from svc.audit.syslog import SyslogSink
 from svc.authn.ldap.bind_guard import BindGuard
 from svc.authn.ldap.directory_settings import LdapServers
 from svc.authn.ldap.refused_binds import RefusedBinds
-from svc.authn.providers.discovery import Publications
+from svc.authn.providers.discovery import KeySetFetcher
 from svc.authn.providers.keys import ProviderKeys
 from svc.authn.providers.sts import SecurityTokenService, StsAddress
 from svc.cluster.peer_claims import PeerClaims
@@ -104,7 +104,7 @@ class Foundation:
     metrics: Metrics | None = None
     endpoints: Sequence[Endpoint] = ()
     audit_syslog: IStreamClientEndpoint | None = None
-    audit_lock: SharedTurn | None = None
+    audit_lock: SharedFileLock | None = None
     daemon: bool = False
     worker: int | None = None
 
@@ -226,16 +226,16 @@ class Foundation:
     @cached_property
     def bind_guard(self) -> BindGuard:
         """The questions before a bind."""
-        return self.refused_binds.guard(self.installation.audit_key)
+        return self.refused_binds.make_guard(self.installation.audit_key)
 
     @cached_property
     def directories(self) -> IDirectories:
         """The client of LDAP directories."""
         # Few servers use a directory, and the library takes time to load.
-        from svc.authn.ldap.client import Directories  # noqa: PLC0415
+        from svc.authn.ldap.client import DirectoryClient  # noqa: PLC0415
 
         plain = self.settings.allow_plain_ldap
-        return Directories(self.reactor, self.look_ups, client_tls, guard=self.bind_guard, allow_plain=plain)
+        return DirectoryClient(self.reactor, self.look_ups, client_tls, guard=self.bind_guard, allow_plain=plain)
 
     @cached_property
     def look_ups(self) -> LookUps:
@@ -251,9 +251,9 @@ class Foundation:
     def make_provider_keys(self, changed: Callable[[KeySource], object] = lambda _: None) -> ProviderKeys:
         """Return the key sets of third parties, fetched by this process; ``changed`` is called when one was."""
         settings = self.settings
-        fetch = Publications(self.provider_client, dict(settings.jwks_token_files)).key_set
+        fetch = KeySetFetcher(self.provider_client, dict(settings.jwks_token_files)).fetch_key_set
         age, stale, interval = settings.jwks_max_age, settings.jwks_stale_if_error, settings.jwks_refetch_interval
-        return ProviderKeys(fetch, self.reactor, interval, max_age=age, stale_if_error=stale, changed=changed)
+        return ProviderKeys(fetch, self.reactor, interval, max_age=age, stale_if_error=stale, on_fetched=changed)
 
     @cached_property
     def security_tokens(self) -> ISecurityTokenService:
@@ -335,10 +335,10 @@ class Foundation:
     def _audit_chain(self) -> Chain:
         """The chain of records, which goes on where it ended (``audit.chain``, Note [The end])."""
         key, lock = self.installation.audit_key, self.audit_lock
-        if lock is not None and lock.chained:
+        if lock is not None and lock.has_chain:
             return Chain(key, lock.chain)
         chain = Chain(key, None if lock is None else lock.chain, self.settings.data_dir / "audit-chain")
-        chain.begin(self._audit_file)
+        chain.resume_chain(self._audit_file)
         return chain
 
     async def open_journal(self) -> None:
@@ -356,7 +356,7 @@ class Foundation:
                 " LogRateLimitIntervalSec=0: name a file as audit_file"
             )
         if self.metrics is not None:
-            self.metrics.watch_backlogs(self.journal.backlogs)
+            self.metrics.watch_backlogs(self.journal.backlog_sizes)
 
 
 def _identify_stream(stream: TextIO | None) -> tuple[int, int] | None:

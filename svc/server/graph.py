@@ -288,7 +288,7 @@ class Server(Logins):
         ldap, pace = self.ldap_authenticator, self.directory_pace
         roles, dialect = self.role_store, self.settings.dialect
         yield LdapAuthn(
-            LoginService(self.guard(ldap, LDAP, pace=pace), self.tokens, self.login_notes.note),
+            LoginService(self.guard(ldap, LDAP, pace=pace), self.tokens, self.login_notes.note_login),
             ApiKeyService(self._guard_login(ldap, LDAP, pace)),
             self.batch_service,
         )
@@ -369,7 +369,7 @@ class Server(Logins):
     def _answers(self) -> bool:
         """Return whether this process can serve now, apart from the health of the server."""
         refuses = self.shared.processes > 1 and self.settings.audit_failure == "refuse"
-        return self.shared.pulses.readings.beats and not (refuses and self.journal.trouble is not None)
+        return self.shared.pulses.readings.beats and not (refuses and self.journal.failure is not None)
 
     def _is_writable(self) -> bool:
         return self.replication.writable and self.shared.pulses.writes.beats and self.shared.verdict.writable

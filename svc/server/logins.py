@@ -11,22 +11,22 @@ import attrs
 
 from svc.audit.refusals import LoggedAuthenticator, LoggedExplainer, LoggedLogin
 from svc.authn.apikey import ApiKeyAuthenticator
-from svc.authn.cloud import cloud
-from svc.authn.evaluation import Kind
+from svc.authn.cloud import make_cloud_kind
+from svc.authn.evaluation import AuthenticatorKind
 from svc.authn.federated import FederatedAuthenticator
-from svc.authn.gcp import gcp
-from svc.authn.iam import iam
+from svc.authn.gcp import make_gcp_kind
+from svc.authn.iam import make_iam_kind
 from svc.authn.jwt import JWT
 from svc.authn.ldap.authenticator import LdapAuthenticator
 from svc.authn.ldap.directory_rounds import MissingEntries
 from svc.authn.ldap.mapped_roles import MappedRoles
-from svc.authn.login_notes import LoginNotes
-from svc.authn.oidc import OidcKinds, oidc
+from svc.authn.login_notes import LastLoginRecorder
+from svc.authn.oidc import OidcKinds, make_oidc_kinds
 from svc.authn.oidc_settings import NAME as OIDC
-from svc.authn.pacing import LDAP_STEP, Pace, PacedAuthenticator, PacedExplainer, PacedLogin
+from svc.authn.pacing import LDAP_STEP, PacedAuthenticator, PacedExplainer, PacedLogin, RefusalPace
 from svc.authn.providers.oidc_endpoints import OidcEndpoints
 from svc.authn.sessions import SessionAuthenticator
-from svc.authn.throttling import HELD, Throttle, ThrottledAuthenticator, ThrottledExplainer, ThrottledLogin
+from svc.authn.throttling import MAX_DELAYED, Throttle, ThrottledAuthenticator, ThrottledExplainer, ThrottledLogin
 from svc.crypto.passwords import WAITING, ModestPool, Passwords
 from svc.crypto.refresh_tokens import RefreshTokens
 from svc.model.authentication import IAuthenticator, IKeyExplainer, ILogin
@@ -63,7 +63,7 @@ class Logins(Stores):
     def throttle(self) -> Throttle | None:
         """The throttle of failed logins."""
         failures = self.shared.failures
-        return None if failures is None else Throttle(self.reactor, failures, -(-HELD // self.shared.processes))
+        return None if failures is None else Throttle(self.reactor, failures, -(-MAX_DELAYED // self.shared.processes))
 
     @cached_property
     def fine_timer(self) -> FineTimer:
@@ -71,39 +71,43 @@ class Logins(Stores):
         return FineTimer(self.reactor)
 
     @cached_property
-    def pace(self) -> Pace:
+    def pace(self) -> RefusalPace:
         """The pace of refusals."""
-        return Pace(self.reactor, _return_at_once if self.cache is None else self.cache.take_turn, self.fine_timer.after)
+        return RefusalPace(
+            self.reactor, _return_at_once if self.cache is None else self.cache.take_turn, self.fine_timer.after
+        )
 
     @cached_property
-    def directory_pace(self) -> Pace:
+    def directory_pace(self) -> RefusalPace:
         """The pace of refusals where directories are queried."""
         return attrs.evolve(self.pace, step=LDAP_STEP)
 
     @cached_property
-    def login_notes(self) -> LoginNotes:
+    def login_notes(self) -> LastLoginRecorder:
         """Last logins, written down later."""
-        return LoginNotes(self.reactor, self.wall, self.last_login_store, self.demand_primary)
+        return LastLoginRecorder(self.reactor, self.wall, self.last_login_store, self.demand_primary)
 
-    def guard(self, inner: IAuthenticator, name: str, *, pace: Pace | None = None, throttled: bool = True) -> IAuthenticator:
+    def guard(
+        self, inner: IAuthenticator, name: str, *, pace: RefusalPace | None = None, throttled: bool = True
+    ) -> IAuthenticator:
         """Return an authenticator as servers use it."""
         if throttled and self.throttle is not None:
             inner = ThrottledAuthenticator(inner, self.throttle)
         counted = inner if self.metrics is None else CountedAuthenticator(inner, name, self.metrics)
         return PacedAuthenticator(LoggedAuthenticator(counted, name), pace or self.pace)
 
-    def _guard_login(self, inner: ILogin, name: str, pace: Pace) -> ILogin:
+    def _guard_login(self, inner: ILogin, name: str, pace: RefusalPace) -> ILogin:
         throttled = inner if self.throttle is None else ThrottledLogin(inner, self.throttle)
         return PacedLogin(LoggedLogin(throttled, name), pace)
 
-    def _explain(self, name: str, inner: IKeyExplainer, pace: Pace) -> KeyExplanations:
+    def _explain(self, name: str, inner: IKeyExplainer, pace: RefusalPace) -> KeyExplanations:
         throttled = inner if self.throttle is None else ThrottledExplainer(inner, self.throttle)
         explainer = PacedExplainer(LoggedExplainer(throttled, name), pace)
         return KeyExplanations(name, explainer, self.role_store, self.settings.dialect)
 
     def _log_in_by(self, authenticator: IAuthenticator, name: str, *, throttled: bool) -> LoginService:
         guarded = self.guard(authenticator, name, throttled=throttled)
-        return LoginService(guarded, self.tokens, self.login_notes.note, by_token=True)
+        return LoginService(guarded, self.tokens, self.login_notes.note_login, by_token=True)
 
     @cached_property
     def api_key_authenticator(self) -> ApiKeyAuthenticator:
@@ -113,7 +117,7 @@ class Logins(Stores):
     @cached_property
     def login_service(self) -> LoginService:
         """Logins by API key."""
-        return LoginService(self.guard(self.api_key_authenticator, DEFAULT), self.tokens, self.login_notes.note)
+        return LoginService(self.guard(self.api_key_authenticator, DEFAULT), self.tokens, self.login_notes.note_login)
 
     @cached_property
     def api_key_service(self) -> ApiKeyService:
@@ -130,12 +134,12 @@ class Logins(Stores):
         """Sessions of people, whose renewals are logins too."""
         longest, refresh_tokens = self.settings.user_session_max, RefreshTokens(self.installation.vault)
         renewals = SessionAuthenticator(self.session_store, refresh_tokens, self.wall, longest)
-        renewed = LoginService(self.guard(renewals, "session"), self.tokens, self.login_notes.note)
+        renewed = LoginService(self.guard(renewals, "session"), self.tokens, self.login_notes.note_login)
         return SessionService(
             self.login_service, renewed, self.session_store, self.role_store, refresh_tokens, self.wall, longest
         )
 
-    def make_federated(self, kind: Kind) -> FederatedAuthenticator:
+    def make_federated(self, kind: AuthenticatorKind) -> FederatedAuthenticator:
         """Return an authenticator of a kind that trusts third parties; all share the sets of keys."""
         settings = self.settings
         return FederatedAuthenticator(
@@ -155,8 +159,8 @@ class Logins(Stores):
     def federated(self) -> Mapping[str, FederatedAuthenticator]:
         """The authenticators that trust third parties' tokens, by name."""
         settings = self.settings
-        aws = iam(self.security_tokens, self.shared.signatures, settings.aws_sts_regions)
-        kinds = JWT, cloud(settings.dialect), gcp(settings.google_issuer), aws
+        aws = make_iam_kind(self.security_tokens, self.shared.signatures, settings.aws_sts_regions)
+        kinds = JWT, make_cloud_kind(settings.dialect), make_gcp_kind(settings.google_issuer), aws
         return {kind.name: self.make_federated(kind) for kind in kinds}
 
     @cached_property
@@ -167,18 +171,18 @@ class Logins(Stores):
     @cached_property
     def oidc_kinds(self) -> OidcKinds:
         """The kinds of authenticators of OpenID Connect."""
-        return oidc(self.oidc_providers, self.settings.dialect)
+        return make_oidc_kinds(self.oidc_providers, self.settings.dialect)
 
     @cached_property
     def explained(self) -> Mapping[str, FederatedAuthenticator]:
         """The authenticators whose logins operators have explained, by name."""
-        return {**self.federated, OIDC: self.make_federated(self.oidc_kinds.explained)}
+        return {**self.federated, OIDC: self.make_federated(self.oidc_kinds.explanation)}
 
     @cached_property
     def ldap_authenticator(self) -> LdapAuthenticator:
         """The authenticator that asks a directory."""
         return LdapAuthenticator(
-            readings=self.directory_readings,
+            reader=self.directory_readings,
             credentials=self.directory_credentials,
             servers=self.ldap_servers,
             directories=lambda: self.directories,
@@ -186,9 +190,9 @@ class Logins(Stores):
             dialect=self.settings.dialect,
             enabled=self.listed,
             wall=self.wall,
-            mapped=MappedRoles(self.ldap_mapping_store, self.journal, self.demand_primary),
-            missing=MissingEntries(self.directory_user_store, self.journal, self.demand_primary),
-            noted=self.login_notes.note_directory,
+            mapped_roles=MappedRoles(self.ldap_mapping_store, self.journal, self.demand_primary),
+            missing_entries=MissingEntries(self.directory_user_store, self.journal, self.demand_primary),
+            note_directory=self.login_notes.note_directory,
         )
 
 

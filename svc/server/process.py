@@ -17,13 +17,13 @@ from twisted.internet.task import LoopingCall
 from twisted.logger import Logger, globalLogBeginner
 from twisted.python.failure import Failure
 
-from svc.audit.recent_refusals import ReportedRefusals
-from svc.audit.shared_turn import SharedTurn
+from svc.audit.file_lock import SharedFileLock
+from svc.audit.recent_refusals import RemoteRefusals
 from svc.authn.ldap.bind_guard import BindGuard
-from svc.authn.providers.copies import CopiedKeys
-from svc.authn.providers.waiting import ROOM
-from svc.authn.throttling import ReportedFailures
-from svc.authn.used_signatures import AskedSignatures
+from svc.authn.providers.copies import RemoteKeys
+from svc.authn.providers.fetch_waiters import BUDGET_BYTES
+from svc.authn.throttling import RemoteFailures
+from svc.authn.used_signatures import RemoteSignatures
 from svc.cluster.reports import MemberHealth, ProbeReply
 from svc.cluster.told_verdict import ToldVerdict
 from svc.crypto.vault import Vault
@@ -135,18 +135,18 @@ class RemoteSingletons:
         return _RemoteMembers(self.remote)
 
     @cached_property
-    def failures(self) -> ReportedFailures | None:
+    def failures(self) -> RemoteFailures | None:
         """The count of failed logins."""
         if not self.server.settings.login_throttle:
             return None
-        failures = ReportedFailures(
+        failures = RemoteFailures(
             self.server.reactor,
             self._fail_login,
             partial(self.remote.send, "count_client_left"),
             partial(self.remote.call, "measure_pressure"),
         )
         for name, seconds in self.task.refused:
-            failures.refuse(name, seconds)
+            failures.refuse_address(name, seconds)
         return failures
 
     async def _fail_login(self, client_ip: str, role: str, late: bool) -> float:
@@ -157,20 +157,20 @@ class RemoteSingletons:
         return delay
 
     @cached_property
-    def provider_keys(self) -> CopiedKeys:
+    def provider_keys(self) -> RemoteKeys:
         """The key sets of third parties."""
-        return CopiedKeys(
+        return RemoteKeys(
             self.server.reactor,
             partial(self.remote.call, "fetch_keys", within=None),
             partial(self.remote.send, "note_keys_used"),
             self.server.settings.jwks_max_age,
-            ROOM // self.task.count,
+            BUDGET_BYTES // self.task.count,
         )
 
     @cached_property
-    def refusals(self) -> ReportedRefusals:
+    def refusals(self) -> RemoteRefusals:
         """The requests that all processes refused in the last hour."""
-        return ReportedRefusals(
+        return RemoteRefusals(
             self.server.reactor,
             self.server.wall,
             lambda refused, complete: self.remote.channel.tell(
@@ -180,9 +180,9 @@ class RemoteSingletons:
         )
 
     @cached_property
-    def signatures(self) -> AskedSignatures:
+    def signatures(self) -> RemoteSignatures:
         """The signatures that have admitted somebody."""
-        return AskedSignatures(partial(self.remote.call, "is_signature_used"), partial(self.remote.call, "claim_signature"))
+        return RemoteSignatures(partial(self.remote.call, "is_signature_used"), partial(self.remote.call, "claim_signature"))
 
     @cached_property
     def pulses(self) -> Pulses:
@@ -251,7 +251,7 @@ class WorkerServer(Server):
     def refuse_address(self, name: str, seconds: float) -> None:
         """Refuse logins from an address for so many seconds."""
         if self.shared.failures is not None:
-            self.shared.failures.refuse(name, seconds)
+            self.shared.failures.refuse_address(name, seconds)
 
     @property
     def exposed(self) -> Mapping[str, Callable[..., object]]:
@@ -259,7 +259,7 @@ class WorkerServer(Server):
         return {
             "update_news": self.update_news,
             "refuse_address": self.refuse_address,
-            "update_keys": self.shared.provider_keys.hear,
+            "update_keys": self.shared.provider_keys.receive_response,
             "adopt_data_keys": self.installation.vault.give,
             # As if the signal had come here: its handlers are called.
             "hang_up": lambda: os.kill(os.getpid(), signal.SIGHUP),
@@ -297,7 +297,7 @@ class Worker:
     def _hear(self, notice: object) -> None:
         match notice:
             case Ping():
-                trouble = None if self._server is None else self._server.journal.trouble
+                trouble = None if self._server is None else self._server.journal.failure
                 self._channel.tell(Pong(trouble), droppable=True)
             case RemoteCall() as call if self._server is None:
                 self._early_calls.append(call)
@@ -328,7 +328,7 @@ class Worker:
             metrics=None if settings.metrics_listen is None else Metrics(),
             endpoints=endpoints,
             audit_syslog=None if settings.audit_syslog is None else client_endpoint(reactor, settings.audit_syslog),
-            audit_lock=SharedTurn(page),
+            audit_lock=SharedFileLock(page),
             daemon=task.daemon,
             worker=task.number,
             make_console=load_console(settings),

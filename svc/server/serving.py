@@ -48,7 +48,7 @@ async def start_server(plan: StartPlan) -> Started:
     await singletons.start()
     urls = await server.open(plan.endpoints)
     if plan.metrics_endpoint is not None and server.metrics is not None:
-        server.metrics.watch_key_sets(singletons.provider_keys.ages)
+        server.metrics.watch_key_sets(singletons.provider_keys.key_set_ages)
         singletons.watch(server.metrics)
         await singletons.serve_metrics(plan.metrics_endpoint, metrics_site(server.metrics.registry))
     await singletons.checks_loop.first_round()

@@ -16,11 +16,11 @@ import attrs
 from twisted.internet.interfaces import IProtocolFactory, IReactorTime
 from twisted.logger import Logger
 
-from svc.audit.expiration_events import RecordedExpirations
+from svc.audit.expiration_events import AuditedExpirations
 from svc.audit.recent_refusals import RecentRefusals
-from svc.audit.recoveries import Recoveries
+from svc.audit.recoveries import RecoveryReporter
 from svc.audit.refusals import LoggedExpirations
-from svc.audit.retention import Retention
+from svc.audit.retention import EventRetention
 from svc.authn.ldap.directory_rounds import DirectoryRounds, MissingEntries
 from svc.authn.providers.keys import ProviderKeys
 from svc.authn.throttling import Failures, IFailures
@@ -53,9 +53,9 @@ from svc.model.refusals import IRefusals
 from svc.model.text import printable
 from svc.model.turns import ITurns
 from svc.net.trust import Trust, client_tls
-from svc.rotation.postgresql import PostgresPassword
-from svc.rotation.rotation import Rotations
-from svc.rotation.rotation_loop import Expirations
+from svc.rotation.postgresql import PostgresPasswordRotator
+from svc.rotation.rotation_loop import ExpirationLoop
+from svc.rotation.runner import RotationRunner
 from svc.server.data_keys import Resealing
 from svc.server.foundation import Certificate, Foundation, Pulses
 from svc.server.lifecycle import child, do_nothing
@@ -133,11 +133,13 @@ class Singletons:
         base = self.base
         reactor, installation, services = base.reactor, base.installation, base.services
         child(services, self.split_brain)
-        child(services, Retention(reactor, base.wall, EventStore(installation.database), RETENTION, self.demand_primary))
+        child(
+            services, EventRetention(reactor, base.wall, EventStore(installation.database), RETENTION, self.demand_primary)
+        )
         child(services, Trimming(reactor, installation.database, self.demand_primary))
         child(services, self.purging)
         await base.open_journal()
-        child(services, Recoveries(reactor, installation.accounts.recovered, base.journal))
+        child(services, RecoveryReporter(reactor, installation.accounts.recovered, base.journal))
         for service in (self.expirations, self.directory_rounds, self.checks_loop, self.resealing):
             child(services, service)
         self.pulses.start(services)
@@ -250,15 +252,15 @@ class Singletons:
         return Purging(base.reactor, deleted, KeptAnswerStore(base.installation.database), self.demand_primary)
 
     @cached_property
-    def expirations(self) -> Expirations:
+    def expirations(self) -> ExpirationLoop:
         """The loop that expires and rotates values."""
         base, database = self.base, self.base.installation.database
         reactor: IReactorTime = base.reactor
-        events = RecordedExpirations(LoggedExpirations(), base.journal)
+        events = AuditedExpirations(LoggedExpirations(), base.journal)
         store, factories = ExpirationStore(database, base.settings.keeping), HostFactoryStore(database)
-        rotators = [PostgresPassword(reactor, base.look_ups, client_tls)]
-        rotations = Rotations(store, base.installation.vault, reactor, events)
-        return Expirations(
+        rotators = [PostgresPasswordRotator(reactor, base.look_ups, client_tls)]
+        rotations = RotationRunner(store, base.installation.vault, reactor, events)
+        return ExpirationLoop(
             reactor,
             base.wall,
             store,
@@ -291,7 +293,7 @@ class Singletons:
             PublicKeysProbe(PublicKeyStore(base.readings)),
             AuthnProbe(base.keys, base.tokens, reactor),
             AuditProbe(base.journal),
-            LdapProbe(base.ldap_servers, lambda: base.directories, within, lambda: rounds.trouble, rounds.repeat),
+            LdapProbe(base.ldap_servers, lambda: base.directories, within, lambda: rounds.failure, rounds.repeat),
             ExpirationProbe(self.expirations, reactor),
             *self.probes,
         ]

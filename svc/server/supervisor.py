@@ -23,9 +23,9 @@ from twisted.internet.protocol import Factory
 from twisted.internet.task import LoopingCall
 from twisted.logger import Logger
 
+from svc.audit.file_lock import SharedFileLock
 from svc.audit.recent_refusals import RecentRefusals
-from svc.audit.shared_turn import SharedTurn
-from svc.authn.providers.copies import KeysAnswer, SharedKeys
+from svc.authn.providers.copies import KeysResponse, SharedKeys
 from svc.authn.throttling import Failures
 from svc.authn.used_signatures import UsedSignatures
 from svc.model.errors import LoadsUnavailable, PasswordsBusy
@@ -138,19 +138,19 @@ class Office(Service):
             return shared.split_brain.demand()
 
         return {
-            "fail_login": lambda _, address, role, late: self._failures.failed(address, role, late=late),
-            "count_client_left": lambda _, address: self._failures.left(address),
-            "measure_pressure": lambda _, role: self._failures.pressure(role),
-            "note_refusals": lambda _, refused, complete: self._refusals.hear(refused, complete=complete),
-            "list_refusals": lambda _, query: self._refusals.recent(query),
-            "is_signature_used": lambda _, *used: self._signatures.used(*used),
-            "claim_signature": lambda _, *claimed: self._signatures.claim(*claimed),
-            "fetch_keys": lambda _, question: self.keys.answer(question),
-            "note_keys_used": lambda _, source: self.keys.touch(source),
+            "fail_login": lambda _, address, role, late: self._failures.count_failure(address, role, late=late),
+            "count_client_left": lambda _, address: self._failures.count_disconnect(address),
+            "measure_pressure": lambda _, role: self._failures.read_throttle(role),
+            "note_refusals": lambda _, refused, complete: self._refusals.add_batch(refused, complete=complete),
+            "list_refusals": lambda _, query: self._refusals.find_recent(query),
+            "is_signature_used": lambda _, *used: self._signatures.is_used(*used),
+            "claim_signature": lambda _, *claimed: self._signatures.claim_signature(*claimed),
+            "fetch_keys": lambda _, question: self.keys.answer_request(question),
+            "note_keys_used": lambda _, source: self.keys.mark_used(source),
             "take_permit": lambda number, what, permit, role: self._permits[what].take(number, permit, role),
             "release_permit": lambda number, what, permit: self._permits[what].end(number, permit),
-            "guard_bind": binds.answer,
-            "end_bind": binds.end,
+            "guard_bind": binds.answer_request,
+            "end_bind": binds.end_bind,
             "demand_primary": demand_primary,
             "is_own_challenge": lambda _, challenge: supervisor.claims.is_own(challenge),
             "fetch_member_health": lambda _, name: shared.members.answer(name),
@@ -184,7 +184,7 @@ class Office(Service):
             stored_keys=tuple(installation.vault.stored),
             audit_key=installation.audit_key,
             news=self._news(),
-            refused=tuple(self._failures.refused()),
+            refused=tuple(self._failures.refused_addresses()),
         )
 
     def heard(self, number: int, notice: object) -> None:
@@ -206,8 +206,8 @@ class Office(Service):
         """See ``IOffice``."""
         for permits in self._permits.values():
             permits.end(number)
-        self._supervisor.refused_binds.bury(number)
-        self._refusals.hear((), complete=False)  # it may have had some that it hadn't handed over
+        self._supervisor.refused_binds.release_process(number)
+        self._refusals.add_batch((), complete=False)  # it may have had some that it hadn't handed over
         if self.sums is not None:
             self.sums.bury(number)
 
@@ -233,7 +233,7 @@ class Office(Service):
     def _refuse_address(self, name: str, seconds: float) -> None:
         self._supervisor.call_workers("refuse_address", name, seconds)
 
-    def _send_keys(self, answer: KeysAnswer) -> None:
+    def _send_keys(self, answer: KeysResponse) -> None:
         self._supervisor.call_workers("update_keys", answer)
 
 
@@ -291,7 +291,7 @@ async def start_supervisor(plan: StartPlan) -> Started:
         metrics=metrics,
         endpoints=[*filter(None, [plan.metrics_endpoint])],
         audit_syslog=plan.audit_syslog,
-        audit_lock=SharedTurn(page),
+        audit_lock=SharedFileLock(page),
         daemon=plan.show_admin_key is None,
         served=plan.endpoints,
         page=page,
@@ -306,7 +306,7 @@ async def start_supervisor(plan: StartPlan) -> Started:
     for service in (office, force, supervisor.ports):
         child(plan.services, service)
     if plan.metrics_endpoint is not None and metrics is not None and office.sums is not None:
-        metrics.watch_key_sets(office.keys.keys.ages)
+        metrics.watch_key_sets(office.keys.keys.key_set_ages)
         metrics.watch_workers(lambda: (force.serving, force.replaced))
         singletons.watch(metrics)
         await singletons.serve_metrics(plan.metrics_endpoint, metrics_site(office.sums, office.gather_counters))

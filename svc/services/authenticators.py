@@ -155,9 +155,9 @@ class FederatedService:
     async def status(
         self, invocation: Invocation, account: str, service_id: str | None, *, ask: bool = True
     ) -> AuthenticatorReport:
-        """Return an authenticator's faults, and the state of its keys (AUTH-59); ``ask`` is as in ``IExplainer.status``."""
+        """Return an authenticator's faults, and the state of its keys (AUTH-59); ``ask`` is as in ``IExplainer.read_status``."""
         webservice = await self._operated(invocation, account, service_id)
-        status = await self.explainer.status(account, service_id, ask=ask)
+        status = await self.explainer.read_status(account, service_id, ask=ask)
         return self._report(attrs.evolve(status, distrusted=await self.store.distrusted(webservice)), service_id)
 
     async def explain(
@@ -195,7 +195,7 @@ class FederatedService:
         await self.store.refresh(webservice, invocation.recorder.trail)
         facts = printables(role=invocation.caller.role, webservice=webservice)
         _log.info("{role} has the keys for {webservice} fetched again", **facts)
-        return self._report(await self.explainer.status(account, service_id), service_id)
+        return self._report(await self.explainer.read_status(account, service_id), service_id)
 
     async def distrust(self, invocation: Invocation, account: str, service_id: str | None, key: str) -> None:
         """Distrust a key, by its id or its thumbprint: it verifies nothing any more (AUTH-64)."""
@@ -247,8 +247,8 @@ class DirectoryService:
         :raises Forbidden: as ``operated``.
         """
         webservice = await operated(self.roles, self.dialect, invocation, account, DIRECTORY_TYPE, service_id)
-        status = await self.states.status(webservice, f"{DIRECTORY_TYPE}/{service_id}")
-        recent = (await self.refusals.recent(RefusalsQuery(account, limit=_REFUSALS_READ))).refusals
+        status = await self.states.read_directory_status(webservice, f"{DIRECTORY_TYPE}/{service_id}")
+        recent = (await self.refusals.find_recent(RefusalsQuery(account, limit=_REFUSALS_READ))).refusals
         own = (each for each in recent if (each.authenticator, each.service_id) == (DIRECTORY_TYPE, service_id))
         return status, list(islice(own, _REFUSALS_TOLD))
 

@@ -84,7 +84,7 @@ class KeyEndings:
         """Return the keys of providers: those that aren't renewed age, others expire if they can't be renewed by then."""
         found = []
         for name, service_id in (await self._authenticators(caller))[:AUTHENTICATORS]:
-            known = await self.providers[name].keys_at_hand(caller.role.account, service_id)
+            known = await self.providers[name].cached_keys_state(caller.role.account, service_id)
             if known is None or known[1].fetched_at is None:
                 continue
             uri, state = known

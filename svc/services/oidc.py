@@ -38,14 +38,14 @@ class OidcService:
 
     async def providers(self, account: str) -> list[BegunLogin]:
         """Return a login for each provider of an account; none for an account that doesn't exist (OIDC-8)."""
-        return [_begun(offer, offer.client) for offer in await self.offered.offers(account)]
+        return [_begun(offer, offer.client) for offer in await self.offered.list_offers(account)]
 
     async def begin(self, account: str, service_id: str, redirect_uri: str, state: str) -> BegunLogin:
         """Return a login whose browser comes back to ``redirect_uri``, with ``state``.
 
         :raises RecordNotFound: no authenticator of this id takes codes now.
         """
-        for offer in await self.offered.offers(account):
+        for offer in await self.offered.list_offers(account):
             if offer.service_id == service_id and offer.client is not None:
                 return _begun(offer, attrs.evolve(offer.client, redirect_uri=redirect_uri), state)
         raise RecordNotFound(account, "webservice", service_id)

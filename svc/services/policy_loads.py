@@ -113,7 +113,7 @@ class PolicyLoadService:
     async def _record(self, origin: AuditContext, after: int, last: int) -> None:
         """Pass the events that the database has between these numbers to the journal."""
         while after < last and (found := await self.events.after(after, last, origin, EVENTS_READ)):
-            await self.journal.take(origin, [event for _, event in found], Outcome())
+            await self.journal.record_events(origin, [event for _, event in found], Outcome())
             after = found[-1][0]
 
 

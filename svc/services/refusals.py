@@ -34,4 +34,4 @@ class RefusalService:
         caller = invocation.caller
         if not await reads_all(self.roles, caller):
             raise Forbidden("may not look at all of the account, which refusals take")
-        return await self.refusals.recent(RefusalsQuery(caller.role.account, request_id, before, limit, sort))
+        return await self.refusals.find_recent(RefusalsQuery(caller.role.account, request_id, before, limit, sort))

@@ -13,24 +13,24 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from svc.agent import files
 from svc.agent.configuration import AgentConfiguration, read_configuration
-from svc.agent.core import Core
+from svc.agent.core import AgentCore
 from svc.agent.faults import BadConfiguration, FileFault, SourceFault
 from svc.agent.source import VariableBatch, VariableSource
 from svc.agent.steps import (
     Action,
-    Answered,
-    Ask,
-    Done,
+    CommandEnded,
     Event,
-    Note,
-    NothingRead,
-    Provide,
-    Put,
-    Ran,
-    Run,
-    Settled,
-    TakeAway,
-    WatchFor,
+    FileHandled,
+    LogMessage,
+    ReadFailed,
+    ReadVariables,
+    RemoveFile,
+    RemoveMarkers,
+    RunCommand,
+    UpdateProgram,
+    VariablesRead,
+    WatchVariables,
+    WriteFile,
 )
 
 HEAD = """
@@ -73,7 +73,7 @@ class ServerInMemory:
         self.watched: list[tuple[str, ...]] = []
 
     async def read(self, ids: Sequence[str], tag: str | None) -> VariableBatch | None:
-        """See ``VariableBatches``."""
+        """See ``VariableClient``."""
         if self.fault is not None:
             raise SourceFault(self.fault)
         self.asked.append((tuple(ids), tag))
@@ -85,7 +85,7 @@ class ServerInMemory:
         return None if now is not None and now == tag else VariableBatch(values, refused, now)
 
     async def watch(self, ids: Sequence[str]) -> AsyncIterator[None]:
-        """See ``VariableBatches``."""
+        """See ``VariableClient``."""
         self.watched.append(tuple(ids))
         yield None
 
@@ -94,7 +94,7 @@ class ServerInMemory:
 class Machine:
     """Does what a core decides, at once: files are real, commands are counted, the server is one in memory."""
 
-    core: Core
+    core: AgentCore
     server: ServerInMemory
     now: float = 0.0
     commands: list[tuple[str, ...]] = attrs.field(factory=list)
@@ -111,7 +111,7 @@ class Machine:
         """Tell the core of events, and do what follows, until it waits."""
         waiting = list(events)
         while True:
-            actions = self.core.step(self.now, *waiting)
+            actions = self.core.handle_events(self.now, *waiting)
             waiting = [event for action in actions for event in self._done(action)]
             if not waiting and not actions:
                 return
@@ -126,29 +126,29 @@ class Machine:
 
     def _done(self, action: Action) -> Iterator[Event]:
         match action:
-            case Note(_, text):
+            case LogMessage(_, text):
                 self.said.append(text)
-            case Ask(ids):
+            case ReadVariables(ids):
                 try:
-                    yield Answered(result_of(self.source.read(ids)))
+                    yield VariablesRead(result_of(self.source.read(ids)))
                 except SourceFault as fault:
-                    yield NothingRead(str(fault))
-            case WatchFor(ids):
+                    yield ReadFailed(str(fault))
+            case WatchVariables(ids):
                 self.watches.append(ids)
-            case Put(file, content):
+            case WriteFile(file, content):
                 try:
-                    yield Settled(file.name, files.place(file.destination, content))
+                    yield FileHandled(file.name, files.replace_file(file.destination, content))
                 except FileFault as fault:
-                    yield Settled(file.name, fault=str(fault))
-            case TakeAway(file):
-                yield Settled(file.name, files.remove(file.destination))
-            case Run(command):
+                    yield FileHandled(file.name, fault=str(fault))
+            case RemoveFile(file):
+                yield FileHandled(file.name, files.remove_file(file.destination))
+            case RunCommand(command):
                 self.commands.append(command.arguments)
-                yield Ran(command, "exit code 3" if command.arguments[0] in self.failing else None)
-            case Done(kept):
+                yield CommandEnded(command, "exit code 3" if command.arguments[0] in self.failing else None)
+            case RemoveMarkers(kept):
                 for file in kept:
-                    files.settle(file.destination)
-            case Provide(environment, changed):
+                    files.remove_marker(file.destination)
+            case UpdateProgram(environment, changed):
                 self.provided.append((environment, changed))
 
 
@@ -177,8 +177,8 @@ class AgentCase(SynchronousTestCase):
         """A machine that has just been started with this configuration."""
         configuration = self.configured(text)
         chance = random.Random(seed).random
-        existing = frozenset(file.name for file in configuration.files if files.exists(file.destination))
-        return Machine(Core(configuration, existing, chance, program=program), self.server)
+        existing = frozenset(file.name for file in configuration.files if files.file_exists(file.destination))
+        return Machine(AgentCore(configuration, existing, chance, program=program), self.server)
 
     def text_of(self, name: str) -> str:
         """What a file in the folder holds."""

@@ -45,7 +45,7 @@ class ConfigurationTests(AgentCase):
         self.assertEqual(found.variables, {"more", "c", "d", "e"})
         self.assertEqual(found.files[0].command, Command(("x", ""), 2.0))
         self.assertEqual(found.files[0].destination.mode, 0o440)
-        self.assertTrue(found.files[0].destination.owes)
+        self.assertTrue(found.files[0].destination.has_command)
         self.assertEqual(found.ca_file, self.folder / "ca.pem")
         self.assertEqual(found.process, ProcessSettings(restarts=False, signal=1, stop_timeout=0))  # type: ignore[arg-type]
 

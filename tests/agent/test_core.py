@@ -8,9 +8,9 @@ from pathlib import Path
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from svc.agent.core import DEPTH, lasting
-from svc.agent.source import VariableReading
-from svc.agent.steps import Answered, Ask, ChangeTold, Unwatched
+from svc.agent.core import MAX_DEPTH, format_duration
+from svc.agent.source import VariableSnapshot
+from svc.agent.steps import ChangeNotified, ReadVariables, VariablesRead, WatchStopped
 from tests.agent.scene import AgentCase
 
 TWO = """
@@ -41,7 +41,7 @@ class RoundsTests(AgentCase):
         self.assertEqual(self.server.asked, [(("a", "b"), None)])
         self.assertEqual((self.text_of("one"), (self.folder / "two").read_bytes()), ("one=1", b"\xff"))
         self.assertEqual((self.text_of("three"), machine.commands), ("1/w==", [("reload", "x")]))
-        self.assertTrue(machine.core.ready and machine.core.well)
+        self.assertTrue(machine.core.is_ready and machine.core.is_up_to_date)
         self.assertEqual(self.names(), {"one", "two", "three"})
 
     def untouched(self) -> list[tuple[int, int, int]]:
@@ -83,8 +83,8 @@ class RoundsTests(AgentCase):
             machine.round()
             self.assertTrue(90 <= machine.now - before <= 110, machine.now - before)
             machine.now += 5
-            machine.tell(ChangeTold())
-            machine.tell(ChangeTold())
+            machine.tell(ChangeNotified())
+            machine.tell(ChangeNotified())
             told, rounds = machine.now, machine.core.rounds
             machine.round()
             self.assertTrue(0.2 <= machine.now - told <= 1, machine.now - told)
@@ -94,13 +94,13 @@ class RoundsTests(AgentCase):
     def test_told_while_reading(self) -> None:
         """What is told while a round reads begins another one, soon (AGT-16)."""
         machine = self.machine(TWO)
-        [ask] = machine.core.step(0.0)
-        self.assertEqual(ask, Ask(frozenset({"a", "b"})))
-        machine.core.step(1.0, ChangeTold())
+        [ask] = machine.core.handle_events(0.0)
+        self.assertEqual(ask, ReadVariables(frozenset({"a", "b"})))
+        machine.core.handle_events(1.0, ChangeNotified())
         self.assertIsNone(machine.core.wake_at)
         machine.now = 2.0
         self.server.values = {"a": b"1", "b": b"2"}
-        machine.tell(Answered(VariableReading({"a": b"1", "b": b"2"})))
+        machine.tell(VariablesRead(VariableSnapshot({"a": b"1", "b": b"2"})))
         self.assertEqual((machine.core.rounds, len(self.server.asked)), (2, 1))
 
     def test_watches(self) -> None:
@@ -111,7 +111,7 @@ class RoundsTests(AgentCase):
         self.assertEqual(machine.watches, [{"a"}])
         pauses = []
         for _ in range(12):
-            machine.tell(Unwatched("status 501"))
+            machine.tell(WatchStopped("status 501"))
             count, before = len(machine.watches), machine.now
             while len(machine.watches) == count:
                 assert machine.core.wake_at is not None
@@ -121,7 +121,7 @@ class RoundsTests(AgentCase):
         self.assertTrue(0.5 <= pauses[0] <= 1, pauses)
         self.assertTrue(150 <= pauses[-1] <= 300, pauses)
         self.assertEqual(len([each for each in machine.said if "does not tell of changes (status 501)" in each]), 1)
-        machine.tell(ChangeTold())
+        machine.tell(ChangeNotified())
         self.assertIn("the server tells of changes again", machine.said)
         self.server.values["b"] = b"2"
         machine.round()
@@ -157,7 +157,7 @@ class RoundsTests(AgentCase):
         chain = "{% set ns = secret('a') %}" + "".join("{% set ns = secret(ns) %}" for _ in range(30)) + "{{ ns }}"
         machine = self.machine(f'[[file]]\ndestination = "DIR/out"\ntemplate = """{chain}"""')
         machine.round()
-        self.assertEqual(len(self.server.asked), DEPTH + 1)
+        self.assertEqual(len(self.server.asked), MAX_DEPTH + 1)
         self.assertIn("ever more variables", machine.core.problems[0])
         self.assertEqual(self.names(), set())
 
@@ -167,7 +167,7 @@ class RoundsTests(AgentCase):
         machine = self.machine(TWO + "[[file]]\ndestination = 'DIR/bad'\ntemplate = '{{ {}[secret(\"a\")] }}'")
         machine.round()
         self.assertEqual(self.text_of("one"), "one=s3cr3t")
-        self.assertFalse(machine.core.well or machine.core.ready)
+        self.assertFalse(machine.core.is_up_to_date or machine.core.is_ready)
         self.assertNotIn("s3cr3t", repr(machine.said) + repr(machine.core.problems))
 
 
@@ -188,11 +188,11 @@ class TroubleTests(AgentCase):
         self.assertEqual(len(said), 2, machine.said)
         self.assertIn("one is not up to date: a: the role may not read it; it stays as it is", said[0])
         self.assertEqual(self.server.asked[-2:], [(("b",), repr([("b", b"3")])), (("a",), None)])
-        self.assertFalse(machine.core.well)
+        self.assertFalse(machine.core.is_up_to_date)
         self.server.forbidden = set()
         machine.round()
         self.assertEqual(self.text_of("three"), "13")
-        self.assertTrue(machine.core.well)
+        self.assertTrue(machine.core.is_up_to_date)
         self.assertEqual(len([each for each in machine.said if "is up to date again" in each]), 2)
 
     def test_removed(self) -> None:
@@ -230,7 +230,7 @@ class TroubleTests(AgentCase):
         self.assertTrue(all(15 <= pause <= 30 for pause in pauses[7:]), pauses)
         away = "nothing can be read: cannot reach https://svc.example.org: refused; there are no files yet"
         self.assertEqual(machine.said, [away])
-        self.assertFalse(machine.core.ready or machine.core.well)
+        self.assertFalse(machine.core.is_ready or machine.core.is_up_to_date)
         self.server.fault = None
         machine.round()
         self.assertIn("reading again, after", machine.said[1])
@@ -254,10 +254,10 @@ class TroubleTests(AgentCase):
         self.machine(TWO).round()
         self.server.fault = "no server"
         machine = self.machine(TWO)
-        self.assertFalse(machine.core.ready)
+        self.assertFalse(machine.core.is_ready)
         machine.round()
-        self.assertTrue(machine.core.ready)
-        self.assertFalse(machine.core.well)
+        self.assertTrue(machine.core.is_ready)
+        self.assertFalse(machine.core.is_up_to_date)
 
     def test_unwritable(self) -> None:
         """A file that can't be written is said once, tried in each round, and holds no other up (AGT-24)."""
@@ -270,7 +270,7 @@ class TroubleTests(AgentCase):
         self.assertEqual((self.text_of("two"), machine.commands), ("2", [("reload", "x")]))
         (self.folder / "one").unlink()
         machine.round()
-        self.assertEqual((self.text_of("one"), machine.core.well), ("one=1", True))
+        self.assertEqual((self.text_of("one"), machine.core.is_up_to_date), ("one=1", True))
 
     def test_failing_command(self) -> None:
         """A command that fails runs in each round until it succeeds, also after the next start (AGT-28)."""
@@ -281,10 +281,10 @@ class TroubleTests(AgentCase):
         machine.round()
         self.assertEqual(len(machine.commands), 2)
         self.assertEqual(len([each for each in machine.said if "the command reload failed: exit code 3" in each]), 1)
-        self.assertFalse(machine.core.well)
+        self.assertFalse(machine.core.is_up_to_date)
         after = self.machine(TWO)
         after.round()
-        self.assertEqual((after.commands, after.core.well), ([("reload", "x")], True))
+        self.assertEqual((after.commands, after.core.is_up_to_date), ([("reload", "x")], True))
         after.round()
         self.assertEqual(len(after.commands), 1)
 
@@ -377,9 +377,9 @@ class HistoriesTests(AgentCase):
                 case "back", _:
                     server.fault = None
                 case "told", _:
-                    machine.tell(ChangeTold())
+                    machine.tell(ChangeNotified())
                 case "unwatched", _:
-                    machine.tell(Unwatched(None))
+                    machine.tell(WatchStopped(None))
                 case "restart", _:
                     machine = self.machine(_THREE)
                 case "spoil", _:
@@ -392,7 +392,7 @@ class HistoriesTests(AgentCase):
             if machine.core.rounds > rounds and what != "restart":
                 if server.fault is None:
                     expected |= {name: value for name, value in server.values.items() if name not in server.forbidden}
-                    self.assertEqual(machine.core.well, server.values.keys() - server.forbidden == set("abc"))
+                    self.assertEqual(machine.core.is_up_to_date, server.values.keys() - server.forbidden == set("abc"))
                 self.assertEqual({name: (self.folder / name).read_bytes() for name in self.names()}, expected)
             rounds = machine.core.rounds
 
@@ -402,4 +402,6 @@ class WordsTests(AgentCase):
 
     def test_lasting(self) -> None:
         """A duration is told in the unit that has at least two of it."""
-        self.assertEqual([lasting(each) for each in (0.4, 60, 119, 130, 7200)], ["0 s", "60 s", "119 s", "2 min", "2 h"])
+        self.assertEqual(
+            [format_duration(each) for each in (0.4, 60, 119, 130, 7200)], ["0 s", "60 s", "119 s", "2 min", "2 h"]
+        )

@@ -13,7 +13,7 @@ from twisted.python.monkey import MonkeyPatcher
 
 from svc.agent import files
 from svc.agent.faults import FileFault
-from svc.agent.files import Destination, Placed
+from svc.agent.files import Destination, FileChange
 from tests.agent.scene import AgentCase
 
 NOBODY = 65534
@@ -34,7 +34,7 @@ class PlacingTests(AgentCase):
 
     def fault(self, destination: Destination | None = None) -> str:
         """Place what fails, and return the message."""
-        return str(self.assertRaises(FileFault, files.place, destination or self.destination, b"new"))
+        return str(self.assertRaises(FileFault, files.replace_file, destination or self.destination, b"new"))
 
     def patch_os(self, name: str, instead: Callable[..., Any]) -> MonkeyPatcher:
         """Have a function of the system do something else, until the test ends or this is restored."""
@@ -47,21 +47,21 @@ class PlacingTests(AgentCase):
         """
         before = os.umask(0o077)
         self.addCleanup(os.umask, before)
-        self.assertEqual(files.place(self.destination, b"one"), Placed(replaced=True, owed=False))
+        self.assertEqual(files.replace_file(self.destination, b"one"), FileChange(replaced=True, command_due=False))
         self.assertEqual((self.path.read_bytes(), stat.S_IMODE(self.path.stat().st_mode)), (b"one", 0o640))
         first = self.path.stat()
-        self.assertEqual(files.place(self.destination, b"one"), Placed(replaced=False, owed=False))
+        self.assertEqual(files.replace_file(self.destination, b"one"), FileChange(replaced=False, command_due=False))
         self.assertEqual(self.path.stat(), first)
-        self.assertEqual(files.place(self.destination, b"two"), Placed(replaced=True, owed=False))
+        self.assertEqual(files.replace_file(self.destination, b"two"), FileChange(replaced=True, command_due=False))
         self.assertNotEqual(self.path.stat().st_ino, first.st_ino)
         self.assertEqual(self.names(), {"out"})
 
     def test_put_right(self) -> None:
         """A file whose mode somebody has changed, or that is longer, is made again (AGT-26)."""
-        files.place(self.destination, b"one")
+        files.replace_file(self.destination, b"one")
         for spoil in (lambda: self.path.chmod(0o600), lambda: self.path.write_bytes(b"one more"), self.path.unlink):
             spoil()
-            self.assertTrue(files.place(self.destination, b"one").replaced)
+            self.assertTrue(files.replace_file(self.destination, b"one").replaced)
             self.assertEqual((self.path.read_bytes(), stat.S_IMODE(self.path.stat().st_mode)), (b"one", 0o640))
 
     def test_owner_before_content(self) -> None:
@@ -77,7 +77,7 @@ class PlacingTests(AgentCase):
 
         written = os.write
         self.patch_os("write", write)
-        files.place(Destination(self.path, NOBODY, NOBODY, 0o440), b"new")
+        files.replace_file(Destination(self.path, NOBODY, NOBODY, 0o440), b"new")
         self.assertEqual(found, [(NOBODY, NOBODY, 0o440, size) for size in range(3)])
         self.assertEqual(self.path.read_bytes(), b"new")
 
@@ -101,11 +101,11 @@ class PlacingTests(AgentCase):
                 with self.subTest(name=name, after=after):
                     # A process that is killed cleans nothing up.
                     patches = [self.patch_os(name, killed), self.patch_os("unlink", gone)]
-                    self.assertRaises(Killed, files.place, self.destination, b"new, and longer")
+                    self.assertRaises(Killed, files.replace_file, self.destination, b"new, and longer")
                     for patch in patches:
                         patch.restore()
                     self.assertIn(self.path.read_bytes(), {b"old", b"new, and longer"})
-                    files.clean(self.destination)
+                    files.remove_leftovers(self.destination)
                     self.assertEqual(self.names(), {"out"})
 
     def test_cleaned(self) -> None:
@@ -114,13 +114,13 @@ class PlacingTests(AgentCase):
         for name in kept:
             (self.folder / name).touch()
         (self.folder / ".out.svc-agent-0123456789abcdef.tmp").write_bytes(b"half")
-        self.assertEqual(files.clean(self.destination), 1)
+        self.assertEqual(files.remove_leftovers(self.destination), 1)
         self.assertEqual(self.names(), kept)
         mark = ".out.svc-agent-changed"
         (self.folder / mark).touch()
-        files.clean(Destination(self.path, 0, 0, 0o600, owes=True))
+        files.remove_leftovers(Destination(self.path, 0, 0, 0o600, has_command=True))
         self.assertEqual(self.names(), {*kept, mark})
-        files.clean(self.destination)
+        files.remove_leftovers(self.destination)
         self.assertEqual(self.names(), kept)
 
     def test_full_disk(self) -> None:
@@ -140,7 +140,7 @@ class PlacingTests(AgentCase):
         other.write_bytes(b"other")
         self.path.symlink_to(other)
         self.assertIn("symbolic link", self.fault())
-        self.assertRaises(FileFault, files.remove, self.destination)
+        self.assertRaises(FileFault, files.remove_file, self.destination)
         self.assertTrue(self.path.is_symlink())
         self.assertEqual(other.read_bytes(), b"other")
         self.path.unlink()
@@ -149,7 +149,7 @@ class PlacingTests(AgentCase):
         self.path.rmdir()
         os.mkfifo(self.path)
         self.assertIn("is not a file", self.fault())
-        self.assertFalse(files.exists(Destination(self.folder / "none", 0, 0, 0)))
+        self.assertFalse(files.file_exists(Destination(self.folder / "none", 0, 0, 0)))
 
     def test_folders(self) -> None:
         """A folder that others can write to, that isn't there, or that is a stranger's, is refused (AGT-24)."""
@@ -163,10 +163,10 @@ class PlacingTests(AgentCase):
         below = Destination(inner / "x", os.geteuid(), os.getegid(), 0o600)
         self.assertIn(f"everybody can write to {self.folder}, above", self.fault(below))
         self.folder.chmod(0o1777)
-        self.assertTrue(files.place(below, b"x").replaced)
+        self.assertTrue(files.replace_file(below, b"x").replaced)
         self.folder.chmod(0o775)
         self.assertTrue(files.group_may_write(self.destination))
-        self.assertTrue(files.place(self.destination, b"x").replaced)
+        self.assertTrue(files.replace_file(self.destination, b"x").replaced)
         self.folder.chmod(0o755)
         self.assertFalse(files.group_may_write(self.destination))
 
@@ -176,7 +176,7 @@ class PlacingTests(AgentCase):
             raise SkipTest("only root gives folders to others")
         os.chown(self.folder, NOBODY, NOBODY)
         self.assertIn(f"belongs to user {NOBODY}", self.fault())
-        self.assertTrue(files.place(Destination(self.path, NOBODY, NOBODY, 0o600), b"x").replaced)
+        self.assertTrue(files.replace_file(Destination(self.path, NOBODY, NOBODY, 0o600), b"x").replaced)
 
     def test_ways_of_others(self) -> None:
         """Nobody but root, the agent and the file's owner has a folder on the way, and a link that the owner has put in the
@@ -191,50 +191,50 @@ class PlacingTests(AgentCase):
         for folder in (home, inner):
             os.chown(folder, NOBODY, NOBODY)
         theirs = Destination(inner / "x.sh", NOBODY, NOBODY, 0o600)
-        self.assertTrue(files.place(theirs, b"x").replaced)
+        self.assertTrue(files.replace_file(theirs, b"x").replaced)
         os.chown(home, NOBODY - 1, NOBODY)
         self.assertIn(f"{home}, above the folder {inner}, belongs to user {NOBODY - 1}", self.fault(theirs))
         os.chown(home, NOBODY, NOBODY)
         inner.rename(home / "old")
         inner.symlink_to(elsewhere)
         os.chown(inner, NOBODY, NOBODY, follow_symlinks=False)
-        for act in (lambda: self.fault(theirs), lambda: str(self.assertRaises(FileFault, files.remove, theirs))):
+        for act in (lambda: self.fault(theirs), lambda: str(self.assertRaises(FileFault, files.remove_file, theirs))):
             self.assertIn(f"{inner} is a symbolic link of user {NOBODY}", act())
         self.assertEqual(os.listdir(elsewhere), [])
 
     def test_marks(self) -> None:
         """What follows from a change is owed until it is settled, also by the next agent (AGT-28)."""
-        owing = Destination(self.path, os.geteuid(), os.getegid(), 0o600, owes=True)
-        self.assertEqual(files.place(owing, b"one"), Placed(replaced=True, owed=True))
-        self.assertEqual(files.place(owing, b"one"), Placed(replaced=False, owed=True))
-        files.settle(owing)
-        self.assertEqual(files.place(owing, b"one"), Placed(replaced=False, owed=False))
+        owing = Destination(self.path, os.geteuid(), os.getegid(), 0o600, has_command=True)
+        self.assertEqual(files.replace_file(owing, b"one"), FileChange(replaced=True, command_due=True))
+        self.assertEqual(files.replace_file(owing, b"one"), FileChange(replaced=False, command_due=True))
+        files.remove_marker(owing)
+        self.assertEqual(files.replace_file(owing, b"one"), FileChange(replaced=False, command_due=False))
         self.assertEqual(self.names(), {"out"})
-        self.assertEqual(files.remove(owing), Placed(replaced=True, owed=True))
-        self.assertEqual(files.remove(owing), Placed(replaced=False, owed=True))
-        files.settle(owing)
-        files.settle(owing)
+        self.assertEqual(files.remove_file(owing), FileChange(replaced=True, command_due=True))
+        self.assertEqual(files.remove_file(owing), FileChange(replaced=False, command_due=True))
+        files.remove_marker(owing)
+        files.remove_marker(owing)
         self.assertEqual(self.names(), set())
 
     def test_marks_of_others(self) -> None:
         """A pipe or a link in the place of the mark holds nothing up, and leads nowhere (AGT-23, AGT-28)."""
-        owing = Destination(self.path, os.geteuid(), os.getegid(), 0o600, owes=True)
-        mark = self.folder / owing.mark
+        owing = Destination(self.path, os.geteuid(), os.getegid(), 0o600, has_command=True)
+        mark = self.folder / owing.marker_name
         os.mkfifo(mark)
-        self.assertRaises(FileFault, files.place, owing, b"one")
+        self.assertRaises(FileFault, files.replace_file, owing, b"one")
         mark.unlink()
         mark.symlink_to(self.folder / "elsewhere")
-        self.assertRaises(FileFault, files.place, owing, b"one")
-        self.assertEqual(self.names(), {owing.mark})
+        self.assertRaises(FileFault, files.replace_file, owing, b"one")
+        self.assertEqual(self.names(), {owing.marker_name})
 
     def test_mark_before_the_change(self) -> None:
         """The mark is there when the file changes, so that no kill can come in between (AGT-28)."""
-        owing = Destination(self.path, os.geteuid(), os.getegid(), 0o600, owes=True)
+        owing = Destination(self.path, os.geteuid(), os.getegid(), 0o600, has_command=True)
         seen = []
 
         def rename(*given: Any, **more: Any) -> None:
-            seen.append(Path(self.folder / owing.mark).exists())
+            seen.append(Path(self.folder / owing.marker_name).exists())
 
         self.patch_os("rename", rename)
-        files.place(owing, b"one")
+        files.replace_file(owing, b"one")
         self.assertEqual(seen, [True])

@@ -13,12 +13,12 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequenc
 from contextlib import asynccontextmanager
 from typing import Any
 
-from svc.agent.commands import OUTPUT_LIMIT, Blotting
+from svc.agent.commands import OUTPUT_LIMIT, ValueRedactor
 from svc.agent.configuration import AgentConfiguration, read_configuration
 from svc.agent.faults import BadConfiguration, SourceFault
-from svc.agent.runner import Agent, AgentSurroundings
-from svc.agent.source import VariableBatches
-from svc.agent.telling import Log, Systemd
+from svc.agent.reporting import AgentLog, Systemd
+from svc.agent.runner import Agent, AgentContext
+from svc.agent.source import VariableClient
 from tests.agent.scene import HEAD, AgentCase, DayClock, ServerInMemory
 
 #: Seconds that something may take on a busy machine.
@@ -42,13 +42,13 @@ class TellingServer(ServerInMemory):
             queue.put_nowait(None)
 
     async def read(self, ids: Sequence[str], tag: str | None) -> Any:
-        """See ``VariableBatches``; it may take for ever."""
+        """See ``VariableClient``; it may take for ever."""
         if self.endless:
             await asyncio.Event().wait()
         return await super().read(ids, tag)
 
     async def watch(self, ids: Sequence[str]) -> AsyncIterator[None]:
-        """See ``VariableBatches``."""
+        """See ``VariableClient``."""
         queue: asyncio.Queue[None] = asyncio.Queue()
         self.queues.append(queue)
         while True:
@@ -76,7 +76,7 @@ class RunnerCase(AgentCase):
         path.chmod(0o644)
 
         @asynccontextmanager
-        async def connect(configuration: AgentConfiguration) -> AsyncIterator[VariableBatches]:
+        async def connect(configuration: AgentConfiguration) -> AsyncIterator[VariableClient]:
             if configuration.account == "nobody":
                 raise BadConfiguration("there is no client for nobody")
             self.opened += 1
@@ -85,8 +85,8 @@ class RunnerCase(AgentCase):
 
         systemd = Systemd({}, os.getpid())
         environment = {"PATH": os.environ["PATH"], "PLACE": str(self.folder)}
-        log = Log(self.log, DayClock(), journal=False)
-        around = AgentSurroundings(environment, log, DayClock(), systemd, self.folder / "status")
+        log = AgentLog(self.log, DayClock(), journal=False)
+        around = AgentContext(environment, log, DayClock(), systemd, self.folder / "status")
         return Agent(lambda: read_configuration(path, {}), connect, around, **more)
 
     def run_with(self, agent: Agent, work: Callable[[], Coroutine[Any, Any, None]]) -> int:
@@ -138,7 +138,7 @@ class RunningTests(RunnerCase):
             await self.until(self.holds("out", "two"))
             await self.until(self.holds("ran", "\n\n"))
             await self.until(lambda: self.state() == "current")
-            agent.signal(signal.SIGTERM)
+            agent.handle_signal(signal.SIGTERM)
 
         self.assertEqual(self.run_with(agent, work), 0)
         self.assertEqual(self.closed, self.opened)
@@ -181,7 +181,7 @@ class RunningTests(RunnerCase):
                 began = self.folder / "began"
                 await self.until(lambda: "keeping" in self.log.getvalue() if self.server.endless else began.exists())
                 self.began = time.monotonic()
-                agent.signal(signal.SIGTERM)
+                agent.handle_signal(signal.SIGTERM)
 
             self.assertEqual(self.run_with(agent, work), 0)
             self.assertLess(time.monotonic() - self.began, 5)
@@ -196,16 +196,16 @@ class RunningTests(RunnerCase):
             await self.until(self.holds("out", "one"))
             good = path.read_text()
             path.write_text("x")
-            agent.signal(signal.SIGHUP)
+            agent.handle_signal(signal.SIGHUP)
             await self.until(lambda: "the new configuration is not used" in self.log.getvalue())
             path.write_text(good.replace('"acme"', '"nobody"'))
-            agent.signal(signal.SIGHUP)
+            agent.handle_signal(signal.SIGHUP)
             await self.until(lambda: "there is no client for nobody" in self.log.getvalue())
             path.write_text(good.replace("/out", "/other"))
-            agent.signal(signal.SIGHUP)
+            agent.handle_signal(signal.SIGHUP)
             await self.until(self.holds("other", "one"))
             (self.folder / "out").unlink()
-            agent.signal(signal.SIGINT)
+            agent.handle_signal(signal.SIGINT)
 
         self.assertEqual(self.run_with(agent, work), 0)
         self.assertEqual(self.names(), {"other", "status"})
@@ -229,7 +229,7 @@ class RunningTests(RunnerCase):
             self.server.fault = None
             await self.until(self.holds("out", "two"))
             await self.until(lambda: self.state() == "current")
-            agent.signal(signal.SIGTERM)
+            agent.handle_signal(signal.SIGTERM)
 
         self.assertEqual(self.run_with(agent, work), 0)
 
@@ -304,16 +304,16 @@ class CommandsTests(RunnerCase):
 
     def test_blotting(self) -> None:
         """The values of now and those before the change are blotted out, the longest first (AGT-27)."""
-        blotting = Blotting()
-        blotting.learn([b"one", b""])
-        blotting.learn([b"two", b"two and more"])
-        self.assertEqual(blotting.blotted("one, two and more, two, three"), "***, ***, ***, three")
-        blotting.learn([b"two", b"two and more"])
-        self.assertEqual(blotting.blotted("one"), "***")
-        blotting.learn([b"four"])
-        self.assertEqual(blotting.blotted("one two"), "one ***")
-        blotting.learn([b"four", b"five"])
-        self.assertEqual(blotting.blotted("two four five"), "*** *** ***")
+        blotting = ValueRedactor()
+        blotting.update_values([b"one", b""])
+        blotting.update_values([b"two", b"two and more"])
+        self.assertEqual(blotting.redact_text("one, two and more, two, three"), "***, ***, ***, three")
+        blotting.update_values([b"two", b"two and more"])
+        self.assertEqual(blotting.redact_text("one"), "***")
+        blotting.update_values([b"four"])
+        self.assertEqual(blotting.redact_text("one two"), "one ***")
+        blotting.update_values([b"four", b"five"])
+        self.assertEqual(blotting.redact_text("two four five"), "*** *** ***")
 
 
 #: A program that writes its environment to a file at each start, and the signals that it gets.
@@ -356,12 +356,12 @@ class ProgramTests(RunnerCase):
             await self.until(lambda: "the program is not started" in self.log.getvalue())
             self.server.forbidden = set()
             await self.until(self.noted("one"))
-            agent.signal(signal.SIGUSR1)
+            agent.handle_signal(signal.SIGUSR1)
             await self.until(self.noted("one", "SIGUSR1"))
             await self.until(lambda: self.server.queues)
             self.server.change({"a": b"two"})
             await self.until(self.noted("one", "SIGUSR1", "SIGTERM", "two"))
-            agent.signal(signal.SIGTERM)
+            agent.handle_signal(signal.SIGTERM)
 
         self.assertEqual(self.run_with(agent, work), 7)
         self.assertTrue(self.noted("one", "SIGUSR1", "SIGTERM", "two", "SIGTERM")(), self.text_of("notes"))
@@ -377,7 +377,7 @@ class ProgramTests(RunnerCase):
             self.server.change({"a": b"two"})
             await self.until(self.noted("", "SIGHUP"))
             self.assertTrue(self.holds("out", "two")())
-            agent.signal(signal.SIGTERM)
+            agent.handle_signal(signal.SIGTERM)
 
         self.assertEqual(self.run_with(agent, work), 7)
 
@@ -392,7 +392,7 @@ class ProgramTests(RunnerCase):
             self.server.change({"a": b"two"})
             await self.until(self.holds("out", "two"))
             await self.until(lambda: len(self.server.asked) > rounds)
-            agent.signal(signal.SIGTERM)
+            agent.handle_signal(signal.SIGTERM)
 
         self.assertEqual(self.run_with(agent, work), 7)
         self.assertTrue(self.noted("", "SIGTERM")(), self.text_of("notes"))
@@ -416,7 +416,7 @@ class ProgramTests(RunnerCase):
 
         async def work() -> None:
             await self.until((self.folder / "ticks").exists)
-            agent.signal(signal.SIGTERM)
+            agent.handle_signal(signal.SIGTERM)
 
         self.assertEqual(self.run_with(agent, work), 128 + signal.SIGKILL)
         ticks = self.text_of("ticks")

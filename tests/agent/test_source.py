@@ -5,7 +5,7 @@ from __future__ import annotations
 from twisted.trial.unittest import SynchronousTestCase
 
 from svc.agent.faults import SourceFault
-from svc.agent.source import VariableReading, VariableSource
+from svc.agent.source import VariableSnapshot, VariableSource
 from tests.agent.scene import ServerInMemory, result_of
 
 
@@ -16,11 +16,11 @@ class SourceTests(SynchronousTestCase):
         """What was refused is asked for by itself, so that the others have a tag (AGT-15)."""
         server = ServerInMemory({"a": b"1", "b": b"2"})
         source = VariableSource(server)
-        both = VariableReading({"a": b"1", "b": b"2"}, {})
+        both = VariableSnapshot({"a": b"1", "b": b"2"}, {})
         self.assertEqual(result_of(source.read({"b", "a"})), both)
         self.assertEqual(result_of(source.read({"b", "a"})), both)
         server.forbidden = {"a"}
-        some = VariableReading({"b": b"2"}, {"a": "the role may not read it"})
+        some = VariableSnapshot({"b": b"2"}, {"a": "the role may not read it"})
         for _ in range(3):
             self.assertEqual(result_of(source.read({"b", "a"})), some)
         tag, b = repr([("a", b"1"), ("b", b"2")]), repr([("b", b"2")])
@@ -37,7 +37,7 @@ class SourceTests(SynchronousTestCase):
         source = VariableSource(server)
         result_of(source.read({"a"}))
         result_of(source.read({"a", "b"}))
-        self.assertEqual(result_of(source.read(())), VariableReading())
+        self.assertEqual(result_of(source.read(())), VariableSnapshot())
         self.assertEqual(server.asked, [(("a",), None), (("a", "b"), None)])
 
     def test_faults(self) -> None:

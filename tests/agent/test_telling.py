@@ -1,4 +1,4 @@
-"""Tests of ``svc.agent.telling``."""
+"""Tests of ``svc.agent.reporting``."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import socket
 import stat
 from pathlib import Path
 
-from svc.agent.steps import NothingRead
-from svc.agent.telling import Log, StatusFile, Systemd, status_of
+from svc.agent.reporting import AgentLog, StatusFile, Systemd, status_of
+from svc.agent.steps import ReadFailed
 from tests.agent.scene import AgentCase, DayClock
 
 FILE = "[[file]]\ndestination = 'DIR/out'\nvariable = 'a'\n"
@@ -23,8 +23,8 @@ class LogTests(AgentCase):
     def test_lines(self) -> None:
         """A line has the time and its level, or in the journal the level alone, and stays one line (AGT-36)."""
         stream = io.StringIO()
-        Log(stream, DayClock(NOON), journal=False).say("warning", "two\nlines")
-        Log(stream, DayClock(NOON), journal=True).say("error", "bad")
+        AgentLog(stream, DayClock(NOON), journal=False).write_line("warning", "two\nlines")
+        AgentLog(stream, DayClock(NOON), journal=True).write_line("error", "bad")
         self.assertEqual(stream.getvalue(), "2027-01-15T08:00:00Z warning two\\nlines\n<3>bad\n")
 
     def test_journal(self) -> None:
@@ -35,16 +35,16 @@ class LogTests(AgentCase):
         with path.open("w") as stream:
             found = path.stat()
             surroundings = {"JOURNAL_STREAM": f"{found.st_dev}:{found.st_ino}"}
-            self.assertTrue(Log.of(stream, DayClock(), surroundings).journal)
-            self.assertFalse(Log.of(stream, DayClock(), {}).journal)
-        self.assertFalse(Log.of(io.StringIO(), DayClock(), {}).journal)
+            self.assertTrue(AgentLog.for_stream(stream, DayClock(), surroundings).journal)
+            self.assertFalse(AgentLog.for_stream(stream, DayClock(), {}).journal)
+        self.assertFalse(AgentLog.for_stream(io.StringIO(), DayClock(), {}).journal)
 
     def test_nobody_reads(self) -> None:
         """A log that nobody reads any more stops nothing (AGT-36)."""
         reading, writing = os.pipe()
         os.close(reading)
         stream = os.fdopen(writing, "w")
-        Log(stream, DayClock(), journal=False).say("info", "x")
+        AgentLog(stream, DayClock(), journal=False).write_line("info", "x")
         self.assertRaises(OSError, stream.close)
 
 
@@ -144,8 +144,8 @@ class SystemdTests(AgentCase):
                 self.socket.bind(name.replace("@", "\0"))
                 systemd = Systemd({"NOTIFY_SOCKET": name}, 7)
                 for state, ready in (("waiting", False), ("waiting", False), ("current", True), ("current", True)):
-                    systemd.stand(state, ready=ready)
-                systemd.stand("stale: two\nlines", ready=False)
+                    systemd.report_status(state, ready=ready)
+                systemd.report_status("stale: two\nlines", ready=False)
                 more = "EXTEND_TIMEOUT_USEC=600000000"
                 expected = [more, "STATUS=waiting", more, "READY=1", "STATUS=current", "STATUS=stale: two\\nlines"]
                 self.assertEqual(self.heard(), expected)
@@ -157,11 +157,11 @@ class SystemdTests(AgentCase):
         self.assertEqual(Systemd({**named, "WATCHDOG_PID": "7"}, 7).interval, 2.0)
         self.assertIsNone(Systemd({**named, "WATCHDOG_PID": "8"}, 7).interval)
         self.assertIsNone(Systemd({"WATCHDOG_USEC": "8000000"}, 7).interval)
-        Systemd(named, 7).tell("nobody hears it")
+        Systemd(named, 7).send_notification("nobody hears it")
 
     def test_outage(self) -> None:
         """A core that has been refused everything isn't ready (AGT-35)."""
         machine = self.machine(FILE)
-        machine.core.step(0.0)
-        machine.core.step(1.0, NothingRead("away"))
-        self.assertFalse(machine.core.ready)
+        machine.core.handle_events(0.0)
+        machine.core.handle_events(1.0, ReadFailed("away"))
+        self.assertFalse(machine.core.is_ready)

@@ -10,14 +10,14 @@ from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
 from svc.agent.faults import TemplateFault
-from svc.agent.templates import OUTPUT_LIMIT, SecretTemplate, ValueRefused, Wanted
+from svc.agent.templates import OUTPUT_LIMIT, SecretTemplate, ValueMissing, ValueRefused
 
 VALUES = {"a/b": b"s3cr3t", "name": b"a/b", "raw": b"\xff\x00", "odd": b"<&\"'>\n"}
 
 
 def render(text: str) -> str:
     """Render a template with ``VALUES``."""
-    return SecretTemplate.of("it", text).render(VALUES).decode()
+    return SecretTemplate.parse("it", text).render(VALUES).decode()
 
 
 class TemplatesTests(SynchronousTestCase):
@@ -45,7 +45,7 @@ class TemplatesTests(SynchronousTestCase):
     @given(st.binary(), st.text(st.characters(exclude_categories=["Cs"])))
     def test_values_are_no_templates(self, value: bytes, text: str) -> None:
         """Whatever a value says, it is put in as it is (AGT-10)."""
-        template = SecretTemplate.of("it", '{{ secret("a") }}|{{ secret_base64("b") }}')
+        template = SecretTemplate.parse("it", '{{ secret("a") }}|{{ secret_base64("b") }}')
         for spoken in (text, "{{ secret('b') }}{% raw %}", "{{ 7 * 7 }}"):
             made = template.render({"a": spoken.encode(), "b": value})
             self.assertEqual(made, spoken.encode() + b"|" + base64.b64encode(value))
@@ -54,9 +54,9 @@ class TemplatesTests(SynchronousTestCase):
         """Ids that stand in it are known at once, and others are asked for when they are needed (AGT-13)."""
         never = '{% if secret("a/b") == "" %}{{ secret_base64("c") }}{% endif %}'
         text = '{{ secret("a/b") }}' + never + '{% for each in ["xy"] %}{{ secret(each) }}{% endfor %}'
-        template = SecretTemplate.of("it", text)
+        template = SecretTemplate.parse("it", text)
         self.assertEqual(template.variables, {"a/b", "c"})
-        wanted = self.assertRaises(Wanted, template.render, VALUES)
+        wanted = self.assertRaises(ValueMissing, template.render, VALUES)
         self.assertEqual(wanted.variable, "xy")
         refused = self.assertRaises(ValueRefused, template.render, {"a/b": b"1"}, frozenset({"xy", "c"}))
         self.assertEqual(refused.variable, "xy")

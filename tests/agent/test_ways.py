@@ -1,4 +1,4 @@
-"""Tests of ``svc.agent.ways``."""
+"""Tests of ``svc.agent.safe_paths``."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import os
 from pathlib import Path
 from unittest import SkipTest
 
-from svc.agent import ways
+from svc.agent import safe_paths
 from svc.agent.faults import FileFault
-from svc.agent.ways import opened
+from svc.agent.safe_paths import open_checked
 from tests.agent.scene import AgentCase
 
 NOBODY = 65534
@@ -26,7 +26,7 @@ class WaysTests(AgentCase):
 
     def content(self, path: Path) -> bytes:
         """Read what a path names."""
-        with open(opened(path, os.O_RDONLY), "rb") as file:
+        with open(open_checked(path, os.O_RDONLY), "rb") as file:
             return file.read()
 
     def test_followed(self) -> None:
@@ -41,7 +41,7 @@ class WaysTests(AgentCase):
         self.assertEqual(self.content(self.inner / "z"), b"found")
         self.assertEqual(self.content(self.inner / ".." / "inner" / "x"), b"found")
         for folder in (Path("/"), self.inner, self.inner / ".."):
-            file = opened(folder, os.O_RDONLY | os.O_DIRECTORY)
+            file = open_checked(folder, os.O_RDONLY | os.O_DIRECTORY)
             self.addCleanup(os.close, file)
             self.assertTrue(os.path.samestat(os.fstat(file), folder.stat()))
 
@@ -54,7 +54,7 @@ class WaysTests(AgentCase):
             (self.inner / "x" / "y", NotADirectoryError),
             (self.folder / "circle", OSError),
         ):
-            self.assertRaises(error, opened, path, os.O_RDONLY)
+            self.assertRaises(error, open_checked, path, os.O_RDONLY)
         self.assertEqual(len(os.listdir("/proc/self/fd")) if before else 0, len(before))
 
     def test_judged(self) -> None:
@@ -64,7 +64,7 @@ class WaysTests(AgentCase):
         (deep / "x").touch()
         (self.folder / "link").symlink_to(deep)
         seen: list[Path] = []
-        os.close(opened(self.folder / "link" / "x", os.O_RDONLY, lambda path, _: seen.append(path)))
+        os.close(open_checked(self.folder / "link" / "x", os.O_RDONLY, lambda path, _: seen.append(path)))
         self.assertEqual(seen[0], Path("/"))
         self.assertEqual(seen[-3:], [self.folder, self.inner, deep])
 
@@ -74,10 +74,10 @@ class WaysTests(AgentCase):
             raise SkipTest("only root gives links to others")
         link = self.folder / "link"
         link.symlink_to(self.inner)
-        for itself in (ways._ITSELF, None):
-            self.patch(ways, "_ITSELF", itself)
+        for itself in (safe_paths._O_PATH, None):
+            self.patch(safe_paths, "_O_PATH", itself)
             os.chown(link, 0, 0, follow_symlinks=False)
             self.assertEqual(self.content(link / "x"), b"found")
             os.chown(link, NOBODY, NOBODY, follow_symlinks=False)
-            told = str(self.assertRaises(FileFault, opened, link / "x", os.O_RDONLY))
+            told = str(self.assertRaises(FileFault, open_checked, link / "x", os.O_RDONLY))
             self.assertIn(f"{link} is a symbolic link of user {NOBODY}", told)

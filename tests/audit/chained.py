@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from svc.audit.chain import Chain
-from svc.audit.record import Records
+from svc.audit.record import RecordFormatter
 from svc.model.events import AuditContext, Event, Outcome, Server
 
 KEY = bytes(range(32))
@@ -39,9 +39,9 @@ class Writer:
         audit: Path | None = None,
         wall: Ticking | None = None,
     ) -> None:
-        self.records = Records(Server(hostname, "svc"), wall or Ticking())
+        self.records = RecordFormatter(Server(hostname, "svc"), wall or Ticking())
         self.chain = Chain(KEY, saved=saved)
-        self.chain.begin(audit)
+        self.chain.resume_chain(audit)
 
     def lines(
         self,
@@ -55,7 +55,7 @@ class Writer:
         made: list[bytes] = []
         for number in range(count):
             context = AuditContext(Server("-", "svc"), user, "192.0.2.7", request)
-            made += self.records.written(context, events or [fetched(f"acme:variable:v{number}")], Outcome(reason))
-        stamped = self.chain.stamped(made)
-        self.chain.advance(len(stamped))
+            made += self.records.format_events(context, events or [fetched(f"acme:variable:v{number}")], Outcome(reason))
+        stamped = self.chain.stamp_records(made)
+        self.chain.advance_end(len(stamped))
         return [line + b"\n" for line in stamped]

@@ -15,11 +15,11 @@ from twisted.logger import capturedLogs
 from twisted.trial.unittest import SynchronousTestCase
 
 from svc.audit.backlog import Backlog
-from svc.audit.chain import CHAINED, Chain
-from svc.audit.files import FileSink, StandardOutputSink
-from svc.audit.record import RECORD_LIMIT, Records
-from svc.audit.shared_turn import SharedTurn
-from svc.audit.verification import verify
+from svc.audit.chain import CHAINED_RECORD, Chain
+from svc.audit.file_lock import SharedFileLock
+from svc.audit.file_sinks import FileSink, StandardOutputSink
+from svc.audit.record import RECORD_LIMIT, RecordFormatter
+from svc.audit.verification import verify_files
 from svc.model.events import AuditContext, Event, Outcome, Server
 from svc.server.shared_page import make_page
 from tests.audit.chained import KEY, Ticking, Writer, fetched
@@ -37,7 +37,7 @@ class StampTests(SynchronousTestCase):
         self.assertEqual(list(parse(second).data["chain@43868"]), ["id", "number", "length", "digest"])
         self.assertEqual(parse(second).data["chain@43868"]["id"], element["id"])
         head, rest = second.split(b' digest="', 1)
-        matched = CHAINED.fullmatch(first)
+        matched = CHAINED_RECORD.fullmatch(first)
         assert matched is not None
         before = blake2b(bytes(24) + matched[1] + matched[7], key=KEY, digest_size=24).digest()
         self.assertEqual(
@@ -51,32 +51,32 @@ class StampTests(SynchronousTestCase):
         (AUD-13, AUD-33).
         """
         event = Event("fetch", "fetch", (("resource", value),), f"fetched {value}", f"fetch {value}")
-        records = Records(Server("m", "svc"), Ticking())
-        [plain] = records.written(AuditContext(Server("m", "svc"), user, "::1", request), [event], Outcome())
+        records = RecordFormatter(Server("m", "svc"), Ticking())
+        [plain] = records.format_events(AuditContext(Server("m", "svc"), user, "::1", request), [event], Outcome())
         chain = Chain(KEY)
-        chain.begin(None)
-        [line] = chain.stamped([plain])
+        chain.resume_chain(None)
+        [line] = chain.stamp_records([plain])
         read, expected = parse(line), parse(plain)
         self.assertEqual(read.data.pop("chain@43868")["number"], "1")
         self.assertEqual(read, expected)
-        matched = CHAINED.fullmatch(line)
+        matched = CHAINED_RECORD.fullmatch(line)
         assert matched is not None
         self.assertEqual(len(matched[7]), int(matched[5]))
 
     def test_longest(self) -> None:
         """The longest record stays within its limit with the chain (AUD-14)."""
         event = Event("m" * 32, "o", tuple((f"p{n}", "\U0001f600" * 900) for n in range(8)), "d" * 9000, "d")
-        records = Records(Server("h" * 255, "a" * 48), Ticking())
-        [line] = records.written(AuditContext(Server("", ""), "u" * 999, "::1", "r" * 128), [event], Outcome())
+        records = RecordFormatter(Server("h" * 255, "a" * 48), Ticking())
+        [line] = records.format_events(AuditContext(Server("", ""), "u" * 999, "::1", "r" * 128), [event], Outcome())
         chain = Chain(KEY)
-        chain.begin(None)
-        self.assertLessEqual(len(chain.stamped([line])[0]), RECORD_LIMIT)
+        chain.resume_chain(None)
+        self.assertLessEqual(len(chain.stamp_records([line])[0]), RECORD_LIMIT)
 
     def test_not_written(self) -> None:
         """What was stamped and not written takes no number (AUD-34)."""
         writer = Writer()
-        writer.chain.stamped([b"<86>1 t h a p m [x] y"] * 3)
-        writer.chain.advance(0)
+        writer.chain.stamp_records([b"<86>1 t h a p m [x] y"] * 3)
+        writer.chain.advance_end(0)
         self.assertEqual(writer.chain.end.number, 0)
 
     def test_key(self) -> None:
@@ -117,7 +117,7 @@ class EndTests(SynchronousTestCase):
         self.audit.rename(self.audit.with_suffix(".1"))
         self.assertEqual(self.end_after_restart(), (True, 5))
         self.write(2)
-        self.assertTrue(verify([self.audit, self.audit.with_suffix(".1")], KEY).whole)
+        self.assertTrue(verify_files([self.audit, self.audit.with_suffix(".1")], KEY).is_intact)
 
     def test_killed(self) -> None:
         """After a crash it goes on after the last record of the file (AUD-36)."""
@@ -129,8 +129,8 @@ class EndTests(SynchronousTestCase):
             file.write(self.writer.lines(1)[0][:-20] + b"\n")
         self.assertEqual(self.end_after_restart(), (True, 8))
         self.write(1)
-        verdict = verify([self.audit], KEY)
-        self.assertEqual((verdict.whole, len(verdict.notes)), (True, 1))
+        verdict = verify_files([self.audit], KEY)
+        self.assertEqual((verdict.is_intact, len(verdict.notes)), (True, 1))
 
     def test_nothing_saved(self) -> None:
         """The file alone is enough (AUD-36)."""
@@ -147,7 +147,7 @@ class EndTests(SynchronousTestCase):
         self.audit.write_bytes(b"".join(self.audit.read_bytes().splitlines(keepends=True)[:3]))
         self.assertEqual(self.end_after_restart(), (True, 5))
         self.write(1)
-        verdict = verify([self.audit], KEY)
+        verdict = verify_files([self.audit], KEY)
         self.assertIn("records 4 to 5 are missing", verdict.findings[0].what)
 
     def test_lost(self) -> None:
@@ -165,9 +165,9 @@ class EndTests(SynchronousTestCase):
         self.write(1)
         element = parse(self.audit.read_bytes()[:-1]).data["chain@43868"]
         self.assertEqual(element["after"], f"{first.chain} 5")
-        verdict = verify([self.audit, old], KEY)
+        verdict = verify_files([self.audit, old], KEY)
         self.assertEqual(["another chain begins" in each.what for each in verdict.findings], [True])
-        self.assertTrue(verify([self.audit, old], KEY, [first]).whole)
+        self.assertTrue(verify_files([self.audit, old], KEY, [first]).is_intact)
 
     def test_forged(self) -> None:
         """Records that somebody without the key has appended are not gone on from (AUD-36)."""
@@ -195,32 +195,32 @@ class SharedEndTests(SynchronousTestCase):
         self.page = make_page(2)
         self.addCleanup(os.close, self.page)
         self.path, self.clock = Path(self.mktemp()), Clock()
-        self.turn = SharedTurn(self.page)
-        self.assertFalse(self.turn.chained)
+        self.turn = SharedFileLock(self.page)
+        self.assertFalse(self.turn.has_chain)
         chain = Chain(KEY, self.turn.chain)
-        chain.begin(None)
-        self.assertTrue(self.turn.chained)
+        chain.resume_chain(None)
+        self.assertTrue(self.turn.has_chain)
         self.sinks = [self.sink(), self.sink()]
 
     def sink(self) -> FileSink:
         """The sink of another process, as far as one process can have it."""
-        turn = SharedTurn(self.page)
+        turn = SharedFileLock(self.page)
         sink = FileSink(self.clock, self.path, turn, Chain(KEY, turn.chain))
         self.successResultOf(Deferred.fromCoroutine(sink.open(Backlog(lambda: None))))
         return sink
 
     def take(self, which: int) -> None:
         """Record something in one of them."""
-        records = Records(Server("m", "svc"), Ticking())
-        lines = records.written(AuditContext(Server("m", "svc"), "acme:user:a", "::1", "r"), [fetched("x")], Outcome())
-        self.assertEqual(len(self.sinks[which].take(lines)), 1)
+        records = RecordFormatter(Server("m", "svc"), Ticking())
+        lines = records.format_events(AuditContext(Server("m", "svc"), "acme:user:a", "::1", "r"), [fetched("x")], Outcome())
+        self.assertEqual(len(self.sinks[which].try_write(lines)), 1)
 
     def test_in_turns(self) -> None:
         """Their records are one chain, in the order of lines (AUD-33)."""
         for which in (0, 1, 1, 0, 1):
             self.take(which)
-        verdict = verify([self.path], KEY)
-        self.assertEqual((verdict.whole, [each.last for each in verdict.chains]), (True, [5]))
+        verdict = verify_files([self.path], KEY)
+        self.assertEqual((verdict.is_intact, [each.last for each in verdict.chains]), (True, [5]))
 
     def test_died_after_writing(self) -> None:
         """A record that was written, by a process that died before it moved the end on, keeps its number (AUD-34)."""
@@ -228,10 +228,10 @@ class SharedEndTests(SynchronousTestCase):
         state = bytes(self.turn.chain)
         self.take(0)
         self.turn.chain[:] = state
-        self.turn.mark()
+        self.turn.set_mark()
         self.take(1)
-        verdict = verify([self.path], KEY)
-        self.assertEqual((verdict.whole, verdict.chains[0].count), (True, 3))
+        verdict = verify_files([self.path], KEY)
+        self.assertEqual((verdict.is_intact, verdict.chains[0].count), (True, 3))
 
     def test_died_in_a_line(self) -> None:
         """A torn line is ended, takes no number, and is told apart (AUD-34, AUD-38)."""
@@ -240,11 +240,11 @@ class SharedEndTests(SynchronousTestCase):
         self.take(0)
         self.turn.chain[:] = state
         self.path.write_bytes(self.path.read_bytes()[:-10])
-        self.turn.mark()
+        self.turn.set_mark()
         self.take(1)
         self.take(0)
-        verdict = verify([self.path], KEY)
-        self.assertEqual((verdict.whole, verdict.chains[0].count, len(verdict.notes)), (True, 3, 1))
+        verdict = verify_files([self.path], KEY)
+        self.assertEqual((verdict.is_intact, verdict.chains[0].count, len(verdict.notes)), (True, 3, 1))
         self.assertIn("record 2 is cut", verdict.notes[0].what)
 
     def test_moved_away(self) -> None:
@@ -257,7 +257,7 @@ class SharedEndTests(SynchronousTestCase):
         self.take(1)
         self.take(0)
         self.assertEqual([len(path.read_bytes().splitlines()) for path in (old, self.path)], [2, 2])
-        self.assertTrue(verify([self.path, old], KEY).whole)
+        self.assertTrue(verify_files([self.path, old], KEY).is_intact)
 
     def test_died_before_it_is_moved(self) -> None:
         """One that finds a dead process's record in the old file counts it before it opens another (AUD-34)."""
@@ -266,11 +266,11 @@ class SharedEndTests(SynchronousTestCase):
         state = bytes(self.turn.chain)
         self.take(0)
         self.turn.chain[:] = state
-        self.turn.mark()
+        self.turn.set_mark()
         self.path.rename(old)
         self.sinks[1].reopen()
         self.take(1)
-        self.assertTrue(verify([self.path, old], KEY).whole)
+        self.assertTrue(verify_files([self.path, old], KEY).is_intact)
 
     def test_on_a_pipe(self) -> None:
         """Where nothing can be read back another chain begins after such a death, and says so (AUD-36)."""
@@ -280,12 +280,12 @@ class SharedEndTests(SynchronousTestCase):
         sink = StandardOutputSink(self.clock, writer, self.turn, Chain(KEY, self.turn.chain))
         os.set_blocking(reader, False)
         self.successResultOf(Deferred.fromCoroutine(sink.open(Backlog(lambda: None))))
-        sink.wake()
-        records = Records(Server("m", "svc"), Ticking())
-        lines = records.written(AuditContext(Server("m", "svc"), "u", "::1", "r"), [fetched("x")], Outcome())
-        sink.take(lines)
-        self.turn.mark()
-        sink.take(lines)
+        sink.drain_backlog()
+        records = RecordFormatter(Server("m", "svc"), Ticking())
+        lines = records.format_events(AuditContext(Server("m", "svc"), "u", "::1", "r"), [fetched("x")], Outcome())
+        sink.try_write(lines)
+        self.turn.set_mark()
+        sink.try_write(lines)
         first, second = os.read(reader, 10**6).splitlines()
         elements = [parse(line).data["chain@43868"] for line in (first, second)]
         self.assertEqual(elements[1]["after"], f"{elements[0]['id']} 1")

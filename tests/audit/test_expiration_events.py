@@ -5,7 +5,7 @@ from __future__ import annotations
 from twisted.internet.defer import Deferred
 from zope.interface.verify import verifyObject
 
-from svc.audit.expiration_events import RecordedExpirations
+from svc.audit.expiration_events import AuditedExpirations
 from svc.model.errors import AuditUnavailable
 from svc.model.events import EventsQuery
 from svc.model.expiration import IExpirationEvents
@@ -19,7 +19,7 @@ DAY = 86400.0
 
 
 class RecordedTests(LoopCase):
-    """``RecordedExpirations``."""
+    """``AuditedExpirations``."""
 
     def setUp(self) -> None:
         """Have the loop tell the journal as well."""
@@ -29,7 +29,7 @@ class RecordedTests(LoopCase):
 
     def listener(self) -> IExpirationEvents:
         """The journal, and after it what others are told."""
-        return RecordedExpirations(self.events, self.journal)
+        return AuditedExpirations(self.events, self.journal)
 
     def stored(self) -> list[tuple[str, dict[str, str]]]:
         """Operation and subject of what the account is told, the newest first."""
@@ -109,7 +109,7 @@ class RecordedTests(LoopCase):
         self.journal.away = True
         self.start()
         self.assertEqual((self.door.tried, len(self.memory.factory_tokens)), (0, 1))
-        self.assertIsNone(self.loop.last_round())
+        self.assertIsNone(self.loop.last_round_at())
         self.journal.away = False
         self.advance(INTERVAL)
         self.assertEqual((self.value(name), len(self.memory.factory_tokens)), (b"key 1", 0))
@@ -124,7 +124,7 @@ class RecordedTests(LoopCase):
         self.declare("v", b"value", expiration__ttl="PT1H")
         self.start()
         self.journal.told()
-        patched = self.patch(self.journal, "take", refuse)
+        patched = self.patch(self.journal, "record_events", refuse)
         self.advance(DAY)
         self.assertEqual(self.journal.told(), [])
         patched.restore()

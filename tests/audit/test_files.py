@@ -16,7 +16,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from zope.interface.verify import verifyObject
 
 from svc.audit.backlog import Backlog, ISink
-from svc.audit.files import PIECE, RETRY, SOON, FileSink, StandardOutputSink
+from svc.audit.file_sinks import FULL_PIPE_SECONDS, RETRY_SECONDS, WRITE_BYTES, FileSink, StandardOutputSink
 from svc.model.errors import StartRefused
 
 
@@ -35,11 +35,11 @@ class SinkCase(SynchronousTestCase):
 
     def write(self, *records: bytes) -> None:
         """Give the sink records, in one turn, as the journal does."""
-        taken = len(self.sink.take(records)) if self.backlog.is_idle else 0
+        taken = len(self.sink.try_write(records)) if self.backlog.is_idle else 0
         first, self.number = self.number + taken + 1, self.number + len(records)
         if taken < len(records):
-            self.backlog.add(list(enumerate(records[taken:], first)))
-            self.sink.wake()
+            self.backlog.add_records(list(enumerate(records[taken:], first)))
+            self.sink.drain_backlog()
 
     def close(self) -> None:
         """Close the sink."""
@@ -71,11 +71,11 @@ class FileTests(SinkCase):
     def test_at_once(self) -> None:
         """A file takes records at once as far as one write goes, and those of a file that was closed not at all."""
         records = [b"x" * 1023] * 2000
-        self.assertEqual(len(self.sink.take(records)), PIECE // 1023 + 1)
-        self.assertEqual(len(self.sink.take(records[:976])), 976)
+        self.assertEqual(len(self.sink.try_write(records)), WRITE_BYTES // 1023 + 1)
+        self.assertEqual(len(self.sink.try_write(records[:976])), 976)
         self.assertEqual(self.path.stat().st_size, 2002 * 1024)
         self.close()
-        self.assertEqual(self.sink.take([b"late"]), ())
+        self.assertEqual(self.sink.try_write([b"late"]), ())
 
     def test_appended(self) -> None:
         """The content of the file stays, and a line that was left torn is ended first (AUD-16)."""
@@ -102,22 +102,22 @@ class FileTests(SinkCase):
         """It is ready while its file is at its place, writes nothing to know that, and finds what took the file's place
         (AUD-17).
         """
-        self.assertTrue(self.sink.ready())
+        self.assertTrue(self.sink.is_ready())
         self.assertEqual(self.path.read_bytes(), b"")
         self.write(b"one")
         old = self.path.with_suffix(".1")
         self.path.rename(old)
-        self.assertTrue(self.sink.ready())
+        self.assertTrue(self.sink.is_ready())
         self.write(b"two")
         self.path.unlink()
         self.path.write_bytes(b"another\n")
-        self.assertTrue(self.sink.ready())
+        self.assertTrue(self.sink.is_ready())
         self.write(b"three")
         self.assertEqual((old.read_bytes(), self.path.read_bytes()), (b"one\n", b"another\nthree\n"))
         self.path.unlink()
         self.path.mkdir()
-        self.assertFalse(self.sink.ready())
-        self.assertEqual(self.backlog.trouble, os.strerror(errno.EISDIR))
+        self.assertFalse(self.sink.is_ready())
+        self.assertEqual(self.backlog.failure, os.strerror(errno.EISDIR))
 
     def test_no_room(self) -> None:
         """It isn't ready where its disk has no room for the longest record, or takes nothing; some disks don't say."""
@@ -130,7 +130,7 @@ class FileTests(SinkCase):
         ):
             told[1], told[2], told[4], told[8] = size, blocks, free, flags
             self.patch(os, "fstatvfs", lambda _, told=tuple(told): os.statvfs_result(told))
-            self.assertEqual(self.sink.ready(), ready)
+            self.assertEqual(self.sink.is_ready(), ready)
 
     def test_no_place(self) -> None:
         """A file that can't be made stops the start with its name; where it can't be opened again, that is trouble."""
@@ -143,16 +143,16 @@ class FileTests(SinkCase):
         self.open(FileSink(self.clock, folder / "audit"))
         folder.rename(folder.with_suffix(".away"))
         self.sink.reopen()
-        self.assertEqual(self.backlog.trouble, os.strerror(errno.ENOENT))
+        self.assertEqual(self.backlog.failure, os.strerror(errno.ENOENT))
         folder.mkdir()
-        self.clock.advance(RETRY)
-        self.assertIsNone(self.backlog.trouble)
+        self.clock.advance(RETRY_SECONDS)
+        self.assertIsNone(self.backlog.failure)
         self.write(b"again")
         self.assertEqual((folder / "audit").read_bytes(), b"again\n")
 
     def test_end(self) -> None:
         """A record that is given last is written before the file is closed."""
-        self.backlog.add([(1, b"x" * 1000)] * 5000)
+        self.backlog.add_records([(1, b"x" * 1000)] * 5000)
         self.close()
         self.assertEqual(self.path.stat().st_size, 1001 * 5000)
         self.assertEqual(self.clock.getDelayedCalls(), [])
@@ -179,14 +179,14 @@ class FullDiskTests(SinkCase):
         self.write(b"one", b"second", b"third")
         self.assertEqual(len(self.backlog), 2)
         self.clock.advance(0)
-        self.assertEqual(self.backlog.trouble, os.strerror(errno.EFBIG))
-        self.clock.advance(RETRY)
-        self.assertIsNotNone(self.backlog.trouble)
+        self.assertEqual(self.backlog.failure, os.strerror(errno.EFBIG))
+        self.clock.advance(RETRY_SECONDS)
+        self.assertIsNotNone(self.backlog.failure)
         self.assertEqual(self.path.read_bytes(), b"one\nsecond")
         self.allow(self.limits[0])
         self.write(b"fourth")
-        self.clock.advance(RETRY)
-        self.assertIsNone(self.backlog.trouble)
+        self.clock.advance(RETRY_SECONDS)
+        self.assertIsNone(self.backlog.failure)
         self.assertEqual(self.path.read_bytes(), b"one\nsecond\nthird\nfourth\n")
 
     def test_full_and_rotated(self) -> None:
@@ -226,40 +226,40 @@ class StandardOutputTests(SinkCase):
         capacity = fcntl.fcntl(self.writer, fcntl.F_GETPIPE_SZ)
         records = [b"%06d" % number + b"x" * 93 for number in range(capacity // 100)]
         self.write(*records)
-        self.clock.advance(SOON)
+        self.clock.advance(FULL_PIPE_SECONDS)
         held = os.read(self.reader, capacity)
         self.assertLessEqual(len(held), capacity // 2)
         self.assertEqual(held[-1:], b"\n")
-        self.assertIsNone(self.backlog.trouble)
+        self.assertIsNone(self.backlog.failure)
         while self.backlog:
-            self.clock.advance(SOON)
+            self.clock.advance(FULL_PIPE_SECONDS)
             held += os.read(self.reader, capacity)
         self.assertEqual(held.splitlines(), records)
 
     def test_ready(self) -> None:
         """It is ready while there is a reader and room, of which half of the pipe counts."""
-        self.assertTrue(self.sink.ready())
+        self.assertTrue(self.sink.is_ready())
         os.write(self.writer, b"x" * (fcntl.fcntl(self.writer, fcntl.F_GETPIPE_SZ) // 2))
-        self.assertFalse(self.sink.ready())
+        self.assertFalse(self.sink.is_ready())
         os.read(self.reader, 10**6)
-        self.assertTrue(self.sink.ready())
+        self.assertTrue(self.sink.is_ready())
         reader, writer = os.pipe()
         self.addCleanup(os.close, writer)
         self.open(StandardOutputSink(self.clock, writer))
         os.close(reader)
-        self.assertFalse(self.sink.ready())
+        self.assertFalse(self.sink.is_ready())
 
     def test_ready_elsewhere(self) -> None:
         """It is ready where standard output is a file, or a socket whose other end reads."""
         with Path(self.mktemp()).open("wb") as file:
             self.open(StandardOutputSink(self.clock, file.fileno()))
-            self.assertTrue(self.sink.ready())
+            self.assertTrue(self.sink.is_ready())
         here, there = socket.socketpair()
         self.addCleanup(here.close)
         self.open(StandardOutputSink(self.clock, here.fileno()))
-        self.assertTrue(self.sink.ready())
+        self.assertTrue(self.sink.is_ready())
         there.close()
-        self.assertFalse(self.sink.ready())
+        self.assertFalse(self.sink.is_ready())
 
     def test_nobody_will_read(self) -> None:
         """Where the reader is gone, that is trouble."""
@@ -268,7 +268,7 @@ class StandardOutputTests(SinkCase):
         self.addCleanup(os.close, writer)
         self.open(StandardOutputSink(self.clock, writer))
         self.write(b"one")
-        self.assertEqual(self.backlog.trouble, os.strerror(errno.EPIPE))
+        self.assertEqual(self.backlog.failure, os.strerror(errno.EPIPE))
 
     def test_closed(self) -> None:
         """Without standard output the start is refused, and the message tells what to set."""
@@ -285,4 +285,4 @@ class StandardOutputTests(SinkCase):
         self.addCleanup(os.close, full)
         self.open(StandardOutputSink(self.clock, full))
         self.write(b"one")
-        self.assertEqual(self.backlog.trouble, os.strerror(errno.ENOSPC))
+        self.assertEqual(self.backlog.failure, os.strerror(errno.ENOSPC))

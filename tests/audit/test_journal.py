@@ -13,7 +13,7 @@ from zope.interface import implementer
 from zope.interface.verify import verifyObject
 
 from svc.audit.backlog import Backlog, ISink
-from svc.audit.journal import MOST, PATIENCE, TURN, Journal
+from svc.audit.journal import BATCH, MAX_RECORDS, PATIENCE, Journal
 from svc.model.errors import AuditUnavailable
 from svc.model.events import Event, IJournal, Outcome, Server
 from svc.model.names import RoleName
@@ -48,23 +48,23 @@ class Shelf:
         """See ``ISink``."""
         self.backlog = backlog
 
-    def take(self, records: Sequence[bytes]) -> Sequence[bytes]:
+    def try_write(self, records: Sequence[bytes]) -> Sequence[bytes]:
         """See ``ISink``."""
         taken = [] if self.held or self.fault is not None else records[: self.at_once]
         if taken:
             self.writes.append(list(taken))
         return taken
 
-    def wake(self) -> None:
+    def drain_backlog(self) -> None:
         """See ``ISink``."""
         if self.fault is not None:
-            self.backlog.failed(self.fault)
+            self.backlog.mark_failed(self.fault)
         elif not self.held and self.backlog:
-            records = self.backlog.head(10**9)
+            records = self.backlog.oldest_records(10**9)
             self.writes.append(records)
-            self.backlog.taken(len(records))
+            self.backlog.mark_delivered(len(records))
 
-    def ready(self) -> bool:
+    def is_ready(self) -> bool:
         """See ``ISink``."""
         return self.hopeful
 
@@ -74,7 +74,7 @@ class Shelf:
 
     async def close(self) -> None:
         """See ``ISink``."""
-        self.wake()
+        self.drain_backlog()
         self.closed = True
 
     def names(self) -> list[str]:
@@ -105,12 +105,12 @@ class JournalCase(SynchronousTestCase):
     def take(self, *names: str, journal: Journal | None = None) -> Deferred[Any]:
         """Record events."""
         journal = journal or self.journal
-        origin = journal.origin(ALICE, "192.0.2.7", "r")
-        return Deferred.fromCoroutine(journal.take(origin, [fetched(name) for name in names], Outcome()))
+        origin = journal.make_context(ALICE, "192.0.2.7", "r")
+        return Deferred.fromCoroutine(journal.record_events(origin, [fetched(name) for name in names], Outcome()))
 
     def fill(self, journal: Journal | None = None) -> Deferred[Any]:
         """Record as many events as a sink may be behind."""
-        return gatherResults([self.take(*["x"] * TURN, journal=journal) for _ in range(MOST // TURN)])
+        return gatherResults([self.take(*["x"] * BATCH, journal=journal) for _ in range(MAX_RECORDS // BATCH)])
 
     def refused(self, taking: Deferred[Any]) -> str:
         """Why something was refused."""
@@ -136,11 +136,11 @@ class TakenTests(JournalCase):
         self.shelf.held = True
         first, second = self.take("a"), self.take("b", "c")
         self.assertNoResult(first)
-        self.shelf.backlog.taken(1)
+        self.shelf.backlog.mark_delivered(1)
         self.successResultOf(first)
-        self.shelf.backlog.taken(1)
+        self.shelf.backlog.mark_delivered(1)
         self.assertNoResult(second)
-        self.shelf.backlog.taken(1)
+        self.shelf.backlog.mark_delivered(1)
         self.successResultOf(second)
 
     def test_found_out(self) -> None:
@@ -148,7 +148,7 @@ class TakenTests(JournalCase):
         self.shelf.fault = "no space"
         self.assertIn("no space", self.refused(self.take("a")))
         self.shelf.fault = None
-        self.shelf.wake()
+        self.shelf.drain_backlog()
         self.assertEqual(self.shelf.names(), ["a"])
 
     def test_nothing_to_record(self) -> None:
@@ -164,7 +164,7 @@ class TakenTests(JournalCase):
         self.assertEqual(self.shelf.names(), ["a"])
         self.assertNoResult(taking)
         self.other.held = False
-        self.other.wake()
+        self.other.drain_backlog()
         self.successResultOf(taking)
         self.assertEqual(self.other.names(), ["a"])
 
@@ -172,14 +172,14 @@ class TakenTests(JournalCase):
         """The other sinks get what the first has written, as it wrote it, whether it took it at once or later (AUD-35)."""
         journal = self.make(self.shelf, self.other)
         written = b"<86>1 stamped a"
-        self.shelf.take = lambda records: [written for _ in records]  # type: ignore[method-assign] # it stamps
+        self.shelf.try_write = lambda records: [written for _ in records]  # type: ignore[method-assign] # it stamps
         self.successResultOf(self.take("a", journal=journal))
         self.assertEqual(self.other.writes, [[written]])
-        self.shelf.take = lambda records: records[:0]  # type: ignore[method-assign] # it takes its time
+        self.shelf.try_write = lambda records: records[:0]  # type: ignore[method-assign] # it takes its time
         self.shelf.held = True
         taking = self.take("b", journal=journal)
         self.assertEqual(len(self.other.writes), 1)
-        self.shelf.backlog.taken(1, [written])
+        self.shelf.backlog.mark_delivered(1, [written])
         self.successResultOf(taking)
         self.assertEqual(self.other.writes, [[written]] * 2)
 
@@ -189,31 +189,31 @@ class TakenTests(JournalCase):
         self.shelf.at_once, self.other.held = 2, True
         taking = self.take("a", "b", "c", journal=journal)
         self.assertEqual((self.shelf.names(), self.other.names()), (["a", "b", "c"], []))
-        self.assertEqual((self.shelf.backlog.safe, self.other.backlog.safe), (3, 0))
+        self.assertEqual((self.shelf.backlog.last_delivered, self.other.backlog.last_delivered), (3, 0))
         self.shelf.held = True
         after = self.take("d", journal=journal)
-        self.assertEqual((self.shelf.backlog.safe, self.other.backlog.safe), (3, 0))
-        self.other.backlog.taken(3)
+        self.assertEqual((self.shelf.backlog.last_delivered, self.other.backlog.last_delivered), (3, 0))
+        self.other.backlog.mark_delivered(3)
         self.successResultOf(taking)
         self.assertNoResult(after)
-        self.shelf.backlog.taken(1)
+        self.shelf.backlog.mark_delivered(1)
         self.assertNoResult(after)
-        self.other.backlog.taken(1)
+        self.other.backlog.mark_delivered(1)
         self.successResultOf(after)
         self.shelf.at_once, self.shelf.held = 1, False
         self.shelf.fault = "no space"
         self.refused(self.take("e", "f", journal=journal))
-        self.assertEqual(self.shelf.backlog.safe, 4)
+        self.assertEqual(self.shelf.backlog.last_delivered, 4)
 
     def test_in_part_while_held(self) -> None:
         """A request waits for the rest of its records where some were taken at once."""
         self.shelf.at_once = 1
-        self.shelf.wake = lambda: None  # type: ignore[method-assign] # it comes to the rest later
+        self.shelf.drain_backlog = lambda: None  # type: ignore[method-assign] # it comes to the rest later
         taking = self.take("a", "b", "c")
-        self.assertEqual((self.shelf.names(), len(self.shelf.backlog), self.shelf.backlog.safe), (["a"], 2, 1))
-        self.shelf.backlog.taken(1)
+        self.assertEqual((self.shelf.names(), len(self.shelf.backlog), self.shelf.backlog.last_delivered), (["a"], 2, 1))
+        self.shelf.backlog.mark_delivered(1)
         self.assertNoResult(taking)
-        self.shelf.backlog.taken(1)
+        self.shelf.backlog.mark_delivered(1)
         self.successResultOf(taking)
 
     def test_a_client_that_leaves(self) -> None:
@@ -247,14 +247,14 @@ class RefusedTests(JournalCase):
         self.shelf.held = True
         taking = self.take("a")
         with capturedLogs() as logs:
-            self.shelf.backlog.failed("No space left on device")
+            self.shelf.backlog.mark_failed("No space left on device")
         self.assertIn("No space left", self.refused(taking))
         self.assertEqual(["{sink}" in event["log_format"] for event in logs], [True])
-        self.assertRaises(AuditUnavailable, self.journal.admit)
+        self.assertRaises(AuditUnavailable, self.journal.require_available)
         self.assertIn("No space left", self.refused(self.take("b")))
         self.shelf.held = False
-        self.shelf.wake()
-        self.journal.admit()
+        self.shelf.drain_backlog()
+        self.journal.require_available()
         again = self.take("c")
         self.successResultOf(again)
         self.assertEqual(self.shelf.names(), ["a", "c"])
@@ -268,8 +268,8 @@ class RefusedTests(JournalCase):
         self.clock.advance(0.2)
         self.assertIn("takes no record", self.refused(taking))
         self.shelf.held = False
-        self.shelf.wake()
-        self.journal.admit()
+        self.shelf.drain_backlog()
+        self.journal.require_available()
 
     def test_patience_is_each_records_own(self) -> None:
         """Patience is counted for each record from when it was recorded (AUD-22)."""
@@ -290,20 +290,20 @@ class RefusedTests(JournalCase):
         self.assertIn("too far behind", self.refused(self.take("more")))
         self.assertNoResult(taking)
         self.shelf.held = False
-        self.shelf.wake()
+        self.shelf.drain_backlog()
         self.successResultOf(taking)
         self.assertEqual(self.lost, [])
 
     def test_many(self) -> None:
         """The records of a large batch are written in pieces, and others get their turn between these (SEC-42)."""
-        taking = self.take(*map(str, range(2 * TURN + 1)))
-        self.assertEqual(list(map(len, self.shelf.writes)), [TURN])
+        taking = self.take(*map(str, range(2 * BATCH + 1)))
+        self.assertEqual(list(map(len, self.shelf.writes)), [BATCH])
         self.successResultOf(self.take("another"))
         self.assertNoResult(taking)
         self.clock.advance(0)
         self.successResultOf(taking)
-        self.assertEqual(list(map(len, self.shelf.writes)), [TURN, 1, TURN, 1])
-        self.assertEqual(self.shelf.names()[-1], str(2 * TURN))
+        self.assertEqual(list(map(len, self.shelf.writes)), [BATCH, 1, BATCH, 1])
+        self.assertEqual(self.shelf.names()[-1], str(2 * BATCH))
 
     def test_full_by_size(self) -> None:
         """So is one that has too many bytes to take (AUD-22)."""
@@ -356,7 +356,7 @@ class RefusedTests(JournalCase):
         # The first was given to both when there was only doubt.
         self.assertEqual(self.checks(), [b"success", b"success", b"failure"])
         self.other.hopeful, self.other.fault = True, None
-        self.other.wake()
+        self.other.drain_backlog()
         for _ in range(2):
             self.successResultOf(self.check(journal))
         self.assertEqual(self.checks(), [b"success", b"success", b"failure", b"success"])
@@ -364,15 +364,15 @@ class RefusedTests(JournalCase):
 
     def test_check_of_what_fails(self) -> None:
         """A check fails with the sinks, and waits for the last record where that takes its time."""
-        self.shelf.backlog.failed("gone")
+        self.shelf.backlog.mark_failed("gone")
         self.failureResultOf(self.check(), AuditUnavailable)
-        self.shelf.backlog.recovered()
+        self.shelf.backlog.mark_recovered()
         self.shelf.held = True
         taking = self.take("a")
         checked = self.check()
         self.assertNoResult(checked)
         self.shelf.held = False
-        self.shelf.wake()
+        self.shelf.drain_backlog()
         self.successResultOf(taking)
         self.successResultOf(checked)
 
@@ -386,7 +386,7 @@ class RefusedTests(JournalCase):
             self.failureResultOf(waiting, CancelledError)
         last = self.check()
         self.shelf.held = False
-        self.shelf.wake()
+        self.shelf.drain_backlog()
         self.successResultOf(last)
 
 
@@ -399,12 +399,12 @@ class ContinuedTests(JournalCase):
         """While a sink fails nobody waits; what there is room for is recorded later (AUD-21)."""
         self.shelf.held = True
         taking = self.take("a")
-        self.shelf.backlog.failed("gone")
+        self.shelf.backlog.mark_failed("gone")
         self.successResultOf(taking)
         self.successResultOf(self.take("b"))
-        self.journal.admit()
+        self.journal.require_available()
         self.shelf.held = False
-        self.shelf.wake()
+        self.shelf.drain_backlog()
         self.assertEqual(self.shelf.names(), ["a", "b"])
         self.assertEqual(self.lost, [])
 
@@ -414,12 +414,12 @@ class ContinuedTests(JournalCase):
         self.shelf.held = True
         self.take("a", journal=journal)
         self.assertEqual(self.other.names(), [])
-        self.shelf.backlog.failed("gone")
+        self.shelf.backlog.mark_failed("gone")
         self.assertEqual(self.other.names(), ["a"])
         self.successResultOf(self.take("b", "c", journal=journal))
         self.assertEqual(self.other.names(), ["a", "b", "c"])
         self.shelf.held = False
-        self.shelf.wake()
+        self.shelf.drain_backlog()
         self.successResultOf(self.take("d", journal=journal))
         self.assertEqual((self.shelf.names(), self.other.names()), (["a", "b", "c", "d"],) * 2)
 
@@ -435,7 +435,7 @@ class ContinuedTests(JournalCase):
         self.assertEqual(len([event for event in logs if "lost" in event["log_format"]]), 1)
         self.assertEqual(self.other.names()[-2:], ["lost", "too"])
         self.shelf.held = False
-        self.shelf.wake()
+        self.shelf.drain_backlog()
         after = self.take("b", journal=journal)
         self.successResultOf(after)
         self.assertEqual(self.shelf.names()[-1], "b")
@@ -449,9 +449,9 @@ class WaitingTests(JournalCase):
         journal = self.make(self.shelf, self.other)
         self.shelf.held = True
         taking = self.take("a", journal=journal)
-        self.shelf.backlog.failed("gone")
+        self.shelf.backlog.mark_failed("gone")
         self.refused(taking)
         self.assertEqual(self.other.names(), [])
         self.shelf.held = False
-        self.shelf.wake()
+        self.shelf.drain_backlog()
         self.assertEqual((self.shelf.names(), self.other.names()), (["a"], ["a"]))

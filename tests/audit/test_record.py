@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
-from svc.audit.record import MESSAGE_LIMIT, RECORD_LIMIT, VALUE_LIMIT, Records, field, quoted
+from svc.audit.record import MESSAGE_LIMIT, RECORD_LIMIT, VALUE_LIMIT, RecordFormatter, format_field, quote_value
 from svc.model.events import AUTH, NOTICE, OUTCOME_UNKNOWN, AuditContext, Event, Outcome, Server
 from svc.model.text import printable
 from tests.audit.parsing import Parsed, parse
@@ -28,7 +28,7 @@ def written(event: Event = FETCH, outcome: Outcome = SUCCESS, origin: AuditConte
     """A record."""
     clock = Clock()
     clock.advance(NOW)
-    [line] = Records(origin.server, clock).written(origin, [event], outcome)
+    [line] = RecordFormatter(origin.server, clock).format_events(origin, [event], outcome)
     return line
 
 
@@ -99,17 +99,19 @@ class FormTests(SynchronousTestCase):
         """A field of the header is printable ASCII without blanks, of bounded length, and a hyphen where it is empty
         (AUD-9).
         """
-        self.assertEqual([field("a b\né", 9), field("", 9), field("x" * 20, 9)], ["a?b??", "-", "x" * 9])
+        self.assertEqual(
+            [format_field("a b\né", 9), format_field("", 9), format_field("x" * 20, 9)], ["a?b??", "-", "x" * 9]
+        )
 
     def test_time_goes_on(self) -> None:
         """Each record has the time of its own writing, to the millisecond (AUD-9)."""
         clock = Clock()
         clock.advance(NOW)
-        records = Records(ORIGIN.server, clock)
+        records = RecordFormatter(ORIGIN.server, clock)
         stamps = []
         for step in (0.0, 0.25, 1.5):
             clock.advance(step)
-            [line] = records.written(ORIGIN, [FETCH], SUCCESS)
+            [line] = records.format_events(ORIGIN, [FETCH], SUCCESS)
             stamps.append(parse(line).timestamp[17:])
         self.assertEqual(stamps, ["20.125Z", "20.375Z", "21.875Z"])
 
@@ -129,8 +131,10 @@ class FormTests(SynchronousTestCase):
                 )
             ],
         )
-        lines = Records(ORIGIN.server, clock).written(ORIGIN, [*changes, FETCH], SUCCESS)
-        alone = [Records(ORIGIN.server, clock).written(ORIGIN, [event], SUCCESS)[0] for event in (*changes, FETCH)]
+        lines = RecordFormatter(ORIGIN.server, clock).format_events(ORIGIN, [*changes, FETCH], SUCCESS)
+        alone = [
+            RecordFormatter(ORIGIN.server, clock).format_events(ORIGIN, [event], SUCCESS)[0] for event in (*changes, FETCH)
+        ]
         self.assertEqual(lines, alone)
         self.assertEqual(len(set(lines)), 5)
 
@@ -167,28 +171,28 @@ class EscapeTests(SynchronousTestCase):
         """What was written before makes no difference to a record."""
         clock = Clock()
         clock.advance(NOW)
-        records = Records(ORIGIN.server, clock)
+        records = RecordFormatter(ORIGIN.server, clock)
         for event, origin, reason in told * 2:
             outcome = Outcome(reason)
-            self.assertEqual(records.written(origin, [event], outcome), [written(event, outcome, origin)])
+            self.assertEqual(records.format_events(origin, [event], outcome), [written(event, outcome, origin)])
 
     def test_nothing_is_kept(self) -> None:
         """However many different records are written, and however long they are, nothing is kept of them."""
-        records = Records(ORIGIN.server, Clock())
+        records = RecordFormatter(ORIGIN.server, Clock())
         tracemalloc.start()
         self.addCleanup(tracemalloc.stop)
         for length, count in ((1, 3000), (5000, 300)):
             for number in range(count):
                 name = f"{number}" + "x" * length
-                records.written(ORIGIN, [Event("fetch", "fetch", (("resource", name),), name, name)], SUCCESS)
+                records.format_events(ORIGIN, [Event("fetch", "fetch", (("resource", name),), name, name)], SUCCESS)
         self.assertLess(tracemalloc.get_traced_memory()[0], 64 * 1024)
 
     def test_plain_values_stay(self) -> None:
         """Printable text stays as it is; quotation marks, brackets and backslashes are escaped once more."""
-        self.assertEqual(quoted("acme:variable:a b/c"), "acme:variable:a b/c")
-        self.assertEqual(quoted('a"b]c'), 'a\\"b\\]c')
-        self.assertEqual(quoted("zoë"), "zoë")
-        self.assertEqual(quoted("a\nb"), "a\\\\nb")
+        self.assertEqual(quote_value("acme:variable:a b/c"), "acme:variable:a b/c")
+        self.assertEqual(quote_value('a"b]c'), 'a\\"b\\]c')
+        self.assertEqual(quote_value("zoë"), "zoë")
+        self.assertEqual(quote_value("a\nb"), "a\\\\nb")
 
     def test_mark(self) -> None:
         """A message begins with the mark of UTF-8 where it has more than ASCII, and only there (AUD-14)."""

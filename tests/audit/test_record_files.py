@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
-from svc.audit.record_files import Follower, RecordQuery, event_of, search
+from svc.audit.record_files import FileFollower, RecordQuery, event_of, search_files
 from svc.model.events import Event
 from tests.audit.chained import Ticking, Writer, fetched
 from tests.audit.parsing import parse
@@ -54,14 +54,14 @@ class SearchTests(SynchronousTestCase):
 
     def found(self, **filters: str) -> list[int]:
         """What is found: places among all that was written."""
-        result = search(self.files, RecordQuery(**filters), 100)
+        result = search_files(self.files, RecordQuery(**filters), 100)
         self.assertEqual(result.count, len(result.lines))
         return [self.written.index(line) for line in result.lines]
 
     def test_all(self) -> None:
         """All records of all files are found, the newest first, readings and logins too (AUD-40)."""
         self.assertEqual(self.found(), [5, 4, 3, 2, 1, 0])
-        result = search(self.files, RecordQuery(), 2, 1)
+        result = search_files(self.files, RecordQuery(), 2, 1)
         self.assertEqual((result.count, [self.written.index(line) for line in result.lines]), (6, [4, 3]))
 
     def test_filters(self) -> None:
@@ -103,21 +103,21 @@ class SearchTests(SynchronousTestCase):
         lines = Writer().lines(1, events=[fetched(f"acme:variable:{name}"), fetched(f"acme:variable:{other}")])
         path = self.file("any", *lines)
         expected = [line for line, each in zip(lines, (name, other), strict=True) if each == name]
-        self.assertEqual(search([path], RecordQuery(what=f"acme:variable:{name}"), 9).lines[::-1], expected)
+        self.assertEqual(search_files([path], RecordQuery(what=f"acme:variable:{name}"), 9).lines[::-1], expected)
         self.assertEqual(event_of(lines[0])["message"], parse(lines[0][:-1]).message)
 
     def test_not_records(self) -> None:
         """Lines that were cut, or that lack their digest's rest, are never found, as nothing vouches for them (AUD-38)."""
         cut = self.written[0][:-9] + b"\n"
         path = self.file("cut", cut, cut.replace(b"number=", b"numb=r"), self.written[0][:60])
-        self.assertEqual(search([path], RecordQuery(), 9).count, 0)
+        self.assertEqual(search_files([path], RecordQuery(), 9).count, 0)
 
     def test_unreadable(self) -> None:
         """A file that isn't there, and one whose compression was cut, are errors (AUD-40)."""
         broken = self.folder / "broken.gz"
         broken.write_bytes(gzip.compress(os.urandom(5000))[:900])
         for path in (self.folder / "absent", broken):
-            self.assertRaises(OSError, search, [path], RecordQuery(), 9)
+            self.assertRaises(OSError, search_files, [path], RecordQuery(), 9)
 
 
 class FollowerTests(SynchronousTestCase):
@@ -127,7 +127,7 @@ class FollowerTests(SynchronousTestCase):
         """Make it."""
         self.path = Path(self.mktemp())
         self.path.write_bytes(b"one\ntwo\n")
-        self.follower = Follower(self.path)
+        self.follower = FileFollower(self.path)
         self.addCleanup(self.follower.close)
 
     def append(self, text: bytes) -> None:
@@ -137,7 +137,7 @@ class FollowerTests(SynchronousTestCase):
 
     def new(self) -> list[bytes]:
         """The lines that have come."""
-        return [*self.follower.lines()]
+        return [*self.follower.read_new_lines()]
 
     def test_rotation(self) -> None:
         """Each line comes once, when it is whole, also across a rotation (AUD-41)."""

@@ -8,7 +8,7 @@ from twisted.internet.task import Clock
 from twisted.logger import LogLevel, capturedLogs
 from twisted.trial.unittest import SynchronousTestCase
 
-from svc.audit.recoveries import INTERVAL, TOLD, Recoveries
+from svc.audit.recoveries import INTERVAL, REPORT_WINDOW, RecoveryReporter
 from svc.model.errors import StoreUnavailable
 from svc.model.events import WARNING
 from tests.chronicle import Chronicle
@@ -22,7 +22,7 @@ class RecoveriesTests(SynchronousTestCase):
         self.clock, self.journal = Clock(), Chronicle()
         self.found: Sequence[tuple[str, float]] | None = ()
         self.asked: list[float] = []
-        self.recoveries = Recoveries(self.clock, self.recovered, self.journal)
+        self.recoveries = RecoveryReporter(self.clock, self.recovered, self.journal)
 
     async def recovered(self, seconds: float) -> Sequence[tuple[str, float]]:
         """What there is."""
@@ -46,7 +46,7 @@ class RecoveriesTests(SynchronousTestCase):
         with capturedLogs() as events:
             self.recoveries.startService()
         self.assertEqual([event["at"] for event in events], ["1970-01-01T00:16:40Z"])
-        self.assertEqual(self.asked, [TOLD])
+        self.assertEqual(self.asked, [REPORT_WINDOW])
         [(origin, event, outcome)] = self.journal.taken
         subject = {"account": "acme", "role": "acme:user:admin", "resource": "acme:user:admin"}
         self.assertEqual((origin.user, event.user, outcome.reason), (None, "svc", None))

@@ -134,11 +134,11 @@ class ExpirationTests(SynchronousTestCase):
         verifyObject(IExpirationEvents, logged)
         variable = ResourceName("acct", "variable", "db/pass\nword")
         with capturedLogs() as events:
-            self.tell(logged.expired(variable, 5.0))
-            self.tell(logged.rotated(variable, "postgresql/password", 3))
-            self.tell(logged.failed(variable, "postgresql/password", "the server\nrefused"))
-            self.tell(logged.failed(variable, None, "no duration"))
-            self.tell(logged.removed([ExpiredToken("sha256:1", RoleName("acct", "host_factory", "f"))]))
+            self.tell(logged.record_expiration(variable, 5.0))
+            self.tell(logged.record_rotation(variable, "postgresql/password", 3))
+            self.tell(logged.record_failure(variable, "postgresql/password", "the server\nrefused"))
+            self.tell(logged.record_failure(variable, None, "no duration"))
+            self.tell(logged.record_removal([ExpiredToken("sha256:1", RoleName("acct", "host_factory", "f"))]))
         self.assertEqual(
             [formatEvent(event) for event in events],
             [

@@ -6,7 +6,7 @@ import attrs
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
-from svc.audit.retention import INTERVAL, Retention
+from svc.audit.retention import INTERVAL, EventRetention
 from svc.model.events import Event, EventBatch
 from tests.chronicle import Chronicle
 from tests.memory import Memory
@@ -19,10 +19,10 @@ class RetentionTests(SynchronousTestCase):
     def setUp(self) -> None:
         """Record it, and begin."""
         self.memory, self.clock = Memory(), Clock()
-        origin = attrs.evolve(Chronicle().origin(None, "::1", "r"), user="acme:user:u")
+        origin = attrs.evolve(Chronicle().make_context(None, "::1", "r"), user="acme:user:u")
         self.memory.record(EventBatch(origin, (Event("update", "update", (), "did", "do"),)))
         self.clock.advance(self.memory.made_at)
-        self.retention = Retention(
+        self.retention = EventRetention(
             self.clock, self.clock, MemoryEvents(self.memory), 10 * INTERVAL, self.memory.demand_primary
         )
 

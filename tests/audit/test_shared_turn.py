@@ -7,8 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from svc.audit.files import SOON, FileSink
-from svc.audit.shared_turn import SharedTurn
+from svc.audit.file_lock import SharedFileLock
+from svc.audit.file_sinks import FULL_PIPE_SECONDS, FileSink
 from svc.server.shared_page import make_page, slots_of
 from tests.audit.test_files import SinkCase
 
@@ -19,8 +19,8 @@ from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 from pathlib import Path
 from svc.audit.backlog import Backlog
-from svc.audit.files import FileSink
-from svc.audit.shared_turn import SharedTurn
+from svc.audit.file_sinks import FileSink
+from svc.audit.file_lock import SharedFileLock
 path, page, name, count = sys.argv[1], int(sys.argv[2]), sys.argv[3], int(sys.argv[4])
 clock, backlog = Clock(), Backlog(lambda: None)
 sink = FileSink(clock, Path(path), SharedTurn(page))
@@ -39,7 +39,7 @@ while backlog:
 #: Takes the turn, leaves a mark and half a line, and dies.
 _VICTIM = """
 import os, sys
-from svc.audit.shared_turn import SharedTurn
+from svc.audit.file_lock import SharedFileLock
 turn = SharedTurn(int(sys.argv[2]))
 assert turn.take()
 turn.mark()
@@ -83,7 +83,7 @@ class SharedTurnTests(SinkCase):
 
     def test_one_dies_in_a_line(self) -> None:
         """The line that a process has torn by its death is ended before the next (CFG-37)."""
-        self.open(FileSink(self.clock, self.path, SharedTurn(self.page)))
+        self.open(FileSink(self.clock, self.path, SharedFileLock(self.page)))
         self.write(b"before")
         self.assertEqual(self.run_beside(_VICTIM).wait(), 9)
         self.write(b"after", b"more")
@@ -94,14 +94,14 @@ class SharedTurnTests(SinkCase):
     def test_opening_ends_no_line_of_others(self) -> None:
         """A process that opens the file doesn't take another's line, which is being written, for torn (CFG-37)."""
         self.path.write_bytes(b"being written")
-        self.open(FileSink(self.clock, self.path, SharedTurn(self.page)))
+        self.open(FileSink(self.clock, self.path, SharedFileLock(self.page)))
         self.assertEqual(self.path.read_bytes(), b"being written")
         self.close()
 
     def test_another_has_the_turn(self) -> None:
         """While another process has the turn records wait, and are written when it has given it back (CFG-37)."""
         holder = self.run_beside(
-            "import sys, time; from svc.audit.shared_turn import SharedTurn\n"
+            "import sys, time; from svc.audit.file_lock import SharedFileLock\n"
             "turn = SharedTurn(int(sys.argv[2]))\n"
             "assert turn.take()\n"
             "open(sys.argv[1] + '.held', 'w').close()\n"
@@ -110,13 +110,13 @@ class SharedTurnTests(SinkCase):
         held = Path(f"{self.path}.held")
         while not held.exists():
             self.assertIsNone(holder.poll())
-        self.open(FileSink(self.clock, self.path, SharedTurn(self.page)))
+        self.open(FileSink(self.clock, self.path, SharedFileLock(self.page)))
         self.write(b"one")
-        self.clock.pump([SOON] * 5)
+        self.clock.pump([FULL_PIPE_SECONDS] * 5)
         self.assertEqual((self.path.read_bytes(), len(self.backlog)), (b"", 1))
         holder.kill()
         holder.wait()
-        self.clock.advance(SOON)
+        self.clock.advance(FULL_PIPE_SECONDS)
         self.assertEqual(self.records(), [b"one"])
         self.close()
 
@@ -127,5 +127,5 @@ class SharedTurnTests(SinkCase):
         mine.advance(confirmed=True)
         self.assertNotEqual(other.read(), before)
         self.assertEqual(other.read(), mine.read())
-        self.assertFalse(SharedTurn(self.page).marked)
-        self.assertFalse(SharedTurn(self.page).chained)
+        self.assertFalse(SharedFileLock(self.page).has_torn_line)
+        self.assertFalse(SharedFileLock(self.page).has_chain)

@@ -111,8 +111,8 @@ class SyslogTests(SynchronousTestCase):
     def write(self, *records: bytes) -> None:
         """Give the sink records, in one turn."""
         first, self.number = self.number + 1, self.number + len(records)
-        self.backlog.add(list(enumerate(records, first)))
-        self.sink.wake()
+        self.backlog.add_records(list(enumerate(records, first)))
+        self.sink.drain_backlog()
 
     def test_frames(self) -> None:
         """Each record follows its length, and is taken when it has left (AUD-19)."""
@@ -141,16 +141,16 @@ class SyslogTests(SynchronousTestCase):
 
     def test_ready(self) -> None:
         """It is ready while there is a connection from which everything has left."""
-        self.assertFalse(self.sink.ready())
+        self.assertFalse(self.sink.is_ready())
         self.successResultOf(self.open())
-        self.assertTrue(self.sink.ready())
+        self.assertTrue(self.sink.is_ready())
         self.write(b"one")
-        self.assertFalse(self.sink.ready())
+        self.assertFalse(self.sink.is_ready())
         self.receiver.sockets[0].drain()
-        self.assertTrue(self.sink.ready())
+        self.assertTrue(self.sink.is_ready())
         self.receiver.away = True
         self.receiver.lose()
-        self.assertFalse(self.sink.ready())
+        self.assertFalse(self.sink.is_ready())
 
     def test_lost(self) -> None:
         """When the connection is lost that is trouble; what hadn't left is sent again over the next one (AUD-19)."""
@@ -160,12 +160,12 @@ class SyslogTests(SynchronousTestCase):
         self.write(b"two")
         self.receiver.away = True
         self.receiver.lose()
-        self.assertIsNotNone(self.backlog.trouble)
+        self.assertIsNotNone(self.backlog.failure)
         self.write(b"three")
         self.clock.advance(1)
         self.receiver.away = False
         self.clock.pump([1] * 10)
-        self.assertIsNone(self.backlog.trouble)
+        self.assertIsNone(self.backlog.failure)
         self.receiver.sockets[1].drain()
         self.assertEqual(self.receiver.sockets[1].sent, b"3 two5 three")
         self.assertEqual(len(self.backlog), 0)
@@ -177,10 +177,10 @@ class SyslogTests(SynchronousTestCase):
         self.assertNoResult(opening)
         self.clock.pump([1] * int(PATIENCE + 1))
         self.successResultOf(opening)
-        self.assertEqual(self.backlog.trouble, "there is no connection")
+        self.assertEqual(self.backlog.failure, "there is no connection")
         self.receiver.away = False
         self.clock.pump([1] * 40)
-        self.assertIsNone(self.backlog.trouble)
+        self.assertIsNone(self.backlog.failure)
 
     def test_end(self) -> None:
         """The end waits until what there is has left, for a while, and closes the connection."""

@@ -8,9 +8,9 @@ from typing import Any, Final
 from twisted.internet.defer import Deferred
 from zope.interface import implementer
 
-from svc.authn.evaluation import Kind
+from svc.authn.evaluation import AuthenticatorKind
 from svc.authn.federated import FederatedAuthenticator
-from svc.authn.oidc import OidcKinds, oidc
+from svc.authn.oidc import OidcKinds, make_oidc_kinds
 from svc.authn.oidc_settings import NAME
 from svc.model.authentication import Admitted, Refused
 from svc.model.names import RoleName
@@ -49,7 +49,7 @@ class Providers:
         self.asked: list[tuple[OidcClient, CodeLogin]] = []
         self.meanwhile: Callable[[], object] = lambda: None
 
-    async def metadata(self, issuer: OidcIssuer) -> OidcMetadata:
+    async def read_metadata(self, issuer: OidcIssuer) -> OidcMetadata:
         """Its endpoints."""
         if self.wrong is not None:
             raise self.wrong
@@ -59,7 +59,7 @@ class Providers:
         """Whether it takes no codes of a client."""
         return self.refusals.get(client)
 
-    async def exchange(self, client: OidcClient, login: CodeLogin) -> bytes:
+    async def exchange_code(self, client: OidcClient, login: CodeLogin) -> bytes:
         """An id token."""
         self.asked.append((client, login))
         self.meanwhile()
@@ -92,10 +92,10 @@ class OidcCase(Case):
     @property
     def kinds(self) -> OidcKinds:
         """The kinds of this world."""
-        return oidc(self.providers, self.dialect)
+        return make_oidc_kinds(self.providers, self.dialect)
 
     @property
-    def of_form(self) -> Kind:
+    def of_form(self) -> AuthenticatorKind:
         """The kind of the form that is tested."""
         return self.kinds.code if self.by_code else self.kinds.token
 

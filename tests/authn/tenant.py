@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from svc.authn.cloud import cloud
+from svc.authn.cloud import make_cloud_kind
 from svc.authn.federated import FederatedAuthenticator
 from svc.model.authentication import Admitted, LoginRequest, Refused
 from svc.model.names import RoleName
@@ -50,7 +50,7 @@ class CloudCase(Case):
     def made(self, **options: Any) -> FederatedAuthenticator:
         """An authenticator on the same world."""
         defaults = {"clock_skew": 0.0, "token_limit": 16_384, "ignore_missing_issuer": False}
-        kind = cloud(self.dialect)
+        kind = make_cloud_kind(self.dialect)
         enabled = frozenset(f"{kind.name}/{service}" for service in ("prod", "test", "bare", "a/b"))
         return FederatedAuthenticator(
             kind, self.readings, self.provider, self.vault, self.clock, self.dialect, enabled, **{**defaults, **options}

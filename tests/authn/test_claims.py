@@ -11,7 +11,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
-from svc.authn.claims import check_audience, check_begun, check_expiry, check_issuer, find, host_of, name_fault, role_of
+from svc.authn.claims import (
+    check_audience,
+    check_begun,
+    check_expiry,
+    check_issuer,
+    find_claim,
+    host_of,
+    name_fault,
+    parse_login,
+)
 from svc.model.reasons import Reason
 from svc.model.signed_claims import EvidenceRefused, SignedClaims
 
@@ -177,7 +186,7 @@ class AudienceTests(Case):
 
 
 class NameTests(Case):
-    """``name_fault`` and ``find``."""
+    """``name_fault`` and ``find_claim``."""
 
     def test_names(self) -> None:
         """A name is a letter, ``$``, ``_`` or ``|``, then letters, digits, ``$ _ - .`` or ``|`` (AUTH-27)."""
@@ -207,11 +216,11 @@ class NameTests(Case):
             ("x/y", False, "flat"),
             *((name, True, None) for name in ("a/c", "a/d", "t/e", "a/b/c", "z", "z/z")),
         ):
-            self.assertEqual(find(tree, name, nested=nested), value, name)
+            self.assertEqual(find_claim(tree, name, nested=nested), value, name)
 
 
 class IdentityTests(Case):
-    """``host_of`` and ``role_of``."""
+    """``host_of`` and ``parse_login``."""
 
     def host(self, value: object, path: str = "", name: str = "app", nested: bool = False) -> str:
         """The host that a token with this claim speaks for."""
@@ -268,7 +277,7 @@ class IdentityTests(Case):
         for value in ("/", "a\x00b", "\ud800", "x" * 2000):
             self.refusal(Reason.ROLE_UNKNOWN, self.host, value)
         for login in ("", "host/", "a\x00b", "\udfff", "x" * 2000):
-            self.refusal(Reason.ROLE_UNKNOWN, role_of, login, "acme")
+            self.refusal(Reason.ROLE_UNKNOWN, parse_login, login, "acme")
 
     def test_logins(self) -> None:
         """A login in the path names a host or a user; another first segment belongs to a user's name (TOK-1)."""
@@ -278,4 +287,4 @@ class IdentityTests(Case):
             ("user/al", "user:al"),
             ("group/g", "user:group/g"),
         ):
-            self.assertEqual(str(role_of(login, "acme")), f"acme:{role}")
+            self.assertEqual(str(parse_login(login, "acme")), f"acme:{role}")

@@ -9,7 +9,7 @@ from typing import Any
 
 from twisted.internet.defer import Deferred
 
-from svc.authn.cloud import cloud
+from svc.authn.cloud import make_cloud_kind
 from svc.model.authentication import ANNOTATIONS_LIMIT, KeySource, Refused
 from svc.model.dialect import CONJUR
 from svc.model.errors import StoreUnavailable
@@ -85,11 +85,11 @@ class OrderTests(CloudCase):
     """In which order failures count."""
 
     def test_checks_have_names(self) -> None:
-        """Every check has a name of its own, of a fixed list, in the order of AUTH-9 (see ``cloud``'s first note)
+        """Every check has a name of its own, of a fixed list, in the order of AUTH-9 (see ``make_cloud_kind``'s first note)
         (AUTH-9).
         """
         self.assertEqual(
-            " ".join(check.name for check in cloud(self.dialect).checks),
+            " ".join(check.name for check in make_cloud_kind(self.dialect).checks),
             "enabled account token webservice configuration keys signature expiry not-before issuer issued-at audience "
             "identity-claims identity role privilege origin annotations-extent required-annotations permitted-annotations "
             "exclusive-annotations resource-id resource",

@@ -443,7 +443,7 @@ class StatusTests(Case):
     def test_impossible_names(self) -> None:
         """There is no status of what can't exist."""
         for account, service in (("a b", "ci"), ("acme", "x" * 2000), ("acme", "\x00")):
-            self.failureResultOf(Deferred.fromCoroutine(self.authenticator.status(account, service)), InvalidName)
+            self.failureResultOf(Deferred.fromCoroutine(self.authenticator.read_status(account, service)), InvalidName)
 
     def test_is_of_this_moment(self) -> None:
         """Settings that changed since the last login are told as they are now (AUTH-61)."""

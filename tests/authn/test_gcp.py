@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from svc.authn.federated import FederatedAuthenticator
-from svc.authn.gcp import NAME, gcp
+from svc.authn.gcp import NAME, make_gcp_kind
 from svc.model.authentication import ANNOTATIONS_LIMIT, Admitted, KeySource, LoginRequest, Refused
 from svc.model.dialect import CONJUR
 from svc.model.errors import InvalidName
@@ -65,7 +65,7 @@ class GoogleCase(Case):
         """An authenticator on the same world."""
         defaults = {"clock_skew": 0.0, "token_limit": 16_384, "ignore_missing_issuer": False}
         common = self.readings, self.provider, self.vault, self.clock, self.dialect, frozenset({NAME})
-        return FederatedAuthenticator(gcp(GOOGLE), *common, **{**defaults, **options})
+        return FederatedAuthenticator(make_gcp_kind(GOOGLE), *common, **{**defaults, **options})
 
     def annotate(self, annotations: Mapping[str, str], role: RoleName = HOST) -> None:
         """Give the role these annotations for the authenticator, and no others."""
@@ -168,7 +168,7 @@ class OrderTests(GoogleCase):
     def test_checks_have_names(self) -> None:
         """Every check has a name of its own, of a fixed list, in the order of GCP-3 (GCP-3)."""
         self.assertEqual(
-            " ".join(check.name for check in gcp(GOOGLE).checks),
+            " ".join(check.name for check in make_gcp_kind(GOOGLE).checks),
             "enabled account token webservice configuration keys signature expiry not-before issuer issued-at subject "
             "audience role privilege origin annotations-extent required-annotations permitted-annotations claims",
         )
@@ -228,7 +228,7 @@ class PlaceTests(GoogleCase):
             self.row("enabled", Reason.AUTHENTICATOR_NOT_ENABLED, service=service)
         common = self.readings, self.provider, self.vault, self.clock, self.dialect, frozenset({f"{NAME}/ci", "authn"})
         self.authenticator = FederatedAuthenticator(
-            gcp(GOOGLE), *common, clock_skew=0.0, token_limit=16_384, ignore_missing_issuer=False
+            make_gcp_kind(GOOGLE), *common, clock_skew=0.0, token_limit=16_384, ignore_missing_issuer=False
         )
         for other in (None, "ci"):
             self.row("enabled", Reason.AUTHENTICATOR_NOT_ENABLED, service=other)

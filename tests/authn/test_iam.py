@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from twisted.internet.defer import Deferred
 
 from svc.authn.federated import FederatedAuthenticator
-from svc.authn.iam import NAME, iam
+from svc.authn.iam import NAME, make_iam_kind
 from svc.authn.used_signatures import UsedSignatures
 from svc.model.authentication import Admitted, LoginRequest, Refused
 from svc.model.aws import StsUnavailable
@@ -49,7 +49,7 @@ class AwsCase(Case):
         """An authenticator on the same world."""
         defaults = {"clock_skew": 0.0, "token_limit": 16_384, "ignore_missing_issuer": False}
         enabled = frozenset({f"{NAME}/prod", f"{NAME}/bare"})
-        self.kind = iam(self.sts, UsedSignatures(self.clock, self.most), ("xx-test-1",))
+        self.kind = make_iam_kind(self.sts, UsedSignatures(self.clock, self.most), ("xx-test-1",))
         common = self.readings, self.provider, self.vault, self.clock, self.dialect, enabled
         return FederatedAuthenticator(self.kind, *common, **{**defaults, **options})
 
@@ -519,18 +519,18 @@ class ReplayTests(AwsCase):
         """Of two requests with one signature that come together, one is admitted (AWS-10)."""
         self.assert_admitted(body(self.headers(named=f"{NAMED}/first")))
         waiting: list[Deferred[None]] = []
-        reach = self.sts.reach
+        reach = self.sts.check_reachable
 
         async def wait() -> None:
             waiting.append(Deferred())
             await waiting[-1]
 
-        self.sts.reach = wait  # type: ignore[method-assign] # it takes its time
+        self.sts.check_reachable = wait  # type: ignore[method-assign] # it takes its time
         request = self.trying(body(self.headers()))
         both = [Deferred.fromCoroutine(self.authenticator.authenticate(request)) for _ in range(2)]
         for each in waiting:
             each.callback(None)
-        self.sts.reach = reach  # type: ignore[method-assign] # as it was
+        self.sts.check_reachable = reach  # type: ignore[method-assign] # as it was
         first, second = (self.successResultOf(each) for each in both)
         assert isinstance(first, Admitted)
         assert isinstance(second, Refused)

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
-from svc.authn.claims import claim_fault, find, name_fault
+from svc.authn.claims import claim_fault, find_claim, name_fault
 from svc.authn.jwt_annotations import (
     DENIED,
     check_claims,
@@ -150,7 +150,7 @@ class AliasListTests(SynchronousTestCase):
                 self.assertEqual(read_aliases(f"role: {claim}", nested=nested), ({"role": claim}, []))
                 held = claims(**{claim: "admin"})
                 check_claims({"role": "admin"}, held, {"role": claim}, nested=nested)
-                self.assertIsNone(find({"https:": {"": {"acme.example": {"role": "x"}}}}, claim, nested=True))
+                self.assertIsNone(find_claim({"https:": {"": {"acme.example": {"role": "x"}}}}, claim, nested=True))
                 read = read_enforced(claim, nested=nested, renamed={claim})
                 self.assertEqual(read, ((claim,), []))
                 self.assertEqual(len(read_enforced(claim, nested=nested)[1]), 1)

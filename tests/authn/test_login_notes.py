@@ -12,7 +12,7 @@ from twisted.logger import ILogObserver, LogEvent, globalLogPublisher
 from twisted.trial.unittest import SynchronousTestCase
 
 from svc.authn import login_notes
-from svc.authn.login_notes import INTERVAL, LAST_ROUND, LoginNotes
+from svc.authn.login_notes import INTERVAL, LAST_ROUND, LastLoginRecorder
 from svc.model.authentication import Admitted
 from svc.model.last_logins import DAY, NotedLogin
 from svc.model.names import RoleName
@@ -55,9 +55,9 @@ class LoginNotesTests(SynchronousTestCase):
         self.addCleanup(globalLogPublisher.removeObserver, observer)
         self.notes = self.made()
 
-    def made(self, most: int = 100, many: int = 50) -> LoginNotes:
+    def made(self, most: int = 100, many: int = 50) -> LastLoginRecorder:
         """Notes, whose rounds have begun."""
-        notes = LoginNotes(self.clock, self.clock, self.store, self.memory.demand_primary, most=most, many=many)
+        notes = LastLoginRecorder(self.clock, self.clock, self.store, self.memory.demand_primary, most=most, many=many)
         notes.startService()
         self.addCleanup(notes.stopService)
         return notes
@@ -67,10 +67,10 @@ class LoginNotesTests(SynchronousTestCase):
         if event.get("log_namespace") == "svc.authn.login_notes":
             self.logged.append(event["log_format"].format(**event))
 
-    def note(self, *hosts: int, notes: LoginNotes | None = None, creation: int = 0) -> None:
+    def note(self, *hosts: int, notes: LastLoginRecorder | None = None, creation: int = 0) -> None:
         """Have hosts log in."""
         for number in hosts:
-            (notes or self.notes).note(Admitted(self.hosts[number], "key", creation))
+            (notes or self.notes).note_login(Admitted(self.hosts[number], "key", creation))
 
     def kept(self) -> dict[str, int]:
         """The days that are kept, by what a host is called, as days from today."""
@@ -142,7 +142,7 @@ class LoginNotesTests(SynchronousTestCase):
         self.note(0, 1, 2, notes=notes)
         self.clock.advance(INTERVAL)
         self.assertEqual((self.kept(), self.store.batches, self.logged), ({}, [], []))
-        self.successResultOf(Deferred.fromCoroutine(notes.write()))
+        self.successResultOf(Deferred.fromCoroutine(notes.write_notes()))
         self.memory.standby = False
         self.clock.advance(INTERVAL)
         self.assertEqual(self.kept(), {"h0": 0, "h1": 0})
@@ -189,8 +189,8 @@ class LoginNotesTests(SynchronousTestCase):
             ("", False, None),
         ):
             admitted = Admitted(alice, "key", directory=directory)
-            (self.notes.note_directory if told else self.notes.note)(admitted)
-            self.notes.note(Admitted(self.hosts[0], "key", directory=directory))
+            (self.notes.note_directory if told else self.notes.note_login)(admitted)
+            self.notes.note_login(Admitted(self.hosts[0], "key", directory=directory))
             self.clock.advance(INTERVAL)
             found = self.memory.directory_users.get(str(alice))
             self.assertEqual(None if found is None else found[0], kept, (directory, told))
@@ -203,11 +203,11 @@ class LoginNotesTests(SynchronousTestCase):
         self.memory.roles.update({str(alice): None, str(bob): None})
         self.memory.resources["acct:webservice:a"] = ("", None)
         by_a = Admitted(alice, "key", directory="acct:webservice:a")
-        self.notes.note(by_a)
+        self.notes.note_login(by_a)
         self.clock.advance(DAY - INTERVAL)
         self.memory.down = True
         self.clock.advance(INTERVAL)
-        self.notes.note(Admitted(alice, "key"))
+        self.notes.note_login(Admitted(alice, "key"))
         self.notes.note_directory(attrs.evolve(by_a, role=bob))
         self.memory.down = False
         self.clock.advance(INTERVAL)

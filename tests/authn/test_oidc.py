@@ -336,7 +336,7 @@ class OrderTests(OidcCase):
 
     def test_no_oracle(self) -> None:
         """In ``native`` what proves nobody is 401 with one and the same kind, whatever it is (OIDC-20, FAIL-17)."""
-        kinds = {reason: kind.value for reason, kind in self.kinds.code.refusals.items()}
+        kinds = {reason: kind.value for reason, kind in self.kinds.code.refusal_kinds.items()}
         self.assertEqual(set(kinds.values()), {"malformed", "too-large"})
         self.assertEqual(
             {reason.value for reason in kinds}, {"code-missing", "request-malformed", "token-missing", "token-too-large"}
@@ -348,7 +348,7 @@ class ExplainTests(OidcCase):
 
     def explanation(self, evidence: bytes) -> Explanation:
         """Every check of an id token."""
-        self.authenticator = self.made(kind=self.kinds.explained)
+        self.authenticator = self.made(kind=self.kinds.explanation)
         return self.explained(evidence, service="corp")
 
     def test_explained(self) -> None:
@@ -374,7 +374,7 @@ class ExplainTests(OidcCase):
 
     def test_status(self) -> None:
         """The status tells that the endpoints aren't known, beside all that others tell (OIDC-30)."""
-        self.authenticator = self.made(kind=self.kinds.explained)
+        self.authenticator = self.made(kind=self.kinds.explanation)
         self.assertEqual(self.status(service="corp").problems, ())
         self.providers.wrong = ProviderUnavailable("it names no token_endpoint")
         (problem,) = self.status(service="corp").problems
@@ -393,7 +393,7 @@ class ExplainTests(OidcCase):
     def test_other_name(self) -> None:
         """The provider's own text of its issuer counts; ``provider-uri`` may differ by a final slash (OIDC-23)."""
         self.provider.issuers[PROVIDER] = f"{PROVIDER}/"
-        self.authenticator = self.made(kind=self.kinds.explained)
+        self.authenticator = self.made(kind=self.kinds.explanation)
         for iss, outcome in ((f"{PROVIDER}/", None), (PROVIDER, "issuer"), (f"{PROVIDER}//", "issuer")):
             failed = self.failed(self.claims(iss=iss), service="corp")
             self.assertEqual(None if failed is None else failed.check, outcome)
@@ -406,11 +406,11 @@ class ExplainTests(OidcCase):
         """
         self.decided(self.login())
         [(client, _)] = self.providers.asked
-        self.authenticator = self.made(kind=self.kinds.explained)
+        self.authenticator = self.made(kind=self.kinds.explanation)
         self.assertEqual(self.status(service="corp").problems, ())
         self.providers.refusals[client] = ClientRefusal(NOW, "https://idp/token: the answer is 'invalid_client'")
         for ask in (True, False):
-            asked = self.authenticator.status("acme", "corp", ask=ask)
+            asked = self.authenticator.read_status("acme", "corp", ask=ask)
             (problem,) = self.successResultOf(Deferred.fromCoroutine(asked)).problems
             for text in ("refused client-id and client-secret at a login", iso_seconds(NOW), "invalid_client"):
                 self.assertIn(text, problem.what)

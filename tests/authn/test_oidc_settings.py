@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
-from svc.authn.oidc_settings import LONGEST, OidcConfiguration, configuration_of
+from svc.authn.oidc_settings import LONGEST_LIFETIME, OidcConfiguration, parse_oidc_values
 from svc.authn.settings import Misconfiguration
 from svc.model.authentication import KeySource, Problem
 from svc.model.dialect import NATIVE
@@ -21,18 +21,18 @@ Given = dict[str, str | Problem | None]
 
 
 class SettingsTests(SynchronousTestCase):
-    """``configuration_of``."""
+    """``parse_oidc_values``."""
 
     def understood(self, **values: str | None) -> OidcConfiguration:
         """The meaning of sound values beside those for codes; underscores stand for dashes."""
         more = {name.replace("_", "-"): value for name, value in values.items()}
-        meaning = configuration_of({**COMMON, **CODES, **more}, NATIVE)
+        meaning = parse_oidc_values({**COMMON, **CODES, **more}, NATIVE)
         assert isinstance(meaning, OidcConfiguration), meaning
         return meaning
 
     def faults(self, values: Given) -> str:
         """What is wrong with these."""
-        meaning = configuration_of(values, NATIVE)
+        meaning = parse_oidc_values(values, NATIVE)
         assert isinstance(meaning, Misconfiguration), meaning
         self.assertTrue(meaning.problems)
         for problem in meaning.problems:
@@ -47,7 +47,7 @@ class SettingsTests(SynchronousTestCase):
             (TOKENS, False, True),
             ({**CODES, **TOKENS}, True, True),
         ):
-            meaning = configuration_of({**COMMON, **declared}, NATIVE)
+            meaning = parse_oidc_values({**COMMON, **declared}, NATIVE)
             assert isinstance(meaning, OidcConfiguration)
             self.assertEqual((meaning.client is not None, meaning.token_claim is not None), (codes, tokens))
             self.assertEqual((meaning.issuer, meaning.audience), (None, "svc"))
@@ -79,7 +79,7 @@ class SettingsTests(SynchronousTestCase):
         """A dash and an underscore are the same in names, and a name in both spellings is a fault (OIDC-2)."""
         values: Given = {name.replace("-", "_"): value for name, value in {**COMMON, **CODES}.items()}
         values["redirect_uri"] = "http://127.0.0.1:8888/callback"
-        meaning = configuration_of(values, NATIVE)
+        meaning = parse_oidc_values(values, NATIVE)
         assert isinstance(meaning, OidcConfiguration)
         assert meaning.client is not None
         self.assertEqual(meaning.client.redirect_uri, "http://127.0.0.1:8888/callback")
@@ -125,9 +125,9 @@ class SettingsTests(SynchronousTestCase):
     @given(st.text(max_size=20) | st.text("PTYMWDHS0123456789", max_size=20).map("P{}".format))
     def test_durations(self, text: str) -> None:
         """Whatever is set as a duration, it is a fault or a time of some seconds to five hours (OIDC-5)."""
-        meaning = configuration_of({**COMMON, **CODES, "token-ttl": text}, NATIVE)
+        meaning = parse_oidc_values({**COMMON, **CODES, "token-ttl": text}, NATIVE)
         if isinstance(meaning, OidcConfiguration):
-            self.assertTrue(0 < meaning.lifetime <= LONGEST)
+            self.assertTrue(0 < meaning.lifetime <= LONGEST_LIFETIME)
 
     def test_secrets_are_not_shown(self) -> None:
         """A configuration that is printed doesn't show the client's secret."""

@@ -10,7 +10,7 @@ from twisted.internet.task import Clock, deferLater
 from twisted.trial.unittest import SynchronousTestCase
 from zope.interface import implementer
 
-from svc.authn.pacing import LDAP_STEP, STEP, Pace, PacedAuthenticator, PacedLogin
+from svc.authn.pacing import LDAP_STEP, STEP, PacedAuthenticator, PacedLogin, RefusalPace
 from svc.model.authentication import Admitted, IAuthenticator, ILogin, LoginRequest, Refused
 from svc.model.errors import StoreUnavailable
 from svc.model.names import RoleName
@@ -65,14 +65,14 @@ class Recovering:
         return self.decisions.pop(0)
 
 
-def pace(clock: Clock, turn: Deferred[None] | None = None) -> Pace:
+def pace(clock: Clock, turn: Deferred[None] | None = None) -> RefusalPace:
     """Return a pace at which readings are answered at once, or with ``turn``."""
 
     async def turned() -> None:
         if turn is not None:
             await turn
 
-    return Pace(clock, turned, partial(deferLater, clock))
+    return RefusalPace(clock, turned, partial(deferLater, clock))
 
 
 def asked(authenticator: IAuthenticator) -> Deferred[Admitted | Refused]:

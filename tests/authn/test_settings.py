@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
-from svc.authn.settings import VARIABLES, Configuration, Misconfiguration, configuration_of, opened
+from svc.authn.settings import VARIABLES, Configuration, Misconfiguration, open_values, parse_jwt_values
 from svc.crypto.vault import Vault
 from svc.model.authentication import AuthenticatorSettings, KeySource, Problem
 from svc.model.dialect import CONJUR, NATIVE, Dialect
@@ -43,7 +43,7 @@ class Case(SynchronousTestCase):
 
     def understood(self, dialect: Dialect, **values: str | None) -> Configuration | Misconfiguration:
         """What the variables mean."""
-        return configuration_of({name.replace("_", "-"): text for name, text in values.items()}, dialect)
+        return parse_jwt_values({name.replace("_", "-"): text for name, text in values.items()}, dialect)
 
     def faults(self, dialect: Dialect = NATIVE, /, **values: str | None) -> tuple[str, ...]:
         """What is wrong with the variables; each fault has a remedy."""
@@ -69,14 +69,14 @@ class Case(SynchronousTestCase):
 
 
 class ConfigurationTests(Case):
-    """``configuration_of``."""
+    """``parse_jwt_values``."""
 
     def test_everything(self) -> None:
         """Every variable has its place (AUTH-24)."""
         both = ("RS256", "ES256")
         for dialect in (NATIVE, CONJUR):
             self.assertEqual(
-                configuration_of(GOOD, dialect),
+                parse_jwt_values(GOOD, dialect),
                 Configuration(
                     KeySource(URI, False, PEM, both, GOOD["jwks-token"]),
                     "i",
@@ -205,12 +205,12 @@ class ConfigurationTests(Case):
         """A variable that is declared must be set, and not to blanks (AUTH-25)."""
         for name in GOOD:
             for value, what in ((None, "is declared and has no value."), ("", "is blank."), (" \n", "is blank.")):
-                understood = configuration_of({**GOOD, name: value}, NATIVE)
+                understood = parse_jwt_values({**GOOD, name: value}, NATIVE)
                 assert isinstance(understood, Misconfiguration)
                 self.assertEqual([problem.what for problem in understood.problems], [f"The variable {name} {what}"])
         for name in ("provider-uri", "public-keys", "mapping-claims"):
             values = {"issuer": "i", name: None} if name != "mapping-claims" else {"jwks-uri": URI, name: None}
-            understood = configuration_of(values, CONJUR)
+            understood = parse_jwt_values(values, CONJUR)
             assert isinstance(understood, Misconfiguration)
             self.assertEqual(understood.problems[0].what, f"The variable {name} is declared and has no value.")
 
@@ -219,7 +219,7 @@ class ConfigurationTests(Case):
         (AUTH-25).
         """
         for name, value in GOOD.items():
-            understood = configuration_of({**GOOD, name: value + "\n"}, NATIVE)
+            understood = parse_jwt_values({**GOOD, name: value + "\n"}, NATIVE)
             if name in {"ca-cert", "algorithms", "enforced-claims", "claim-aliases"}:
                 self.assertIsInstance(understood, Configuration)
             else:
@@ -297,7 +297,7 @@ class ConfigurationTests(Case):
     def test_all_faults_at_once(self) -> None:
         """Faults are told together, and where keys come from all the same (AUTH-29)."""
         self.assertEqual(len(self.faults(ca_cert="x", audience=None, token_app_property="a b")), 5)
-        understood = configuration_of({"jwks-uri": URI, "audience": None, "token-app-property": "a b"}, NATIVE)
+        understood = parse_jwt_values({"jwks-uri": URI, "audience": None, "token-app-property": "a b"}, NATIVE)
         assert isinstance(understood, Misconfiguration)
         self.assertEqual(len(understood.problems), 2)
         self.assertEqual(understood.keys, KeySource(URI))
@@ -305,7 +305,7 @@ class ConfigurationTests(Case):
     def test_keys_are_not_asked_for_with_faulty_settings(self) -> None:
         """Where something is wrong with the source of keys, there is none."""
         for values in ({"jwks-uri": URI, "provider-uri": PROVIDER}, {"jwks-uri": URI, "ca-cert": None}, {"jwks-uri": " "}):
-            understood = configuration_of(values, NATIVE)
+            understood = parse_jwt_values(values, NATIVE)
             assert isinstance(understood, Misconfiguration)
             self.assertIsNone(understood.keys)
 
@@ -317,7 +317,7 @@ class ConfigurationTests(Case):
     def test_any_values_are_decided(self, values: dict[str, str | Problem | None]) -> None:
         """Whatever the variables are, they mean something or there is a problem."""
         for dialect in (NATIVE, CONJUR):
-            understood = configuration_of(values, dialect)
+            understood = parse_jwt_values(values, dialect)
             if isinstance(understood, Misconfiguration):
                 self.assertTrue(understood.problems)
 
@@ -402,7 +402,7 @@ class IssuerTests(Case):
 
 
 class OpenedTests(SynchronousTestCase):
-    """``opened``."""
+    """``open_values``."""
 
     def test_values(self) -> None:
         """Values are opened under their names; what doesn't open, or is no text, is a problem, and the others are read
@@ -420,7 +420,7 @@ class OpenedTests(SynchronousTestCase):
             "jwks-uri": sealed("jwks-uri", b"\xff"),
         }
         values["enforced-claims"] = vault.seal(f"acme:variable:{branch}/enforced-claims", b"a," * 40_000)
-        read = opened("acme", branch, AuthenticatorSettings("1", {**values, "identity-path": None}), vault)
+        read = open_values("acme", branch, AuthenticatorSettings("1", {**values, "identity-path": None}), vault)
         self.assertIn("more than 64 KiB", getattr(read.pop("enforced-claims"), "what", ""))
         self.assertEqual((read["issuer"], read["identity-path"]), ("i", None))
         for name, what in (("audience", "data key"), ("jwks-uri", "UTF-8")):
@@ -428,6 +428,6 @@ class OpenedTests(SynchronousTestCase):
             assert isinstance(problem, Problem)
             self.assertIn(name, problem.what)
             self.assertIn(what, problem.what)
-        understood = configuration_of(read, NATIVE)
+        understood = parse_jwt_values(read, NATIVE)
         assert isinstance(understood, Misconfiguration)
         self.assertEqual(understood.problems, (read["jwks-uri"], read["audience"]))

@@ -13,9 +13,9 @@ from zope.interface.verify import verifyObject
 
 from svc.authn.throttling import (
     ADDRESS_FAILURES,
-    KEPT,
+    MAX_TRACKED,
     Failures,
-    ReportedFailures,
+    RemoteFailures,
     Throttle,
     ThrottledAuthenticator,
     ThrottledLogin,
@@ -255,12 +255,12 @@ class ThrottleTests(SynchronousTestCase):
 
     def test_memory_is_bounded(self) -> None:
         """Of roles and addresses so many are kept, those that failed last; who goes on failing is not forgotten (TOK-24)."""
-        for number in range(KEPT + 50):
+        for number in range(MAX_TRACKED + 50):
             if number % 1000 == 0 and number < 10_000:
                 self.fail_at_once(1, "alice", "198.51.100.1")
             self.fail_at_once(1, "x" * 500 + str(number), f"2001:db8:{number:x}::1")
-        self.assertEqual(len(self.failures._roles), KEPT)
-        self.assertEqual(len(self.failures._addresses), KEPT)
+        self.assertEqual(len(self.failures._roles), MAX_TRACKED)
+        self.assertEqual(len(self.failures._addresses), MAX_TRACKED)
         self.fail_at_once(1, "alice", "198.51.100.1")
         self.assertEqual(self.failure_seconds(), 1)
 
@@ -285,7 +285,8 @@ class ProcessesTests(SynchronousTestCase):
         self.failures = Failures(self.clock, (), self.refuse)
         self.reports = 0
         self.reporting = [
-            ReportedFailures(self.clock, self.report, self.failures.left, self.failures.pressure) for _ in range(2)
+            RemoteFailures(self.clock, self.report, self.failures.count_disconnect, self.failures.read_throttle)
+            for _ in range(2)
         ]
         self.keepers = [Keeper(), Keeper()]
         self.authenticators = [
@@ -296,12 +297,12 @@ class ProcessesTests(SynchronousTestCase):
     async def report(self, client_ip: str, role: str, late: bool) -> float:
         """Report a failure, as over a connection."""
         self.reports += 1
-        return await self.failures.failed(client_ip, role, late=late)
+        return await self.failures.count_failure(client_ip, role, late=late)
 
     def refuse(self, name: str, seconds: float) -> None:
         """Tell all processes of an address."""
         for each in self.reporting:
-            each.refuse(name, seconds)
+            each.refuse_address(name, seconds)
 
     def attempt(self, at: int, evidence: bytes = b"", address: str = "192.0.2.1", login: str = "alice") -> Deferred[Any]:
         """Try to authenticate at a process."""
@@ -334,9 +335,9 @@ class ProcessesTests(SynchronousTestCase):
             refused = self.successResultOf(self.attempt(at, KEY))
             self.assertEqual((refused.reason, refused.retry_after), (Reason.FAILURES_TOO_MANY, 40))
         self.assertEqual([keeper.asked for keeper in self.keepers], asked)
-        self.assertEqual(self.failures.refused(), [("192.0.2.1", 40.0)])
+        self.assertEqual(self.failures.refused_addresses(), [("192.0.2.1", 40.0)])
         self.clock.advance(40)
-        self.assertEqual(self.failures.refused(), [])
+        self.assertEqual(self.failures.refused_addresses(), [])
         self.assertIsInstance(self.successResultOf(self.attempt(1, KEY)), Admitted)
 
     def test_clients_that_leave(self) -> None:

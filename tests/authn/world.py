@@ -12,7 +12,7 @@ from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 from zope.interface import implementer
 
-from svc.authn.evaluation import Kind
+from svc.authn.evaluation import AuthenticatorKind
 from svc.authn.federated import FederatedAuthenticator
 from svc.authn.jwt import JWT
 from svc.crypto.key_sets import parse_key_set
@@ -185,7 +185,7 @@ class Provider:
         self.cached[source] = attrs.evolve(keys, issuer=issuer)
         return self.cached[source]
 
-    async def current(self, source: KeySource, refreshes: int = 0, request: LoginRequest | None = None) -> KeySet:
+    async def current_keys(self, source: KeySource, refreshes: int = 0, request: LoginRequest | None = None) -> KeySet:
         """The set at hand, fetched again when an operator wishes for it, if that succeeds."""
         if source in self.cached and refreshes <= self.granted[source]:
             return self.cached[source]
@@ -197,12 +197,12 @@ class Provider:
                 raise
             return self.cached[source]
 
-    async def newer(self, source: KeySource, seen: KeySet, request: LoginRequest | None = None) -> KeySet:
+    async def fetch_newer_keys(self, source: KeySource, seen: KeySet, request: LoginRequest | None = None) -> KeySet:
         """Another set, unless this is the newest."""
         self.wanted += 1
         return seen if self.spent else self._fetch(source)
 
-    def state(self, source: KeySource) -> KeysState:
+    def keys_state(self, source: KeySource) -> KeysState:
         """What was fetched last."""
         keys = self.cached.get(source)
         if keys is None:
@@ -215,7 +215,7 @@ class Case(SynchronousTestCase):
     """An authenticator ``ci`` that takes the identity from the claim ``app``, and one host it admits."""
 
     dialect: Dialect = NATIVE
-    kind: Kind = JWT
+    kind: AuthenticatorKind = JWT
 
     def setUp(self) -> None:
         """A world in which ``token(CLAIMS)`` admits ``HOST``."""
@@ -273,7 +273,7 @@ class Case(SynchronousTestCase):
     def status(self, account: str = "acme", service: str | None = "ci") -> AuthenticatorStatus:
         """How the authenticator stands."""
         status: AuthenticatorStatus = self.successResultOf(
-            Deferred.fromCoroutine(self.authenticator.status(account, service))
+            Deferred.fromCoroutine(self.authenticator.read_status(account, service))
         )
         return status
 

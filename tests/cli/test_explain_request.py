@@ -12,7 +12,7 @@ from click.testing import CliRunner, Result
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
-from svc.audit.record import Records
+from svc.audit.record import RecordFormatter
 from svc.cli import connection
 from svc.cli.connection import ApiAnswer, ApiConnection
 from svc.cli.main import main
@@ -145,7 +145,7 @@ class FileTests(SynchronousTestCase):
         """A record as a server writes it."""
         origin = AuditContext(self.server, "acme:host:web", "192.0.2.7", request)
         event = Event(msgid, msgid, (("resource", name),), f"did {name}", f"do {name}")
-        return Records(self.server, Clock()).written(origin, [event], Outcome(reason))
+        return RecordFormatter(self.server, Clock()).format_events(origin, [event], Outcome(reason))
 
     def run_command(self, *arguments: str, code: int = 0) -> str:
         """Run it, without a server."""

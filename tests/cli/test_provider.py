@@ -10,7 +10,7 @@ from click.testing import CliRunner
 from treq.testing import StubTreq
 from twisted.trial.unittest import SynchronousTestCase
 
-from svc.authn.providers.discovery import members_of
+from svc.authn.providers.discovery import parse_discovery
 from svc.cli.provider import Provider, provider
 from svc.crypto.compact import parse_compact
 from svc.crypto.key_sets import parse_key_set
@@ -56,7 +56,7 @@ class ProviderTests(SynchronousTestCase):
         treq: Any = StubTreq(made.site().resource())
         response = self.successResultOf(treq.get("http://127.0.0.1:8089/.well-known/openid-configuration"))
         document = self.successResultOf(response.content())
-        members = members_of(document, "http://127.0.0.1:8089/")
+        members = parse_discovery(document, "http://127.0.0.1:8089/")
         self.assertEqual(members["issuer"], "http://127.0.0.1:8089")
         self.assertEqual(members["jwks_uri"], "http://127.0.0.1:8089/.well-known/jwks.json")
 

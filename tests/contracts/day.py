@@ -130,7 +130,7 @@ class Services:
 
     def recorded(self, by: Invocation, msgid: str, operation: str, name: ResourceName | RoleName) -> Invocation:
         """Return the same invocation with a recorder of an event about ``name``."""
-        origin = self._journal.origin(by.caller.role, IP, "request-1")
+        origin = self._journal.make_context(by.caller.role, IP, "request-1")
         event = Event(msgid, operation, (("resource", str(name)),), f"{operation} {name}", f"{operation} {name}")
         return attrs.evolve(by, recorder=Recorded(EventBatch(origin, (event,))))
 

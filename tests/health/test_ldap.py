@@ -30,25 +30,25 @@ class FakeDirectories:
     reached: list[str] = attrs.field(factory=list)
     within: float | None = None
 
-    async def prove(self, server: LdapServer, login: str, password: bytes, *, asked: bool = False) -> None:
+    async def verify_password(self, server: LdapServer, login: str, password: bytes, *, asked: bool = False) -> None:
         """A probe has nobody's password."""
         raise NotImplementedError
 
-    async def groups(
+    async def read_groups(
         self, server: LdapServer, login: str, password: bytes, mapped: Sequence[str] = (), *, asked: bool = False
     ) -> Sequence[str]:
         """A probe has nobody's password."""
         raise NotImplementedError
 
-    async def bases(self, server: LdapServer) -> Sequence[DirectoryBase]:
+    async def read_bases(self, server: LdapServer) -> Sequence[DirectoryBase]:
         """A probe reads none."""
         raise NotImplementedError
 
-    async def states(self, server: LdapServer, logins: Sequence[str]) -> Sequence[EntryState]:
+    async def read_entry_states(self, server: LdapServer, logins: Sequence[str]) -> Sequence[EntryState]:
         """A probe looks for nobody."""
         raise NotImplementedError
 
-    async def reach(self, server: LdapServer, within: float | None = None, *, asked: bool = False) -> None:
+    async def check_connection(self, server: LdapServer, within: float | None = None, *, asked: bool = False) -> None:
         """Answer."""
         self.reached.append(server.host)
         self.within = within
@@ -66,13 +66,13 @@ class FakeServers:
     looked: int = 0
     read: int = 0
 
-    async def some(self, after: str, limit: int) -> Sequence[tuple[str, Sequence[ResourceName]]]:
+    async def list_webservices(self, after: str, limit: int) -> Sequence[tuple[str, Sequence[ResourceName]]]:
         """The next accounts."""
         found = [account for account in sorted(self.hosts) if account > after][:limit]
         self.looked += len(found)
         return [(account, [ResourceName(account, "webservice", name) for name in self.hosts[account]]) for account in found]
 
-    async def server(self, webservice: ResourceName) -> LdapServer | object:
+    async def find_server(self, webservice: ResourceName) -> LdapServer | object:
         """The directory of one."""
         self.read += 1
         host = self.hosts[webservice.account][webservice.identifier]

@@ -9,7 +9,7 @@ from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 from zope.interface.verify import verifyObject
 
-from svc.audit.files import RETRY, FileSink
+from svc.audit.file_sinks import RETRY_SECONDS, FileSink
 from svc.audit.journal import Journal
 from svc.crypto.vault import CANARY, Vault
 from svc.health.probes import (
@@ -146,7 +146,7 @@ class AuditProbeTests(SynchronousTestCase):
         path.mkdir()
         self.failureResultOf(Deferred.fromCoroutine(probe.check()), AuditUnavailable)
         path.rmdir()
-        clock.advance(RETRY)
+        clock.advance(RETRY_SECONDS)
         checked = Deferred.fromCoroutine(probe.check())
         clock.advance(0)
         self.successResultOf(checked)
@@ -223,7 +223,7 @@ class ExpirationProbeTests(LoopCase):
         for others, standby in ((False, False), (True, False), (False, True)):
             self.store.others, self.memory.standby = others, standby
             self.clock.advance(INTERVAL)
-            self.clock.advance(self.loop.patience - INTERVAL - 1)
+            self.clock.advance(self.loop.max_round_seconds - INTERVAL - 1)
             self.successResultOf(self.check())
 
     def test_rounds_that_fail(self) -> None:
@@ -248,7 +248,7 @@ class ExpirationProbeTests(LoopCase):
         """A loop whose round hangs has failed, once that takes too long."""
         self.start()
         self.store.take_turn = lambda work: Deferred()  # type: ignore[method-assign, assignment, return-value]
-        self.clock.advance(self.loop.patience)
+        self.clock.advance(self.loop.max_round_seconds)
         self.successResultOf(self.check())
         self.clock.advance(1)
         self.failureResultOf(self.check(), ProbeFailed)

@@ -8,7 +8,7 @@ from typing import Any
 from twisted.internet import reactor
 from twisted.internet.defer import Deferred, DeferredList
 
-from svc.audit.recoveries import recovery
+from svc.audit.recoveries import recovery_event
 from svc.crypto.vault import api_key_name, new_data_key
 from svc.model.errors import ConfigurationInvalid, Conflict, RecordNotFound, StartRefused
 from svc.model.events import AuditContext, EventBatch, EventsQuery
@@ -106,7 +106,9 @@ class InstallationTests(PostgresTestCase):
         self.server.command("UPDATE credentials SET expires_at = 1", name)
         credentials = CredentialStore(installation.database)
         before = await credentials.credential(admin)
-        trail = EventBatch(AuditContext(EventServer("here", "svc"), None, "-", "-"), (recovery("acme", ", by a test"),))
+        trail = EventBatch(
+            AuditContext(EventServer("here", "svc"), None, "-", "-"), (recovery_event("acme", ", by a test"),)
+        )
         await installation.recover_account("acme", "found", trail)
         after = await credentials.credential(admin)
         assert after.api_key is not None

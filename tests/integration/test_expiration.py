@@ -24,8 +24,8 @@ from svc.model.expiration import Rotation, RotationFailed
 from svc.model.query_results import Sealed, SecretReading
 from svc.net.lookup import LookUps
 from svc.net.trust import client_tls
-from svc.rotation.postgresql import PostgresPassword
-from svc.rotation.scram import verifier
+from svc.rotation.postgresql import PostgresPasswordRotator
+from svc.rotation.scram import make_verifier
 from svc.storage.secrets import SecretStore
 from tests.authn.providers.authority import Authority
 from tests.contracts.base import ADMIN, Draft, load, resource, scenario
@@ -124,7 +124,7 @@ class Wrapped(Protocol):
 
 
 class PostgresPasswordTests(TestCase):
-    """``PostgresPassword`` and a PostgreSQL that asks for passwords."""
+    """``PostgresPasswordRotator`` and a PostgreSQL that asks for passwords."""
 
     skip = unavailable()
     timeout = 240
@@ -139,7 +139,7 @@ class PostgresPasswordTests(TestCase):
         self.server.command("ALTER SYSTEM SET log_statement = 'all'")
         self.server.command("SELECT pg_reload_conf()")
         look_ups = LookUps(reactor, reactor.nameResolver, LOOPBACK)
-        self.rotator = PostgresPassword(reactor, look_ups, client_tls)
+        self.rotator = PostgresPasswordRotator(reactor, look_ups, client_tls)
 
     async def rotate(self, current: bytes, candidate: bytes, url: str = "", **siblings: str) -> None:
         """Rotate."""
@@ -196,7 +196,7 @@ class PostgresPasswordTests(TestCase):
                 password = shape.format(chr(code + secrets.randbelow(7)))
                 theirs = psycopg2.extensions.encrypt_password(password, "app", client, "scram-sha-256")
                 salt = base64.b64decode(theirs.split("$")[1].partition(":")[2])
-                self.assertEqual(verifier(password.encode(), salt, 1), theirs, ascii(password))
+                self.assertEqual(make_verifier(password.encode(), salt, 1), theirs, ascii(password))
 
     async def test_a_server_that_is_away(self) -> None:
         """A server that is away is told as that, and so is one that lacks the database, or may not be written to."""

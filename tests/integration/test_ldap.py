@@ -14,7 +14,7 @@ from twisted.internet import reactor as installed_reactor
 from twisted.internet.defer import Deferred, gatherResults
 from twisted.internet.task import deferLater
 
-from svc.authn.ldap.client import PER_SERVER
+from svc.authn.ldap.client import MAX_PER_DIRECTORY
 from svc.model.ldap_directories import DEADLINE
 from tests.authn.providers.authority import Authority
 from tests.integration import slapd
@@ -204,7 +204,7 @@ class LdapTests(PostgresTestCase, ServerTestCase):
         trying = [("alice", PEOPLE["alice"]), ("alice", "wrong-password"), *STRANGERS]
         hanging = [
             Deferred.fromCoroutine(ask)
-            for _, (login, password) in zip(range(PER_SERVER), cycle(trying), strict=False)
+            for _, (login, password) in zip(range(MAX_PER_DIRECTORY), cycle(trying), strict=False)
             for ask in (self.login(login, password), self.authenticate(login, password.encode()))
         ]
         await deferLater(reactor, 0.5)

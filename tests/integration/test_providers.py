@@ -22,7 +22,7 @@ from twisted.web.resource import Resource
 from twisted.web.server import NOT_DONE_YET, Request, Site
 from twisted.web.util import Redirect
 
-from svc.authn.providers.discovery import Publications
+from svc.authn.providers.discovery import KeySetFetcher
 from svc.authn.providers.keys import ProviderKeys
 from svc.model.authentication import KeySource
 from svc.model.errors import KeysUnavailable
@@ -392,7 +392,7 @@ class SourceTests(Case):
 
     def keys(self, deadline: float = PATIENCE) -> ProviderKeys:
         """Keys that may be refetched at once."""
-        return ProviderKeys(Publications(self.client(deadline=deadline)).key_set, reactor, 0)
+        return ProviderKeys(KeySetFetcher(self.client(deadline=deadline)).fetch_key_set, reactor, 0)
 
     def source(self, server: Any) -> KeySource:
         """The source that a server is, from now on."""
@@ -402,13 +402,13 @@ class SourceTests(Case):
         """A set is kept until a newer one is asked for, by a login or by an operator."""
         keys, server = self.keys(), Keys(jwks(jwk("k1")))
         source = self.source(server)
-        old = await keys.current(source)
-        self.assertIs(await keys.current(source), old)
+        old = await keys.current_keys(source)
+        self.assertIs(await keys.current_keys(source), old)
         server.document = jwks(jwk("k2"))
-        new = await keys.newer(source, old)
+        new = await keys.fetch_newer_keys(source, old)
         self.assertEqual([key.key_id for key in new.keys], ["k2"])
         server.document = jwks(jwk("k1"))
-        new = await keys.current(source, 1)
+        new = await keys.current_keys(source, 1)
         self.assertEqual([key.key_id for key in new.keys], ["k1"])
         self.assertEqual(server.asked, 3)
 
@@ -416,21 +416,21 @@ class SourceTests(Case):
         """A provider that answers with a web page or an empty set leaves the old set in force, and operators are told."""
         keys, server = self.keys(), Keys(jwks())
         source = self.source(server)
-        old = await keys.current(source)
+        old = await keys.current_keys(source)
         for document, why in (
             (b"<html><body>Please sign in</body></html>", "it is not JSON"),
             (b'{"keys": []}', "it has no usable key"),
         ):
             server.document = document
-            await self.assertFailure(Deferred.fromCoroutine(keys.newer(source, old)), KeysUnavailable)
-            self.assertIs(await keys.current(source), old)
-            self.assertIn(why, keys.state(source).failure or "")
+            await self.assertFailure(Deferred.fromCoroutine(keys.fetch_newer_keys(source, old)), KeysUnavailable)
+            self.assertIs(await keys.current_keys(source), old)
+            self.assertIn(why, keys.keys_state(source).failure or "")
 
     async def test_one_that_hangs_hinders_no_other(self) -> None:
         """While one provider hangs, another one serves."""
         keys, peers = self.keys(3.0), Peers(Peer)
-        hanging = Deferred.fromCoroutine(keys.current(self.source(peers)))
-        await keys.current(self.source(Keys(jwks())))
+        hanging = Deferred.fromCoroutine(keys.current_keys(self.source(peers)))
+        await keys.current_keys(self.source(Keys(jwks())))
         self.assertNoResult(hanging)
         await self.assertFailure(hanging, KeysUnavailable)
         await peers.gone
@@ -439,28 +439,28 @@ class SourceTests(Case):
         """A provider that stops to answer keeps nobody from the keys that it published before."""
         server = Sometimes(jwks())
         keys, source = self.keys(3.0), self.source(server)
-        old = await keys.current(source)
+        old = await keys.current_keys(source)
         server.hangs = True
-        hanging = Deferred.fromCoroutine(keys.newer(source, old))
+        hanging = Deferred.fromCoroutine(keys.fetch_newer_keys(source, old))
         while server.asked < 2:
             await deferLater(reactor, 0.01)
-        self.assertIs(await keys.current(source), old)
+        self.assertIs(await keys.current_keys(source), old)
         self.assertNoResult(hanging)
         await self.assertFailure(hanging, KeysUnavailable)
-        self.assertIs(await keys.current(source), old)
-        self.assertIn("no complete answer within 3 seconds", keys.state(source).failure or "")
+        self.assertIs(await keys.current_keys(source), old)
+        self.assertIn("no complete answer within 3 seconds", keys.keys_state(source).failure or "")
 
     async def test_renewed_in_the_background(self) -> None:
         """With an age keys are fetched again before it is reached, while nobody asks."""
         clock, server = Clock(), Keys(jwks(jwk("k1")))
-        keys = ProviderKeys(Publications(self.client()).key_set, clock, 10, max_age=100)
+        keys = ProviderKeys(KeySetFetcher(self.client()).fetch_key_set, clock, 10, max_age=100)
         source = self.source(server)
-        await keys.current(source)
+        await keys.current_keys(source)
         server.document = jwks(jwk("k2"))
         clock.advance(75)
-        while keys.state(source).fetched_at != 75:
+        while keys.keys_state(source).fetched_at != 75:
             await deferLater(reactor, 0.01)
-        self.assertEqual([key_id for key_id, _ in keys.state(source).keys], ["k2"])
+        self.assertEqual([key_id for key_id, _ in keys.keys_state(source).keys], ["k2"])
 
 
 class DiscoveryTests(Case):
@@ -480,14 +480,14 @@ class DiscoveryTests(Case):
     async def told(self, client: GuardedClient, source: KeySource | None = None) -> str:
         """Why the keys can't be had."""
         try:
-            await Publications(client).key_set(source or KeySource(self.provider, discovered=True))
+            await KeySetFetcher(client).fetch_key_set(source or KeySource(self.provider, discovered=True))
         except KeysUnavailable as error:
             return error.why
         raise self.failureException("keys came")
 
     async def test_found_by_discovery(self) -> None:
         """The keys come from where the document says."""
-        keys = await Publications(self.client()).key_set(KeySource(f"{self.provider}/", discovered=True))
+        keys = await KeySetFetcher(self.client()).fetch_key_set(KeySource(f"{self.provider}/", discovered=True))
         self.assertEqual([key.key_id for key in keys.keys], ["k1"])
         self.assertEqual((self.about.asked, self.keys.asked), (1, 1))
 
@@ -499,7 +499,7 @@ class DiscoveryTests(Case):
         bad = self.listen(self.keys, stranger.issue("keys.example"))
         source = KeySource(provider, discovered=True, ca_cert=authority.pem)
         self.tell(f"https://keys.example:{good}/jwks", provider)
-        await Publications(self.client()).key_set(source)
+        await KeySetFetcher(self.client()).fetch_key_set(source)
         self.tell(f"https://keys.example:{bad}/jwks", provider)
         self.assertIn("certificate verify failed", await self.told(self.client(), source))
         self.tell(f"http://keys.example:{bad}/jwks", provider)
@@ -522,12 +522,12 @@ class DiscoveryTests(Case):
         cluster = f"https://idp.example:{self.listen(root, authority.issue('idp.example'))}"
         about.document = json.dumps({"issuer": cluster, "jwks_uri": f"{cluster}/keys"}).encode("ascii")
         source = KeySource(cluster, True, authority.pem, token="good")
-        self.assertEqual([key.key_id for key in (await Publications(self.client()).key_set(source)).keys], ["k1"])
+        self.assertEqual([key.key_id for key in (await KeySetFetcher(self.client()).fetch_key_set(source)).keys], ["k1"])
         self.assertEqual(about.shown + keys.shown, ["Bearer good"] * 2)
         path = Path(self.mktemp())
         path.write_text("good\n")
         from_file = attrs.evolve(source, token=None)
-        self.assertEqual(len((await Publications(self.client(), {cluster: path}).key_set(from_file)).keys), 1)
+        self.assertEqual(len((await KeySetFetcher(self.client(), {cluster: path}).fetch_key_set(from_file)).keys), 1)
         for token, told in (
             (None, "status 401: no token was shown"),
             ("other", "status 403: the token that was shown is not accepted"),

@@ -18,7 +18,7 @@ from twisted.internet.protocol import Factory, Protocol
 from twisted.trial.unittest import TestCase
 from zope.interface import implementer
 
-from svc.authn.ldap.client import Directories
+from svc.authn.ldap.client import DirectoryClient
 from svc.authn.ldap.refused_binds import RefusedBinds
 from svc.cli.connection import ANSWER_LIMIT, ApiConnection
 from svc.cluster.inquiry import Inquiry, trust_of
@@ -30,7 +30,7 @@ from svc.model.reasons import Reason
 from svc.net.fetch import GuardedClient
 from svc.net.lookup import LookUps
 from svc.net.trust import client_tls
-from svc.rotation.postgresql import PostgresPassword
+from svc.rotation.postgresql import PostgresPasswordRotator
 from svc.workload.client import Client
 from svc.workload.evidence import ApiKey
 from svc.workload.exchange import Exchange, http_client
@@ -153,10 +153,10 @@ class TrustTests(TestCase):
 
         async def ask() -> str:
             # A directory that has refused a while ago isn't spared, and one that hangs has its turns to itself.
-            guard = RefusedBinds(reactor, reactor, 0, 900.0).guard(b"key")
-            directories = Directories(reactor, self.look_ups, client_tls, guard=guard)
+            guard = RefusedBinds(reactor, reactor, 0, 900.0).make_guard(b"key")
+            directories = DirectoryClient(reactor, self.look_ups, client_tls, guard=guard)
             with self.assertRaises(DirectoryRefused) as caught:
-                await directories.prove(server, "alice", b"secret")
+                await directories.verify_password(server, "alice", b"secret")
             if not self.server.heard:
                 self.assertEqual(caught.exception.reason, Reason.LDAP_TLS_FAILED)
             return str(caught.exception.detail)
@@ -173,7 +173,7 @@ class TrustTests(TestCase):
 
     async def test_rotation(self) -> None:
         """Passwords are replaced in databases; a ``ca-cert`` has them verified whatever else the url says (NET-7)."""
-        rotator = PostgresPassword(reactor, self.look_ups, client_tls)
+        rotator = PostgresPasswordRotator(reactor, self.look_ups, client_tls)
         for mode in ("?sslmode=verify-full", ""):
             siblings = {"url": f"{HOST}:{self.server.port}/app{mode}", "username": "app", "ca-cert": TRUSTED}
 

@@ -19,8 +19,8 @@ from zope.interface.verify import verifyObject
 from svc.model.expiration import IRotator, Rotation, RotationFailed
 from svc.net.lookup import LookUps
 from svc.net.trust import client_tls
-from svc.rotation.postgresql import LENGTH, DatabaseAddress, PostgresPassword
-from svc.rotation.wire import READ_LIMIT, PasswordRefused, Wire
+from svc.rotation.postgres_connection import READ_LIMIT, PasswordRefused, PostgresConnection
+from svc.rotation.postgresql import LENGTH_ANNOTATION, DatabaseAddress, PostgresPasswordRotator
 from tests.authn.providers.names import Names
 
 
@@ -88,7 +88,7 @@ class PasswordTests(SynchronousTestCase):
         self.reactor: Any = MemoryReactorClock()
         self.names = Names(["93.184.216.34"])
         look_ups = LookUps(self.reactor, self.names, [ip_network("192.168.7.0/24")])
-        self.rotator = PostgresPassword(self.reactor, look_ups, client_tls)
+        self.rotator = PostgresPasswordRotator(self.reactor, look_ups, client_tls)
 
     def rotate(self, url: str, username: str = "app") -> Deferred[None]:
         """Begin a rotation."""
@@ -107,7 +107,7 @@ class PasswordTests(SynchronousTestCase):
     def test_passwords(self) -> None:
         """Passwords are random, as long as policy says, of characters that need no quoting anywhere (SEC-32)."""
         for length in (16, 32, 128):
-            password = self.rotator.new_value({LENGTH: str(length)})
+            password = self.rotator.new_value({LENGTH_ANNOTATION: str(length)})
             self.assertRegex(password.decode(), rf"\A[1-9A-HJ-NP-Za-km-z]{{{length}}}\Z")
         self.assertEqual(len(self.rotator.new_value({})), 32)
         self.assertNotEqual(self.rotator.new_value({}), self.rotator.new_value({}))
@@ -115,10 +115,10 @@ class PasswordTests(SynchronousTestCase):
     def test_lengths(self) -> None:
         """A length that is too short, too long or no number is objected to (SEC-32)."""
         for text in ("16", "128"):
-            self.assertIsNone(self.rotator.objection({LENGTH: text}))
+            self.assertIsNone(self.rotator.find_annotation_fault({LENGTH_ANNOTATION: text}))
         for text in ("", "15", "129", "-20", "20.0", "٢٠", "9" * 30, "twenty"):
-            self.assertIn(LENGTH, self.rotator.objection({LENGTH: text}) or "")
-        self.assertIsNone(self.rotator.objection({}))
+            self.assertIn(LENGTH_ANNOTATION, self.rotator.find_annotation_fault({LENGTH_ANNOTATION: text}) or "")
+        self.assertIsNone(self.rotator.find_annotation_fault({}))
 
     def test_addresses(self) -> None:
         """Nothing is connected to that is inside, by number or by name, unless the network is listed (SEC-34, NET-9)."""
@@ -151,7 +151,7 @@ class WireTests(SynchronousTestCase):
 
     def setUp(self) -> None:
         """Connect to nobody."""
-        self.wire = Wire()
+        self.wire = PostgresConnection()
         self.transport = StringTransport()
         alsoProvides(self.transport, ITCPTransport)
         self.wire.makeConnection(self.transport)
@@ -228,7 +228,7 @@ class WireTests(SynchronousTestCase):
         """What comes before the handshake is not taken for what comes after it; a server may have no TLS."""
         for said, secured in ((b"N", False), (b"SX", None), (b"NX", None), (b"E", None)):
             self.setUp()
-            asked = Deferred.fromCoroutine(self.wire.secure(client_tls("db.example", None)))
+            asked = Deferred.fromCoroutine(self.wire.start_tls(client_tls("db.example", None)))
             self.assertEqual(self.transport.value(), struct.pack("!ii", 8, 80877103))
             self.wire.dataReceived(said)
             if secured is None:
@@ -238,11 +238,11 @@ class WireTests(SynchronousTestCase):
 
     def test_commands(self) -> None:
         """A command is done when the server is ready for another; an error is told by its code."""
-        done = Deferred.fromCoroutine(self.wire.run("ALTER ROLE"))
+        done = Deferred.fromCoroutine(self.wire.run_command("ALTER ROLE"))
         self.wire.dataReceived(message(b"S", b"x\0y\0") + message(b"C", b"ALTER ROLE\0"))
         self.assertNoResult(done)
         self.wire.dataReceived(message(b"Z", b"I"))
         self.successResultOf(done)
-        failed = Deferred.fromCoroutine(self.wire.run("ALTER ROLE"))
+        failed = Deferred.fromCoroutine(self.wire.run_command("ALTER ROLE"))
         self.wire.dataReceived(message(b"E", b"C25006\0Mhidden\0\0"))
         self.assertIn("25006", self.failureResultOf(failed, RotationFailed).value.why)

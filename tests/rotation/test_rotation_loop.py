@@ -12,9 +12,9 @@ from svc.model.expiration import Duration, IExpirationEvents, IRotator, Turn
 from svc.model.host_factories import FactoryToken
 from svc.model.names import RoleName
 from svc.model.query_results import Sealed
-from svc.rotation.plans import Lives, Rotates, UnusablePlan, plan_of
-from svc.rotation.rotation import DEADLINE, FIRST_PAUSE, LEASE, LONGEST_PAUSE, pause_after
-from svc.rotation.rotation_loop import AGAIN, BATCH
+from svc.rotation.plans import ExpirationPlan, RotationPlan, UnusablePlan, parse_plan
+from svc.rotation.rotation_loop import BATCH, RETRY_SECONDS
+from svc.rotation.runner import DEADLINE, FIRST_PAUSE, LEASE_SECONDS, LONGEST_PAUSE, pause_after
 from tests.rotation.world import INTERVAL, Door, Events, LoopCase
 
 DAY = 86400.0
@@ -201,7 +201,7 @@ class RotatingTests(LoopCase):
         self.store.failing = ""
         self.advance(INTERVAL)
         self.assertEqual(self.value(name), b"key 0")
-        self.advance(LEASE)
+        self.advance(LEASE_SECONDS)
         self.assertEqual((self.door.key, self.value(name)), (b"key 1", b"key 1"))
         self.assertEqual(len(self.memory.secrets[name]), 2)
 
@@ -221,10 +221,10 @@ class RotatingTests(LoopCase):
         self.declare("v", b"value", expiration__ttl="PT1S")
         self.door.stuck = True
         self.start()
-        self.assertIsNone(self.loop.last_round())
+        self.assertIsNone(self.loop.last_round_at())
         self.assertIsNotNone(self.memory.lives["a:variable:v", 1][1])
         self.advance(DEADLINE)
-        self.assertEqual(self.loop.last_round(), self.clock.seconds())
+        self.assertEqual(self.loop.last_round_at(), self.clock.seconds())
         self.assertEqual(self.memory.expirations[name].failures, 1)
         self.assertIn("longer than 10 seconds", self.memory.expirations[name].fault or "")
         self.advance(INTERVAL)
@@ -278,7 +278,7 @@ class LoopTests(LoopCase):
             self.store.others, self.memory.standby = others, standby
             self.loop = self.make_loop()
             self.start()
-            self.assertEqual(self.loop.last_round(), self.clock.seconds())
+            self.assertEqual(self.loop.last_round_at(), self.clock.seconds())
             self.assertEqual(self.value(name), b"key 0")
         self.store.others = self.memory.standby = False
         self.advance(INTERVAL)
@@ -290,10 +290,10 @@ class LoopTests(LoopCase):
         self.contested = True
         self.start()
         self.assertEqual(self.value(name), b"key 0")
-        self.assertIn("the server b", self.loop.trouble or "")
+        self.assertIn("the server b", self.loop.failure or "")
         self.contested = False
         self.advance(INTERVAL)
-        self.assertIsNone(self.loop.trouble)
+        self.assertIsNone(self.loop.failure)
         self.assertEqual(self.value(name), b"key 1")
 
     def test_a_database_that_is_away(self) -> None:
@@ -302,11 +302,11 @@ class LoopTests(LoopCase):
         self.memory.down = True
         self.start()
         self.advance(INTERVAL)
-        self.assertIsNone(self.loop.last_round())
+        self.assertIsNone(self.loop.last_round_at())
         self.memory.down = False
-        self.advance(AGAIN)
-        self.assertEqual(self.loop.last_round(), self.clock.seconds())
-        self.assertIsNone(self.loop.trouble)
+        self.advance(RETRY_SECONDS)
+        self.assertEqual(self.loop.last_round_at(), self.clock.seconds())
+        self.assertIsNone(self.loop.failure)
         self.assertEqual(self.value(name), b"key 1")
         self.assertEqual(len(self.clock.getDelayedCalls()), 1)
 
@@ -322,11 +322,11 @@ class LoopTests(LoopCase):
             raise StoreUnavailable("no answer")
 
         self.patch(type(self.store), "take_turn", lambda _, work: hang(work))
-        self.advance(AGAIN)
+        self.advance(RETRY_SECONDS)
         self.advance(3 * INTERVAL)
         self.assertEqual(len(waiting), 1)
         waiting[0].callback(None)
-        self.advance(AGAIN)
+        self.advance(RETRY_SECONDS)
         self.assertEqual(len(waiting), 2)
         stopped = self.loop.stopService()
         assert stopped is not None
@@ -342,7 +342,7 @@ class LoopTests(LoopCase):
         self.start()
         self.assertEqual(self.value(name), b"key 1")
         self.assertEqual(len(self.flushLoggedErrors(Exception)), 1)
-        self.assertEqual(self.loop.last_round(), self.clock.seconds())
+        self.assertEqual(self.loop.last_round_at(), self.clock.seconds())
         self.store.failing = ""
         self.advance(INTERVAL)
         self.assertIsNotNone(self.memory.expirations["a:variable:v"].fault)
@@ -356,7 +356,7 @@ class LoopTests(LoopCase):
         self.patch(type(self.factories), "remove_expired", fail)
         self.start()
         self.assertEqual(len(self.flushLoggedErrors(ZeroDivisionError)), 1)
-        self.assertIsNone(self.loop.last_round())
+        self.assertIsNone(self.loop.last_round_at())
         for _ in range(2):
             self.advance(INTERVAL)
             self.assertEqual(len(self.flushLoggedErrors(ZeroDivisionError)), 1)
@@ -377,11 +377,11 @@ class PlanTests(LoopCase):
         SEC-28).
         """
         rotators = {"door": self.door}
-        self.assertEqual(plan_of({}, rotators), Lives(None))
-        self.assertEqual(plan_of({"rotation/ttl": "P1D"}, rotators), Lives(None))
-        self.assertEqual(plan_of({"expiration/ttl": "P1D"}, rotators), Lives(Duration(days=1)))
+        self.assertEqual(parse_plan({}, rotators), ExpirationPlan(None))
+        self.assertEqual(parse_plan({"rotation/ttl": "P1D"}, rotators), ExpirationPlan(None))
+        self.assertEqual(parse_plan({"expiration/ttl": "P1D"}, rotators), ExpirationPlan(Duration(days=1)))
         rotated = {"expiration/ttl": "P1D", "rotation/rotator": "door", "rotation/ttl": "P2D"}
-        self.assertEqual(plan_of(rotated, rotators), Rotates(self.door, Duration(days=2)))
+        self.assertEqual(parse_plan(rotated, rotators), RotationPlan(self.door, Duration(days=2)))
         for bad, named in (
             ({"expiration/ttl": ""}, "expiration/ttl"),
             ({"rotation/rotator": "", "rotation/ttl": "P1D"}, "rotation/rotator"),
@@ -389,6 +389,6 @@ class PlanTests(LoopCase):
             ({"rotation/rotator": "door", "rotation/ttl": "PT0.999999S"}, "rotation/ttl must be at least PT1S"),
             ({**rotated, "rotation/door/bad": "x"}, "rotation/door/bad"),
         ):
-            plan = plan_of(bad, rotators)
+            plan = parse_plan(bad, rotators)
             assert isinstance(plan, UnusablePlan)
             self.assertIn(named, plan.fault)

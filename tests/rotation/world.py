@@ -19,8 +19,8 @@ from svc.model.host_factories import ExpiredToken
 from svc.model.names import ResourceName
 from svc.model.policy_rows import AnnotationRow, ResourceRow, Rows
 from svc.model.query_results import Sealed
-from svc.rotation.rotation import Rotations
-from svc.rotation.rotation_loop import Expirations
+from svc.rotation.rotation_loop import ExpirationLoop
+from svc.rotation.runner import RotationRunner
 from tests.memory import Memory
 from tests.memory_expirations import MemoryExpirations
 from tests.memory_factories import MemoryHostFactories
@@ -36,28 +36,28 @@ class Events:
 
     told: list[tuple[object, ...]] = attrs.field(factory=list)
 
-    def admit(self) -> None:
+    def require_available(self) -> None:
         """All can be told."""
 
-    def rotation(self, variable: ResourceName, rotator: str) -> EventBatch | None:
+    def rotation_batch(self, variable: ResourceName, rotator: str) -> EventBatch | None:
         """Nothing is told to transactions."""
 
-    def removal(self, tokens: Sequence[ExpiredToken]) -> EventBatch | None:
+    def removal_batch(self, tokens: Sequence[ExpiredToken]) -> EventBatch | None:
         """Nothing is told to transactions."""
 
-    async def expired(self, variable: ResourceName, at: float) -> None:
+    async def record_expiration(self, variable: ResourceName, at: float) -> None:
         """Keep it."""
         self.told.append(("expired", variable.identifier, at))
 
-    async def rotated(self, variable: ResourceName, rotator: str, version: int) -> None:
+    async def record_rotation(self, variable: ResourceName, rotator: str, version: int) -> None:
         """Keep it."""
         self.told.append(("rotated", variable.identifier, rotator, version))
 
-    async def failed(self, variable: ResourceName, rotator: str | None, why: str) -> None:
+    async def record_failure(self, variable: ResourceName, rotator: str | None, why: str) -> None:
         """Keep it."""
         self.told.append(("failed", variable.identifier, rotator, why))
 
-    async def removed(self, tokens: Sequence[ExpiredToken]) -> None:
+    async def record_removal(self, tokens: Sequence[ExpiredToken]) -> None:
         """Keep it."""
         self.told.append(("removed", len(tokens)))
 
@@ -78,7 +78,7 @@ class Door:
     siblings = ("place",)
     optional = ("hint",)
 
-    def objection(self, annotations: Mapping[str, str]) -> str | None:
+    def find_annotation_fault(self, annotations: Mapping[str, str]) -> str | None:
         """One annotation is bad."""
         return "rotation/door/bad is bad" if "rotation/door/bad" in annotations else None
 
@@ -136,7 +136,7 @@ class LoopCase(SynchronousTestCase):
         self.contested = False
         self.store, self.door = Store(self.memory), Door()
         self.factories = MemoryHostFactories(self.memory)
-        self.rotations = Rotations(self.store, self.vault, self.clock, self.listener())
+        self.rotations = RotationRunner(self.store, self.vault, self.clock, self.listener())
         self.loop = self.make_loop()
         self.memory.add(Rows(resources=()), None)
         self.memory.roles["a:user:admin"] = None
@@ -145,9 +145,9 @@ class LoopCase(SynchronousTestCase):
         """Who is told what became of values."""
         return self.events
 
-    def make_loop(self, *rotators: Any) -> Expirations:
+    def make_loop(self, *rotators: Any) -> ExpirationLoop:
         """A loop."""
-        return Expirations(
+        return ExpirationLoop(
             self.clock,
             self.wall,
             self.store,

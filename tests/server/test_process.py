@@ -11,7 +11,7 @@ from twisted.internet.defer import Deferred
 from twisted.internet.testing import MemoryReactorClock
 from twisted.trial.unittest import SynchronousTestCase
 
-from svc.audit.shared_turn import SharedTurn
+from svc.audit.file_lock import SharedFileLock
 from svc.crypto.vault import Vault
 from svc.server import process
 from svc.server.bootstrap import Installation
@@ -45,7 +45,7 @@ class EarlyCallTests(SynchronousTestCase):
         self.patch(Installation, "joined", joined)
         self.patch(WorkerServer, "serve", serve)
         self.patch(process, "slots_of", lambda _, number: slots_of(page, number))
-        self.patch(process, "SharedTurn", lambda _: SharedTurn(page))
+        self.patch(process, "SharedFileLock", lambda _: SharedFileLock(page))
         worker = Worker(MemoryReactorClock())
         self.patch(worker, "_channel", type("Channel", (), {"tell": lambda *_, **__: True})())
         news: Any = None

@@ -63,7 +63,7 @@ class OidcProvider:
         claims = {"iss": ISSUER, "aud": CLIENT, "nonce": nonce, "iat": now, "exp": now + 60, "name": "alice", **changes}
         return {name: value for name, value in claims.items() if value is not ...}
 
-    async def metadata(self, issuer: OidcIssuer) -> OidcMetadata:
+    async def read_metadata(self, issuer: OidcIssuer) -> OidcMetadata:
         """What the provider says of itself."""
         self.asked += 1
         if issuer.uri in self.down:
@@ -71,10 +71,10 @@ class OidcProvider:
         usual = OidcMetadata(f"{issuer.uri}/authorize", f"{issuer.uri}/token", device_endpoint=f"{issuer.uri}/device")
         return self.metadata_of.get(issuer.uri, usual)
 
-    async def exchange(self, client: OidcClient, login: CodeLogin) -> bytes:
+    async def exchange_code(self, client: OidcClient, login: CodeLogin) -> bytes:
         """The id token of a code."""
         self.exchanged.append((client, login))
-        await self.metadata(client.issuer)
+        await self.read_metadata(client.issuer)
         if self.client_refused is not None:
             raise ClientRefused(self.client_refused.why)
         claims = self.codes.pop(login.evidence.decode("utf-8"), None)

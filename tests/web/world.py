@@ -14,14 +14,14 @@ from twisted.trial.unittest import SynchronousTestCase
 from zope.interface import implementer
 
 from svc.audit.recent_refusals import RecentRefusals
-from svc.authn.cloud import cloud
+from svc.authn.cloud import make_cloud_kind
 from svc.authn.gcp import NAME as GCP
 from svc.authn.iam import NAME as IAM
 from svc.authn.jwt import JWT
 from svc.authn.ldap.directory_settings import NAME as LDAP
 from svc.authn.ldap.directory_settings import LdapServers
 from svc.authn.oidc_settings import NAME as OIDC
-from svc.authn.pacing import Pace
+from svc.authn.pacing import RefusalPace
 from svc.crypto.key_sets import parse_key_set
 from svc.crypto.passwords import Passwords
 from svc.crypto.vault import Vault
@@ -104,18 +104,18 @@ class Provider:
         self.document = jwks()
         self.asked: list[KeySource] = []
 
-    async def current(self, source: KeySource, refreshes: int = 0, request: LoginRequest | None = None) -> KeySet:
+    async def current_keys(self, source: KeySource, refreshes: int = 0, request: LoginRequest | None = None) -> KeySet:
         """Return the only set."""
         self.asked.append(source)
         if self.down:
             raise KeysUnavailable(f"{source.uri} is down", 3)
         return parse_key_set(self.document, source.algorithms)
 
-    async def newer(self, source: KeySource, seen: KeySet, request: LoginRequest | None = None) -> KeySet:
+    async def fetch_newer_keys(self, source: KeySource, seen: KeySet, request: LoginRequest | None = None) -> KeySet:
         """There is never a newer one."""
         raise KeysUnavailable("there is no newer set")
 
-    def state(self, source: KeySource) -> KeysState:
+    def keys_state(self, source: KeySource) -> KeysState:
         """Nothing is told of it."""
         return KeysState()
 
@@ -153,39 +153,39 @@ class Directory:
         self.mapped: Sequence[str] = ()
         self.states_of: dict[str, EntryState] = {}
 
-    async def prove(self, server: LdapServer, login: str, password: bytes, *, asked: bool = False) -> None:
+    async def verify_password(self, server: LdapServer, login: str, password: bytes, *, asked: bool = False) -> None:
         """Compare the password."""
         self.asked.append((server, login, password))
-        await self.reach(server, asked=asked)
+        await self.check_connection(server, asked=asked)
         if login not in self.passwords:
             raise DirectoryRefused(Reason.LDAP_ENTRY_UNKNOWN, "nobody")
         if self.passwords[login] != password:
             raise DirectoryRefused(Reason.CREDENTIALS_WRONG, "49")
 
-    async def groups(
+    async def read_groups(
         self, server: LdapServer, login: str, password: bytes, mapped: Sequence[str] = (), *, asked: bool = False
     ) -> Sequence[str]:
         """Compare the password, and tell the groups; ``mapped`` are noted."""
         self.mapped = mapped
-        await self.prove(server, login, password, asked=asked)
+        await self.verify_password(server, login, password, asked=asked)
         if self.groups_refused is not None:
             raise self.groups_refused
         return self.groups_of.get(login, ())
 
-    async def reach(self, server: LdapServer, within: float | None = None, *, asked: bool = False) -> None:
+    async def check_connection(self, server: LdapServer, within: float | None = None, *, asked: bool = False) -> None:
         """Be there, or not."""
         self.by_operators.append(asked)
         if self.refused is not None:
             raise self.refused
 
-    async def bases(self, server: LdapServer) -> Sequence[DirectoryBase]:
+    async def read_bases(self, server: LdapServer) -> Sequence[DirectoryBase]:
         """Read the entries."""
-        await self.reach(server)
+        await self.check_connection(server)
         return [DirectoryBase("ldap-authn/base_dn", server.base_dn, self.base_fault)]
 
-    async def states(self, server: LdapServer, logins: Sequence[str]) -> Sequence[EntryState]:
+    async def read_entry_states(self, server: LdapServer, logins: Sequence[str]) -> Sequence[EntryState]:
         """Look for the entries."""
-        await self.reach(server)
+        await self.check_connection(server)
         if self.base_fault is not None:
             raise BaseUnreadable(Reason.LDAP_SEARCH_REFUSED, self.base_fault)
         return [self.states_of.get(login, EntryState.PRESENT) for login in logins]
@@ -217,13 +217,13 @@ class MemoryServer(Server):
         return passwords_in(self.world.threads)
 
     @cached_property
-    def pace(self) -> Pace:
+    def pace(self) -> RefusalPace:
         """A pace that nobody has to wait for."""
 
         async def after(seconds: float) -> None:
             """Return at once."""
 
-        return Pace(self.reactor, _pass, after)
+        return RefusalPace(self.reactor, _pass, after)
 
     @cached_property
     def singletons(self) -> Any:
@@ -448,7 +448,7 @@ class WorldCase(SynchronousTestCase):
         self.provider, self.sts, self.directory = Provider(), Sts(), Directory()
         self.oidc_provider, self.threads, self.changes = OidcProvider(clock), Threads(), Changes()
         self.journal, self.at_followers = Chronicle(), list[str]()
-        self.authenticator_types = [JWT.name, cloud(self.dialect).name, GCP, IAM, OIDC, LDAP]
+        self.authenticator_types = [JWT.name, make_cloud_kind(self.dialect).name, GCP, IAM, OIDC, LDAP]
         self.server = server = self.make_server()
         self.keys, self.tokens, self.notes = server.keys, server.tokens, server.login_notes
         self.by_api_key, self.ldap, self.ldap_servers = (
@@ -478,7 +478,7 @@ class WorldCase(SynchronousTestCase):
 
     def make_server(self) -> MemoryServer:
         """Make the server."""
-        cloud_name = cloud(self.dialect).name
+        cloud_name = make_cloud_kind(self.dialect).name
         more = {f"{cloud_name}/prod", f"{cloud_name}/test", f"{LDAP}/corp", *OIDC_LISTED}
         settings = attrs.evolve(
             read_settings({}, {}),

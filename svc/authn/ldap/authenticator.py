@@ -22,13 +22,13 @@ from typing import Final
 import attrs
 from zope.interface import implementer
 
-from svc.authn.apikey import gone_from
+from svc.authn.apikey import missing_entry_detail
 from svc.authn.checks import why_disabled
-from svc.authn.fact_checks import FactCheck, Objection, objection_of, steps_of
+from svc.authn.fact_checks import FactCheck, Objection, explain_steps, first_objection
 from svc.authn.ldap.directory_rounds import MissingEntries
 from svc.authn.ldap.directory_settings import NAME, VARIABLES, LdapMisconfiguration, LdapServers
-from svc.authn.ldap.login_checks import AUTHENTICATE, BEFORE, LOGIN, LdapFacts, LdapLogin
-from svc.authn.ldap.mapped_roles import MappedOutcome, MappedRoles, Proven
+from svc.authn.ldap.login_checks import AUTHENTICATE, BEFORE_DIRECTORY, LOGIN, LdapFacts, LdapLogin
+from svc.authn.ldap.mapped_roles import MappedOutcome, MappedRoles, ProvenPerson
 from svc.crypto.tokens import has_token_form
 from svc.crypto.vault import Decoy, Vault, api_key_name
 from svc.model.authentication import (
@@ -63,7 +63,7 @@ from svc.model.names import ResourceName, RoleName
 from svc.model.reasons import PUT_OFF, Reason, RefusalKind
 
 #: Why a directory isn't queried, or not to the end, by the reason of the refusal.
-_UNASKED: Final = {
+_NOT_QUERIED: Final = {
     Reason.CONFIGURATION_INVALID: "its configuration is faulty",
     Reason.LDAP_FAILURES_TOO_MANY: "too many logins failed",
 }
@@ -81,7 +81,7 @@ class LdapAuthenticator:
     ``authn-ldap/<service id>`` that the configuration lists.
     """
 
-    _readings: IAuthenticatorReadings
+    _reader: IAuthenticatorReadings
     _credentials: ICredentials
     _servers: LdapServers
     _directories: Callable[[], IDirectories]
@@ -89,10 +89,10 @@ class LdapAuthenticator:
     _dialect: Dialect
     _enabled: frozenset[str]
     _wall: WallClock
-    _mapped: MappedRoles
-    _missing: MissingEntries
+    _mapped_roles: MappedRoles
+    _missing_entries: MissingEntries
     #: Called with the role that gets its API key.
-    _noted: Callable[[Admitted], object]
+    _note_directory: Callable[[Admitted], object]
     _decoy: Decoy = attrs.field(init=False)
 
     @_decoy.default
@@ -104,22 +104,22 @@ class LdapAuthenticator:
 
         :raises StoreUnavailable: the store can't be reached.
         """
-        facts = await self._decided(request, AUTHENTICATE)
+        facts = await self._decide_login(request, AUTHENTICATE)
         if isinstance(facts, Refused):
             return facts
         assert facts.candidate.signing_key is not None
-        return _admitted(facts)
+        return _make_admitted(facts)
 
     async def api_key(self, request: LoginRequest) -> bytes | Refused:
         """Return the role's API key, from any address: authentication with the key checks that (TOK-3).
 
         :raises StoreUnavailable: the store can't be reached.
         """
-        facts = await self._decided(request, LOGIN)
+        facts = await self._decide_login(request, LOGIN)
         if isinstance(facts, Refused):
             return facts
         assert facts.api_key is not None
-        self._noted(_admitted(facts))
+        self._note_directory(_make_admitted(facts))
         return facts.api_key
 
     async def explain(self, request: ExplanationRequest) -> Explanation | Refused:
@@ -127,37 +127,37 @@ class LdapAuthenticator:
 
         :raises StoreUnavailable: the store can't be reached.
         """
-        asked, tried = await self._asked(request, tried=request.tried), request.tried
+        asked, tried = await self._prepare_login(request, tried=request.tried), request.tried
         if isinstance(asked, Refused):
             return asked
-        role, steps = str(asked.role), steps_of(BEFORE, asked, tried=tried)
-        objection = objection_of(BEFORE, asked, tried=tried)
+        role, steps = str(asked.role), explain_steps(BEFORE_DIRECTORY, asked, tried=tried)
+        objection = first_objection(BEFORE_DIRECTORY, asked, tried=tried)
         if objection is not None:
             skipped = tuple(Step(check.name, "not reached") for check in AUTHENTICATE)
             return ExplainedRefusal(*objection, role, steps=(*steps, *skipped))
-        facts = await self._facts(asked, request, request.address, tried=tried, changes=False)
+        facts = await self._gather_facts(asked, request, request.address, tried=tried, changes=False)
         steps, objection = (
-            (*steps, *steps_of(AUTHENTICATE, facts, tried=tried)),
-            objection_of(AUTHENTICATE, facts, tried=tried),
+            (*steps, *explain_steps(AUTHENTICATE, facts, tried=tried)),
+            first_objection(AUTHENTICATE, facts, tried=tried),
         )
         if objection is None:
             return Explanation(steps, role, True if tried else None)
-        refused = self._refused(facts, objection)
+        refused = self._make_refusal(facts, objection)
         known, late = refused.known, refused.late
         return ExplainedRefusal(*objection, role, refused.kind, refused.retry_after, known=known, late=late, steps=steps)
 
-    async def status(self, webservice: ResourceName, service: str) -> DirectoryStatus:
+    async def read_directory_status(self, webservice: ResourceName, service: str) -> DirectoryStatus:
         """See ``IDirectoryStates``."""
-        settings, listed = await self._servers.settings(webservice), service in self._enabled
+        settings, listed = await self._servers.read_settings(webservice), service in self._enabled
         disabled = why_disabled(self._dialect, service, listed, settings.switched)
         problems = () if disabled is None else (disabled,)
-        server = await self._servers.of(webservice, settings)
+        server = await self._servers.build_server(webservice, settings)
         if isinstance(server, LdapMisconfiguration):
             return DirectoryStatus((*problems, *server.problems), listed)
         if disabled is not None:
             return DirectoryStatus(problems, listed, server.bind_dn)
         try:
-            bases = await self._directories().bases(server)
+            bases = await self._directories().read_bases(server)
         except DirectoryRefused as refusal:
             problem = Problem(f"{refusal.detail.rstrip('.')}.", f"`svc explain-reason {refusal.reason}` says what to do.")
             outcome = "refused" if refusal.reason is Reason.LDAP_BIND_REFUSED else "failed"
@@ -170,33 +170,33 @@ class LdapAuthenticator:
             for base in bases
             if base.fault is not None
         )
-        if (missing := await self._missing.problem(webservice)) is not None:
+        if (missing := await self._missing_entries.problem(webservice)) is not None:
             unreadable += (missing,)
         return DirectoryStatus(unreadable, listed, server.bind_dn, "ok", None, tuple(bases))
 
-    async def _decided(self, request: LoginRequest, checks: Sequence[FactCheck[LdapFacts]]) -> LdapFacts | Refused:
+    async def _decide_login(self, request: LoginRequest, checks: Sequence[FactCheck[LdapFacts]]) -> LdapFacts | Refused:
         """Return the findings, or the failure that counts."""
-        asked = await self._asked(request)
+        asked = await self._prepare_login(request)
         if isinstance(asked, Refused):
             return asked
-        objection = objection_of(BEFORE, asked)
+        objection = first_objection(BEFORE_DIRECTORY, asked)
         if objection is not None:
             return Refused(*objection, str(asked.role))
-        facts = await self._facts(asked, request, request.client_ip)
-        objection = objection_of(checks, facts)
-        return facts if objection is None else self._refused(facts, objection)
+        facts = await self._gather_facts(asked, request, request.client_ip)
+        objection = first_objection(checks, facts)
+        return facts if objection is None else self._make_refusal(facts, objection)
 
-    def _refused(self, facts: LdapFacts, objection: Objection) -> Refused:
+    def _make_refusal(self, facts: LdapFacts, objection: Objection) -> Refused:
         unprivileged = objection[0] is Reason.PRIVILEGE_MISSING and facts.unproven is None
         tells = unprivileged and self._dialect.tells_missing_privilege
         kind = RefusalKind.UNPRIVILEGED if tells else RefusalKind.UNPROVEN
         refused = Refused.of(*objection, str(facts.role), kind, known=facts.candidate.role_exists)
-        if refused.kind is RefusalKind.POSTPONED and facts.again is not None:
+        if refused.kind is RefusalKind.POSTPONED and facts.retry_after is not None:
             # Nothing changes before by itself.
-            refused = attrs.evolve(refused, retry_after=moment(facts.again, most_spread=_SPREAD))
+            refused = attrs.evolve(refused, retry_after=moment(facts.retry_after, most_spread=_SPREAD))
         return attrs.evolve(refused, late=facts.late)
 
-    async def _asked(self, request: LoginRequest, *, tried: bool = True) -> LdapLogin | Refused:
+    async def _prepare_login(self, request: LoginRequest, *, tried: bool = True) -> LdapLogin | Refused:
         """Return the facts of the request; the store is queried whether it is switched off only if nothing else is wrong."""
         service = f"{NAME}/{request.service_id}"
         try:
@@ -213,19 +213,19 @@ class LdapAuthenticator:
             listed=listed,
             usable=listed or self._dialect.switch_enables,
         )
-        if objection_of(BEFORE, asked, tried=tried) is not None:
+        if first_objection(BEFORE_DIRECTORY, asked, tried=tried) is not None:
             return asked
-        settings = await self._servers.settings(webservice)
+        settings = await self._servers.read_settings(webservice)
         disabled = why_disabled(self._dialect, service, listed, settings.switched)
         return attrs.evolve(asked, settings=settings, disabled=None if disabled is None else disabled.what)
 
-    async def _facts(
+    async def _gather_facts(
         self, asked: LdapLogin, request: LoginRequest, address: str, *, tried: bool = True, changes: bool = True
     ) -> LdapFacts:
         """Return the findings about a request (Note [Same work]), once mappings have their effect if it ``changes`` that."""
         role, webservice = asked.role, asked.webservice
         assert asked.settings is not None
-        candidate = await self._readings.candidate(role, webservice.identifier, VARIABLES, NAME)
+        candidate = await self._reader.candidate(role, webservice.identifier, VARIABLES, NAME)
         credential = await self._credentials.credential(role)
         unreadable: Objection | None = None
         try:
@@ -237,7 +237,7 @@ class LdapAuthenticator:
         missing_from = credential.missing_from
         is_key = matches and opened is not None and usable and not missing_from
         mapped: MappedOutcome | None = None
-        found: Proven | None = None
+        found: ProvenPerson | None = None
         unproven: Objection | None = None
         unasked, again, late = None, None, False
         if is_key:
@@ -246,28 +246,28 @@ class LdapAuthenticator:
             unasked = "the evidence is written as an API key, which is no directory's password"
             unproven = Reason.CREDENTIALS_WRONG, "the evidence is written as an API key, and isn't the role's present one"
             if matches and opened is not None and usable and missing_from:
-                unproven = Reason.LDAP_ENTRY_GONE, gone_from(missing_from)
+                unproven = Reason.LDAP_ENTRY_GONE, missing_entry_detail(missing_from)
         elif tried and has_token_form(asked.evidence):
             unasked = "the evidence is written as an access token, which is no directory's password"
             unproven = Reason.CREDENTIALS_WRONG, "the evidence is written as an access token, and is no password"
         else:
             try:
-                found = await self._found(asked, request, tried=tried)
+                found = await self._query_directory(asked, request, tried=tried)
             except DirectoryRefused as refusal:
                 unproven, again = (refusal.reason, refusal.detail), refusal.again
-                unasked, late = _UNASKED.get(refusal.reason), refusal.reason is Reason.LDAP_FAILURES_TOO_MANY
+                unasked, late = _NOT_QUERIED.get(refusal.reason), refusal.reason is Reason.LDAP_FAILURES_TOO_MANY
         if unreadable is not None and (unproven is None or unproven[0] not in PUT_OFF):
             unproven = unreadable
         if tried and changes and not is_key and unproven is None and missing_from is not None:
-            await self._missing.found(request, role)
+            await self._missing_entries.mark_found(request, role)
         if unproven is None and found is not None:
             if changes and candidate.role_exists:
-                mapped = await self._mapped.made(request, webservice, role, found)
+                mapped = await self._mapped_roles.apply_mappings(request, webservice, role, found)
             else:
-                mapped = await self._mapped.foreseen(webservice, role, found)
-            unproven = mapped.unwritten
+                mapped = await self._mapped_roles.preview_changes(webservice, role, found)
+            unproven = mapped.write_failure
             # The candidate was read before the change.
-            candidate = attrs.evolve(candidate, may_authenticate=mapped.foreseen.may_authenticate)
+            candidate = attrs.evolve(candidate, may_authenticate=mapped.preview.may_authenticate)
         return LdapFacts(
             **attrs.asdict(asked, recurse=False),
             candidate=candidate,
@@ -276,38 +276,41 @@ class LdapAuthenticator:
             is_key=is_key,
             unproven=unproven,
             address=address,
-            unasked=unasked,
-            again=again,
+            not_queried=unasked,
+            retry_after=again,
             late=late,
             mapped=mapped,
         )
 
-    async def _found(self, asked: LdapLogin, request: LoginRequest, *, tried: bool) -> Proven | None:
+    async def _query_directory(self, asked: LdapLogin, request: LoginRequest, *, tried: bool) -> ProvenPerson | None:
         """Return the directory's facts on the person whom it proves, where names are mapped.
 
         :raises DirectoryRefused: it proves nobody, or where nothing is ``tried`` it can't be reached.
         """
         role, webservice, settings = asked.role, asked.webservice, asked.settings
         assert settings is not None
-        server, kinds = await self._servers.of(webservice, settings), await self._mapped.kinds(webservice)
+        server, kinds = (
+            await self._servers.build_server(webservice, settings),
+            await self._mapped_roles.mapped_kinds(webservice),
+        )
         if isinstance(server, LdapMisconfiguration):
             raise DirectoryRefused(Reason.CONFIGURATION_INVALID, str(server))
         directories, operator = self._directories(), isinstance(request, ExplanationRequest)
         if not tried:
-            await directories.reach(server, asked=operator)
+            await directories.check_connection(server, asked=operator)
             return None
         if GROUP in kinds:
             mapped = await self._mapped_groups(webservice, server)
-            groups = await directories.groups(server, role.identifier, asked.evidence, mapped, asked=operator)
-            return Proven(tuple(groups), server.group_base_dn)
-        await directories.prove(server, role.identifier, asked.evidence, asked=operator)
-        return Proven((), None) if kinds else None
+            groups = await directories.read_groups(server, role.identifier, asked.evidence, mapped, asked=operator)
+            return ProvenPerson(tuple(groups), server.group_base_dn)
+        await directories.verify_password(server, role.identifier, asked.evidence, asked=operator)
+        return ProvenPerson((), None) if kinds else None
 
     async def _mapped_groups(self, webservice: ResourceName, server: LdapServer) -> Sequence[str]:
         """Return the names to search for among a person's groups, where the directory reports groups by other names."""
-        return await self._mapped.group_names(webservice) if server.group_source is GroupSource.TOKEN_GROUPS else ()
+        return await self._mapped_roles.group_names(webservice) if server.group_source is GroupSource.TOKEN_GROUPS else ()
 
 
-def _admitted(facts: LdapFacts) -> Admitted:
+def _make_admitted(facts: LdapFacts) -> Admitted:
     candidate, directory = facts.candidate, str(facts.webservice)
     return Admitted(facts.role, candidate.signing_key or "", candidate.creation, candidate.epoch, directory=directory)

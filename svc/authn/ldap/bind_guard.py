@@ -22,7 +22,7 @@ from svc.model.ldap_directories import DirectoryRefused, LdapServer, Unanswered
 from svc.model.reasons import Reason
 from svc.net.addresses import Address
 
-_DIGEST: Final = 16
+_DIGEST_BYTES: Final = 16
 
 
 class BindOutcome(enum.Enum):
@@ -43,7 +43,7 @@ class LoginKeys:
 
 
 @attrs.frozen
-class LookWanted:
+class QueryRequest:
     """Asks whether a directory may be queried, by this account, about this login; ``check``: by a health check."""
 
     account: bytes | None
@@ -52,21 +52,21 @@ class LookWanted:
 
 
 @attrs.frozen
-class AccountWanted:
-    """The question for a turn to bind as the account that searches, under a number; ``asked``: an operator wants it.
+class AccountBindRequest:
+    """The question for a turn to bind as the account that searches, under a number; ``by_operator``: an operator wants it.
 
-    ``place`` is the digest of the host, if there are others to ask. ``check``: a health check wants it.
+    ``host`` is the digest of the host, if there are others to ask. ``check``: a health check wants it.
     """
 
     number: int
     account: bytes
-    asked: bool
-    place: bytes = b""
+    by_operator: bool
+    host: bytes = b""
     check: bool = False
 
 
 @attrs.frozen
-class EntryWanted:
+class EntryBindRequest:
     """The question for a turn to bind as a person's entry, under a number, for a login."""
 
     number: int
@@ -75,14 +75,14 @@ class EntryWanted:
 
 
 @attrs.frozen
-class EntryMissed:
+class MissingEntryReport:
     """The question whether a login may be answered that it has no entry: that counts as a failure."""
 
     login: LoginKeys
 
 
 @attrs.frozen
-class BindOver:
+class BindEnded:
     """A turn is over, or not wanted any more."""
 
     number: int
@@ -90,10 +90,10 @@ class BindOver:
     detail: str = ""
 
 
-#: Bounds the wait for a turn: ``Conversation.until``.
+#: Bounds the wait for a turn: ``Conversation.with_deadline``.
 Until = Callable[[Deferred[None]], Deferred[None]]
 
-BindQuestion = LookWanted | AccountWanted | EntryWanted | EntryMissed
+BindRequest = QueryRequest | AccountBindRequest | EntryBindRequest | MissingEntryReport
 
 
 @attrs.define(eq=False)
@@ -103,43 +103,45 @@ class Bind:
     outcome: BindOutcome = BindOutcome.UNCOUNTED
     detail: str = ""
     #: Whether an earlier one had no answer, so that the host is to be heard of first.
-    doubtful: bool = False
+    needs_probe: bool = False
 
-    def sent(self) -> None:
+    def mark_sent(self) -> None:
         """Note that it is on its way: until there is an answer it may have been counted."""
         self.outcome = BindOutcome.UNANSWERED
 
-    def ended(self, outcome: BindOutcome, detail: str = "") -> None:
+    def mark_ended(self, outcome: BindOutcome, detail: str = "") -> None:
         """Note how it ended."""
         self.outcome, self.detail = outcome, detail
 
 
 @attrs.define(eq=False, repr=False)
 class BindGuard:
-    """Asks before each bind of this process: ``ask`` a question, ``tell`` when a turn is over; ``key`` is for digests."""
+    """Asks before each bind of this process: ``request`` a question, ``report`` when a turn is over; ``key`` is for digests."""
 
-    _ask: Callable[[BindQuestion], Awaitable[object]]
-    _tell: Callable[[BindOver], object]
+    _request: Callable[[BindRequest], Awaitable[object]]
+    _report: Callable[[BindEnded], object]
     _key: bytes
     _numbers: Iterator[int] = attrs.field(factory=lambda: itertools.count(1), init=False)
 
-    async def look(self, server: LdapServer, login: str | None = None, *, asked: bool = False, check: bool = False) -> None:
+    async def require_allowed(
+        self, server: LdapServer, login: str | None = None, *, asked: bool = False, check: bool = False
+    ) -> None:
         """Return if the directory may be queried; an operator's request (``asked``) isn't refused for the account's sake.
 
         :raises DirectoryRefused: a recorded failure forbids it.
         """
-        account = None if asked or server.bind_dn is None else self._account(server)
+        account = None if asked or server.bind_dn is None else self._account_digest(server)
         if account is not None or login is not None:
-            await self._ask(LookWanted(account, None if login is None else self._login(server, login), check))
+            await self._request(QueryRequest(account, None if login is None else self._login_keys(server, login), check))
 
-    async def missed(self, server: LdapServer, login: str) -> None:
+    async def count_missing_entry(self, server: LdapServer, login: str) -> None:
         """Count a login without an entry.
 
         :raises DirectoryRefused: it has failed too often.
         """
-        await self._ask(EntryMissed(self._login(server, login)))
+        await self._request(MissingEntryReport(self._login_keys(server, login)))
 
-    def account(
+    def account_permit(
         self,
         server: LdapServer,
         until: Until,
@@ -155,44 +157,50 @@ class BindGuard:
         :raises Unanswered: the host doesn't answer others.
         :raises DirectoryRefused: it may not.
         """
-        number, where = next(self._numbers), b"" if place is None else self._digest("place", *place)
-        return self._turn(AccountWanted(number, self._account(server), asked, where, check), number, until)
+        number, where = next(self._numbers), b"" if place is None else self._keyed_digest("place", *place)
+        return self._hold_permit(
+            AccountBindRequest(number, self._account_digest(server), asked, where, check), number, until
+        )
 
-    def entry(self, server: LdapServer, dn: bytes, login: str, until: Until) -> AbstractAsyncContextManager[Bind]:
+    def entry_permit(self, server: LdapServer, dn: bytes, login: str, until: Until) -> AbstractAsyncContextManager[Bind]:
         """Return a context in which one may bind as a person's entry.
 
         :raises DirectoryRefused: it may not.
         """
         number = next(self._numbers)
-        return self._turn(EntryWanted(number, self._entry(server, dn), self._login(server, login)), number, until)
+        return self._hold_permit(
+            EntryBindRequest(number, self._entry_digest(server, dn), self._login_keys(server, login)), number, until
+        )
 
     @asynccontextmanager
-    async def _turn(self, question: AccountWanted | EntryWanted, number: int, until: Until) -> AsyncIterator[Bind]:
+    async def _hold_permit(
+        self, question: AccountBindRequest | EntryBindRequest, number: int, until: Until
+    ) -> AsyncIterator[Bind]:
         bind = Bind()
         try:
-            bind.doubtful = await self._begun(question, until)
+            bind.needs_probe = await self._await_permit(question, until)
             yield bind
         except CancelledError:
-            if isinstance(question, AccountWanted):
-                bind.ended(BindOutcome.UNCOUNTED)  # Note [No answer]
+            if isinstance(question, AccountBindRequest):
+                bind.mark_ended(BindOutcome.UNCOUNTED)  # Note [No answer]
             raise
         finally:
-            self._tell(BindOver(number, bind.outcome, bind.detail))
+            self._report(BindEnded(number, bind.outcome, bind.detail))
 
-    async def _begun(self, question: AccountWanted | EntryWanted, until: Until) -> bool:
+    async def _await_permit(self, question: AccountBindRequest | EntryBindRequest, until: Until) -> bool:
         doubtful = False
 
-        async def ask() -> None:
+        async def send_question() -> None:
             nonlocal doubtful
-            doubtful = await self._ask(question) is True
+            doubtful = await self._request(question) is True
 
         try:
-            await until(Deferred.fromCoroutine(ask()))
+            await until(Deferred.fromCoroutine(send_question()))
             return doubtful
         except DirectoryRefused as refusal:
             if refusal.reason is not Reason.LDAP_UNAVAILABLE:
                 raise
-            if isinstance(question, AccountWanted):
+            if isinstance(question, AccountBindRequest):
                 if refusal.again is None:
                     raise Unanswered(refusal.reason, refusal.detail) from None
                 raise
@@ -200,34 +208,34 @@ class BindGuard:
             detail = "as many logins of the entry as may fail are under way, and none has ended in time"
             raise DirectoryRefused(Reason.LDAP_FAILURES_TOO_MANY, detail) from None
 
-    def _account(self, server: LdapServer) -> bytes:
-        places = sorted({(_host(host), port) for host, port in server.places})
+    def _account_digest(self, server: LdapServer) -> bytes:
+        places = sorted({(_normalize_host(host), port) for host, port in server.places})
         parts: list[str | int] = [len(places), server.security.value]
         for place in places:
             parts.extend(place)
-        return self._digest("account", *parts, server.bind_dn or "", server.bind_password or b"")
+        return self._keyed_digest("account", *parts, server.bind_dn or "", server.bind_password or b"")
 
-    def _entry(self, server: LdapServer, dn: bytes) -> bytes:
+    def _entry_digest(self, server: LdapServer, dn: bytes) -> bytes:
         name = dn.decode("utf-8", "surrogateescape")
         with suppress(InvalidDirectoryName):
             name = group_key(name)
-        return self._digest("entry", *_hosts(server), name)
+        return self._keyed_digest("entry", *_directory_identity(server), name)
 
-    def _login(self, server: LdapServer, login: str) -> LoginKeys:
-        place = (*_hosts(server), server.base_dn, server.filter_template)
+    def _login_keys(self, server: LdapServer, login: str) -> LoginKeys:
+        place = (*_directory_identity(server), server.base_dn, server.filter_template)
         folded = " ".join(login.casefold().split())
-        return LoginKeys(self._digest("login", *place, login), self._digest("folded", *place, folded))
+        return LoginKeys(self._keyed_digest("login", *place, login), self._keyed_digest("folded", *place, folded))
 
-    def _digest(self, *parts: str | int | bytes | Address) -> bytes:
+    def _keyed_digest(self, *parts: str | int | bytes | Address) -> bytes:
         """Return a digest of a place and what is there; without the key nobody can check a guess of it."""
-        digest = blake2b(digest_size=_DIGEST, key=self._key[:64], person=b"svc-ldap-binds")
+        digest = blake2b(digest_size=_DIGEST_BYTES, key=self._key[:64], person=b"svc-ldap-binds")
         for part in parts:
             octets = part if isinstance(part, bytes) else str(part).encode("utf-8", "surrogateescape")
             digest.update(len(octets).to_bytes(4) + octets)
         return digest.digest()
 
 
-def _host(host: str) -> str:
+def _normalize_host(host: str) -> str:
     """Return a host as it is compared (Note [One directory])."""
     name = host.strip("[]").rstrip(".").lower()
     with suppress(ValueError):
@@ -235,7 +243,7 @@ def _host(host: str) -> str:
     return name
 
 
-def _hosts(server: LdapServer) -> tuple[int | str, ...]:
+def _directory_identity(server: LdapServer) -> tuple[int | str, ...]:
     """Return the identity of a directory: its hosts, in any order and spelling, and their number."""
-    hosts = sorted({_host(host) for host, _ in server.places})
+    hosts = sorted({_normalize_host(host) for host, _ in server.places})
     return len(hosts), *hosts

@@ -1,7 +1,7 @@
 """The client of LDAP directories: it finds entries, checks passwords by binding, and reads groups.
 
 A login is one conversation: connect, secure the connection, bind as the account that searches, search, and bind as the entry
-that was found. It has one deadline. A directory that hangs holds ``PER_SERVER`` conversations; others wait for their turn,
+that was found. It has one deadline. A directory that hangs holds ``MAX_PER_DIRECTORY`` conversations; others wait for their turn,
 and give up at their own deadline.
 
 Note [Next host]. A directory may have several hosts, and a host several addresses. They are tried one after the other, until
@@ -31,7 +31,7 @@ from zope.interface import implementer
 
 from svc.authn.ldap import messages
 from svc.authn.ldap.bind_guard import BindGuard, BindOutcome
-from svc.authn.ldap.conversation import Conversation, FactoryOf, Line, demand_success, late
+from svc.authn.ldap.conversation import Conversation, LdapConnection, SingleProtocolFactory, demand_success, raise_timeout
 from svc.authn.ldap.filters import InvalidTemplate, group_filter, search_filter
 from svc.authn.ldap.token_groups import MappedSids
 from svc.model.directory_users import EntryState
@@ -60,8 +60,8 @@ ClientTLS = Callable[[str, str | None, str], IOpenSSLClientConnectionCreator]
 BindSearcher = Callable[[Conversation, tuple[Address, int] | None], Awaitable[None]]
 
 #: Conversations at the same time: with one directory, and with all of them.
-PER_SERVER: Final = 16
-IN_ALL: Final = 256
+MAX_PER_DIRECTORY: Final = 16
+MAX_CONVERSATIONS: Final = 256
 
 #: Addresses of a host that are tried at most.
 ADDRESSES_MOST: Final = 64
@@ -70,10 +70,10 @@ ADDRESSES_MOST: Final = 64
 _LEAST_SHARE: Final = 1 / 8
 
 #: Bytes that the answer about the state of an entry may have, beyond what a conversation has.
-_STATE: Final = 4096
+_STATE_BYTES: Final = 4096
 
 #: How many hosts a refusal names, when all failed.
-_TOLD: Final = 8
+_MAX_LISTED: Final = 8
 
 #: The attribute of a person's entry that lists groups.
 _MEMBER_OF: Final = "memberOf"
@@ -81,76 +81,78 @@ _MEMBER_OF: Final = "memberOf"
 
 @implementer(IDirectories)
 @attrs.define(eq=False, repr=False)
-class Directories:
+class DirectoryClient:
     """Provides ``IDirectories`` over TCP, in plain only if ``allow_plain``.
 
     ``reactor`` provides ``IReactorTCP`` and ``IReactorTime``.
     """
 
     _reactor: Any
-    _look_ups: LookUps
+    _host_resolver: LookUps
     _tls: ClientTLS
     _guard: BindGuard = attrs.field(kw_only=True)
     _allow_plain: bool = attrs.field(default=False, kw_only=True)
-    _turns: dict[LdapServer, DeferredSemaphore] = attrs.field(factory=dict, init=False)
-    _under_way: int = attrs.field(default=0, init=False)
+    _semaphores: dict[LdapServer, DeferredSemaphore] = attrs.field(factory=dict, init=False)
+    _running_count: int = attrs.field(default=0, init=False)
     _sids: MappedSids = attrs.field(init=False)
 
     @_sids.default
-    def _nothing_read(self) -> MappedSids:
+    def _make_sids(self) -> MappedSids:
         return MappedSids(self._reactor)
 
-    async def prove(self, server: LdapServer, login: str, password: bytes, *, asked: bool = False) -> None:
+    async def verify_password(self, server: LdapServer, login: str, password: bytes, *, asked: bool = False) -> None:
         """See ``IDirectories``."""
-        async with self._conversation(server, login, asked=asked) as (conversation, dn):
-            await self._prove(server, conversation, dn, login, password)
+        async with self._open_conversation(server, login, asked=asked) as (conversation, dn):
+            await self._bind_person(server, conversation, dn, login, password)
 
-    async def groups(
+    async def read_groups(
         self, server: LdapServer, login: str, password: bytes, mapped: Sequence[str] = (), *, asked: bool = False
     ) -> Sequence[str]:
         """See ``IDirectories`` (Note [Groups last])."""
-        async with self._conversation(server, login, asked=asked) as (conversation, dn):
-            await self._prove(server, conversation, dn, login, password)
+        async with self._open_conversation(server, login, asked=asked) as (conversation, dn):
+            await self._bind_person(server, conversation, dn, login, password)
             await self._bind_searcher(server, conversation, as_nobody=True)
             if server.group_source is GroupSource.TOKEN_GROUPS:
                 return await self._sids.groups_among(mapped, server, conversation, dn)
-            found = await _groups(server, conversation, login, dn)
+            found = await _read_group_names(server, conversation, login, dn)
         if len(found) > GROUPS_MOST:
             raise DirectoryRefused(Reason.LDAP_GROUPS_UNKNOWN, f"the person is in more than {GROUPS_MOST} groups")
         # A name that is no text is no mapping's.
         return [name.decode("utf-8") for name in found if _is_text(name)]
 
-    async def reach(self, server: LdapServer, within: float | None = None, *, asked: bool = False) -> None:
+    async def check_connection(self, server: LdapServer, within: float | None = None, *, asked: bool = False) -> None:
         """See ``IDirectories``."""
-        async with self._conversation(server, within=within, asked=asked):
+        async with self._open_conversation(server, within=within, asked=asked):
             pass
 
-    async def bases(self, server: LdapServer) -> Sequence[DirectoryBase]:
+    async def read_bases(self, server: LdapServer) -> Sequence[DirectoryBase]:
         """See ``IDirectories``."""
         named = (("base_dn", server.base_dn), ("group_base_dn", server.group_base_dn))
-        async with self._conversation(server) as (conversation, _):
+        async with self._open_conversation(server) as (conversation, _):
             return [
                 DirectoryBase(f"ldap-authn/{word}", dn, await _base_fault(conversation, dn))
                 for word, dn in named
                 if dn is not None
             ]
 
-    async def states(self, server: LdapServer, logins: Sequence[str]) -> Sequence[EntryState]:
+    async def read_entry_states(self, server: LdapServer, logins: Sequence[str]) -> Sequence[EntryState]:
         """See ``IDirectories``."""
-        _usable(server, "")
+        _check_templates(server, "")
         # Its binds count as those of health checks: no login waits for what is done to them.
         patient = attrs.evolve(server, timeout=STATES_DEADLINE)
-        async with self._conversation(patient, within=STATES_DEADLINE) as (conversation, _):
+        async with self._open_conversation(patient, within=STATES_DEADLINE) as (conversation, _):
             if (fault := await _base_fault(conversation, server.base_dn)) is not None:
                 raise BaseUnreadable(Reason.LDAP_SEARCH_REFUSED, f"nothing is found below {server.base_dn!r}: {fault}")
             found = []
             for login in logins:
-                conversation.allow(_STATE)
-                found.append(await conversation.state(server.base_dn, search_filter(server.filter_template, login)))
+                conversation.extend_limit(_STATE_BYTES)
+                found.append(
+                    await conversation.read_entry_state(server.base_dn, search_filter(server.filter_template, login))
+                )
             return found
 
     @asynccontextmanager
-    async def _conversation(
+    async def _open_conversation(
         self, server: LdapServer, login: str | None = None, *, within: float | None = None, asked: bool = False
     ) -> AsyncIterator[tuple[Conversation, bytes]]:
         """Open a conversation in which the account that searches is bound; end the connection in any case.
@@ -159,32 +161,32 @@ class Directories:
         ``IDirectories``.
         """
         if login is not None:
-            _usable(server, login)
+            _check_templates(server, login)
         check = within is not None
-        await self._guard.look(server, login, asked=asked, check=check)
+        await self._guard.require_allowed(server, login, asked=asked, check=check)
         bind = partial(self._bind_searcher, server, asked=asked, check=check)
         timeout = server.timeout if within is None else min(within, server.timeout)
         deadline = self._reactor.seconds() + timeout
-        turns = self._turns.setdefault(server, DeferredSemaphore(PER_SERVER))
-        await turns.acquire().addTimeout(timeout, self._reactor, late)
+        turns = self._semaphores.setdefault(server, DeferredSemaphore(MAX_PER_DIRECTORY))
+        await turns.acquire().addTimeout(timeout, self._reactor, raise_timeout)
         try:
-            if self._under_way >= IN_ALL:
+            if self._running_count >= MAX_CONVERSATIONS:
                 raise DirectoryRefused(Reason.LDAP_UNAVAILABLE, "too many directories are being asked at once")
-            self._under_way += 1
+            self._running_count += 1
             try:
-                conversation, dn = await self._opened(server, login, deadline, timeout * _LEAST_SHARE, bind)
+                conversation, dn = await self._connect_any_host(server, login, deadline, timeout * _LEAST_SHARE, bind)
                 try:
                     yield conversation, dn
                 finally:
                     conversation.hang_up()
             finally:
-                self._under_way -= 1
+                self._running_count -= 1
         finally:
             turns.release()
-            if turns.tokens == turns.limit and self._turns.get(server) is turns:
-                del self._turns[server]
+            if turns.tokens == turns.limit and self._semaphores.get(server) is turns:
+                del self._semaphores[server]
 
-    async def _opened(
+    async def _connect_any_host(
         self, server: LdapServer, login: str | None, deadline: float, least: float, bind: BindSearcher
     ) -> tuple[Conversation, bytes]:
         """Return a conversation with the first host that does all that comes before a password (Note [Next host])."""
@@ -192,13 +194,13 @@ class Directories:
             detail = "passwords would be sent in plain, and allow_plain_ldap is off"
             raise DirectoryRefused(Reason.CONFIGURATION_INVALID, detail)
         tls = [None if server.security is Security.PLAIN else self._tls_of(server, host) for host, _ in server.places]
-        left = partial(self._left, deadline)
+        left = partial(self._seconds_left, deadline)
         refused: list[tuple[str, Unanswered]] = []
         for number, (host, port) in enumerate(server.places):
             further = len(server.places) - number - 1
             addresses: Sequence[Address] = ()
             try:
-                addresses = await self._addresses(host, port, left() / (further + 1))
+                addresses = await self._look_up_host(host, port, left() / (further + 1))
             except Unanswered as refusal:
                 refused.append(("", refusal))
             for tried, address in enumerate(addresses):
@@ -209,20 +211,20 @@ class Directories:
                 conversation = Conversation(self._reactor, deadline, patience, secured=secured)
                 last = not further and tried == len(addresses) - 1
                 try:
-                    await self._begin(server, conversation, tls[number], address, port)
+                    await self._open_connection(server, conversation, tls[number], address, port)
                     await bind(conversation, None if last else (address, port))
-                    return conversation, b"" if login is None else await self._find(server, conversation, login)
+                    return conversation, b"" if login is None else await self._find_entry(server, conversation, login)
                 except BaseException as failure:
                     conversation.hang_up()
                     if not isinstance(failure, Unanswered):
                         raise
                     refused.append((f"{address} port {port}", failure))
-        raise _all_in_vain(refused)
+        raise _all_hosts_failed(refused)
 
-    def _left(self, deadline: float) -> float:
+    def _seconds_left(self, deadline: float) -> float:
         return float(max(0.0, deadline - self._reactor.seconds()))
 
-    async def _begin(
+    async def _open_connection(
         self,
         server: LdapServer,
         conversation: Conversation,
@@ -231,7 +233,7 @@ class Directories:
         port: int,
     ) -> None:
         """Connect to one address, and secure the connection."""
-        await self._connect(conversation, tls if server.security is Security.TLS else None, address, port)
+        await self._connect_address(conversation, tls if server.security is Security.TLS else None, address, port)
         if server.security is Security.START_TLS and tls is not None:
             await conversation.start_tls(tls)
 
@@ -253,41 +255,46 @@ class Directories:
             if as_nobody:
                 demand_success(await conversation.bind_nobody(), "the bind as nobody", Reason.LDAP_BIND_REFUSED)
             return
-        async with self._guard.account(server, conversation.until, place, asked=asked, check=check) as bind:
-            if bind.doubtful and not asked:
-                await conversation.show(b"", "1.1")  # whatever it answers, it answers
-            bind.sent()
+        async with self._guard.account_permit(server, conversation.with_deadline, place, asked=asked, check=check) as bind:
+            if bind.needs_probe and not asked:
+                await conversation.read_attribute(b"", "1.1")  # whatever it answers, it answers
+            bind.mark_sent()
             try:
                 result = await conversation.bind(server.bind_dn, server.bind_password or b"")
             except Unanswered:
                 if not conversation.secured:  # it never left
-                    bind.ended(BindOutcome.UNCOUNTED)
+                    bind.mark_ended(BindOutcome.UNCOUNTED)
                 raise
-            outcome, told = _searcher_outcome(result), f"the bind as {server.bind_dn!r} ended with {_told(result)}"
-            bind.ended(outcome, told)
+            outcome, told = (
+                _searcher_outcome(result),
+                f"the bind as {server.bind_dn!r} ended with {_describe_result(result)}",
+            )
+            bind.mark_ended(outcome, told)
         if outcome is BindOutcome.REFUSED:
             # The refusal is recorded now, with its duration.
-            await self._guard.look(server)
+            await self._guard.require_allowed(server)
             raise DirectoryRefused(Reason.LDAP_BIND_REFUSED, told)
         demand_success(result, f"the bind as {server.bind_dn!r}", Reason.LDAP_BIND_REFUSED)
 
-    async def _find(self, server: LdapServer, conversation: Conversation, login: str) -> bytes:
+    async def _find_entry(self, server: LdapServer, conversation: Conversation, login: str) -> bytes:
         """Return the name of the entry that a login stands for; one without is counted."""
         try:
-            return (await conversation.find(server.base_dn, search_filter(server.filter_template, login))).dn
+            return (await conversation.find_entry(server.base_dn, search_filter(server.filter_template, login))).dn
         except DirectoryRefused as refusal:
             if refusal.reason in {Reason.LDAP_ENTRY_UNKNOWN, Reason.LDAP_ENTRY_AMBIGUOUS}:
-                await self._guard.missed(server, login)
+                await self._guard.count_missing_entry(server, login)
             raise
 
-    async def _prove(self, server: LdapServer, conversation: Conversation, dn: bytes, login: str, password: bytes) -> None:
+    async def _bind_person(
+        self, server: LdapServer, conversation: Conversation, dn: bytes, login: str, password: bytes
+    ) -> None:
         """Bind as the entry that was found; no other host is tried from here on (Note [Next host])."""
-        conversation.stay()
-        async with self._guard.entry(server, dn, login, conversation.until) as bind:
-            bind.sent()
+        conversation.commit_to_host()
+        async with self._guard.entry_permit(server, dn, login, conversation.with_deadline) as bind:
+            bind.mark_sent()
             result = await conversation.bind(dn, password)
-            bind.ended(_outcome(result))
-        if (objection := _objection(result)) is not None:
+            bind.mark_ended(_person_outcome(result))
+        if (objection := _read_objection(result)) is not None:
             raise DirectoryRefused(Reason.LDAP_ENTRY_REFUSED, f"{objection}: the bind as the entry ended with {result}")
         if result.code in {messages.INVALID_CREDENTIALS, messages.INAPPROPRIATE_AUTHENTICATION}:
             raise DirectoryRefused(Reason.CREDENTIALS_WRONG, f"the directory doesn't take the password: {result}")
@@ -301,40 +308,40 @@ class Directories:
         except UnicodeError:
             raise DirectoryRefused(Reason.CONFIGURATION_INVALID, "no certificate can be for a host of that name") from None
 
-    async def _addresses(self, host: str, port: int, seconds: float) -> Sequence[Address]:
+    async def _look_up_host(self, host: str, port: int, seconds: float) -> Sequence[Address]:
         try:
-            return await self._look_ups.addresses(host, port, seconds, ADDRESSES_MOST)
+            return await self._host_resolver.addresses(host, port, seconds, ADDRESSES_MOST)
         except AddressRefused as refusal:
             raise Unanswered(Reason.LDAP_UNAVAILABLE, f"{host}: {refusal.why}") from None
         except TimeoutError:
             raise Unanswered(Reason.LDAP_UNAVAILABLE, f"{host}: no name service answered in time") from None
 
-    async def _connect(
+    async def _connect_address(
         self, conversation: Conversation, tls: IOpenSSLClientConnectionCreator | None, address: Address, port: int
     ) -> None:
-        [(_, endpoint)] = endpoints(self._reactor, [address], port, conversation.left)
-        connecting: Deferred[Any] = endpoint.connect(FactoryOf(Line(conversation, self._reactor, tls)))
+        [(_, endpoint)] = endpoints(self._reactor, [address], port, conversation.seconds_left)
+        connecting: Deferred[Any] = endpoint.connect(SingleProtocolFactory(LdapConnection(conversation, self._reactor, tls)))
         try:
-            await conversation.until(connecting)
+            await conversation.with_deadline(connecting)
         except ConnectError as error:
             raise Unanswered(Reason.LDAP_UNAVAILABLE, f"no connection to {address} port {port}: {error}") from None
         except ConnectingCancelledError:  # the client has left
             raise CancelledError from None
 
 
-def _all_in_vain(refused: Sequence[tuple[str, Unanswered]]) -> DirectoryRefused:
+def _all_hosts_failed(refused: Sequence[tuple[str, Unanswered]]) -> DirectoryRefused:
     """Return the refusal of a login for which no host could be reached: its words are theirs."""
     told = [
         refusal.detail if place in refusal.detail or len(refused) == 1 else f"{place}: {refusal.detail}"
-        for place, refusal in refused[:_TOLD]
+        for place, refusal in refused[:_MAX_LISTED]
     ]
-    if len(refused) > _TOLD:
-        told.append(f"and {len(refused) - _TOLD} more")
+    if len(refused) > _MAX_LISTED:
+        told.append(f"and {len(refused) - _MAX_LISTED} more")
     failed_tls = any(refusal.reason is Reason.LDAP_TLS_FAILED for _, refusal in refused)
     return DirectoryRefused(Reason.LDAP_TLS_FAILED if failed_tls else Reason.LDAP_UNAVAILABLE, "; ".join(told))
 
 
-def _usable(server: LdapServer, login: str) -> None:
+def _check_templates(server: LdapServer, login: str) -> None:
     try:
         what = "filter template"
         search_filter(server.filter_template, login)
@@ -344,7 +351,7 @@ def _usable(server: LdapServer, login: str) -> None:
         raise DirectoryRefused(Reason.CONFIGURATION_INVALID, f"the {what} is not usable: {error}") from None
 
 
-async def _groups(server: LdapServer, conversation: Conversation, login: str, dn: bytes) -> list[bytes]:
+async def _read_group_names(server: LdapServer, conversation: Conversation, login: str, dn: bytes) -> list[bytes]:
     """Return the names of a person's groups, or some more than there may be."""
     if server.group_base_dn is not None:
         wanted = group_filter(server.group_filter_template, login, dn)
@@ -353,7 +360,7 @@ async def _groups(server: LdapServer, conversation: Conversation, login: str, dn
             raise DirectoryRefused(Reason.LDAP_GROUPS_UNKNOWN, f"the directory doesn't tell all groups: {result}")
         demand_success(result, f"the search below {server.group_base_dn!r}", Reason.LDAP_GROUPS_UNKNOWN)
         return found
-    shown, result = await conversation.show(dn, _MEMBER_OF)
+    shown, result = await conversation.read_attribute(dn, _MEMBER_OF)
     demand_success(result, "the search for the groups of the entry", Reason.LDAP_GROUPS_UNKNOWN)
     if shown is None:
         raise DirectoryRefused(Reason.LDAP_GROUPS_UNKNOWN, "the directory doesn't show the entry whose groups are asked for")
@@ -371,7 +378,7 @@ async def _base_fault(conversation: Conversation, dn: str) -> str | None:
         if found:
             return None
     else:
-        shown, result = await conversation.show(dn.encode("utf-8"), "1.1")
+        shown, result = await conversation.read_attribute(dn.encode("utf-8"), "1.1")
         if shown is not None and result.code == messages.SUCCESS:
             return None
     if result.code != messages.SUCCESS:
@@ -379,11 +386,11 @@ async def _base_fault(conversation: Conversation, dn: str) -> str | None:
     return "the directory doesn't show it to the account that searches"
 
 
-def _outcome(result: messages.Result) -> BindOutcome:
+def _person_outcome(result: messages.Result) -> BindOutcome:
     """Return how a person's bind ended, as it is counted: a password that is taken with an objection was refused."""
-    if result.code in messages.FAILED:
+    if result.code in messages.SERVER_FAILURES:
         return BindOutcome.UNCOUNTED
-    taken = result.code == messages.SUCCESS and _objection(result) is None
+    taken = result.code == messages.SUCCESS and _read_objection(result) is None
     return BindOutcome.TAKEN if taken else BindOutcome.REFUSED
 
 
@@ -393,19 +400,19 @@ def _searcher_outcome(result: messages.Result) -> BindOutcome:
     An account that must change its password finds nothing, and each bind uses up one of the last logins.
     """
     if result.code == messages.SUCCESS:
-        return BindOutcome.TAKEN if _objection(result) is None else BindOutcome.REFUSED
-    return BindOutcome.REFUSED if result.code in messages.COUNTED else BindOutcome.UNCOUNTED
+        return BindOutcome.TAKEN if _read_objection(result) is None else BindOutcome.REFUSED
+    return BindOutcome.REFUSED if result.code in messages.COUNTED_FAILURES else BindOutcome.UNCOUNTED
 
 
-def _objection(result: messages.Result) -> str | None:
+def _read_objection(result: messages.Result) -> str | None:
     try:
         return result.objection
-    except messages.Garbled as error:
+    except messages.MalformedMessage as error:
         raise DirectoryRefused(Reason.LDAP_ANSWER_MALFORMED, f"the directory's answer can't be read: {error}") from None
 
 
-def _told(result: messages.Result) -> str:
-    objection = _objection(result)
+def _describe_result(result: messages.Result) -> str:
+    objection = _read_objection(result)
     return f"{result}" if objection is None else f"{result}: {objection}"
 
 

@@ -38,17 +38,17 @@ from svc.model.text import printable, shown
 TICK: Final = 60.0
 
 #: Seconds between the round that finds an entry missing, and the one that confirms it.
-APART: Final = 600.0
+CONFIRM_SECONDS: Final = 600.0
 
 #: Seconds after which refusals of an authenticator lapse that no server does rounds for (Note [Lapsing]).
 LAPSE: Final = 900.0
 
 #: How many users a round may find missing: a share of them, but one in any case, and so many at most.
-SHARE: Final = 10
-MOST: Final = 20
+MISSING_SHARE: Final = 10
+MAX_MISSING: Final = 20
 
 #: The number of accounts whose authenticators are read at once.
-_ACCOUNTS: Final = 500
+_ACCOUNTS_BATCH: Final = 500
 
 #: The beginnings of faults: of those that a status finds by itself while they last, and of refused searches and records.
 _UNASKED: Final = "the directory can't be asked: "
@@ -59,7 +59,7 @@ _UNRECORDED: Final = "that can't be recorded: "
 _SEARCHES: Final = {Reason.LDAP_SEARCH_REFUSED, Reason.LDAP_ANSWER_MALFORMED}
 
 #: How many users and faults are named.
-_NAMED: Final = 20
+_MAX_LISTED: Final = 20
 _FAULTS: Final = 5
 
 #: The words of an event: its operation, what was done or is to be, and why.
@@ -82,25 +82,25 @@ class MissingEntries:
     journal: IJournal
     demand_primary: Callable[[], Awaitable[None]]
 
-    async def found(self, request: LoginRequest, role: RoleName) -> None:
+    async def mark_found(self, request: LoginRequest, role: RoleName) -> None:
         """Note that a directory has proven a user who was missing; where that can't be written, the next round does it.
 
         :raises AuditUnavailable: it can't be recorded.
         """
         origin = request.origin
 
-        def trail(change: MissingChange) -> EventBatch | None:
-            return None if origin is None else EventBatch(origin, _events(change, str(role)))
+        def make_trail(change: MissingChange) -> EventBatch | None:
+            return None if origin is None else EventBatch(origin, _change_events(change, str(role)))
 
         try:
             await self.demand_primary()
-            change = await self.users.admit(role, trail)
+            change = await self.users.admit(role, make_trail)
         except (StoreReadOnly, StoreUnavailable) as refusal:
             _log.debug("{role} stays refused until the next round: {why}", role=printable(str(role)), why=str(refusal))
             return
         if change and origin is not None:
-            await self.journal.take(origin, _events(change, str(role)), Outcome())
-        _tell(change)
+            await self.journal.record_events(origin, _change_events(change, str(role)), Outcome())
+        _log_change(change)
 
     async def problem(self, webservice: ResourceName) -> Problem | None:
         """Return why the last round of an authenticator changed nothing, where it isn't seen from the directory as it is."""
@@ -139,14 +139,14 @@ class DirectoryRounds(RoundsService):
         directories: Callable[[], IDirectories],
         missing: MissingEntries,
         every: float | None,
-        apart: float = APART,
+        apart: float = CONFIRM_SECONDS,
     ) -> None:
         tick = TICK if every is None else min(TICK, every)
-        super().__init__(clock, tick, self.look, _log, "Users of directories are not looked after any more")
+        super().__init__(clock, tick, self.run_due_rounds, _log, "Users of directories are not looked after any more")
         self._pause = tick / 2
         self._clock, self._servers, self._directories, self._every, self._apart = clock, servers, directories, every, apart
         self._users, self._journal, self._demand_primary = missing.users, missing.journal, missing.demand_primary
-        self._origin: AuditContext = self._journal.origin(None, "-", "-")
+        self._origin: AuditContext = self._journal.make_context(None, "-", "-")
         #: The faults, by the authenticators' names.
         self._faults: dict[str, _Fault] = {}
         #: Authenticators whose rounds were begun and not ended.
@@ -155,7 +155,7 @@ class DirectoryRounds(RoundsService):
         self._primary_since: float | None = None
 
     @property
-    def trouble(self) -> str | None:
+    def failure(self) -> str | None:
         """Return why rounds change nothing, of some authenticators where they are many; ``None`` where all went well."""
         faults = [f"{name}: {fault.why}" for name, fault in sorted(self._faults.items())]
         more = [f"and {len(faults) - _FAULTS} more"] if len(faults) > _FAULTS else []
@@ -166,16 +166,16 @@ class DirectoryRounds(RoundsService):
         if name in self._faults:
             self._faults[name].since = self._clock.seconds()
 
-    async def look(self) -> None:
+    async def run_due_rounds(self) -> None:
         """Do the rounds that are due, and revoke refusals that no round checks any more."""
         now = self._clock.seconds()
         try:
             await self._demand_primary()
             self._primary_since = now if self._primary_since is None else self._primary_since
             if self._every is not None:
-                await self._rounds(self._every)
+                await self._run_rounds(self._every)
             if now - self._primary_since >= LAPSE:
-                await self._record(await self._users.lapse(LAPSE, self._trail))
+                await self._record_change(await self._users.lapse(LAPSE, self._make_trail))
         except StoreReadOnly:
             self._faults, self._unfinished, self._primary_since = {}, set(), None
         except (StoreUnavailable, OutcomeUnknown):
@@ -183,20 +183,20 @@ class DirectoryRounds(RoundsService):
         except AuditUnavailable as refusal:
             _log.warn("Who is refused for a missing entry can't be recorded: {why}", why=refusal.why)
 
-    async def _rounds(self, every: float) -> None:
+    async def _run_rounds(self, every: float) -> None:
         after, seen = "", set[str]()
         while True:
-            found = await self._servers.some(after, _ACCOUNTS)
+            found = await self._servers.list_webservices(after, _ACCOUNTS_BATCH)
             webservices = {each: await self._again(each) for _, several in found for each in several}
             turns = await self._users.begin(webservices, every, self._apart) if webservices else ()
             self._unfinished.update(str(turn.webservice) for turn in turns if turn.due)
             for turn in turns:
                 seen.add(str(turn.webservice))
                 if str(turn.webservice) in self._unfinished:
-                    await self._round(turn)
+                    await self._run_round(turn)
                 else:
-                    self._note(turn.webservice, turn.fault)
-            if len(found) < _ACCOUNTS:
+                    self._note_fault(turn.webservice, turn.fault)
+            if len(found) < _ACCOUNTS_BATCH:
                 self._faults = {name: fault for name, fault in self._faults.items() if name in seen}
                 self._unfinished &= seen
                 return
@@ -207,15 +207,15 @@ class DirectoryRounds(RoundsService):
         fault = self._faults.get(str(webservice))
         if fault is None:
             return self._pause
-        before, fault.settings = fault.settings, await self._servers.server(webservice)
+        before, fault.settings = fault.settings, await self._servers.find_server(webservice)
         if before is not None and before != fault.settings:
             self.repeat(str(webservice))
         return max(self._pause, (self._clock.seconds() - fault.since) / 2)
 
-    async def _round(self, turn: RoundTurn) -> None:
+    async def _run_round(self, turn: RoundTurn) -> None:
         """Do one round, which changes nothing where it can't be trusted."""
         try:
-            fault = await self._done(turn.webservice)
+            fault = await self._check_users(turn.webservice)
         except DirectoryRefused as refusal:
             partial = refusal.reason in _SEARCHES and not isinstance(refusal, BaseUnreadable)
             fault = f"{_UNSEARCHED if partial else _UNASKED}{refusal.detail} ({refusal.reason.value})"
@@ -228,69 +228,71 @@ class DirectoryRounds(RoundsService):
                 _log.info("The round of {webservice} went well again", webservice=name)
             else:
                 _log.warn("Nobody is refused by the round of {webservice}: {why}", webservice=name, why=printable(fault))
-        self._note(turn.webservice, fault)
+        self._note_fault(turn.webservice, fault)
         self._unfinished.discard(str(turn.webservice))
 
-    async def _done(self, webservice: ResourceName) -> str | None:
+    async def _check_users(self, webservice: ResourceName) -> str | None:
         """Look after all users of an authenticator; return why nothing follows from what was found.
 
         :raises DirectoryRefused: the directory can't be reached.
         """
-        server = await self._servers.server(webservice)
+        server = await self._servers.find_server(webservice)
         if isinstance(server, LdapMisconfiguration):
             return f"{_UNASKED}{server}"
         looked, missing, found = 0, list[RoleName](), list[RoleName]()
         after = ""
         while users := await self._users.users(webservice, after, STATES_MOST):
             after = str(users[-1].role)
-            states = await self._directories().states(server, [user.role.identifier for user in users])
+            states = await self._directories().read_entry_states(server, [user.role.identifier for user in users])
             looked += sum(not user.refused for user in users)
             for user, state in zip(users, states, strict=True):
                 if state in {EntryState.GONE, EntryState.DISABLED} and not user.refused:
                     missing.append(user.role)
-                elif (state is EntryState.PRESENT and user.missing) or (state is EntryState.AMBIGUOUS and _is_doubted(user)):
+                elif (state is EntryState.PRESENT and user.missing) or (
+                    state is EntryState.AMBIGUOUS and _is_missing_once(user)
+                ):
                     found.append(user.role)
-        fault = too_many(looked, missing)
+        fault = mass_refusal_fault(looked, missing)
         if missing or found:
-            self._journal.admit()
+            self._journal.require_available()
             gone = missing if fault is None else ()
-            await self._record(await self._users.settle(webservice, gone, found, self._apart, self._trail))
+            await self._record_change(await self._users.settle(webservice, gone, found, self._apart, self._make_trail))
         return fault
 
-    def _note(self, webservice: ResourceName, fault: str | None) -> None:
+    def _note_fault(self, webservice: ResourceName, fault: str | None) -> None:
         if fault is None:
             self._faults.pop(str(webservice), None)
         else:
             self._faults.setdefault(str(webservice), _Fault(fault, self._clock.seconds())).why = fault
 
-    def _trail(self, change: MissingChange) -> EventBatch:
-        return EventBatch(self._origin, _events(change, "svc"))
+    def _make_trail(self, change: MissingChange) -> EventBatch:
+        return EventBatch(self._origin, _change_events(change, "svc"))
 
-    async def _record(self, change: MissingChange) -> None:
+    async def _record_change(self, change: MissingChange) -> None:
         if change:
-            _tell(change)
-            await self._journal.take(self._origin, _events(change, "svc"), Outcome())
+            _log_change(change)
+            await self._journal.record_events(self._origin, _change_events(change, "svc"), Outcome())
 
 
-def too_many(looked: int, missing: Sequence[RoleName]) -> str | None:
+def mass_refusal_fault(looked: int, missing: Sequence[RoleName]) -> str | None:
     """Return that so many missing users of so many may be a fault of the directory (Note [No mass refusal]), if they may."""
-    most = min(MOST, max(1, looked // SHARE))
+    most = min(MAX_MISSING, max(1, looked // MISSING_SHARE))
     if len(missing) <= most:
         return None
-    named = ", ".join(shown(role.identifier) for role in missing[:_NAMED])
-    more = f" and {len(missing) - _NAMED} more" if len(missing) > _NAMED else ""
+    named = ", ".join(shown(role.identifier) for role in missing[:_MAX_LISTED])
+    more = f" and {len(missing) - _MAX_LISTED} more" if len(missing) > _MAX_LISTED else ""
     return (
         f"{len(missing)} of {looked} users would be refused at once, and at most {most} are: the directory has no usable"
         f" entry of {named}{more}"
     )
 
 
-def _is_doubted(user: DirectoryUser) -> bool:
+def _is_missing_once(user: DirectoryUser) -> bool:
     """Return whether a user was found missing once, which says nothing where there are several entries now."""
     return user.missing and not user.refused
 
 
-def _tell(change: MissingChange) -> None:
+def _log_change(change: MissingChange) -> None:
     for role, webservice in change.refused:
         sentence = "{role} has no usable entry in the directory of {webservice} any more: tokens and API key are refused"
         _log.warn(sentence, role=printable(str(role)), webservice=printable(str(webservice)))
@@ -299,7 +301,7 @@ def _tell(change: MissingChange) -> None:
         _log.info(sentence, role=printable(str(role)), webservice=printable(str(webservice)))
 
 
-def _events(change: MissingChange, user: str) -> tuple[Event, ...]:
+def _change_events(change: MissingChange, user: str) -> tuple[Event, ...]:
     return tuple(
         Event(
             "directory-user",

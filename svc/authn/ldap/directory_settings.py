@@ -12,7 +12,7 @@ from typing import Final
 
 import attrs
 
-from svc.authn.settings import Values, opened, texts_of
+from svc.authn.settings import Values, open_values, usable_texts
 from svc.crypto.vault import Vault
 from svc.model.authentication import AuthenticatorSettings, IAuthenticatorReadings, IAuthenticators, Problem
 from svc.model.dialect import Dialect
@@ -29,9 +29,19 @@ VARIABLES: Final = ("bind-password", "tls-ca-cert", "tls-cert")
 
 _PREFIX: Final = "ldap-authn/"
 _GROUPS: Final = ("group_base_dn", "group_filter_template", "group_source")
-_WORDS: Final = ("uri", "host", "port", "base_dn", "bind_dn", "filter_template", "connect_type", "timeout", *_GROUPS)
+_ANNOTATION_WORDS: Final = (
+    "uri",
+    "host",
+    "port",
+    "base_dn",
+    "bind_dn",
+    "filter_template",
+    "connect_type",
+    "timeout",
+    *_GROUPS,
+)
 
-ANNOTATIONS: Final = tuple(_PREFIX + word for word in _WORDS)
+ANNOTATIONS: Final = tuple(_PREFIX + word for word in _ANNOTATION_WORDS)
 
 #: The longest annotation that is taken, in characters.
 ANNOTATION_LIMIT: Final = 2048
@@ -45,7 +55,7 @@ _ROOTS: Final = frozenset({"base_dn", "group_base_dn"})
 
 #: Seconds that a login may take in the directory, and how many hosts it may have.
 _SECONDS: Final = (1.0, 25.0)
-PLACES_MOST: Final = 16
+MAX_HOSTS: Final = 16
 
 _HOST: Final = re.compile(HOST, re.ASCII)
 _URI: Final = re.compile(
@@ -70,27 +80,29 @@ class LdapMisconfiguration:
 class LdapServers:
     """The directories that policies name. ``enabled`` has the names of authenticators that the configuration lists."""
 
-    readings: IAuthenticatorReadings
+    reader: IAuthenticatorReadings
     store: IAuthenticators
     vault: Vault
     dialect: Dialect
     enabled: frozenset[str]
 
-    async def of(self, webservice: ResourceName, settings: AuthenticatorSettings) -> LdapServer | LdapMisconfiguration:
+    async def build_server(
+        self, webservice: ResourceName, settings: AuthenticatorSettings
+    ) -> LdapServer | LdapMisconfiguration:
         """Return the directory of one authenticator, whose ``settings`` were read."""
-        annotations = await self.readings.webservice_annotations(webservice, ANNOTATIONS, ANNOTATION_LIMIT + 1)
-        values = opened(webservice.account, webservice.identifier, settings, self.vault)
-        return understood(annotations, values)
+        annotations = await self.reader.webservice_annotations(webservice, ANNOTATIONS, ANNOTATION_LIMIT + 1)
+        values = open_values(webservice.account, webservice.identifier, settings, self.vault)
+        return parse_directory(annotations, values)
 
-    async def settings(self, webservice: ResourceName) -> AuthenticatorSettings:
+    async def read_settings(self, webservice: ResourceName) -> AuthenticatorSettings:
         """Read the settings of one authenticator, as they are now."""
-        return await self.readings.settings(webservice.account, webservice.identifier, VARIABLES)
+        return await self.reader.settings(webservice.account, webservice.identifier, VARIABLES)
 
-    async def server(self, webservice: ResourceName) -> LdapServer | LdapMisconfiguration:
+    async def find_server(self, webservice: ResourceName) -> LdapServer | LdapMisconfiguration:
         """Read the directory of one authenticator, as it is set now."""
-        return await self.of(webservice, await self.settings(webservice))
+        return await self.build_server(webservice, await self.read_settings(webservice))
 
-    async def some(self, after: str, limit: int) -> list[tuple[str, list[ResourceName]]]:
+    async def list_webservices(self, after: str, limit: int) -> list[tuple[str, list[ResourceName]]]:
         """Return the next accounts in order after one, each with the authenticators that are defined and may be used.
 
         Where no directory can be used there are no accounts, and the store isn't queried.
@@ -98,30 +110,30 @@ class LdapServers:
         if not self.dialect.switch_enables and not any(name.startswith(f"{NAME}/") for name in self.enabled):
             return []
         seen = await self.store.some_webservices(f"{self.dialect.prefix}/{NAME}", after, limit)
-        usable = self._usable
+        usable = self._is_usable
         return [(account, [name for name, on in found if usable(name, on)]) for account, found in seen.items()]
 
-    def _usable(self, webservice: ResourceName, switched: bool | None) -> bool:
+    def _is_usable(self, webservice: ResourceName, switched: bool | None) -> bool:
         service = webservice.identifier.removeprefix(f"{self.dialect.prefix}/")
         nested = service.count("/") > 1 and service.endswith("/status")
         return not nested and self.dialect.enables(service in self.enabled, switched)
 
 
-def understood(annotations: Mapping[str, str], values: Values) -> LdapServer | LdapMisconfiguration:
+def parse_directory(annotations: Mapping[str, str], values: Values) -> LdapServer | LdapMisconfiguration:
     """Return the meaning of a webservice's annotations and of the variables below it."""
     problems: list[Problem] = []
     words = {name.removeprefix(_PREFIX): text for name, text in annotations.items()}
     for word, text in words.items():
         if len(text) > ANNOTATION_LIMIT or not (text.strip() or (text == "" and word in _ROOTS)):
-            problems.append(_unusable(word, "it is blank, or too long", _other_text(word, words)))
+            problems.append(_unusable_problem(word, "it is blank, or too long", _text_remedy(word, words)))
     if problems:
         return LdapMisconfiguration(tuple(problems))
     ca_name = "tls-cert" if "tls-ca-cert" not in values else "tls-ca-cert"
-    texts = texts_of(values, ("bind-password", ca_name), (), problems)
-    security = _security(words, problems)
-    places = _places(words, security, problems)
+    texts = usable_texts(values, ("bind-password", ca_name), (), problems)
+    security = _parse_security(words, problems)
+    places = _parse_hosts(words, security, problems)
     if "base_dn" not in words:
-        problems.append(_missing("base_dn", "below which entry people stand", "ou=people,dc=example,dc=org"))
+        problems.append(_missing_problem("base_dn", "below which entry people stand", "ou=people,dc=example,dc=org"))
     if "bind_dn" in words and "bind-password" not in values:
         what = f"The annotation {_PREFIX}bind_dn names an account, and no variable has its password."
         problems.append(Problem(what, "Declare and set the variable bind-password."))
@@ -131,9 +143,9 @@ def understood(annotations: Mapping[str, str], values: Values) -> LdapServer | L
         problems.append(Problem(what, remedy))
     if "group_filter_template" in words and "group_base_dn" not in words:
         problems.append(
-            _missing("group_base_dn", "below which entry the groups of the filter stand", "ou=groups,dc=example")
+            _missing_problem("group_base_dn", "below which entry the groups of the filter stand", "ou=groups,dc=example")
         )
-    timeout, source = _timeout(words, problems), _group_source(words, problems)
+    timeout, source = _parse_timeout(words, problems), _parse_group_source(words, problems)
     if problems:
         return LdapMisconfiguration(tuple(problems))
     (host, port), *others = places
@@ -156,7 +168,7 @@ def understood(annotations: Mapping[str, str], values: Values) -> LdapServer | L
     )
 
 
-def _other_text(word: str, words: Mapping[str, str]) -> str:
+def _text_remedy(word: str, words: Mapping[str, str]) -> str:
     """Return a remedy for an annotation that is blank or too long, with which the settings are complete."""
     if word in _ROOTS:
         return 'Correct it, or leave it empty ("") for the root of the directory.'
@@ -166,91 +178,101 @@ def _other_text(word: str, words: Mapping[str, str]) -> str:
     return "Correct it: it says which directory is asked." if needed else "Correct it, or leave it out."
 
 
-def _timeout(words: Mapping[str, str], problems: list[Problem]) -> float:
+def _parse_timeout(words: Mapping[str, str], problems: list[Problem]) -> float:
     if "timeout" not in words:
         return DEADLINE
     text, (least, most) = words["timeout"].strip(), _SECONDS
     seconds = float(text) if re.fullmatch(r"[0-9]{1,3}(?:\.[0-9]{1,3})?", text, re.ASCII) else 0.0
     if not least <= seconds <= most:
-        problems.append(_unusable("timeout", f"it is {shown(text)}", f"Set it to {least:g} to {most:g} seconds."))
+        problems.append(_unusable_problem("timeout", f"it is {shown(text)}", f"Set it to {least:g} to {most:g} seconds."))
     return seconds
 
 
-def _group_source(words: Mapping[str, str], problems: list[Problem]) -> GroupSource:
+def _parse_group_source(words: Mapping[str, str], problems: list[Problem]) -> GroupSource:
     text = words.get("group_source")
     if text is None:
         return GroupSource.MEMBERS
     if text.strip() != GroupSource.TOKEN_GROUPS.value:
         remedy = f"Set it to {GroupSource.TOKEN_GROUPS.value} for Active Directory, or leave it out."
-        problems.append(_unusable("group_source", f"it is {shown(text)}", remedy))
+        problems.append(_unusable_problem("group_source", f"it is {shown(text)}", remedy))
     elif "group_filter_template" in words:
         remedy = "Leave it out: the directory tells the groups of a person without a filter."
-        problems.append(_unusable("group_filter_template", f"group_source is {GroupSource.TOKEN_GROUPS.value}", remedy))
+        problems.append(
+            _unusable_problem("group_filter_template", f"group_source is {GroupSource.TOKEN_GROUPS.value}", remedy)
+        )
     return GroupSource.TOKEN_GROUPS
 
 
-def _security(words: Mapping[str, str], problems: list[Problem]) -> Security:
+def _parse_security(words: Mapping[str, str], problems: list[Problem]) -> Security:
     """Return how the connection is secured; the scheme of the addresses must fit."""
-    schemes = {uri.lower().startswith("ldaps:") for uri in _uris(words)}
+    schemes = {uri.lower().startswith("ldaps:") for uri in _split_uris(words)}
     if len(schemes) > 1:
-        problems.append(_unusable("uri", "ldap: and ldaps: stand in it", "Begin all addresses in the same way."))
+        problems.append(_unusable_problem("uri", "ldap: and ldaps: stand in it", "Begin all addresses in the same way."))
     ldaps = True in schemes
     text = words.get("connect_type", "").strip().lower()
     try:
         security = Security(text) if text else (Security.TLS if ldaps else Security.START_TLS)
     except ValueError:
-        problems.append(_unusable("connect_type", f"it is {shown(text)}", "Set it to tls (StartTLS), ssl (LDAPS) or plain."))
+        problems.append(
+            _unusable_problem("connect_type", f"it is {shown(text)}", "Set it to tls (StartTLS), ssl (LDAPS) or plain.")
+        )
         return Security.START_TLS
     if "uri" in words and ldaps != (security is Security.TLS):
         remedy = "An address that begins with ldaps: goes with ssl, and no other."
-        problems.append(_unusable("connect_type", f"{text} doesn't fit the address", remedy))
+        problems.append(_unusable_problem("connect_type", f"{text} doesn't fit the address", remedy))
     return security
 
 
-def _uris(words: Mapping[str, str]) -> list[str]:
+def _split_uris(words: Mapping[str, str]) -> list[str]:
     """Return the addresses, which blanks or commas separate; what stands behind a host may have both."""
     addresses = _BETWEEN.split(words.get("uri", "").strip())
     return [uri for text in addresses for uri in ([text] if _BEHIND.match(text) else re.split(r"[\s,]+", text))]
 
 
-def _places(words: Mapping[str, str], security: Security, problems: list[Problem]) -> list[tuple[str, int]]:
+def _parse_hosts(words: Mapping[str, str], security: Security, problems: list[Problem]) -> list[tuple[str, int]]:
     """Return hosts and ports in order, each once, from the addresses or from annotations of their own."""
     if "uri" in words and ("host" in words or "port" in words):
-        problems.append(_unusable("uri", "host or port stand beside it", "Leave the one or the others in the policy."))
+        problems.append(
+            _unusable_problem("uri", "host or port stand beside it", "Leave the one or the others in the policy.")
+        )
     if "uri" in words:
         places: dict[tuple[str, int], None] = {}
-        for uri in _uris(words):
+        for uri in _split_uris(words):
             match = _URI.fullmatch(uri)
             if match is None:
                 remedy = "Set it to ldap://host, ldap://host:port or ldaps://host, or to several of these."
-                problems.append(_unusable("uri", f"it is {shown_address(words['uri'])}", remedy))
+                problems.append(_unusable_problem("uri", f"it is {shown_address(words['uri'])}", remedy))
                 break
             if len(match["path"]) > 1:
                 remedy = f"Leave that out, and name the entry below which people stand in {_PREFIX}base_dn."
-                problems.append(_unusable("uri", f"{shown_address(match['path'])} stands behind a host", remedy))
+                problems.append(_unusable_problem("uri", f"{shown_address(match['path'])} stands behind a host", remedy))
                 break
-            places[_place(match["host"], match["port"], "uri", security, problems)] = None
-        if len(places) > PLACES_MOST:
-            problems.append(_unusable("uri", f"it has more than {PLACES_MOST} hosts", "Leave some out."))
+            places[_parse_host(match["host"], match["port"], "uri", security, problems)] = None
+        if len(places) > MAX_HOSTS:
+            problems.append(_unusable_problem("uri", f"it has more than {MAX_HOSTS} hosts", "Leave some out."))
         return list(places)
     if "host" in words:
-        return [_place(words["host"].strip(), words.get("port"), "host", security, problems)]
-    problems.append(_missing("uri", "which directory is asked", "ldap://ldap.example.org"))
+        return [_parse_host(words["host"].strip(), words.get("port"), "host", security, problems)]
+    problems.append(_missing_problem("uri", "which directory is asked", "ldap://ldap.example.org"))
     return []
 
 
-def _place(host: str, port: str | None, word: str, security: Security, problems: list[Problem]) -> tuple[str, int]:
+def _parse_host(host: str, port: str | None, word: str, security: Security, problems: list[Problem]) -> tuple[str, int]:
     if not _HOST.fullmatch(host) or len(host) > HOST_LIMIT:
-        problems.append(_unusable(word, f"{shown(host)} is no host", "Set it to a name, or a number (IPv6 in brackets)."))
+        problems.append(
+            _unusable_problem(word, f"{shown(host)} is no host", "Set it to a name, or a number (IPv6 in brackets).")
+        )
     number = _PORTS[security] if port is None else int(port) if re.fullmatch("[0-9]{1,5}", port.strip(), re.ASCII) else 0
     if number not in range(1, 1 << 16):
-        problems.append(_unusable("port" if word == "host" else word, "it has no port from 1 to 65535", "Correct the port."))
+        problems.append(
+            _unusable_problem("port" if word == "host" else word, "it has no port from 1 to 65535", "Correct the port.")
+        )
     return host.strip("[]"), number
 
 
-def _unusable(word: str, fault: str, remedy: str) -> Problem:
+def _unusable_problem(word: str, fault: str, remedy: str) -> Problem:
     return Problem(f"The annotation {_PREFIX}{word} is not usable: {fault}.", remedy)
 
 
-def _missing(word: str, what: str, example: str) -> Problem:
+def _missing_problem(word: str, what: str, example: str) -> Problem:
     return Problem(f"It is not said {what}.", f"Annotate the webservice with {_PREFIX}{word}, such as {example}.")

@@ -53,7 +53,7 @@ def search_filter(template: str, login: str) -> pureldap.LDAPFilter:
     """
     if PLACEHOLDER not in template:
         raise InvalidTemplate(f"it has no {PLACEHOLDER} where the login is to stand")
-    return _parsed(template, login, None)
+    return _parse_template(template, login, None)
 
 
 def group_filter(template: str, login: str, dn: bytes) -> pureldap.LDAPFilter:
@@ -65,63 +65,63 @@ def group_filter(template: str, login: str, dn: bytes) -> pureldap.LDAPFilter:
     """
     if PLACEHOLDER not in template and ENTRY_PLACEHOLDER not in template:
         raise InvalidTemplate(f"it has no {ENTRY_PLACEHOLDER} where the person's entry is to stand, nor {PLACEHOLDER}")
-    return _parsed(template, login, dn)
+    return _parse_template(template, login, dn)
 
 
-def _parsed(template: str, login: str, dn: bytes | None) -> pureldap.LDAPFilter:
+def _parse_template(template: str, login: str, dn: bytes | None) -> pureldap.LDAPFilter:
     if len(template) > TEMPLATE_LIMIT:
         raise InvalidTemplate(f"it has more than {TEMPLATE_LIMIT} characters")
     parser = _FilterParser(template, login, dn)
-    found = parser.filter(_DEPTH)
-    if parser.place != len(template):
-        raise InvalidTemplate(f"something follows its last parenthesis, at character {parser.place + 1}")
+    found = parser.parse_filter(_DEPTH)
+    if parser.offset != len(template):
+        raise InvalidTemplate(f"something follows its last parenthesis, at character {parser.offset + 1}")
     return found
 
 
 class _FilterParser:
-    """The parser of a template; ``place`` is the offset that it has reached."""
+    """The parser of a template; ``offset`` is the offset that it has reached."""
 
     def __init__(self, text: str, login: str, dn: bytes | None) -> None:
-        self.place = 0
+        self.offset = 0
         self._text = text
         self._login = login
         self._dn = dn
 
-    def filter(self, depth: int) -> pureldap.LDAPFilter:
+    def parse_filter(self, depth: int) -> pureldap.LDAPFilter:
         """Read a filter, from its parenthesis to the one that closes it."""
         if depth == 0:
             raise InvalidTemplate(f"its parentheses are nested deeper than {_DEPTH}")
-        self._take("(")
-        match self._text[self.place : self.place + 1]:
+        self._expect_character("(")
+        match self._text[self.offset : self.offset + 1]:
             case "&":
-                found = pureldap.LDAPFilter_and(self._filters(depth))
+                found = pureldap.LDAPFilter_and(self._parse_filters(depth))
             case "|":
-                found = pureldap.LDAPFilter_or(self._filters(depth))
+                found = pureldap.LDAPFilter_or(self._parse_filters(depth))
             case "!":
-                self.place += 1
-                found = pureldap.LDAPFilter_not(self.filter(depth - 1))
+                self.offset += 1
+                found = pureldap.LDAPFilter_not(self.parse_filter(depth - 1))
             case _:
-                found = self._comparison()
-        self._take(")")
+                found = self._parse_comparison()
+        self._expect_character(")")
         return found
 
-    def _filters(self, depth: int) -> list[pureldap.LDAPFilter]:
-        self.place += 1
-        found = [self.filter(depth - 1)]
-        while self._text.startswith("(", self.place):
-            found.append(self.filter(depth - 1))
+    def _parse_filters(self, depth: int) -> list[pureldap.LDAPFilter]:
+        self.offset += 1
+        found = [self.parse_filter(depth - 1)]
+        while self._text.startswith("(", self.offset):
+            found.append(self.parse_filter(depth - 1))
         return found
 
-    def _take(self, character: str) -> None:
-        if not self._text.startswith(character, self.place):
-            raise InvalidTemplate(f"there must be a {character!r} at character {self.place + 1}")
-        self.place += 1
+    def _expect_character(self, character: str) -> None:
+        if not self._text.startswith(character, self.offset):
+            raise InvalidTemplate(f"there must be a {character!r} at character {self.offset + 1}")
+        self.offset += 1
 
-    def _comparison(self) -> pureldap.LDAPFilter:
-        match = _COMPARISON.match(self._text, self.place)
+    def _parse_comparison(self) -> pureldap.LDAPFilter:
+        match = _COMPARISON.match(self._text, self.offset)
         if match is None:
-            raise InvalidTemplate(f"there is no comparison, such as uid={PLACEHOLDER}, at character {self.place + 1}")
-        self.place = match.end()
+            raise InvalidTemplate(f"there is no comparison, such as uid={PLACEHOLDER}, at character {self.offset + 1}")
+        self.offset = match.end()
         attribute, dn, rule, sign, value = match.group("attribute", "dn", "rule", "sign", "value")
         if sign == ":=" and not (attribute or rule):
             raise InvalidTemplate("a comparison with := needs an attribute or a rule")
@@ -134,35 +134,35 @@ class _FilterParser:
         if sign == "=" and value == "*":
             return pureldap.LDAPFilter_present(attribute)
         if sign == "=" and "*" in value:
-            return self._substrings(attribute, value)
+            return self._parse_substrings(attribute, value)
         if "*" in value:
             raise InvalidTemplate(f"a comparison with {sign} can't have an asterisk")
-        asked = self._filled(value)
+        asked = self._fill_value(value)
         if sign == ":=":
             return pureldap.LDAPFilter_extensibleMatch(rule, attribute, asked, dnAttributes=bool(dn))
         return _SIGNS[sign](pureldap.LDAPAttributeDescription(attribute), pureldap.LDAPAssertionValue(asked))
 
-    def _substrings(self, attribute: str, value: str) -> pureldap.LDAPFilter:
+    def _parse_substrings(self, attribute: str, value: str) -> pureldap.LDAPFilter:
         first, *middle, last = value.split("*")
-        parts = [pureldap.LDAPFilter_substrings_any(_octets(part)) for part in middle if part]
+        parts = [pureldap.LDAPFilter_substrings_any(_unescape_value(part)) for part in middle if part]
         if first:
-            parts.insert(0, pureldap.LDAPFilter_substrings_initial(_octets(first)))
+            parts.insert(0, pureldap.LDAPFilter_substrings_initial(_unescape_value(first)))
         if last:
-            parts.append(pureldap.LDAPFilter_substrings_final(_octets(last)))
+            parts.append(pureldap.LDAPFilter_substrings_final(_unescape_value(last)))
         if not parts:
             raise InvalidTemplate("a comparison has nothing but asterisks")
         return pureldap.LDAPFilter_substrings(type=attribute, substrings=parts)
 
-    def _filled(self, value: str) -> bytes:
+    def _fill_value(self, value: str) -> bytes:
         """Return the octets of a value with the login in it: as it is or, in a distinguished name, escaped."""
         if self._dn is not None and value == ENTRY_PLACEHOLDER:
             return self._dn
         parts = value.split(PLACEHOLDER)
         login = dn_escaped(self._login) if "=" in parts[0] else self._login
-        return login.encode("utf-8").join(map(_octets, parts))
+        return login.encode("utf-8").join(map(_unescape_value, parts))
 
 
-def _octets(text: str) -> bytes:
+def _unescape_value(text: str) -> bytes:
     r"""Return the octets of a value, in which ``\2a`` is the octet 2a."""
     octets = text.encode("utf-8")
     if octets.count(b"\\") != len(_ESCAPE.findall(octets)):

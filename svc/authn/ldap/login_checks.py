@@ -52,7 +52,7 @@ class LdapLogin:
 class LdapFacts(LdapLogin):
     """The findings about a request that may involve the directory; ``unproven`` says why it proves nobody.
 
-    ``unasked`` says why the directory wasn't asked, where it wasn't; ``again`` after how many seconds it is, where that is
+    ``not_queried`` says why the directory wasn't asked, where it wasn't; ``retry_after`` after how many seconds it is, where that is
     known; ``late``: a refusal is late, since it isn't asked any more about this login (LOCK-7). ``mapped``: what mappings
     mean for it, where the directory proves somebody and there are mappings.
     """
@@ -63,14 +63,14 @@ class LdapFacts(LdapLogin):
     is_key: bool
     unproven: Objection | None
     address: str
-    unasked: str | None = None
-    again: float | None = None
+    not_queried: str | None = None
+    retry_after: float | None = None
     late: bool = False
     mapped: MappedOutcome | None = None
 
 
 #: Most names and roles that the check of mappings lists, each.
-_TOLD: Final = 20
+_MAX_LISTED: Final = 20
 
 #: Why the directory proves nobody, by the check that reports it.
 _DIRECTORY: Final = frozenset({Reason.LDAP_UNAVAILABLE, Reason.LDAP_TLS_FAILED, Reason.LDAP_ANSWER_MALFORMED})
@@ -83,38 +83,38 @@ _ENTRY: Final = frozenset(
 _CONFIGURATION: Final = frozenset({Reason.CONFIGURATION_INVALID})
 
 
-def _unproven(
+def _directory_check(
     name: str, reasons: frozenset[Reason], passed: str | Callable[[LdapFacts], str], *, of_evidence: bool = False
 ) -> FactCheck[LdapFacts]:
     """Return the check of objections by the directory or its configuration; the directory isn't asked about an API key."""
 
-    def objection(facts: LdapFacts) -> Objection | None:
+    def find_objection(facts: LdapFacts) -> Objection | None:
         return facts.unproven if facts.unproven is not None and facts.unproven[0] in reasons else None
 
-    def tell(facts: LdapFacts) -> str:
-        if facts.unasked is not None:
-            return f"not asked: {facts.unasked}"
+    def describe_result(facts: LdapFacts) -> str:
+        if facts.not_queried is not None:
+            return f"not asked: {facts.not_queried}"
         return passed if isinstance(passed, str) else passed(facts)
 
-    return FactCheck(name, objection, tell, of_evidence)
+    return FactCheck(name, find_objection, describe_result, of_evidence)
 
 
-def _tell_mappings(facts: LdapFacts) -> str:
+def _describe_mappings(facts: LdapFacts) -> str:
     if facts.mapped is None:
         return "no name is mapped" if facts.unproven is None else "not asked: nobody is proven"
-    foreseen, made = facts.mapped.foreseen, facts.mapped.made
-    mapped = ", ".join(f"the {name.kind} {shown(name.key)}" for name in foreseen.names[:_TOLD]) or "no name of its"
+    foreseen, made = facts.mapped.preview, facts.mapped.is_applied
+    mapped = ", ".join(f"the {name.kind} {shown(name.key)}" for name in foreseen.names[:_MAX_LISTED]) or "no name of its"
     told = [f"of {facts.mapped.groups} groups and the login, mapped are: {mapped}"]
     for roles, did, does in (
         (foreseen.difference.gains, "it became a member of", "a login makes it a member of"),
         (foreseen.difference.loses, "it is no member any more of", "a login takes from it"),
     ):
         if roles:
-            told.append(f"{did if made else does} {', '.join(map(shown, roles[:_TOLD]))}")
+            told.append(f"{did if made else does} {', '.join(map(shown, roles[:_MAX_LISTED]))}")
     return "; ".join(told)
 
 
-def _unfit(asked: LdapLogin) -> Objection | None:
+def _role_problem(asked: LdapLogin) -> Objection | None:
     """Return why a role is refused before the directory is asked (Note [Who may]); ``None`` when it isn't."""
     if asked.role.kind != "user" or asked.role == admin_of(asked.role.account):
         return Reason.LDAP_ROLE_REFUSED, "neither hosts nor admin log in by a directory"
@@ -123,7 +123,7 @@ def _unfit(asked: LdapLogin) -> Objection | None:
     return None
 
 
-def _malformed(asked: LdapLogin) -> Objection | None:
+def _evidence_problem(asked: LdapLogin) -> Objection | None:
     if not asked.evidence:
         return Reason.CREDENTIALS_MISSING, "there is no password"
     if len(asked.evidence) > PASSWORD_LIMIT or b"\0" in asked.evidence:
@@ -139,7 +139,7 @@ def _origin_problem(facts: LdapFacts) -> Objection | None:
 
 
 #: The checks in the order in which failures count: those before the directory is asked, and those after.
-BEFORE: Final = (
+BEFORE_DIRECTORY: Final = (
     FactCheck[LdapLogin](
         "listed",
         lambda a: (
@@ -149,8 +149,8 @@ BEFORE: Final = (
         ),
         lambda a: f"{shown(a.service)} is {'listed in the configuration' if a.listed else 'one that can be switched on'}",
     ),
-    FactCheck[LdapLogin]("user", _unfit, lambda _: "a user may log in by a directory"),
-    FactCheck[LdapLogin]("evidence", _malformed, lambda _: "there is a password or an API key", of_evidence=True),
+    FactCheck[LdapLogin]("user", _role_problem, lambda _: "a user may log in by a directory"),
+    FactCheck[LdapLogin]("evidence", _evidence_problem, lambda _: "there is a password or an API key", of_evidence=True),
     FactCheck[LdapLogin](
         "enabled",
         lambda a: None if a.disabled is None else (Reason.AUTHENTICATOR_NOT_ENABLED, a.disabled),
@@ -159,10 +159,10 @@ BEFORE: Final = (
 )
 _AFTER: Final = (
     # Note [Who can't be judged]
-    _unproven("directory", _DIRECTORY, "the directory answers"),
-    _unproven("bind", _BIND, "the directory takes the account that searches"),
-    _unproven("search", _SEARCH, "the directory has the account search", of_evidence=True),
-    _unproven("mappings", _MAPPINGS, _tell_mappings, of_evidence=True),
+    _directory_check("directory", _DIRECTORY, "the directory answers"),
+    _directory_check("bind", _BIND, "the directory takes the account that searches"),
+    _directory_check("search", _SEARCH, "the directory has the account search", of_evidence=True),
+    _directory_check("mappings", _MAPPINGS, _describe_mappings, of_evidence=True),
     FactCheck[LdapFacts](
         "account",
         lambda f: (
@@ -207,8 +207,8 @@ _ORIGIN: Final = FactCheck[LdapFacts](
     ),
 )
 _PROOF: Final = (
-    _unproven("configuration", _CONFIGURATION, "the settings of the directory can be used"),
-    _unproven("entry", _ENTRY, "the directory has one entry for the login", of_evidence=True),
+    _directory_check("configuration", _CONFIGURATION, "the settings of the directory can be used"),
+    _directory_check("entry", _ENTRY, "the directory has one entry for the login", of_evidence=True),
     FactCheck[LdapFacts](
         "credentials",
         lambda f: f.unproven,

@@ -26,7 +26,7 @@ from svc.model.reasons import Reason
 
 
 @attrs.frozen
-class Proven:
+class ProvenPerson:
     """A person whom the directory has proven: its groups, if they were wanted, and below which entry plain names are."""
 
     groups: tuple[str, ...]
@@ -35,12 +35,12 @@ class Proven:
 
 @attrs.frozen
 class MappedOutcome:
-    """The effect of mappings on a login: ``made``, the memberships were changed; ``unwritten`` says why they weren't."""
+    """The effect of mappings on a login: ``is_applied``, the memberships were changed; ``write_failure`` says why they weren't."""
 
-    foreseen: Foreseen
+    preview: Foreseen
     groups: int
-    made: bool = False
-    unwritten: Objection | None = None
+    is_applied: bool = False
+    write_failure: Objection | None = None
 
 
 @attrs.frozen
@@ -51,7 +51,7 @@ class MappedRoles:
     journal: IJournal
     demand_primary: Callable[[], Awaitable[None]]
 
-    async def kinds(self, webservice: ResourceName) -> frozenset[str]:
+    async def mapped_kinds(self, webservice: ResourceName) -> frozenset[str]:
         """Return of what kinds the names are that an authenticator maps."""
         return await self.store.kinds(webservice)
 
@@ -59,45 +59,51 @@ class MappedRoles:
         """Return the names of groups that an authenticator maps, as they were written."""
         return await self.store.names(webservice, GROUP)
 
-    async def foreseen(self, webservice: ResourceName, role: RoleName, proven: Proven) -> MappedOutcome:
+    async def preview_changes(self, webservice: ResourceName, role: RoleName, proven: ProvenPerson) -> MappedOutcome:
         """Return what a login would change, and whether its role could authenticate then."""
         names = names_of(role.identifier, proven.groups, proven.group_base_dn)
         return MappedOutcome(await self.store.foreseen(webservice, role, names), len(proven.groups))
 
-    async def made(self, request: LoginRequest, webservice: ResourceName, role: RoleName, proven: Proven) -> MappedOutcome:
+    async def apply_mappings(
+        self, request: LoginRequest, webservice: ResourceName, role: RoleName, proven: ProvenPerson
+    ) -> MappedOutcome:
         """Make the memberships of a role as they are to be, and return how they are; nothing is written that is so already.
 
         :raises StoreUnavailable: the store can't be reached.
         :raises AuditUnavailable: the change can't be recorded.
         """
-        outcome = await self.foreseen(webservice, role, proven)
-        if not outcome.foreseen.difference:
+        outcome = await self.preview_changes(webservice, role, proven)
+        if not outcome.preview.difference:
             return outcome
         service = f"{NAME}/{request.service_id}"
 
-        def trail(difference: MappedDifference) -> EventBatch | None:
-            return None if request.origin is None else EventBatch(request.origin, tuple(_events(role, service, difference)))
+        def make_trail(difference: MappedDifference) -> EventBatch | None:
+            return (
+                None
+                if request.origin is None
+                else EventBatch(request.origin, tuple(_membership_events(role, service, difference)))
+            )
 
         names = names_of(role.identifier, proven.groups, proven.group_base_dn)
         try:
             await self.demand_primary()
-            difference, may = await self.store.apply(webservice, role, names, trail)
+            difference, may = await self.store.apply(webservice, role, names, make_trail)
         except (StoreReadOnly, PrimaryContested):
             why = "its groups give it other roles than it has, and this server can't write that: the primary can"
-            return attrs.evolve(outcome, unwritten=(Reason.LDAP_ROLES_UNWRITTEN, why))
+            return attrs.evolve(outcome, write_failure=(Reason.LDAP_ROLES_UNWRITTEN, why))
         except (OutcomeUnknown, PolicyConflict):
             why = "its groups give it other roles than it has, and it isn't known that this was written"
-            return attrs.evolve(outcome, unwritten=(Reason.LDAP_ROLES_UNWRITTEN, why))
+            return attrs.evolve(outcome, write_failure=(Reason.LDAP_ROLES_UNWRITTEN, why))
         except StoreUnavailable as error:
             why = f"its groups give it other roles than it has, and that can't be written: {error}"
-            return attrs.evolve(outcome, unwritten=(Reason.LDAP_ROLES_UNWRITTEN, why))
-        if request.origin is not None and (events := tuple(_events(role, service, difference))):
-            await self.journal.take(request.origin, events, Outcome())
-        foreseen = attrs.evolve(outcome.foreseen, difference=difference, may_authenticate=may)
-        return attrs.evolve(outcome, foreseen=foreseen, made=True)
+            return attrs.evolve(outcome, write_failure=(Reason.LDAP_ROLES_UNWRITTEN, why))
+        if request.origin is not None and (events := tuple(_membership_events(role, service, difference))):
+            await self.journal.record_events(request.origin, events, Outcome())
+        foreseen = attrs.evolve(outcome.preview, difference=difference, may_authenticate=may)
+        return attrs.evolve(outcome, preview=foreseen, is_applied=True)
 
 
-def _events(role: RoleName, service: str, difference: MappedDifference) -> Iterator[Event]:
+def _membership_events(role: RoleName, service: str, difference: MappedDifference) -> Iterator[Event]:
     for operation, roles, did, does in (
         ("add", difference.gains, "became a member", "become a member"),
         ("remove", difference.loses, "ceased to be a member", "cease to be a member"),

@@ -108,13 +108,13 @@ _WINDOWS_CODES: Final = {
 
 #: The attributes by which directories tell that an account is disabled, whatever its password, and what they say then:
 #: Active Directory by a bit of a number, 389 by a word, and Behera's password policies by the lock that nobody's time ends.
-DISABLING: Final = ("userAccountControl", "nsAccountLock", "pwdAccountLockedTime")
+DISABLING_ATTRIBUTES: Final = ("userAccountControl", "nsAccountLock", "pwdAccountLockedTime")
 _DISABLED_BIT: Final = 2
 _NUMBER: Final = re.compile(rb"-?[0-9]{1,10}")
 _LOCKED_FOR_EVER: Final = b"000001010000z"
 
 
-class Garbled(Exception):
+class MalformedMessage(Exception):
     """An answer is no valid message of LDAP; the text says what is wrong, and quotes nothing of it."""
 
 
@@ -165,25 +165,26 @@ class Entry:
         :raises Garbled: the attributes can't be read.
         """
         found: dict[str, list[bytes]] = {}
-        elements = _Elements(self.attributes, 0, len(self.attributes))
-        while elements.more:
-            one = elements.inside(_SEQUENCE)
-            description = one.take(_OCTETS).decode("utf-8", "replace").lower()
-            values = one.inside(_SET)
+        elements = _BerReader(self.attributes, 0, len(self.attributes))
+        while elements.has_more:
+            one = elements.read_nested(_SEQUENCE)
+            description = one.read_value(_OCTETS).decode("utf-8", "replace").lower()
+            values = one.read_nested(_SET)
             if description.partition(";")[0] == attribute:
                 of_this = found.setdefault(description, [])
-                while values.more:
-                    of_this.append(values.take(_OCTETS))
+                while values.has_more:
+                    of_this.append(values.read_value(_OCTETS))
         return found
 
     @property
     def is_disabled(self) -> bool:
-        """Return whether it is the entry of a disabled account, by those of its attributes that are ``DISABLING``.
+        """Return whether it is the entry of a disabled account, by those of its attributes that are ``DISABLING_ATTRIBUTES``.
 
         :raises Garbled: the attributes can't be read.
         """
         control, locked, locked_time = (
-            [value.lower() for several in self.values(name.lower()).values() for value in several] for name in DISABLING
+            [value.lower() for several in self.values(name.lower()).values() for value in several]
+            for name in DISABLING_ATTRIBUTES
         )
         by_number = any(_NUMBER.fullmatch(value) and int(value) & _DISABLED_BIT for value in control)
         return by_number or b"true" in locked or _LOCKED_FOR_EVER in locked_time
@@ -215,13 +216,13 @@ INVALID_CREDENTIALS: Final = 49
 
 #: Results of a directory that can't answer anybody now (RFC 4511 A.2): it has lost its way, run out of time or means, is
 #: busy or unavailable, or hides an error of its own behind "other".
-FAILED: Final = frozenset({1, 3, 11, 51, 52, 80})
+SERVER_FAILURES: Final = frozenset({1, 3, 11, 51, 52, 80})
 
 #: Results of a bind that a directory may count as a failure of the account.
-COUNTED: Final = frozenset({CONSTRAINT_VIOLATION, INVALID_CREDENTIALS, UNWILLING})
+COUNTED_FAILURES: Final = frozenset({CONSTRAINT_VIOLATION, INVALID_CREDENTIALS, UNWILLING})
 
 #: Those by which a host refers to another one: it is busy or unavailable.
-ELSEWHERE: Final = frozenset({51, 52})
+TRY_OTHER_HOST: Final = frozenset({51, 52})
 
 #: Results by which a directory says that it has no entry of a name: none there, no name of its, or another directory's.
 NO_ENTRY: Final = frozenset({10, 32, 34})
@@ -253,7 +254,7 @@ def search_request(
         filter=wanted,
         attributes=list(attributes) or ["1.1"],  # which stands for none (RFC 4511 4.5.1.8)
     )
-    return _wire(number, request)
+    return _encode_request(number, request)
 
 
 def attribute_request(number: int, dn: bytes, attribute: str, seconds: int) -> bytes:
@@ -268,15 +269,15 @@ def attribute_request(number: int, dn: bytes, attribute: str, seconds: int) -> b
         filter=pureldap.LDAPFilter_present("objectClass"),
         attributes=[attribute],
     )
-    return _wire(number, request)
+    return _encode_request(number, request)
 
 
 def start_tls_request(number: int) -> bytes:
     """Return a request to go on with TLS (RFC 4511 4.14.1)."""
-    return _wire(number, pureldap.LDAPStartTLSRequest())
+    return _encode_request(number, pureldap.LDAPStartTLSRequest())
 
 
-def _wire(number: int, request: pureldap.LDAPProtocolRequest) -> bytes:
+def _encode_request(number: int, request: pureldap.LDAPProtocolRequest) -> bytes:
     written: bytes = pureldap.LDAPMessage(request, id=number).toWire()
     return written
 
@@ -287,52 +288,52 @@ def first_message(arrived: bytes) -> bytes | None:
     :raises Garbled: it is none, or longer than ``MESSAGE_LIMIT``.
     """
     if arrived and arrived[0] != _SEQUENCE:
-        raise Garbled("something else than an LDAP message arrived")
-    span = _span(arrived, 0)
+        raise MalformedMessage("something else than an LDAP message arrived")
+    span = _content_span(arrived, 0)
     if span is None:
         return None
     _, end = span
     if end > MESSAGE_LIMIT:
-        raise Garbled(f"a message is longer than {MESSAGE_LIMIT} bytes")
+        raise MalformedMessage(f"a message is longer than {MESSAGE_LIMIT} bytes")
     return arrived[:end] if end <= len(arrived) else None
 
 
-def read(message: bytes) -> LdapMessage:
+def parse_message(message: bytes) -> LdapMessage:
     """Parse one whole message (Note [Strict answers]). Controls of results are kept; further elements are ignored.
 
     :raises Garbled: it is none that this client understands.
     """
-    elements = _Elements(message, 0, len(message)).inside(_SEQUENCE)
-    number = int.from_bytes(elements.take(_INTEGER, _LENGTHS), signed=True)
-    operation = elements.tag()
-    within = elements.inside(operation)
+    elements = _BerReader(message, 0, len(message)).read_nested(_SEQUENCE)
+    number = int.from_bytes(elements.read_value(_INTEGER, _LENGTHS), signed=True)
+    operation = elements.next_tag()
+    within = elements.read_nested(operation)
     match operation:
         case 0x61 | 0x65 | 0x78:
-            code = int.from_bytes(within.take(_ENUMERATED, _CODE_BYTES), signed=True)
-            within.take(_OCTETS)
-            diagnostic = within.take(_OCTETS)[:_DIAGNOSTIC].decode("utf-8", "replace").rstrip("\0")
-            return LdapMessage(number, Result(operation, code, diagnostic, _controls(elements)))
+            code = int.from_bytes(within.read_value(_ENUMERATED, _CODE_BYTES), signed=True)
+            within.read_value(_OCTETS)
+            diagnostic = within.read_value(_OCTETS)[:_DIAGNOSTIC].decode("utf-8", "replace").rstrip("\0")
+            return LdapMessage(number, Result(operation, code, diagnostic, _read_controls(elements)))
         case 0x64:
-            dn = within.take(_OCTETS)
-            return LdapMessage(number, Entry(dn, within.content(_SEQUENCE) if within.more else b""))
+            dn = within.read_value(_OCTETS)
+            return LdapMessage(number, Entry(dn, within.read_content(_SEQUENCE) if within.has_more else b""))
         case 0x73:
             return LdapMessage(number, SearchReference())
         case _:
-            raise Garbled(f"an answer has the unexpected tag {operation:#x}")
+            raise MalformedMessage(f"an answer has the unexpected tag {operation:#x}")
 
 
-def _controls(elements: _Elements) -> dict[str, bytes]:
+def _read_controls(elements: _BerReader) -> dict[str, bytes]:
     """Return the controls behind an operation (RFC 4511 4.1.11), each by its object identifier."""
     found: dict[str, bytes] = {}
-    if not elements.more or elements.tag() != _CONTROLS:
+    if not elements.has_more or elements.next_tag() != _CONTROLS:
         return found
-    controls = elements.inside(_CONTROLS)
-    while controls.more:
-        control = controls.inside(_SEQUENCE)
-        name = control.take(_OCTETS).decode("ascii", "replace")
-        if control.more and control.tag() == _BOOLEAN:
-            control.take(_BOOLEAN, 1)
-        found[name] = control.take(_OCTETS) if control.more else b""
+    controls = elements.read_nested(_CONTROLS)
+    while controls.has_more:
+        control = controls.read_nested(_SEQUENCE)
+        name = control.read_value(_OCTETS).decode("ascii", "replace")
+        if control.has_more and control.next_tag() == _BOOLEAN:
+            control.read_value(_BOOLEAN, 1)
+        found[name] = control.read_value(_OCTETS) if control.has_more else b""
     return found
 
 
@@ -340,22 +341,22 @@ def _policy_objection(value: bytes) -> str | None:
     """Return the objection to an account in the control of a password policy (draft-behera-ldap-password-policy-10, 6.2)."""
     if not value:
         return None
-    response, grace, error = _Elements(value, 0, len(value)).inside(_SEQUENCE), False, None
-    while response.more:
-        if response.tag() == _WARNING:
-            warning = response.inside(_WARNING)
-            grace = warning.tag() == _GRACE_LEFT
-            warning.take(_GRACE_LEFT if grace else _EXPIRES_IN)
-        elif response.tag() == _POLICY_ERROR:
-            error = int.from_bytes(response.take(_POLICY_ERROR, 1))
+    response, grace, error = _BerReader(value, 0, len(value)).read_nested(_SEQUENCE), False, None
+    while response.has_more:
+        if response.next_tag() == _WARNING:
+            warning = response.read_nested(_WARNING)
+            grace = warning.next_tag() == _GRACE_LEFT
+            warning.read_value(_GRACE_LEFT if grace else _EXPIRES_IN)
+        elif response.next_tag() == _POLICY_ERROR:
+            error = int.from_bytes(response.read_value(_POLICY_ERROR, 1))
         else:
-            raise Garbled(f"a password policy has the unexpected tag {response.tag():#x}")
+            raise MalformedMessage(f"a password policy has the unexpected tag {response.next_tag():#x}")
     if error is not None:
         return _POLICY_ERRORS.get(error, f"the password policy objects by its error {error}")
     return "the password has expired, and only some last logins are left to change it" if grace else None
 
 
-def _span(octets: bytes, start: int) -> tuple[int, int] | None:
+def _content_span(octets: bytes, start: int) -> tuple[int, int] | None:
     """Return where the content of an element begins and ends; ``None`` when its length is cut off.
 
     :raises Garbled: its length is indefinite, which LDAP forbids, or takes more than four bytes.
@@ -368,52 +369,52 @@ def _span(octets: bytes, start: int) -> tuple[int, int] | None:
         return begin, begin + first[0]
     size = first[0] & 0x7F
     if not 0 < size <= _LENGTHS:
-        raise Garbled("an element has an impossible length")
+        raise MalformedMessage("an element has an impossible length")
     if len(octets) < begin + size:
         return None
     return begin + size, begin + size + int.from_bytes(octets[begin : begin + size])
 
 
-class _Elements:
+class _BerReader:
     """Elements in a row, taken one by one."""
 
     def __init__(self, octets: bytes, start: int, end: int) -> None:
         self._octets = octets
-        self._place = start
+        self._offset = start
         self._end = end
 
-    def tag(self) -> int:
+    def next_tag(self) -> int:
         """Return the tag of the next element."""
-        if self._place >= self._end:
-            raise Garbled("an answer lacks an element")
-        return self._octets[self._place]
+        if self._offset >= self._end:
+            raise MalformedMessage("an answer lacks an element")
+        return self._octets[self._offset]
 
-    def take(self, tag: int, limit: int = MESSAGE_LIMIT) -> bytes:
+    def read_value(self, tag: int, limit: int = MESSAGE_LIMIT) -> bytes:
         """Return the content of the next element, which has this tag and one to ``limit`` bytes; a text may be empty."""
-        begin, end = self._next(tag)
+        begin, end = self._next_span(tag)
         if end - begin > limit or (tag != _OCTETS and begin == end):
-            raise Garbled(f"an element with the tag {tag:#x} has an impossible length")
+            raise MalformedMessage(f"an element with the tag {tag:#x} has an impossible length")
         return self._octets[begin:end]
 
     @property
-    def more(self) -> bool:
+    def has_more(self) -> bool:
         """Return whether there is another element."""
-        return self._place < self._end
+        return self._offset < self._end
 
-    def content(self, tag: int) -> bytes:
+    def read_content(self, tag: int) -> bytes:
         """Return the octets inside the next element, which must have this tag."""
-        begin, end = self._next(tag)
+        begin, end = self._next_span(tag)
         return self._octets[begin:end]
 
-    def inside(self, tag: int) -> _Elements:
+    def read_nested(self, tag: int) -> _BerReader:
         """Return the elements inside the next one, which must have this tag."""
-        return _Elements(self._octets, *self._next(tag))
+        return _BerReader(self._octets, *self._next_span(tag))
 
-    def _next(self, tag: int) -> tuple[int, int]:
-        if self.tag() != tag:
-            raise Garbled(f"an answer has the tag {self.tag():#x} where {tag:#x} belongs")
-        span = _span(self._octets, self._place)
+    def _next_span(self, tag: int) -> tuple[int, int]:
+        if self.next_tag() != tag:
+            raise MalformedMessage(f"an answer has the tag {self.next_tag():#x} where {tag:#x} belongs")
+        span = _content_span(self._octets, self._offset)
         if span is None or span[1] > self._end:
-            raise Garbled("an element is cut off")
-        self._place = span[1]
+            raise MalformedMessage("an element is cut off")
+        self._offset = span[1]
         return span

@@ -14,7 +14,7 @@ those that go on.
 Note [No answer]. A directory may have counted a bind that it doesn't answer: some delay the answer to a wrong password. So
 where the first one has no answer, those that wait for it at the same host don't repeat it there; the client asks the next
 host. Until one is answered, a host gets a harmless query before each further one: one that hangs is sent no bind. After
-``UNANSWERED_MOST`` in a row, at whatever hosts, there is a pause before each further one. One whose client leaves isn't
+``MAX_UNANSWERED`` in a row, at whatever hosts, there is a pause before each further one. One whose client leaves isn't
 counted, or strangers could make the pause. Health checks have less time than logins, so theirs are counted apart, or checks
 of a slow directory would stop its logins.
 
@@ -47,15 +47,15 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from svc.authn.ldap.bind_guard import (
-    AccountWanted,
+    AccountBindRequest,
+    BindEnded,
     BindGuard,
     BindOutcome,
-    BindOver,
-    BindQuestion,
-    EntryMissed,
-    EntryWanted,
+    BindRequest,
+    EntryBindRequest,
     LoginKeys,
-    LookWanted,
+    MissingEntryReport,
+    QueryRequest,
 )
 from svc.model.clocks import WallClock
 from svc.model.ldap_directories import DirectoryRefused
@@ -66,14 +66,14 @@ PAUSE: Final = 3600.0
 LONGEST_PAUSE: Final = 86_400.0
 
 #: How many binds as an account may have no answer, one after the other, and the seconds before the next, and further ones.
-UNANSWERED_MOST: Final = 3
-SILENCE: Final = 300.0
-LONGEST_SILENCE: Final = 600.0
+MAX_UNANSWERED: Final = 3
+UNANSWERED_PAUSE: Final = 300.0
+LONGEST_UNANSWERED_PAUSE: Final = 600.0
 
 #: The most refused accounts, failed entries and failed logins that are kept.
-ACCOUNTS: Final = 10_000
-ENTRIES: Final = 100_000
-LOGINS: Final = 8192
+MAX_ACCOUNTS: Final = 10_000
+MAX_ENTRIES: Final = 100_000
+MAX_LOGINS: Final = 8192
 
 #: The file in the data directory (Note [One bad password]).
 FILE: Final = "ldap-refused"
@@ -82,30 +82,30 @@ log = Logger()
 
 
 @attrs.define(eq=False)
-class _Turn:
+class _BindPermit:
     """A turn to bind that a process has or waits for: as an account, or as an entry for a login."""
 
     holder: tuple[int, int]
     key: bytes
     login: LoginKeys | None = None
-    asked: bool = False
-    place: bytes = b""
+    by_operator: bool = False
+    host: bytes = b""
     check: bool = False
-    leads: bool = False
-    begun: Deferred[None] = attrs.field(factory=Deferred)
+    is_leader: bool = False
+    granted: Deferred[None] = attrs.field(factory=Deferred)
 
 
 @attrs.define
-class _Account:
+class _AccountState:
     """An account that searches: how and until when it was refused, the bind under way, and those that wait for it."""
 
     detail: str = ""
     until: float = 0.0
     pause: float = 0.0
-    leader: _Turn | None = None
-    waiting: deque[_Turn] = attrs.field(factory=deque)
+    leader: _BindPermit | None = None
+    waiting: deque[_BindPermit] = attrs.field(factory=deque)
 
-    def refusal(self, now: float) -> DirectoryRefused:
+    def make_refusal(self, now: float) -> DirectoryRefused:
         """Return what was refused, and when it is tried again."""
         hours = self.pause / 3600
         while_ = "an hour has" if hours == 1 else f"{hours:g} hours have"
@@ -117,14 +117,14 @@ class _Account:
 
 
 @attrs.define
-class _Silence:
+class _UnansweredBinds:
     """The binds as an account that had no answer since the last one that had, and until when none is sent."""
 
     count: int = 0
     until: float = 0.0
     pause: float = 0.0
 
-    def refusal(self, now: float) -> DirectoryRefused:
+    def make_refusal(self, now: float) -> DirectoryRefused:
         """Return when the next one is sent."""
         detail = (
             f"{self.count} binds as the account that searches had no answer, and may have been counted:"
@@ -134,12 +134,12 @@ class _Silence:
 
 
 @attrs.define
-class _Entry:
+class _EntryState:
     """The failures of a person's entry, or of a login without one, and the binds that are under way or wait."""
 
     failures: deque[float]
-    under_way: set[_Turn] = attrs.field(factory=set)
-    waiting: deque[_Turn] = attrs.field(factory=deque)
+    under_way: set[_BindPermit] = attrs.field(factory=set)
+    waiting: deque[_BindPermit] = attrs.field(factory=deque)
 
 
 class RefusedBinds:
@@ -152,277 +152,279 @@ class RefusedBinds:
         self, clock: IReactorTime, wall: WallClock, failures: int, window: float, folder: Path | None = None
     ) -> None:
         self._clock, self._wall = clock, wall
-        self._most, self._window = failures, window
+        self._max_failures, self._window = failures, window
         self._file = None if folder is None else folder / FILE
-        self._accounts: OrderedDict[bytes, _Account] = OrderedDict()
+        self._accounts: OrderedDict[bytes, _AccountState] = OrderedDict()
         #: Those of checks stand apart.
-        self._silences: OrderedDict[tuple[bytes, bool], _Silence] = OrderedDict()
-        self._entries: OrderedDict[bytes, _Entry] = OrderedDict()
-        self._missed: OrderedDict[bytes, _Entry] = OrderedDict()
+        self._unanswered: OrderedDict[tuple[bytes, bool], _UnansweredBinds] = OrderedDict()
+        self._entries: OrderedDict[bytes, _EntryState] = OrderedDict()
+        self._missing_logins: OrderedDict[bytes, _EntryState] = OrderedDict()
         #: The entries of logins that failed.
-        self._found: OrderedDict[bytes, bytes] = OrderedDict()
-        self._turns: dict[tuple[int, int], _Turn] = {}
-        self._read()
+        self._login_entries: OrderedDict[bytes, bytes] = OrderedDict()
+        self._permits: dict[tuple[int, int], _BindPermit] = {}
+        self._read_file()
 
-    def guard(self, key: bytes) -> BindGuard:
+    def make_guard(self, key: bytes) -> BindGuard:
         """Return what this process itself asks."""
-        return BindGuard(lambda question: self.answer(0, question), lambda over: self.end(0, over), key)
+        return BindGuard(lambda question: self.answer_request(0, question), lambda over: self.end_bind(0, over), key)
 
-    async def answer(self, process: int, question: BindQuestion) -> bool:
+    async def answer_request(self, process: int, question: BindRequest) -> bool:
         """Return when a process may do what it asks for, and whether a bind as the account had no answer (Note [No answer]).
 
         :raises DirectoryRefused: it may not.
         """
         match question:
-            case LookWanted(account=account, login=login, check=check):
-                self._look(account, login, check=check)
-            case AccountWanted(number=number, account=key, asked=asked, place=place, check=check):
-                await self._account(_Turn((process, number), key, asked=asked, place=place, check=check))
-                return any((key, each) in self._silences for each in (False, True))
-            case EntryWanted(number=number, entry=key, login=login):
-                await self._entry(_Turn((process, number), key, login))
-            case EntryMissed(login=login):
-                self._miss(login)
+            case QueryRequest(account=account, login=login, check=check):
+                self._require_allowed(account, login, check=check)
+            case AccountBindRequest(number=number, account=key, by_operator=asked, host=place, check=check):
+                await self._await_account_permit(
+                    _BindPermit((process, number), key, by_operator=asked, host=place, check=check)
+                )
+                return any((key, each) in self._unanswered for each in (False, True))
+            case EntryBindRequest(number=number, entry=key, login=login):
+                await self._await_entry_permit(_BindPermit((process, number), key, login))
+            case MissingEntryReport(login=login):
+                self._count_missing_entry(login)
         return False
 
-    def end(self, process: int, over: BindOver) -> None:
+    def end_bind(self, process: int, over: BindEnded) -> None:
         """Note how a bind ended, or that a turn isn't waited for any more."""
-        turn = self._turns.pop((process, over.number), None)
+        turn = self._permits.pop((process, over.number), None)
         if turn is None:
             return
         if turn.login is None:
-            self._account_over(turn, over)
+            self._end_account_bind(turn, over)
         else:
-            self._entry_over(turn, over.outcome)
+            self._end_entry_bind(turn, over.outcome)
 
-    def bury(self, process: int) -> None:
+    def release_process(self, process: int) -> None:
         """Take back the turns of a process that is gone: first those that it waits for, so that it is given none of them."""
-        turns = [turn for holder, turn in self._turns.items() if holder[0] == process]
+        turns = [turn for holder, turn in self._permits.items() if holder[0] == process]
         for turn in turns:
             kept = self._accounts.get(turn.key) if turn.login is None else self._entries[turn.key]
             if kept is not None and turn in kept.waiting:
                 kept.waiting.remove(turn)
-                del self._turns[turn.holder]
-                _disappoint(turn)
+                del self._permits[turn.holder]
+                _cancel_permit(turn)
         for turn in turns:
-            self.end(process, BindOver(turn.holder[1], BindOutcome.UNANSWERED))
+            self.end_bind(process, BindEnded(turn.holder[1], BindOutcome.UNANSWERED))
 
-    def _look(self, account: bytes | None, login: LoginKeys | None, *, check: bool) -> None:
+    def _require_allowed(self, account: bytes | None, login: LoginKeys | None, *, check: bool) -> None:
         known = None if account is None else self._accounts.get(account)
         if known is not None and self._is_refused(known):
-            raise known.refusal(self._clock.seconds())
-        if account is not None and (paused := self._paused(account, check)) is not None:
+            raise known.make_refusal(self._clock.seconds())
+        if account is not None and (paused := self._pause_refusal(account, check)) is not None:
             raise paused
-        if login is None or not self._most:
+        if login is None or not self._max_failures:
             return
-        entries = (self._entries.get(self._found.get(login.written, b"")), self._missed.get(login.folded))
+        entries = (self._entries.get(self._login_entries.get(login.written, b"")), self._missing_logins.get(login.folded))
         if any(entry is not None and self._is_full(entry) for entry in entries):
-            raise self._too_many()
+            raise self._too_many_failures()
 
     # Accounts that search
 
-    def _is_refused(self, account: _Account) -> bool:
+    def _is_refused(self, account: _AccountState) -> bool:
         return self._clock.seconds() < account.until
 
-    def _paused(self, key: bytes, check: bool) -> DirectoryRefused | None:
+    def _pause_refusal(self, key: bytes, check: bool) -> DirectoryRefused | None:
         """Return why no bind is sent now as an account (Note [No answer])."""
-        silence, now = self._silences.get((key, check)), self._clock.seconds()
-        return None if silence is None or now >= silence.until else silence.refusal(now)
+        silence, now = self._unanswered.get((key, check)), self._clock.seconds()
+        return None if silence is None or now >= silence.until else silence.make_refusal(now)
 
-    async def _account(self, turn: _Turn) -> None:
+    async def _await_account_permit(self, turn: _BindPermit) -> None:
         account = self._accounts.get(turn.key)
-        if account is not None and self._is_refused(account) and not turn.asked:
-            raise account.refusal(self._clock.seconds())
-        if not turn.asked and (paused := self._paused(turn.key, turn.check)) is not None:
+        if account is not None and self._is_refused(account) and not turn.by_operator:
+            raise account.make_refusal(self._clock.seconds())
+        if not turn.by_operator and (paused := self._pause_refusal(turn.key, turn.check)) is not None:
             raise paused
-        account = self._accounts.setdefault(turn.key, _Account())
-        self._turns[turn.holder] = turn
+        account = self._accounts.setdefault(turn.key, _AccountState())
+        self._permits[turn.holder] = turn
         if account.leader is None:
-            account.leader, turn.leads = turn, True
+            account.leader, turn.is_leader = turn, True
             return
         account.waiting.append(turn)
-        await turn.begun
+        await turn.granted
 
-    def _account_over(self, turn: _Turn, over: BindOver) -> None:
-        account = self._accounts.setdefault(turn.key, _Account())
+    def _end_account_bind(self, turn: _BindPermit, over: BindEnded) -> None:
+        account = self._accounts.setdefault(turn.key, _AccountState())
         if turn in account.waiting:
             account.waiting.remove(turn)
-            _disappoint(turn)
+            _cancel_permit(turn)
         elif over.outcome is BindOutcome.REFUSED:
-            self._refuse(turn, account, over.detail)
-        elif turn.leads:
+            self._record_refusal(turn, account, over.detail)
+        elif turn.is_leader:
             if over.outcome is BindOutcome.UNANSWERED:
-                self._miss_answer(turn, account)
-            self._lead_on(account, taken=over.outcome is BindOutcome.TAKEN)
+                self._count_unanswered(turn, account)
+            self._release_waiting(account, taken=over.outcome is BindOutcome.TAKEN)
         if over.outcome in {BindOutcome.TAKEN, BindOutcome.REFUSED}:
             for check in (False, True):
-                self._silences.pop((turn.key, check), None)
+                self._unanswered.pop((turn.key, check), None)
         if not account.pause and account.leader is None and self._accounts.get(turn.key) is account:
             del self._accounts[turn.key]
 
-    def _miss_answer(self, turn: _Turn, account: _Account) -> None:
+    def _count_unanswered(self, turn: _BindPermit, account: _AccountState) -> None:
         """Count a bind without an answer, and end the waits that would repeat it (Note [No answer])."""
         key = turn.key, turn.check
-        silence = self._silences.setdefault(key, _Silence())
+        silence = self._unanswered.setdefault(key, _UnansweredBinds())
         silence.count += 1
-        if silence.count >= UNANSWERED_MOST:
-            silence.pause = min(2 * silence.pause, LONGEST_SILENCE) if silence.pause else SILENCE
+        if silence.count >= MAX_UNANSWERED:
+            silence.pause = min(2 * silence.pause, LONGEST_UNANSWERED_PAUSE) if silence.pause else UNANSWERED_PAUSE
             silence.until = self._clock.seconds() + silence.pause
-        self._silences.move_to_end(key)
-        while len(self._silences) > ACCOUNTS:
-            self._silences.popitem(last=False)
-        paused = self._paused(*key)
-        for each in [each for each in account.waiting if not each.asked and each.check == turn.check]:
-            if paused is not None or (turn.place and each.place == turn.place):
+        self._unanswered.move_to_end(key)
+        while len(self._unanswered) > MAX_ACCOUNTS:
+            self._unanswered.popitem(last=False)
+        paused = self._pause_refusal(*key)
+        for each in [each for each in account.waiting if not each.by_operator and each.check == turn.check]:
+            if paused is not None or (turn.host and each.host == turn.host):
                 account.waiting.remove(each)
-                self._turns.pop(each.holder, None)
+                self._permits.pop(each.holder, None)
                 silent = DirectoryRefused(Reason.LDAP_UNAVAILABLE, "the host didn't answer the bind of another login")
-                each.begun.errback(Failure(paused or silent))
+                each.granted.errback(Failure(paused or silent))
 
-    def _lead_on(self, account: _Account, *, taken: bool) -> None:
+    def _release_waiting(self, account: _AccountState, *, taken: bool) -> None:
         """Let all go on that wait for the outcome, or where there was none, the next one (Note [First one alone])."""
         account.leader = None
         if taken:
             kept, account.pause, account.until = account.pause, 0.0, 0.0
             waiting, account.waiting = account.waiting, deque()
             for each in waiting:
-                each.begun.callback(None)
+                each.granted.callback(None)
             if kept:
-                self._write()
+                self._write_file()
         elif account.waiting:
             account.leader = first = account.waiting.popleft()
-            first.leads = True
-            first.begun.callback(None)
+            first.is_leader = True
+            first.granted.callback(None)
 
-    def _refuse(self, turn: _Turn, account: _Account, detail: str) -> None:
-        if turn.leads:
+    def _record_refusal(self, turn: _BindPermit, account: _AccountState, detail: str) -> None:
+        if turn.is_leader:
             account.leader = None
         elif self._is_refused(account):
             return  # It was under way at the same time as the recorded one.
         now = self._clock.seconds()
         if not account.pause:
             account.pause = PAUSE
-        elif not turn.asked:
+        elif not turn.by_operator:
             account.pause = min(2 * account.pause, LONGEST_PAUSE)
         account.detail, account.until = " ".join(detail.split()), now + account.pause
         self._accounts.move_to_end(turn.key)
         waiting, account.waiting = account.waiting, deque()
         for each in waiting:
-            self._turns.pop(each.holder, None)
-            each.begun.errback(Failure(account.refusal(now)))
+            self._permits.pop(each.holder, None)
+            each.granted.errback(Failure(account.make_refusal(now)))
         for key in [key for key, each in self._accounts.items() if each.leader is None and not each.waiting]:
             forgotten = now - self._accounts[key].until > LONGEST_PAUSE
-            if forgotten or len(self._accounts) > ACCOUNTS:
+            if forgotten or len(self._accounts) > MAX_ACCOUNTS:
                 del self._accounts[key]
-        self._write()
+        self._write_file()
 
     # People
 
-    async def _entry(self, turn: _Turn) -> None:
-        if not self._most:
+    async def _await_entry_permit(self, turn: _BindPermit) -> None:
+        if not self._max_failures:
             return
         entry = self._entries.get(turn.key)
         if entry is None:
-            self._tidy(self._entries)
-            if len(self._entries) >= ENTRIES:
-                raise DirectoryRefused(Reason.LDAP_FAILURES_TOO_MANY, f"{ENTRIES} entries have failed already")
-            entry = self._entries[turn.key] = _Entry(deque(maxlen=self._most))
+            self._drop_stale_entries(self._entries)
+            if len(self._entries) >= MAX_ENTRIES:
+                raise DirectoryRefused(Reason.LDAP_FAILURES_TOO_MANY, f"{MAX_ENTRIES} entries have failed already")
+            entry = self._entries[turn.key] = _EntryState(deque(maxlen=self._max_failures))
         if self._is_full(entry):
-            self._remember(turn)
-            raise self._too_many()
-        self._turns[turn.holder] = turn
+            self._record_login_entry(turn)
+            raise self._too_many_failures()
+        self._permits[turn.holder] = turn
         entry.waiting.append(turn)
-        self._go_on(entry)
-        await turn.begun
+        self._grant_permits(entry)
+        await turn.granted
 
-    def _entry_over(self, turn: _Turn, outcome: BindOutcome) -> None:
+    def _end_entry_bind(self, turn: _BindPermit, outcome: BindOutcome) -> None:
         entry = self._entries[turn.key]
         if turn in entry.waiting:
             entry.waiting.remove(turn)
-            _disappoint(turn)
+            _cancel_permit(turn)
         else:
             entry.under_way.discard(turn)
             if outcome in {BindOutcome.REFUSED, BindOutcome.UNANSWERED}:
                 entry.failures.append(self._clock.seconds())
                 self._entries.move_to_end(turn.key)
-                self._remember(turn)
-        self._go_on(entry)
+                self._record_login_entry(turn)
+        self._grant_permits(entry)
         if not (entry.failures or entry.under_way or entry.waiting) and self._entries.get(turn.key) is entry:
             del self._entries[turn.key]
 
-    def _go_on(self, entry: _Entry) -> None:
+    def _grant_permits(self, entry: _EntryState) -> None:
         """Give turns to those that wait, as far as there are any (Note [Reserved before])."""
         while entry.waiting:
             if self._is_full(entry):
                 turn = entry.waiting.popleft()
-                del self._turns[turn.holder]
-                self._remember(turn)
-                turn.begun.errback(Failure(self._too_many()))
-            elif self._recent(entry) + len(entry.under_way) < self._most:
+                del self._permits[turn.holder]
+                self._record_login_entry(turn)
+                turn.granted.errback(Failure(self._too_many_failures()))
+            elif self._recent_failures(entry) + len(entry.under_way) < self._max_failures:
                 turn = entry.waiting.popleft()
                 entry.under_way.add(turn)
-                turn.begun.callback(None)
+                turn.granted.callback(None)
             else:
                 return
 
-    def _miss(self, login: LoginKeys) -> None:
-        if not self._most:
+    def _count_missing_entry(self, login: LoginKeys) -> None:
+        if not self._max_failures:
             return
-        entry = self._missed.setdefault(login.folded, _Entry(deque(maxlen=self._most)))
+        entry = self._missing_logins.setdefault(login.folded, _EntryState(deque(maxlen=self._max_failures)))
         if self._is_full(entry):
-            raise self._too_many()
+            raise self._too_many_failures()
         entry.failures.append(self._clock.seconds())
-        self._missed.move_to_end(login.folded)
-        while len(self._missed) > LOGINS:
-            self._missed.popitem(last=False)
+        self._missing_logins.move_to_end(login.folded)
+        while len(self._missing_logins) > MAX_LOGINS:
+            self._missing_logins.popitem(last=False)
 
-    def _remember(self, turn: _Turn) -> None:
+    def _record_login_entry(self, turn: _BindPermit) -> None:
         """Note the entry of a login that failed."""
         assert turn.login is not None
-        self._found[turn.login.written] = turn.key
-        self._found.move_to_end(turn.login.written)
-        while len(self._found) > ENTRIES:
-            self._found.popitem(last=False)
+        self._login_entries[turn.login.written] = turn.key
+        self._login_entries.move_to_end(turn.login.written)
+        while len(self._login_entries) > MAX_ENTRIES:
+            self._login_entries.popitem(last=False)
 
-    def _tidy(self, entries: OrderedDict[bytes, _Entry]) -> None:
+    def _drop_stale_entries(self, entries: OrderedDict[bytes, _EntryState]) -> None:
         """Forget entries whose failures don't count any more, from the one that failed first on."""
         for key, entry in list(itertools.islice(entries.items(), 16)):
-            if not (self._recent(entry) or entry.under_way or entry.waiting):
+            if not (self._recent_failures(entry) or entry.under_way or entry.waiting):
                 del entries[key]
 
-    def _recent(self, entry: _Entry) -> int:
+    def _recent_failures(self, entry: _EntryState) -> int:
         now = self._clock.seconds()
         return sum(now - each < self._window for each in entry.failures)
 
-    def _is_full(self, entry: _Entry) -> bool:
-        return self._recent(entry) >= self._most
+    def _is_full(self, entry: _EntryState) -> bool:
+        return self._recent_failures(entry) >= self._max_failures
 
-    def _too_many(self) -> DirectoryRefused:
+    def _too_many_failures(self) -> DirectoryRefused:
         detail = (
-            f"{self._most} logins failed within {self._window:g} s, and more are not sent to the directory:"
+            f"{self._max_failures} logins failed within {self._window:g} s, and more are not sent to the directory:"
             " the right password is refused too"
         )
         return DirectoryRefused(Reason.LDAP_FAILURES_TOO_MANY, detail)
 
     # The file
 
-    def _read(self) -> None:
+    def _read_file(self) -> None:
         if self._file is None:
             return
         try:
-            found = [_kept(line) for line in self._file.read_text(encoding="utf-8").splitlines()]
+            found = [_parse_line(line) for line in self._file.read_text(encoding="utf-8").splitlines()]
         except FileNotFoundError:
             return
         except (OSError, ValueError) as error:
             log.warn("{file} can't be read, so that refused accounts are tried again: {why}", file=FILE, why=str(error))
             return
         now, wall = self._clock.seconds(), self._wall.seconds()
-        for key, until, pause, detail in found[-ACCOUNTS:]:
+        for key, until, pause, detail in found[-MAX_ACCOUNTS:]:
             left = min(until - wall, pause)  # the machine's clock may have been set back
             if left > -LONGEST_PAUSE:
-                self._accounts[key] = _Account(detail, now + left, pause)
+                self._accounts[key] = _AccountState(detail, now + left, pause)
 
-    def _write(self) -> None:
+    def _write_file(self) -> None:
         if self._file is None:
             return
         ahead = self._wall.seconds() - self._clock.seconds()
@@ -444,13 +446,13 @@ class RefusedBinds:
                     os.unlink(name)
 
 
-def _kept(line: str) -> tuple[bytes, float, float, str]:
+def _parse_line(line: str) -> tuple[bytes, float, float, str]:
     """Read a line of the file: a digest, until when it holds, for how long, and the directory's message."""
     key, until, pause, detail = line.split(" ", 3)
     return bytes.fromhex(key), float(until), min(max(float(pause), PAUSE), LONGEST_PAUSE), detail
 
 
-def _disappoint(turn: _Turn) -> None:
+def _cancel_permit(turn: _BindPermit) -> None:
     """End the wait for a turn that isn't wanted any more."""
-    if not turn.begun.called:
-        turn.begun.errback(Failure(DirectoryRefused(Reason.LDAP_UNAVAILABLE, "nobody waits for the turn any more")))
+    if not turn.granted.called:
+        turn.granted.errback(Failure(DirectoryRefused(Reason.LDAP_UNAVAILABLE, "nobody waits for the turn any more")))

@@ -30,11 +30,11 @@ _TOKEN_GROUPS: Final = "tokenGroups"
 _SID: Final = "objectSid"
 
 #: How long the SIDs of names are cached, in seconds, and of how many directories.
-AGE: Final = 60.0
-DIRECTORIES_MOST: Final = 64
+CACHE_SECONDS: Final = 60.0
+MAX_DIRECTORIES: Final = 64
 
 #: Bytes that the answer about one name may have, beyond what a conversation has: its entry, in a record of TLS.
-_ANSWER: Final = 4096
+_ANSWER_BYTES: Final = 4096
 
 #: A SID (MS-DTYP 2.4.2.2): its revision, how many parts of four bytes it has, and an authority of six bytes.
 _REVISION: Final = 1
@@ -43,7 +43,7 @@ _HEAD: Final = 8
 
 
 @attrs.define
-class _Known:
+class _CachedSids:
     """The SIDs of names at one directory, ``None`` for a name that has none; read since a moment."""
 
     since: float
@@ -58,7 +58,7 @@ class MappedSids:
 
     def __init__(self, clock: Any) -> None:
         self._clock = clock
-        self._known: dict[LdapServer, _Known] = {}
+        self._cached: dict[LdapServer, _CachedSids] = {}
 
     async def groups_among(
         self, mapped: Sequence[str], server: LdapServer, conversation: Conversation, dn: bytes
@@ -67,34 +67,34 @@ class MappedSids:
 
         :raises DirectoryRefused: the directory doesn't return them.
         """
-        held = await _token_groups(conversation, dn)
-        names = list(dict.fromkeys(_distinguished(mapped, server.group_base_dn)))
-        known = self._of(server)
+        held = await _read_token_groups(conversation, dn)
+        names = list(dict.fromkeys(_qualify_names(mapped, server.group_base_dn)))
+        known = self._get_cached(server)
         known.sids = {name: known.sids[name] for name in names if name in known.sids}
         found = []
         for name in names:
             if name not in known.sids:
-                known.sids[name] = await _sid(conversation, name)
+                known.sids[name] = await _read_sid(conversation, name)
             if known.sids[name] in held:
                 found.append(name)
         return found
 
-    def _of(self, server: LdapServer) -> _Known:
+    def _get_cached(self, server: LdapServer) -> _CachedSids:
         """Return the cached SIDs of a directory, and drop those that are too old, or too many."""
         now = self._clock.seconds()
-        kept = {each: known for each, known in self._known.items() if 0 <= now - known.since < AGE}
-        known = kept.pop(server, None) or _Known(now)
-        self._known = dict([*kept.items(), (server, known)][-DIRECTORIES_MOST:])
+        kept = {each: known for each, known in self._cached.items() if 0 <= now - known.since < CACHE_SECONDS}
+        known = kept.pop(server, None) or _CachedSids(now)
+        self._cached = dict([*kept.items(), (server, known)][-MAX_DIRECTORIES:])
         return known
 
 
-def _distinguished(mapped: Sequence[str], base: str | None) -> Sequence[str]:
+def _qualify_names(mapped: Sequence[str], base: str | None) -> Sequence[str]:
     """Return the names in full; a plain one stands right below ``base``, and without that for nothing (LDAP-2)."""
     return [name if "=" in name else f"cn={dn_escaped(name)},{base}" for name in mapped if "=" in name or base]
 
 
-async def _token_groups(conversation: Conversation, dn: bytes) -> frozenset[bytes]:
-    shown, result = await conversation.show(dn, _TOKEN_GROUPS)
+async def _read_token_groups(conversation: Conversation, dn: bytes) -> frozenset[bytes]:
+    shown, result = await conversation.read_attribute(dn, _TOKEN_GROUPS)
     demand_success(result, f"the search for {_TOKEN_GROUPS} of the entry", Reason.LDAP_GROUPS_UNKNOWN)
     sids = [] if shown is None else [sid for several in shown.values.values() for sid in several]
     if shown is None or not sids:  # everybody has a primary group
@@ -104,13 +104,13 @@ async def _token_groups(conversation: Conversation, dn: bytes) -> frozenset[byte
         raise DirectoryRefused(Reason.LDAP_GROUPS_UNKNOWN, detail)
     if any(";" in description for description in shown.values):
         raise DirectoryRefused(Reason.LDAP_GROUPS_UNKNOWN, f"the entry has more {_TOKEN_GROUPS} than it tells at once")
-    return frozenset(map(_checked, sids))
+    return frozenset(map(_check_sid, sids))
 
 
-async def _sid(conversation: Conversation, name: str) -> bytes | None:
+async def _read_sid(conversation: Conversation, name: str) -> bytes | None:
     """Return the SID of an entry, ``None`` where the directory has none of that name (Note [The name as it is written])."""
-    conversation.allow(_ANSWER)
-    shown, result = await conversation.show(name.encode("utf-8"), _SID)
+    conversation.extend_limit(_ANSWER_BYTES)
+    shown, result = await conversation.read_attribute(name.encode("utf-8"), _SID)
     if result.code in messages.NO_ENTRY:
         return None
     demand_success(result, f"the search for {_SID} of {name!r}", Reason.LDAP_GROUPS_UNKNOWN)
@@ -124,10 +124,10 @@ async def _sid(conversation: Conversation, name: str) -> bytes | None:
     sids = shown.values.get(_SID.lower(), [])
     if len(sids) > 1:
         raise DirectoryRefused(Reason.LDAP_ANSWER_MALFORMED, f"the entry {name!r} has several {_SID}")
-    return _checked(sids[0]) if sids else None
+    return _check_sid(sids[0]) if sids else None
 
 
-def _checked(sid: bytes) -> bytes:
+def _check_sid(sid: bytes) -> bytes:
     """Return a SID that is one."""
     if len(sid) < _HEAD or sid[0] != _REVISION or sid[1] > _PARTS_MOST or len(sid) != _HEAD + 4 * sid[1]:
         raise DirectoryRefused(Reason.LDAP_ANSWER_MALFORMED, "the directory tells a security identifier that is none")

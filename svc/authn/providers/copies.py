@@ -1,13 +1,13 @@
 """Keys of identity providers that one process of a server fetches for all.
 
-:class:`SharedKeys` is in the process that fetches, and :class:`CopiedKeys` in each that serves.
+:class:`SharedKeys` is in the process that fetches, and :class:`RemoteKeys` in each that serves.
 
 Note [One budget]. Budgets, wishes, ages and retries are those of the one :class:`ProviderKeys` behind. A copy answers logins
 by itself while its keys suffice; it is notified of every fetch as soon as that has ended, so that all copies are the same.
 It requests missing keys: one request for each source at a time, for which logins wait as they wait for a fetch.
 
 Note [A moment's answer]. Forged tokens may not make the copies ask without end either. An answer that there is nothing newer
-is good for ``MOMENT``, or until a fetch has ended.
+is good for ``REFUSAL_SECONDS``, or until a fetch has ended.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
+from svc.authn.providers.fetch_waiters import FetchWaiters, WaitBudget, Waiter
 from svc.authn.providers.keys import SOURCES_LIMIT, ProviderKeys
-from svc.authn.providers.waiting import Crowd, Waiter, WaitingRoom
 from svc.crypto.key_sets import parse_key_set
 from svc.model.authentication import IProviderKeys, KeySource, KeysState, LoginRequest, moment
 from svc.model.errors import KeysUnavailable, StoreUnavailable
@@ -34,8 +34,8 @@ from svc.model.query_results import counted_as
 
 #: Seconds for which an answer is good that there is nothing newer, or too old a set to be had (Note [A moment's answer]);
 #: and between two words that a source is in use.
-MOMENT: Final = 1.0
-USES: Final = 60.0
+REFUSAL_SECONDS: Final = 1.0
+USE_REPORT_INTERVAL: Final = 60.0
 
 _NOTHING: Final = KeySet(())
 
@@ -43,10 +43,10 @@ _log = Logger()
 
 
 @attrs.frozen
-class KeysQuestion:
+class KeysRequest:
     """A question for keys: ``newer`` than the set of the number ``seen`` (0 for none), or those at hand.
 
-    ``refreshes`` is as in ``IProviderKeys.current``.
+    ``refreshes`` is as in ``IProviderKeys.current_keys``.
     """
 
     source: KeySource
@@ -56,10 +56,10 @@ class KeysQuestion:
 
 
 @attrs.frozen
-class KeysAnswer:
+class KeysResponse:
     """The keys of a source, the set of this ``number``; ``document`` is ``None`` for one that has it already.
 
-    ``age`` is that of the set and ``asked`` the time since the last fetch began, both in seconds; ``failure`` is why that
+    ``age`` is that of the set and ``attempt_age`` the time since the last fetch began, both in seconds; ``failure`` is why that
     failed. ``fulfilled`` is the newest wish that it was made for. ``issuer`` is as in ``KeySet``. Number 0 stands for none.
     """
 
@@ -67,7 +67,7 @@ class KeysAnswer:
     number: int
     document: bytes | None = attrs.field(repr=False)
     age: float
-    asked: float | None
+    attempt_age: float | None
     failure: str | None
     fulfilled: int
     issuer: str | None = None
@@ -80,58 +80,58 @@ class SharedKeys:
         self,
         clock: IReactorTime,
         make: Callable[[Callable[[KeySource], object]], ProviderKeys],
-        tell: Callable[[KeysAnswer], object],
+        tell: Callable[[KeysResponse], object],
     ) -> None:
         self._clock = clock
-        self._tell = tell
-        self._last = 0
+        self._broadcast = tell
+        self._last_number = 0
         #: The number of the newest set of each source that was sent.
-        self._numbered: OrderedDict[KeySource, tuple[int, KeySet]] = OrderedDict()
-        self.keys = make(self._changed)
+        self._sent_sets: OrderedDict[KeySource, tuple[int, KeySet]] = OrderedDict()
+        self.keys = make(self._publish_keys)
 
-    async def answer(self, question: KeysQuestion) -> KeysAnswer:
+    async def answer_request(self, question: KeysRequest) -> KeysResponse:
         """Return what there is.
 
         :raises KeysUnavailable: there is nothing, or nothing newer, to be had now.
         """
-        number, seen = self._numbered.get(question.source, (0, _NOTHING))
+        number, seen = self._sent_sets.get(question.source, (0, _NOTHING))
         if question.newer:
-            found = await self.keys.newer(question.source, seen if number == question.seen else _NOTHING)
+            found = await self.keys.fetch_newer_keys(question.source, seen if number == question.seen else _NOTHING)
         else:
-            found = await self.keys.current(question.source, question.refreshes)
-        return self._answer(question.source, found, question.seen)
+            found = await self.keys.current_keys(question.source, question.refreshes)
+        return self._make_response(question.source, found, question.seen)
 
-    def touch(self, source: KeySource) -> None:
+    def mark_used(self, source: KeySource) -> None:
         """Note that a copy uses a source."""
-        self.keys.touch(source)
+        self.keys.mark_used(source)
 
-    def _changed(self, source: KeySource) -> None:
-        if (found := self.keys.at_hand(source)) is not None:
-            self._tell(self._answer(source, found, self._numbered.get(source, (0, None))[0]))
+    def _publish_keys(self, source: KeySource) -> None:
+        if (found := self.keys.cached_keys(source)) is not None:
+            self._broadcast(self._make_response(source, found, self._sent_sets.get(source, (0, None))[0]))
 
-    def _answer(self, source: KeySource, found: KeySet, seen: int) -> KeysAnswer:
-        number, known = self._numbered.pop(source, (0, _NOTHING))
+    def _make_response(self, source: KeySource, found: KeySet, seen: int) -> KeysResponse:
+        number, known = self._sent_sets.pop(source, (0, _NOTHING))
         if known is not found:
-            self._last += 1
-            number = self._last
-        self._numbered[source] = (number, found)
-        if len(self._numbered) > SOURCES_LIMIT:
-            self._numbered.popitem(last=False)
-        state, now = self.keys.state(source), self._clock.seconds()
-        return KeysAnswer(
+            self._last_number += 1
+            number = self._last_number
+        self._sent_sets[source] = (number, found)
+        if len(self._sent_sets) > SOURCES_LIMIT:
+            self._sent_sets.popitem(last=False)
+        state, now = self.keys.keys_state(source), self._clock.seconds()
+        return KeysResponse(
             source,
             number,
             None if number == seen else found.document,
             0.0 if state.fetched_at is None else now - state.fetched_at,
             None if state.asked_at is None else now - state.asked_at,
             state.failure,
-            self.keys.fulfilled(source),
+            self.keys.fulfilled_refresh(source),
             found.issuer,
         )
 
 
 @attrs.frozen
-class _Refusal:
+class _CachedRefusal:
     """Why a question came to nothing: one for ``newer`` keys or not, and which wish it brought; until when that is good."""
 
     newer: bool
@@ -144,25 +144,25 @@ class _Refusal:
 
 
 @attrs.define(eq=False)
-class _Copy:
+class _RemoteKeySet:
     """The state of one source; moments are in seconds. ``good_until``: when its keys are to be requested again."""
 
     keys: KeySet | None = None
     number: int = 0
     set_at: float = 0.0
-    asked_at: float | None = None
+    attempted_at: float | None = None
     failure: str | None = None
     problems: tuple[str, ...] = ()
     unused: tuple[str, ...] = ()
     fulfilled: int = -1
     good_until: float = 0.0
     used_at: float = -math.inf
-    crowd: Crowd | None = None
-    refusal: _Refusal | None = None
+    waiters: FetchWaiters | None = None
+    refusal: _CachedRefusal | None = None
 
 
 @implementer(IProviderKeys)
-class CopiedKeys:
+class RemoteKeys:
     """Key sets by their source, as the process that fetches has them (Note [One budget]).
 
     ``ask`` sends a question to it, and ``use`` notifies it that a source is in use. ``max_age`` is that of ``ProviderKeys``;
@@ -172,65 +172,65 @@ class CopiedKeys:
     def __init__(
         self,
         clock: IReactorTime,
-        ask: Callable[[KeysQuestion], Coroutine[Any, Any, KeysAnswer]],
+        ask: Callable[[KeysRequest], Coroutine[Any, Any, KeysResponse]],
         use: Callable[[KeySource], object],
         max_age: float | None,
         room: int,
     ) -> None:
-        self._clock, self._ask, self._use = clock, ask, use
+        self._clock, self._request_keys, self._report_use = clock, ask, use
         self._max_age = math.inf if max_age is None else max_age
-        self._room = WaitingRoom(clock, _put_out, room)
-        self._copies: OrderedDict[KeySource, _Copy] = OrderedDict()
+        self._budget = WaitBudget(clock, _evict_waiter, room)
+        self._sources: OrderedDict[KeySource, _RemoteKeySet] = OrderedDict()
 
-    async def current(self, source: KeySource, refreshes: int = 0, request: LoginRequest | None = None) -> KeySet:
+    async def current_keys(self, source: KeySource, refreshes: int = 0, request: LoginRequest | None = None) -> KeySet:
         """See ``IProviderKeys``."""
-        copy = self._copy(source)
+        copy = self._get_source(source)
         while copy.keys is None or copy.fulfilled < refreshes or self._clock.seconds() >= copy.good_until:
-            self._demand(copy, newer=False, refreshes=refreshes)
-            await self._informed(copy, KeysQuestion(source, copy.number, newer=False, refreshes=refreshes), request)
+            self._check_refusal(copy, newer=False, refreshes=refreshes)
+            await self._await_response(copy, KeysRequest(source, copy.number, newer=False, refreshes=refreshes), request)
         return copy.keys
 
-    async def newer(self, source: KeySource, seen: KeySet, request: LoginRequest | None = None) -> KeySet:
+    async def fetch_newer_keys(self, source: KeySource, seen: KeySet, request: LoginRequest | None = None) -> KeySet:
         """See ``IProviderKeys``."""
-        copy = self._copy(source)
+        copy = self._get_source(source)
         while copy.keys is None or copy.keys is seen:
-            if self._demand(copy, newer=True) and copy.keys is not None:
+            if self._check_refusal(copy, newer=True) and copy.keys is not None:
                 return copy.keys
-            await self._informed(copy, KeysQuestion(source, copy.number, newer=True), request)
+            await self._await_response(copy, KeysRequest(source, copy.number, newer=True), request)
         return copy.keys
 
-    def state(self, source: KeySource) -> KeysState:
+    def keys_state(self, source: KeySource) -> KeysState:
         """See ``IProviderKeys``."""
-        copy = self._copies.get(source)
+        copy = self._sources.get(source)
         if copy is None:
             return KeysState()
         if copy.keys is None:
-            return KeysState((), copy.problems, None, copy.asked_at, copy.failure, copy.unused)
+            return KeysState((), copy.problems, None, copy.attempted_at, copy.failure, copy.unused)
         return KeysState(
             keys=tuple((key.key_id, key.thumbprint) for key in copy.keys.keys),
             problems=copy.keys.problems,
             fetched_at=copy.set_at,
-            asked_at=copy.asked_at,
+            asked_at=copy.attempted_at,
             failure=copy.failure,
             unused=copy.keys.unused,
         )
 
-    def hear(self, answer: KeysAnswer) -> None:
+    def receive_response(self, answer: KeysResponse) -> None:
         """Take an unrequested answer: a fetch has ended."""
-        if (copy := self._copies.get(answer.source)) is not None:
-            self._take(copy, answer)
+        if (copy := self._sources.get(answer.source)) is not None:
+            self._apply_response(copy, answer)
 
-    def _copy(self, source: KeySource) -> _Copy:
-        now, copy = self._clock.seconds(), self._copies.pop(source, None) or _Copy()
-        self._copies[source] = copy
-        if len(self._copies) > SOURCES_LIMIT:
-            self._copies.popitem(last=False)
-        if copy.keys is not None and now - copy.used_at >= USES:
+    def _get_source(self, source: KeySource) -> _RemoteKeySet:
+        now, copy = self._clock.seconds(), self._sources.pop(source, None) or _RemoteKeySet()
+        self._sources[source] = copy
+        if len(self._sources) > SOURCES_LIMIT:
+            self._sources.popitem(last=False)
+        if copy.keys is not None and now - copy.used_at >= USE_REPORT_INTERVAL:
             copy.used_at = now
-            self._use(source)
+            self._report_use(source)
         return copy
 
-    def _demand(self, copy: _Copy, *, newer: bool, refreshes: int = 0) -> bool:
+    def _check_refusal(self, copy: _RemoteKeySet, *, newer: bool, refreshes: int = 0) -> bool:
         """Return whether it is known that there is nothing newer (Note [A moment's answer]).
 
         :raises KeysUnavailable: it is known that there is nothing.
@@ -246,27 +246,27 @@ class CopiedKeys:
             raise KeysUnavailable(refusal.why, wait, refusal.problems, refusal.unused)
         return True
 
-    async def _informed(self, copy: _Copy, question: KeysQuestion, request: LoginRequest | None) -> None:
+    async def _await_response(self, copy: _RemoteKeySet, question: KeysRequest, request: LoginRequest | None) -> None:
         """Wait for the answer to the question that is under way, or put this one."""
         address, size = ("", 0) if request is None else (counted_as(request.client_ip), len(request.evidence))
-        asked = copy.crowd is not None
-        crowd = copy.crowd = copy.crowd or Crowd(self._room)
-        waiter = crowd.enter(address, size)
+        asked = copy.waiters is not None
+        crowd = copy.waiters = copy.waiters or FetchWaiters(self._budget)
+        waiter = crowd.add_waiter(address, size)
         if not asked:
-            Deferred.fromCoroutine(self._ask(question)).addBoth(self._answered, copy, question)
+            Deferred.fromCoroutine(self._request_keys(question)).addBoth(self._handle_response, copy, question)
         if waiter is None:
-            raise _crowded()
+            raise _no_room_error()
         await waiter
 
-    def _answered(self, result: KeysAnswer | Failure, copy: _Copy, question: KeysQuestion) -> None:
-        crowd, copy.crowd = copy.crowd, None
+    def _handle_response(self, result: KeysResponse | Failure, copy: _RemoteKeySet, question: KeysRequest) -> None:
+        crowd, copy.waiters = copy.waiters, None
         assert crowd is not None
-        until = self._clock.seconds() + MOMENT
-        if isinstance(result, KeysAnswer):
+        until = self._clock.seconds() + REFUSAL_SECONDS
+        if isinstance(result, KeysResponse):
             same = result.number == copy.number
-            self._take(copy, result)
+            self._apply_response(copy, result)
             if question.newer and same:
-                copy.refusal = _Refusal(newer=True, refreshes=0, until=until, why=None, wait=0)
+                copy.refusal = _CachedRefusal(newer=True, refreshes=0, until=until, why=None, wait=0)
         else:
             match result.value:
                 case KeysUnavailable(why=why, retry_after=wait) | StoreUnavailable(why=why, retry_after=wait):
@@ -277,13 +277,13 @@ class CopiedKeys:
             found: tuple[tuple[str, ...], tuple[str, ...]] = ((), ())
             if isinstance(result.value, KeysUnavailable):
                 found = result.value.problems, result.value.unused
-            copy.refusal = _Refusal(question.newer, question.refreshes, until, why, wait, *found)
+            copy.refusal = _CachedRefusal(question.newer, question.refreshes, until, why, wait, *found)
             if copy.keys is None:
-                copy.failure, copy.asked_at = why, self._clock.seconds()
+                copy.failure, copy.attempted_at = why, self._clock.seconds()
                 copy.problems, copy.unused = found
-        crowd.let_go(lambda waiter: waiter.callback(_NOTHING))
+        crowd.release_all(lambda waiter: waiter.callback(_NOTHING))
 
-    def _take(self, copy: _Copy, answer: KeysAnswer) -> None:
+    def _apply_response(self, copy: _RemoteKeySet, answer: KeysResponse) -> None:
         now = self._clock.seconds()
         if answer.document is not None:
             copy.keys = attrs.evolve(parse_key_set(answer.document, answer.source.algorithms), issuer=answer.issuer)
@@ -291,16 +291,16 @@ class CopiedKeys:
         elif answer.number != copy.number:
             return  # The copy began between two answers: it requests the missing one.
         copy.number, copy.set_at, copy.failure = answer.number, now - answer.age, answer.failure
-        copy.asked_at = None if answer.asked is None else now - answer.asked
+        copy.attempted_at = None if answer.attempt_age is None else now - answer.attempt_age
         copy.fulfilled = answer.fulfilled
         # A set that has reached the age, and is given all the same, is good for a moment.
-        copy.good_until = max(copy.set_at + self._max_age, now + MOMENT)
+        copy.good_until = max(copy.set_at + self._max_age, now + REFUSAL_SECONDS)
 
 
-def _put_out(waiter: Waiter) -> None:
+def _evict_waiter(waiter: Waiter) -> None:
     if not waiter.called:  # its client may have left meanwhile
-        waiter.errback(_crowded())
+        waiter.errback(_no_room_error())
 
 
-def _crowded() -> KeysUnavailable:
+def _no_room_error() -> KeysUnavailable:
     return KeysUnavailable("more logins wait for keys than there is room for", moment())

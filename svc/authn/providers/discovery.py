@@ -24,7 +24,7 @@ from svc.net.fetch import GuardedClient
 _WELL_KNOWN: Final = "/.well-known/openid-configuration"
 
 
-def document_uri(provider: str) -> str:
+def discovery_uri(provider: str) -> str:
     """Return the address of a provider's discovery document; one final slash of the provider's is dropped (AUTH-50).
 
     :raises KeysUnavailable: the provider's address is none, or has a query, so that nothing can be added to its path.
@@ -34,7 +34,7 @@ def document_uri(provider: str) -> str:
     return provider.removesuffix("/") + _WELL_KNOWN
 
 
-def members_of(document: bytes, provider: str) -> Mapping[str, object]:
+def parse_discovery(document: bytes, provider: str) -> Mapping[str, object]:
     """Return the members of a provider's discovery document that are neither null nor empty.
 
     :raises Malformed: it is no discovery document, or that of another provider (``is_same_provider``).
@@ -65,7 +65,7 @@ def read_address(members: Mapping[str, object], name: str, demand: Callable[[str
 
 
 @attrs.frozen
-class Publications:
+class KeySetFetcher:
     """The key sets that providers publish, read through the guarded client.
 
     ``token_files``: files of bearer tokens, by the origin (``secure_origin``) where each is shown.
@@ -74,7 +74,7 @@ class Publications:
     _client: GuardedClient
     _token_files: Mapping[str, Path] = attrs.Factory(dict)
 
-    async def key_set(self, source: KeySource) -> KeySet:
+    async def fetch_key_set(self, source: KeySource) -> KeySet:
         """Fetch the key set of a source. Discovery and all lookups of names share one deadline (NET-15).
 
         :raises KeysUnavailable: it can't be had, or has no usable key.
@@ -82,14 +82,14 @@ class Publications:
         deadline = self._client.deadline()
         uri, issuer = source.uri, None
         if source.discovered:
-            about = document_uri(source.uri)
-            document = await self._fetch(about, source, deadline)
+            about = discovery_uri(source.uri)
+            document = await self._fetch_document(about, source, deadline)
             try:
-                members = members_of(document, source.uri)
+                members = parse_discovery(document, source.uri)
                 issuer, uri = str(members["issuer"]), read_address(members, "jwks_uri", self._client.demand_address)
             except Malformed as error:
                 raise KeysUnavailable(f"{about}: {DOCUMENT_UNUSABLE}{error}") from None
-        document = await self._fetch(uri, source, deadline)
+        document = await self._fetch_document(uri, source, deadline)
         try:
             keys = parse_key_set(document, source.algorithms)
         except Malformed as error:
@@ -99,9 +99,9 @@ class Publications:
             raise KeysUnavailable(why, problems=keys.problems, unused=keys.unused)
         return attrs.evolve(keys, document=document, issuer=issuer)
 
-    async def _fetch(self, uri: str, source: KeySource, deadline: float) -> bytes:
+    async def _fetch_document(self, uri: str, source: KeySource, deadline: float) -> bytes:
         """Fetch a document of the source, with the token that is for the address, if there is one (AUTH-68)."""
-        token, withheld = self._token(uri, source)
+        token, withheld = self._select_token(uri, source)
         try:
             return await self._client.fetch(uri, source.ca_cert, deadline, token)
         except KeysUnavailable as error:
@@ -109,7 +109,7 @@ class Publications:
                 raise
             raise KeysUnavailable(f"{error.why}; jwks-token was not shown there, but only where provider-uri is") from None
 
-    def _token(self, uri: str, source: KeySource) -> tuple[str | None, bool]:
+    def _select_token(self, uri: str, source: KeySource) -> tuple[str | None, bool]:
         """Return the token to show at an address, and whether the source has one that isn't for that.
 
         :raises KeysUnavailable: the file that holds it can't be used.

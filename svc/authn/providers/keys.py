@@ -39,7 +39,7 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
-from svc.authn.providers.waiting import Crowd, Waiter, WaitingRoom
+from svc.authn.providers.fetch_waiters import FetchWaiters, WaitBudget, Waiter
 from svc.model.authentication import IProviderKeys, KeySource, KeysState, LoginRequest, moment
 from svc.model.errors import KeysUnavailable
 from svc.model.key_sets import KeySet
@@ -56,43 +56,43 @@ RETRIES: Final = 5
 RETRIED_LIMIT: Final = 16
 
 #: The part of the age after which a set is renewed, and the one after which that is retried.
-_EARLY: Final = 3 / 4
-_AGAIN: Final = 1 / 8
+_RENEWAL_PART: Final = 3 / 4
+_RETRY_PART: Final = 1 / 8
 
 #: Seconds without a login after which a source isn't renewed any more; the age counts where it is longer.
-_UNUSED: Final = 3600.0
+_UNUSED_SECONDS: Final = 3600.0
 
 _log = Logger()
 
 
 @attrs.define(eq=False)
-class _KnownKeys:
+class _SourceState:
     """The state of one source; moments are in seconds.
 
-    ``set_at``: when the fetch of ``keys`` began; ``asked_at``: when the last one did; ``spent_at``: when the last one that
+    ``set_at``: when the fetch of ``keys`` began; ``attempted_at``: when the last one did; ``spent_at``: when the last one that
     counts did (Note [Budget]). ``failure``: why the last one that ended failed; ``problems`` and ``unused`` are those of the
-    keys that it found, if it found none to use. ``crowd`` waits for the one under way.
-    ``wished`` is the newest wish, ``fulfilled`` the newest that a fetch was made for, less than any wish before the first
+    keys that it found, if it found none to use. ``waiters`` waits for the one under way.
+    ``requested_refresh`` is the newest wish, ``fulfilled`` the newest that a fetch was made for, less than any wish before the first
     fetch (Note [Wishes]). ``used_at``: when the keys were last needed; ``lacked_at``: when those at hand last didn't do.
-    ``look`` comes in the background at ``look_at``; ``renews``: whether it is one of Note [Ages].
+    ``timer`` comes in the background at ``timer_at``; ``renews``: whether it is one of Note [Ages].
     """
 
     source: KeySource
     used_at: float
     keys: KeySet | None = None
     set_at: float = 0.0
-    asked_at: float = 0.0
+    attempted_at: float = 0.0
     failure: str | None = None
     problems: tuple[str, ...] = ()
     unused: tuple[str, ...] = ()
     spent_at: float | None = None
-    crowd: Crowd | None = None
-    wished: int = 0
+    waiters: FetchWaiters | None = None
+    requested_refresh: int = 0
     fulfilled: int = -1
     lacked_at: float | None = None
     renews: bool = False
-    look_at: float = 0.0
-    look: IDelayedCall | None = None
+    timer_at: float = 0.0
+    timer: IDelayedCall | None = None
 
 
 @implementer(IProviderKeys)
@@ -102,7 +102,7 @@ class ProviderKeys:
 
     ``refetch_interval`` is that of Note [Budget]. ``max_age`` is the age that a set may reach, ``None`` for any, and
     ``stale_if_error`` how much more while the provider can't be reached (Note [Ages]). ``chance`` returns numbers from 0 to
-    1 (``authentication.moment``). ``changed`` is called with a source when a fetch of it has ended.
+    1 (``authentication.moment``). ``on_fetched`` is called with a source when a fetch of it has ended.
     """
 
     _fetch: Fetch
@@ -112,79 +112,79 @@ class ProviderKeys:
     _stale_if_error: float = attrs.field(default=0.0, kw_only=True)
     _limit: int = attrs.field(default=SOURCES_LIMIT, kw_only=True)
     _chance: Callable[[], float] = attrs.field(default=random.random, kw_only=True)
-    _changed: Callable[[KeySource], object] = attrs.field(default=lambda _: None, kw_only=True)
+    _on_fetched: Callable[[KeySource], object] = attrs.field(default=lambda _: None, kw_only=True)
     _max_age: float = attrs.field(init=False)
-    _room: WaitingRoom = attrs.field(init=False)
-    _sources: OrderedDict[KeySource, _KnownKeys] = attrs.field(factory=OrderedDict, init=False)
-    _retried: set[_KnownKeys] = attrs.field(factory=set, init=False)
+    _budget: WaitBudget = attrs.field(init=False)
+    _sources: OrderedDict[KeySource, _SourceState] = attrs.field(factory=OrderedDict, init=False)
+    _retried: set[_SourceState] = attrs.field(factory=set, init=False)
 
     def __attrs_post_init__(self) -> None:
         self._max_age = math.inf if self._age_limit is None else self._age_limit
-        self._room = WaitingRoom(self._clock, self._put_out)
+        self._budget = WaitBudget(self._clock, self._evict_waiter)
 
-    async def current(self, source: KeySource, refreshes: int = 0, request: LoginRequest | None = None) -> KeySet:
+    async def current_keys(self, source: KeySource, refreshes: int = 0, request: LoginRequest | None = None) -> KeySet:
         """See ``IProviderKeys``."""
-        known = self._known(source)
-        known.wished = max(known.wished, refreshes)
-        if known.crowd is not None and known.fulfilled < refreshes:
+        known = self._get_source(source)
+        known.requested_refresh = max(known.requested_refresh, refreshes)
+        if known.waiters is not None and known.fulfilled < refreshes:
             with suppress(KeysUnavailable):
-                await self._fetched(known, request)
+                await self._await_fetch(known, request)
         free = known.fulfilled < refreshes
-        keys = self._at_hand(known)
+        keys = self._usable_keys(known)
         if keys is not None and not free and not self._is_due(known):
             return keys
         if keys is None:
             known.lacked_at = self._clock.seconds()
         try:
-            return await self._fetched(known, request, free=free)
+            return await self._await_fetch(known, request, free=free)
         except KeysUnavailable:
-            keys = self._at_hand(known)
+            keys = self._usable_keys(known)
             if keys is None:
                 raise
             return keys
 
-    async def newer(self, source: KeySource, seen: KeySet, request: LoginRequest | None = None) -> KeySet:
+    async def fetch_newer_keys(self, source: KeySource, seen: KeySet, request: LoginRequest | None = None) -> KeySet:
         """See ``IProviderKeys``."""
-        known = self._known(source)
-        keys = self._at_hand(known)
+        known = self._get_source(source)
+        keys = self._usable_keys(known)
         if keys is not None and (keys is not seen or self._is_newest(known)):
             return keys
         known.lacked_at = self._clock.seconds()
-        return await self._fetched(known, request)
+        return await self._await_fetch(known, request)
 
-    def state(self, source: KeySource) -> KeysState:
+    def keys_state(self, source: KeySource) -> KeysState:
         """See ``IProviderKeys``."""
         known = self._sources.get(source)
         if known is None:
             return KeysState()
-        keys = self._at_hand(known)
+        keys = self._usable_keys(known)
         if keys is None:
-            return KeysState((), known.problems, None, known.asked_at, known.failure, known.unused)
+            return KeysState((), known.problems, None, known.attempted_at, known.failure, known.unused)
         return KeysState(
             keys=tuple((key.key_id, key.thumbprint) for key in keys.keys),
             problems=keys.problems,
             fetched_at=known.set_at,
-            asked_at=known.asked_at,
+            asked_at=known.attempted_at,
             failure=known.failure,
             unused=keys.unused,
         )
 
-    def touch(self, source: KeySource) -> None:
+    def mark_used(self, source: KeySource) -> None:
         """Note that the keys of a source are in use elsewhere, if it is known."""
         if source in self._sources:
-            self._known(source)
+            self._get_source(source)
 
-    def at_hand(self, source: KeySource) -> KeySet | None:
+    def cached_keys(self, source: KeySource) -> KeySet | None:
         """Return the usable set of a source; asks nobody."""
         known = self._sources.get(source)
-        return None if known is None else self._at_hand(known)
+        return None if known is None else self._usable_keys(known)
 
-    def fulfilled(self, source: KeySource) -> int:
+    def fulfilled_refresh(self, source: KeySource) -> int:
         """Return the newest wish that a fetch was made for; less than any before the first (Note [Wishes])."""
         known = self._sources.get(source)
         return -1 if known is None else known.fulfilled
 
-    def ages(self) -> list[float]:
+    def key_set_ages(self) -> list[float]:
         """Return the age of each usable key set, in seconds; may be called from another thread, and changes nothing."""
         now, most = self._clock.seconds(), self._max_age + self._stale_if_error
         # A dict's own iteration is one step; that of an OrderedDict calls for hashes, and other threads run meanwhile.
@@ -192,104 +192,104 @@ class ProviderKeys:
         ages = [now - known.set_at for known in sources if known.keys is not None]
         return [age for age in ages if age < most]
 
-    def _known(self, source: KeySource) -> _KnownKeys:
+    def _get_source(self, source: KeySource) -> _SourceState:
         now = self._clock.seconds()
         known = self._sources.get(source)
         if known is None:
-            known = self._sources[source] = _KnownKeys(source, now)
+            known = self._sources[source] = _SourceState(source, now)
             if len(self._sources) > self._limit:
-                self._forget(known)
+                self._evict_source(known)
         else:
             known.used_at = now
             self._sources.move_to_end(source)
         return known
 
-    def _forget(self, newest: _KnownKeys) -> None:
+    def _evict_source(self, newest: _SourceState) -> None:
         """Make room. Sources that never gave any keys, which cost nothing to name, can't displace those that did."""
         others = [each for each in self._sources.values() if each is not newest]
         forgotten = next((each for each in others if each.keys is None), others[0])
         del self._sources[forgotten.source]
-        self._put_off(forgotten)
+        self._cancel_scheduled(forgotten)
 
-    def _at_hand(self, known: _KnownKeys) -> KeySet | None:
+    def _usable_keys(self, known: _SourceState) -> KeySet | None:
         """Return the set, even one that is only usable while the provider can't be reached; drop one too old for that."""
-        if known.keys is not None and self._age(known) >= self._max_age + self._stale_if_error:
+        if known.keys is not None and self._key_set_age(known) >= self._max_age + self._stale_if_error:
             known.keys = None
             _log.info("the keys of {uri} are too old, and are dropped", uri=known.source.uri)
         return known.keys
 
-    def _age(self, known: _KnownKeys) -> float:
+    def _key_set_age(self, known: _SourceState) -> float:
         return self._clock.seconds() - known.set_at
 
-    def _is_due(self, known: _KnownKeys) -> bool:
+    def _is_due(self, known: _SourceState) -> bool:
         """Return whether the set at hand has reached the age, and no fetch of another has just failed."""
-        if self._age(known) < self._max_age:
+        if self._key_set_age(known) < self._max_age:
             return False
-        return known.failure is None or not 0 <= self._clock.seconds() - known.asked_at < self._again()
+        return known.failure is None or not 0 <= self._clock.seconds() - known.attempted_at < self._renewal_pause()
 
-    def _is_newest(self, known: _KnownKeys) -> bool:
+    def _is_newest(self, known: _SourceState) -> bool:
         """Return whether the keys at hand must do: they just came, and no fetch is under way or allowed."""
-        answered = known.failure is None and self._age(known) < self._refetch_interval
-        return answered and known.crowd is None and self._left(known.spent_at) > 0
+        answered = known.failure is None and self._key_set_age(known) < self._refetch_interval
+        return answered and known.waiters is None and self._interval_left(known.spent_at) > 0
 
-    def _fetched(self, known: _KnownKeys, request: LoginRequest | None, *, free: bool = False) -> Waiter:
+    def _await_fetch(self, known: _SourceState, request: LoginRequest | None, *, free: bool = False) -> Waiter:
         """Wait for the fetch that is under way, or begin one (Notes [Shared fetch] and [Budget])."""
         address, size = ("", 0) if request is None else (counted_as(request.client_ip), len(request.evidence))
-        if known.crowd is not None:
-            waiter = known.crowd.enter(address, size)
+        if known.waiters is not None:
+            waiter = known.waiters.add_waiter(address, size)
         else:
             if not free:
-                self._spend(known)
-            crowd = Crowd(self._room)
-            waiter = crowd.enter(address, size)
-            self._begin(known, crowd)
+                self._spend_budget(known)
+            crowd = FetchWaiters(self._budget)
+            waiter = crowd.add_waiter(address, size)
+            self._begin_fetch(known, crowd)
         if waiter is None:
-            raise self._crowded()
+            raise self._no_room_error()
         return waiter
 
-    def _put_out(self, waiter: Waiter) -> None:
+    def _evict_waiter(self, waiter: Waiter) -> None:
         if not waiter.called:  # its client may have left meanwhile
-            waiter.errback(self._crowded())
+            waiter.errback(self._no_room_error())
 
-    def _crowded(self) -> KeysUnavailable:
+    def _no_room_error(self) -> KeysUnavailable:
         return KeysUnavailable("more logins wait for keys than there is room for", moment(chance=self._chance))
 
-    def _spend(self, known: _KnownKeys) -> None:
+    def _spend_budget(self, known: _SourceState) -> None:
         """Take this interval's fetch, or see to it that the server itself makes one (Note [Retries])."""
-        wait = self._left(known.spent_at)
+        wait = self._interval_left(known.spent_at)
         if not wait:
             known.spent_at = self._clock.seconds()
             return
         if known not in self._retried and self._may_be_retried(known):
-            self._plan(known, self._again())
+            self._schedule_fetch(known, self._renewal_pause())
         why = f"{known.source.uri} was asked a moment ago, and may be asked again in {wait:.1f} seconds"
         why = why if known.failure is None else f"{why}; that failed: {known.failure}"
-        raise KeysUnavailable(why, self._later(known), known.problems, known.unused)
+        raise KeysUnavailable(why, self._retry_after(known), known.problems, known.unused)
 
-    def _left(self, since: float | None) -> float:
+    def _interval_left(self, since: float | None) -> float:
         """Return the seconds that are left of the interval that began then."""
         return 0.0 if since is None else max(0.0, self._refetch_interval - (self._clock.seconds() - since))
 
-    def _later(self, known: _KnownKeys) -> int:
+    def _retry_after(self, known: _SourceState) -> int:
         """Return the seconds after which a login without these keys may be tried again: a fetch was made then, or may be."""
-        wait = self._left(known.spent_at)
-        if known.look is not None:
-            wait = min(wait, max(0.0, known.look_at - self._clock.seconds()))
+        wait = self._interval_left(known.spent_at)
+        if known.timer is not None:
+            wait = min(wait, max(0.0, known.timer_at - self._clock.seconds()))
         return moment(wait, self._chance)
 
-    def _begin(self, known: _KnownKeys, crowd: Crowd) -> None:
-        self._put_off(known)
-        known.crowd = crowd
-        known.fulfilled = known.wished
-        known.asked_at = began = self._clock.seconds()
-        Deferred.fromCoroutine(self._read(known.source)).addBoth(self._arrived, known, began)
+    def _begin_fetch(self, known: _SourceState, crowd: FetchWaiters) -> None:
+        self._cancel_scheduled(known)
+        known.waiters = crowd
+        known.fulfilled = known.requested_refresh
+        known.attempted_at = began = self._clock.seconds()
+        Deferred.fromCoroutine(self._fetch_keys(known.source)).addBoth(self._finish_fetch, known, began)
 
-    async def _read(self, source: KeySource) -> KeySet:
+    async def _fetch_keys(self, source: KeySource) -> KeySet:
         return await self._fetch(source)
 
-    def _arrived(self, result: KeySet | Failure, known: _KnownKeys, began: float) -> None:
+    def _finish_fetch(self, result: KeySet | Failure, known: _SourceState, began: float) -> None:
         """Keep a new set, and notify every waiter. A set that is at hand outlives a fetch that failed."""
-        crowd, known.crowd = known.crowd, None
+        crowd, known.waiters = known.waiters, None
         assert crowd is not None
         uri = known.source.uri
         known.problems = known.unused = ()
@@ -297,9 +297,9 @@ class ProviderKeys:
             keys = known.keys = result
             known.set_at, known.failure, known.lacked_at = began, None, None
             _log.info("{count} keys came from {uri}", count=len(keys.keys), uri=uri, problems=keys.problems)
-            self._plan(known, self._max_age * _EARLY)
-            self._changed(known.source)
-            crowd.let_go(lambda waiter: waiter.callback(keys))
+            self._schedule_fetch(known, self._max_age * _RENEWAL_PART)
+            self._on_fetched(known.source)
+            crowd.release_all(lambda waiter: waiter.callback(keys))
             return
         if not isinstance(result.value, KeysUnavailable):
             why = f"{uri}: an error of this program, which its log tells"
@@ -311,48 +311,50 @@ class ProviderKeys:
         if isinstance(result.value, KeysUnavailable):
             known.problems, known.unused = result.value.problems, result.value.unused
         known.failure = why
-        self._plan(known, self._again())
-        self._changed(known.source)
-        crowd.let_go(lambda waiter: waiter.errback(KeysUnavailable(why, self._later(known), known.problems, known.unused)))
+        self._schedule_fetch(known, self._renewal_pause())
+        self._on_fetched(known.source)
+        crowd.release_all(
+            lambda waiter: waiter.errback(KeysUnavailable(why, self._retry_after(known), known.problems, known.unused))
+        )
 
     # -- fetches in the background (Notes [Ages] and [Retries]) -------------------------------------------------------
 
-    def _again(self) -> float:
+    def _renewal_pause(self) -> float:
         """Return the seconds after which the renewal of a set is retried."""
-        return max(self._refetch_interval, self._max_age * _AGAIN)
+        return max(self._refetch_interval, self._max_age * _RETRY_PART)
 
-    def _is_lacking(self, known: _KnownKeys) -> bool:
+    def _is_lacking(self, known: _SourceState) -> bool:
         """Return whether the last fetch failed, and a login lacked keys within the interval."""
-        return known.failure is not None and self._left(known.lacked_at) > 0
+        return known.failure is not None and self._interval_left(known.lacked_at) > 0
 
-    def _may_be_retried(self, known: _KnownKeys) -> bool:
+    def _may_be_retried(self, known: _SourceState) -> bool:
         return len(self._retried) < RETRIED_LIMIT and self._is_lacking(known)
 
-    def _plan(self, known: _KnownKeys, pause: float) -> None:
+    def _schedule_fetch(self, known: _SourceState, pause: float) -> None:
         """Look at a source after ``pause`` seconds, unless it has no keys to renew; sooner if its keys are lacking."""
-        self._put_off(known)
+        self._cancel_scheduled(known)
         if self._sources.get(known.source) is not known:
             return
-        if self._at_hand(known) is None:
+        if self._usable_keys(known) is None:
             pause = math.inf
         known.renews = True
         if self._may_be_retried(known):
             self._retried.add(known)
             known.renews, pause = False, self._refetch_interval / RETRIES
         if math.isfinite(pause):
-            known.look_at = self._clock.seconds() + pause
-            known.look = self._clock.callLater(pause, self._look, known)
+            known.timer_at = self._clock.seconds() + pause
+            known.timer = self._clock.callLater(pause, self._run_scheduled, known)
 
-    def _look(self, known: _KnownKeys, /) -> None:
-        known.look = None
-        is_used = self._clock.seconds() - known.used_at < max(_UNUSED, self._max_age)
+    def _run_scheduled(self, known: _SourceState, /) -> None:
+        known.timer = None
+        is_used = self._clock.seconds() - known.used_at < max(_UNUSED_SECONDS, self._max_age)
         if self._is_lacking(known) or (known.renews and is_used):
-            self._begin(known, Crowd(self._room))
+            self._begin_fetch(known, FetchWaiters(self._budget))
         else:
-            self._plan(known, self._again())
+            self._schedule_fetch(known, self._renewal_pause())
 
-    def _put_off(self, known: _KnownKeys) -> None:
+    def _cancel_scheduled(self, known: _SourceState) -> None:
         self._retried.discard(known)
-        if known.look is not None:
-            known.look.cancel()
-            known.look = None
+        if known.timer is not None:
+            known.timer.cancel()
+            known.timer = None

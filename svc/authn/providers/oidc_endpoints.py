@@ -31,7 +31,7 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
-from svc.authn.providers.discovery import document_uri, members_of, read_address
+from svc.authn.providers.discovery import discovery_uri, parse_discovery, read_address
 from svc.model.authentication import moment
 from svc.model.clocks import WallClock
 from svc.model.errors import DOCUMENT_UNUSABLE, KeysUnavailable
@@ -60,19 +60,19 @@ K = TypeVar("K", bound=Hashable)
 T = TypeVar("T")
 
 #: Seconds after which a provider's document is read again.
-FRESH: Final = 300.0
+MAX_AGE: Final = 300.0
 
 #: The most providers whose documents are cached, and the most refused clients; of each only a few lines are kept.
-KEPT: Final = 1000
+CACHE_LIMIT: Final = 1000
 
 #: The exchanges that may be under way: in all, with one provider, and for one address there.
-EXCHANGES: Final = 128
-EACH_PROVIDER: Final = 32
-EACH_ADDRESS: Final = 8
+MAX_EXCHANGES: Final = 128
+MAX_PER_PROVIDER: Final = 32
+MAX_PER_ADDRESS: Final = 8
 
 #: The codes and nonces that are known as spent, and for how many seconds: providers let codes live for less.
-SPENT: Final = 16_384
-SPENT_FOR: Final = 900.0
+MAX_SPENT: Final = 16_384
+SPENT_SECONDS: Final = 900.0
 
 #: The errors of a token endpoint that are about this service, and not about the code (RFC 6749 5.2).
 _OF_CLIENT: Final = frozenset({"invalid_client", "unauthorized_client", "unsupported_grant_type"})
@@ -90,7 +90,7 @@ class _KnownProvider:
 
     metadata: OidcMetadata | None = None
     failure: str | None = None
-    asked_at: float = -math.inf
+    attempted_at: float = -math.inf
 
 
 @implementer(IOidcProviders)
@@ -102,85 +102,85 @@ class OidcEndpoints:
         self._clock = clock
         self._wall = wall
         self._interval = interval
-        self._readings: SharedWork[OidcIssuer, None] = SharedWork()
+        self._refreshes: SharedWork[OidcIssuer, None] = SharedWork()
         self._known: OrderedDict[OidcIssuer, _KnownProvider] = OrderedDict()
         self._spent: OrderedDict[bytes, float] = OrderedDict()
         self._exchanges: Counter[object] = Counter()
         self._refused: OrderedDict[bytes, ClientRefusal] = OrderedDict()
 
-    async def metadata(self, issuer: OidcIssuer) -> OidcMetadata:
+    async def read_metadata(self, issuer: OidcIssuer) -> OidcMetadata:
         """See ``IOidcProviders``."""
         known = self._known.setdefault(issuer, _KnownProvider())
         self._known.move_to_end(issuer)
-        if len(self._known) > KEPT:
+        if len(self._known) > CACHE_LIMIT:
             self._known.popitem(last=False)
-        since = self._clock.seconds() - known.asked_at
-        if self._readings.is_under_way(issuer) or since >= (FRESH if known.failure is None else self._interval):
-            await self._readings.done(issuer, lambda: self._renew(issuer, known))
+        since = self._clock.seconds() - known.attempted_at
+        if self._refreshes.is_running(issuer) or since >= (MAX_AGE if known.failure is None else self._interval):
+            await self._refreshes.join_or_start(issuer, lambda: self._refresh_metadata(issuer, known))
         if known.metadata is None:
             raise ProviderUnavailable(known.failure or f"{issuer.uri} was not asked yet", moment())
         return known.metadata
 
-    async def exchange(self, client: OidcClient, login: CodeLogin) -> bytes:
+    async def exchange_code(self, client: OidcClient, login: CodeLogin) -> bytes:
         """See ``IOidcProviders`` (Note [Sent once])."""
         spent = [
             sha256("\0".join((client.issuer.uri, client.id, what, text)).encode("utf-8")).digest()
             for what, text in (("code", login.evidence.decode("utf-8")), ("nonce", login.nonce))
         ]
-        with self._place(client.issuer, counted_as(login.client_ip)):
-            self._spend(spent)
+        with self._exchange_slot(client.issuer, counted_as(login.client_ip)):
+            self._mark_spent(spent)
             try:
-                metadata = await self.metadata(client.issuer)
+                metadata = await self.read_metadata(client.issuer)
                 answer = await self._client.post(
-                    metadata.token_endpoint, _form(client, metadata, login), client.issuer.ca_cert
+                    metadata.token_endpoint, _token_request(client, metadata, login), client.issuer.ca_cert
                 )
             except KeysUnavailable as error:
-                self._forget(spent)
+                self._unmark_spent(spent)
                 raise ProviderUnavailable(error.why, moment()) from None
             except ProviderUnavailable:
-                self._forget(spent)
+                self._unmark_spent(spent)
                 raise
         try:
             token = _id_token(metadata.token_endpoint, answer)
         except ClientRefused as refusal:
-            self._remember(client, refusal.why)
+            self._record_refusal(client, refusal.why)
             raise
-        self._refused.pop(_digest(client), None)
+        self._refused.pop(_digest_client(client), None)
         return token
 
     def client_refusal(self, client: OidcClient) -> ClientRefusal | None:
         """See ``IOidcProviders`` (Note [A refused client])."""
-        return self._refused.get(_digest(client))
+        return self._refused.get(_digest_client(client))
 
-    def _remember(self, client: OidcClient, why: str) -> None:
-        digest = _digest(client)
+    def _record_refusal(self, client: OidcClient, why: str) -> None:
+        digest = _digest_client(client)
         first = self._refused.get(digest)
         self._refused[digest] = ClientRefusal(self._wall.seconds() if first is None else first.since, why)
         self._refused.move_to_end(digest)
-        if len(self._refused) > KEPT:
+        if len(self._refused) > CACHE_LIMIT:
             self._refused.popitem(last=False)
 
-    def _spend(self, spent: list[bytes]) -> None:
+    def _mark_spent(self, spent: list[bytes]) -> None:
         now = self._clock.seconds()
-        while self._spent and now - next(iter(self._spent.values())) >= SPENT_FOR:
+        while self._spent and now - next(iter(self._spent.values())) >= SPENT_SECONDS:
             self._spent.popitem(last=False)
         if any(digest in self._spent for digest in spent):
             raise CodeRefused("the code, or its nonce, was sent to the provider before", replayed=True)
         self._spent.update(dict.fromkeys(spent, now))
-        while len(self._spent) > SPENT:
+        while len(self._spent) > MAX_SPENT:
             self._spent.popitem(last=False)
 
-    def _forget(self, spent: list[bytes]) -> None:
+    def _unmark_spent(self, spent: list[bytes]) -> None:
         for digest in spent:
             self._spent.pop(digest, None)
 
     @contextmanager
-    def _place(self, issuer: OidcIssuer, address: str) -> Iterator[None]:
+    def _exchange_slot(self, issuer: OidcIssuer, address: str) -> Iterator[None]:
         """Take a place for an exchange, and give it back."""
         counted: tuple[tuple[object, int], ...] = (
-            (None, EXCHANGES),
-            (issuer, EACH_PROVIDER),
-            ((issuer, address), EACH_ADDRESS),
+            (None, MAX_EXCHANGES),
+            (issuer, MAX_PER_PROVIDER),
+            ((issuer, address), MAX_PER_ADDRESS),
         )
         if any(self._exchanges[name] >= most for name, most in counted):
             raise ProviderUnavailable(f"{shown(issuer.uri)}: more logins are under way than there is room for", moment())
@@ -193,11 +193,11 @@ class OidcEndpoints:
                 self._exchanges[name] -= 1
             self._exchanges += Counter()  # counts that have come down to zero are dropped
 
-    async def _renew(self, issuer: OidcIssuer, known: _KnownProvider) -> None:
+    async def _refresh_metadata(self, issuer: OidcIssuer, known: _KnownProvider) -> None:
         """Read a provider's document; the one at hand outlives an attempt that fails."""
-        known.asked_at = self._clock.seconds()
+        known.attempted_at = self._clock.seconds()
         try:
-            known.metadata = await self._read(issuer)
+            known.metadata = await self._fetch_metadata(issuer)
         except KeysUnavailable as error:
             if known.failure is None:
                 _log.warn("what a provider says of itself could not be read: {why}", why=error.why)
@@ -205,44 +205,46 @@ class OidcEndpoints:
         else:
             known.failure = None
 
-    async def _read(self, issuer: OidcIssuer) -> OidcMetadata:
+    async def _fetch_metadata(self, issuer: OidcIssuer) -> OidcMetadata:
         """Read a provider's document.
 
         :raises KeysUnavailable: it can't be had, or names no endpoint that can be used.
         """
-        about = document_uri(issuer.uri)
+        about = discovery_uri(issuer.uri)
         document = await self._client.fetch(about, issuer.ca_cert)
         try:
-            return self._understood(document, issuer.uri)
+            return self._parse_metadata(document, issuer.uri)
         except Malformed as error:
             raise KeysUnavailable(f"{about}: {DOCUMENT_UNUSABLE}{error}") from None
 
-    def _understood(self, document: bytes, provider: str) -> OidcMetadata:
-        members = members_of(document, provider)
+    def _parse_metadata(self, document: bytes, provider: str) -> OidcMetadata:
+        members = parse_discovery(document, provider)
 
-        def address(name: str) -> str:
+        def read_endpoint(name: str) -> str:
             return read_address(members, name, partial(self._client.demand_address, of=provider))
 
         # By default HTTP Basic (OpenID Connect Discovery 1.0, 3).
         methods = members.get("token_endpoint_auth_methods_supported", ["client_secret_basic"])
         named = methods if isinstance(methods, list) else []
         return OidcMetadata(
-            address("authorization_endpoint"),
-            address("token_endpoint"),
+            read_endpoint("authorization_endpoint"),
+            read_endpoint("token_endpoint"),
             posts_secret="client_secret_basic" not in named and "client_secret_post" in named,
             names_issuer=members.get("authorization_response_iss_parameter_supported") is True,
-            device_endpoint=address("device_authorization_endpoint") if "device_authorization_endpoint" in members else None,
+            device_endpoint=read_endpoint("device_authorization_endpoint")
+            if "device_authorization_endpoint" in members
+            else None,
             calls_itself=None if members["issuer"] == provider else str(members["issuer"]),
         )
 
 
-def _digest(client: OidcClient) -> bytes:
+def _digest_client(client: OidcClient) -> bytes:
     """Return what a client is known by here: the provider, and id and secret there."""
     parts = client.issuer.uri, client.issuer.ca_cert or "", client.id, client.secret
     return sha256("\0".join(parts).encode("utf-8")).digest()
 
 
-def _form(client: OidcClient, metadata: OidcMetadata, login: CodeLogin) -> PostedForm:
+def _token_request(client: OidcClient, metadata: OidcMetadata, login: CodeLogin) -> PostedForm:
     """Return the request for the tokens of a code (RFC 6749 4.1.3, RFC 7636 4.5)."""
     fields = {
         "grant_type": "authorization_code",
@@ -287,30 +289,30 @@ class OidcOffers:
         self._providers = providers
         self._clock = clock
         self._work: SharedWork[str, list[OidcOffer]] = SharedWork()
-        self._read: OrderedDict[str, tuple[float, list[OidcOffer]]] = OrderedDict()
+        self._cache: OrderedDict[str, tuple[float, list[OidcOffer]]] = OrderedDict()
 
-    async def offers(self, account: str) -> list[OidcOffer]:
+    async def list_offers(self, account: str) -> list[OidcOffer]:
         """See ``IOidcOffers``."""
-        at, offers = self._read.get(account, (0.0, None))
+        at, offers = self._cache.get(account, (0.0, None))
         if offers is not None and self._clock.seconds() - at < OFFERS_FRESH:
             return offers
-        return await self._work.done(account, lambda: self._offers(account))
+        return await self._work.join_or_start(account, lambda: self._read_offers(account))
 
-    async def _offers(self, account: str) -> list[OidcOffer]:
+    async def _read_offers(self, account: str) -> list[OidcOffer]:
         began = self._clock.seconds()
-        found = await self._settings.settings(account)
+        found = await self._settings.list_settings(account)
         # One after the other, each that is away would make the others late.
-        asked = gatherResults([Deferred.fromCoroutine(self._offer(setting)) for setting in found])
+        asked = gatherResults([Deferred.fromCoroutine(self._read_offer(setting)) for setting in found])
         offers = [offer for offer in await asked if offer is not None]
-        self._read[account] = (began, offers)
-        self._read.move_to_end(account)
-        if len(self._read) > OFFERS_KEPT:
-            self._read.popitem(last=False)
+        self._cache[account] = (began, offers)
+        self._cache.move_to_end(account)
+        if len(self._cache) > OFFERS_KEPT:
+            self._cache.popitem(last=False)
         return offers
 
-    async def _offer(self, setting: OidcSetting) -> OidcOffer | None:
+    async def _read_offer(self, setting: OidcSetting) -> OidcOffer | None:
         try:
-            metadata = await self._providers.metadata(setting.issuer)
+            metadata = await self._providers.read_metadata(setting.issuer)
         except ProviderUnavailable:
             return None
         return OidcOffer(**attrs.asdict(setting, recurse=False), metadata=metadata)
@@ -322,21 +324,21 @@ class SharedWork(Generic[K, T]):
     def __init__(self) -> None:
         self._waiters: dict[K, list[Deferred[T]]] = {}
 
-    def is_under_way(self, key: K) -> bool:
+    def is_running(self, key: K) -> bool:
         """Return whether there is work of this key that has not ended."""
         return key in self._waiters
 
-    def done(self, key: K, work: Callable[[], Coroutine[Any, Any, T]]) -> Deferred[T]:
+    def join_or_start(self, key: K, work: Callable[[], Coroutine[Any, Any, T]]) -> Deferred[T]:
         """Wait for the work of this key, which begins now unless it is under way."""
         waiter: Deferred[T] = Deferred()
         if key in self._waiters:
             self._waiters[key].append(waiter)
         else:
             self._waiters[key] = [waiter]
-            Deferred.fromCoroutine(work()).addBoth(self._ended, key)
+            Deferred.fromCoroutine(work()).addBoth(self._release_waiters, key)
         return waiter
 
-    def _ended(self, result: T | Failure, key: K) -> None:
+    def _release_waiters(self, result: T | Failure, key: K) -> None:
         for waiter in self._waiters.pop(key):
             if waiter.called:
                 continue  # its client may have left meanwhile

@@ -35,7 +35,7 @@ T = TypeVar("T")
 #: Seconds for a question, the wait for its turn included; the most bytes of an answer; questions at the same time (AWS-12).
 DEADLINE: Final = 5.0
 ANSWER_LIMIT: Final = 64 * 1024
-AT_ONCE: Final = 64
+MAX_CONCURRENT: Final = 64
 
 _QUESTION: Final = "/?Action=GetCallerIdentity&Version=2011-06-15"
 _EVERYWHERE: Final = (ip_network("0.0.0.0/0"), ip_network("::/0"))
@@ -44,7 +44,7 @@ _EVERYWHERE: Final = (ip_network("0.0.0.0/0"), ip_network("::/0"))
 _GLOBAL: Final = "sts.amazonaws.com"
 
 #: Errors that say nothing of the signature.
-_BUSY: Final = frozenset(
+_BUSY_ERRORS: Final = frozenset(
     {
         *("Throttling", "ThrottlingException", "ThrottledException", "RequestThrottled", "RequestThrottledException"),
         *("RequestLimitExceeded", "TooManyRequestsException", "ServiceUnavailable", "InternalFailure", "InternalError"),
@@ -76,55 +76,55 @@ class SecurityTokenService:
         instead: StsAddress | None = None,
         *,
         deadline: float = DEADLINE,
-        at_once: int = AT_ONCE,
+        at_once: int = MAX_CONCURRENT,
     ) -> None:
         self._reactor = reactor
-        self._look_ups = LookUps(reactor, resolver, _EVERYWHERE)
+        self._host_resolver = LookUps(reactor, resolver, _EVERYWHERE)
         self._tls, self._instead, self._seconds = tls, instead, deadline
-        self._turns = DeferredSemaphore(at_once)
-        self._last = _GLOBAL
+        self._semaphore = DeferredSemaphore(at_once)
+        self._last_host = _GLOBAL
 
-    async def caller(self, request: SignedRequest) -> CallerIdentity:
+    async def identify_caller(self, request: SignedRequest) -> CallerIdentity:
         """See ``ISecurityTokenService`` (Note [What AWS says])."""
-        self._last = request.host
-        answer = await self._in_turn(request.host, request.headers)
+        self._last_host = request.host
+        answer = await self._query_limited(request.host, request.headers)
         try:
             if answer.status == 200:
                 return read_caller(answer.body)
             code = read_error(answer.body)
         except Malformed as error:
             raise StsUnavailable(f"the answer, with status {answer.status}, is not usable: {error}", answered=True) from None
-        if answer.status not in {400, 403} or code in _BUSY:
+        if answer.status not in {400, 403} or code in _BUSY_ERRORS:
             raise StsUnavailable(f"the answer is {code}, with status {answer.status}")
         raise StsRefused(code)
 
-    async def reach(self) -> None:
+    async def check_reachable(self) -> None:
         """See ``ISecurityTokenService``."""
-        answer = await self._in_turn(self._last, {})
+        answer = await self._query_limited(self._last_host, {})
         try:
             read_error(answer.body)
         except Malformed as error:
             raise StsUnavailable(f"the answer, with status {answer.status}, is not usable: {error}", answered=True) from None
 
-    async def _in_turn(self, host: str, headers: Mapping[str, str]) -> HttpAnswer:
+    async def _query_limited(self, host: str, headers: Mapping[str, str]) -> HttpAnswer:
         deadline = self._reactor.seconds() + self._seconds
-        await self._until(deadline, self._turns.acquire())
+        await self._with_deadline(deadline, self._semaphore.acquire())
         try:
-            return await self._ask(host, headers, deadline)
+            return await self._query_host(host, headers, deadline)
         finally:
-            self._turns.release()
+            self._semaphore.release()
 
-    async def _ask(self, host: str, headers: Mapping[str, str], deadline: float) -> HttpAnswer:
+    async def _query_host(self, host: str, headers: Mapping[str, str], deadline: float) -> HttpAnswer:
         """Ask the addresses of the host in turn until one is connected; each gets its share of the time."""
         where = self._instead or StsAddress(True, host, 443)
         try:
-            addresses = await self._look_ups.addresses(where.host, where.port, self._left(deadline))
+            addresses = await self._host_resolver.addresses(where.host, where.port, self._seconds_left(deadline))
         except AddressRefused as refusal:
             raise StsUnavailable(refusal.why) from None
         except TimeoutError:
-            raise self._late() from None
+            raise self._timeout_error() from None
         refused = []
-        for address, plain in endpoints(self._reactor, addresses, where.port, partial(self._left, deadline)):
+        for address, plain in endpoints(self._reactor, addresses, where.port, partial(self._seconds_left, deadline)):
             endpoint = wrapClientTLS(self._tls(where.host, None), plain) if where.secure else plain
             asked = ask(
                 endpoint,
@@ -134,22 +134,22 @@ class SecurityTokenService:
                 headers={"accept": "text/xml", **headers},
             )
             try:
-                return await self._until(deadline, Deferred.fromCoroutine(asked))
+                return await self._with_deadline(deadline, Deferred.fromCoroutine(asked))
             except ConnectError as error:
                 refused.append(f"no connection to {address} port {where.port}: {error}".removesuffix("."))
             except Unanswered as error:
                 raise StsUnavailable(error.why) from None
         raise StsUnavailable("; ".join(refused))
 
-    def _until(self, deadline: float, result: Deferred[T]) -> Deferred[T]:
+    def _with_deadline(self, deadline: float, result: Deferred[T]) -> Deferred[T]:
 
-        def late(*_: object) -> T:
-            raise self._late()
+        def raise_timeout(*_: object) -> T:
+            raise self._timeout_error()
 
-        return result.addTimeout(self._left(deadline), self._reactor, late)
+        return result.addTimeout(self._seconds_left(deadline), self._reactor, raise_timeout)
 
-    def _late(self) -> StsUnavailable:
+    def _timeout_error(self) -> StsUnavailable:
         return StsUnavailable(f"there was no complete answer within {self._seconds:g} seconds")
 
-    def _left(self, deadline: float) -> float:
+    def _seconds_left(self, deadline: float) -> float:
         return float(min(self._seconds, max(0.0, deadline - self._reactor.seconds())))  # the clock may be put back meanwhile

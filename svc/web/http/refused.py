@@ -61,7 +61,7 @@ class RefusalWatch:
         if account is None:
             return
         service_id = None if call is None or authenticator is None else _service_id(call)
-        self._refusals.keep(
+        self._refusals.add_refusal(
             RefusedRequest(
                 at=self._wall.seconds(),
                 request_id=incoming.request_id,

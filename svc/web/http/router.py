@@ -179,7 +179,7 @@ class Router:
         body = await incoming.body()
         if self._console is not None and visit is not None and incoming.method not in {"GET", "HEAD"}:
             self._console.check_form(visit, incoming, body)
-        origin = self._journal.origin(None if caller is None else caller.role, incoming.client_ip, incoming.request_id)
+        origin = self._journal.make_context(None if caller is None else caller.role, incoming.client_ip, incoming.request_id)
         call = Call(
             incoming,
             caller,
@@ -202,20 +202,20 @@ class Router:
 
     async def _audited(self, noun: ResourceRoutes, route: Route, call: Call) -> Response:
         """Return the answer of a route, once its events are recorded (Note [Recorded before it is answered])."""
-        self._journal.admit()
+        self._journal.require_available()
         try:
             response = _response(await route.handler(noun, call, **route.arguments(call)))
         except Refusal as refusal:
-            await self._journal.take(call.origin, call.events, Outcome(reason_of(refusal), stale=is_stale()))
+            await self._journal.record_events(call.origin, call.events, Outcome(reason_of(refusal), stale=is_stale()))
             raise
         except Exception as error:
             # The client has left before the answer, or it is a bug's: nobody waits.
             why = "client-gone" if isinstance(error, CancelledError) else "error"
-            taking = Deferred.fromCoroutine(self._journal.take(call.origin, call.events, Outcome(why)))
+            taking = Deferred.fromCoroutine(self._journal.record_events(call.origin, call.events, Outcome(why)))
             taking.addErrback(lambda failure: failure.trap(AuditUnavailable))
             raise
         outcome = Outcome(f"http-{response.status}" if response.status >= 400 else None, stale=is_stale())
-        await self._journal.take(call.origin, call.events, outcome)
+        await self._journal.record_events(call.origin, call.events, outcome)
         return response
 
     async def _admitted(self, route: Route, incoming: Incoming) -> Caller | None:

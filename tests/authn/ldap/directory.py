@@ -24,7 +24,7 @@ from twisted.protocols.tls import TLSMemoryBIOFactory
 from twisted.python.failure import Failure
 from twisted.trial.unittest import SynchronousTestCase
 
-from svc.authn.ldap.client import Directories
+from svc.authn.ldap.client import DirectoryClient
 from svc.authn.ldap.refused_binds import RefusedBinds
 from svc.model.ldap_directories import DirectoryRefused, LdapServer, Security
 from svc.model.reasons import Reason
@@ -298,18 +298,18 @@ class DirectoryCase(SynchronousTestCase):
         self.binds = RefusedBinds(self.reactor, self.reactor, failures, 900.0)
         self.directories = self.client()
 
-    def client(self, **options: Any) -> Directories:
+    def client(self, **options: Any) -> DirectoryClient:
         """A client; TLS is that of the product."""
         networks = [ip_network(text) for text in options.pop("networks", ())]
         look_ups = LookUps(self.reactor, self.names, networks)
-        guard = self.binds.guard(b"key")
-        return Directories(self.reactor, look_ups, client_tls, **{"guard": guard, **options})
+        guard = self.binds.make_guard(b"key")
+        return DirectoryClient(self.reactor, look_ups, client_tls, **{"guard": guard, **options})
 
     def begin(
         self, login: str = "alice", password: bytes = b"alice's password", server: LdapServer = SERVER
     ) -> Deferred[None]:
         """Begin to ask."""
-        return Deferred.fromCoroutine(self.directories.prove(server, login, password))
+        return Deferred.fromCoroutine(self.directories.verify_password(server, login, password))
 
     def ask_groups(
         self,
@@ -319,7 +319,7 @@ class DirectoryCase(SynchronousTestCase):
         mapped: Sequence[str] = (),
     ) -> Deferred[Sequence[str]]:
         """Ask for groups, and carry all that is said."""
-        asked = Deferred.fromCoroutine(self.directories.groups(server, login, password, mapped))
+        asked = Deferred.fromCoroutine(self.directories.read_groups(server, login, password, mapped))
         self.connect().run()
         return asked
 
@@ -369,7 +369,7 @@ class DirectoryCase(SynchronousTestCase):
     def assert_idle(self) -> None:
         """No time runs, no connection is open and no turn is taken."""
         self.assertEqual(self.reactor.getDelayedCalls(), [])
-        self.assertEqual((self.directories._turns, self.directories._under_way), ({}, 0))
+        self.assertEqual((self.directories._semaphores, self.directories._running_count), ({}, 0))
 
 
 def results(*codes: int, content: type, **fields: Any) -> Callable[[int], bytes]:

@@ -114,13 +114,13 @@ class LdapTests(LdapCase):
 
     def test_revoked_meanwhile(self) -> None:
         """A login that the directory admits just before the user's tokens are revoked has a token of before (TOK-39)."""
-        prove = self.directory.prove
+        prove = self.directory.verify_password
 
         async def proven_then_revoked(server: LdapServer, login: str, password: bytes, *, asked: bool = False) -> None:
             await prove(server, login, password, asked=asked)
             await MemoryCredentials(self.memory).revoke_tokens(user("alice"))
 
-        self.patch(self.directory, "prove", proven_then_revoked)
+        self.patch(self.directory, "verify_password", proven_then_revoked)
         decision = self.decide(self.trying("alice"))
         assert isinstance(decision, Admitted)
         self.assertEqual((decision.epoch, self.memory.numbers(str(user("alice")))), (0, (0, 1)))
@@ -375,8 +375,8 @@ class ServerTests(LdapCase):
     def configured(self) -> LdapServer | LdapMisconfiguration:
         """What the settings mean."""
         webservice = ResourceName(ACCOUNT, "webservice", self.branch)
-        settings = self.result_of(self.ldap_servers.settings(webservice))
-        server: LdapServer | LdapMisconfiguration = self.result_of(self.ldap_servers.of(webservice, settings))
+        settings = self.result_of(self.ldap_servers.read_settings(webservice))
+        server: LdapServer | LdapMisconfiguration = self.result_of(self.ldap_servers.build_server(webservice, settings))
         return server
 
     def address(self, **words: str | None) -> tuple[str, int, Security]:
@@ -562,10 +562,10 @@ class ServerTests(LdapCase):
     def test_other_data_key(self) -> None:
         """A password sealed under another data key is a fault of the configuration."""
         memory = self.ldap_servers
-        servers = LdapServers(memory.readings, memory.store, Vault(b"o" * 32), memory.dialect, memory.enabled)
+        servers = LdapServers(memory.reader, memory.store, Vault(b"o" * 32), memory.dialect, memory.enabled)
         webservice = ResourceName(ACCOUNT, "webservice", self.branch)
-        settings = self.result_of(servers.settings(webservice))
-        self.assertIn("does not open under the data key", str(self.result_of(servers.of(webservice, settings))))
+        settings = self.result_of(servers.read_settings(webservice))
+        self.assertIn("does not open under the data key", str(self.result_of(servers.build_server(webservice, settings))))
 
     def test_all(self) -> None:
         """Of all authenticators those are told that policy defines and that may be used; their status services aren't."""
@@ -573,18 +573,18 @@ class ServerTests(LdapCase):
         self.load(f"- !policy {{ id: {self.dialect.prefix}/authn-ldap/other, body: [ !webservice ] }}")
         self.load("- !webservice status", policy=self.branch)
         webservice = ResourceName.parse(name)
-        self.assertEqual(self.result_of(self.ldap_servers.some("", 9)), [(ACCOUNT, [webservice])])
-        self.assertEqual(self.result_of(self.ldap_servers.server(webservice)), self.configured())
+        self.assertEqual(self.result_of(self.ldap_servers.list_webservices("", 9)), [(ACCOUNT, [webservice])])
+        self.assertEqual(self.result_of(self.ldap_servers.find_server(webservice)), self.configured())
         self.annotate(base_dn=None)
-        self.assertIsInstance(self.result_of(self.ldap_servers.server(webservice)), LdapMisconfiguration)
+        self.assertIsInstance(self.result_of(self.ldap_servers.find_server(webservice)), LdapMisconfiguration)
         self.memory.switches[name] = False
-        self.assertEqual(self.result_of(self.ldap_servers.some("", 9)), [(ACCOUNT, [])])
+        self.assertEqual(self.result_of(self.ldap_servers.list_webservices("", 9)), [(ACCOUNT, [])])
 
     def test_none_listed(self) -> None:
         """Where the configuration lists no directory, and none can be switched on without, the store isn't asked."""
         servers = attrs.evolve(self.ldap_servers, enabled=frozenset({"authn", "authn-jwt/ldap"}))
         self.memory.down = True
-        looking = Deferred.fromCoroutine(servers.some("", 9))
+        looking = Deferred.fromCoroutine(servers.list_webservices("", 9))
         if self.dialect.switch_enables:
             self.failureResultOf(looking, StoreUnavailable)
         else:

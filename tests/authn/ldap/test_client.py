@@ -15,9 +15,9 @@ from twisted.internet.error import ConnectionDone, ConnectionLost
 from twisted.python.failure import Failure
 from zope.interface.verify import verifyObject
 
-from svc.authn.ldap.client import IN_ALL, PER_SERVER
+from svc.authn.ldap.client import MAX_CONVERSATIONS, MAX_PER_DIRECTORY
 from svc.authn.ldap.conversation import CONVERSATION_LIMIT
-from svc.authn.ldap.messages import Entry, Garbled, bind_request
+from svc.authn.ldap.messages import Entry, MalformedMessage, bind_request
 from svc.model.directory_users import EntryState
 from svc.model.ldap_directories import (
     GROUPS_MOST,
@@ -121,7 +121,7 @@ class ConversationTests(DirectoryCase):
 
     def test_reach(self) -> None:
         """What comes before a search can be tried alone, without anybody's password."""
-        asked = Deferred.fromCoroutine(self.directories.reach(SERVER))
+        asked = Deferred.fromCoroutine(self.directories.check_connection(SERVER))
         self.connect().run()
         self.successResultOf(asked)
         self.assertEqual(self.directory.kinds(), ["Extended", "Bind"])
@@ -277,14 +277,16 @@ class SearchTests(DirectoryCase):
             connections = len(self.reactor.tcpClients)
             for _ in range(20):
                 self.assert_refused(self.begin("bob"), Reason.LDAP_BIND_REFUSED)
-                self.assert_refused(Deferred.fromCoroutine(self.directories.reach(SERVER)), Reason.LDAP_BIND_REFUSED)
+                self.assert_refused(
+                    Deferred.fromCoroutine(self.directories.check_connection(SERVER)), Reason.LDAP_BIND_REFUSED
+                )
             self.assertEqual((len(self.reactor.tcpClients), self.directory.kinds().count("Bind")), (connections, 1))
-            asked = Deferred.fromCoroutine(self.directories.reach(SERVER, asked=True))
+            asked = Deferred.fromCoroutine(self.directories.check_connection(SERVER, asked=True))
             self.connect().run()
             self.assert_refused(asked, Reason.LDAP_BIND_REFUSED)
             self.assertEqual(self.directory.kinds().count("Bind"), 2)
             self.directory.codes.clear()
-            asked = Deferred.fromCoroutine(self.directories.reach(SERVER, asked=True))
+            asked = Deferred.fromCoroutine(self.directories.check_connection(SERVER, asked=True))
             self.connect().run()
             self.successResultOf(asked)
             self.successResultOf(self.ask())
@@ -302,7 +304,7 @@ class SearchTests(DirectoryCase):
         def all_at_once(password: bytes) -> list[Deferred[None]]:
             before = len(self.reactor.tcpClients)
             begun = [self.begin("alice", password) for _ in range(16)]
-            begun.append(Deferred.fromCoroutine(self.directories.reach(SERVER)))
+            begun.append(Deferred.fromCoroutine(self.directories.check_connection(SERVER)))
             begun += [self.begin("alice", password) for _ in range(4)]
             connections: list[Any] = []
             while before + len(connections) < len(self.reactor.tcpClients) or any(not each.over for each in connections):
@@ -356,7 +358,7 @@ class SearchTests(DirectoryCase):
         self.directory.groups = [GROUPS.encode()]
         for hidden, fault in ((False, None), (True, "doesn't show it")):
             self.directory.hidden = hidden
-            asked = Deferred.fromCoroutine(self.directories.bases(server))
+            asked = Deferred.fromCoroutine(self.directories.read_bases(server))
             self.connect().run()
             people, groups = self.successResultOf(asked)
             self.assertEqual((people.annotation, people.dn), ("ldap-authn/base_dn", "ou=people,dc=example"))
@@ -364,7 +366,7 @@ class SearchTests(DirectoryCase):
             self.assertIsNone(groups.fault)
             self.assertEqual(fault is None, people.fault is None)
         self.directory.groups_code = 32
-        asked = Deferred.fromCoroutine(self.directories.bases(server))
+        asked = Deferred.fromCoroutine(self.directories.read_bases(server))
         self.connect().run()
         self.assertEqual(
             [each.fault for each in self.successResultOf(asked)], ["the search for it ended with 32 (no such object)"] * 2
@@ -380,7 +382,7 @@ class SearchTests(DirectoryCase):
             ([ALICE], 0, None),
         ):
             self.directory.answers[pureldap.LDAPSearchRequest] = entries(*found, code=code)
-            asked = Deferred.fromCoroutine(self.directories.bases(server))
+            asked = Deferred.fromCoroutine(self.directories.read_bases(server))
             self.connect().run()
             (root,) = self.successResultOf(asked)
             self.assertEqual((root.dn, root.fault), ("", fault))
@@ -406,7 +408,7 @@ class StatesTests(DirectoryCase):
 
     def ask_states(self, *logins: str, server: LdapServer = SERVER) -> Deferred[Sequence[EntryState]]:
         """Ask for the states of entries, and carry all that is said."""
-        asked = Deferred.fromCoroutine(self.directories.states(server, logins))
+        asked = Deferred.fromCoroutine(self.directories.read_entry_states(server, logins))
         self.connect().run()
         return asked
 
@@ -459,7 +461,7 @@ class StatesTests(DirectoryCase):
             (50, Reason.LDAP_SEARCH_REFUSED),
             (51, Reason.LDAP_UNAVAILABLE),
         ):
-            asked = Deferred.fromCoroutine(self.directories.states(SERVER, ["alice", "carol"]))
+            asked = Deferred.fromCoroutine(self.directories.read_entry_states(SERVER, ["alice", "carol"]))
             connection = self.connect()
             while self.directory.kinds()[-2:] != ["Bind", "Search"]:
                 connection.step()
@@ -474,13 +476,13 @@ class StatesTests(DirectoryCase):
 
     def garbled(self, _: str) -> dict[str, list[bytes]]:
         """Attributes that can't be read."""
-        raise Garbled("an answer lacks an element")
+        raise MalformedMessage("an answer lacks an element")
 
     def test_a_refused_account(self) -> None:
         """An account that searches whose password was refused isn't bound with again for a round (LOCK-1)."""
         self.directory.passwords[SERVICE.encode()] = b"another"
         for _ in range(3):
-            asked = Deferred.fromCoroutine(self.directories.states(SERVER, ["alice"]))
+            asked = Deferred.fromCoroutine(self.directories.read_entry_states(SERVER, ["alice"]))
             if self.directory.kinds().count("Bind") == 0:
                 self.connect().run()
             self.assert_refused(asked, Reason.LDAP_BIND_REFUSED)
@@ -496,7 +498,7 @@ class StatesTests(DirectoryCase):
 
     def test_silence(self) -> None:
         """A directory that is silent is given up in time (LDAP-25)."""
-        asked = Deferred.fromCoroutine(self.directories.states(SERVER, ["alice"]))
+        asked = Deferred.fromCoroutine(self.directories.read_entry_states(SERVER, ["alice"]))
         self.connect(played=True)
         self.reactor.advance(STATES_DEADLINE - 1)
         self.assertNoResult(asked)
@@ -606,7 +608,7 @@ class TLSTests(DirectoryCase):
                 connection.close(cause)
                 self.assert_refused(asked, Reason.LDAP_TLS_FAILED, told)
         plain = self.client(allow_plain=True)
-        asked = Deferred.fromCoroutine(plain.prove(PLAIN, "alice", b"alice's password"))
+        asked = Deferred.fromCoroutine(plain.verify_password(PLAIN, "alice", b"alice's password"))
         self.connect(played=True).close(ConnectionLost())
         self.assert_refused(asked, Reason.LDAP_UNAVAILABLE, "closed the connection")
 
@@ -962,7 +964,7 @@ class FailoverTests(DirectoryCase):
         hung = Directory(answers={pureldap.LDAPBindRequest: silent, pureldap.LDAPSearchRequest: silent})
         for number in range(10):
             self.names.answers = list(self.hosts[:1])
-            asked = Deferred.fromCoroutine(self.directories.reach(SERVER, 1.8)) if number % 2 else self.begin()
+            asked = Deferred.fromCoroutine(self.directories.check_connection(SERVER, 1.8)) if number % 2 else self.begin()
             self.connect(hung).run()
             self.reactor.advance(5.1)
             self.assert_refused(asked, Reason.LDAP_UNAVAILABLE, "took too long")
@@ -1026,13 +1028,13 @@ class FailoverTests(DirectoryCase):
 
     def test_reach(self) -> None:
         """A check has the time that it wants, and finds the second host within that (HEALTH-15)."""
-        asked = Deferred.fromCoroutine(self.directories.reach(self.SERVER, 1.8))
+        asked = Deferred.fromCoroutine(self.directories.check_connection(self.SERVER, 1.8))
         self.connect(Directory(answers={pureldap.LDAPBindRequest: lambda number: b""})).run()
         self.reactor.advance(0.65)
         self.connect(self.second).run()
         self.successResultOf(asked)
         self.names.answers = list(self.hosts)
-        asked = Deferred.fromCoroutine(self.directories.reach(self.SERVER, 1.8))
+        asked = Deferred.fromCoroutine(self.directories.check_connection(self.SERVER, 1.8))
         self.reactor.advance(0.61)
         self.reactor.advance(0.61)
         self.reactor.advance(0.61)
@@ -1063,9 +1065,9 @@ class TurnTests(DirectoryCase):
         """A directory holds only so many conversations; others wait for a turn, within their own deadlines
         (NET-19).
         """
-        first = self.begin_many(PER_SERVER)
+        first = self.begin_many(MAX_PER_DIRECTORY)
         waiting = self.begin()
-        self.assertEqual(len(self.reactor.tcpClients), PER_SERVER)
+        self.assertEqual(len(self.reactor.tcpClients), MAX_PER_DIRECTORY)
         self.reactor.advance(3)
         later = self.begin()
         self.reactor.advance(2)
@@ -1077,7 +1079,7 @@ class TurnTests(DirectoryCase):
 
     def test_one_who_leaves(self) -> None:
         """Anyone who leaves before it is decided, in a conversation or waiting for a turn, leaves nothing behind."""
-        *others, talking, waiting = self.begin_many(PER_SERVER + 1)
+        *others, talking, waiting = self.begin_many(MAX_PER_DIRECTORY + 1)
         connection = self.connect(Directory(answers={pureldap.LDAPSearchRequest: lambda number: b""}))
         connection.run()
         for leaving in (waiting, talking, *others):
@@ -1089,7 +1091,7 @@ class TurnTests(DirectoryCase):
 
     def test_others_go_on(self) -> None:
         """While one directory hangs, with as many waiting as like, another is asked at once."""
-        hanging = self.begin_many(PER_SERVER * 3)
+        hanging = self.begin_many(MAX_PER_DIRECTORY * 3)
         other = self.begin(server=attrs.evolve(SERVER, base_dn="dc=other"))
         self.connect().run()
         self.successResultOf(other)
@@ -1100,11 +1102,11 @@ class TurnTests(DirectoryCase):
     def test_all_directories(self) -> None:
         """All directories together hold only so many; beyond that a login is refused at once (NET-19)."""
         hanging = []
-        for number in range(IN_ALL // PER_SERVER):
-            hanging += self.begin_many(PER_SERVER, attrs.evolve(SERVER, base_dn=f"dc=d{number}"))
+        for number in range(MAX_CONVERSATIONS // MAX_PER_DIRECTORY):
+            hanging += self.begin_many(MAX_PER_DIRECTORY, attrs.evolve(SERVER, base_dn=f"dc=d{number}"))
         refused = self.failureResultOf(self.begin(server=attrs.evolve(SERVER, base_dn="dc=more")), DirectoryRefused)
         self.assertIn("too many directories", refused.value.detail)
-        self.assertEqual(len(self.reactor.tcpClients), IN_ALL)
+        self.assertEqual(len(self.reactor.tcpClients), MAX_CONVERSATIONS)
         self.reactor.advance(5)
         for asked in hanging:
             self.assert_refused(asked, Reason.LDAP_UNAVAILABLE)
@@ -1182,7 +1184,7 @@ class GroupsTests(DirectoryCase):
     def test_unusable_template(self) -> None:
         """A template for groups that can't be used is refused before the directory is asked."""
         server = attrs.evolve(SERVER, group_base_dn=GROUPS, group_filter_template="(objectClass=*)")
-        asked = Deferred.fromCoroutine(self.directories.groups(server, "alice", b"alice's password"))
+        asked = Deferred.fromCoroutine(self.directories.read_groups(server, "alice", b"alice's password"))
         self.assert_refused(asked, Reason.CONFIGURATION_INVALID, "filter template for groups")
         self.assertEqual(self.reactor.tcpClients, [])
 
@@ -1191,7 +1193,7 @@ class GroupsTests(DirectoryCase):
         """Whatever stands where attributes should be is read, or refused."""
         try:
             values = Entry(ALICE, octets).values("memberof")
-        except Garbled:
+        except MalformedMessage:
             return
         self.assertTrue(all(isinstance(value, bytes) for several in values.values() for value in several))
 

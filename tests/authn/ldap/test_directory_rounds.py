@@ -8,7 +8,15 @@ from typing import Final, cast
 from twisted.internet.defer import Deferred
 from twisted.logger import ILogObserver, LogEvent, globalLogPublisher
 
-from svc.authn.ldap.directory_rounds import APART, LAPSE, MOST, TICK, DirectoryRounds, MissingEntries, too_many
+from svc.authn.ldap.directory_rounds import (
+    CONFIRM_SECONDS,
+    LAPSE,
+    MAX_MISSING,
+    TICK,
+    DirectoryRounds,
+    MissingEntries,
+    mass_refusal_fault,
+)
 from svc.health.ldap import LdapProbe
 from svc.health.probes import ProbeFailed
 from svc.model.authentication import Admitted, ExplainedRefusal, ExplanationRequest, LoginRequest, Problem, Refused
@@ -117,7 +125,7 @@ class RoundsTests(RoundsCase):
         self.lose("alice")
         self.wait(EVERY)
         self.assertIsInstance(self.by_key("alice"), Admitted)
-        self.wait(APART - TICK)
+        self.wait(CONFIRM_SECONDS - TICK)
         self.assertEqual(self.refused(), [])
         self.wait(TICK)
         self.assertEqual(self.refused(), ["alice"])
@@ -165,12 +173,12 @@ class RoundsTests(RoundsCase):
         self.wait_for("alice", "bob")
         self.lose("alice", state=EntryState.PRESENT)
         self.lose("bob", state=EntryState.AMBIGUOUS)
-        self.wait(APART)
+        self.wait(CONFIRM_SECONDS)
         self.assertEqual(self.missing(), [])
         self.lose("alice", "bob")
         self.wait_for("alice", "bob")
         self.assertEqual(self.refused(), [])
-        self.wait(APART)
+        self.wait(CONFIRM_SECONDS)
         self.assertEqual(self.refused(), ["alice", "bob"])
 
     def test_back(self) -> None:
@@ -200,7 +208,7 @@ class RoundsTests(RoundsCase):
         self.result_of(self.ldap.explain(asked))
         self.assertEqual(self.reason(self.decide(self.trying("alice", b"wrong"))), Reason.CREDENTIALS_WRONG)
         self.assertEqual(self.refused(), ["alice"])
-        origin = AuditContext(self.journal.origin(None, "-", "-").server, None, "192.0.2.1", "request")
+        origin = AuditContext(self.journal.make_context(None, "-", "-").server, None, "192.0.2.1", "request")
         request = LoginRequest(ACCOUNT, "alice", PASSWORD, "192.0.2.1", "corp", origin=origin)
         self.assertIsInstance(self.decide(request), Admitted)
         self.assertEqual(self.refused(), [])
@@ -214,8 +222,8 @@ class RoundsTests(RoundsCase):
         self.assertIsInstance(self.told(self.trying("bob")), bytes)
         admitted = self.decide(self.trying("alice"))
         assert isinstance(admitted, Admitted)
-        self.notes.note(admitted)
-        self.result_of(self.notes.write())
+        self.notes.note_login(admitted)
+        self.result_of(self.notes.write_notes())
         self.assertEqual(sorted(self.memory.directory_users), [str(user("alice")), str(user("bob"))])
         self.assertEqual([row[0] for row in self.memory.directory_users.values()], [CORP, CORP])
         by_key = self.by_key("alice")
@@ -229,7 +237,7 @@ class CautionTests(RoundsCase):
 
     def trouble(self) -> str:
         """Why the check has failed."""
-        probe = LdapProbe(self.ldap_servers, lambda: self.directory, others=lambda: self.rounds.trouble)
+        probe = LdapProbe(self.ldap_servers, lambda: self.directory, others=lambda: self.rounds.failure)
         self.directory.refused, refused = None, self.directory.refused
         failed = self.failureResultOf(Deferred.fromCoroutine(probe.check()), ProbeFailed)
         self.directory.refused = refused
@@ -241,20 +249,22 @@ class CautionTests(RoundsCase):
         self.assertEqual(self.refused(), [])
         self.assertIn(why, self.trouble())
         if status:
-            problems = self.result_of(self.ldap.status(ResourceName.parse(CORP), "authn-ldap/corp")).problems
+            problems = self.result_of(self.ldap.read_directory_status(ResourceName.parse(CORP), "authn-ldap/corp")).problems
             self.assertIn(why, " ".join(problem.what for problem in problems))
         self.assertEqual(len(self.logged), 1, self.logged)
         self.assertIn(why, self.logged[0])
 
     def status(self) -> Sequence[Problem]:
         """The problems of the authenticator's status."""
-        problems: Sequence[Problem] = self.result_of(self.ldap.status(ResourceName.parse(CORP), "authn-ldap/corp")).problems
+        problems: Sequence[Problem] = self.result_of(
+            self.ldap.read_directory_status(ResourceName.parse(CORP), "authn-ldap/corp")
+        ).problems
         return problems
 
     def assert_well(self) -> None:
         """All is well again."""
         self.wait(EVERY)
-        self.assertIsNone(self.rounds.trouble)
+        self.assertIsNone(self.rounds.failure)
         self.assertIn("went well again", self.logged[-1])
 
     def test_directory_away(self) -> None:
@@ -283,7 +293,7 @@ class CautionTests(RoundsCase):
         self.annotate(base_dn=None)
         self.wait(3 * EVERY)
         self.assertEqual(self.refused(), [])
-        self.assertIn("below which entry people stand", self.rounds.trouble or "")
+        self.assertIn("below which entry people stand", self.rounds.failure or "")
 
     def test_mended_settings(self) -> None:
         """A round whose settings didn't fit is repeated within a minute of their change, by a server that was started
@@ -294,26 +304,26 @@ class CautionTests(RoundsCase):
             self.wait(2 * EVERY)
             (problem,) = self.status()
             self.assertIn("ldap-authn/base_dn", problem.remedy)
-            self.assertNotRegex(f"{problem.what} {self.rounds.trouble}", r"\.[.;]")
+            self.assertNotRegex(f"{problem.what} {self.rounds.failure}", r"\.[.;]")
             if started:
                 self.rounds.stopService()
                 self.rounds = self.begun(EVERY)
-                self.assertIsNotNone(self.rounds.trouble)
+                self.assertIsNotNone(self.rounds.failure)
             self.annotate(base_dn="ou=people,dc=example")
             self.assertEqual(self.status(), ())
             self.wait(2 * TICK)
-            self.assertIsNone(self.rounds.trouble)
+            self.assertIsNone(self.rounds.failure)
 
     def test_mended_directory(self) -> None:
         """A round that failed is repeated within a minute, then seldom, and soon when the check binds again (LDAP-25)."""
         self.directory.refused = DirectoryRefused(Reason.LDAP_UNAVAILABLE, "nobody is there")
-        asked, states = [], self.directory.states
+        asked, states = [], self.directory.read_entry_states
 
         async def counted(server: LdapServer, logins: Sequence[str]) -> Sequence[EntryState]:
             asked.append(self.clock.seconds())
             return await states(server, logins)
 
-        self.patch(self.directory, "states", counted)
+        self.patch(self.directory, "read_entry_states", counted)
         self.wait(EVERY + TICK)
         self.assertEqual(asked[1] - asked[0], TICK)
         probe = LdapProbe(self.ldap_servers, lambda: self.directory, mended=self.rounds.repeat)
@@ -324,7 +334,7 @@ class CautionTests(RoundsCase):
         self.assertEqual(self.status(), ())
         self.successResultOf(Deferred.fromCoroutine(probe.check()))
         self.wait(TICK)
-        self.assertIsNone(self.rounds.trouble)
+        self.assertIsNone(self.rounds.failure)
 
     def test_what_the_last_round_found(self) -> None:
         """What the status doesn't find by itself it shows as the last round found it, with a remedy that fits (LDAP-25)."""
@@ -332,7 +342,7 @@ class CautionTests(RoundsCase):
         async def unread(_server: object, _logins: object) -> list[EntryState]:
             raise DirectoryRefused(Reason.LDAP_SEARCH_REFUSED, "the search below it ended with 50")
 
-        self.patch(self.directory, "states", unread)
+        self.patch(self.directory, "read_entry_states", unread)
         self.wait(EVERY)
         (problem,) = self.status()
         self.assertIn("ended with 50", problem.what)
@@ -350,24 +360,24 @@ class CautionTests(RoundsCase):
         self.lose(*logins[:5])
         self.wait(EVERY)
         self.assertEqual((self.refused(), self.missing()), (["alice"], ["alice"]))
-        self.assertIn("5 of 49 users would be refused at once, and at most 4 are", self.rounds.trouble or "")
+        self.assertIn("5 of 49 users would be refused at once, and at most 4 are", self.rounds.failure or "")
         self.lose("alice", state=EntryState.PRESENT)
         self.wait(EVERY)
         self.wait_for(*logins[:5])
-        self.assertIsNone(self.rounds.trouble)
+        self.assertIsNone(self.rounds.failure)
         self.lose(logins[5])
         self.wait(3 * EVERY)
         self.assertEqual((self.refused(), self.missing()), ([], logins[:5]))
-        self.assertIn("6 of 50 users would be refused at once, and at most 5 are", self.rounds.trouble or "")
+        self.assertIn("6 of 50 users would be refused at once, and at most 5 are", self.rounds.failure or "")
         self.assertEqual(len([line for line in self.logged if "Nobody is refused" in line]), 2, self.logged)
 
     def test_how_many_are_too_many(self) -> None:
         """More than a tenth of the users, or than 20, are too many; one never is (LDAP-25)."""
-        for looked, most in ((1, 1), (5, 1), (19, 1), (20, 2), (29, 2), (199, 19), (200, 20), (5000, MOST)):
+        for looked, most in ((1, 1), (5, 1), (19, 1), (20, 2), (29, 2), (199, 19), (200, 20), (5000, MAX_MISSING)):
             people = [user(f"p{number}") for number in range(most + 1)]
-            self.assertIsNone(too_many(looked, people[:most]), looked)
-            self.assertIn(f"{most + 1} of {looked} users", too_many(looked, people) or "", looked)
-        self.assertIn(" and 10 more", too_many(100, [user(f"p{number}") for number in range(30)]) or "")
+            self.assertIsNone(mass_refusal_fault(looked, people[:most]), looked)
+            self.assertIn(f"{most + 1} of {looked} users", mass_refusal_fault(looked, people) or "", looked)
+        self.assertIn(" and 10 more", mass_refusal_fault(100, [user(f"p{number}") for number in range(30)]) or "")
 
     def test_many_users(self) -> None:
         """Users are asked for in several conversations, none left out (LDAP-21)."""
@@ -396,12 +406,12 @@ class CautionTests(RoundsCase):
         self.lose("alice")
         self.directory.base_fault = "gone"
         self.wait(EVERY)
-        self.assertIsNotNone(self.rounds.trouble)
+        self.assertIsNotNone(self.rounds.failure)
         self.directory.base_fault = None
         self.memory.standby = True
         self.wait(3 * EVERY)
         self.memory.standby = False
-        self.assertEqual((self.refused(), self.rounds.trouble), ([], None))
+        self.assertEqual((self.refused(), self.rounds.failure), ([], None))
 
     def test_no_audit(self) -> None:
         """While the audit takes no records nobody is refused (LDAP-23)."""
@@ -409,7 +419,7 @@ class CautionTests(RoundsCase):
         self.journal.away = True
         self.wait(3 * EVERY)
         self.assertEqual(self.refused(), [])
-        self.assertIn("can't be recorded", self.rounds.trouble or "")
+        self.assertIn("can't be recorded", self.rounds.failure or "")
         self.journal.away = False
         self.wait(2 * EVERY)
         self.assertEqual(self.refused(), ["alice"])
@@ -418,15 +428,15 @@ class CautionTests(RoundsCase):
         """Rounds go on when the database is back, at once with those that were due (LDAP-21)."""
         self.lose("alice")
         self.wait(EVERY - TICK)
-        asked = self.directory.states
+        asked = self.directory.read_entry_states
 
         async def down(_server: object, _logins: object) -> list[EntryState]:
             self.memory.down = True
             return [EntryState.GONE, EntryState.PRESENT]
 
-        self.patch(self.directory, "states", down)
+        self.patch(self.directory, "read_entry_states", down)
         self.wait(TICK)
-        self.patch(self.directory, "states", asked)
+        self.patch(self.directory, "read_entry_states", asked)
         self.memory.down = False
         self.wait(TICK)
         self.assertIsNotNone(self.memory.directory_users[str(user("alice"))][1])
@@ -453,7 +463,7 @@ class LapseTests(RoundsCase):
         self.assertEqual(self.refused(), [])
         self.assertIsInstance(self.by_key("alice"), Admitted)
         self.assertEqual([operation for _, operation, _, _ in self.journal.told()], ["admit"])
-        self.assertIsNone(other.trouble)
+        self.assertIsNone(other.failure)
 
     def test_a_late_start(self) -> None:
         """Servers that were all down for longer take nothing back before one of them has looked (LDAP-26)."""

@@ -18,24 +18,24 @@ from twisted.logger import capturedLogs
 from twisted.trial.unittest import SynchronousTestCase
 
 from svc.authn.ldap.bind_guard import (
-    AccountWanted,
+    AccountBindRequest,
     Bind,
+    BindEnded,
     BindGuard,
     BindOutcome,
-    BindOver,
-    EntryMissed,
-    EntryWanted,
+    EntryBindRequest,
     LoginKeys,
-    LookWanted,
+    MissingEntryReport,
+    QueryRequest,
 )
 from svc.authn.ldap.refused_binds import (
     FILE,
-    LOGINS,
     LONGEST_PAUSE,
-    LONGEST_SILENCE,
+    LONGEST_UNANSWERED_PAUSE,
+    MAX_LOGINS,
+    MAX_UNANSWERED,
     PAUSE,
-    SILENCE,
-    UNANSWERED_MOST,
+    UNANSWERED_PAUSE,
     RefusedBinds,
 )
 from svc.model.ldap_directories import DirectoryRefused, LdapServer, Security, Unanswered
@@ -63,12 +63,12 @@ class BindsCase(SynchronousTestCase):
     def begin_again(self, failures: int = 3) -> None:
         """Start the server."""
         self.binds = RefusedBinds(self.clock, self.wall, failures, WINDOW, self.folder)
-        self.guard = self.binds.guard(b"key")
+        self.guard = self.binds.make_guard(b"key")
         self.sent = 0
 
     def look(self, login: str | None = None, **more: Any) -> Deferred[None]:
         """Ask whether the directory may be asked."""
-        return Deferred.fromCoroutine(self.guard.look(SERVER, login, **more))
+        return Deferred.fromCoroutine(self.guard.require_allowed(SERVER, login, **more))
 
     def assert_refused(self, asked: Deferred[Any], reason: Reason) -> DirectoryRefused:
         """It was refused."""
@@ -81,14 +81,14 @@ class BindsCase(SynchronousTestCase):
         """Bind as the account that searches; ``sent`` counts binds."""
         how = {name: server.pop(name, False) for name in ("asked", "check")}
         place = server.pop("place", None)
-        turn = self.guard.account(attrs.evolve(SERVER, **server), self.until, place, **how)
+        turn = self.guard.account_permit(attrs.evolve(SERVER, **server), self.until, place, **how)
         return Deferred.fromCoroutine(self._bound(turn, answer))
 
     def entry(
         self, answer: Deferred[BindOutcome], dn: bytes = ALICE, login: str = "alice", server: LdapServer = SERVER
     ) -> Deferred[None]:
         """Bind as a person."""
-        return Deferred.fromCoroutine(self._bound(self.guard.entry(server, dn, login, self.until), answer))
+        return Deferred.fromCoroutine(self._bound(self.guard.entry_permit(server, dn, login, self.until), answer))
 
     def until(self, waiting: Deferred[None]) -> Deferred[None]:
         """Bound a wait as a conversation does."""
@@ -101,9 +101,9 @@ class BindsCase(SynchronousTestCase):
     async def _bound(self, turn: Any, answer: Deferred[BindOutcome]) -> None:
         async with turn as bind:
             assert isinstance(bind, Bind)
-            bind.sent()
+            bind.mark_sent()
             self.sent += 1
-            bind.ended(await answer, "the bind ended with 49")
+            bind.mark_ended(await answer, "the bind ended with 49")
 
 
 class AccountTests(BindsCase):
@@ -167,23 +167,23 @@ class AccountTests(BindsCase):
         """After three binds without an answer the next is sent after 300 s, and further ones after 600 s; meanwhile nobody
         binds but for an operator, and a bind that is taken ends that (LOCK-12).
         """
-        for _ in range(UNANSWERED_MOST):
+        for _ in range(MAX_UNANSWERED):
             self.successResultOf(self.look("alice"))
             self.unanswered()
-        for pause in (SILENCE, LONGEST_SILENCE, LONGEST_SILENCE):
+        for pause in (UNANSWERED_PAUSE, LONGEST_UNANSWERED_PAUSE, LONGEST_UNANSWERED_PAUSE):
             self.assertEqual(self.assert_refused(self.look("alice"), Reason.LDAP_UNAVAILABLE).again, pause)
             self.clock.advance(pause - 1)
             refused = self.assert_refused(self.account(Deferred()), Reason.LDAP_UNAVAILABLE)
             self.assertNotIsInstance(refused, Unanswered)
             self.clock.advance(1)
             self.unanswered()
-        self.assertEqual(self.sent, UNANSWERED_MOST + 3)
+        self.assertEqual(self.sent, MAX_UNANSWERED + 3)
         self.successResultOf(self.look(asked=True))
         answer: Deferred[BindOutcome] = Deferred()
         bound = self.account(answer, asked=True)
         answer.callback(TAKEN)
         self.successResultOf(bound)
-        for _ in range(UNANSWERED_MOST - 1):
+        for _ in range(MAX_UNANSWERED - 1):
             self.unanswered()
         self.successResultOf(self.look())
 
@@ -191,7 +191,7 @@ class AccountTests(BindsCase):
         """Checks of a directory that is too slow for them stop no logins, whose answers end the pause of checks; and logins
         that wait for a check's bind bind themselves where that has no answer (LOCK-12).
         """
-        for _ in range(UNANSWERED_MOST):
+        for _ in range(MAX_UNANSWERED):
             self.successResultOf(self.look(check=True))
             answer, waiting = Deferred[BindOutcome](), Deferred[BindOutcome]()
             check = self.account(answer, check=True, place=("192.0.2.1", 389))
@@ -224,7 +224,7 @@ class AccountTests(BindsCase):
         answers[3].callback(TAKEN)
         self.assertEqual(self.sent, 3)
         answers[4].callback(TAKEN)
-        for _ in range(UNANSWERED_MOST - 1):
+        for _ in range(MAX_UNANSWERED - 1):
             self.unanswered(place=first)
         last: Deferred[BindOutcome] = Deferred()
         leads, waits = self.account(last, place=first), self.account(Deferred(), place=second)
@@ -234,7 +234,7 @@ class AccountTests(BindsCase):
 
     def test_clients_that_leave(self) -> None:
         """A bind whose client leaves is not one without an answer: strangers can't stop logins by leaving (LOCK-12)."""
-        for _ in range(2 * UNANSWERED_MOST):
+        for _ in range(2 * MAX_UNANSWERED):
             bound = self.account(Deferred())
             bound.cancel()
             self.failureResultOf(bound, CancelledError)
@@ -290,7 +290,7 @@ class AccountTests(BindsCase):
         self.assert_refused(bound[3], Reason.LDAP_UNAVAILABLE)
         answers[2].errback(DirectoryRefused(Reason.LDAP_UNAVAILABLE, "gone"))
         self.assert_refused(bound[2], Reason.LDAP_UNAVAILABLE)
-        self.assertEqual((self.binds._accounts, self.binds._turns), ({}, {}))
+        self.assertEqual((self.binds._accounts, self.binds._permits), ({}, {}))
 
     def test_restarts(self) -> None:
         """Refusals are kept over restarts, in a file of mode 0600 without a name or a password (LOCK-5)."""
@@ -325,7 +325,7 @@ class AccountTests(BindsCase):
         self.fail()
         digest, _ = (self.folder / FILE).read_text().split(" ", 1)
         self.assertEqual(len(digest), 32)
-        self.guard = self.binds.guard(b"another key")
+        self.guard = self.binds.make_guard(b"another key")
         self.successResultOf(self.look())
 
     def test_no_file(self) -> None:
@@ -345,37 +345,42 @@ class AccountTests(BindsCase):
     def test_processes(self) -> None:
         """What one process was refused another doesn't try; what it had under way when it died is let go (LOCK-1)."""
         key = b"account"
-        first = Deferred.fromCoroutine(self.binds.answer(1, AccountWanted(7, key, False)))
+        first = Deferred.fromCoroutine(self.binds.answer_request(1, AccountBindRequest(7, key, False)))
         self.successResultOf(first)
-        second = Deferred.fromCoroutine(self.binds.answer(2, AccountWanted(7, key, False)))
+        second = Deferred.fromCoroutine(self.binds.answer_request(2, AccountBindRequest(7, key, False)))
         self.assertNoResult(second)
-        self.binds.bury(1)
+        self.binds.release_process(1)
         self.successResultOf(second)
-        third = Deferred.fromCoroutine(self.binds.answer(3, AccountWanted(1, key, False)))
-        self.binds.bury(3)
+        third = Deferred.fromCoroutine(self.binds.answer_request(3, AccountBindRequest(1, key, False)))
+        self.binds.release_process(3)
         self.assert_refused(third, Reason.LDAP_UNAVAILABLE)
-        self.binds.end(2, BindOver(7, REFUSED, "49"))
-        self.assert_refused(Deferred.fromCoroutine(self.binds.answer(1, LookWanted(key, None))), Reason.LDAP_BIND_REFUSED)
+        self.binds.end_bind(2, BindEnded(7, REFUSED, "49"))
+        self.assert_refused(
+            Deferred.fromCoroutine(self.binds.answer_request(1, QueryRequest(key, None))), Reason.LDAP_BIND_REFUSED
+        )
 
     def test_dead_process(self) -> None:
         """A process that dies had one bind under way: those that waited for its outcome there are no binds without an
         answer, and stop no logins of other processes (LOCK-12).
         """
         key = b"account"
-        asked = [Deferred.fromCoroutine(self.binds.answer(1, AccountWanted(number, key, False))) for number in range(5)]
+        asked = [
+            Deferred.fromCoroutine(self.binds.answer_request(1, AccountBindRequest(number, key, False)))
+            for number in range(5)
+        ]
         self.successResultOf(asked[0])
-        self.binds.bury(1)
+        self.binds.release_process(1)
         for each in asked[1:]:
             self.assert_refused(each, Reason.LDAP_UNAVAILABLE)
-        self.successResultOf(Deferred.fromCoroutine(self.binds.answer(2, LookWanted(key, None))))
-        self.assertEqual((self.binds._turns, self.binds._accounts), ({}, {}))
+        self.successResultOf(Deferred.fromCoroutine(self.binds.answer_request(2, QueryRequest(key, None))))
+        self.assertEqual((self.binds._permits, self.binds._accounts), ({}, {}))
 
     def test_messages(self) -> None:
         """Questions and refusals pass between processes as they are."""
         refusal = DirectoryRefused(Reason.LDAP_BIND_REFUSED, "49", 60.0)
         passed = pickle.loads(pickle.dumps(refusal))
         self.assertEqual((passed.reason, passed.detail, passed.again), (refusal.reason, "49", 60.0))
-        for value in (EntryWanted(1, b"e", LoginKeys(b"w", b"f")), BindOver(1, TAKEN)):
+        for value in (EntryBindRequest(1, b"e", LoginKeys(b"w", b"f")), BindEnded(1, TAKEN)):
             self.assertEqual(pickle.loads(pickle.dumps(value)), value)
 
 
@@ -421,7 +426,7 @@ class PeopleTests(BindsCase):
             answer.callback(REFUSED)
             self.successResultOf(bound)
         for each in (server, other):
-            look = Deferred.fromCoroutine(self.guard.look(each, "alice"))
+            look = Deferred.fromCoroutine(self.guard.require_allowed(each, "alice"))
             self.assert_refused(look, Reason.LDAP_FAILURES_TOO_MANY)
             self.assert_refused(self.entry(Deferred(), server=each), Reason.LDAP_FAILURES_TOO_MANY)
 
@@ -462,7 +467,7 @@ class PeopleTests(BindsCase):
             answer.callback(TAKEN)
         for each in bound:
             self.successResultOf(each)
-        self.assertEqual((self.binds._entries, self.binds._turns), ({}, {}))
+        self.assertEqual((self.binds._entries, self.binds._permits), ({}, {}))
 
     def test_waiting_ends(self) -> None:
         """A login that waits for others of its entry to the end of its time is refused as one that failed too often, so that
@@ -482,12 +487,14 @@ class PeopleTests(BindsCase):
         old to count while it waited (LOCK-6).
         """
         asked = [
-            Deferred.fromCoroutine(self.binds.answer(process, EntryWanted(number, ALICE, LoginKeys(b"alice", b"alice"))))
+            Deferred.fromCoroutine(
+                self.binds.answer_request(process, EntryBindRequest(number, ALICE, LoginKeys(b"alice", b"alice")))
+            )
             for number, process in enumerate((2, 2, 1, 1, 1))
         ]
-        self.binds.end(2, BindOver(0, REFUSED))
+        self.binds.end_bind(2, BindEnded(0, REFUSED))
         self.clock.advance(WINDOW)
-        self.binds.bury(1)
+        self.binds.release_process(1)
         self.successResultOf(asked[2])
         for each in asked[3:]:
             self.assert_refused(each, Reason.LDAP_UNAVAILABLE)
@@ -497,10 +504,12 @@ class PeopleTests(BindsCase):
         """A login without an entry is counted in the same way; capitals and blanks don't make another of it (LOCK-8)."""
         for _ in range(3):
             self.successResultOf(self.look("nobody"))
-            self.successResultOf(Deferred.fromCoroutine(self.guard.missed(SERVER, "nobody")))
+            self.successResultOf(Deferred.fromCoroutine(self.guard.count_missing_entry(SERVER, "nobody")))
         for login in ("nobody", "NoBody", " nobody "):
             self.assert_refused(self.look(login), Reason.LDAP_FAILURES_TOO_MANY)
-            self.assert_refused(Deferred.fromCoroutine(self.guard.missed(SERVER, login)), Reason.LDAP_FAILURES_TOO_MANY)
+            self.assert_refused(
+                Deferred.fromCoroutine(self.guard.count_missing_entry(SERVER, login)), Reason.LDAP_FAILURES_TOO_MANY
+            )
         self.successResultOf(self.look("somebody"))
         self.clock.advance(WINDOW)
         self.successResultOf(self.look("nobody"))
@@ -510,7 +519,7 @@ class PeopleTests(BindsCase):
         self.begin_again(0)
         for _ in range(50):
             self.fail()
-            self.successResultOf(Deferred.fromCoroutine(self.guard.missed(SERVER, "nobody")))
+            self.successResultOf(Deferred.fromCoroutine(self.guard.count_missing_entry(SERVER, "nobody")))
         self.successResultOf(self.look("alice"))
         self.successResultOf(self.look("nobody"))
 
@@ -518,9 +527,9 @@ class PeopleTests(BindsCase):
         """Invented logins take a bounded memory, and push out no entry that failed."""
         for _ in range(3):
             self.fail()
-        for number in range(LOGINS + 100):
-            self.successResultOf(Deferred.fromCoroutine(self.guard.missed(SERVER, f"invented-{number}")))
-        self.assertEqual(len(self.binds._missed), LOGINS)
+        for number in range(MAX_LOGINS + 100):
+            self.successResultOf(Deferred.fromCoroutine(self.guard.count_missing_entry(SERVER, f"invented-{number}")))
+        self.assertEqual(len(self.binds._missing_logins), MAX_LOGINS)
         self.assert_refused(self.look("alice"), Reason.LDAP_FAILURES_TOO_MANY)
 
 
@@ -548,8 +557,8 @@ class Interleavings(RuleBasedStateMachine):
         def sent(_: None) -> None:
             self.under_way[holder], self.sent_at[holder] = entry, self.clock.seconds()
 
-        question = EntryWanted(self.numbers, entry, LoginKeys(login, login.lower()))
-        Deferred.fromCoroutine(self.binds.answer(process, question)).addCallbacks(
+        question = EntryBindRequest(self.numbers, entry, LoginKeys(login, login.lower()))
+        Deferred.fromCoroutine(self.binds.answer_request(process, question)).addCallbacks(
             sent, lambda failure: failure.trap(DirectoryRefused)
         )
         return holder
@@ -559,14 +568,14 @@ class Interleavings(RuleBasedStateMachine):
         """One ends in some way, whether or not it had its turn."""
         if (entry := self.under_way.pop(holder, None)) is not None and outcome in {REFUSED, UNANSWERED}:
             self.counted[entry].append(self.sent_at[holder])
-        self.binds.end(holder[0], BindOver(holder[1], outcome))
+        self.binds.end_bind(holder[0], BindEnded(holder[1], outcome))
 
     @rule(process=st.integers(1, 3))
     def die(self, process: int) -> None:
         """A process dies, with all that it had under way."""
         for holder in [each for each in self.under_way if each[0] == process]:
             self.counted[self.under_way.pop(holder)].append(self.sent_at[holder])
-        self.binds.bury(process)
+        self.binds.release_process(process)
 
     @rule(seconds=st.sampled_from([1.0, 100.0, 450.0, WINDOW]))
     def wait(self, seconds: float) -> None:
@@ -606,7 +615,7 @@ class GuardTests(SynchronousTestCase):
 
         guard = BindGuard(ask, told.append, b"key")
         for login in (one, other):
-            Deferred.fromCoroutine(guard.missed(SERVER, login))
+            Deferred.fromCoroutine(guard.count_missing_entry(SERVER, login))
         first, second = told
-        assert isinstance(first, EntryMissed)
+        assert isinstance(first, MissingEntryReport)
         self.assertEqual(first.login.written == second.login.written, one == other)

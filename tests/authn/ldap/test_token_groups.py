@@ -8,7 +8,7 @@ import attrs
 from ldaptor.protocols import pureldap
 
 from svc.authn.ldap.conversation import CONVERSATION_LIMIT
-from svc.authn.ldap.token_groups import AGE, DIRECTORIES_MOST
+from svc.authn.ldap.token_groups import CACHE_SECONDS, MAX_DIRECTORIES
 from svc.model.ldap_directories import GroupSource
 from svc.model.reasons import Reason
 from tests.authn.ldap.directory import ALICE, GROUPS, SERVER, SERVICE, DirectoryCase
@@ -81,7 +81,7 @@ class TokenGroupsTests(DirectoryCase):
         for changed in (attrs.evolve(AD, base_dn="dc=example"), attrs.evolve(AD, timeout=6.0)):
             self.groups(DEVS, server=changed)
             self.assertEqual(self.reads(), [DEVS.encode()])
-        self.reactor.advance(AGE - 1)
+        self.reactor.advance(CACHE_SECONDS - 1)
         self.groups(DEVS, OPS, ODD)
         self.assertEqual(self.reads(), [])
         self.reactor.advance(1)
@@ -105,12 +105,12 @@ class TokenGroupsTests(DirectoryCase):
         self.directory.sids[DEVS.encode()] = sid(4)
         self.directory.tokens.append(sid(4))
         self.assertEqual(self.groups(DEVS), [])
-        self.reactor.advance(AGE)
+        self.reactor.advance(CACHE_SECONDS)
         self.assertEqual(self.groups(DEVS), [DEVS])
 
     def test_forgotten(self) -> None:
         """Only so many directories are remembered."""
-        servers = [attrs.evolve(AD, base_dn=f"dc=d{number}") for number in range(DIRECTORIES_MOST + 1)]
+        servers = [attrs.evolve(AD, base_dn=f"dc=d{number}") for number in range(MAX_DIRECTORIES + 1)]
         for server in servers:
             self.groups(DEVS, server=server)
         self.reads()
@@ -130,11 +130,11 @@ class TokenGroupsTests(DirectoryCase):
             self.directory.sids = {told.encode(): sid(1)}
             self.assertEqual(self.groups(mapped), found, told)
             self.assertEqual(self.reads(), [mapped.encode()])
-            self.reactor.advance(AGE)
+            self.reactor.advance(CACHE_SECONDS)
         for other in (sid(1, 4), sid(1, 6), sid(1).swapcase()):
             self.directory.sids = {DEVS.encode(): other}
             self.assertEqual(self.groups(DEVS), [DEVS] if other == sid(1) else [])
-            self.reactor.advance(AGE)
+            self.reactor.advance(CACHE_SECONDS)
 
     def test_not_told(self) -> None:
         """Where the directory tells no SIDs of the person, or ends a search with an error, nothing is taken for known; a

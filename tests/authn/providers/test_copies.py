@@ -11,9 +11,16 @@ from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 from zope.interface.verify import verifyObject
 
-from svc.authn.providers.copies import MOMENT, USES, CopiedKeys, KeysAnswer, KeysQuestion, SharedKeys
+from svc.authn.providers.copies import (
+    REFUSAL_SECONDS,
+    USE_REPORT_INTERVAL,
+    KeysRequest,
+    KeysResponse,
+    RemoteKeys,
+    SharedKeys,
+)
+from svc.authn.providers.fetch_waiters import BUDGET_BYTES
 from svc.authn.providers.keys import SOURCES_LIMIT, ProviderKeys
-from svc.authn.providers.waiting import ROOM
 from svc.crypto.key_sets import parse_key_set
 from svc.model.authentication import IProviderKeys, KeySource, KeysState, LoginRequest
 from svc.model.errors import KeysUnavailable, StoreUnavailable
@@ -45,10 +52,12 @@ class CopiesCase(SynchronousTestCase):
         self.gone = False
 
         def make(changed: Any) -> ProviderKeys:
-            return ProviderKeys(self.fetch, self.clock, INTERVAL, max_age=self.max_age, stale_if_error=30.0, changed=changed)
+            return ProviderKeys(
+                self.fetch, self.clock, INTERVAL, max_age=self.max_age, stale_if_error=30.0, on_fetched=changed
+            )
 
         self.shared = SharedKeys(self.clock, make, self.tell)
-        self.copies = [CopiedKeys(self.clock, self.ask, self.used.append, self.max_age, ROOM // 2) for _ in range(2)]
+        self.copies = [RemoteKeys(self.clock, self.ask, self.used.append, self.max_age, BUDGET_BYTES // 2) for _ in range(2)]
 
     async def fetch(self, source: KeySource) -> KeySet:
         """Answer as the provider."""
@@ -60,26 +69,28 @@ class CopiesCase(SynchronousTestCase):
             raise self.faulty
         return attrs.evolve(parse_key_set(self.document), document=self.document, issuer="https://idp.example/")
 
-    async def ask(self, question: KeysQuestion) -> KeysAnswer:
+    async def ask(self, question: KeysRequest) -> KeysResponse:
         """Put a question to the process that fetches, as over a connection."""
         self.questions += 1
         if self.gone:
             raise StoreUnavailable("it is gone")
-        answer: KeysAnswer = pickle.loads(pickle.dumps(await self.shared.answer(pickle.loads(pickle.dumps(question)))))
+        answer: KeysResponse = pickle.loads(
+            pickle.dumps(await self.shared.answer_request(pickle.loads(pickle.dumps(question))))
+        )
         return answer
 
-    def tell(self, answer: KeysAnswer) -> None:
+    def tell(self, answer: KeysResponse) -> None:
         """Tell all copies."""
         for copy in self.copies:
-            copy.hear(pickle.loads(pickle.dumps(answer)))
+            copy.receive_response(pickle.loads(pickle.dumps(answer)))
 
     def current(self, at: int = 0, refreshes: int = 0) -> Deferred[KeySet]:
         """Ask a copy for the keys at hand."""
-        return Deferred.fromCoroutine(self.copies[at].current(SOURCE, refreshes))
+        return Deferred.fromCoroutine(self.copies[at].current_keys(SOURCE, refreshes))
 
     def newer(self, seen: KeySet, at: int = 0) -> Deferred[KeySet]:
         """Ask a copy for newer keys."""
-        return Deferred.fromCoroutine(self.copies[at].newer(SOURCE, seen))
+        return Deferred.fromCoroutine(self.copies[at].fetch_newer_keys(SOURCE, seen))
 
     def ids(self, keys: KeySet) -> list[str | None]:
         """The ids of keys."""
@@ -120,7 +131,7 @@ class CopiesTests(CopiesCase):
                 keys[at] = self.successResultOf(self.newer(keys[at], at))
         self.assertEqual(self.asked, 2)
         self.assertLessEqual(self.questions, 6)
-        self.clock.advance(MOMENT)
+        self.clock.advance(REFUSAL_SECONDS)
         self.assertIs(self.successResultOf(self.newer(keys[0])), keys[0])
         self.assertEqual(self.asked, 2)
         self.clock.advance(INTERVAL)
@@ -135,8 +146,8 @@ class CopiesTests(CopiesCase):
             for at in range(2):
                 self.failureResultOf(self.current(at), KeysUnavailable)
         self.assertEqual(self.asked, 2)
-        self.assertEqual(self.copies[0].state(SOURCE).keys, ())
-        self.assertIsNotNone(self.copies[0].state(SOURCE).failure)
+        self.assertEqual(self.copies[0].keys_state(SOURCE).keys, ())
+        self.assertIsNotNone(self.copies[0].keys_state(SOURCE).failure)
         self.document = ONE
         self.clock.pump([1.0] * 20)
         self.successResultOf(self.current())
@@ -168,7 +179,10 @@ class CopiesTests(CopiesCase):
         """More logins than there is room for are put off."""
         self.slow = True
         request = LoginRequest("acme", None, bytes(16_000), "192.0.2.1")
-        waiting = [Deferred.fromCoroutine(self.copies[0].current(SOURCE, 0, request)) for _ in range(ROOM // 2 // 100_000)]
+        waiting = [
+            Deferred.fromCoroutine(self.copies[0].current_keys(SOURCE, 0, request))
+            for _ in range(BUDGET_BYTES // 2 // 100_000)
+        ]
         self.clock.advance(0)
         failed = [each for each in waiting if each.called]
         self.assertTrue(failed)
@@ -191,45 +205,45 @@ class CopiesTests(CopiesCase):
         self.document = None
         for at in range(2):
             self.failureResultOf(self.current(at), KeysUnavailable)
-        for state in (self.shared.keys.state(SOURCE), *(copy.state(SOURCE) for copy in self.copies)):
+        for state in (self.shared.keys.keys_state(SOURCE), *(copy.keys_state(SOURCE) for copy in self.copies)):
             self.assertEqual((state.keys, state.problems, state.unused), ((), ("key 1 is weak",), ("key 2 is for ES256",)))
         self.document = ONE
         self.clock.advance(INTERVAL)
         for at in range(2):
             self.successResultOf(self.current(at))
-        for state in (self.shared.keys.state(SOURCE), *(copy.state(SOURCE) for copy in self.copies)):
+        for state in (self.shared.keys.keys_state(SOURCE), *(copy.keys_state(SOURCE) for copy in self.copies)):
             self.assertEqual((state.problems, state.unused), ((), ()))
 
     def test_state(self) -> None:
         """A copy tells of a source what the process that fetches would tell, and of another nothing."""
-        self.assertEqual(self.copies[0].state(SOURCE), KeysState())
+        self.assertEqual(self.copies[0].keys_state(SOURCE), KeysState())
         self.successResultOf(self.current())
         self.clock.advance(3.0)
-        self.assertEqual(self.copies[0].state(SOURCE), self.shared.keys.state(SOURCE))
+        self.assertEqual(self.copies[0].keys_state(SOURCE), self.shared.keys.keys_state(SOURCE))
         self.document = None
         self.clock.advance(INTERVAL)
         self.failureResultOf(self.newer(self.successResultOf(self.current())), KeysUnavailable)
-        self.assertEqual(self.copies[0].state(SOURCE), self.shared.keys.state(SOURCE))
+        self.assertEqual(self.copies[0].keys_state(SOURCE), self.shared.keys.keys_state(SOURCE))
 
     def test_used(self) -> None:
         """That keys are in use is told now and then, so that they are kept where they are fetched."""
         for _ in range(5):
             self.successResultOf(self.current())
         self.assertEqual(self.used, [SOURCE])
-        self.clock.advance(USES)
+        self.clock.advance(USE_REPORT_INTERVAL)
         self.successResultOf(self.current())
         self.assertEqual(self.used, [SOURCE] * 2)
-        self.shared.touch(SOURCE)
-        self.shared.touch(KeySource("https://unknown.example/keys"))
-        self.assertEqual(len(self.shared.keys.ages()), 1)
+        self.shared.mark_used(SOURCE)
+        self.shared.mark_used(KeySource("https://unknown.example/keys"))
+        self.assertEqual(len(self.shared.keys.key_set_ages()), 1)
 
     def test_bounded(self) -> None:
         """No more sources are remembered than one process would."""
         for number in range(SOURCES_LIMIT + 10):
             source = KeySource(f"https://idp.example/{number}")
-            self.successResultOf(Deferred.fromCoroutine(self.copies[0].current(source)))
-        self.assertEqual(len(self.copies[0]._copies), SOURCES_LIMIT)
-        self.assertEqual(len(self.shared._numbered), SOURCES_LIMIT)
+            self.successResultOf(Deferred.fromCoroutine(self.copies[0].current_keys(source)))
+        self.assertEqual(len(self.copies[0]._sources), SOURCES_LIMIT)
+        self.assertEqual(len(self.shared._sent_sets), SOURCES_LIMIT)
 
 
 class AgedTests(CopiesCase):

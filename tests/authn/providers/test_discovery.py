@@ -14,7 +14,7 @@ from twisted.internet.error import ConnectionDone
 from twisted.python.failure import Failure
 from twisted.trial.unittest import SynchronousTestCase
 
-from svc.authn.providers.discovery import Publications, document_uri, members_of, read_address
+from svc.authn.providers.discovery import KeySetFetcher, discovery_uri, parse_discovery, read_address
 from svc.model.authentication import KeySource
 from svc.model.errors import KeysUnavailable
 from svc.model.key_sets import KeySet
@@ -37,22 +37,22 @@ def document(issuer: object = PROVIDER, uri: object = KEYS) -> bytes:
 
 def issuer_and_keys(text: bytes, provider: str) -> tuple[object, str]:
     """The issuer of a document, and the address of the keys, whatever that is."""
-    members = members_of(text, provider)
+    members = parse_discovery(text, provider)
     return members["issuer"], read_address(members, "jwks_uri", lambda _: None)
 
 
 class DocumentTests(SynchronousTestCase):
-    """``document_uri``, ``members_of`` and ``read_address``."""
+    """``discovery_uri``, ``parse_discovery`` and ``read_address``."""
 
     def test_where_it_is(self) -> None:
         """The document lies under the provider's address, of which one final slash is dropped (AUTH-50)."""
         for provider in ("https://idp.example", "https://idp.example/"):
-            self.assertEqual(document_uri(provider), "https://idp.example/.well-known/openid-configuration")
-        self.assertEqual(document_uri("https://idp.example/a//"), "https://idp.example/a//.well-known/openid-configuration")
+            self.assertEqual(discovery_uri(provider), "https://idp.example/.well-known/openid-configuration")
+        self.assertEqual(discovery_uri("https://idp.example/a//"), "https://idp.example/a//.well-known/openid-configuration")
 
     def test_a_provider_with_a_query(self) -> None:
         """An address with a query is refused, since the document would be looked for elsewhere."""
-        self.assertIn("has a query", self.assertRaises(KeysUnavailable, document_uri, "https://idp.example/?a=b").why)
+        self.assertIn("has a query", self.assertRaises(KeysUnavailable, discovery_uri, "https://idp.example/?a=b").why)
 
     def test_names_the_keys(self) -> None:
         """A document of the same provider, a final slash aside, names the address of the keys."""
@@ -92,11 +92,11 @@ class DocumentTests(SynchronousTestCase):
 
 
 class PublicationsTests(FetchCase):
-    """``Publications``, on a memory reactor."""
+    """``KeySetFetcher``, on a memory reactor."""
 
     def begin(self, source: KeySource, names: Names | None = None) -> Deferred[KeySet]:
         """Begin to fetch the keys of a source."""
-        return Deferred.fromCoroutine(Publications(self.client(names)).key_set(source))
+        return Deferred.fromCoroutine(KeySetFetcher(self.client(names)).fetch_key_set(source))
 
     def answer(self, body: bytes) -> bytes:
         """Answer the newest request as the API server of a cluster would, and return its path."""
@@ -172,7 +172,7 @@ class PublicationsTests(FetchCase):
         source = KeySource("https://idp.example", discovered=True)
         client: Any = Shown(idp_example=document("https://idp.example"))
         client.demand_address = self.client(allow_http=False).demand_address
-        asked = Deferred.fromCoroutine(Publications(client).key_set(source))
+        asked = Deferred.fromCoroutine(KeySetFetcher(client).fetch_key_set(source))
         self.assert_told(asked, f"its jwks_uri {KEYS} is not https, and allow_http_providers is off")
         self.assertEqual(len(client.shown), 1)
 
@@ -255,14 +255,14 @@ class TokenTests(SynchronousTestCase):
     def fetched(self, source: KeySource, files: dict[str, Path] | None = None, **documents: Any) -> Any:
         """What was shown where while the keys of a source came."""
         client: Any = Shown(**{"k8s_example": jwks(), "other_example": jwks(), **documents})
-        self.successResultOf(Deferred.fromCoroutine(Publications(client, files or {}).key_set(source)))
+        self.successResultOf(Deferred.fromCoroutine(KeySetFetcher(client, files or {}).fetch_key_set(source)))
         return client
 
     def refused(self, source: KeySource, files: dict[str, Path] | None = None, **documents: Any) -> tuple[str, Shown]:
         """Why the keys of a source can't be had, and what was shown."""
         client: Any = Shown(**{"k8s_example": jwks(), **documents})
         failure = self.failureResultOf(
-            Deferred.fromCoroutine(Publications(client, files or {}).key_set(source)), KeysUnavailable
+            Deferred.fromCoroutine(KeySetFetcher(client, files or {}).fetch_key_set(source)), KeysUnavailable
         )
         return failure.value.why, client
 
@@ -281,7 +281,7 @@ class TokenTests(SynchronousTestCase):
         client = self.shown()
         client.documents = {"https://k8s.example/.well": about, "https://k8s.example:443": jwks()}
         source = KeySource(self.K8S, discovered=True, token="secret")
-        self.successResultOf(Deferred.fromCoroutine(Publications(client).key_set(source)))
+        self.successResultOf(Deferred.fromCoroutine(KeySetFetcher(client).fetch_key_set(source)))
         self.assertEqual([token for _, token in client.shown], ["secret", "secret"])
 
     def test_elsewhere(self) -> None:
@@ -304,7 +304,7 @@ class TokenTests(SynchronousTestCase):
             client = self.shown()
             refusal = KeysUnavailable("refused")
             client.documents = {"https://k8s.example/.well": document(self.K8S, place), "": refusal}
-            self.failureResultOf(Deferred.fromCoroutine(Publications(client).key_set(source)), KeysUnavailable)
+            self.failureResultOf(Deferred.fromCoroutine(KeySetFetcher(client).fetch_key_set(source)), KeysUnavailable)
             self.assertEqual([token for _, token in client.shown], ["secret", None], place)
 
     def test_told_that_it_was_not_shown(self) -> None:

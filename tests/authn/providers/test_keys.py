@@ -15,8 +15,8 @@ from twisted.trial.unittest import SynchronousTestCase
 from zope.interface import implementer
 from zope.interface.verify import verifyObject
 
+from svc.authn.providers.fetch_waiters import BUDGET_BYTES, RELEASE_BATCH, TOKEN_COPIES, WAIT_BYTES
 from svc.authn.providers.keys import RETRIED_LIMIT, RETRIES, ProviderKeys
-from svc.authn.providers.waiting import COPIES, PLACE, ROOM, TURN
 from svc.crypto.key_sets import parse_key_set
 from svc.model.authentication import IProviderKeys, KeySource, KeysState, LoginRequest
 from svc.model.errors import KeysUnavailable
@@ -33,7 +33,7 @@ PAUSE = INTERVAL / RETRIES
 
 #: The size of a large token, and how many logins with one fill the room.
 LARGE = 16_000
-PLACES = ROOM // (PLACE + COPIES * LARGE)
+PLACES = BUDGET_BYTES // (WAIT_BYTES + TOKEN_COPIES * LARGE)
 
 ONE, TWO = jwks(jwk("k1")), jwks(jwk("k2"))
 
@@ -101,7 +101,7 @@ class Case(SynchronousTestCase):
 
     def filled(self, document: bytes = ONE, source: KeySource = SOURCE) -> KeySet:
         """The first set of a source."""
-        asked = self.begin(self.keys.current(source))
+        asked = self.begin(self.keys.current_keys(source))
         self.provider.answer(document)
         return self.successResultOf(asked)
 
@@ -117,7 +117,7 @@ class Case(SynchronousTestCase):
 
     def given(self, refreshes: int = 0) -> KeySet:
         """The set that is given out at once."""
-        return self.successResultOf(self.begin(self.keys.current(SOURCE, refreshes)))
+        return self.successResultOf(self.begin(self.keys.current_keys(SOURCE, refreshes)))
 
 
 class ProviderKeysTests(Case):
@@ -131,16 +131,16 @@ class ProviderKeysTests(Case):
         """A set at hand is given out without asking again, however old it is (AUTH-43)."""
         keys = self.filled()
         self.clock.advance(1e6)
-        self.assertIs(self.successResultOf(self.begin(self.keys.current(SOURCE))), keys)
+        self.assertIs(self.successResultOf(self.begin(self.keys.current_keys(SOURCE))), keys)
         self.assertEqual(self.provider.asked, [SOURCE])
 
     def test_concurrent_misses_share_one_fetch(self) -> None:
         """Who comes while a fetch is under way waits for that one, for a first set and for a newer one (AUTH-47)."""
-        asked = [self.begin(self.keys.current(SOURCE)) for _ in range(5)]
+        asked = [self.begin(self.keys.current_keys(SOURCE)) for _ in range(5)]
         self.provider.answer(ONE)
         sets = [self.successResultOf(each) for each in asked]
         self.assertEqual(len(set(map(id, sets))), 1)
-        asked = [self.begin(self.keys.newer(SOURCE, sets[0])) for _ in range(5)]
+        asked = [self.begin(self.keys.fetch_newer_keys(SOURCE, sets[0])) for _ in range(5)]
         self.provider.answer(TWO)
         self.assertEqual([self.ids(self.successResultOf(each)) for each in asked], [["k2"]] * 5)
         self.assertEqual(self.provider.asked, [SOURCE, SOURCE])
@@ -148,10 +148,10 @@ class ProviderKeysTests(Case):
     def test_a_newer_set_at_hand_is_given_out(self) -> None:
         """Who saw an old set gets the newer one that is there already, without a fetch and whatever the budget."""
         old = self.filled()
-        asked = self.begin(self.keys.newer(SOURCE, old))
+        asked = self.begin(self.keys.fetch_newer_keys(SOURCE, old))
         self.provider.answer(TWO)
         new = self.successResultOf(asked)
-        self.assertIs(self.successResultOf(self.begin(self.keys.newer(SOURCE, old))), new)
+        self.assertIs(self.successResultOf(self.begin(self.keys.fetch_newer_keys(SOURCE, old))), new)
         self.assertEqual(len(self.provider.asked), 2)
 
     def test_one_fetch_per_interval(self) -> None:
@@ -159,16 +159,16 @@ class ProviderKeysTests(Case):
         (AUTH-44).
         """
         keys = self.filled()
-        asked = self.begin(self.keys.newer(SOURCE, keys))
+        asked = self.begin(self.keys.fetch_newer_keys(SOURCE, keys))
         self.provider.answer(ONE)
         keys = self.successResultOf(asked)
         for _ in range(1000):
-            self.assertIs(self.successResultOf(self.begin(self.keys.newer(SOURCE, keys))), keys)
+            self.assertIs(self.successResultOf(self.begin(self.keys.fetch_newer_keys(SOURCE, keys))), keys)
         self.clock.advance(INTERVAL - 0.1)
-        self.assertIs(self.successResultOf(self.begin(self.keys.newer(SOURCE, keys))), keys)
+        self.assertIs(self.successResultOf(self.begin(self.keys.fetch_newer_keys(SOURCE, keys))), keys)
         self.assertEqual(len(self.provider.asked), 2)
         self.clock.advance(0.1)
-        asked = self.begin(self.keys.newer(SOURCE, keys))
+        asked = self.begin(self.keys.fetch_newer_keys(SOURCE, keys))
         self.provider.answer(TWO)
         self.assertEqual(self.ids(self.successResultOf(asked)), ["k2"])
 
@@ -177,76 +177,78 @@ class ProviderKeysTests(Case):
         (AUTH-44).
         """
         keys = self.filled()
-        asked = self.begin(self.keys.newer(SOURCE, keys))
+        asked = self.begin(self.keys.fetch_newer_keys(SOURCE, keys))
         self.provider.fail()
         self.assert_refused(asked, "no route")
         for _ in range(1000):
-            self.assert_refused(self.begin(self.keys.newer(SOURCE, keys)), "was asked a moment ago")
-        self.assert_refused(self.begin(self.keys.newer(SOURCE, keys)), "again in 10.0 seconds; that failed: no route")
+            self.assert_refused(self.begin(self.keys.fetch_newer_keys(SOURCE, keys)), "was asked a moment ago")
+        self.assert_refused(
+            self.begin(self.keys.fetch_newer_keys(SOURCE, keys)), "again in 10.0 seconds; that failed: no route"
+        )
         self.assertEqual(len(self.provider.asked), 2)
 
     def test_a_failed_first_fetch_is_free(self) -> None:
         """After a failed first fetch logins may ask for one more at once, and then for one per interval."""
         for _ in range(2):
-            asked = self.begin(self.keys.current(SOURCE))
+            asked = self.begin(self.keys.current_keys(SOURCE))
             self.provider.fail()
             self.assert_refused(asked, "no route")
-        self.assert_refused(self.begin(self.keys.current(SOURCE)), "was asked a moment ago")
+        self.assert_refused(self.begin(self.keys.current_keys(SOURCE)), "was asked a moment ago")
         self.assertEqual(len(self.provider.asked), 2)
 
     def test_what_a_failed_wish_leaves(self) -> None:
         """When an operator's fetch fails after a login's, nobody knows whether there are newer keys than that brought."""
         keys = self.filled()
-        asked = self.begin(self.keys.newer(SOURCE, keys))
+        asked = self.begin(self.keys.fetch_newer_keys(SOURCE, keys))
         self.provider.answer(ONE)
         keys = self.successResultOf(asked)
-        wish = self.begin(self.keys.current(SOURCE, 1))
+        wish = self.begin(self.keys.current_keys(SOURCE, 1))
         self.provider.fail()
         self.assertIs(self.successResultOf(wish), keys)
-        self.assert_refused(self.begin(self.keys.newer(SOURCE, keys)), "that failed: no route", 2)
+        self.assert_refused(self.begin(self.keys.fetch_newer_keys(SOURCE, keys)), "that failed: no route", 2)
         self.clock.advance(PAUSE)
         self.provider.answer(TWO)
-        self.assertEqual(self.ids(self.successResultOf(self.begin(self.keys.newer(SOURCE, keys)))), ["k2"])
+        self.assertEqual(self.ids(self.successResultOf(self.begin(self.keys.fetch_newer_keys(SOURCE, keys)))), ["k2"])
 
     def test_when_to_come_again(self) -> None:
         """Who is put off is told when there is a fetch again, and a moment more by chance, so that not all come at once."""
         for self.chance, first, second in ((0.0, 1, 2), (0.4, 1, 3), (1.0, 2, 4)):
             keys = self.made()
-            asked = [self.begin(keys.current(SOURCE)) for _ in range(3)]
+            asked = [self.begin(keys.current_keys(SOURCE)) for _ in range(3)]
             self.provider.fail()
             for each in asked:
                 self.assert_refused(each, "no route", first)
-            asked = [self.begin(keys.current(SOURCE))]
+            asked = [self.begin(keys.current_keys(SOURCE))]
             self.provider.fail()
             self.assert_refused(asked[0], "no route", second)
-            self.assert_refused(self.begin(keys.current(SOURCE)), "was asked a moment ago", second)
+            self.assert_refused(self.begin(keys.current_keys(SOURCE)), "was asked a moment ago", second)
 
     def test_the_interval_runs_from_the_beginning(self) -> None:
         """A fetch that takes half the interval delays the next one no longer."""
         keys = self.filled()
-        asked = self.begin(self.keys.newer(SOURCE, keys))
+        asked = self.begin(self.keys.fetch_newer_keys(SOURCE, keys))
         self.clock.advance(INTERVAL / 2)
         self.provider.fail()
         self.assert_refused(asked, "no route")
         self.clock.advance(INTERVAL / 2)
-        self.begin(self.keys.newer(SOURCE, keys))
+        self.begin(self.keys.fetch_newer_keys(SOURCE, keys))
         self.assertEqual(len(self.provider.asked), 3)
 
     def test_a_failed_refresh_keeps_the_good_set(self) -> None:
         """A fetch that failed leaves the old set in force, however often that happens (AUTH-43)."""
         keys = self.filled()
         for _ in range(5):
-            asked = self.begin(self.keys.newer(SOURCE, keys))
+            asked = self.begin(self.keys.fetch_newer_keys(SOURCE, keys))
             self.provider.fail()
             self.failureResultOf(asked, KeysUnavailable)
-            self.assertIs(self.successResultOf(self.begin(self.keys.current(SOURCE))), keys)
+            self.assertIs(self.successResultOf(self.begin(self.keys.current_keys(SOURCE))), keys)
             self.clock.advance(INTERVAL - 0.1)
             self.provider.fail()
             self.clock.advance(0.1)
 
     def test_one_who_leaves_takes_nothing_along(self) -> None:
         """A client that goes away, even the one that began the fetch, doesn't end the wait of others (AUTH-47)."""
-        first, second = (self.begin(self.keys.current(SOURCE)) for _ in range(2))
+        first, second = (self.begin(self.keys.current_keys(SOURCE)) for _ in range(2))
         first.cancel()
         self.failureResultOf(first, CancelledError)
         self.provider.answer(ONE)
@@ -255,19 +257,19 @@ class ProviderKeysTests(Case):
     def test_a_fetch_outlives_everyone_who_waited(self) -> None:
         """When all clients have gone away the fetch still fills the source, and a failed one disturbs nobody."""
         for finish in (self.provider.fail, lambda: self.provider.answer(ONE)):
-            asked = self.begin(self.keys.current(SOURCE))
+            asked = self.begin(self.keys.current_keys(SOURCE))
             asked.cancel()
             self.failureResultOf(asked, CancelledError)
             finish()
-        self.successResultOf(self.begin(self.keys.current(SOURCE)))
+        self.successResultOf(self.begin(self.keys.current_keys(SOURCE)))
 
     def test_sources_are_strangers(self) -> None:
         """While one source hangs, another is filled and refreshed (AUTH-47)."""
-        hanging = self.begin(self.keys.current(SOURCE))
-        asked = self.begin(self.keys.current(OTHER))
+        hanging = self.begin(self.keys.current_keys(SOURCE))
+        asked = self.begin(self.keys.current_keys(OTHER))
         self.provider.answers.pop().callback(parse_key_set(ONE))
         keys = self.successResultOf(asked)
-        asked = self.begin(self.keys.newer(OTHER, keys))
+        asked = self.begin(self.keys.fetch_newer_keys(OTHER, keys))
         self.provider.answers.pop().callback(parse_key_set(TWO))
         self.successResultOf(asked)
         self.assertNoResult(hanging)
@@ -275,34 +277,34 @@ class ProviderKeysTests(Case):
     def test_cached_keys_serve_while_a_refresh_hangs(self) -> None:
         """A refresh under way keeps nobody from the keys at hand (AUTH-47)."""
         keys = self.filled()
-        self.begin(self.keys.newer(SOURCE, keys))
-        self.assertIs(self.successResultOf(self.begin(self.keys.current(SOURCE))), keys)
+        self.begin(self.keys.fetch_newer_keys(SOURCE, keys))
+        self.assertIs(self.successResultOf(self.begin(self.keys.current_keys(SOURCE))), keys)
 
     def test_memory_is_bounded(self) -> None:
         """Beyond the limit the least recently used source is forgotten (AUTH-43)."""
         self.filled()
         for number in range(2):
             self.filled(source=other(number))
-        self.successResultOf(self.begin(self.keys.current(SOURCE)))
+        self.successResultOf(self.begin(self.keys.current_keys(SOURCE)))
         self.filled(source=OTHER)
-        self.successResultOf(self.begin(self.keys.current(SOURCE)))
-        self.assertNoResult(self.begin(self.keys.current(other(0))))
+        self.successResultOf(self.begin(self.keys.current_keys(SOURCE)))
+        self.assertNoResult(self.begin(self.keys.current_keys(other(0))))
 
     def test_sources_without_keys_displace_none(self) -> None:
         """However many sources are named that give no keys, one that gave some is remembered."""
         keys = self.filled()
         for number in range(9):
-            asked = self.begin(self.keys.current(other(number)))
+            asked = self.begin(self.keys.current_keys(other(number)))
             self.provider.fail()
             self.assert_refused(asked, "")
-        self.assertIs(self.successResultOf(self.begin(self.keys.current(SOURCE))), keys)
+        self.assertIs(self.successResultOf(self.begin(self.keys.current_keys(SOURCE))), keys)
 
     def test_a_bug_is_logged_and_refuses(self) -> None:
         """An unexpected error ends in a refusal for those who wait, and in the log as what it is."""
         keys = ProviderKeys(self.broken, self.clock, INTERVAL)
-        self.assert_refused(self.begin(keys.current(SOURCE)), "an error of this program")
+        self.assert_refused(self.begin(keys.current_keys(SOURCE)), "an error of this program")
         self.assertEqual(len(self.flushLoggedErrors(ZeroDivisionError)), 1)
-        self.assert_refused(self.begin(keys.current(SOURCE)), "an error of this program")
+        self.assert_refused(self.begin(keys.current_keys(SOURCE)), "an error of this program")
         self.assertEqual(len(self.flushLoggedErrors(ZeroDivisionError)), 1)
 
     async def broken(self, source: KeySource) -> KeySet:
@@ -316,13 +318,13 @@ class ProviderKeysTests(Case):
             return parse_key_set(ONE)
 
         keys = ProviderKeys(fetch, self.clock, INTERVAL)
-        self.assertEqual(self.ids(self.successResultOf(self.begin(keys.current(SOURCE)))), ["k1"])
+        self.assertEqual(self.ids(self.successResultOf(self.begin(keys.current_keys(SOURCE)))), ["k1"])
 
     def test_sources_differ_by_trust(self) -> None:
         """The same address is another source with other authorities, or when it is a provider's (AUTH-43)."""
         self.filled()
         for source in (KeySource(SOURCE.uri, True), KeySource(SOURCE.uri, ca_cert="-"), KeySource(SOURCE.uri, True, "-")):
-            self.assertNoResult(self.begin(self.keys.current(source)))
+            self.assertNoResult(self.begin(self.keys.current_keys(source)))
 
     def test_nothing_is_renewed_without_an_age(self) -> None:
         """Without an age nothing happens in the background (AUTH-49)."""
@@ -335,14 +337,16 @@ class RetryTests(Case):
 
     def put_off(self, keys: ProviderKeys, seen: KeySet | None = None, source: KeySource = SOURCE) -> None:
         """A login that lacks newer keys, or any, is put off at once."""
-        self.assert_refused(self.begin(keys.current(source) if seen is None else keys.newer(source, seen)), "")
+        self.assert_refused(
+            self.begin(keys.current_keys(source) if seen is None else keys.fetch_newer_keys(source, seen)), ""
+        )
 
     def test_keys_that_changed_in_an_outage(self) -> None:
         """When the provider answers again, its new keys are at hand by themselves, long before the interval is over
         (AUTH-46).
         """
         old = self.filled()
-        asked = self.begin(self.keys.newer(SOURCE, old))
+        asked = self.begin(self.keys.fetch_newer_keys(SOURCE, old))
         self.provider.fail()
         self.assert_refused(asked, "no route", 2)
         self.clock.advance(PAUSE)
@@ -350,16 +354,16 @@ class RetryTests(Case):
         self.clock.advance(PAUSE)
         self.provider.answer(TWO)
         self.assertEqual(self.clock.seconds(), START + 2 * PAUSE)
-        self.assertEqual(self.ids(self.successResultOf(self.begin(self.keys.newer(SOURCE, old)))), ["k2"])
+        self.assertEqual(self.ids(self.successResultOf(self.begin(self.keys.fetch_newer_keys(SOURCE, old)))), ["k2"])
         self.assertEqual(self.ids(self.given()), ["k2"])
         self.assertEqual(self.clock.getDelayedCalls(), [])
 
     def test_a_start_in_an_outage(self) -> None:
         """Where there were no keys yet, they come when the provider answers for the first time."""
-        self.begin(self.keys.current(SOURCE)).addErrback(lambda _: None)
+        self.begin(self.keys.current_keys(SOURCE)).addErrback(lambda _: None)
         self.provider.fail()
         self.clock.advance(PAUSE)
-        waiting = self.begin(self.keys.current(SOURCE))
+        waiting = self.begin(self.keys.current_keys(SOURCE))
         self.provider.answer(ONE)
         self.assertEqual(self.ids(self.successResultOf(waiting)), ["k1"])
         self.assertEqual(len(self.provider.asked), 2)
@@ -367,10 +371,10 @@ class RetryTests(Case):
     def test_logins_join(self) -> None:
         """Who comes while a fetch is being tried again waits for it, and spends nothing."""
         old = self.filled()
-        self.begin(self.keys.newer(SOURCE, old)).addErrback(lambda _: None)
+        self.begin(self.keys.fetch_newer_keys(SOURCE, old)).addErrback(lambda _: None)
         self.provider.fail()
         self.clock.advance(PAUSE)
-        waiting = [self.begin(self.keys.newer(SOURCE, old)) for _ in range(5)]
+        waiting = [self.begin(self.keys.fetch_newer_keys(SOURCE, old)) for _ in range(5)]
         self.provider.answer(TWO)
         for each in waiting:
             self.assertEqual(self.ids(self.successResultOf(each)), ["k2"])
@@ -382,7 +386,7 @@ class RetryTests(Case):
         for rate in (1, 10, 100):
             before = len(self.provider.asked)
             for _ in range(30 * rate):
-                self.begin(self.keys.newer(SOURCE, old)).addErrback(lambda _: None)
+                self.begin(self.keys.fetch_newer_keys(SOURCE, old)).addErrback(lambda _: None)
                 if self.provider.answers:
                     self.provider.fail()
                 self.clock.advance(INTERVAL / rate / 3)
@@ -393,7 +397,7 @@ class RetryTests(Case):
     def test_only_while_somebody_needs_them(self) -> None:
         """When no login lacked the keys for an interval the provider is left alone, until one does (AUTH-46)."""
         old = self.filled()
-        self.begin(self.keys.newer(SOURCE, old)).addErrback(lambda _: None)
+        self.begin(self.keys.fetch_newer_keys(SOURCE, old)).addErrback(lambda _: None)
         while self.provider.answers:
             self.provider.fail()
             self.given()
@@ -401,16 +405,16 @@ class RetryTests(Case):
         self.assertEqual(len(self.provider.asked), 2 + RETRIES - 1)
         self.assertEqual(self.clock.getDelayedCalls(), [])
         self.clock.advance(INTERVAL)
-        self.begin(self.keys.newer(SOURCE, old)).addErrback(lambda _: None)
+        self.begin(self.keys.fetch_newer_keys(SOURCE, old)).addErrback(lambda _: None)
         self.provider.fail()
         self.assertEqual(len(self.clock.getDelayedCalls()), 1)
 
     def test_a_renewal_that_failed(self) -> None:
         """An operator's fetch that failed isn't tried again by itself, but is when a login lacks newer keys."""
         self.filled()
-        self.begin(self.keys.newer(SOURCE, self.given()))
+        self.begin(self.keys.fetch_newer_keys(SOURCE, self.given()))
         self.provider.answer(ONE)
-        self.begin(self.keys.current(SOURCE, 1))
+        self.begin(self.keys.current_keys(SOURCE, 1))
         self.provider.fail()
         self.assertEqual(self.clock.getDelayedCalls(), [])
         self.put_off(self.keys, self.given())
@@ -422,15 +426,15 @@ class RetryTests(Case):
         keys = self.made()
         for number in range(RETRIED_LIMIT + 5):
             for _ in range(2):
-                asked = self.begin(keys.current(other(number)))
+                asked = self.begin(keys.current_keys(other(number)))
                 self.provider.fail()
                 self.failureResultOf(asked)
         self.assertEqual(len(self.clock.getDelayedCalls()), RETRIED_LIMIT)
         last = other(RETRIED_LIMIT + 4)
-        self.assert_refused(self.begin(keys.current(last)), "was asked a moment ago", 10)
+        self.assert_refused(self.begin(keys.current_keys(last)), "was asked a moment ago", 10)
         self.clock.advance(PAUSE)
         self.provider.answer(ONE)
-        self.assert_refused(self.begin(keys.current(last)), "was asked a moment ago", 2)
+        self.assert_refused(self.begin(keys.current_keys(last)), "was asked a moment ago", 2)
         while self.provider.answers:
             self.provider.fail()
         self.assertEqual(len(self.clock.getDelayedCalls()), RETRIED_LIMIT)
@@ -438,7 +442,7 @@ class RetryTests(Case):
     def test_a_forgotten_source(self) -> None:
         """What is forgotten for want of room isn't asked any more."""
         for number in range(4):
-            self.begin(self.keys.current(other(number))).addErrback(lambda _: None)
+            self.begin(self.keys.current_keys(other(number))).addErrback(lambda _: None)
             self.provider.fail()
         self.clock.advance(PAUSE)
         self.assertEqual(len(self.provider.answers), 3)
@@ -454,7 +458,7 @@ class RetryTests(Case):
 
         globalLogPublisher.addObserver(observe)
         self.addCleanup(globalLogPublisher.removeObserver, observe)
-        self.begin(self.keys.current(SOURCE)).addErrback(lambda _: None)
+        self.begin(self.keys.current_keys(SOURCE)).addErrback(lambda _: None)
         for why in ("no route", "no route", "status 503", "status 503"):
             self.provider.fail(why)
             self.clock.advance(PAUSE)
@@ -467,13 +471,13 @@ class CrowdTests(Case):
     def login(self, address: str = "192.0.2.1", size: int = 1000) -> Deferred[KeySet]:
         """A login from this address, with a token of so many bytes, before there are keys."""
         request = LoginRequest("acme", None, bytes(size), address, "ci")
-        return self.begin(self.keys.current(SOURCE, 0, request))
+        return self.begin(self.keys.current_keys(SOURCE, 0, request))
 
     def test_a_storm_at_the_start(self) -> None:
         """Thousands of logins wait for the first keys, from one address as from many, and all go on, some in each turn."""
         waiting = [self.login("192.0.2.1" if number % 2 else f"198.51.100.{number % 250}") for number in range(2500)]
         self.provider.answer(ONE)
-        self.assertEqual(sum(each.called for each in waiting), TURN)
+        self.assertEqual(sum(each.called for each in waiting), RELEASE_BATCH)
         self.clock.advance(0)
         for each in waiting:
             self.assertEqual(self.ids(self.successResultOf(each)), ["k1"])
@@ -525,10 +529,10 @@ class RefreshTests(Case):
     def test_a_wish_is_fulfilled_once(self) -> None:
         """A new number makes one fetch, whatever the budget, and who brings it waits for that."""
         old = self.filled()
-        spent = self.begin(self.keys.newer(SOURCE, old))
+        spent = self.begin(self.keys.fetch_newer_keys(SOURCE, old))
         self.provider.answer(ONE)
         old = self.successResultOf(spent)
-        asked = self.begin(self.keys.current(SOURCE, 1))
+        asked = self.begin(self.keys.current_keys(SOURCE, 1))
         self.assertNoResult(asked)
         self.assertIs(self.given(), old)
         self.provider.answer(TWO)
@@ -539,33 +543,33 @@ class RefreshTests(Case):
     def test_a_wish_leaves_the_budget_alone(self) -> None:
         """After an operator's refresh a login's is made as if there had been none (AUTH-44)."""
         self.filled()
-        asked = self.begin(self.keys.current(SOURCE, 1))
+        asked = self.begin(self.keys.current_keys(SOURCE, 1))
         self.provider.answer(TWO)
-        self.begin(self.keys.newer(SOURCE, self.successResultOf(asked)))
+        self.begin(self.keys.fetch_newer_keys(SOURCE, self.successResultOf(asked)))
         self.assertEqual(len(self.provider.asked), 3)
 
     def test_a_failed_wish_keeps_the_good_set(self) -> None:
         """When a refresh fails the set at hand is given out, and the refresh isn't tried again."""
         keys = self.filled()
-        asked = self.begin(self.keys.current(SOURCE, 1))
+        asked = self.begin(self.keys.current_keys(SOURCE, 1))
         self.provider.fail()
         self.assertIs(self.successResultOf(asked), keys)
         self.assertIs(self.given(1), keys)
-        self.assertEqual(self.keys.state(SOURCE).failure, "no route")
+        self.assertEqual(self.keys.keys_state(SOURCE).failure, "no route")
 
     def test_a_wish_without_a_set(self) -> None:
         """A wish is free where there is no set at hand too, and fails as the fetch does."""
         for refreshes in (0, 0, 1, 2):
-            asked = self.begin(self.keys.current(SOURCE, refreshes))
+            asked = self.begin(self.keys.current_keys(SOURCE, refreshes))
             self.provider.fail()
             self.assert_refused(asked, "no route")
-        self.assert_refused(self.begin(self.keys.current(SOURCE, 2)), "was asked a moment ago")
+        self.assert_refused(self.begin(self.keys.current_keys(SOURCE, 2)), "was asked a moment ago")
 
     def test_a_wish_after_the_beginning_of_a_fetch(self) -> None:
         """What was fetched since before the wish doesn't fulfil it: another fetch is made, one for all who brought it."""
         keys = self.filled()
-        self.begin(self.keys.newer(SOURCE, keys))
-        asked = [self.begin(self.keys.current(SOURCE, 1)) for _ in range(3)]
+        self.begin(self.keys.fetch_newer_keys(SOURCE, keys))
+        asked = [self.begin(self.keys.current_keys(SOURCE, 1)) for _ in range(3)]
         self.provider.answer(ONE)
         self.assertEqual(len(self.provider.asked), 3)
         self.assertNoResult(asked[0])
@@ -578,15 +582,15 @@ class RefreshTests(Case):
     def test_a_wish_after_a_fetch_that_fails(self) -> None:
         """The fetch that was under way before a wish may fail without harm to it."""
         self.filled()
-        self.begin(self.keys.newer(SOURCE, self.given())).addErrback(lambda _: None)
-        asked = self.begin(self.keys.current(SOURCE, 1))
+        self.begin(self.keys.fetch_newer_keys(SOURCE, self.given())).addErrback(lambda _: None)
+        asked = self.begin(self.keys.current_keys(SOURCE, 1))
         self.provider.fail()
         self.provider.answer(TWO)
         self.assertEqual(self.ids(self.successResultOf(asked)), ["k2"])
 
     def test_wishes_known_at_the_first_fetch(self) -> None:
         """The first fetch after a start fulfils all wishes up to then; older numbers are no wishes."""
-        asked = self.begin(self.keys.current(SOURCE, 7))
+        asked = self.begin(self.keys.current_keys(SOURCE, 7))
         self.provider.answer(ONE)
         self.successResultOf(asked)
         self.given(7)
@@ -599,13 +603,13 @@ class StateTests(Case):
 
     def test_of_an_unknown_source(self) -> None:
         """Nothing is known of a source that nobody used, and nobody is asked."""
-        self.assertEqual(self.keys.state(SOURCE), KeysState())
+        self.assertEqual(self.keys.keys_state(SOURCE), KeysState())
         self.assertEqual(self.provider.asked, [])
 
     def test_of_a_good_source(self) -> None:
         """The keys are told by id and thumbprint, with problems of others and the moment of the fetch."""
         keys = self.filled(jwks(jwk("k1"), jwk("weak", 1024)))
-        state = self.keys.state(SOURCE)
+        state = self.keys.keys_state(SOURCE)
         self.assertEqual(state.keys, (("k1", keys.keys[0].thumbprint),))
         self.assertIn("'weak' is refused", state.problems[0])
         self.assertEqual((state.fetched_at, state.asked_at, state.failure), (START, START, None))
@@ -614,34 +618,34 @@ class StateTests(Case):
         """The last fetch and why it failed are told beside the set at hand; the next success takes the failure away."""
         keys = self.filled()
         self.clock.advance(100)
-        asked = self.begin(self.keys.newer(SOURCE, keys))
+        asked = self.begin(self.keys.fetch_newer_keys(SOURCE, keys))
         self.provider.fail()
         self.failureResultOf(asked)
-        state = self.keys.state(SOURCE)
+        state = self.keys.keys_state(SOURCE)
         self.assertEqual(len(state.keys), 1)
         self.assertEqual((state.fetched_at, state.asked_at, state.failure), (START, START + 100, "no route"))
         self.clock.advance(100)
-        self.begin(self.keys.newer(SOURCE, keys))
+        self.begin(self.keys.fetch_newer_keys(SOURCE, keys))
         self.provider.answer(TWO)
-        state = self.keys.state(SOURCE)
+        state = self.keys.keys_state(SOURCE)
         self.assertEqual((state.fetched_at, state.asked_at, state.failure), (START + 200, START + 200, None))
 
     def test_of_a_source_without_keys(self) -> None:
         """A source that never answered has a failure and no keys."""
-        asked = self.begin(self.keys.current(SOURCE))
+        asked = self.begin(self.keys.current_keys(SOURCE))
         self.provider.fail()
         self.failureResultOf(asked)
-        self.assertEqual(self.keys.state(SOURCE), KeysState(asked_at=START, failure="no route"))
+        self.assertEqual(self.keys.keys_state(SOURCE), KeysState(asked_at=START, failure="no route"))
 
     def test_ages(self) -> None:
         """The ages of all sets at hand are told; a source without a set has none."""
-        self.assertEqual(self.keys.ages(), [])
+        self.assertEqual(self.keys.key_set_ages(), [])
         self.filled()
         self.clock.advance(30)
         self.filled(source=OTHER)
-        self.begin(self.keys.current(other(1)))
+        self.begin(self.keys.current_keys(other(1)))
         self.clock.advance(5)
-        self.assertEqual(self.keys.ages(), [35.0, 5.0])
+        self.assertEqual(self.keys.key_set_ages(), [35.0, 5.0])
 
 
 class AgeTests(Case):
@@ -675,14 +679,14 @@ class AgeTests(Case):
         self.filled()
         self.clock.advance(600)
         self.provider.answer(ONE)
-        self.begin(self.keys.newer(SOURCE, self.given()))
+        self.begin(self.keys.fetch_newer_keys(SOURCE, self.given()))
         self.assertEqual(len(self.provider.asked), 3)
 
     def test_a_fetch_by_a_login_counts(self) -> None:
         """A login's fetch puts the one in the background off."""
         self.filled()
         self.clock.advance(500)
-        self.begin(self.keys.newer(SOURCE, self.given()))
+        self.begin(self.keys.fetch_newer_keys(SOURCE, self.given()))
         self.provider.answer(TWO)
         self.clock.advance(599)
         self.assertEqual(len(self.provider.asked), 2)
@@ -701,8 +705,8 @@ class AgeTests(Case):
             self.assertIs(self.given(), keys)
             self.clock.advance(100)
         self.assertEqual(self.clock.seconds(), START + 1800)
-        self.assertEqual(self.keys.state(SOURCE).keys, ())
-        asked = self.begin(self.keys.current(SOURCE))
+        self.assertEqual(self.keys.keys_state(SOURCE).keys, ())
+        asked = self.begin(self.keys.current_keys(SOURCE))
         self.provider.fail("still no route")
         self.assert_refused(asked, "still no route")
         self.clock.advance(10_000)
@@ -728,7 +732,7 @@ class AgeTests(Case):
             self.clock.advance(50)
         self.assertEqual(len(self.provider.asked), 3600 // 600)
         self.assertEqual(self.clock.getDelayedCalls(), [])
-        self.assertEqual(self.keys.state(SOURCE).keys, ())
+        self.assertEqual(self.keys.keys_state(SOURCE).keys, ())
 
     def test_used_again(self) -> None:
         """Who comes back after a long time waits for a fetch, and gets the old set when that fails."""
@@ -738,7 +742,7 @@ class AgeTests(Case):
             self.provider.answer(ONE)
         self.clock.advance(900)
         self.assertEqual(self.provider.answers, [])
-        asked = [self.begin(self.keys.current(SOURCE)) for _ in range(2)]
+        asked = [self.begin(self.keys.current_keys(SOURCE)) for _ in range(2)]
         for each in asked:
             self.assertNoResult(each)
         self.provider.fail()
@@ -752,7 +756,7 @@ class AgeTests(Case):
         self.clock.advance(600)
         self.assertEqual(len(self.provider.answers), 1)
         for number in range(3):
-            asked = self.begin(self.keys.current(other(number)))
+            asked = self.begin(self.keys.current_keys(other(number)))
             self.provider.answers.pop().callback(parse_key_set(ONE))
             self.successResultOf(asked)
         self.provider.answer(TWO)
@@ -773,10 +777,10 @@ class StrictAgeTests(Case):
         self.provider.fail()
         self.clock.advance(99)
         self.assertIs(self.given(), keys)
-        self.assertEqual(self.keys.ages(), [799.0])
+        self.assertEqual(self.keys.key_set_ages(), [799.0])
         self.clock.advance(1)
-        self.assertEqual(self.keys.ages(), [])
-        asked = self.begin(self.keys.current(SOURCE))
+        self.assertEqual(self.keys.key_set_ages(), [])
+        asked = self.begin(self.keys.current_keys(SOURCE))
         self.assertNoResult(asked)
         self.provider.fail()
         self.assert_refused(asked, "no route")
@@ -811,13 +815,13 @@ class CourseTests(Case):
                 own.extend(self.provider.moments[before:])
             elif event in {"current", "refresh"}:
                 wishes += event == "refresh"
-                asked = self.begin(self.keys.current(SOURCE, wishes))
+                asked = self.begin(self.keys.current_keys(SOURCE, wishes))
             elif event == "newer":
-                asked = self.begin(self.keys.newer(SOURCE, seen))
+                asked = self.begin(self.keys.fetch_newer_keys(SOURCE, seen))
                 spent.extend([self.clock.seconds()] * (len(self.provider.asked) - before))
             elif self.provider.answers and event == "answer":
                 fetched = parse_key_set(ONE)
-                began[fetched] = self.keys.state(SOURCE).asked_at or 0.0
+                began[fetched] = self.keys.keys_state(SOURCE).asked_at or 0.0
                 self.provider.answers.pop(0).callback(fetched)
             elif self.provider.answers:
                 self.provider.fail()

@@ -16,7 +16,7 @@ from twisted.internet.testing import StringTransport
 from twisted.python.failure import Failure
 from zope.interface.verify import verifyObject
 
-from svc.authn.providers.oidc_endpoints import EACH_ADDRESS, EACH_PROVIDER, FRESH, SPENT_FOR, OidcEndpoints
+from svc.authn.providers.oidc_endpoints import MAX_AGE, MAX_PER_ADDRESS, MAX_PER_PROVIDER, SPENT_SECONDS, OidcEndpoints
 from svc.model.errors import KeysUnavailable
 from svc.model.oidc import (
     ClientRefused,
@@ -66,11 +66,11 @@ class Case(FetchCase):
 
     def metadata(self, issuer: OidcIssuer = ISSUER) -> Deferred[OidcMetadata]:
         """Ask what a provider says of itself."""
-        return Deferred.fromCoroutine(self.providers.metadata(issuer))
+        return Deferred.fromCoroutine(self.providers.read_metadata(issuer))
 
     def exchange(self, wanted: CodeLogin, client: OidcClient = CLIENT) -> Deferred[bytes]:
         """Exchange a code."""
-        return Deferred.fromCoroutine(self.providers.exchange(client, wanted))
+        return Deferred.fromCoroutine(self.providers.exchange_code(client, wanted))
 
     def answer(self, body: object, status: str = "200 OK", headers: str = "") -> str:
         """Answer the next question, and return it."""
@@ -222,7 +222,7 @@ class MetadataTests(Case):
     def test_kept(self) -> None:
         """A document is used for five minutes, and the old one goes on while there is no newer one (OIDC-7)."""
         self.known()
-        self.reactor.advance(FRESH - 1)
+        self.reactor.advance(MAX_AGE - 1)
         self.successResultOf(self.metadata())
         self.assertEqual(self.questions, 1)
         self.reactor.advance(1)
@@ -411,7 +411,7 @@ class ExchangeTests(Case):
             asked = self.exchange(wanted, client)
             self.answer({"id_token": "x.y.z"})
             self.successResultOf(asked)
-        self.reactor.advance(SPENT_FOR)
+        self.reactor.advance(SPENT_SECONDS)
         asked = self.exchange(login("c1", "n1"))
         self.answer(DOCUMENT)
         self.answer({"error": "invalid_grant"}, "400 Bad")
@@ -429,11 +429,11 @@ class ExchangeTests(Case):
 
     def test_places(self) -> None:
         """One address has few places with a provider, a provider has its own, and all come free again (OIDC-18)."""
-        under_way = [self.exchange(login(f"c{n}", f"n{n}")) for n in range(EACH_ADDRESS)]
+        under_way = [self.exchange(login(f"c{n}", f"n{n}")) for n in range(MAX_PER_ADDRESS)]
         refusal = self.failureResultOf(self.exchange(login("x", "x")), ProviderUnavailable).value
         self.assertIn("than there is room for", refusal.why)
         under_way += [
-            self.exchange(login(f"d{n}", f"d{n}", f"2001:db8:0:{n}::1")) for n in range(EACH_PROVIDER - EACH_ADDRESS)
+            self.exchange(login(f"d{n}", f"d{n}", f"2001:db8:0:{n}::1")) for n in range(MAX_PER_PROVIDER - MAX_PER_ADDRESS)
         ]
         self.failureResultOf(self.exchange(login("y", "y", "198.51.100.9")), ProviderUnavailable)
         elsewhere = self.metadata(OidcIssuer("http://other.example"))

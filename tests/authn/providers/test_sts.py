@@ -57,7 +57,7 @@ class StsCase(SynchronousTestCase):
 
     def ask(self, host: str = REGION) -> Deferred[CallerIdentity]:
         """Begin to ask who has signed."""
-        return Deferred.fromCoroutine(self.service.caller(self.request(host)))
+        return Deferred.fromCoroutine(self.service.identify_caller(self.request(host)))
 
     def connect(self, number: int = -1) -> tuple[Any, StringTransport]:
         """Let a connection be made; return its protocol and transport."""
@@ -162,14 +162,14 @@ class QuestionTests(StsCase):
     def test_reach(self) -> None:
         """Whether it can be asked is asked without a signature, at the global host, or where it was asked last (AWS-14)."""
         for host in ("sts.amazonaws.com", REGION):
-            asked = Deferred.fromCoroutine(self.service.reach())
+            asked = Deferred.fromCoroutine(self.service.check_reachable())
             protocol, transport = self.connect()
             self.assertIn(f"Host: {host}\r\n".encode(), transport.value())
             self.assertNotIn(b"uthorization", transport.value())
             protocol.dataReceived(response(error("MissingAuthenticationToken"), "403 Forbidden"))
             self.assertIsNone(self.successResultOf(asked))
             self.failureResultOf(self.answered(response(error("ExpiredToken"), "403 Forbidden")), StsRefused)
-        asked = Deferred.fromCoroutine(self.service.reach())
+        asked = Deferred.fromCoroutine(self.service.check_reachable())
         protocol, _ = self.connect()
         protocol.dataReceived(response(b"<html/>", "403 Forbidden"))
         self.assert_unavailable(asked, "status 403", answered=True)

@@ -104,7 +104,7 @@ class AuthenticatorListTests(AuthenticatorsPagesCase):
         CON-41).
         """
         for service in ("ci", "ci", "odd"):
-            self.refusals.keep(
+            self.refusals.add_refusal(
                 RefusedRequest(
                     NOW, "r", "192.0.2.1", "acme", "POST /", "token-expired", "late", "authn-jwt", service, "acme:host:shop"
                 )

@@ -130,7 +130,7 @@ class NamesTests(ConsoleCase):
         self.set_value(quote(name, safe=""), name.encode())
         self.memory.key_expirations |= {str(self.role): NOW + 1, f"acme:host:{name}": NOW + 1}
         for kind, authenticator in (("user", "authn"), ("host", "authn-jwt")):
-            self.refusals.keep(
+            self.refusals.add_refusal(
                 RefusedRequest(
                     *(NOW, name, "192.0.2.1", "acme", "POST /authn", "role-unknown", name, authenticator),
                     name if authenticator == "authn-jwt" else None,

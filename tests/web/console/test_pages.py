@@ -443,7 +443,7 @@ class RoleTests(PagesCase):
         bob = "/ui/roles/acme:user:bob"
         self.assertIn("none since 2020-09-13", self.admin.get("/ui/roles/acme:user:bob").text)
         self.assertNotIn("followers", self.admin.page.text)
-        self.result_of(self.notes.write())
+        self.result_of(self.notes.write_notes())
         self.at_followers.append("b.example")
         page = self.admin.get(bob)
         self.assertIn("2023-11-14. Logins at followers aren\u2019t counted: b.example", page.text)

@@ -33,7 +33,7 @@ class RefusalsPageTests(PagesCase):
             REFUSED,
             attrs.evolve(REFUSED, reason="forbidden", authenticator=None, service_id=None, request_id="id-2"),
         ):
-            self.refusals.keep(each)
+            self.refusals.add_refusal(each)
         page = self.admin.get("/ui/refusals")
         for text in ("token-expired", "at authn-jwt/ci: <i>late</i>", "192.0.2.1", "id-1", "forbidden", "no login", "id-2"):
             self.assertIn(text, page.text)
@@ -44,7 +44,7 @@ class RefusalsPageTests(PagesCase):
     def test_one(self) -> None:
         """A request is found by its id, those of one sort by a link, and what isn't there is said (CON-46)."""
         for number in range(3):
-            self.refusals.keep(attrs.evolve(REFUSED, request_id=f"id-{number}", service_id=f"s{number}"))
+            self.refusals.add_refusal(attrs.evolve(REFUSED, request_id=f"id-{number}", service_id=f"s{number}"))
         self.admin.get("/ui/refusals")
         page = self.admin.press("Find it", request="id-1")
         self.assertIn("authn-jwt/s1:", page.text)
@@ -59,7 +59,7 @@ class RefusalsPageTests(PagesCase):
 
     def test_meaning(self) -> None:
         """What a reason means, and what to do, is said with the refusals of one request or sort (CON-46)."""
-        self.refusals.keep(REFUSED)
+        self.refusals.add_refusal(REFUSED)
         page = self.admin.get("/ui/refusals")
         self.assertNotIn("Remedy.", page.text)
         of_sort = next(link for link in page.links if "reason=token-expired" in link)
@@ -67,12 +67,12 @@ class RefusalsPageTests(PagesCase):
             page = self.admin.get(path)
             for text in ("What token-expired means", "Cause.", "Remedy."):
                 self.assertIn(text, page.text)
-        self.refusals.keep(attrs.evolve(REFUSED, reason="of-a-newer-server", request_id="id-2"))
+        self.refusals.add_refusal(attrs.evolve(REFUSED, reason="of-a-newer-server", request_id="id-2"))
         self.assertIn("no explanation in this version", self.admin.get("/ui/refusals?request=id-2").text)
 
     def test_own_account(self) -> None:
         """Only those who read the whole audit see it, and only refusals of their account (CON-46)."""
-        self.refusals.keep(attrs.evolve(REFUSED, account="other"))
+        self.refusals.add_refusal(attrs.evolve(REFUSED, account="other"))
         self.assertNotIn("late", self.admin.get("/ui/refusals").text)
         page = self.alice.get("/ui/refusals")
         self.assertEqual(page.answer.status, 403)
@@ -81,7 +81,7 @@ class RefusalsPageTests(PagesCase):
     def test_long(self) -> None:
         """A long list leads on to the rest, and one that is incomplete says so (CON-22, CON-46)."""
         for number in range(250):
-            self.refusals.keep(attrs.evolve(REFUSED, request_id=f"id-{number}."))
+            self.refusals.add_refusal(attrs.evolve(REFUSED, request_id=f"id-{number}."))
         page, found = self.admin.get("/ui/refusals"), 0
         while True:
             found += page.text.count("<i>late</i>")
@@ -93,6 +93,6 @@ class RefusalsPageTests(PagesCase):
         self.assertEqual(found, 250)
         self.assertIn("Back to the newest", page.text)
         self.assertNotIn("there were too many", page.text)
-        self.refusals.hear([], complete=False)
+        self.refusals.add_batch([], complete=False)
         self.assertIn("there were too many", self.admin.get("/ui/refusals").text)
         self.assertEqual(self.admin.get("/ui/refusals?after=x").answer.status, 422)

@@ -79,7 +79,7 @@ class SignInTests(ConsoleCase):
         """Signing in is a login, and a sign-in that is refused is none (END-20)."""
         self.signed_in("alice", self.alice_key)
         self.browser.sign_in("host/ci/runner", "wrong")
-        self.result_of(self.notes.write())
+        self.result_of(self.notes.write_notes())
         self.assertEqual(list(self.memory.last_logins), ["acme:user:alice"])
 
     def test_recorded(self) -> None:

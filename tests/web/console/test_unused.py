@@ -15,11 +15,11 @@ class UnusedPageTests(PagesCase):
         """It has those without a login for so long, with what isn't known; how long is a choice of links; it leaves the
         record of the route (CON-18, CON-49).
         """
-        self.result_of(self.notes.write())
+        self.result_of(self.notes.write_notes())
         self.at_followers.append("b.example")
         self.clock.advance(100 * DAY)
         self.admin = self.signed_in("admin", "1admin")
-        self.result_of(self.notes.write())
+        self.result_of(self.notes.write_notes())
         self.journal.told()
         page = self.admin.get("/ui/unused")
         self.assert_as_by(page, user("admin"), "/unused")

@@ -81,7 +81,7 @@ class Explainer:
         self.asked.append(request)
         return self.explanation
 
-    async def status(self, account: str, service_id: str | None, *, ask: bool = True) -> AuthenticatorStatus:
+    async def read_status(self, account: str, service_id: str | None, *, ask: bool = True) -> AuthenticatorStatus:
         """The state."""
         self.asked.append((account, service_id))
         return self.state

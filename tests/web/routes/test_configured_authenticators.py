@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from svc.authn.oidc_settings import OidcConfiguration, configuration_of
+from svc.authn.oidc_settings import OidcConfiguration, parse_oidc_values
 from svc.model.dialect import CONJUR
 from svc.services.authenticator_types import MASKED
 from tests.web.support import Answer
@@ -370,7 +370,7 @@ class ConfiguredAuthenticatorsTests(V2Case):
         def meaning() -> Any:
             start = f"acme:variable:{branch}/"
             names = [name.removeprefix(start) for name in self.memory.resources if name.startswith(start)]
-            return configuration_of(dict.fromkeys(names, "https://idp.example"), self.dialect)
+            return parse_oidc_values(dict.fromkeys(names, "https://idp.example"), self.dialect)
 
         self.assertEqual([problem.what for problem in meaning().problems], ["The variable client-id is not declared."])
         self.load(f"- !policy {{ id: {branch}, body: [ !variable client-id ] }}")

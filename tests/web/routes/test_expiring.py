@@ -252,7 +252,7 @@ class ProviderKeysTests(EndingsCase):
         super().setUp()
         self.set_value("svc/authn-jwt/ci/jwks-uri", b"https://ci.example/keys")
         self.state = KeysState((("k", "t"),), fetched_at=self.clock.seconds() - 5 * DAY)
-        self.provider.state = self.at_hand  # type: ignore[method-assign]
+        self.provider.keys_state = self.at_hand  # type: ignore[method-assign]
 
     def at_hand(self, source: KeySource) -> KeysState:
         """The keys, and that nobody fetched any."""
@@ -304,11 +304,11 @@ class UnusedTests(EndingsCase):
         self.log_in("admin", ADMIN_KEY)
         self.log_in("alice", "wrong", 401)
         self.log_in("host/web", self.made["acme:host:web"]["api_key"])
-        self.result_of(self.notes.write())
+        self.result_of(self.notes.write_notes())
         self.assertEqual([each["role"] for each in self.idle()], ["acme:user:alice", "acme:user:bob"])
         self.clock.advance(100 * DAY)
         self.log_in("alice", self.made["acme:user:alice"]["api_key"])
-        self.result_of(self.notes.write())
+        self.result_of(self.notes.write_notes())
         found = self.idle()
         self.assertEqual([each["role"] for each in found], ["acme:user:bob", "acme:host:web", "acme:user:admin"])
         self.assertEqual([each["last_login"] for each in found], [None, "2024-02-22", "2024-02-22"])

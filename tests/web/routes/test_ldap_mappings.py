@@ -391,7 +391,7 @@ class EffectTests(MappingCase):
         """The directory is asked the same about users whom policy knows and others (LDAP-17)."""
         self.put("devs", "group:devs")
         asked: list[str] = []
-        groups = self.directory.groups
+        groups = self.directory.read_groups
 
         async def counted(
             server: LdapServer, login: str, password: bytes, mapped: Sequence[str], **options: bool
@@ -399,7 +399,7 @@ class EffectTests(MappingCase):
             asked.append(login)
             return await groups(server, login, password, mapped, **options)
 
-        self.patch(self.directory, "groups", counted)
+        self.patch(self.directory, "read_groups", counted)
         logins = ["alice", "nobody", "mallory", "stranger"]
         for login in logins:
             self.login(login)

@@ -226,7 +226,7 @@ class RequestTests(RefusalsCase):
     def test_alike(self) -> None:
         """What is kept of a role, or thing, that exists and of another takes as many calls of the watch (REF-5)."""
         kept: list[Any] = []
-        self.patch(self.refusals, "keep", kept.append)
+        self.patch(self.refusals, "add_refusal", kept.append)
         for login in ("alice", "nobody"):
             self.log_in(login)
         for name in ("hidden", "missing"):

@@ -11,9 +11,9 @@ from typing import Any, Final, TextIO
 
 import attrs
 
-from svc.agent.core import Core
+from svc.agent.core import AgentCore
 from svc.agent.faults import FileFault
-from svc.agent.files import Destination, clean, place
+from svc.agent.files import Destination, remove_leftovers, replace_file
 from svc.model.clocks import WallClock, iso_seconds
 from svc.model.text import printable
 
@@ -25,7 +25,7 @@ _LINE_LIMIT: Final = 2000
 
 
 @attrs.frozen
-class Log:
+class AgentLog:
     """Lines on standard error, with their time; for the journal, which has the time, with their level instead."""
 
     stream: TextIO
@@ -33,7 +33,7 @@ class Log:
     journal: bool
 
     @classmethod
-    def of(cls, stream: TextIO, wall: WallClock, surroundings: Mapping[str, str]) -> Log:
+    def for_stream(cls, stream: TextIO, wall: WallClock, surroundings: Mapping[str, str]) -> AgentLog:
         """Return the log of a process; ``JOURNAL_STREAM`` names the stream that the journal reads (systemd.exec(5))."""
         try:
             found = os.fstat(stream.fileno())
@@ -41,7 +41,7 @@ class Log:
             return cls(stream, wall, journal=False)
         return cls(stream, wall, journal=surroundings.get("JOURNAL_STREAM") == f"{found.st_dev}:{found.st_ino}")
 
-    def say(self, level: str, text: str) -> None:
+    def write_line(self, level: str, text: str) -> None:
         """Write a line."""
         line = printable(text, _LINE_LIMIT)
         head = f"<{_LEVELS[level]}>" if self.journal else f"{iso_seconds(self.wall.seconds())} {level:<7} "
@@ -52,22 +52,27 @@ class Log:
             """Nobody reads it any more; files are kept all the same."""
 
 
-def status_of(core: Core, url: str, now: float, wall: float) -> dict[str, Any]:
+def status_of(core: AgentCore, url: str, now: float, wall: float) -> dict[str, Any]:
     """Return the state of the agent, as in its status file; ``now`` is of the core's clock, ``wall`` of the day's."""
 
-    def day(moment: float | None) -> str | None:
+    def format_moment(moment: float | None) -> str | None:
         return None if moment is None else iso_seconds(wall - (now - moment))
 
     waiting = core.read_at is None
-    state = "waiting" if waiting else "stale" if core.away is not None else "current" if core.well else "degraded"
+    state = "waiting" if waiting else "stale" if core.outage is not None else "current" if core.is_up_to_date else "degraded"
     return {
         "state": state,
         "server": url,
         "checked_at": iso_seconds(wall),
-        "read_at": day(core.read_at),
+        "read_at": format_moment(core.read_at),
         "problems": core.problems,
         "files": [
-            {"destination": name, "there": file.there, "problem": file.problem, "changed_at": day(file.changed_at)}
+            {
+                "destination": name,
+                "there": file.exists,
+                "problem": file.problem,
+                "changed_at": format_moment(file.changed_at),
+            }
             for name, file in core.files.items()
         ],
     }
@@ -78,7 +83,7 @@ class StatusFile:
     """The status file of the agent, in JSON; everybody may read it, as it holds no value."""
 
     path: Path
-    say: Callable[[str, str], None]
+    log: Callable[[str, str], None]
     _last: Mapping[str, Any] | None = None
     _fault: str | None = None
 
@@ -92,13 +97,13 @@ class StatusFile:
         fault = None
         try:
             if self._last is None:
-                clean(destination)
-            place(destination, content)
+                remove_leftovers(destination)
+            replace_file(destination, content)
             self._last = news
         except FileFault as found:
             fault = str(found)
         if fault is not None and fault != self._fault:
-            self.say("warning", f"the status file: {fault}")
+            self.log("warning", f"the status file: {fault}")
         self._fault = fault
 
 
@@ -118,7 +123,7 @@ class Systemd:
         self._ready = False
         self._last = ""
 
-    def tell(self, text: str) -> None:
+    def send_notification(self, text: str) -> None:
         """Send a text; a failure to send stops nothing."""
         if self._address is None:
             return
@@ -130,13 +135,13 @@ class Systemd:
         except OSError:
             """It is busy or away; the next word tells more."""
 
-    def stand(self, status: str, *, ready: bool) -> None:
+    def report_status(self, status: str, *, ready: bool) -> None:
         """Notify of the agent's state, and once that it is ready; before that, ask for more time."""
         if ready and not self._ready:
             self._ready = True
-            self.tell("READY=1")
+            self.send_notification("READY=1")
         elif not self._ready:
-            self.tell("EXTEND_TIMEOUT_USEC=600000000")
+            self.send_notification("EXTEND_TIMEOUT_USEC=600000000")
         if status != self._last:
             self._last = status
-            self.tell(f"STATUS={printable(status, 200)}")
+            self.send_notification(f"STATUS={printable(status, 200)}")

@@ -35,12 +35,12 @@ _AT: Final = 0
 _LENGTH: Final = 1
 
 #: The place of the count of openings, and of the end of the chain.
-_OPENINGS: Final = struct.Struct("<Q")
-_OPENINGS_AT: Final = 8
+_REOPEN_COUNT: Final = struct.Struct("<Q")
+_REOPEN_COUNT_AT: Final = 8
 _CHAIN_AT: Final = 64
 
 
-class SharedTurn:
+class SharedFileLock:
     """The turn on a file of which ``descriptor`` is open, with room for a mark at its beginning, and for ``chain``."""
 
     def __init__(self, descriptor: int) -> None:
@@ -50,26 +50,26 @@ class SharedTurn:
         self._held = False
 
     @property
-    def chained(self) -> bool:
+    def has_chain(self) -> bool:
         """Whether a chain has begun here."""
         return any(self.chain)
 
     @property
-    def openings(self) -> int:
+    def reopen_count(self) -> int:
         """How often the place was opened again (Note [One file])."""
-        count: int = _OPENINGS.unpack_from(self._page, _OPENINGS_AT)[0]
+        count: int = _REOPEN_COUNT.unpack_from(self._page, _REOPEN_COUNT_AT)[0]
         return count
 
-    def count_opening(self) -> None:
+    def count_reopening(self) -> None:
         """Count another one, in the turn."""
-        _OPENINGS.pack_into(self._page, _OPENINGS_AT, self.openings + 1)
+        _REOPEN_COUNT.pack_into(self._page, _REOPEN_COUNT_AT, self.reopen_count + 1)
 
     @property
-    def marked(self) -> bool:
+    def has_torn_line(self) -> bool:
         """Whether the last one that wrote left a torn line (Note [Marked])."""
         return self._page[_AT] != 0
 
-    def take(self) -> bool:
+    def acquire_lock(self) -> bool:
         """Take the turn, unless this process has it, and return whether it has."""
         for _ in range(0 if self._held else TRIES):
             try:
@@ -81,18 +81,18 @@ class SharedTurn:
                 break
         return self._held
 
-    def mark(self) -> None:
+    def set_mark(self) -> None:
         """Note that a line is about to be written."""
         self._page[_AT] = 1
 
-    def unmark(self) -> None:
+    def clear_mark(self) -> None:
         """Note that no line is torn any more."""
         self._page[_AT] = 0
 
-    def give(self, *, whole: bool) -> None:
+    def release_lock(self, *, whole: bool) -> None:
         """Give the turn to others; ``whole``: no line is torn."""
         if self._held:
             if whole:
-                self.unmark()
+                self.clear_mark()
             self._held = False
             fcntl.lockf(self._descriptor, fcntl.LOCK_UN, _LENGTH, _AT)

@@ -17,20 +17,20 @@ from typing import Final
 
 from svc.agent.faults import FileFault
 
-_OPENED: Final = os.O_CLOEXEC | os.O_NOFOLLOW
+_OPEN_FLAGS: Final = os.O_CLOEXEC | os.O_NOFOLLOW
 
 #: Opens a link itself, and a folder without the right to list it; ``None`` where the system has no such way.
-_ITSELF: Final[int | None] = getattr(os, "O_PATH", None)
-_STEP: Final = _OPENED | os.O_DIRECTORY | (_ITSELF or os.O_RDONLY)
+_O_PATH: Final[int | None] = getattr(os, "O_PATH", None)
+_STEP_FLAGS: Final = _OPEN_FLAGS | os.O_DIRECTORY | (_O_PATH or os.O_RDONLY)
 
 #: The most links of one way, as for Linux itself.
 _MOST_LINKS: Final = 40
 
 #: Checks a folder on the way: raises ``FileFault`` for one that must not be passed through.
-Judge = Callable[[Path, os.stat_result], None]
+CheckFolder = Callable[[Path, os.stat_result], None]
 
 
-def opened(path: Path, flags: int, judge: Judge = lambda *_: None) -> int:
+def open_checked(path: Path, flags: int, judge: CheckFolder = lambda *_: None) -> int:
     """Open what a path names (Note [Links of others]), and return its descriptor; ``judge`` checks all folders above.
 
     :raises FileFault: ``judge`` raises it, or a link on the way belongs to somebody else.
@@ -38,12 +38,12 @@ def opened(path: Path, flags: int, judge: Judge = lambda *_: None) -> int:
     """
     place, links = Path("/"), 0
     left = list(reversed(path.absolute().parts[1:]))
-    here = os.open(place, _STEP)
+    here = os.open(place, _STEP_FLAGS)
     try:
         judge(place, os.fstat(here))
         while left:
             name = left.pop()
-            target = _target(here, name, place / name)
+            target = _link_target(here, name, place / name)
             if target is not None:
                 links += 1
                 if links > _MOST_LINKS:
@@ -51,27 +51,27 @@ def opened(path: Path, flags: int, judge: Judge = lambda *_: None) -> int:
                 left.extend(reversed(target.parts))
                 continue
             if not left and name not in {"/", ".."}:
-                return os.open(name, flags | _OPENED, dir_fd=here)
+                return os.open(name, flags | _OPEN_FLAGS, dir_fd=here)
             # A link may begin with "/", or go back.
-            below = os.open(name, _STEP, dir_fd=here)
+            below = os.open(name, _STEP_FLAGS, dir_fd=here)
             os.close(here)
             here, place = below, place.parent if name == ".." else place / name
             judge(place, os.fstat(here))
-        return os.open(".", flags | _OPENED, dir_fd=here)
+        return os.open(".", flags | _OPEN_FLAGS, dir_fd=here)
     finally:
         os.close(here)
 
 
-def _target(folder: int, name: str, path: Path) -> Path | None:
+def _link_target(folder: int, name: str, path: Path) -> Path | None:
     """Return where a link leads, ``None`` for what is no link.
 
     :raises FileFault: it is not to be followed.
     """
-    if _ITSELF is None:
+    if _O_PATH is None:
         found = os.stat(name, dir_fd=folder, follow_symlinks=False)
         target = os.readlink(name, dir_fd=folder) if stat.S_ISLNK(found.st_mode) else None
     else:
-        file = os.open(name, _OPENED | _ITSELF, dir_fd=folder)
+        file = os.open(name, _OPEN_FLAGS | _O_PATH, dir_fd=folder)
         try:
             found = os.fstat(file)
             target = os.readlink("", dir_fd=file) if stat.S_ISLNK(found.st_mode) else None

@@ -72,26 +72,26 @@ def proof_of(login: LoginSettings) -> Proof:
     return KeyFile(login)
 
 
-class ServerBatches:
-    """A server, as ``VariableBatches``."""
+class HttpVariableClient:
+    """A server, as ``VariableClient``."""
 
     def __init__(self, client: AsyncClient) -> None:
         self._client = client
 
     async def read(self, ids: Sequence[str], tag: str | None) -> VariableBatch | None:
-        """See ``VariableBatches``."""
+        """See ``VariableClient``."""
         try:
             found = await self._client.batch(ids, partial=True, tag=tag)
         except Fault as fault:
             raise SourceFault(str(fault)) from None
         if found.unchanged:
             return None
-        return VariableBatch(found.values, {each: _sentence(why) for each, why in found.errors.items()}, found.tag)
+        return VariableBatch(found.values, {each: _describe_fault(why) for each, why in found.errors.items()}, found.tag)
 
     async def watch(self, ids: Sequence[str]) -> AsyncIterator[None]:
-        """See ``VariableBatches``."""
+        """See ``VariableClient``."""
         told: asyncio.Queue[Fault | None] = asyncio.Queue()
-        tasks = [asyncio.ensure_future(self._listen(part, told)) for part in _parts(ids)]
+        tasks = [asyncio.ensure_future(self._forward_changes(part, told)) for part in _split_ids(ids)]
         try:
             while (fault := await told.get()) is None:
                 yield None
@@ -101,7 +101,7 @@ class ServerBatches:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def _listen(self, ids: Sequence[str], told: asyncio.Queue[Fault | None]) -> None:
+    async def _forward_changes(self, ids: Sequence[str], told: asyncio.Queue[Fault | None]) -> None:
         try:
             async with self._client.watch(ids) as events:
                 async for _ in events:
@@ -111,7 +111,7 @@ class ServerBatches:
 
 
 @asynccontextmanager
-async def connected(configuration: AgentConfiguration) -> AsyncIterator[ServerBatches]:
+async def open_client(configuration: AgentConfiguration) -> AsyncIterator[HttpVariableClient]:
     """Have a client for a configuration.
 
     :raises BadConfiguration: there can be none: a bad address, or a bad file of authorities.
@@ -123,14 +123,14 @@ async def connected(configuration: AgentConfiguration) -> AsyncIterator[ServerBa
     except (BadAddress, NoEvidence) as fault:
         raise BadConfiguration(str(fault)) from None
     async with client:
-        yield ServerBatches(client)
+        yield HttpVariableClient(client)
 
 
-def _sentence(why: SecretFault) -> str:
+def _describe_fault(why: SecretFault) -> str:
     return "the role may not read it" if why.code == "forbidden" else why.message
 
 
-def _parts(ids: Sequence[str]) -> Iterator[list[str]]:
+def _split_ids(ids: Sequence[str]) -> Iterator[list[str]]:
     """Divide ids into lists that fit into an address; of very many the first."""
     parts: list[list[str]] = []
     size = _LIST_LIMIT

@@ -28,11 +28,11 @@ from svc.model.errors import WrongDataKey
 from svc.model.expiration import Due, IExpirationEvents, IExpirations, IRotator, Rotation, RotationFailed
 from svc.model.names import ResourceName
 from svc.model.query_results import Sealed
-from svc.rotation.plans import Rotates
+from svc.rotation.plans import RotationPlan
 
 #: The seconds that a rotator may take, and those after staging for which a variable is not due: longer than the rest takes.
 DEADLINE: Final = 10.0
-LEASE: Final = 60.0
+LEASE_SECONDS: Final = 60.0
 
 #: The pause after a failure, in seconds; it doubles with each further one.
 FIRST_PAUSE: Final = 10.0
@@ -45,7 +45,7 @@ def pause_after(failures: int) -> float:
 
 
 @attrs.define
-class Rotations:
+class RotationRunner:
     """Rotations of variables, many at a time."""
 
     _store: IExpirations
@@ -54,21 +54,21 @@ class Rotations:
     _events: IExpirationEvents
     _running: set[Deferred[Any]] = attrs.field(factory=set, init=False)
 
-    async def rotate(self, due: Due, plan: Rotates) -> None:
+    async def attempt_rotation(self, due: Due, plan: RotationPlan) -> None:
         """Make one attempt, and record its result (Note [Crash points])."""
         rotator = plan.rotator
         try:
             staged = await self._put_in_force(due, rotator)
         except RotationFailed as failed:
-            await self._events.failed(due.variable, rotator.name, failed.why)
+            await self._events.record_failure(due.variable, rotator.name, failed.why)
             await self._store.fail(due, pause_after(due.failures), failed.why)
             return
         if staged is None:
             return
-        trail = self._events.rotation(due.variable, rotator.name)
+        trail = self._events.rotation_batch(due.variable, rotator.name)
         version = await self._store.promote(due.variable, staged, plan.interval, trail)
         if version is not None:
-            await self._events.rotated(due.variable, rotator.name, version)
+            await self._events.record_rotation(due.variable, rotator.name, version)
 
     def stop(self) -> None:
         """Cancel the rotations that are under way."""
@@ -80,17 +80,17 @@ class Rotations:
         if due.value is None:
             raise RotationFailed("it has no value yet: set the one that is in force, from which rotation goes on")
         name = str(due.variable)
-        current = self._opened(name, due.value)
-        siblings = await self._siblings(due.variable, rotator)
+        current = self._open_value(name, due.value)
+        siblings = await self._read_siblings(due.variable, rotator)
         new = self._vault.seal(name, rotator.new_value(due.annotations))
-        staged = await self._store.stage(due.variable, new, LEASE)
+        staged = await self._store.stage(due.variable, new, LEASE_SECONDS)
         if staged is None:
             return None
-        rotation = Rotation(current, self._opened(name, staged), siblings, due.annotations)
-        await self._bounded(rotator.rotate(rotation))
+        rotation = Rotation(current, self._open_value(name, staged), siblings, due.annotations)
+        await self._run_bounded(rotator.rotate(rotation))
         return staged
 
-    async def _siblings(self, variable: ResourceName, rotator: IRotator) -> dict[str, str]:
+    async def _read_siblings(self, variable: ResourceName, rotator: IRotator) -> dict[str, str]:
         branch = variable.identifier.rpartition("/")[0]
         if not branch:
             raise RotationFailed(f"it must stand in a policy, beside {', '.join(rotator.siblings)}")
@@ -102,37 +102,37 @@ class Rotations:
             raise RotationFailed(f"it needs a value of {', '.join(missing)} beside it")
         there = ((sibling, str(name)) for sibling, name in names.items() if str(name) in found)
         try:
-            return {sibling: self._opened(name, found[name]).decode("utf-8") for sibling, name in there}
+            return {sibling: self._open_value(name, found[name]).decode("utf-8") for sibling, name in there}
         except UnicodeDecodeError:
             raise RotationFailed(f"the values of {', '.join(wanted)} must be text in UTF-8") from None
 
-    def _opened(self, name: str, sealed: Sealed) -> bytes:
+    def _open_value(self, name: str, sealed: Sealed) -> bytes:
         try:
             return self._vault.open(name, sealed)
         except WrongDataKey:
             raise RotationFailed("a value does not open under the server's data key") from None
 
-    def _bounded(self, work: Coroutine[Deferred[Any], Any, None]) -> Deferred[None]:
+    def _run_bounded(self, work: Coroutine[Deferred[Any], Any, None]) -> Deferred[None]:
         """Wait for a rotator until the deadline, even if it doesn't heed its cancellation."""
 
-        def broken_off(waiting: Deferred[None]) -> None:
+        def cancel_running(waiting: Deferred[None]) -> None:
             waiting.errback(RotationFailed("the server stopped meanwhile"))
             running.cancel()
 
-        def late(_: object, seconds: float) -> NoReturn:
+        def raise_timeout(_: object, seconds: float) -> NoReturn:
             raise RotationFailed(f"it took longer than {seconds:g} seconds")
 
-        def ended(result: Any) -> None:
+        def pass_result(result: Any) -> None:
             if not outer.called:
                 outer.callback(result)
 
-        def gone(result: Any) -> Any:
+        def forget_running(result: Any) -> Any:
             self._running.discard(outer)
             return result
 
-        outer: Deferred[None] = Deferred(broken_off)
+        outer: Deferred[None] = Deferred(cancel_running)
         self._running.add(outer)
-        outer.addTimeout(DEADLINE, self._clock, late)
+        outer.addTimeout(DEADLINE, self._clock, raise_timeout)
         running = Deferred.fromCoroutine(work)
-        running.addBoth(ended)
-        return outer.addBoth(gone)
+        running.addBoth(pass_result)
+        return outer.addBoth(forget_running)

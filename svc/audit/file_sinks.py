@@ -37,39 +37,39 @@ from typing import Final
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from zope.interface import implementer
 
-from svc.audit.backlog import Backlog, ISink, first
+from svc.audit.backlog import Backlog, ISink, take_up_to
 from svc.audit.chain import Chain
+from svc.audit.file_lock import SharedFileLock
 from svc.audit.record import RECORD_LIMIT
-from svc.audit.shared_turn import SharedTurn
 from svc.model.errors import StartRefused
 
 #: How many bytes are written in one turn of the reactor, and how many times when the server stops: all of a backlog.
-PIECE: Final = 1024 * 1024
-PIECES: Final = 16
+WRITE_BYTES: Final = 1024 * 1024
+MAX_WRITES_AT_STOP: Final = 16
 
 #: So many records are written in one turn, whatever they are.
-_FEW: Final = PIECE // RECORD_LIMIT
+_FEW_RECORDS: Final = WRITE_BYTES // RECORD_LIMIT
 
 #: How long to wait before a write is tried again, in seconds: of a file that failed, and of a pipe that is full.
-RETRY: Final = 1.0
-SOON: Final = 0.02
+RETRY_SECONDS: Final = 1.0
+FULL_PIPE_SECONDS: Final = 0.02
 
 #: Bytes that fit whenever anything does, where the room isn't known; and the capacity of a pipe that doesn't tell it.
-_LITTLE: Final = 4096
-_PIPE: Final = 16 * 1024
+_SMALL_WRITE: Final = 4096
+_DEFAULT_PIPE_CAPACITY: Final = 16 * 1024
 
 
-class _Lines:
+class _LineWriter:
     """Lines written to a descriptor, and how much of the oldest is written."""
 
     def __init__(self, descriptor: int) -> None:
         self.descriptor = descriptor
-        self._begun = 0
+        self._written_bytes = 0
 
     @property
-    def whole(self) -> bool:
+    def is_complete(self) -> bool:
         """Whether the last line that was written is whole."""
-        return self._begun == 0
+        return self._written_bytes == 0
 
     def write(self, records: list[bytes]) -> int:
         """Write as many of the records as can be written now, the first as far as that goes; how many are whole.
@@ -77,228 +77,234 @@ class _Lines:
         :raises OSError: nothing could be written.
         """
         text = b"\n".join([*records, b""])
-        written = os.write(self.descriptor, text[self._begun :] if self._begun else text)
-        if self._begun + written == len(text):
-            self._begun = 0
+        written = os.write(self.descriptor, text[self._written_bytes :] if self._written_bytes else text)
+        if self._written_bytes + written == len(text):
+            self._written_bytes = 0
             return len(records)
-        self._begun += written
+        self._written_bytes += written
         count = 0
         for record in records:
-            if self._begun <= len(record):
+            if self._written_bytes <= len(record):
                 break
-            self._begun -= len(record) + 1
+            self._written_bytes -= len(record) + 1
             count += 1
         return count
 
 
-class _Sink:
+class _DescriptorSink:
     """The common part of the sinks of this module."""
 
-    def __init__(self, clock: IReactorTime, name: str, turn: SharedTurn | None, chain: Chain | None) -> None:
-        self.name, self._clock, self._turn, self._chain = name, clock, turn, chain
-        self._lines: _Lines | None = None
+    def __init__(self, clock: IReactorTime, name: str, turn: SharedFileLock | None, chain: Chain | None) -> None:
+        self.name, self._clock, self._lock, self._chain = name, clock, turn, chain
+        self._writer: _LineWriter | None = None
         self._backlog: Backlog | None = None
-        self._again: IDelayedCall | None = None
+        self._retry: IDelayedCall | None = None
 
-    def take(self, records: Sequence[bytes]) -> Sequence[bytes]:
-        if self._lines is None or self._again is not None:
+    def try_write(self, records: Sequence[bytes]) -> Sequence[bytes]:
+        if self._writer is None or self._retry is not None:
             return ()
         try:
-            return self._put(list(records) if len(records) <= _FEW else first(records, PIECE))
+            return self._write_locked(list(records) if len(records) <= _FEW_RECORDS else take_up_to(records, WRITE_BYTES))
         except OSError:
             return ()
 
-    def wake(self) -> None:
-        if self._again is None:
-            self._write()
+    def drain_backlog(self) -> None:
+        if self._retry is None:
+            self._write_backlog()
 
     async def close(self) -> None:
-        for _ in range(PIECES):
-            self._wait_no_more()
+        for _ in range(MAX_WRITES_AT_STOP):
+            self._cancel_retry()
             if self._backlog:
-                self._write()
-        self._wait_no_more()
+                self._write_backlog()
+        self._cancel_retry()
         if self._chain is not None:
             self._chain.close()
 
-    def _write(self) -> None:
-        self._again = None
+    def _write_backlog(self) -> None:
+        self._retry = None
         backlog = self._backlog
         assert backlog is not None
         try:
-            if not self._renewed():
-                self._later(SOON)
+            if not self._reopen_if_needed():
+                self._schedule_retry(FULL_PIPE_SECONDS)
                 return
             if not backlog:
-                self._opened()
-                if backlog.trouble is not None:
-                    backlog.recovered()
+                self._open_writer()
+                if backlog.failure is not None:
+                    backlog.mark_recovered()
                 return
-            written = self._put(backlog.head(PIECE))
+            written = self._write_locked(backlog.oldest_records(WRITE_BYTES))
         except OSError as error:
-            self._later(RETRY)
-            backlog.failed(error.strerror or str(error))
+            self._schedule_retry(RETRY_SECONDS)
+            backlog.mark_failed(error.strerror or str(error))
             return
         count = len(written)
         if count < len(backlog):
-            self._later(0 if count else SOON)
+            self._schedule_retry(0 if count else FULL_PIPE_SECONDS)
         if count:
-            backlog.taken(count, written)
+            backlog.mark_delivered(count, written)
 
-    def _put(self, records: list[bytes]) -> list[bytes]:
+    def _write_locked(self, records: list[bytes]) -> list[bytes]:
         """Write as many of the records as can be written now, and return those that are whole (Note [Several processes]).
 
         :raises OSError: nothing could be written.
         """
-        turn = self._turn
+        turn = self._lock
         if turn is None:
-            return self._append(self._opened(), records)
-        if not turn.take():
+            return self._append_records(self._open_writer(), records)
+        if not turn.acquire_lock():
             return []
         whole = False
         try:
-            lines = self._opened()
-            self._mend(turn, lines)
-            turn.mark()
+            lines = self._open_writer()
+            self._repair_torn_line(turn, lines)
+            turn.set_mark()
             whole = True
-            return self._append(lines, records)
+            return self._append_records(lines, records)
         finally:
-            if self._lines is None or self._lines.whole:
-                turn.give(whole=whole)
+            if self._writer is None or self._writer.is_complete:
+                turn.release_lock(whole=whole)
 
-    def _append(self, lines: _Lines, records: list[bytes]) -> list[bytes]:
+    def _append_records(self, lines: _LineWriter, records: list[bytes]) -> list[bytes]:
         chain = self._chain
-        fitting = self._fitting(lines, records if chain is None else chain.stamped(records))
+        fitting = self._select_fitting(lines, records if chain is None else chain.stamp_records(records))
         if not fitting:
             return []
         count = lines.write(fitting)
         if chain is not None:
-            chain.advance(count)
+            chain.advance_end(count)
         return fitting[:count]
 
-    def _mend(self, turn: SharedTurn, lines: _Lines) -> None:
+    def _repair_torn_line(self, turn: SharedFileLock, lines: _LineWriter) -> None:
         """End the line that a process has torn by its death, if one has, and find the end of the chain."""
-        if turn.marked and lines.whole:
+        if turn.has_torn_line and lines.is_complete:
             _end_line(lines.descriptor)
             if self._chain is not None:
-                self._chain.recover(lines.descriptor)
-            turn.unmark()
+                self._chain.recover_end(lines.descriptor)
+            turn.clear_mark()
 
-    def _wait_no_more(self) -> None:
-        if self._again is not None:
-            self._again.cancel()
-            self._again = None
+    def _cancel_retry(self) -> None:
+        if self._retry is not None:
+            self._retry.cancel()
+            self._retry = None
 
-    def _later(self, seconds: float) -> None:
-        self._again = self._clock.callLater(seconds, self._write)
+    def _schedule_retry(self, seconds: float) -> None:
+        self._retry = self._clock.callLater(seconds, self._write_backlog)
 
-    def _renewed(self) -> bool:
+    def _reopen_if_needed(self) -> bool:
         """Return whether what had to be opened again is closed; otherwise it isn't our turn."""
         return True
 
-    def _opened(self) -> _Lines:
-        assert self._lines is not None
-        return self._lines
+    def _open_writer(self) -> _LineWriter:
+        assert self._writer is not None
+        return self._writer
 
-    def _fitting(self, lines: _Lines, records: list[bytes]) -> list[bytes]:  # noqa: ARG002 - a file takes all
+    def _select_fitting(self, lines: _LineWriter, records: list[bytes]) -> list[bytes]:  # noqa: ARG002 - a file takes all
         """Return the first of the records, as far as they can be written now without waiting."""
         return records
 
 
 @implementer(ISink)
-class FileSink(_Sink):
+class FileSink(_DescriptorSink):
     """Appends to a file, which it makes unless it is there; only its owner may read it."""
 
-    def __init__(self, clock: IReactorTime, path: Path, turn: SharedTurn | None = None, chain: Chain | None = None) -> None:
+    def __init__(
+        self, clock: IReactorTime, path: Path, turn: SharedFileLock | None = None, chain: Chain | None = None
+    ) -> None:
         super().__init__(clock, str(path), turn, chain)
         self._path = path
         #: Whether it has to be opened again; and how often that had been done when this process opened it.
-        self._moved = False
-        self._openings = 0
+        self._must_reopen = False
+        self._reopen_count = 0
 
     async def open(self, backlog: Backlog) -> None:
         """See ``ISink``."""
         self._backlog = backlog
         try:
-            self._opened()
+            self._open_writer()
         except OSError as error:
             raise StartRefused(f"the audit file {self._path} can't be written: {error.strerror}") from None
 
-    def ready(self) -> bool:
+    def is_ready(self) -> bool:
         """See ``ISink``, and Note [Seen without a record]."""
         try:
-            if not os.path.samestat(os.stat(self._path), os.fstat(self._opened().descriptor)):
+            if not os.path.samestat(os.stat(self._path), os.fstat(self._open_writer().descriptor)):
                 self.reopen()
         except OSError:
             self.reopen()
-        return self._lines is not None and _has_room(self._lines.descriptor)
+        return self._writer is not None and _has_room(self._writer.descriptor)
 
     def reopen(self) -> None:
         """See ``ISink``. A line of which the old file has a part is written to the new one as a whole."""
-        self._moved = True
-        self._wait_no_more()
-        self._write()
+        self._must_reopen = True
+        self._cancel_retry()
+        self._write_backlog()
 
-    def _renewed(self) -> bool:
+    def _reopen_if_needed(self) -> bool:
         """Close the file that has to be opened again, and have the other processes do so (Note [Several processes])."""
-        turn = self._turn
-        if not self._moved:
+        turn = self._lock
+        if not self._must_reopen:
             return True
         if turn is not None:
-            if not turn.take():
+            if not turn.acquire_lock():
                 return False
             try:
-                if turn.marked:
-                    self._mend(turn, self._opened())
-                turn.count_opening()
+                if turn.has_torn_line:
+                    self._repair_torn_line(turn, self._open_writer())
+                turn.count_reopening()
             finally:
-                turn.give(whole=not turn.marked)
-        self._moved = False
-        self._let_go()
+                turn.release_lock(whole=not turn.has_torn_line)
+        self._must_reopen = False
+        self._close_file()
         return True
 
     async def close(self) -> None:
         """See ``ISink``."""
         await super().close()
-        self._let_go()
+        self._close_file()
 
-    def _let_go(self) -> None:
-        if self._lines is not None:
-            os.close(self._lines.descriptor)
-            if self._turn is not None and not self._lines.whole:
-                self._turn.give(whole=False)
-            self._lines = None
+    def _close_file(self) -> None:
+        if self._writer is not None:
+            os.close(self._writer.descriptor)
+            if self._lock is not None and not self._writer.is_complete:
+                self._lock.release_lock(whole=False)
+            self._writer = None
 
-    def _opened(self) -> _Lines:
+    def _open_writer(self) -> _LineWriter:
         """Return the file, which may have to be opened again first; a torn line at its end is ended then."""
-        if self._turn is not None and self._turn.openings != self._openings and (self._lines is None or self._lines.whole):
-            self._let_go()
-            self._openings = self._turn.openings
-        if self._lines is None:
+        if (
+            self._lock is not None
+            and self._lock.reopen_count != self._reopen_count
+            and (self._writer is None or self._writer.is_complete)
+        ):
+            self._close_file()
+            self._reopen_count = self._lock.reopen_count
+        if self._writer is None:
             flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NONBLOCK
             descriptor = os.open(self._path, flags, 0o600)
             try:
                 # Where others write, the end may be a line that one of them is about to end.
-                if self._turn is None:
+                if self._lock is None:
                     _end_line(descriptor)
             except OSError:
                 os.close(descriptor)
                 raise
-            self._lines = _Lines(descriptor)
-        return self._lines
+            self._writer = _LineWriter(descriptor)
+        return self._writer
 
 
 @implementer(ISink)
-class StandardOutputSink(_Sink):
+class StandardOutputSink(_DescriptorSink):
     """Writes to a descriptor that others write whole lines to as well: the standard output of the process."""
 
     def __init__(
-        self, clock: IReactorTime, descriptor: int, turn: SharedTurn | None = None, chain: Chain | None = None
+        self, clock: IReactorTime, descriptor: int, turn: SharedFileLock | None = None, chain: Chain | None = None
     ) -> None:
         super().__init__(clock, "standard output", turn, chain)
         self._descriptor = descriptor
         self._poll: select.poll | None = None
-        self._half: int | None = None
+        self._pipe_limit: int | None = None
 
     async def open(self, backlog: Backlog) -> None:
         """See ``ISink``."""
@@ -309,20 +315,20 @@ class StandardOutputSink(_Sink):
             why = f"there is no standard output for audit records ({error.strerror}): set --audit-file"
             raise StartRefused(why) from None
         if stat.S_ISFIFO(mode):
-            self._half = _capacity(self._descriptor) // 2
+            self._pipe_limit = _pipe_capacity(self._descriptor) // 2
         elif not stat.S_ISREG(mode):
             self._poll = select.poll()
             self._poll.register(self._descriptor, select.POLLOUT)
-        self._lines = _Lines(self._descriptor)
+        self._writer = _LineWriter(self._descriptor)
 
-    def ready(self) -> bool:
+    def is_ready(self) -> bool:
         """See ``ISink``, and Note [Seen without a record]."""
         try:
-            if self._half is not None:
+            if self._pipe_limit is not None:
                 # A pipe without a reader is reported, though no event is requested.
                 pipe = select.poll()
                 pipe.register(self._descriptor, 0)
-                return not pipe.poll(0) and self._half - _unread(self._descriptor) > RECORD_LIMIT
+                return not pipe.poll(0) and self._pipe_limit - _unread_bytes(self._descriptor) > RECORD_LIMIT
             if self._poll is not None:
                 return [event for _, event in self._poll.poll(0)] == [select.POLLOUT]
             return _has_room(self._descriptor)
@@ -332,16 +338,16 @@ class StandardOutputSink(_Sink):
     def reopen(self) -> None:
         """See ``ISink``: there is nothing to be opened."""
 
-    def _fitting(self, lines: _Lines, records: list[bytes]) -> list[bytes]:
+    def _select_fitting(self, lines: _LineWriter, records: list[bytes]) -> list[bytes]:
         """Note [A pipe that nobody reads]."""
-        if self._half is not None:
-            return _within(records, self._half - _unread(lines.descriptor))
+        if self._pipe_limit is not None:
+            return _limit_to_room(records, self._pipe_limit - _unread_bytes(lines.descriptor))
         if self._poll is not None:
-            return first(records, _LITTLE) if self._poll.poll(0) else []
+            return take_up_to(records, _SMALL_WRITE) if self._poll.poll(0) else []
         return records
 
 
-def _within(records: list[bytes], room: int) -> list[bytes]:
+def _limit_to_room(records: list[bytes], room: int) -> list[bytes]:
     """Return the first of the records, as far as there is room for them."""
     ends = itertools.accumulate(len(record) + 1 for record in records)
     return [record for record, end in zip(records, ends, strict=True) if end <= room]
@@ -368,14 +374,14 @@ def _end_line(descriptor: int) -> None:
             os.write(descriptor, b"\n")
 
 
-def _capacity(descriptor: int) -> int:
+def _pipe_capacity(descriptor: int) -> int:
     try:
         return fcntl.fcntl(descriptor, fcntl.F_GETPIPE_SZ)
     except (AttributeError, OSError):
-        return _PIPE
+        return _DEFAULT_PIPE_CAPACITY
 
 
-def _unread(descriptor: int) -> int:
+def _unread_bytes(descriptor: int) -> int:
     count = array.array("i", [0])
     fcntl.ioctl(descriptor, termios.FIONREAD, count)
     return count[0]
