@@ -79,7 +79,7 @@ async def _round(read: Read, in_flight: int) -> Round:
 async def _rounds(reactor: Any, dsn: str, connections: int) -> dict[str, list[Round]]:
     database = Database(reactor, dsn, pool_size=connections, writers=1, statement_timeout=5.0, first_wait=10.0)
     database.startService()
-    await database.connected()
+    await database.wait_until_connected()
     pool = ConnectionPool(None, min=connections, **psycopg2.extensions.parse_dsn(dsn))
     await pool.start()
     for connection in pool.connections:

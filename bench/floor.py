@@ -21,7 +21,7 @@ import yaml
 from bench import settings
 from bench.probe import Span
 from bench.server import ACCOUNT
-from svc.storage.driver.migrations import packaged
+from svc.storage.driver.migrations import load_migrations
 from svc.storage.embedded.cluster import DATABASE, SUPERUSER
 
 
@@ -77,7 +77,7 @@ class Scratch:
         maker.close()
         connection = psycopg2.connect(dsn, user=SUPERUSER, dbname="scratch")
         with connection, connection.cursor() as cursor:
-            for migration in packaged():
+            for migration in load_migrations():
                 cursor.execute(migration.sql)
         return cls(connection)
 

@@ -47,9 +47,9 @@ from svc.server.graph import Server
 from svc.server.singletons import Singletons
 from svc.settings.reading import read_settings
 from svc.storage.accounts import AccountStore
+from svc.storage.cache.commit_counters import CommitCounters
 from svc.storage.database_state import DatabaseState
 from svc.storage.driver.statements import Statement
-from svc.storage.memory.slots import Slots
 from svc.telemetry.metrics import Metrics
 from svc.web.http.framing import Fields
 from svc.web.http.incoming import Incoming
@@ -314,7 +314,7 @@ class Inside:
                 audit_key=bytes(32),
             ),
             services=MultiService(),
-            slots=Slots.private(),
+            slots=CommitCounters.for_one_process(),
             database=database,
             provider=provider,
         )

@@ -104,7 +104,7 @@ class Server:
     @property
     def database(self) -> str:
         """The DSN of its database."""
-        return cluster.dsn(DataDirectory(self.folder).cluster)
+        return cluster.socket_dsn(DataDirectory(self.folder).cluster)
 
     def switch(self) -> None:
         """Have one that is switched record nothing, or again; it has done so when it has answered."""

@@ -619,7 +619,7 @@ class MemoryAccounts:
 
     memory: Memory
 
-    async def create(
+    async def create_account(
         self,
         account: str,
         admin_key: Sealed,
@@ -649,7 +649,7 @@ class MemoryAccounts:
         self.memory.record(trail)
         self.memory.end_once(once, None)
 
-    async def delete(self, account: str, trail: EventBatch | None = None) -> None:
+    async def delete_account(self, account: str, trail: EventBatch | None = None) -> None:
         """See ``IAccounts``."""
         self.memory.write()
         if self.memory.accounts.pop(account, None) is None:
@@ -660,23 +660,23 @@ class MemoryAccounts:
         remove(self.memory.deleted, lambda _, row: row.account == account)
         self.memory.record(trail)
 
-    async def names(self) -> list[str]:
+    async def list_accounts(self) -> list[str]:
         """See ``IAccounts``."""
         self.memory.ask()
         return sorted(self.memory.accounts.keys() - {RESERVED_ACCOUNT}, key=str.encode)
 
-    async def signing_keys(self, account: str) -> list[StoredSigningKey]:
+    async def list_signing_keys(self, account: str) -> list[StoredSigningKey]:
         """See ``IAccounts``."""
         self.memory.ask()
         return list(self.memory.accounts.get(account, []))
 
-    async def signers(self, after: str, limit: int) -> list[tuple[str, StoredSigningKey | None]]:
+    async def list_newest_signing_keys(self, after: str, limit: int) -> list[tuple[str, StoredSigningKey | None]]:
         """See ``IAccounts``."""
         self.memory.ask()
         newest = [(name, keys[-1] if keys else None) for name, keys in sorted(self.memory.accounts.items()) if name > after]
         return [(name, None if key is None or key.retires_at is not None else key) for name, key in newest[:limit]]
 
-    async def signing_keys_named(self, key_ids: Sequence[str]) -> list[StoredSigningKey]:
+    async def find_signing_keys(self, key_ids: Sequence[str]) -> list[StoredSigningKey]:
         """See ``IAccounts``."""
         self.memory.ask()
         return [key for keys in self.memory.accounts.values() for key in keys if key.key_id in key_ids]
@@ -708,13 +708,13 @@ class MemoryKeptAnswers:
 
     memory: Memory
 
-    async def kept(self, request: RequestKey) -> KeptAnswer | None:
+    async def read_answer(self, request: RequestKey) -> KeptAnswer | None:
         """See ``IKeptAnswers``."""
         self.memory.ask()
         self.memory.answers_sought += 1
         return self.memory.kept(request)
 
-    async def purge(self) -> int:
+    async def purge_expired(self) -> int:
         """See ``IKeptAnswers``."""
         self.memory.write()
         old = [key for key, (made_at, _) in self.memory.answers.items() if made_at < self.memory.now - KEPT_SECONDS - 60]
@@ -728,7 +728,7 @@ class MemoryCredentials:
 
     memory: Memory
 
-    async def credential(self, role: RoleName) -> Credential:
+    async def read_credential(self, role: RoleName) -> Credential:
         """See ``ICredentials``."""
         self.memory.ask()
         return Credential(
@@ -759,7 +759,7 @@ class MemoryCredentials:
         self.memory.record(trail)
         self.memory.end_once(once, None)
 
-    async def rotated_at(self, role: RoleName) -> float | None:
+    async def read_rotation_time(self, role: RoleName) -> float | None:
         """See ``ICredentials``."""
         self.memory.ask()
         return self.memory.rotations.get(str(role))
@@ -805,25 +805,25 @@ class MemoryRoles:
         self.memory.ask()
         return self.memory.access_facts(caller, str(resource))
 
-    async def holds(self, caller: Caller, role: RoleName) -> bool:
+    async def holds_role(self, caller: Caller, role: RoleName) -> bool:
         """See ``IRoles``."""
         return (await self.access_facts(caller, role.resource)).holds
 
-    async def inspects(self, caller: RoleName, resource: ResourceName) -> bool:
+    async def can_inspect(self, caller: RoleName, resource: ResourceName) -> bool:
         """See ``IRoles``."""
         self.memory.ask()
         return self.memory.inspects(str(caller), str(resource))
 
-    async def standing(self, caller: Asker, resource: ResourceName) -> AccessFacts:
+    async def cached_access_facts(self, caller: Asker, resource: ResourceName) -> AccessFacts:
         """See ``IRoles``."""
         return await self.access_facts(caller, resource)
 
-    async def remains(self, caller: Caller) -> bool:
+    async def caller_exists(self, caller: Caller) -> bool:
         """See ``IRoles``."""
         self.memory.ask()
         return self.memory.asker(caller) in self.memory.roles
 
-    async def role(self, role: RoleName) -> RoleReading | None:
+    async def read_role(self, role: RoleName) -> RoleReading | None:
         """See ``IRoles``."""
         self.memory.ask()
         if str(role) not in self.memory.roles:
@@ -831,11 +831,11 @@ class MemoryRoles:
         owners = sorted((row for row in self._listed(MembersQuery(role), 0) if row.ownership), key=lambda row: row.member)
         return RoleReading(self.memory.made_at, self.memory.roles[str(role)], tuple(owners))
 
-    async def members(self, query: MembersQuery) -> list[Membership]:
+    async def list_members(self, query: MembersQuery) -> list[Membership]:
         """See ``IRoles``."""
         return _page(query, self._listed(query, 0), lambda row: row.member)
 
-    async def judged_members(
+    async def list_members_with_facts(
         self,
         caller: Asker,
         query: MembersQuery,
@@ -845,21 +845,21 @@ class MemoryRoles:
         """See ``IRoles``."""
         access_facts = await self.access_facts(caller, query.role.resource)
         known = access_facts.owns or access_facts.holds or access_facts.privileges or access_facts.inspects
-        return access_facts, await self.members(query) if known else []
+        return access_facts, await self.list_members(query) if known else []
 
     async def count_members(self, query: MembersQuery) -> int:
         """See ``IRoles``."""
-        return len(await self.members(attrs.evolve(query, limit=None, offset=0, after=None)))
+        return len(await self.list_members(attrs.evolve(query, limit=None, offset=0, after=None)))
 
-    async def memberships(self, query: MembersQuery) -> list[Membership]:
+    async def list_memberships(self, query: MembersQuery) -> list[Membership]:
         """See ``IRoles``."""
         return _page(query, self._listed(query, 1), lambda row: row.role)
 
     async def count_memberships(self, query: MembersQuery) -> int:
         """See ``IRoles``."""
-        return len(await self.memberships(attrs.evolve(query, limit=None, offset=0, after=None)))
+        return len(await self.list_memberships(attrs.evolve(query, limit=None, offset=0, after=None)))
 
-    async def effective_members(self, query: MembersQuery) -> EffectiveMembers:
+    async def list_effective_members(self, query: MembersQuery) -> EffectiveMembers:
         """See ``IRoles``."""
         self.memory.ask()
         led_from: dict[str, str] = {}
@@ -876,14 +876,14 @@ class MemoryRoles:
         ranks = {place.name: place.rank for place in found if place.rank is not None}
         return EffectiveMembers(str(query.role), [place.name for place in found], ranks, led_from)
 
-    async def held(self, role: RoleName) -> list[str]:
+    async def list_held_roles(self, role: RoleName) -> list[str]:
         """See ``IRoles``."""
         self.memory.ask()
         return sorted(self.memory.held(str(role)))
 
-    async def graph(self, caller: RoleName, role: RoleName) -> AsyncIterator[Sequence[tuple[str, str]]]:
+    async def stream_graph(self, caller: RoleName, role: RoleName) -> AsyncIterator[Sequence[tuple[str, str]]]:
         """See ``IRoles``; a batch has two pairs."""
-        below = set((await self.effective_members(MembersQuery(role))).members)
+        below = set((await self.list_effective_members(MembersQuery(role))).members)
         around = below | self.memory.held(str(role))
         edges = sorted({(parent, child) for parent, child, _ in self.memory.memberships if parent in around})
         seen = [edge for edge in edges if self._sees(str(caller), edge[0])]
@@ -984,17 +984,17 @@ class MemorySecrets:
     memory: Memory
     prefix: str = "svc"
 
-    async def read(self, caller: Asker, variable: ResourceName, version: int | None = None) -> SecretReading:
+    async def read_value(self, caller: Asker, variable: ResourceName, version: int | None = None) -> SecretReading:
         """See ``ISecrets``."""
         self.memory.ask()
         return self._reading(caller, variable, version)
 
-    async def read_all(self, caller: Asker, resources: Sequence[ResourceName], most: int) -> list[SecretReading]:
+    async def read_newest_values(self, caller: Asker, resources: Sequence[ResourceName], most: int) -> list[SecretReading]:
         """See ``ISecrets``."""
         self.memory.ask()
         return self._readings(caller, [str(name) for name in resources], most)
 
-    async def digest(self, caller: Asker, ids: Sequence[str], make: Callable[[Sequence[SecretReading]], str]) -> str:
+    async def digest_values(self, caller: Asker, ids: Sequence[str], make: Callable[[Sequence[SecretReading]], str]) -> str:
         """See ``ISecrets``."""
         self.memory.ask()
         return make(self._readings(caller, ids, 0))
@@ -1009,7 +1009,7 @@ class MemorySecrets:
             return [attrs.evolve(reading, sealed=None) for reading in readings]
         return readings
 
-    async def write(
+    async def write_value(
         self,
         caller: Asker,
         variable: ResourceName,
@@ -1045,13 +1045,13 @@ class MemoryAuthenticatorReadings:
 
     memory: Memory
 
-    async def settings(self, account: str, branch: str, names: Sequence[str]) -> AuthenticatorSettings:
+    async def read_settings(self, account: str, branch: str, names: Sequence[str]) -> AuthenticatorSettings:
         """See ``IAuthenticatorReadings``."""
         self.memory.ask()
         values = {name: value for name, (_, value) in self._newest(account, branch, names).items()}
         return AuthenticatorSettings(self._edition(account, branch, names), values, *self._told(account, branch))
 
-    async def candidate(
+    async def read_candidate(
         self,
         role: RoleName,
         branch: str,
@@ -1081,7 +1081,7 @@ class MemoryAuthenticatorReadings:
             *self.memory.numbers(str(role)),
         )
 
-    async def webservice_annotations(self, webservice: ResourceName, names: Sequence[str], limit: int) -> Mapping[str, str]:
+    async def read_annotations(self, webservice: ResourceName, names: Sequence[str], limit: int) -> Mapping[str, str]:
         """See ``IAuthenticatorReadings``."""
         self.memory.ask()
         keys = {name: (str(webservice), name) for name in names}
@@ -1119,32 +1119,36 @@ class MemoryAuthenticators:
 
     memory: Memory
 
-    async def webservices(self, prefix: str) -> list[tuple[ResourceName, bool | None]]:
+    async def list_webservices(self, prefix: str) -> list[tuple[ResourceName, bool | None]]:
         """See ``IAuthenticators``."""
         self.memory.ask()
         names = [ResourceName.parse(name) for name in sorted(self.memory.resources)]
         found = [name for name in names if name.kind == "webservice" and name.identifier.startswith(f"{prefix}/")]
         return [(name, self.memory.switches.get(str(name))) for name in found[:WEBSERVICES_LIMIT]]
 
-    async def account_webservices(self, account: str, prefix: str, limit: int) -> list[tuple[ResourceName, bool | None]]:
+    async def list_account_webservices(
+        self, account: str, prefix: str, limit: int
+    ) -> list[tuple[ResourceName, bool | None]]:
         """See ``IAuthenticators``."""
-        return [pair for pair in await self.webservices(prefix) if pair[0].account == account][:limit]
+        return [pair for pair in await self.list_webservices(prefix) if pair[0].account == account][:limit]
 
-    async def some_webservices(
+    async def list_webservices_by_account(
         self, prefix: str, after: str, limit: int
     ) -> dict[str, list[tuple[ResourceName, bool | None]]]:
         """See ``IAuthenticators``."""
-        found = [pair for pair in await self.webservices(prefix) if not re.match(f"{prefix}/.*/status$", pair[0].identifier)]
+        found = [
+            pair for pair in await self.list_webservices(prefix) if not re.match(f"{prefix}/.*/status$", pair[0].identifier)
+        ]
         accounts = sorted(name for name in self.memory.accounts if name > after)[:limit]
         return {name: [pair for pair in found if pair[0].account == name][:WEBSERVICES_EACH] for name in accounts}
 
-    async def switch(self, webservice: ResourceName, on: bool, trail: EventBatch | None = None) -> None:
+    async def switch_authenticator(self, webservice: ResourceName, on: bool, trail: EventBatch | None = None) -> None:
         """See ``IAuthenticators``."""
         self._write(webservice)
         self.memory.record(trail)
         self.memory.switches[str(webservice)] = on
 
-    async def refresh(self, webservice: ResourceName, trail: EventBatch | None = None) -> int:
+    async def request_key_refresh(self, webservice: ResourceName, trail: EventBatch | None = None) -> int:
         """See ``IAuthenticators``."""
         self._write(webservice)
         self.memory.record(trail)
@@ -1152,7 +1156,7 @@ class MemoryAuthenticators:
         self.memory.refreshes[str(webservice)] = self.memory.refreshed
         return self.memory.refreshed
 
-    async def distrust(self, webservice: ResourceName, key: str, by: RoleName, trail: EventBatch | None = None) -> None:
+    async def distrust_key(self, webservice: ResourceName, key: str, by: RoleName, trail: EventBatch | None = None) -> None:
         """See ``IAuthenticators``."""
         self._write(webservice)
         others = [other for name, other in self.memory.distrusted if name == str(webservice) and other != key]
@@ -1161,14 +1165,14 @@ class MemoryAuthenticators:
         self.memory.distrusted.setdefault((str(webservice), key), (self.memory.made_at, str(by)))
         self.memory.record(trail)
 
-    async def trust(self, webservice: ResourceName, key: str, trail: EventBatch | None = None) -> bool:
+    async def trust_key(self, webservice: ResourceName, key: str, trail: EventBatch | None = None) -> bool:
         """See ``IAuthenticators``."""
         self._write(webservice)
         trusted = self.memory.distrusted.pop((str(webservice), key), None) is not None
         self.memory.record(trail if trusted else None)
         return trusted
 
-    async def distrusted(self, webservice: ResourceName) -> tuple[DistrustedKey, ...]:
+    async def list_distrusted_keys(self, webservice: ResourceName) -> tuple[DistrustedKey, ...]:
         """See ``IAuthenticators``."""
         self.memory.ask()
         rows = sorted(self.memory.distrusted.items())
@@ -1187,15 +1191,15 @@ class MemoryState:
 
     memory: Memory
 
-    async def connected(self) -> None:
+    async def check_connection(self) -> None:
         """See ``IDatabaseState``."""
         self.memory.ask()
 
-    async def transaction(self) -> None:
+    async def check_transaction(self) -> None:
         """See ``IDatabaseState``."""
         self.memory.ask()
 
-    async def canary(self) -> Sealed:
+    async def read_canary(self) -> Sealed:
         """See ``IDatabaseState``."""
         self.memory.ask()
         if self.memory.canary is None:
@@ -1207,27 +1211,27 @@ class MemoryState:
         if self.memory.canary is None:
             self.memory.write()
             self.memory.canary = sealed
-        return await self.canary()
+        return await self.read_canary()
 
-    async def privilege_known(self) -> bool:
+    async def can_check_known_privileges(self) -> bool:
         """See ``IDatabaseState``."""
         self.memory.ask()
         return True
 
-    async def position(self) -> ReplicationPosition:
+    async def read_position(self) -> ReplicationPosition:
         """See ``IDatabaseState``."""
         self.memory.ask()
         high, low = divmod(self.memory.written, 1 << 32)
         lag = (0, 0.0) if self.memory.standby else (None, None)
         return ReplicationPosition(f"{high:X}/{low:X}", self.memory.written, self.memory.standby, *lag)
 
-    async def ages(self) -> Ages:
+    async def read_ages(self) -> Ages:
         """See ``IDatabaseState``."""
         self.memory.ask()
         made = [keys[-1].created_at for keys in self.memory.accounts.values() if keys]
         return Ages(min(made, default=None), self.memory.backup, self.memory.verified)
 
-    async def backed_up(self) -> None:
+    async def record_backup(self) -> None:
         """See ``IDatabaseState``. The moment is as good as any other."""
         self.memory.write()
         self.memory.backup = 1.0

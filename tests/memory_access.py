@@ -20,27 +20,27 @@ class MemoryAccess:
 
     memory: Memory
 
-    async def direct(self, target: Target, start: str, limit: int) -> list[WayStep]:
+    async def list_direct_holders(self, target: Target, start: str, limit: int) -> list[WayStep]:
         """See ``IAccess``."""
         self.memory.ask()
         found = self._direct(target)
         return [WayStep(role, found[role]) for role in _ordered(found) if role.encode() >= start.encode()][:limit]
 
-    async def direct_among(self, target: Target, roles: Collection[str]) -> list[WayStep]:
+    async def filter_direct_holders(self, target: Target, roles: Collection[str]) -> list[WayStep]:
         """See ``IAccess``."""
         self.memory.ask()
         found = self._direct(target)
         return [WayStep(role, found[role]) for role in _ordered(found.keys() & set(roles))]
 
-    async def members(self, asked: Sequence[tuple[str, str]], limit: int) -> list[tuple[str, str]]:
+    async def list_direct_members(self, asked: Sequence[tuple[str, str]], limit: int) -> list[tuple[str, str]]:
         """See ``IAccess``."""
         return self._listed([(role, member) for role, member, _ in self.memory.memberships], asked, limit)
 
-    async def held(self, asked: Sequence[tuple[str, str]], limit: int) -> list[tuple[str, str]]:
+    async def list_direct_memberships(self, asked: Sequence[tuple[str, str]], limit: int) -> list[tuple[str, str]]:
         """See ``IAccess``."""
         return self._listed([(member, role) for role, member, _ in self.memory.memberships], asked, limit)
 
-    async def earlier(self, candidates: Sequence[tuple[str, str]], base: Base, steps: int) -> frozenset[str]:
+    async def filter_reached_earlier(self, candidates: Sequence[tuple[str, str]], base: Base, steps: int) -> frozenset[str]:
         """See ``IAccess``."""
         self.memory.ask()
         near = self._near(base, steps)
@@ -51,31 +51,31 @@ class MemoryAccess:
                 found.add(role)
         return frozenset(found)
 
-    async def nearest(self, role: str, base: Base, steps: int) -> str | None:
+    async def find_nearest_role(self, role: str, base: Base, steps: int) -> str | None:
         """See ``IAccess``."""
         self.memory.ask()
         return next(iter(_ordered(self._parents(role) & self._near(base, steps))), None)
 
-    async def count(self, target: Target, *, direct: bool) -> int:
+    async def count_holders(self, target: Target, *, direct: bool) -> int:
         """See ``IAccess``."""
         self.memory.ask()
         found = set(self._direct(target))
         return len(found) if direct else sum(bool(self.memory.held(role) & found) for role in self.memory.roles)
 
-    async def given(self, resources: Sequence[str], privileges: Sequence[str], roles: Collection[str]) -> list[Given]:
+    async def list_rights(self, resources: Sequence[str], privileges: Sequence[str], roles: Collection[str]) -> list[Given]:
         """See ``IAccess``."""
         self.memory.ask()
         owned = [Given(name, self.memory.resources[name][0], None) for name in resources if name in self.memory.resources]
         given = [Given(name, role, privilege) for name, privilege, role in self.memory.permissions if name in resources]
         return [each for each in owned + given if each.role in roles and each.privilege in {None, *privileges}]
 
-    async def resources(self, account: str, after: str, limit: int) -> list[str]:
+    async def list_resources(self, account: str, after: str, limit: int) -> list[str]:
         """See ``IAccess``."""
         self.memory.ask()
         own = [name for name in self.memory.resources if name.startswith(f"{account}:")]
         return [name for name in _ordered(own) if name.encode() > after.encode()][:limit]
 
-    async def seen(self, caller: RoleName, resources: Collection[str]) -> frozenset[str]:
+    async def filter_visible(self, caller: RoleName, resources: Collection[str]) -> frozenset[str]:
         """See ``IAccess``."""
         self.memory.ask()
         facts = {name: self.memory.access_facts(caller, name) for name in resources}

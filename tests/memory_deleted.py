@@ -33,7 +33,7 @@ class MemoryDeleted:
 
     memory: Memory
 
-    async def look(self, work: Callable[[IDeletedTransaction], Awaitable[T]]) -> T:
+    async def transact_read_only(self, work: Callable[[IDeletedTransaction], Awaitable[T]]) -> T:
         """See ``IDeletedRecords``."""
         self.memory.ask()
         return await work(MemoryDeletedTransaction(self.memory))
@@ -56,13 +56,13 @@ class MemoryDeleted:
             del self.memory.deleted[number]
         return len(old)
 
-    async def bound(self) -> dict[str, int]:
+    async def enforce_limits(self) -> dict[str, int]:
         """See ``IDeletedRecords``."""
         self.memory.write()
         accounts = sorted({row.account for row in self.memory.deleted.values()})
         return {account: count for account in accounts if (count := self.memory.bound_deleted(account))}
 
-    async def kept(self) -> Kept:
+    async def read_usage(self) -> Kept:
         """See ``IDeletedRecords``."""
         self.memory.ask()
         rows = self.memory.deleted.values()
@@ -77,7 +77,7 @@ class MemoryDeleted:
 class MemoryDeletedTransaction(MemoryPolicyTransaction):
     """Provides ``IDeletedTransaction``."""
 
-    async def owners(self, policy: RoleName) -> list[KeptOwner]:
+    async def list_owners(self, policy: RoleName) -> list[KeptOwner]:
         """See ``IDeletedTransaction``."""
         coming = [record.owner for record in self._of(policy)]
         found: dict[RoleIdentity, KeptOwner] = {}
@@ -95,16 +95,20 @@ class MemoryDeletedTransaction(MemoryPolicyTransaction):
             coming += [] if owner is None else [owner]
         return list(found.values())
 
-    async def inspected(self, caller: RoleName, resources: Iterable[str]) -> frozenset[str]:
+    async def filter_inspected(self, caller: RoleName, resources: Iterable[str]) -> frozenset[str]:
         """See ``IDeletedTransaction``."""
         return frozenset(full for full in resources if self.memory.inspects(str(caller), full))
 
-    async def listed(self, policy: RoleName, owners: Iterable[RoleIdentity], limit: int, offset: int) -> list[DeletedRecord]:
+    async def list_records(
+        self, policy: RoleName, owners: Iterable[RoleIdentity], limit: int, offset: int
+    ) -> list[DeletedRecord]:
         """See ``IDeletedTransaction``."""
         known = set(owners)
         return [record for record in self._of(policy) if record.owner in known][offset : offset + limit]
 
-    async def chosen(self, policy: RoleName, owners: Iterable[RoleIdentity], numbers: Sequence[int]) -> list[DeletedRecord]:
+    async def lock_records(
+        self, policy: RoleName, owners: Iterable[RoleIdentity], numbers: Sequence[int]
+    ) -> list[DeletedRecord]:
         """See ``IDeletedTransaction``."""
         known = set(owners)
         found = {each.number: each for each in self._of(policy) if each.owner in known and each.number in numbers}
@@ -114,7 +118,7 @@ class MemoryDeletedTransaction(MemoryPolicyTransaction):
             whole |= {number} if not whole or size <= FACTS_MOST else set()
         return [attrs.evolve(record, whole=number in whole) for number, record in found.items()]
 
-    async def standings(self, resources: Iterable[str]) -> dict[str, PresentRecord]:
+    async def read_present_records(self, resources: Iterable[str]) -> dict[str, PresentRecord]:
         """See ``IDeletedTransaction``."""
         memory, found = self.memory, {}
         for name in set(resources) & memory.resources.keys():
@@ -124,11 +128,11 @@ class MemoryDeletedTransaction(MemoryPolicyTransaction):
             found[name] = PresentRecord(memory.identity(owner), policy, memory.made[name], readers, newest)
         return found
 
-    async def creations(self, roles: Iterable[str]) -> dict[str, int]:
+    async def read_creations(self, roles: Iterable[str]) -> dict[str, int]:
         """See ``IDeletedTransaction``."""
         return {role: self.memory.creations.get(role, 0) for role in roles if role in self.memory.roles}
 
-    async def take_back(self, made: Sequence[DeletedRecord], filled: Sequence[DeletedRecord]) -> None:
+    async def restore_records(self, made: Sequence[DeletedRecord], filled: Sequence[DeletedRecord]) -> None:
         """See ``IDeletedTransaction``."""
         memory = self.memory
         for row in (memory.deleted[record.number] for record in made):
@@ -152,7 +156,9 @@ class MemoryDeletedTransaction(MemoryPolicyTransaction):
         for number in {record.number for record in (*made, *filled)}:
             del memory.deleted[number]
 
-    async def purge(self, policy: RoleName, owners: Iterable[RoleIdentity], numbers: Sequence[int] | None) -> list[str]:
+    async def purge_records(
+        self, policy: RoleName, owners: Iterable[RoleIdentity], numbers: Sequence[int] | None
+    ) -> list[str]:
         """See ``IDeletedTransaction``."""
         known = set(owners)
         gone = [

@@ -19,7 +19,9 @@ class MemoryDirectoryUsers:
 
     memory: Memory
 
-    async def begin(self, webservices: Mapping[ResourceName, float], every: float, apart: float) -> Sequence[RoundTurn]:
+    async def begin_rounds(
+        self, webservices: Mapping[ResourceName, float], every: float, apart: float
+    ) -> Sequence[RoundTurn]:
         """See ``IDirectoryUsers``."""
         self.memory.write()
         turns = []
@@ -32,14 +34,14 @@ class MemoryDirectoryUsers:
                 turns.append(RoundTurn(ResourceName.parse(name), due, fault))
         return turns
 
-    async def users(self, webservice: ResourceName, after: str, most: int) -> Sequence[DirectoryUser]:
+    async def list_users(self, webservice: ResourceName, after: str, most: int) -> Sequence[DirectoryUser]:
         """See ``IDirectoryUsers``."""
         self.memory.ask()
         found = sorted((role, row) for role, row in self.memory.directory_users.items() if row[0] == str(webservice))
         rows = [(role, row) for role, row in found if role > after]
         return [DirectoryUser(RoleName.parse(role), since is not None, refused) for role, (_, since, refused) in rows][:most]
 
-    async def settle(
+    async def record_findings(
         self,
         webservice: ResourceName,
         missing: Sequence[RoleName],
@@ -62,26 +64,26 @@ class MemoryDirectoryUsers:
                 refused.append((RoleName.parse(role), webservice))
         return self._recorded(MissingChange(tuple(refused), admitted), trail)
 
-    async def conclude(self, webservice: ResourceName, fault: str | None) -> None:
+    async def record_fault(self, webservice: ResourceName, fault: str | None) -> None:
         """See ``IDirectoryUsers``."""
         self.memory.write()
         if str(webservice) in self.memory.directory_rounds:
             begun, kept, _ = self.memory.directory_rounds[str(webservice)]
             self.memory.directory_rounds[str(webservice)] = (begun, kept, fault)
 
-    async def admit(self, role: RoleName, trail: TrailOf) -> MissingChange:
+    async def clear_mark(self, role: RoleName, trail: TrailOf) -> MissingChange:
         """See ``IDirectoryUsers``."""
         self.memory.write()
         return self._recorded(MissingChange(admitted=self._admitted([str(role)])), trail)
 
-    async def lapse(self, seconds: float, trail: TrailOf) -> MissingChange:
+    async def clear_stale_marks(self, seconds: float, trail: TrailOf) -> MissingChange:
         """See ``IDirectoryUsers``."""
         self.memory.write()
         old = self._of_turns(lambda kept: kept < self.memory.now - seconds)
         roles = [role for role, row in self.memory.directory_users.items() if row[0] in old]
         return self._recorded(MissingChange(admitted=self._admitted(roles)), trail)
 
-    async def fault(self, webservice: ResourceName, seconds: float) -> str | None:
+    async def read_fault(self, webservice: ResourceName, seconds: float) -> str | None:
         """See ``IDirectoryUsers``."""
         self.memory.ask()
         recent = self._of_turns(lambda kept: kept >= self.memory.now - seconds)

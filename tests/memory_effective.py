@@ -28,7 +28,7 @@ class MemoryEffectivePolicies:
 
     memory: Memory
 
-    async def effective(self, query: EffectiveQuery) -> Effective | Excess | None:
+    async def read_effective_policy(self, query: EffectiveQuery) -> Effective | Excess | None:
         """See ``IEffectivePolicies``."""
         self.memory.ask()
         if str(query.policy) not in self.memory.resources:

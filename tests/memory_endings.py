@@ -22,34 +22,36 @@ class MemoryEndings:
 
     memory: Memory
 
-    async def variables(self, account: str, after: EndingPlace, until: float, most: int) -> EndingsReading:
+    async def list_variables(self, account: str, after: EndingPlace, until: float, most: int) -> EndingsReading:
         """See ``IEndings``."""
         return self._read(self._variables(), account, after, until, most)
 
-    async def factory_tokens(self, account: str, after: EndingPlace, until: float, most: int) -> EndingsReading:
+    async def list_factory_tokens(self, account: str, after: EndingPlace, until: float, most: int) -> EndingsReading:
         """See ``IEndings``."""
         tokens = self.memory.factory_tokens.items()
         kind = EndingKind.HOST_FACTORY_TOKEN
         found = [Ending(kind, token.expires_at, str(token.factory), called(digest)) for digest, token in tokens]
         return self._read(found, account, after, until, most)
 
-    async def ending_api_keys(self, account: str, after: EndingPlace, until: float, most: int) -> EndingsReading:
+    async def list_expiring_api_keys(self, account: str, after: EndingPlace, until: float, most: int) -> EndingsReading:
         """See ``IEndings``."""
         ends = self.memory.key_expirations
         found = [Ending(EndingKind.API_KEY, at, role, "", self._set_at(role)) for role, at in ends.items()]
         return self._read(found, account, after, until, most)
 
-    async def rotated_api_keys(
+    async def list_rotated_api_keys(
         self, account: str, after: EndingPlace, until: float, age: float, most: int
     ) -> EndingsReading:
         """See ``IEndings``."""
         return self._read(self._aged(age, rotated=True), account, after, until, most)
 
-    async def first_api_keys(self, account: str, after: EndingPlace, until: float, age: float, most: int) -> EndingsReading:
+    async def list_unrotated_api_keys(
+        self, account: str, after: EndingPlace, until: float, age: float, most: int
+    ) -> EndingsReading:
         """See ``IEndings``."""
         return self._read(self._aged(age, rotated=False), account, after, until, most)
 
-    async def visible(self, caller: RoleName, ids: Sequence[str]) -> frozenset[str]:
+    async def filter_visible(self, caller: RoleName, ids: Sequence[str]) -> frozenset[str]:
         """See ``IEndings``."""
         return self.memory.seen(caller, ids)
 
@@ -91,7 +93,7 @@ class MemoryLastLogins:
 
     memory: Memory
 
-    async def record(self, logins: Sequence[NotedLogin]) -> Sequence[NotedLogin]:
+    async def record_logins(self, logins: Sequence[NotedLogin]) -> Sequence[NotedLogin]:
         """See ``ILastLogins``."""
         self.memory.write()
         kept = self.memory.last_logins
@@ -113,17 +115,17 @@ class MemoryLastLogins:
         if directory in self.memory.resources:
             users[role] = (directory, None, False)
 
-    async def last_login(self, role: RoleName) -> LastLogin:
+    async def read_last_login(self, role: RoleName) -> LastLogin:
         """See ``ILastLogins``."""
         self.memory.ask()
         return LastLogin(self.memory.last_logins.get(str(role)), self.memory.logins_kept_since)
 
-    async def kept_since(self) -> float:
+    async def read_recording_start(self) -> float:
         """See ``ILastLogins``."""
         self.memory.ask()
         return self.memory.logins_kept_since
 
-    async def idle(self, account: str, day: int, made_before: float, after: IdlePlace, most: int) -> IdleReading:
+    async def list_idle_roles(self, account: str, day: int, made_before: float, after: IdlePlace, most: int) -> IdleReading:
         """See ``ILastLogins``."""
         self.memory.ask()
         found: list[tuple[IdlePlace, IdleRole]] = []
@@ -139,6 +141,6 @@ class MemoryLastLogins:
         rows = sorted(row for row in found if after < row[0])
         return IdleReading([role for _, role in rows[:most]], rows[most - 1][0] if len(rows) >= most else None)
 
-    async def visible(self, caller: RoleName, roles: Sequence[str]) -> frozenset[str]:
+    async def filter_visible(self, caller: RoleName, roles: Sequence[str]) -> frozenset[str]:
         """See ``ILastLogins``."""
         return self.memory.seen(caller, roles)

@@ -20,7 +20,7 @@ class MemoryEvents:
 
     memory: Memory
 
-    async def listed(self, query: EventsQuery) -> list[StoredEvent]:
+    async def list_events(self, query: EventsQuery) -> list[StoredEvent]:
         """See ``IEvents``."""
         self.memory.ask()
         since = self.memory.since.get(query.account)
@@ -31,7 +31,7 @@ class MemoryEvents:
         matching = [event for event in stored if event.number > since and _matches(event, query)]
         return matching[query.offset : query.offset + query.limit]
 
-    async def after(self, number: int, last: int, origin: AuditContext, limit: int) -> list[tuple[int, Event]]:
+    async def list_events_after(self, number: int, last: int, origin: AuditContext, limit: int) -> list[tuple[int, Event]]:
         """See ``IEvents``."""
         self.memory.ask()
         found = [
@@ -41,7 +41,7 @@ class MemoryEvents:
         ]
         return found[:limit]
 
-    async def purge(self, before: float) -> int:
+    async def purge_before(self, before: float) -> int:
         """See ``IEvents``."""
         self.memory.write()
         old = list(self.memory.events) if self.memory.made_at < before else []

@@ -25,7 +25,7 @@ class MemoryExpirations:
     others: bool = False
     _taken: bool = False
 
-    async def take_turn(self, work: Callable[[], Awaitable[None]]) -> Turn:
+    async def run_exclusively(self, work: Callable[[], Awaitable[None]]) -> Turn:
         """See ``IExpirations``."""
         self.memory.ask()
         if self.memory.standby:
@@ -39,7 +39,7 @@ class MemoryExpirations:
             self._taken = False
         return Turn.OURS
 
-    async def due(self, most: int) -> list[Due]:
+    async def list_due(self, most: int) -> list[Due]:
         """See ``IExpirations``."""
         self.memory.ask()
         rows = [(name, self._row(name)) for name in self.memory.resources]
@@ -67,20 +67,20 @@ class MemoryExpirations:
                     self.memory.lives[thing, version] = (set_at, after(set_at, interval) if kept else None)
             self._settle(due, -inf)
 
-    async def rest(self, due: Due, fault: str | None = None) -> None:
+    async def mark_handled(self, due: Due, fault: str | None = None) -> None:
         """See ``IExpirations``."""
         if self._current(due):
             _, ends_at = self._newest(str(due.variable))
             due_at = inf if ends_at is None or ends_at <= self.memory.now else ends_at
             self._change(due, due_at=due_at, settled=due.annotations, fault=fault)
 
-    async def fail(self, due: Due, pause: float, fault: str) -> None:
+    async def record_failure(self, due: Due, pause: float, fault: str) -> None:
         """See ``IExpirations``."""
         if self._current(due):
             failures = self.memory.expirations[str(due.variable)].failures + 1
             self._change(due, due_at=self.memory.now + pause, failures=failures, fault=fault)
 
-    async def stage(self, variable: ResourceName, candidate: Sealed, lease: float) -> Sealed | None:
+    async def stage_value(self, variable: ResourceName, candidate: Sealed, lease: float) -> Sealed | None:
         """See ``IExpirations``."""
         self.memory.write()
         row = self._row(str(variable))
@@ -90,7 +90,7 @@ class MemoryExpirations:
         self.memory.expirations[str(variable)] = attrs.evolve(row, candidate=kept, due_at=self.memory.now + lease)
         return kept
 
-    async def promote(
+    async def promote_value(
         self, variable: ResourceName, candidate: Sealed, interval: Duration, trail: EventBatch | None = None
     ) -> int | None:
         """See ``IExpirations``."""
@@ -104,7 +104,7 @@ class MemoryExpirations:
         self.memory.record(trail)
         return version
 
-    async def values(self, variables: Sequence[ResourceName]) -> dict[str, Sealed]:
+    async def read_unexpired_values(self, variables: Sequence[ResourceName]) -> dict[str, Sealed]:
         """See ``IExpirations``."""
         self.memory.ask()
         found = {}
@@ -114,7 +114,7 @@ class MemoryExpirations:
                 found[name] = values[max(values)][1]
         return found
 
-    async def clear(
+    async def clear_expirations(
         self, caller: Asker, variable: ResourceName, decide: Callable[[AccessFacts], None], trail: EventBatch | None = None
     ) -> None:
         """See ``IExpirations``."""

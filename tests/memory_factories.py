@@ -41,18 +41,18 @@ class MemoryHostFactories:
         self.memory.record(trail)
         self.memory.end_once(once, None)
 
-    async def token(self, digest: bytes) -> FactoryToken | None:
+    async def read_token(self, digest: bytes) -> FactoryToken | None:
         """See ``IHostFactories``."""
         self.memory.ask()
         return self.memory.factory_tokens.get(digest)
 
-    async def digest_called(self, account: str, name: str) -> bytes | None:
+    async def find_digest(self, account: str, name: str) -> bytes | None:
         """See ``IHostFactories``."""
         self.memory.ask()
         tokens = sorted(self.memory.factory_tokens.items(), key=lambda item: item[0])
         return next((d for d, token in tokens if called(d) == name and token.factory.account == account), None)
 
-    async def listed(self, factory: RoleName, limit: int, offset: int) -> list[OutstandingToken]:
+    async def list_tokens(self, factory: RoleName, limit: int, offset: int) -> list[OutstandingToken]:
         """See ``IHostFactories``."""
         self.memory.ask()
         found = [(token.expires_at, d, token) for d, token in self.memory.factory_tokens.items() if token.factory == factory]
@@ -112,7 +112,7 @@ class MemoryHostFactories:
         memory.record(trail)
         return memory.end_once(once, MadeHost(made, has_key, memory.creations.get(name, 0)))
 
-    async def demand_made(self, factory: RoleName, host: RoleName, creation: int) -> None:
+    async def require_host(self, factory: RoleName, host: RoleName, creation: int) -> None:
         """See ``IHostFactories``."""
         memory, name = self.memory, str(host)
         memory.ask()
@@ -133,7 +133,7 @@ class MemoryHostFactories:
         self.memory.record(recount(removed) if removed else None)
         return removed
 
-    async def token_known(self) -> bool:
+    async def can_find_known_token(self) -> bool:
         """See ``IHostFactories``."""
         self.memory.ask()
         return True
@@ -146,7 +146,7 @@ class MemoryPublicKeys:
 
     memory: Memory
 
-    async def newest(self, user: RoleName) -> list[tuple[str, Sealed]]:
+    async def list_keys(self, user: RoleName) -> list[tuple[str, Sealed]]:
         """See ``IPublicKeys``."""
         self.memory.ask()
         beneath = f"{user.account}:public_key:user/{user.identifier}/"
@@ -154,7 +154,7 @@ class MemoryPublicKeys:
         stored = {name: self.memory.secrets.get(name) for name in names[:KEYS_LIMIT]}
         return [(name, versions[max(versions)][1]) for name, versions in stored.items() if versions]
 
-    async def key_known(self) -> bool:
+    async def can_find_known_key(self) -> bool:
         """See ``IPublicKeys``."""
         self.memory.ask()
         return True

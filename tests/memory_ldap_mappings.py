@@ -36,24 +36,24 @@ class MemoryLdapMappings:
         """See ``ILdapMappings``."""
         return await transacted(MemoryMappingTransaction(self.memory), work)
 
-    async def one(self, webservice: ResourceName, name: DirectoryName) -> LdapMapping | None:
+    async def read_mapping(self, webservice: ResourceName, name: DirectoryName) -> LdapMapping | None:
         """See ``ILdapMappings``."""
         self.memory.ask()
         found = {key[3]: said for key, said in self.memory.mappings.items() if key[:3] == (str(webservice), *_key(name))}
         return LdapMapping(next(iter(found.values())), tuple(sorted(found))) if found else None
 
-    async def names(self, webservice: ResourceName, kind: str) -> list[str]:
+    async def list_names(self, webservice: ResourceName, kind: str) -> list[str]:
         """See ``ILdapMappings``."""
         self.memory.ask()
         found = {key[2]: said for key, said in self.memory.mappings.items() if key[:2] == (str(webservice), kind)}
         return [found[key] for key in sorted(found, key=str.encode)]
 
-    async def kinds(self, webservice: ResourceName) -> frozenset[str]:
+    async def list_kinds(self, webservice: ResourceName) -> frozenset[str]:
         """See ``ILdapMappings``."""
         self.memory.ask()
         return frozenset(key[1] for key in self.memory.mappings if key[0] == str(webservice))
 
-    async def foreseen(self, webservice: ResourceName, member: RoleName, names: Sequence[DirectoryName]) -> Foreseen:
+    async def preview_changes(self, webservice: ResourceName, member: RoleName, names: Sequence[DirectoryName]) -> Foreseen:
         """See ``ILdapMappings``."""
         self.memory.ask()
         rows = self._standing(webservice, member, names)
@@ -63,7 +63,7 @@ class MemoryLdapMappings:
         self.memory.restore(before)
         return Foreseen(difference, tuple(sorted({row.name for row in rows if row.given})), may)
 
-    async def apply(
+    async def apply_mappings(
         self, webservice: ResourceName, member: RoleName, names: Sequence[DirectoryName], trail: TrailOf
     ) -> tuple[MappedDifference, bool]:
         """See ``ILdapMappings``."""
@@ -116,13 +116,13 @@ class MemoryMappingTransaction(MemoryPolicyTransaction):
     async def lock_mappings(self, webservice: ResourceName) -> None:
         """See ``IMappingTransaction``."""
 
-    async def mapping(self, webservice: ResourceName, name: DirectoryName) -> LdapMapping | None:
+    async def read_mapping(self, webservice: ResourceName, name: DirectoryName) -> LdapMapping | None:
         """See ``IMappingTransaction``."""
-        return await MemoryLdapMappings(self.memory).one(webservice, name)
+        return await MemoryLdapMappings(self.memory).read_mapping(webservice, name)
 
-    async def count(self, webservice: ResourceName, kind: str) -> int:
+    async def count_names(self, webservice: ResourceName, kind: str) -> int:
         """See ``IMappingTransaction``."""
-        return len(await MemoryLdapMappings(self.memory).names(webservice, kind))
+        return len(await MemoryLdapMappings(self.memory).list_names(webservice, kind))
 
     async def set_mapping(self, webservice: ResourceName, name: DirectoryName, said: str, roles: Sequence[str]) -> None:
         """See ``IMappingTransaction``."""
@@ -133,7 +133,9 @@ class MemoryMappingTransaction(MemoryPolicyTransaction):
             self.memory.mappings[str(webservice), name.kind, name.key, role] = said
         self.memory.follow_mappings()
 
-    async def losing(self, webservice: ResourceName, name: DirectoryName, roles: Collection[str]) -> list[tuple[str, str]]:
+    async def list_lost_memberships(
+        self, webservice: ResourceName, name: DirectoryName, roles: Collection[str]
+    ) -> list[tuple[str, str]]:
         """See ``IMappingTransaction``."""
         marks = self.memory.mapped
         of_name = [mark for mark in marks if mark[:3] == (str(webservice), *_key(name)) and mark[3] in roles]

@@ -117,15 +117,15 @@ class MemoryPolicyTransaction:
     memory: Memory
     locks: set[str] = attrs.field(factory=set)
 
-    async def claim(self, request: RequestKey) -> KeptAnswer | None:
+    async def claim_request_key(self, request: RequestKey) -> KeptAnswer | None:
         """See ``IPolicyTransaction``."""
         return self.memory.claim(request)
 
-    async def keep(self, request: RequestKey, pieces: Sequence[Sealed]) -> None:
+    async def keep_answer(self, request: RequestKey, pieces: Sequence[Sealed]) -> None:
         """See ``IPolicyTransaction``."""
         self.memory.keep_answer(request, pieces)
 
-    async def lock(self, policy: RoleName) -> None:
+    async def lock_policy(self, policy: RoleName) -> None:
         """See ``IPolicyTransaction``."""
         if str(policy) in self.memory.locked - self.locks:
             raise PolicyConflict
@@ -149,20 +149,20 @@ class MemoryPolicyTransaction:
         }
         return sorted(denying)
 
-    async def held(self, caller: RoleName, roles: Iterable[str]) -> frozenset[str]:
+    async def filter_held(self, caller: RoleName, roles: Iterable[str]) -> frozenset[str]:
         """See ``IPolicyTransaction``."""
         return frozenset(roles) & self.memory.held(str(caller))
 
-    async def existing(self, resources: Sequence[str]) -> frozenset[str]:
+    async def filter_existing(self, resources: Sequence[str]) -> frozenset[str]:
         """See ``IPolicyTransaction``."""
         return frozenset(resources) & self.memory.resources.keys()
 
-    async def holds_more(self, policy: RoleName, most: int) -> bool:
+    async def has_more_rows(self, policy: RoleName, most: int) -> bool:
         """See ``IPolicyTransaction``."""
-        own = (await self.present(policy, Rows(), ())).own
+        own = (await self.read_present_rows(policy, Rows(), ())).own
         return any(len(rows) > most for rows in attrs.astuple(own, recurse=False))
 
-    async def present(self, policy: RoleName, wanted: Rows, deleted: Sequence[str]) -> Present:
+    async def read_present_rows(self, policy: RoleName, wanted: Rows, deleted: Sequence[str]) -> Present:
         """See ``IPolicyTransaction``."""
         stored = self._stored()
         asked = (wanted.resources, wanted.memberships, wanted.permissions, wanted.annotations)
@@ -177,7 +177,7 @@ class MemoryPolicyTransaction:
         )
         return Present(attrs.evolve(Rows(*own), restrictions=restrictions), Rows(*foreign))
 
-    async def present_named(self, policy: RoleName, keys: RowKeys) -> Present:
+    async def read_rows_by_key(self, policy: RoleName, keys: RowKeys) -> Present:
         """See ``IPolicyTransaction``."""
         asked: tuple[set[tuple[object, ...]], ...] = (
             {(resource,) for resource in keys.resources},
@@ -210,7 +210,7 @@ class MemoryPolicyTransaction:
             [(AnnotationRow(*key, value), by) for key, (value, by) in self.memory.annotations.items()],
         ]
 
-    async def ownership(self, records: Sequence[str], placed: Sequence[str]) -> Ownership:
+    async def read_ownership(self, records: Sequence[str], placed: Sequence[str]) -> Ownership:
         """See ``IPolicyTransaction``."""
         return self.memory.ownership(placed)
 
@@ -232,7 +232,7 @@ class MemoryPolicyTransaction:
         existing = self.memory.resources.keys() & set(resources)
         return sorted(resource for resource in existing if not self._updatable(str(caller), resource))
 
-    async def apply(self, policy: RoleName, changes: Changes, api_keys: Mapping[str, Sealed]) -> int:
+    async def apply_changes(self, policy: RoleName, changes: Changes, api_keys: Mapping[str, Sealed]) -> int:
         """See ``IPolicyTransaction``."""
         self.memory.write()
         before = self.memory.copied()
@@ -262,17 +262,17 @@ class MemoryPolicyTransaction:
             self.memory.keep(kept)
         return self.memory.bound_deleted(policy.account) if rows else 0
 
-    async def exceeding(self, limit: RecordLimit, records: Sequence[str], most: int) -> list[tuple[str, int]]:
+    async def list_exceeding(self, limit: RecordLimit, records: Sequence[str], most: int) -> list[tuple[str, int]]:
         """See ``IPolicyTransaction``."""
         counted = ((record, self.memory.carried(limit, record)) for record in sorted(records))
         return [(record, number) for record, number in counted if number > most]
 
-    async def kinds(self, account: str) -> list[str]:
+    async def list_kinds(self, account: str) -> list[str]:
         """See ``IPolicyTransaction``."""
         names = (name.split(":", 2) for name in self.memory.resources)
         return sorted({kind for its_account, kind, _ in names if its_account == account}, key=order_of_kind)
 
-    async def values(self, resources: Sequence[str]) -> dict[str, Sealed]:
+    async def read_sealed_values(self, resources: Sequence[str]) -> dict[str, Sealed]:
         """See ``IPolicyTransaction``."""
         stored = {resource: self.memory.secrets.get(resource) for resource in resources}
         return {resource: versions[max(versions)][1] for resource, versions in stored.items() if versions}
@@ -283,7 +283,7 @@ class MemoryPolicyTransaction:
         for resource in values.keys() & self.memory.resources.keys():
             self.memory.add_value(resource, values[resource])
 
-    async def record(self, version: PolicyVersion) -> int:
+    async def record_version(self, version: PolicyVersion) -> int:
         """See ``IPolicyTransaction``."""
         self.memory.write()
         history = self.memory.versions.setdefault(str(version.policy), {})
@@ -292,12 +292,12 @@ class MemoryPolicyTransaction:
         history.pop(number - KEPT, None)
         return number
 
-    async def audit(self, trail: EventBatch) -> tuple[int, int]:
+    async def write_events(self, trail: EventBatch) -> tuple[int, int]:
         """See ``IPolicyTransaction``."""
         self.memory.write()
         return self.memory.record(trail)
 
-    async def deleted_with(self, policy: RoleName, resources: Sequence[str], most: int) -> Rows | None:
+    async def read_deletion_cascade(self, policy: RoleName, resources: Sequence[str], most: int) -> Rows | None:
         """See ``IPolicyTransaction``."""
         gone, coming = set(resources), list(resources)
         while coming:
@@ -329,7 +329,7 @@ class MemoryPolicyTransaction:
         counts = [len(sort) for sort in attrs.astuple(rows, recurse=False)]
         return rows if sum(counts) <= most and len(gone) <= most else None
 
-    async def stored(self, rows: Rows) -> Rows:
+    async def read_stored_rows(self, rows: Rows) -> Rows:
         """See ``IPolicyTransaction``."""
         memory = self.memory
         memberships = {row[:3] for row in rows.memberships} & memory.memberships.keys()
@@ -342,7 +342,7 @@ class MemoryPolicyTransaction:
             tuple(RestrictionRow(*key) for key in memory.restrictions if key[0] in {row.resource for row in rows.resources}),
         )
 
-    async def surroundings(self, resources: Sequence[str], each: int) -> Surroundings:
+    async def read_surroundings(self, resources: Sequence[str], each: int) -> Surroundings:
         """See ``IPolicyTransaction``."""
         memory = self.memory
         memberships = [MembershipRow(*key, admin) for key, (admin, _) in memory.memberships.items()]
@@ -358,7 +358,7 @@ class MemoryPolicyTransaction:
         seen = {name: Seen(*memory.resources[name]) for name in resources if name in memory.resources}
         return Surroundings(seen, Rows((), *(tuple(dict.fromkeys(rows)) for rows in sampled)))
 
-    async def leading(self, side: Side, names: Sequence[str], each: int, most: int) -> Rows:
+    async def read_adjacent_rows(self, side: Side, names: Sequence[str], each: int, most: int) -> Rows:
         """See ``IPolicyTransaction``."""
         memory, asked = self.memory, set(names)
         end = {Side.MEMBERS: 0, Side.HELD: 1, Side.GRANTED: 1, Side.GIVEN: 0}[side]
@@ -376,7 +376,7 @@ class MemoryPolicyTransaction:
             found.append([row for several in by_name.values() for row in several[:each]][:most])
         return Rows(*map(tuple, found))
 
-    async def visible(self, caller: RoleName, resources: Sequence[str]) -> frozenset[str]:
+    async def filter_visible(self, caller: RoleName, resources: Sequence[str]) -> frozenset[str]:
         """See ``IPolicyTransaction``."""
         access_facts_of_all = {name: self.memory.access_facts(str(caller), name) for name in resources}
         return frozenset(

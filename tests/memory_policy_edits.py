@@ -22,7 +22,7 @@ T = TypeVar("T")
 class MemoryEditTransaction(MemoryPolicyTransaction):
     """Provides ``IEditTransaction``."""
 
-    async def beneath(self, policy: RoleName, most: int) -> list[str] | None:
+    async def list_beneath(self, policy: RoleName, most: int) -> list[str] | None:
         """See ``IEditTransaction``."""
         found = [
             name
@@ -41,7 +41,7 @@ class MemoryEditTransaction(MemoryPolicyTransaction):
         self.memory.follow_mappings()
         return removed
 
-    async def annotate(self, policy: RoleName, rows: Sequence[AnnotationRow]) -> None:
+    async def set_annotations(self, policy: RoleName, rows: Sequence[AnnotationRow]) -> None:
         """See ``IEditTransaction``."""
         self.memory.write()
         for row in rows:
@@ -53,7 +53,7 @@ class MemoryEditTransaction(MemoryPolicyTransaction):
         self.memory.write()
         return self.memory.annotations.pop((resource, name), None) is not None
 
-    async def switch(self, webservice: str, on: bool) -> None:
+    async def switch_authenticator(self, webservice: str, on: bool) -> None:
         """See ``IEditTransaction``."""
         self.memory.write()
         assert webservice in self.memory.resources
@@ -71,17 +71,17 @@ class MemoryPolicyEdits:
         """See ``IPolicyEdits``."""
         return await transacted(MemoryEditTransaction(self.memory), work)
 
-    async def readable(self, viewer: RoleName, resources: Sequence[str]) -> list[str]:
+    async def filter_readable(self, viewer: RoleName, resources: Sequence[str]) -> list[str]:
         """See ``IPolicyEdits``."""
         self.memory.ask()
         return sorted((name for name in resources if self._reads(str(viewer), name)), key=str.encode)
 
-    async def existing(self, resources: Sequence[str]) -> frozenset[str]:
+    async def filter_existing(self, resources: Sequence[str]) -> frozenset[str]:
         """See ``IPolicyEdits``."""
         self.memory.ask()
         return frozenset(self.memory.resources.keys() & set(resources))
 
-    async def switches(self, webservices: Sequence[str]) -> dict[str, bool]:
+    async def read_switches(self, webservices: Sequence[str]) -> dict[str, bool]:
         """See ``IPolicyEdits``."""
         self.memory.ask()
         return {name: self.memory.switches[name] for name in webservices if name in self.memory.switches}

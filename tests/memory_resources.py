@@ -48,18 +48,18 @@ class MemoryResources:
 
     memory: Memory
 
-    async def visible(self, query: ResourcesQuery) -> list[str]:
+    async def list_visible(self, query: ResourcesQuery) -> list[str]:
         """See ``IResources``."""
         self.memory.ask()
         return sorted(self._matching(query), key=self._place(query.search))[query.offset : query.offset + query.limit]
 
-    async def first_page(self, caller: Caller, query: ResourcesQuery, text_limit: int = 0) -> ResourcesPage:
+    async def read_first_page(self, caller: Caller, query: ResourcesQuery, text_limit: int = 0) -> ResourcesPage:
         """See ``IResources``."""
         self.memory.ask()
         if not self.memory.access_facts(caller, str(caller.role)).holds:
             return ResourcesPage(False)
-        ids = await self.visible(query)
-        portions = [portion async for portion in self.described(ids, text_limit)]
+        ids = await self.list_visible(query)
+        portions = [portion async for portion in self.stream_described(ids, text_limit)]
         first = portions[0] if portions and not portions[0][0].continued else ()
         return ResourcesPage(True, tuple(first), tuple(ids[len(first) :]))
 
@@ -68,7 +68,7 @@ class MemoryResources:
         self.memory.ask()
         return sum(1 for _ in self._matching(query))
 
-    async def described(self, ids: Sequence[str], text_limit: int = 0) -> AsyncIterator[Sequence[Resource]]:
+    async def stream_described(self, ids: Sequence[str], text_limit: int = 0) -> AsyncIterator[Sequence[Resource]]:
         """See ``IResources``; a portion has two resources, or ``PART`` permissions or annotations of one."""
         self.memory.ask()
         found, room = [], text_limit
@@ -94,7 +94,7 @@ class MemoryResources:
         if portion:
             yield portion
 
-    async def permitted(self, resource: ResourceName, privilege: str, limit: int) -> list[str]:
+    async def list_permitted_roles(self, resource: ResourceName, privilege: str, limit: int) -> list[str]:
         """See ``IResources``."""
         self.memory.ask()
         name = str(resource)

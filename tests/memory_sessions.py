@@ -22,7 +22,9 @@ class MemorySessions:
 
     memory: Memory
 
-    async def open(self, session: UserSession, admitted: Admitted, token: bytes, trail: EventBatch | None = None) -> None:
+    async def open_session(
+        self, session: UserSession, admitted: Admitted, token: bytes, trail: EventBatch | None = None
+    ) -> None:
         """See ``ISessions``."""
         self.memory.write()
         name = str(admitted.role)
@@ -35,7 +37,7 @@ class MemorySessions:
         self.memory.sessions[name, session.id] = SessionRow(session, admitted, token)
         self.memory.record(trail)
 
-    async def session(self, role: RoleName, session_id: str, now: float) -> SessionReading | None:
+    async def read_session(self, role: RoleName, session_id: str, now: float) -> SessionReading | None:
         """See ``ISessions``."""
         self.memory.ask()
         row = self.memory.sessions.get((str(role), session_id))
@@ -52,7 +54,7 @@ class MemorySessions:
             *self.memory.numbers(str(role)),
         )
 
-    async def turn(self, role: RoleName, session: UserSession, used: bytes, seed: bytes, token: bytes) -> bool:
+    async def rotate_token(self, role: RoleName, session: UserSession, used: bytes, seed: bytes, token: bytes) -> bool:
         """See ``ISessions``."""
         self.memory.write()
         row = self.memory.sessions.get((str(role), session.id))
@@ -61,14 +63,14 @@ class MemorySessions:
         self.memory.sessions[str(role), session.id] = SessionRow(session, row.admitted, token, used, seed)
         return True
 
-    async def listed(self, role: RoleName, now: float) -> list[UserSession]:
+    async def list_sessions(self, role: RoleName, now: float) -> list[UserSession]:
         """See ``ISessions``."""
         self.memory.ask()
         rows = [row for (name, _), row in self.memory.sessions.items() if name == str(role) and row.session.ends_at > now]
         found = [row.session for row in rows if self._outdated(role, row, now) is None]
         return sorted(found, key=lambda session: (-session.used_at, session.id))
 
-    async def end(self, role: RoleName, session_id: str | None = None, trail: EventBatch | None = None) -> int:
+    async def end_sessions(self, role: RoleName, session_id: str | None = None, trail: EventBatch | None = None) -> int:
         """See ``ISessions``."""
         self.memory.write()
         keys = [key for key in self.memory.sessions if key[0] == str(role) and session_id in {None, key[1]}]

@@ -259,13 +259,13 @@ class TroubleTests(InMemory):
         memory = Memory(down=True)
         stores = stores_of(memory)
         for asked in (
-            stores.accounts.names(),
-            stores.credentials.credential(ADMIN),
-            stores.roles.members(MembersQuery(ROOT)),
-            stores.secrets.read(ADMIN, ROOT.resource),
-            stores.authenticators.settings("acct", "svc/authn-jwt/ci", ["issuer"]),
-            stores.operated.webservices("svc"),
-            stores.state.connected(),
+            stores.accounts.list_accounts(),
+            stores.credentials.read_credential(ADMIN),
+            stores.roles.list_members(MembersQuery(ROOT)),
+            stores.secrets.read_value(ADMIN, ROOT.resource),
+            stores.authenticators.read_settings("acct", "svc/authn-jwt/ci", ["issuer"]),
+            stores.operated.list_webservices("svc"),
+            stores.state.check_connection(),
             described(stores, [str(ROOT)]),
             load(stores, Draft()),
         ):
@@ -277,17 +277,17 @@ class TroubleTests(InMemory):
         """While the memory stands by, it answers, and takes no changes."""
         memory = Memory()
         stores = stores_of(memory)
-        await stores.accounts.create("acct", Sealed(b"key"), base.signing_key("acct", "k"))
+        await stores.accounts.create_account("acct", Sealed(b"key"), base.signing_key("acct", "k"))
         memory.standby = True
-        self.assertEqual(await stores.accounts.names(), ["acct"])
-        await stores.state.transaction()
-        self.assertTrue((await stores.state.position()).standby)
+        self.assertEqual(await stores.accounts.list_accounts(), ["acct"])
+        await stores.state.check_transaction()
+        self.assertTrue((await stores.state.read_position()).standby)
         for asked in (
-            stores.accounts.create("more", Sealed(b"key"), base.signing_key("more", "m")),
+            stores.accounts.create_account("more", Sealed(b"key"), base.signing_key("more", "m")),
             stores.state.establish_canary(Sealed(b"canary")),
             load(stores, Draft().define("group:g")),
-            stores.operated.switch(base.resource("webservice:w"), True),
-            stores.secrets.write(ADMIN, ROOT.resource, lambda reading: None),
+            stores.operated.switch_authenticator(base.resource("webservice:w"), True),
+            stores.secrets.write_value(ADMIN, ROOT.resource, lambda reading: None),
         ):
             with self.assertRaises(StoreReadOnly):
                 await asked

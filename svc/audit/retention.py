@@ -38,7 +38,7 @@ class EventRetention(RoundsService):
     async def _purge_events(self) -> None:
         try:
             await self._demand_primary()
-            count = await self._events.purge(self._wall.seconds() - self._age)
+            count = await self._events.purge_before(self._wall.seconds() - self._age)
         except (StoreReadOnly, StoreUnavailable):
             return
         if count:

@@ -226,7 +226,7 @@ class ApiKeyAuthenticator:
             role = RoleName.from_login(request.account, request.login or "")
         except InvalidName as refusal:
             return Refused(Reason.REQUEST_MALFORMED, str(refusal))
-        credential = await self._credentials.credential(role)
+        credential = await self._credentials.read_credential(role)
         stored, readable = credential.api_key, True
         try:
             key = self._decoy.open() if stored is None else self._vault.open(api_key_name(role), stored)

@@ -172,7 +172,7 @@ class FederatedAuthenticator:
             # No identifier is empty, so that this role can't exist (Note [Same work]).
             role = evaluation.role or RoleName(request.account, "host", "")
             annotated = kind.name if kind.has_general_annotations else service
-            candidate = await self._reader.candidate(role, branch, kind.variables, annotated, afresh=attempt > 0)
+            candidate = await self._reader.read_candidate(role, branch, kind.variables, annotated, afresh=attempt > 0)
             if candidate.edition == cached.settings.edition:
                 evaluation.run_candidate_checks(
                     kind.checks, candidate, kind.select_annotations(candidate.annotations or {}, service)
@@ -284,7 +284,7 @@ class FederatedAuthenticator:
         return [Problem(what, f"Set both clocks by NTP, or start the server with --clock-skew {math.ceil(ahead)}.")]
 
     async def _read_settings(self, account: str, branch: str) -> AuthenticatorSettings:
-        return await self._reader.settings(account, branch, self._kind.variables)
+        return await self._reader.read_settings(account, branch, self._kind.variables)
 
     def _cache_settings(self, account: str, branch: str, settings: AuthenticatorSettings) -> CachedSettings:
         """Return parsed settings, and cache them, unless they are cached already."""

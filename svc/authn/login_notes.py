@@ -125,7 +125,7 @@ class LastLoginRecorder(RoundsService):
             for start in range(0, len(noted), BATCH):
                 await self._demand_primary()
                 some = noted[start : start + BATCH]
-                locked = set(await self._store.record(some))
+                locked = set(await self._store.record_logins(some))
                 for each in some:
                     if each not in locked and self._unwritten.get(each.role) is each:
                         del self._unwritten[each.role]

@@ -191,7 +191,7 @@ class OidcSettingsReader:
         under = f"{self.dialect.prefix}/{NAME}"
         found: list[str] = []
         # Each may have a ``status`` beside it.
-        for webservice, switched in await self.store.account_webservices(account, under, 2 * OFFERS_LIMIT):
+        for webservice, switched in await self.store.list_account_webservices(account, under, 2 * OFFERS_LIMIT):
             service_id = webservice.identifier.removeprefix(f"{under}/")
             listed = f"{NAME}/{service_id}" in self.enabled
             if service_id.endswith("/status") or len(found) == OFFERS_LIMIT:
@@ -203,7 +203,7 @@ class OidcSettingsReader:
 
     async def _read_setting(self, account: str, service_id: str) -> OidcSetting | None:
         branch = f"{self.dialect.prefix}/{NAME}/{service_id}"
-        settings = await self.reader.settings(account, branch, VARIABLES)
+        settings = await self.reader.read_settings(account, branch, VARIABLES)
         meaning = parse_oidc_values(open_values(account, branch, settings, self.vault), self.dialect)
         if not isinstance(meaning, OidcConfiguration) or (meaning.client is None and not self.dialect.tells_devices):
             return None

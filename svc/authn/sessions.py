@@ -66,7 +66,7 @@ class SessionAuthenticator:
             return Refused(Reason.CREDENTIALS_WRONG, "the evidence is no refresh token of the role", str(role))
         for _ in range(_MAX_DECISIONS):
             now = self._wall.seconds()
-            reading = await self._sessions.session(role, session_id, now)
+            reading = await self._sessions.read_session(role, session_id, now)
             if reading is None:
                 return Refused(Reason.SESSION_ENDED, f"there is no session {session_id} any more", str(role))
             seed, again = self._choose_seed(reading, request, now)
@@ -76,7 +76,7 @@ class SessionAuthenticator:
             if problem is not None:
                 return Refused.of(*problem, str(role), known=True)
             following = self._tokens.following(role, session_id, request.evidence, seed)
-            turned = again or await self._sessions.turn(
+            turned = again or await self._sessions.rotate_token(
                 role,
                 attrs.evolve(reading.session, used_at=now, used_from=request.client_ip),
                 self._tokens.digest(request.evidence),
@@ -99,7 +99,7 @@ class SessionAuthenticator:
         return reading.seed, True
 
     async def _end_reused_session(self, role: RoleName, session_id: str, request: LoginRequest) -> Refused:
-        await self._sessions.end(role, session_id)
+        await self._sessions.end_sessions(role, session_id)
         facts = {"role": printable(str(role)), "client_ip": printable(request.client_ip), "session": session_id}
         _log.warn("A used refresh token of {role} came from {client_ip}: session {session} has ended for everybody", **facts)
         detail = f"the refresh token was used before: somebody else may have it, and session {session_id} is ended"

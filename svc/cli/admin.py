@@ -161,7 +161,7 @@ async def list_accounts(installation: Installation, settings: Settings) -> None:
 
     It works on the database itself, that of --data-dir or --database-url, and not on the server at SVC_URL.
     """
-    for name in await installation.accounts.names():
+    for name in await installation.accounts.list_accounts():
         click.echo(name)
 
 
@@ -292,7 +292,7 @@ async def status(installation: Installation, settings: Settings, as_json: bool) 
     It works on the database itself, that of --data-dir or --database-url, and not on the server at SVC_URL.
     """
     vault, store = installation.vault, installation.data_keys
-    document = key_status(vault, await store.users(), await store.progress())
+    document = key_status(vault, await store.list_key_users(), await store.read_progress())
     if as_json:
         click.echo(json.dumps(document))
         return

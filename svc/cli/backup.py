@@ -26,7 +26,7 @@ from svc.server.lifecycle import running_services
 from svc.server.startup import reason_of
 from svc.settings.config import Settings
 from svc.settings.reading import read_settings
-from svc.storage.dumps import dump
+from svc.storage.dumps import dump_database
 from svc.storage.restoring import NAMED
 from svc.tap import administer
 
@@ -66,12 +66,12 @@ async def create(reactor: Any, settings: Settings, file: Path) -> None:
 async def _create(installation: Installation, settings: Settings, file: Path) -> None:
     try:
         path = None if file == _STANDARD else file
-        dumping = dump(installation.clock, installation.dsn, path, embedded=settings.database_url is None)
+        dumping = dump_database(installation.clock, installation.dsn, path, embedded=settings.database_url is None)
         await shown(dumping, f"Dumping {place(settings)}", sys.stderr)
     except OSError as error:
         raise click.ClickException(f"{file} can't be written: {error.strerror}") from None
     try:
-        await installation.state.backed_up()
+        await installation.state.record_backup()
     except Refusal as refusal:
         click.echo(f"That it was made couldn't be noted for metrics and svc doctor: {reason_of(refusal)}", err=True)
     keys = " and ".join(installation.vault.needed)

@@ -13,7 +13,7 @@ from svc.cli.progress import shown
 from svc.cli.reactor import react
 from svc.model.errors import Refusal
 from svc.server.startup import reason_of
-from svc.storage.standbys import Primary, hand_over, prepare, standby_name
+from svc.storage.standbys import Primary, change_owner, prepare_directory, standby_name
 
 _FROM = click.option(
     "--from",
@@ -65,12 +65,12 @@ def create(name: str, dsn: str, pgdata: Path) -> None:
 
     async def work(primary: Primary, standby: str) -> None:
         directory = pgdata.absolute()
-        owner = prepare(directory)
+        owner = prepare_directory(directory)
         made = await primary.add_slot(standby)
         click.echo(f"The primary {'has a new slot' if made else 'has had a slot'} {standby}.", err=True)
-        await shown(primary.copy(standby, directory), f"Copying the primary into {directory}", sys.stderr)
+        await shown(primary.copy_data(standby, directory), f"Copying the primary into {directory}", sys.stderr)
         if owner is not None:
-            hand_over(directory, owner)
+            change_owner(directory, owner)
         click.echo(f"{directory} is a copy of the primary. Start PostgreSQL on it, then svc, which will be a follower.")
 
     _of_primary(work, dsn, name)
@@ -91,7 +91,7 @@ def remove(name: str, dsn: str) -> None:
     async def work(primary: Primary, standby: str) -> None:
         gone = await primary.drop_slot(standby)
         click.echo(f"The primary keeps nothing for {standby} any more." if gone else f"The primary has no slot {standby}.")
-        if await primary.waits_for(standby):
+        if await primary.is_synchronous(standby):
             raise click.ClickException(
                 f"synchronous_standby_names of the primary has {standby}, for which changes wait: take it out there, with"
                 " ALTER SYSTEM SET synchronous_standby_names and SELECT pg_reload_conf()"

@@ -12,7 +12,15 @@ from svc.cli.admin import with_settings
 from svc.server.bootstrap import look_into
 from svc.settings.config import Settings
 from svc.storage.driver.migration_heads import LOCKS
-from svc.storage.driver.migrations import LOCK_ATTEMPTS, LOCK_PAUSE, LOCK_TIMEOUT, Forecast, Locked, MigrationStep, forecast
+from svc.storage.driver.migrations import (
+    LOCK_ATTEMPTS,
+    LOCK_PAUSE,
+    LOCK_TIMEOUT,
+    Forecast,
+    LockedTable,
+    MigrationStep,
+    forecast_migrations,
+)
 from svc.tap import administer
 
 
@@ -28,7 +36,7 @@ async def migrate(reactor: Any, settings: Settings, check: bool) -> None:
     Example: svc migrate --check
     """
     if check:
-        for line in _told(await look_into(reactor, settings, forecast)):
+        for line in _told(await look_into(reactor, settings, forecast_migrations)):
             click.echo(line)
         return
 
@@ -40,7 +48,7 @@ async def migrate(reactor: Any, settings: Settings, check: bool) -> None:
 
 
 def _told(found: Forecast) -> Iterator[str]:
-    version, known = found.standing.version, found.known
+    version, known = found.state.version, found.known
     if version > known:
         yield f"The schema is at version {version}, which this program works with, though it knows it up to {known} only."
         return
@@ -50,7 +58,7 @@ def _told(found: Forecast) -> Iterator[str]:
     yield f"The schema is at version {version}, and this program brings it to {known}:"
     for step in found.steps:
         yield from _step(step)
-    if found.standing.standby:
+    if found.state.standby:
         yield "This database is a standby, which gets its schema from the primary: run the command there."
     seconds = sum(max((each.seconds for each in step.locked), default=0.0) for step in found.steps)
     yield (
@@ -63,7 +71,7 @@ def _step(step: MigrationStep) -> Iterator[str]:
     needs = step.migration.head.needs
     borne = "programs of before go on" if needs == 0 else f"stop programs of before schema version {needs} first"
     yield f"  {step.migration.name} ({'expands' if needs == 0 else 'contracts'}: {borne})"
-    alike: dict[tuple[str, str], list[Locked]] = defaultdict(list)
+    alike: dict[tuple[str, str], list[LockedTable]] = defaultdict(list)
     for each in step.locked:
         alike[each.lock.mode, each.lock.work].append(each)
     for (mode, work), tables in alike.items():

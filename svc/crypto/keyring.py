@@ -77,12 +77,12 @@ class AccountKeys:
     async def public_keys(self, account: str) -> list[dict[str, str]]:
         """Return the keys that verify an account's tokens now, as members of a JWK set, the newest last."""
         now = self._wall.seconds()
-        held = [self._hold(stored) for stored in await self._accounts.signing_keys(account)]
+        held = [self._hold(stored) for stored in await self._accounts.list_signing_keys(account)]
         return [each.key.verification.public_jwk() for each in held if each.verifies(now)]
 
     async def signers(self, after: str, limit: int) -> Sequence[tuple[str, StoredSigningKey | None]]:
-        """Return the next accounts after one, as ``IAccounts.signers``."""
-        return await self._accounts.signers(after, limit)
+        """Return the next accounts after one, as ``IAccounts.list_newest_signing_keys``."""
+        return await self._accounts.list_newest_signing_keys(after, limit)
 
     def hold(self, stored: StoredSigningKey) -> None:
         """Remember a key as it is stored, opened again if its bytes changed; if that fails, the old one goes on serving."""
@@ -93,7 +93,7 @@ class AccountKeys:
     async def refresh(self) -> None:
         """Update when cached keys retire, and drop those that the store no longer has: of many some, in turn."""
         asked = list(islice(self._ring, REFRESHED))
-        stored = {key.key_id: key for key in await self._accounts.signing_keys_named(asked)} if asked else {}
+        stored = {key.key_id: key for key in await self._accounts.find_signing_keys(asked)} if asked else {}
         for key_id in asked:
             held = self._ring.pop(key_id, None)
             if held is not None and key_id in stored:
@@ -114,7 +114,7 @@ class AccountKeys:
         self.forget(account)
 
     async def _load(self, key_id: str) -> _Held | None:
-        for stored in await self._accounts.signing_keys_named([key_id]):
+        for stored in await self._accounts.find_signing_keys([key_id]):
             return self._hold(stored)
         return None
 

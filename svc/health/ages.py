@@ -30,6 +30,6 @@ class AgesLoop(RoundsService):
 
     async def _ask(self) -> None:
         try:
-            self.current = await self._state.ages()
+            self.current = await self._state.read_ages()
         except Refusal:
             """The pool says so in the log, and the next time comes soon."""

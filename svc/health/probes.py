@@ -36,7 +36,7 @@ class CoreProbe:
 
     async def check(self) -> None:
         """Fail with what the vault or the database raises."""
-        self._open_canary(await self._state.canary())
+        self._open_canary(await self._state.read_canary())
 
 
 @implementer(IProbe)
@@ -50,7 +50,7 @@ class AuthzProbe:
 
     async def check(self) -> None:
         """Fail when the answer is wrong, or there is none."""
-        if not await self._state.privilege_known():
+        if not await self._state.can_check_known_privileges():
             raise ProbeFailed("a privilege question with a known answer was answered wrongly")
 
 
@@ -65,7 +65,7 @@ class HostFactoryProbe:
 
     async def check(self) -> None:
         """Fail when either answer is wrong, or there is none."""
-        if not await self._factories.token_known():
+        if not await self._factories.can_find_known_token():
             raise ProbeFailed("a host factory's token that is known was not found, or one that there is not was")
 
 
@@ -80,7 +80,7 @@ class PublicKeysProbe:
 
     async def check(self) -> None:
         """Fail when it isn't found, or there is no answer."""
-        if not await self._keys.key_known():
+        if not await self._keys.can_find_known_key():
             raise ProbeFailed("a public key that is known was not found")
 
 
@@ -150,9 +150,9 @@ class DatabaseProbe:
 
     async def check(self) -> ReplicationPosition:
         """Return the position; fail when the database doesn't answer."""
-        await self._state.connected()
-        return await self._state.position()
+        await self._state.check_connection()
+        return await self._state.read_position()
 
     async def write(self) -> None:
         """Return when a simple transaction has committed, which writes, on a standby reads; fail otherwise."""
-        await self._state.transaction()
+        await self._state.check_transaction()

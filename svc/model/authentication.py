@@ -353,54 +353,56 @@ class IProviderKeys(Interface):
 class IAuthenticatorReadings(Interface):
     """Readings of the store for authenticators with variables."""
 
-    async def settings(account: str, branch: str, names: Sequence[str]) -> AuthenticatorSettings:
+    async def read_settings(account: str, branch: str, names: Sequence[str]) -> AuthenticatorSettings:
         """Read the variables ``<branch>/<name>``, and the settings of the webservice ``<branch>``: ``svc/authn-jwt/ci``."""
 
-    async def candidate(
+    async def read_candidate(
         role: RoleName, branch: str, names: Sequence[str], annotated: str, *, afresh: bool = False
     ) -> LoginCandidate:
         """Read a candidate for the webservice ``branch`` of its own account, with its annotations under ``<annotated>/``.
 
-        One round trip. ``edition`` is that of ``settings`` for the same ``names``, which are never read from the cache.
+        One round trip. ``edition`` is that of ``read_settings`` for the same ``names``, which are never read from the cache.
         Unless ``afresh`` the candidate may come from the read cache (CLU-31).
         """
 
-    async def webservice_annotations(webservice: ResourceName, names: Sequence[str], limit: int) -> Mapping[str, str]:
+    async def read_annotations(webservice: ResourceName, names: Sequence[str], limit: int) -> Mapping[str, str]:
         """Read those annotations of a webservice that have these names, each as far as ``limit`` characters."""
 
 
 class IAuthenticators(Interface):
     """Authenticators as operators see and change them. Their webservices are named by full id."""
 
-    async def webservices(prefix: str) -> list[tuple[ResourceName, bool | None]]:
+    async def list_webservices(prefix: str) -> list[tuple[ResourceName, bool | None]]:
         """Return the first ``WEBSERVICES_LIMIT`` webservices of all accounts under ``<prefix>/`` in order, with switches."""
 
-    async def account_webservices(account: str, prefix: str, limit: int) -> list[tuple[ResourceName, bool | None]]:
-        """Return the first so many ``webservices`` of one account."""
+    async def list_account_webservices(account: str, prefix: str, limit: int) -> list[tuple[ResourceName, bool | None]]:
+        """Return the first so many ``list_webservices`` of one account."""
 
-    async def some_webservices(prefix: str, after: str, limit: int) -> dict[str, list[tuple[ResourceName, bool | None]]]:
-        """Return the next accounts in order after that name, each with its first ``WEBSERVICES_EACH`` ``webservices``.
+    async def list_webservices_by_account(
+        prefix: str, after: str, limit: int
+    ) -> dict[str, list[tuple[ResourceName, bool | None]]]:
+        """Return the next accounts in order after that name, each with its first ``WEBSERVICES_EACH`` ``list_webservices``.
 
         Those through which the status of an authenticator is read aren't among them.
         """
 
-    async def switch(webservice: ResourceName, on: bool, trail: EventBatch | None = None) -> None:
+    async def switch_authenticator(webservice: ResourceName, on: bool, trail: EventBatch | None = None) -> None:
         """Switch an authenticator on or off.
 
         :raises NotFound: the webservice is missing; so do the next three.
         """
 
-    async def refresh(webservice: ResourceName, trail: EventBatch | None = None) -> int:
+    async def request_key_refresh(webservice: ResourceName, trail: EventBatch | None = None) -> int:
         """Note that an operator wants newer keys, and return the number of the request (see ``AuthenticatorSettings``)."""
 
-    async def distrust(webservice: ResourceName, key: str, by: RoleName, trail: EventBatch | None = None) -> None:
+    async def distrust_key(webservice: ResourceName, key: str, by: RoleName, trail: EventBatch | None = None) -> None:
         """Distrust a key, by its id or thumbprint; one that is distrusted already stays so, since when it was.
 
         :raises InvalidParameter: ``DISTRUSTED_LIMIT`` others are.
         """
 
-    async def trust(webservice: ResourceName, key: str, trail: EventBatch | None = None) -> bool:
+    async def trust_key(webservice: ResourceName, key: str, trail: EventBatch | None = None) -> bool:
         """Trust a key again, and return whether it was distrusted."""
 
-    async def distrusted(webservice: ResourceName) -> tuple[DistrustedKey, ...]:
+    async def list_distrusted_keys(webservice: ResourceName) -> tuple[DistrustedKey, ...]:
         """Return the keys that are distrusted, in the order of their names; none where there is no webservice."""

@@ -20,7 +20,7 @@ class TouchedRecords:
 class IChanges(Interface):
     """The changes of the database, no matter who makes them."""
 
-    def follow(told: Callable[[TouchedRecords], None]) -> Callable[[], None]:
+    def follow_changes(told: Callable[[TouchedRecords], None]) -> Callable[[], None]:
         """Have ``told`` called soon after each change, and return a function that ends that.
 
         Its readings of the store are then at least as new as the change.

@@ -69,7 +69,7 @@ class ICredentials(Interface):
     key. Errors and ``trail``: see ``ports``.
     """
 
-    async def credential(role: RoleName) -> Credential:
+    async def read_credential(role: RoleName) -> Credential:
         """Return the credential of a role; an unknown role or account has an empty one."""
 
     async def set_api_key(
@@ -81,7 +81,7 @@ class ICredentials(Interface):
         :raises AnswerKept: ``once`` says that it was done before (``kept_answers``).
         """
 
-    async def rotated_at(role: RoleName) -> float | None:
+    async def read_rotation_time(role: RoleName) -> float | None:
         """Return when the API key was last replaced, in seconds since the epoch; ``None`` when it never was."""
 
     async def set_password(

@@ -112,28 +112,28 @@ class Kept:
 class IDeletedTransaction(IPolicyTransaction):
     """A transaction of a policy that can read and restore deleted records. Those past their retention don't appear."""
 
-    async def owners(policy: RoleName) -> list[KeptOwner]:
+    async def list_owners(policy: RoleName) -> list[KeptOwner]:
         """Return the owners of the policy's kept records, each once; of those that are kept their owners, and so on."""
 
-    async def inspected(caller: RoleName, resources: Iterable[str]) -> frozenset[str]:
+    async def filter_inspected(caller: RoleName, resources: Iterable[str]) -> frozenset[str]:
         """Return those of the resources that the caller inspects (INS-1)."""
 
-    async def listed(policy: RoleName, owners: Iterable[RoleIdentity], limit: int, offset: int) -> list[DeletedRecord]:
+    async def list_records(policy: RoleName, owners: Iterable[RoleIdentity], limit: int, offset: int) -> list[DeletedRecord]:
         """Return the policy's kept records that belonged to these owners, the newest first."""
 
-    async def chosen(policy: RoleName, owners: Iterable[RoleIdentity], numbers: Sequence[int]) -> list[DeletedRecord]:
+    async def lock_records(policy: RoleName, owners: Iterable[RoleIdentity], numbers: Sequence[int]) -> list[DeletedRecord]:
         """Return those of the same with these numbers, the newest first, locked until the transaction ends.
 
         Those that are named first are ``whole``, until their facts have ``FACTS_MOST`` bytes together.
         """
 
-    async def standings(resources: Iterable[str]) -> dict[str, PresentRecord]:
+    async def read_present_records(resources: Iterable[str]) -> dict[str, PresentRecord]:
         """Return the state of those of the resources that exist, locked against writers of values."""
 
-    async def creations(roles: Iterable[str]) -> dict[str, int]:
+    async def read_creations(roles: Iterable[str]) -> dict[str, int]:
         """Return the creations of those of the roles that exist."""
 
-    async def take_back(made: Sequence[DeletedRecord], filled: Sequence[DeletedRecord]) -> None:
+    async def restore_records(made: Sequence[DeletedRecord], filled: Sequence[DeletedRecord]) -> None:
         """Restore what was kept of records, and remove it from the kept ones.
 
         ``made``: those that this transaction has made again. They get the times when they had been made; webservices are
@@ -142,14 +142,14 @@ class IDeletedTransaction(IPolicyTransaction):
         with versions, times and expirations as they were.
         """
 
-    async def purge(policy: RoleName, owners: Iterable[RoleIdentity], numbers: Sequence[int] | None) -> list[str]:
-        """Remove for good what ``chosen`` would return, or ``listed`` in all; return the full id of each."""
+    async def purge_records(policy: RoleName, owners: Iterable[RoleIdentity], numbers: Sequence[int] | None) -> list[str]:
+        """Remove for good what ``lock_records`` would return, or ``list_records`` in all; return the full id of each."""
 
 
 class IDeletedRecords(Interface):
     """The store of kept records. Errors: see ``ports``."""
 
-    async def look(work: Callable[[IDeletedTransaction], Awaitable[T]]) -> T:
+    async def transact_read_only(work: Callable[[IDeletedTransaction], Awaitable[T]]) -> T:
         """Run ``work``, which changes nothing, in a transaction; a standby can do so too."""
 
     async def transact(work: Callable[[IDeletedTransaction], Awaitable[T]]) -> T:
@@ -158,8 +158,8 @@ class IDeletedRecords(Interface):
     async def purge_old() -> int:
         """Remove for good the records past their retention, some at a time, and return how many those were."""
 
-    async def bound() -> dict[str, int]:
+    async def enforce_limits() -> dict[str, int]:
         """Remove the oldest records of accounts that have too many, and return how many these were, by account."""
 
-    async def kept() -> Kept:
+    async def read_usage() -> Kept:
         """Return how much is kept."""

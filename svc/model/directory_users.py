@@ -62,17 +62,17 @@ TrailOf = Callable[[MissingChange], EventBatch | None]
 class IDirectoryUsers(Interface):
     """The users of directories. ``ILastLogins`` records where a user logged in. Errors: see ``ports``."""
 
-    async def begin(webservices: Mapping[ResourceName, float], every: float, apart: float) -> Sequence[RoundTurn]:
+    async def begin_rounds(webservices: Mapping[ResourceName, float], every: float, apart: float) -> Sequence[RoundTurn]:
         """Take the turns of authenticators, each for one server alone; those that are gone have none.
 
         One is due ``every`` so many seconds, ``apart`` seconds after a round that found somebody missing, and after one that
         changed nothing, when the authenticator's own seconds are over.
         """
 
-    async def users(webservice: ResourceName, after: str, most: int) -> Sequence[DirectoryUser]:
+    async def list_users(webservice: ResourceName, after: str, most: int) -> Sequence[DirectoryUser]:
         """Return so many users of an authenticator, in the order of their full ids, from the one after ``after`` on."""
 
-    async def settle(
+    async def record_findings(
         webservice: ResourceName, missing: Sequence[RoleName], found: Sequence[RoleName], apart: float, trail: TrailOf
     ) -> MissingChange:
         """Record the findings of the round that began last, in one transaction, and return what changes by them.
@@ -81,14 +81,14 @@ class IDirectoryUsers(Interface):
         tokens and sessions. Users who are ``found`` aren't missing any more.
         """
 
-    async def conclude(webservice: ResourceName, fault: str | None) -> None:
+    async def record_fault(webservice: ResourceName, fault: str | None) -> None:
         """Keep why a round changed nothing; ``None`` where it did its work."""
 
-    async def admit(role: RoleName, trail: TrailOf) -> MissingChange:
+    async def clear_mark(role: RoleName, trail: TrailOf) -> MissingChange:
         """Record that the entry of a user was found, and return what changes by it."""
 
-    async def lapse(seconds: float, trail: TrailOf) -> MissingChange:
+    async def clear_stale_marks(seconds: float, trail: TrailOf) -> MissingChange:
         """Clear the marks of missing users of authenticators for which no server began a turn for so long."""
 
-    async def fault(webservice: ResourceName, seconds: float) -> str | None:
+    async def read_fault(webservice: ResourceName, seconds: float) -> str | None:
         """Return why the last round of an authenticator changed nothing, unless no server began a turn for so long."""

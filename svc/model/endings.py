@@ -91,23 +91,25 @@ class IEndings(Interface):
     Each method reads ``most`` rows after a place, up to the moment ``until``; rows that don't count are left out.
     """
 
-    async def variables(account: str, after: EndingPlace, until: float, most: int) -> EndingsReading:
+    async def list_variables(account: str, after: EndingPlace, until: float, most: int) -> EndingsReading:
         """Return variables whose newest value expires, or is to be replaced; a failed rotation has the time of its retry.
 
         Values that have expired are left out.
         """
 
-    async def factory_tokens(account: str, after: EndingPlace, until: float, most: int) -> EndingsReading:
+    async def list_factory_tokens(account: str, after: EndingPlace, until: float, most: int) -> EndingsReading:
         """Return tokens of host factories, each under its name in logs."""
 
-    async def ending_api_keys(account: str, after: EndingPlace, until: float, most: int) -> EndingsReading:
+    async def list_expiring_api_keys(account: str, after: EndingPlace, until: float, most: int) -> EndingsReading:
         """Return API keys that expire."""
 
-    async def rotated_api_keys(account: str, after: EndingPlace, until: float, age: float, most: int) -> EndingsReading:
+    async def list_rotated_api_keys(account: str, after: EndingPlace, until: float, age: float, most: int) -> EndingsReading:
         """Return API keys that don't expire and were rotated, as they reach an age in seconds."""
 
-    async def first_api_keys(account: str, after: EndingPlace, until: float, age: float, most: int) -> EndingsReading:
+    async def list_unrotated_api_keys(
+        account: str, after: EndingPlace, until: float, age: float, most: int
+    ) -> EndingsReading:
         """Return API keys that don't expire and were never rotated, as they reach an age: they are as old as their roles."""
 
-    async def visible(caller: RoleName, ids: Sequence[str]) -> frozenset[str]:
+    async def filter_visible(caller: RoleName, ids: Sequence[str]) -> frozenset[str]:
         """Return those of the full ids whose resources the caller sees (ROLE-4)."""

@@ -163,11 +163,11 @@ class IJournal(Interface):
 class IEvents(Interface):
     """The events that the database keeps: those that changed it, written with the change. Errors: see ``ports``."""
 
-    async def listed(query: EventsQuery) -> list[StoredEvent]:
+    async def list_events(query: EventsQuery) -> list[StoredEvent]:
         """Return the events that the query matches, the newest first. None is older than the account."""
 
-    async def after(number: int, last: int, origin: AuditContext, limit: int) -> list[tuple[int, Event]]:
+    async def list_events_after(number: int, last: int, origin: AuditContext, limit: int) -> list[tuple[int, Event]]:
         """Return the first ``limit`` events of an origin that are numbered after ``number``, up to ``last``, in order."""
 
-    async def purge(before: float) -> int:
+    async def purge_before(before: float) -> int:
         """Remove those from before a moment (epoch seconds), and return how many they were."""

@@ -114,10 +114,10 @@ class IExpirations(Interface):
     A decision on an edition that is not the current one any more is dropped: the variable is due again.
     """
 
-    async def take_turn(work: Callable[[], Awaitable[None]]) -> Turn:
+    async def run_exclusively(work: Callable[[], Awaitable[None]]) -> Turn:
         """Do ``work`` unless another server of the cluster is doing it, or this one's database is a standby."""
 
-    async def due(most: int) -> list[Due]:
+    async def list_due(most: int) -> list[Due]:
         """Return the variables that are due, at most ``most`` of them, those that have been due for longest first."""
 
     async def set_lifetime(due: Due, lifetime: Duration | None) -> None:
@@ -126,28 +126,28 @@ class IExpirations(Interface):
     async def set_interval(due: Due, interval: Duration) -> None:
         """Have the newest value replaced ``interval`` after it was set, if it was to be replaced, and else now."""
 
-    async def rest(due: Due, fault: str | None = None) -> None:
+    async def mark_handled(due: Due, fault: str | None = None) -> None:
         """Leave the variable alone until its newest value expires, or something changes; ``fault`` is shown with it."""
 
-    async def fail(due: Due, pause: float, fault: str) -> None:
+    async def record_failure(due: Due, pause: float, fault: str) -> None:
         """Count a failed rotation, record its ``fault``, and make the variable due again in ``pause`` seconds."""
 
-    async def stage(variable: ResourceName, candidate: Sealed, lease: float) -> Sealed | None:
+    async def stage_value(variable: ResourceName, candidate: Sealed, lease: float) -> Sealed | None:
         """Stage a value that is about to be put in force elsewhere, and return the staged one.
 
         An earlier one stays, since it isn't known whether it is in force. For ``lease`` seconds the variable is not due.
         ``None`` when the variable is missing.
         """
 
-    async def promote(
+    async def promote_value(
         variable: ResourceName, candidate: Sealed, interval: Duration, trail: EventBatch | None = None
     ) -> int | None:
         """Make the staged value the newest, due after ``interval``; return its version, ``None`` if it isn't staged now."""
 
-    async def values(variables: Sequence[ResourceName]) -> dict[str, Sealed]:
+    async def read_unexpired_values(variables: Sequence[ResourceName]) -> dict[str, Sealed]:
         """Return the newest values of those that have one which hasn't expired, by full ids."""
 
-    async def clear(
+    async def clear_expirations(
         caller: Asker, variable: ResourceName, decide: Callable[[AccessFacts], None], trail: EventBatch | None = None
     ) -> None:
         """Let ``decide`` check, or raise, then let no value of the variable expire; a rotated one is due now (SEC-25)."""

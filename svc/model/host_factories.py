@@ -81,13 +81,13 @@ class IHostFactories(Interface):
         :raises AnswerKept: ``once`` says that it was done before (``kept_answers``).
         """
 
-    async def token(digest: bytes) -> FactoryToken | None:
+    async def read_token(digest: bytes) -> FactoryToken | None:
         """Return the token, expired or not; ``None`` when there is none."""
 
-    async def digest_called(account: str, name: str) -> bytes | None:
+    async def find_digest(account: str, name: str) -> bytes | None:
         """Return the digest of the account's token that is ``called`` so; ``None`` when there is none."""
 
-    async def listed(factory: RoleName, limit: int, offset: int) -> list[OutstandingToken]:
+    async def list_tokens(factory: RoleName, limit: int, offset: int) -> list[OutstandingToken]:
         """Return a factory's tokens, expired or not, those that expire first before others, then by their digests."""
 
     async def remove_token(digest: bytes, trail: EventBatch | None = None) -> bool:
@@ -112,7 +112,7 @@ class IHostFactories(Interface):
         :raises AnswerKept: ``once`` says that it was done before (``kept_answers``).
         """
 
-    async def demand_made(factory: RoleName, host: RoleName, creation: int) -> None:
+    async def require_host(factory: RoleName, host: RoleName, creation: int) -> None:
         """Return if a host of the factory is still the one of this creation.
 
         :raises NotFound: it is gone, or was made again.
@@ -122,5 +122,5 @@ class IHostFactories(Interface):
     async def remove_expired(now: float, recount: Recount) -> list[ExpiredToken]:
         """Remove some tokens that have expired at ``now``, return them, and write what ``recount`` returns."""
 
-    async def token_known() -> bool:
+    async def can_find_known_token() -> bool:
         """Look up a token that is always there, and one that never is; return whether both answers were right."""

@@ -99,8 +99,8 @@ class Once(Generic[T]):
 class IKeptAnswers(Interface):
     """The store of kept answers. Others write to it, in the transactions of their changes."""
 
-    async def kept(request: RequestKey) -> KeptAnswer | None:
+    async def read_answer(request: RequestKey) -> KeptAnswer | None:
         """Return the answer that is kept for a key of a caller, whatever the request was."""
 
-    async def purge() -> int:
+    async def purge_expired() -> int:
         """Remove the answers whose retention is over, and return of how many pieces they were."""

@@ -90,24 +90,24 @@ class IdleReading:
 class ILastLogins(Interface):
     """Last logins of users and hosts. Errors: see ``ports``."""
 
-    async def record(logins: Sequence[NotedLogin]) -> Sequence[NotedLogin]:
+    async def record_logins(logins: Sequence[NotedLogin]) -> Sequence[NotedLogin]:
         """Keep the day of each login, unless a day as late is kept, or the role isn't there any more; and its directory.
 
         Returns the logins whose role another transaction is changing: they are to be passed again.
         """
 
-    async def last_login(role: RoleName) -> LastLogin:
+    async def read_last_login(role: RoleName) -> LastLogin:
         """Return the day of a role's last login; none where there is no such role."""
 
-    async def kept_since() -> float:
+    async def read_recording_start() -> float:
         """Return since when last logins are kept, in epoch seconds."""
 
-    async def idle(account: str, day: int, made_before: float, after: IdlePlace, most: int) -> IdleReading:
+    async def list_idle_roles(account: str, day: int, made_before: float, after: IdlePlace, most: int) -> IdleReading:
         """Return roles whose last login was before that day; of those that never logged in, the ones made before that
         moment.
 
         The list continues after ``after``, and reads ``most`` roles, of which not all need to be idle.
         """
 
-    async def visible(caller: RoleName, roles: Sequence[str]) -> frozenset[str]:
+    async def filter_visible(caller: RoleName, roles: Sequence[str]) -> frozenset[str]:
         """Return those of the full ids whose resources the caller sees (ROLE-4)."""

@@ -112,10 +112,10 @@ class IMappingTransaction(IPolicyTransaction):
     async def lock_mappings(webservice: ResourceName) -> None:
         """Wait until no other transaction changes the mappings of an authenticator, and keep others out."""
 
-    async def mapping(webservice: ResourceName, name: DirectoryName) -> LdapMapping | None:
+    async def read_mapping(webservice: ResourceName, name: DirectoryName) -> LdapMapping | None:
         """Return what a name is mapped to, ``None`` for nothing."""
 
-    async def count(webservice: ResourceName, kind: str) -> int:
+    async def count_names(webservice: ResourceName, kind: str) -> int:
         """Return how many names of a kind are mapped."""
 
     async def set_mapping(webservice: ResourceName, name: DirectoryName, said: str, roles: Sequence[str]) -> None:
@@ -124,7 +124,9 @@ class IMappingTransaction(IPolicyTransaction):
         Memberships that followed only from roles that are left out are removed.
         """
 
-    async def losing(webservice: ResourceName, name: DirectoryName, roles: Collection[str]) -> list[tuple[str, str]]:
+    async def list_lost_memberships(
+        webservice: ResourceName, name: DirectoryName, roles: Collection[str]
+    ) -> list[tuple[str, str]]:
         """Return roles and members, in order, whose membership follows from a name's mapping to these roles alone."""
 
 
@@ -134,19 +136,19 @@ class ILdapMappings(Interface):
     async def transact(work: Callable[[IMappingTransaction], Awaitable[T]]) -> T:
         """Run ``work`` in one transaction, as ``IPolicies.transact`` does."""
 
-    async def one(webservice: ResourceName, name: DirectoryName) -> LdapMapping | None:
+    async def read_mapping(webservice: ResourceName, name: DirectoryName) -> LdapMapping | None:
         """Return what a name is mapped to, ``None`` for nothing."""
 
-    async def names(webservice: ResourceName, kind: str) -> list[str]:
+    async def list_names(webservice: ResourceName, kind: str) -> list[str]:
         """Return the names of a kind that are mapped, as they were written, in the order of their keys."""
 
-    async def kinds(webservice: ResourceName) -> frozenset[str]:
+    async def list_kinds(webservice: ResourceName) -> frozenset[str]:
         """Return the kinds of the names that are mapped."""
 
-    async def foreseen(webservice: ResourceName, member: RoleName, names: Sequence[DirectoryName]) -> Foreseen:
-        """Return what ``apply`` would change."""
+    async def preview_changes(webservice: ResourceName, member: RoleName, names: Sequence[DirectoryName]) -> Foreseen:
+        """Return what ``apply_mappings`` would change."""
 
-    async def apply(
+    async def apply_mappings(
         webservice: ResourceName, member: RoleName, names: Sequence[DirectoryName], trail: TrailOf
     ) -> tuple[MappedDifference, bool]:
         """Bring a member's mapped memberships in line with the mappings of these names.

@@ -77,8 +77,8 @@ def is_public_key(line: str) -> bool:
 class IPublicKeys(Interface):
     """Public keys of users. Both methods may raise ``StoreUnavailable``, as in ``ports``."""
 
-    async def newest(user: RoleName) -> list[tuple[str, Sealed]]:
+    async def list_keys(user: RoleName) -> list[tuple[str, Sealed]]:
         """Return the first ``KEYS_LIMIT`` keys of a user that have a value, in order: full ids with the newest values."""
 
-    async def key_known() -> bool:
+    async def can_find_known_key() -> bool:
         """Look up a key that is always there, and return whether it was found."""

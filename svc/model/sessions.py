@@ -63,7 +63,7 @@ class Renewed(Admitted):
 class ISessions(Interface):
     """The store of sessions, each known by its role and its id. Errors and ``trail``: see ``ports``."""
 
-    async def open(session: UserSession, admitted: Admitted, token: bytes, trail: EventBatch | None = None) -> None:
+    async def open_session(session: UserSession, admitted: Admitted, token: bytes, trail: EventBatch | None = None) -> None:
         """Add a session of a role as it was admitted, with the digest of its first refresh token.
 
         Those of the role that have ended are removed, and of ``SESSIONS_EACH`` others the least recently used one.
@@ -71,17 +71,17 @@ class ISessions(Interface):
         :raises NotFound: the role went meanwhile.
         """
 
-    async def session(role: RoleName, session_id: str, now: float) -> SessionReading | None:
+    async def read_session(role: RoleName, session_id: str, now: float) -> SessionReading | None:
         """Return a session with the facts for renewing it at ``now``; ``None`` where there is none, or no role."""
 
-    async def turn(role: RoleName, session: UserSession, used: bytes, seed: bytes, token: bytes) -> bool:
+    async def rotate_token(role: RoleName, session: UserSession, used: bytes, seed: bytes, token: bytes) -> bool:
         """Replace the digest ``used`` by the next one, ``token``, made from ``seed``, and note when and where it was used.
 
         Return whether that was done: not where ``used`` is none for the next renewal.
         """
 
-    async def listed(role: RoleName, now: float) -> list[UserSession]:
+    async def list_sessions(role: RoleName, now: float) -> list[UserSession]:
         """Return the sessions of a role that can be renewed at ``now``, the one that was used last first."""
 
-    async def end(role: RoleName, session_id: str | None = None, trail: EventBatch | None = None) -> int:
+    async def end_sessions(role: RoleName, session_id: str | None = None, trail: EventBatch | None = None) -> int:
         """End a session of a role, or all; return how many."""

@@ -103,7 +103,7 @@ class ExpirationLoop(Service):
 
         :raises StoreUnavailable: it can't.
         """
-        await self._store.due(1)
+        await self._store.list_due(1)
 
     def last_round_at(self) -> float | None:
         """Return the end of the last round that could do its work, or rightly had none; ``None`` before the first."""
@@ -127,7 +127,7 @@ class ExpirationLoop(Service):
     async def _attempt_round(self) -> bool:
         """Make a round; return whether it was refused what it needs."""
         try:
-            turn = await self._store.take_turn(self._run_round)
+            turn = await self._store.run_exclusively(self._run_round)
         except Refusal as refusal:
             self._note_failure(str(refusal))
             return True
@@ -158,7 +158,7 @@ class ExpirationLoop(Service):
         self._events.require_available()
         while removed := await self._factories.remove_expired(self._wall.seconds(), self._events.removal_batch):
             await self._events.record_removal(removed)
-        while self.running and (batch := await self._store.due(BATCH)):
+        while self.running and (batch := await self._store.list_due(BATCH)):
             self._events.require_available()
             attended = await gatherResults([Deferred.fromCoroutine(self._handle_due(due)) for due in batch])
             # Failed rotations are still due: they wait for the next round.
@@ -171,7 +171,7 @@ class ExpirationLoop(Service):
             match parse_plan(due.annotations, self._rotators):
                 case UnusablePlan(fault):
                     await self._events.record_failure(due.variable, due.rotator, fault)
-                    await self._store.rest(due, fault)
+                    await self._store.mark_handled(due, fault)
                 case RotationPlan(interval=interval) if due.changed and due.ends_at is not None:
                     await self._store.set_interval(due, interval)
                 case RotationPlan() as plan:
@@ -181,7 +181,7 @@ class ExpirationLoop(Service):
                 case ExpirationPlan():
                     if due.ended and due.ends_at is not None:
                         await self._events.record_expiration(due.variable, due.ends_at)
-                    await self._store.rest(due)
+                    await self._store.mark_handled(due)
         except Refusal as refusal:
             _log.warn("Expiration could not see to {variable}: {why}", variable=str(due.variable), why=str(refusal))
             return False

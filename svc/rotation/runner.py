@@ -61,12 +61,12 @@ class RotationRunner:
             staged = await self._put_in_force(due, rotator)
         except RotationFailed as failed:
             await self._events.record_failure(due.variable, rotator.name, failed.why)
-            await self._store.fail(due, pause_after(due.failures), failed.why)
+            await self._store.record_failure(due, pause_after(due.failures), failed.why)
             return
         if staged is None:
             return
         trail = self._events.rotation_batch(due.variable, rotator.name)
-        version = await self._store.promote(due.variable, staged, plan.interval, trail)
+        version = await self._store.promote_value(due.variable, staged, plan.interval, trail)
         if version is not None:
             await self._events.record_rotation(due.variable, rotator.name, version)
 
@@ -83,7 +83,7 @@ class RotationRunner:
         current = self._open_value(name, due.value)
         siblings = await self._read_siblings(due.variable, rotator)
         new = self._vault.seal(name, rotator.new_value(due.annotations))
-        staged = await self._store.stage(due.variable, new, LEASE_SECONDS)
+        staged = await self._store.stage_value(due.variable, new, LEASE_SECONDS)
         if staged is None:
             return None
         rotation = Rotation(current, self._open_value(name, staged), siblings, due.annotations)
@@ -96,7 +96,7 @@ class RotationRunner:
             raise RotationFailed(f"it must stand in a policy, beside {', '.join(rotator.siblings)}")
         wanted = (*rotator.siblings, *rotator.optional)
         names = {sibling: ResourceName(variable.account, "variable", f"{branch}/{sibling}") for sibling in wanted}
-        found = await self._store.values(tuple(names.values()))
+        found = await self._store.read_unexpired_values(tuple(names.values()))
         missing = [sibling for sibling in rotator.siblings if str(names[sibling]) not in found]
         if missing:
             raise RotationFailed(f"it needs a value of {', '.join(missing)} beside it")

@@ -30,12 +30,12 @@ from svc.storage.accounts import AccountStore
 from svc.storage.data_keys import DataKeyStore
 from svc.storage.database_state import DatabaseState
 from svc.storage.driver.database import Database
-from svc.storage.driver.migrations import migrate, packaged
-from svc.storage.dump_objects import demand_own_code, demand_own_objects
-from svc.storage.dumps import DumpContents, contents, parse_bytea, restore
+from svc.storage.driver.migrations import load_migrations, migrate
+from svc.storage.dump_objects import require_own_code, require_own_objects
+from svc.storage.dumps import DumpContents, parse_bytea, read_contents, restore_dump
 from svc.storage.embedded.embedded import EmbeddedPostgres
 from svc.storage.restoring import RestoredCounts, RestoringStore, rename_schema
-from svc.storage.sealed_values import KINDS, SealedStore
+from svc.storage.sealed_values import KINDS, SealedValueStore
 
 T = TypeVar("T")
 
@@ -99,9 +99,9 @@ async def verify(parent: MultiService, reactor: Any, path: Path, directory: Path
     :raises StartRefused: it can't be restored, it is no dump of this program's database, or one of a newer program's, or
         it was sealed under another data key: says which.
     """
-    dump = await contents(reactor, path, _KEY_TABLES, embedded=True)
-    schema, _ = demand_own_objects(dump.entries)
-    dsn = await child(parent, EmbeddedPostgres(reactor, directory, durable=False)).ready()
+    dump = await read_contents(reactor, path, _KEY_TABLES, embedded=True)
+    schema, _ = require_own_objects(dump.entries)
+    dsn = await child(parent, EmbeddedPostgres(reactor, directory, durable=False)).wait_until_ready()
     database = await _connected(parent, reactor, dsn)
     await _restore_into_embedded(reactor, database, dsn, path, schema)
     _, verified = await _examine(database, data_keys, dump)
@@ -127,23 +127,25 @@ async def put_back(
     :raises StartRefused: as ``verify``, or there is something in the database: says what. Its beginning is removed.
     """
     embedded = settings.database_url is None
-    dump = await contents(reactor, path, _KEY_TABLES, embedded=embedded)
-    schema, objects = demand_own_objects(dump.entries)
+    dump = await read_contents(reactor, path, _KEY_TABLES, embedded=embedded)
+    schema, objects = require_own_objects(dump.entries)
     _demand_keys(data_keys, dump)  # before anything is made
     postgres = None
     if settings.database_url is None:
         postgres = child(parent, EmbeddedPostgres(reactor, settings.data_dir, restoring=True))
-    dsn = settings.database_url or (await shown(postgres.ready(), "Making a database") if postgres is not None else "")
+    dsn = settings.database_url or (
+        await shown(postgres.wait_until_ready(), "Making a database") if postgres is not None else ""
+    )
     database = await _connected(parent, reactor, dsn)
     store = RestoringStore(database)
     if not embedded and await store.is_superuser():
         warn(_SUPERUSER)
-    resumed = False if embedded else await store.begin(schema, objects, packaged())
+    resumed = False if embedded else await store.begin_restore(schema, objects, load_migrations())
     try:
         if embedded:
             restoring = _restore_into_embedded(reactor, database, dsn, path, schema)
         else:
-            restoring = restore(reactor, dsn, path, schema, embedded=False)
+            restoring = restore_dump(reactor, dsn, path, schema, embedded=False)
         await shown(restoring, "Restoring the tables")
         vault, verified = await shown(_examine(database, data_keys, dump), "Opening what is sealed")
         if verified.failed and not damaged:
@@ -155,13 +157,13 @@ async def put_back(
         now = MachineClock().seconds()
         for account in accounts:
             await AccountStore(database).rotate_signing_key(new_signing_key(vault, account, now), now)
-        counts, rotated = await store.counts(), await store.rotated(ROTATOR)
+        counts, rotated = await store.count_contents(), await store.list_rotated_variables(ROTATOR)
         if not embedded:
-            await store.finish()
+            await store.finish_restore()
     except BaseException:
         if not embedded:
             with suppress(Refusal):  # the next restore removes it
-                await store.abandon()
+                await store.abandon_restore()
         raise
     if postgres is not None:
         write_data_keys(data_key_file(settings.data_dir), data_keys)
@@ -172,7 +174,7 @@ async def put_back(
 async def _restore_into_embedded(reactor: Any, database: Database, dsn: str, path: Path, schema: str) -> None:
     """Restore a dump into a new embedded database; its tables go to ``public``, in whichever schema they were dumped."""
     await rename_schema(database, "public", schema)
-    await restore(reactor, dsn, path, schema, embedded=True)
+    await restore_dump(reactor, dsn, path, schema, embedded=True)
     await rename_schema(database, schema, "public")
 
 
@@ -181,17 +183,17 @@ async def note_verified(state: DatabaseState, settings: Settings, path: Path, ve
 
     :raises Refusal: it can't be written.
     """
-    place = str(settings.data_dir) if settings.database_url is None else await state.data_directory()
+    place = str(settings.data_dir) if settings.database_url is None else await state.read_data_directory()
     beside = None
     with suppress(OSError, TypeError):  # another machine's, or one that may not be looked at
         beside = path.stat().st_dev == Path(str(place)).stat().st_dev if place is not None else None
-    await state.backup_verified(VerifiedBackup(verified.dumped, path.stat().st_size, str(path), beside))
+    await state.record_verified_backup(VerifiedBackup(verified.dumped, path.stat().st_size, str(path), beside))
 
 
 async def _connected(parent: MultiService, reactor: Any, dsn: str) -> Database:
     database = child(parent, Database(reactor, dsn, pool_size=1, statement_timeout=PATIENCE, first_wait=PATIENCE))
     try:
-        await database.connected()
+        await database.wait_until_connected()
     except StoreUnavailable as refusal:
         raise StartRefused(f"the database was not there within {PATIENCE:g} seconds: {refusal.why}") from None
     return database
@@ -232,29 +234,29 @@ def _vault(data_keys: Sequence[bytes], canary: Sealed, stored: Sequence[StoredDa
 
 async def _examine(database: Database, data_keys: Sequence[bytes], dump: DumpContents) -> tuple[Vault, Verified]:
     """Bring a restored database up to date, and open all that it holds."""
-    store, state = SealedStore(database), DatabaseState(database)
-    version = await store.version()
-    await demand_own_code(database, packaged())
+    store, state = SealedValueStore(database), DatabaseState(database)
+    version = await store.read_schema_version()
+    await require_own_code(database, load_migrations())
     await migrate(database)
     try:
-        canary = await state.canary()
+        canary = await state.read_canary()
     except StoreUnavailable:
         raise StartRefused(_NO_CANARY) from None
-    vault = _vault(data_keys, canary, await DataKeyStore(database).keys())
+    vault = _vault(data_keys, canary, await DataKeyStore(database).list_keys())
     opened = Counter(dict.fromkeys(KINDS, 0))
     failed: list[str] = []
     try:
         vault.open(CANARY, canary)
     except WrongDataKey:
         failed.append("the canary")
-    async for kind, shown, name, sealed in store.values():
+    async for kind, shown, name, sealed in store.stream_values():
         try:
             vault.open(name, sealed)
             opened[kind] += 1
         except WrongDataKey:
             failed.append(shown)
     # Clocks of machines differ, and an older dump may have the time of another zone: a server's sign of life is later.
-    now, alive = MachineClock().seconds(), (await RestoringStore(database).counts()).alive
-    dumped = min(max(alive, dump.made or 0.0), now)
-    current = len(packaged())
+    now, alive = MachineClock().seconds(), (await RestoringStore(database).count_contents()).alive
+    dumped = min(max(alive, dump.dumped_at or 0.0), now)
+    current = len(load_migrations())
     return vault, Verified(version, current, dict(opened), vault.needed, len(failed), failed[:NAMED], dumped)

@@ -51,7 +51,7 @@ from svc.storage.driver.migrations import migrate
 from svc.storage.driver.standbys import Standbys
 from svc.storage.embedded.directory import DataDirectory
 from svc.storage.embedded.embedded import EmbeddedPostgres
-from svc.storage.restoring import demand_restored
+from svc.storage.restoring import require_restored
 
 #: Connections to the database for readings, and for writes (Note [Readings and writes] in svc/storage/driver/database.py).
 POOL_SIZE: Final = 8
@@ -155,7 +155,7 @@ class Installation:
         """
         database = child(parent, _database(reactor, settings, dsn, sessions, JOINED_WAIT))
         with suppress(StoreUnavailable):
-            await database.connected()
+            await database.wait_until_connected()
         return cls._of(reactor, dsn, database, DataKeySource.of(reactor, settings), vault, audit_key)
 
     @classmethod
@@ -183,14 +183,14 @@ class Installation:
         *,
         announced: bool = True,
     ) -> None:
-        """Make an account, whose admin has that API key; ``announced`` as ``AccountStore.create``.
+        """Make an account, whose admin has that API key; ``announced`` as ``AccountStore.create_account``.
 
         :raises Conflict: it exists.
         :raises AnswerKept: ``once`` says that it was made before.
         """
         admin_key = self.vault.seal(api_key_name(admin_of(account)), api_key.encode("ascii"))
         signing_key = new_signing_key(self.vault, account, self.wall.seconds())
-        await self.accounts.create(account, admin_key, signing_key, trail, once, announced=announced)
+        await self.accounts.create_account(account, admin_key, signing_key, trail, once, announced=announced)
 
     async def recover_account(self, account: str, api_key: str, trail: EventBatch | None = None) -> None:
         """Give the admin of an account that API key, in place of the one that was lost.
@@ -198,7 +198,7 @@ class Installation:
         :raises NotFound: the account is missing, or has no admin any more.
         """
         admin_key = self.vault.seal(api_key_name(admin_of(account)), api_key.encode("ascii"))
-        await self.accounts.recover(account, admin_key, trail)
+        await self.accounts.recover_account(account, admin_key, trail)
 
     async def ensure_account(self, account: str, data_dir: Path, tell: Callable[[str], bool] | None) -> bool:
         """Make an account unless it is there, and have the API key of its admin shown, or written to a file.
@@ -208,8 +208,8 @@ class Installation:
         or written.
         """
         path = admin_key_file(data_dir, account)
-        if account in await self.accounts.names():
-            if (sealed := await self.accounts.unannounced_key(account)) is None:
+        if account in await self.accounts.list_accounts():
+            if (sealed := await self.accounts.read_unannounced_key(account)) is None:
                 return False
             api_key = self.vault.open(api_key_name(admin_of(account)), sealed).decode("ascii")
             if tell is None or not tell(api_key):
@@ -300,8 +300,8 @@ async def _connected_database(
             "may be standby for the hosts of --database-url alone: the embedded database has none",
         )
     if url is None:
-        embedded = child(parent, EmbeddedPostgres(reactor, settings.data_dir, joining=joining, undone=undone))
-        url, wait = await embedded.ready(), EMBEDDED_WAIT
+        embedded = child(parent, EmbeddedPostgres(reactor, settings.data_dir, joining=joining, should_undo=undone))
+        url, wait = await embedded.wait_until_ready(), EMBEDDED_WAIT
     try:
         if settings.splits:
             url = with_attributes(url, "primary")
@@ -309,7 +309,7 @@ async def _connected_database(
     except ConfigurationInvalid as refusal:
         raise ConfigurationInvalid(settings.key("database_url"), refusal.message) from None
     try:
-        await database.connected()
+        await database.wait_until_connected()
     except DatabaseUnfit as refusal:
         raise StartRefused(refusal.why) from None
     except StoreUnavailable as refusal:
@@ -317,9 +317,9 @@ async def _connected_database(
         if standby is None:
             raise StartRefused(f"the database was not there within {wait:g} seconds: {refusal.why}") from None
         log.warn("There is no primary: this server begins to read from a standby, and takes no writes until there is one")
-        await demand_restored(standby)
+        await require_restored(standby)
         return url, database, standby
-    await demand_restored(database)
+    await require_restored(database)
     return url, database, None
 
 
@@ -331,14 +331,14 @@ def _database(reactor: Any, settings: Settings, dsn: str, sessions: tuple[int, i
 
 async def _standby(parent: MultiService, reactor: Any, url: str, primary: Database) -> Database | None:
     """Return the standby that has come furthest, connected; ``None`` if there is none."""
-    found = await Standbys(reactor, url, primary).found()
+    found = await Standbys(reactor, url, primary).find_standbys()
     for each in found:
         each.close("it was asked for the start")
     furthest = max(found, key=lambda each: (each.reached.timeline, each.reached.position or 0), default=None)
     if furthest is None:
         return None
     database = child(parent, furthest.database)
-    await database.connected()
+    await database.wait_until_connected()
     return database
 
 
@@ -365,17 +365,17 @@ async def _vault(given: tuple[bytes, ...], state: DatabaseState, keys: DataKeySt
     except StoreReadOnly:
         why = "the database of this standby has not been initialised: start the same program on the primary first"
         raise StandbyBehind(why) from None
-    if not (stored := await keys.keys()):
+    if not (stored := await keys.list_keys()):
         if (first := first_key(given, canary)) is None:
             raise StartRefused(f"{_MISFIT}, which was initialised with another one: give that one, or another database")
         with suppress(StoreReadOnly):  # Its primary does that.
-            await keys.note_first(first)
-        stored = await keys.keys() or [StoredDataKey(first)]
+            await keys.record_first_key(first)
+        stored = await keys.list_keys() or [StoredDataKey(first)]
     vault.adopt(stored)
     if vault.missing:
         raise StartRefused(missing_keys(vault))
     try:
-        vault.open(CANARY, await state.canary())  # A rotation may have begun since.
+        vault.open(CANARY, await state.read_canary())  # A rotation may have begun since.
     except WrongDataKey:
         raise StartRefused(f"{_MISFIT}: its canary was altered; restore the database from a backup") from None
     return vault
@@ -383,13 +383,13 @@ async def _vault(given: tuple[bytes, ...], state: DatabaseState, keys: DataKeySt
 
 async def _audit_key(vault: Vault, store: AuditKeyStore) -> bytes:
     """Return the key of the audit's digests, which the first server that comes for it makes."""
-    if (sealed := await store.key()) is None:
+    if (sealed := await store.read_key()) is None:
         try:
-            await store.keep(vault.seal(AUDIT_KEY, os.urandom(KEY_BYTES)))
+            await store.add_key(vault.seal(AUDIT_KEY, os.urandom(KEY_BYTES)))
         except StoreReadOnly:
             why = "its database has no audit key yet: start the same program on the primary first"
             raise StandbyBehind(why) from None
-        sealed = await store.key()
+        sealed = await store.read_key()
         assert sealed is not None
     try:
         return vault.open(AUDIT_KEY, sealed)
@@ -442,8 +442,8 @@ async def _given_keys(settings: Settings, source: DataKeySource, state: Database
 
 async def _is_initialised(state: DatabaseState) -> bool:
     try:
-        await state.canary()
+        await state.read_canary()
     except StoreUnavailable:
-        await state.connected()  # Unless this fails as well, there is no canary yet.
+        await state.check_connection()  # Unless this fails as well, there is no canary yet.
         return False
     return True

@@ -15,7 +15,7 @@ from cryptography.x509 import load_pem_x509_certificate
 from svc.server.endpoints import client_certificate, place_of
 from svc.server.listening import Endpoint
 from svc.settings.config import Settings
-from svc.storage.driver.location import parts_of
+from svc.storage.driver.location import dsn_parameters
 
 
 @attrs.frozen
@@ -51,7 +51,7 @@ def client_files(settings: Settings) -> dict[str, Path]:
     syslog, url = settings.audit_syslog, settings.database_url
     found = {
         "audit_syslog": None if syslog is None else client_certificate(syslog),
-        "database_url": None if url is None else parts_of(url).get("sslcert"),
+        "database_url": None if url is None else dsn_parameters(url).get("sslcert"),
     }
     return {setting: Path(path) for setting, path in found.items() if path is not None}
 

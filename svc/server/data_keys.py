@@ -131,10 +131,10 @@ class KeyWatch(Service):
             _log.info("Data keys were read again: {keys}", keys=" ".join(self._vault.known))
 
     async def _follow(self) -> None:
-        stored, now, vault = await self._store.keys(), self._clock.seconds(), self._vault
+        stored, now, vault = await self._store.list_keys(), self._clock.seconds(), self._vault
         if not stored:  # Its primary was lost before it could note the key.
             if self._writable():
-                await self._store.note_first(vault.current)
+                await self._store.record_first_key(vault.current)
             return
         for each in stored:
             if each.retired and each.key_id not in self._retired:
@@ -159,7 +159,7 @@ class KeyWatch(Service):
         seals = vault.current if vault.current in vault.known else ""
         user = KeyUser(self._place, seals, vault.known)
         if self._writable() and (self._said is None or self._said[0] != user or now >= self._said[1] + ANNOUNCED):
-            await self._store.announce(self._process, user)
+            await self._store.announce_process(self._process, user)
             self._said = user, now
 
 
@@ -224,9 +224,9 @@ class Resealing(Service):
             return
         try:
             await self._demand_primary()
-            moved = await self._store.step(self._vault.reseal, self._most, self._pause)
+            moved = await self._store.advance_rotation(self._vault.reseal, self._most, self._pause)
             if moved is Moved.RETIRED or self._clock.seconds() >= self._asked + LOOK:
-                self._asked, self.progress = self._clock.seconds(), await self._store.progress()
+                self._asked, self.progress = self._clock.seconds(), await self._store.read_progress()
         except (StoreReadOnly, StoreUnavailable, OutcomeUnknown):
             return  # The next step tries again, and the pool says so in the log.
         except Refusal as refusal:
@@ -288,7 +288,7 @@ async def rotate(
         )
     await _all_know(reactor, store, members, new_id, wait, say)
     canary = vault.seal_next(new, CANARY, b"svc")
-    if not await store.begin(current, new_id, canary, await store.totals()):
+    if not await store.begin_rotation(current, new_id, canary, await store.count_sealed_values()):
         raise StartRefused("another rotation has just begun: `svc data-key status` tells of it")
     return new_id
 
@@ -299,7 +299,7 @@ async def _all_know(
     """Return when every server knows a key (Note [Known first]); raises ``StartRefused`` when one doesn't in time."""
     deadline, said = reactor.seconds() + wait, ""
     while True:
-        ignorant = [user.place for user in await store.users() if new not in user.knows]
+        ignorant = [user.place for user in await store.list_key_users() if new not in user.knows]
         for name, ask in members.items():
             known = await ask()
             if known is None:

@@ -23,10 +23,10 @@ from svc.server.endpoints import listening_endpoint, place_of
 from svc.server.startup import reason_of
 from svc.settings.config import Settings, usable_cores
 from svc.settings.parsers import STANDARD_OUTPUT
+from svc.storage.diagnostics import DatabaseDiagnostics
 from svc.storage.driver.database import Database
-from svc.storage.driver.location import parts_of
-from svc.storage.driver.migrations import packaged
-from svc.storage.examination import Examination
+from svc.storage.driver.location import dsn_parameters
+from svc.storage.driver.migrations import load_migrations
 
 #: Where the shipped unit writes the audit, which isn't known outside of the unit.
 _UNIT_AUDIT: Final = Path("/var/log/svc/audit.log")
@@ -72,16 +72,16 @@ async def _database(reactor: Any, settings: Settings) -> tuple[DatabaseFacts | N
 
 
 async def _asked(database: Database) -> tuple[DatabaseFacts, float]:
-    examination, wall = Examination(database, len(packaged())), MachineClock()
-    facts = await examination.facts()
+    examination, wall = DatabaseDiagnostics(database, len(load_migrations())), MachineClock()
+    facts = await examination.read_facts()
     before = wall.seconds()
-    there = await examination.clock()
+    there = await examination.read_clock()
     return facts, there - (before + wall.seconds()) / 2
 
 
 def _connection(url: str | None) -> tuple[bool, bool]:
     """Return whether a database is on another machine, and whether its certificate is verified."""
-    given = {} if url is None else parts_of(url)
+    given = {} if url is None else dsn_parameters(url)
     hosts = given.get("host", given.get("hostaddr", "")).split(",")
     remote = any(host not in _HERE and not host.startswith(("/", "@")) for host in hosts)
     return remote, given.get("sslmode") == "verify-full"
@@ -125,7 +125,7 @@ def _files(settings: Settings, tokens: Path | None) -> Iterator[FileFacts]:
         *((Path(place.key), 0o027, 0o640) for place in places if place is not None and place.key is not None),
         *((path, 0o077, 0o600) for path in [audit_path(settings), tokens] if path is not None),
     ]
-    passfile = {} if settings.database_url is None else parts_of(settings.database_url)
+    passfile = {} if settings.database_url is None else dsn_parameters(settings.database_url)
     if "passfile" in passfile:
         private.append((Path(passfile["passfile"]), 0o077, 0o600))
     if settings.config is not None:

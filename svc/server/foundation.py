@@ -58,13 +58,13 @@ from svc.server.reloading import Renewals
 from svc.settings.config import Settings
 from svc.storage.accounts import AccountStore
 from svc.storage.authenticators import AuthenticatorStore
+from svc.storage.cache.commit_counters import CommitCounters
 from svc.storage.database_state import DatabaseState
 from svc.storage.driver.database import Database
 from svc.storage.driver.replication import Replication
 from svc.storage.driver.standbys import Standbys
-from svc.storage.memory.slots import Slots
-from svc.storage.places import Places
-from svc.storage.readings import Readings
+from svc.storage.read_routing import ReadRouter
+from svc.storage.replicas import Replicas
 from svc.telemetry.metrics import Metrics, ReactorLag
 
 #: The setting that names a certificate, what it is for, and when it ends, in epoch seconds.
@@ -100,7 +100,7 @@ class Foundation:
     settings: Settings
     installation: Installation
     services: MultiService
-    slots: Slots
+    slots: CommitCounters
     metrics: Metrics | None = None
     endpoints: Sequence[Endpoint] = ()
     audit_syslog: IStreamClientEndpoint | None = None
@@ -111,7 +111,7 @@ class Foundation:
     def start(self) -> None:
         """Start the services of every process, each before those that depend on it."""
         database = self.installation.database
-        database.tell_commits(self.count_commit, lambda: self.slots.written(self.slots.read()).timeline)
+        database.report_commits(self.count_commit, lambda: self.slots.written_versions(self.slots.read_counters()).timeline)
         lag = None if self.metrics is None else ReactorLag(self.reactor, self.metrics.observe_lag)
         for service in (self.places, self.replication, self.renewals, self.data_keys, lag):
             if service is not None:
@@ -123,7 +123,7 @@ class Foundation:
                 self.renewals.watch(endpoint.certificate)
         if self.metrics is not None:
             self.metrics.watch_process(VERSION, platform.python_version(), self.wall.seconds())
-            self.metrics.watch_sessions(self.readings.census)
+            self.metrics.watch_sessions(self.readings.count_sessions)
             self.metrics.watch_certificates(lambda: [attrs.astuple(each) for each in self._read_certificates()])
 
     @property
@@ -132,21 +132,21 @@ class Foundation:
         return self.installation.wall
 
     def count_commit(self, confirmed: bool, version: StateVersion | None) -> None:
-        """Count a commit of this process, as ``Database.tell_commits`` has it."""
-        self.slots.advance(confirmed=confirmed, version=version)
+        """Count a commit of this process, as ``Database.report_commits`` has it."""
+        self.slots.count_commit(confirmed=confirmed, version=version)
 
     @cached_property
-    def places(self) -> Places | None:
+    def places(self) -> Replicas | None:
         """The primary and the standby in use, where reads may go to standbys."""
         if not self.settings.splits:
             return None
         database = self.installation.database
-        return Places(self.reactor, database, Standbys(self.reactor, self.installation.dsn, database), self.slots)
+        return Replicas(self.reactor, database, Standbys(self.reactor, self.installation.dsn, database), self.slots)
 
     @cached_property
-    def readings(self) -> Database | Readings:
+    def readings(self) -> Database | ReadRouter:
         """The source of reads, for requests and for health checks."""
-        return self.installation.database if self.places is None else Readings(self.reactor, self.places)
+        return self.installation.database if self.places is None else ReadRouter(self.reactor, self.places)
 
     @cached_property
     def state(self) -> IDatabaseState:
@@ -196,7 +196,7 @@ class Foundation:
             installation.vault,
             ident,
             place,
-            lambda: replication.writable,
+            lambda: replication.is_writable,
             source,
             on_read=self.distribute_data_keys,
         )
@@ -276,7 +276,7 @@ class Foundation:
         ``written`` and ``read`` are called when it has gone or come back; ``read`` also when there is a primary again, since
         a round of checks is what makes this server ready to write.
         """
-        database, connected = self.installation.database, self.installation.state.connected
+        database, connected = self.installation.database, self.installation.state.check_connection
 
         def changed() -> None:
             """Call both."""
@@ -284,11 +284,11 @@ class Foundation:
             read()
 
         if not self.settings.splits:
-            both = Pulse(self.reactor, connected, database.readings, changed)
+            both = Pulse(self.reactor, connected, database.count_read_sessions, changed)
             return Pulses(both, both)
-        writes = Pulse(self.reactor, connected, database.writing, changed, serves="changes")
+        writes = Pulse(self.reactor, connected, database.count_write_sessions, changed, serves="changes")
         writes.setName("pulse of the primary")  # type: ignore[no-untyped-call] # Twisted's
-        return Pulses(Pulse(self.reactor, self.state.connected, self.readings.readings, read), writes)
+        return Pulses(Pulse(self.reactor, self.state.check_connection, self.readings.count_read_sessions, read), writes)
 
     def list_port_certificates(self) -> list[Certificate]:
         """Return the certificates of the ports that this process has."""

@@ -26,29 +26,29 @@ from svc.server.listening import Endpoint, Listening
 from svc.server.logins import Logins
 from svc.services.access import AccessService
 from svc.services.accounts import AccountService
-from svc.services.audit_reading import AuditService
+from svc.services.audit_events import AuditService
 from svc.services.authenticators import AuthenticatorService, DirectoryService, FederatedService
-from svc.services.batches import BatchService
-from svc.services.branches import BranchEntries, branches, groups
+from svc.services.branches import BranchEntries, branch_entries, group_entries
 from svc.services.configured_authenticators import ConfiguredAuthenticatorService
 from svc.services.credentials import CredentialService
-from svc.services.deleted import DeletedService
+from svc.services.deleted_records import DeletedService
 from svc.services.effective_policy import EffectivePolicyService
-from svc.services.expiring import ExpiringService, KeyEndings
 from svc.services.group_members import GroupMemberService
 from svc.services.host_factories import HostFactoryService
+from svc.services.inactive_roles import InactiveRoleService
 from svc.services.ldap_mappings import LdapMappingService
 from svc.services.login import AccessTokenService, ApiKeyService, LoginService
 from svc.services.oidc import OidcService
 from svc.services.policy_edits import PolicyEdits
-from svc.services.policy_loads import NEAR_ROWS, Loads, NearAndFar, PolicyLoadService
+from svc.services.policy_loads import LOCAL_ROWS, LoadRouter, LocalLoads, PolicyLoadService
 from svc.services.public_keys import PublicKeyService
 from svc.services.refusals import RefusalService
 from svc.services.resources import ResourceService
 from svc.services.revocation import RevocationService
 from svc.services.roles import RoleService
+from svc.services.secret_batches import BatchService
 from svc.services.secrets import SecretService
-from svc.services.unused import UnusedService
+from svc.services.upcoming_expirations import KeyExpirations, UpcomingExpirationService
 from svc.services.watches import Watches
 from svc.storage.policies import PolicyStore
 from svc.web.http.connection import Site
@@ -121,7 +121,7 @@ class Server(Logins):
             self.metrics.watch_passwords(lambda: self.passwords.pending, self.passwords.places)
             self.metrics.watch_connections(self.site.counts)
             if self.cache is not None:
-                self.metrics.watch_memory(self.cache.counts)
+                self.metrics.watch_memory(self.cache.cache_counts)
         return urls
 
     @cached_property
@@ -185,8 +185,8 @@ class Server(Logins):
         """The loader of policies: small ones in this process, large ones in processes of their own."""
         settings, permits, workers = self.settings, self.shared.loading, self.load_workers
         store = PolicyStore(self.installation.database, settings.keeping)
-        near = Loads(store, self.installation.vault, settings.dialect, self._bounds, NEAR_ROWS)
-        return NearAndFar(near, workers if permits is None else LoadsInTurn(workers, permits))
+        near = LocalLoads(store, self.installation.vault, settings.dialect, self._bounds, LOCAL_ROWS)
+        return LoadRouter(near, workers if permits is None else LoadsInTurn(workers, permits))
 
     @cached_property
     def policy_load_service(self) -> PolicyLoadService:
@@ -201,7 +201,7 @@ class Server(Logins):
     @cached_property
     def group_entries(self) -> BranchEntries:
         """Groups of the newer interface."""
-        return groups(self.policy_edits, self.role_store, self.resource_store)
+        return group_entries(self.policy_edits, self.role_store, self.resource_store)
 
     @cached_property
     def authenticator_service(self) -> AuthenticatorService:
@@ -238,19 +238,19 @@ class Server(Logins):
         return RefusalService(self.shared.refusals, self.role_store)
 
     @cached_property
-    def expiring_service(self) -> ExpiringService:
+    def expiring_service(self) -> UpcomingExpirationService:
         """Credentials that expire."""
         settings, age = self.settings, self.settings.jwks_max_age
         longest = None if age is None else age + settings.jwks_stale_if_error
-        keys = KeyEndings(
+        keys = KeyExpirations(
             self.account_store, self.resource_store, self.explained, settings.dialect, self.reactor, self.wall, longest
         )
-        return ExpiringService(self.ending_store, self.role_store, keys, self.shared.list_certificates, self.wall)
+        return UpcomingExpirationService(self.ending_store, self.role_store, keys, self.shared.list_certificates, self.wall)
 
     @cached_property
-    def unused_service(self) -> UnusedService:
+    def unused_service(self) -> InactiveRoleService:
         """Roles that don't log in any more."""
-        return UnusedService(self.last_login_store, self.role_store, self.list_followers, self.wall)
+        return InactiveRoleService(self.last_login_store, self.role_store, self.list_followers, self.wall)
 
     async def list_followers(self) -> list[str]:
         """Return the names of the other servers that are followers now."""
@@ -299,7 +299,7 @@ class Server(Logins):
         """Yield the routes of the newer interface."""
         roles, resources, tokens = self.role_store, self.resource_store, self.access_token_service
         dialect, vault = self.settings.dialect, self.installation.vault
-        yield Branches(branches(self.policy_edits, roles, resources, dialect), tokens)
+        yield Branches(branch_entries(self.policy_edits, roles, resources, dialect), tokens)
         yield Groups(self.group_entries, tokens)
         yield GroupMembers(GroupMemberService(self.policy_edits, self.group_entries, roles), tokens)
         installed = self.authenticator_service.installed
@@ -372,10 +372,10 @@ class Server(Logins):
         return self.shared.pulses.readings.beats and not (refuses and self.journal.failure is not None)
 
     def _is_writable(self) -> bool:
-        return self.replication.writable and self.shared.pulses.writes.beats and self.shared.verdict.writable
+        return self.replication.is_writable and self.shared.pulses.writes.beats and self.shared.verdict.writable
 
     def _serves_stale_answers(self) -> bool:
-        return self.cache is not None and self.cache.stands_in()
+        return self.cache is not None and self.cache.can_serve_stale()
 
     @cached_property
     def new_request_id(self) -> Callable[[], str]:

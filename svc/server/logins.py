@@ -34,8 +34,8 @@ from svc.model.oidc import IOidcProviders
 from svc.server.fine_timer import FineTimer
 from svc.server.stores import Stores
 from svc.services.authenticators import DEFAULT
-from svc.services.explanations import KeyExplanations
 from svc.services.login import ApiKeyService, LoginService
+from svc.services.login_explanations import KeyExplanations
 from svc.services.sessions import SessionService
 from svc.telemetry.metrics import CountedAuthenticator
 
@@ -74,7 +74,7 @@ class Logins(Stores):
     def pace(self) -> RefusalPace:
         """The pace of refusals."""
         return RefusalPace(
-            self.reactor, _return_at_once if self.cache is None else self.cache.take_turn, self.fine_timer.after
+            self.reactor, _return_at_once if self.cache is None else self.cache.equalize_timing, self.fine_timer.after
         )
 
     @cached_property

@@ -193,7 +193,7 @@ class RemoteSingletons:
         """See ``SharedParts``."""
         if await self.remote.call("is_own_challenge", challenge):
             return None
-        return await self.server.replication.identity()
+        return await self.server.replication.read_identity()
 
     async def list_certificates(self) -> Sequence[Certificate]:
         """See ``SharedParts``: those that this process shows, and the supervisor's."""

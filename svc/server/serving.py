@@ -10,7 +10,7 @@ from svc.server.graph import Server
 from svc.server.lifecycle import Started
 from svc.server.singletons import prepare_account
 from svc.settings.config import Settings
-from svc.storage.memory.slots import Slots
+from svc.storage.cache.commit_counters import CommitCounters
 from svc.telemetry.exposition import metrics_site
 from svc.telemetry.metrics import Metrics
 from svc.web.http.console import IConsole
@@ -35,7 +35,7 @@ async def start_server(plan: StartPlan) -> Started:
         settings=plan.settings,
         installation=plan.installation,
         services=plan.services,
-        slots=Slots.private(),
+        slots=CommitCounters.for_one_process(),
         metrics=None if plan.metrics_endpoint is None else Metrics(),
         endpoints=[*filter(None, (*plan.endpoints, plan.metrics_endpoint))],
         audit_syslog=plan.audit_syslog,

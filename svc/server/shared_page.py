@@ -9,7 +9,7 @@ import mmap
 import os
 import tempfile
 
-from svc.storage.memory.slots import BYTES, WIDTH, Slots
+from svc.storage.cache.commit_counters import BYTES, WIDTH, CommitCounters
 
 
 def make_page(processes: int) -> int:
@@ -24,8 +24,8 @@ def make_page(processes: int) -> int:
     return descriptor
 
 
-def slots_of(descriptor: int, own: int) -> Slots:
+def slots_of(descriptor: int, own: int) -> CommitCounters:
     """Return the slots of a page, of which the process number ``own`` writes its own."""
     size = os.fstat(descriptor).st_size - mmap.PAGESIZE
     page = mmap.mmap(descriptor, size, offset=mmap.PAGESIZE)
-    return Slots(memoryview(page).cast("Q"), own)
+    return CommitCounters(memoryview(page).cast("Q"), own)

@@ -62,15 +62,15 @@ from svc.server.lifecycle import child, do_nothing
 from svc.server.listening import Endpoint, Listening
 from svc.server.reloading import Renewable
 from svc.storage.authenticators import AuthenticatorStore
-from svc.storage.deleted import DeletedStore
+from svc.storage.cache.trimming import ChangeTrimming
+from svc.storage.deleted_records import DeletedStore
 from svc.storage.directory_users import DirectoryUserStore
 from svc.storage.events import RETENTION, EventStore
 from svc.storage.expirations import ExpirationStore
 from svc.storage.host_factories import HostFactoryStore
-from svc.storage.kept_answers import KeptAnswerStore
-from svc.storage.memory.trimming import Trimming
+from svc.storage.idempotency import IdempotencyStore
 from svc.storage.public_keys import PublicKeyStore
-from svc.storage.purging import Purging
+from svc.storage.purging import PurgeService
 from svc.telemetry.metrics import Metrics
 
 #: Log records keep the name that they had, until 2.0.
@@ -136,10 +136,10 @@ class Singletons:
         child(
             services, EventRetention(reactor, base.wall, EventStore(installation.database), RETENTION, self.demand_primary)
         )
-        child(services, Trimming(reactor, installation.database, self.demand_primary))
+        child(services, ChangeTrimming(reactor, installation.database, self.demand_primary))
         child(services, self.purging)
         await base.open_journal()
-        child(services, RecoveryReporter(reactor, installation.accounts.recovered, base.journal))
+        child(services, RecoveryReporter(reactor, installation.accounts.list_recovered, base.journal))
         for service in (self.expirations, self.directory_rounds, self.checks_loop, self.resealing):
             child(services, service)
         self.pulses.start(services)
@@ -150,7 +150,7 @@ class Singletons:
         """Export these as metrics."""
         metrics.watch_checks(self.checks_loop.findings)
         metrics.watch_rivals(self.split_brain.counted)
-        metrics.watch_deleted(self.purging.counts)
+        metrics.watch_deleted(self.purging.purge_counts)
         metrics.watch_data_key(self.resealing.age, self.resealing.counted)
         metrics.watch_replication(lambda: self.checks_loop.report(NATIVE).position)
         metrics.watch_ages(lambda: self.ages.current, self.base.wall.seconds)
@@ -168,13 +168,13 @@ class Singletons:
 
     async def demand_primary(self) -> None:
         """Check that the database is a primary and that no other primary forbids writes."""
-        await self.base.replication.demand_primary()
+        await self.base.replication.require_primary()
         await self.split_brain.demand()
 
     async def identify_database(self, challenge: str) -> DatabaseIdentity | None:
         """See ``SharedParts``; its caller has answered this server's own challenges already."""
         del challenge
-        return await self.base.replication.identity()
+        return await self.base.replication.read_identity()
 
     async def list_certificates(self) -> Sequence[Certificate]:
         """See ``SharedParts``."""
@@ -236,7 +236,7 @@ class Singletons:
         """The detector of other primaries, which queries the other servers for their databases."""
         base = self.base
         asking = {name: functools.partial(inquiry.database, base.claims) for name, inquiry in self.inquiries.items()}
-        return Rivals(base.reactor, base.wall, base.replication.identity, asking, base.settings.health_interval)
+        return Rivals(base.reactor, base.wall, base.replication.read_identity, asking, base.settings.health_interval)
 
     @cached_property
     def members(self) -> Members:
@@ -245,11 +245,11 @@ class Singletons:
         return Members(self.base.reactor, self.base.wall, asking, self.base.settings.health_interval)
 
     @cached_property
-    def purging(self) -> Purging:
+    def purging(self) -> PurgeService:
         """The removal of records whose retention is over."""
         base = self.base
         deleted = DeletedStore(base.installation.database, base.settings.keeping)
-        return Purging(base.reactor, deleted, KeptAnswerStore(base.installation.database), self.demand_primary)
+        return PurgeService(base.reactor, deleted, IdempotencyStore(base.installation.database), self.demand_primary)
 
     @cached_property
     def expirations(self) -> ExpirationLoop:
@@ -345,7 +345,7 @@ async def prepare_account(base: Foundation, show_admin_key: Callable[[str], bool
     """
     announced: Callable[[], Awaitable[None]] = do_nothing
     if await make_account(base, show_admin_key) and (account := base.settings.account) is not None:
-        announced = functools.partial(base.installation.accounts.announce, account)
+        announced = functools.partial(base.installation.accounts.mark_announced, account)
     await compare_dialect(AuthenticatorStore(base.readings), base.settings.dialect)
     return announced
 
@@ -359,14 +359,14 @@ async def make_account(base: Foundation, show_admin_key: Callable[[str], bool] |
     if account is None:
         return False
     try:
-        standby = await base.replication.standby()
+        standby = await base.replication.is_standby()
     except StoreUnavailable:
         if not base.settings.splits:
             raise
         return False  # It began without a primary, which has the account.
     if not standby:
         return await installation.ensure_account(account, base.settings.data_dir, show_admin_key)
-    if account not in await installation.accounts.names():
+    if account not in await installation.accounts.list_accounts():
         warning = "There is no account {account} yet: this server is a follower, so make it on the primary"
         log.warn(warning, account=account)
     return False
@@ -376,9 +376,9 @@ async def compare_dialect(authenticators: IAuthenticators, dialect: Dialect) -> 
     """Warn where policy has authenticators in the other dialect's names, and none in this one's (CFG-27)."""
     other = CONJUR if dialect.prefix == NATIVE.prefix else NATIVE
     try:
-        found = [name for name, _ in await authenticators.webservices(other.prefix)]
+        found = [name for name, _ in await authenticators.list_webservices(other.prefix)]
         first = next((name for name in found if name.identifier.startswith(f"{other.prefix}/authn-")), None)
-        if first is None or await authenticators.webservices(dialect.prefix):
+        if first is None or await authenticators.list_webservices(dialect.prefix):
             return
     except StoreUnavailable:
         return  # It began without a primary.

@@ -29,28 +29,28 @@ from svc.server.foundation import Foundation
 from svc.server.singletons import SharedParts, Singletons
 from svc.storage.access import AccessStore
 from svc.storage.authenticators import AuthenticatorStore
+from svc.storage.cache.read_cache import ReadCache
+from svc.storage.cache.version_barrier import VersionBarrier
 from svc.storage.credentials import CredentialStore
-from svc.storage.deleted import DeletedStore
+from svc.storage.deleted_records import DeletedStore
 from svc.storage.directory_users import DirectoryUserStore
 from svc.storage.driver.progress import Progress
 from svc.storage.driver.statements import Statements
-from svc.storage.effective_policy import EffectiveStore
-from svc.storage.endings import EndingStore
+from svc.storage.effective_policy import EffectivePolicyStore
 from svc.storage.events import EventStore
 from svc.storage.expirations import ExpirationStore
 from svc.storage.host_factories import HostFactoryStore
-from svc.storage.kept_answers import KeptAnswerStore
+from svc.storage.idempotency import IdempotencyStore
 from svc.storage.last_logins import LastLoginStore
 from svc.storage.ldap_mappings import LdapMappingStore
-from svc.storage.memory.coverage import Coverage
-from svc.storage.memory.memory import Memory
 from svc.storage.policy_edits import PolicyEditStore
 from svc.storage.public_keys import PublicKeyStore
-from svc.storage.readings import Readings
+from svc.storage.read_routing import ReadRouter
 from svc.storage.resources import ResourceStore
 from svc.storage.roles import RoleStore
 from svc.storage.secrets import SecretStore
 from svc.storage.sessions import SessionStore
+from svc.storage.upcoming_expirations import UpcomingExpirationStore
 
 
 @attrs.frozen(slots=False, eq=False, kw_only=True)
@@ -68,13 +68,13 @@ class Stores(Foundation):
         return self.singletons
 
     @cached_property
-    def cache(self) -> Memory | None:
+    def cache(self) -> ReadCache | None:
         """The read cache; ``None`` where every read goes to the database."""
         settings = self.settings
         if not settings.memory_lag:
             return None
         lag, limit, stale = settings.memory_lag, settings.memory_limit, settings.serve_stale
-        return Memory(self.reactor, self.readings, self.slots, lag=lag, limit=limit, serve_stale=stale)
+        return ReadCache(self.reactor, self.readings, self.slots, lag=lag, limit=limit, serve_stale=stale)
 
     @property
     def cached_readings(self) -> Statements:
@@ -84,14 +84,14 @@ class Stores(Foundation):
     @cached_property
     def wait_for_versions(self) -> Callable[[Sequence[StateVersion], RoleName], Awaitable[None]]:
         """The barrier that delays a request until reads are as new as its version tokens."""
-        if isinstance(self.readings, Readings):
-            return self.readings.reached
+        if isinstance(self.readings, ReadRouter):
+            return self.readings.wait_until_reached
         progress = Progress(self.readings, self.reactor)
-        return progress.reached if self.cache is None else Coverage(progress, self.cache).reached
+        return progress.wait_until_reached if self.cache is None else VersionBarrier(progress, self.cache).wait_until_reached
 
     async def demand_primary(self) -> None:
         """Check that the database is a primary and that no other primary forbids writes."""
-        await self.replication.demand_primary()
+        await self.replication.require_primary()
         await self.shared.verdict.demand()
 
     @cached_property
@@ -157,7 +157,7 @@ class Stores(Foundation):
     @cached_property
     def kept_answer_store(self) -> IKeptAnswers:
         """Answers to requests that may be repeated."""
-        return KeptAnswerStore(self.installation.database)
+        return IdempotencyStore(self.installation.database)
 
     @cached_property
     def expiration_store(self) -> IExpirations:
@@ -167,7 +167,7 @@ class Stores(Foundation):
     @cached_property
     def ending_store(self) -> IEndings:
         """Credentials that expire."""
-        return EndingStore(self.readings)
+        return UpcomingExpirationStore(self.readings)
 
     @cached_property
     def public_key_store(self) -> IPublicKeys:
@@ -182,7 +182,7 @@ class Stores(Foundation):
     @cached_property
     def effective_policy_store(self) -> IEffectivePolicies:
         """The policy in effect."""
-        return EffectiveStore(self.readings)
+        return EffectivePolicyStore(self.readings)
 
     @cached_property
     def ldap_mapping_store(self) -> ILdapMappings:

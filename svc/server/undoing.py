@@ -40,10 +40,10 @@ async def remove_directory(reactor: Any, path: Path) -> bool:
     :raises OSError: it can't be removed.
     """
     directory = DataDirectory(Path(os.path.abspath(path)))
-    if directory.lock(serving=False) is not None:
+    if directory.take_lock(serving=False) is not None:
         return False
     try:
-        await PostgresServer(reactor, directory, RuntimeDir(directory.record_runtime_dir), True).take_over()
+        await PostgresServer(reactor, directory, RuntimeDir(directory.record_runtime_dir), True).stop_leftovers()
         shutil.rmtree(directory.path)
     finally:
         directory.release()

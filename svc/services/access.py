@@ -27,7 +27,7 @@ from svc.model.errors import InvalidParameter
 from svc.model.names import ResourceName, RoleName
 from svc.model.ports import IResources, IRoles
 from svc.model.query_results import ResourcesQuery
-from svc.services.holders import Above, Levels, Walk, WalkBounds, far_way, way_from
+from svc.services.access_paths import HolderLevels, HolderWalk, RoleClosure, WalkBounds, find_far_path, find_path
 from svc.services.invocation import Invocation
 
 #: The most items that a page has, and the default.
@@ -35,7 +35,7 @@ PAGE_MOST: Final = 1000
 PAGE: Final = 100
 
 #: The privileges by which a role reaches a resource, unless the request names others.
-REACHED: Final = ("read", "execute", "update")
+REACH_PRIVILEGES: Final = ("read", "execute", "update")
 
 #: The most privileges in one query.
 PRIVILEGES_MOST: Final = 10
@@ -44,7 +44,7 @@ PRIVILEGES_MOST: Final = 10
 MISSING_MOST: Final = 100
 
 #: How many resources are examined for one page; and how many of them one by one, for a role that holds many others.
-LOOKED_MOST: Final = 3000
+EXAMINED_MOST: Final = 3000
 FAR_MOST: Final = 10
 
 
@@ -64,11 +64,11 @@ class AccessService:
     dialect: Dialect
     bounds: WalkBounds = attrs.field(factory=WalkBounds)
 
-    async def seen(self, invocation: Invocation, names: Collection[str]) -> frozenset[str]:
+    async def filter_visible(self, invocation: Invocation, names: Collection[str]) -> frozenset[str]:
         """Return those of the full ids whose resources the caller sees."""
-        return await self.store.seen(invocation.caller.role, names) if names else frozenset()
+        return await self.store.filter_visible(invocation.caller.role, names) if names else frozenset()
 
-    async def who_can(
+    async def list_holders(
         self,
         invocation: Invocation,
         name: ResourceName,
@@ -85,38 +85,42 @@ class AccessService:
         :raises TooManyRoles: their ways are too long.
         """
         require_visible(await self.roles.access_facts(invocation.caller, name), name)
-        levels = await Levels.read(self.store, Target(name, (privilege,)), self.bounds)
-        walk = Walk(self.store, levels, self.bounds)
-        ways, position = await walk.page(limit, after or Position(), direct=direct)
-        told = await self._told(invocation, ways)
+        levels = await HolderLevels.read(self.store, Target(name, (privilege,)), self.bounds)
+        walk = HolderWalk(self.store, levels, self.bounds)
+        ways, position = await walk.read_page(limit, after or Position(), direct=direct)
+        told = await self._redact_paths(invocation, ways)
         return HoldersPage(tuple(PrivilegeHolder(way[0].role or "", way) for way in told), position)
 
-    async def count(self, invocation: Invocation, name: ResourceName, privilege: str, *, direct: bool = False) -> int:
+    async def count_holders(
+        self, invocation: Invocation, name: ResourceName, privilege: str, *, direct: bool = False
+    ) -> int:
         """Return how many roles have a privilege on a resource."""
         require_visible(await self.roles.access_facts(invocation.caller, name), name)
-        return await self.store.count(Target(name, (privilege,)), direct=direct)
+        return await self.store.count_holders(Target(name, (privilege,)), direct=direct)
 
-    async def can(self, invocation: Invocation, name: ResourceName, privilege: str, role: RoleName) -> AccessVerdict:
+    async def check_privilege(
+        self, invocation: Invocation, name: ResourceName, privilege: str, role: RoleName
+    ) -> AccessVerdict:
         """Return whether a role has a privilege on a resource, and why, or what is missing."""
         require_visible(await self.roles.access_facts(invocation.caller, name), name)
-        await self._see(invocation, role)
+        await self._require_visible_role(invocation, role)
         target = Target(name, (privilege,))
         # A short way is found soon; the facts about a role that holds a million may take seconds.
-        found = await way_from(self.store, str(role), target, self.bounds)
-        if found.way is None:
+        found = await find_path(self.store, str(role), target, self.bounds)
+        if found.path is None:
             access_facts = await self.roles.access_facts(role, name)
             if use(access_facts, privilege) != Allowed():
                 privileges = tuple(sorted(access_facts.privileges))
-                return AccessVerdict(False, None, await self._missing(invocation, target), privileges)
-            found = await far_way(self.store, str(role), target, self.bounds)
-        told = [] if found.way is None else await self._told(invocation, [found.way])
+                return AccessVerdict(False, None, await self._list_missing_steps(invocation, target), privileges)
+            found = await find_far_path(self.store, str(role), target, self.bounds)
+        told = [] if found.path is None else await self._redact_paths(invocation, [found.path])
         return AccessVerdict(True, next(iter(told), None))
 
-    async def reach(
+    async def list_reachable_resources(
         self,
         invocation: Invocation,
         role: RoleName,
-        privileges: Sequence[str] = REACHED,
+        privileges: Sequence[str] = REACH_PRIVILEGES,
         *,
         limit: int = PAGE,
         after: str | None = None,
@@ -126,34 +130,38 @@ class AccessService:
         :param limit: the most that are returned; there may be fewer although the list goes on.
         :raises InvalidParameter: they are too many privileges.
         """
-        await self._see(invocation, role)
+        await self._require_visible_role(invocation, role)
         privileges = tuple(dict.fromkeys(privileges))
         if len(privileges) > PRIVILEGES_MOST:
             raise InvalidParameter("privilege", f"'privilege' may be given {PRIVILEGES_MOST} times")
-        reaching = _Reaching(self, invocation, role, privileges, await Above.read(self.store, str(role), self.bounds))
-        return await reaching.page(limit, after)
+        reaching = _ReachQuery(
+            self, invocation, role, privileges, await RoleClosure.read(self.store, str(role), self.bounds)
+        )
+        return await reaching.read_page(limit, after)
 
-    async def _see(self, invocation: Invocation, role: RoleName) -> None:
+    async def _require_visible_role(self, invocation: Invocation, role: RoleName) -> None:
         """Return if the caller sees the role, or holds it: a caller may do whatever the roles that it holds may."""
         access_facts = await self.roles.access_facts(invocation.caller, role.resource)
         if not (access_facts.caller_exists and access_facts.holds):
             require_role_visible(access_facts, role, invocation.caller.role, self.dialect)
 
-    async def _missing(self, invocation: Invocation, target: Target) -> tuple[WayStep, ...]:
-        steps = await self.store.direct(target, "", MISSING_MOST)
-        seen = await self.store.seen(invocation.caller.role, {step.role for step in steps if step.role is not None})
+    async def _list_missing_steps(self, invocation: Invocation, target: Target) -> tuple[WayStep, ...]:
+        steps = await self.store.list_direct_holders(target, "", MISSING_MOST)
+        seen = await self.store.filter_visible(
+            invocation.caller.role, {step.role for step in steps if step.role is not None}
+        )
         return tuple(step for step in steps if step.role in seen)
 
-    async def _told(self, invocation: Invocation, ways: Sequence[Way]) -> list[Way]:
+    async def _redact_paths(self, invocation: Invocation, ways: Sequence[Way]) -> list[Way]:
         """Return ways without the names of the roles that the caller doesn't see, except for the first of each."""
         others = {step.role for way in ways for step in way[1:] if step.role is not None}
-        seen = await self.store.seen(invocation.caller.role, others) if others else frozenset()
-        return [_without(way, seen) for way in ways]
+        seen = await self.store.filter_visible(invocation.caller.role, others) if others else frozenset()
+        return [_redact_path(way, seen) for way in ways]
 
 
 @attrs.define
-class _Reaching:
-    """One query for the resources that a role reaches; ``above`` are the roles that it holds, as far as they are few.
+class _ReachQuery:
+    """One query for the resources that a role reaches; ``closure`` are the roles that it holds, as far as they are few.
 
     For a role that holds few roles, the resources that it sees are listed as for itself. For one that holds many, all
     resources of the account are walked through, and a search from the resource's end finds out whether the role sees it.
@@ -163,90 +171,90 @@ class _Reaching:
     invocation: Invocation
     role: RoleName
     privileges: tuple[str, ...]
-    above: Above
-    _far: int = 0
+    closure: RoleClosure
+    _far_searches: int = 0
 
-    async def page(self, limit: int, after: str | None) -> ReachPage:
+    async def read_page(self, limit: int, after: str | None) -> ReachPage:
         """Return a page that begins after an id."""
         found: list[ReachedResource] = []
         looked = 0
-        while looked < LOOKED_MOST:
+        while looked < EXAMINED_MOST:
             window = min(max(2 * (limit + 1 - len(found)), 50), PAGE_MOST)
-            ids = await self._next(window, after)
+            ids = await self._read_next_ids(window, after)
             looked += len(ids)
-            reached = await self._seen_and_reached(ids)
+            reached = await self._list_visible_rights(ids)
             for name in ids:
-                if name in reached and (len(found) == limit or self._far >= FAR_MOST):
-                    return await self._page(found, after)
+                if name in reached and (len(found) == limit or self._far_searches >= FAR_MOST):
+                    return await self._make_page(found, after)
                 if name in reached:
-                    found += await self._reached(name, reached[name])
+                    found += await self._describe_reached(name, reached[name])
                 after = name
             if len(ids) < window:
-                return await self._page(found, None)
-        return await self._page(found, after)
+                return await self._make_page(found, None)
+        return await self._make_page(found, after)
 
-    async def _next(self, window: int, after: str | None) -> list[str]:
-        if not self.above.whole:
-            return await self.service.store.resources(self.role.account, after or "", window)
+    async def _read_next_ids(self, window: int, after: str | None) -> list[str]:
+        if not self.closure.whole:
+            return await self.service.store.list_resources(self.role.account, after or "", window)
         query = ResourcesQuery(self.role, self.role.account, limit=window, after=after)
-        return await self.service.resources.visible(query)
+        return await self.service.resources.list_visible(query)
 
-    async def _seen_and_reached(self, ids: Sequence[str]) -> dict[str, list[Given]]:
+    async def _list_visible_rights(self, ids: Sequence[str]) -> dict[str, list[Given]]:
         """Return the rights of the roles above on those of the resources that the caller sees, and that may be reached."""
         store, asked = self.service.store, list(ids)
         # For a role with few roles, the list already has only resources that it sees.
-        viewers = {self.invocation.caller.role, self.role} - ({self.role} if self.above.whole else set())
+        viewers = {self.invocation.caller.role, self.role} - ({self.role} if self.closure.whole else set())
         for viewer in viewers:
-            seen = await store.seen(viewer, asked)
+            seen = await store.filter_visible(viewer, asked)
             asked = [name for name in asked if name in seen]
-        found: dict[str, list[Given]] = {} if self.above.whole else {name: [] for name in asked}
+        found: dict[str, list[Given]] = {} if self.closure.whole else {name: [] for name in asked}
         if asked:
-            for given in await store.given(asked, self.privileges, self.above.roles):
+            for given in await store.list_rights(asked, self.privileges, self.closure.roles):
                 found.setdefault(given.resource, []).append(given)
         return found
 
-    async def _reached(self, name: str, given: Sequence[Given]) -> list[ReachedResource]:
+    async def _describe_reached(self, name: str, given: Sequence[Given]) -> list[ReachedResource]:
         """Return a resource as it is reached, or nothing if it isn't."""
         owned = any(each.privilege is None for each in given)
         privileges: Collection[str] = self.privileges if owned else {each.privilege for each in given if each.privilege}
         steps = [WayStep(each.role, By.OWNER if each.privilege is None else By.PERMITTED) for each in given]
-        way = self.above.way(min(steps, key=self.above.place)) if steps else None
-        if not (owned or self.above.whole):
-            privileges, farther = await self._far_privileges(ResourceName.parse(name), privileges)
+        way = self.closure.access_path(min(steps, key=self.closure.sort_key)) if steps else None
+        if not (owned or self.closure.whole):
+            privileges, farther = await self._find_far_privileges(ResourceName.parse(name), privileges)
             way = way or farther
         if not privileges:
             return []
         return [ReachedResource(name, tuple(each for each in self.privileges if each in privileges), way)]
 
-    async def _far_privileges(self, name: ResourceName, known: Collection[str]) -> tuple[Collection[str], Way | None]:
+    async def _find_far_privileges(self, name: ResourceName, known: Collection[str]) -> tuple[Collection[str], Way | None]:
         """Return the privileges of a role that holds many others, of which some are ``known``, and a shortest way to one of
         those that aren't.
         """
-        self._far += 1
+        self._far_searches += 1
         service, role, ways, settled = self.service, str(self.role), dict[str, Way](), True
         for privilege in self.privileges:
             if privilege not in known:
-                found = await far_way(service.store, role, Target(name, (privilege,)), service.bounds, 1)
-                settled &= found.settled
-                if found.way is not None:
-                    ways[privilege] = found.way
+                found = await find_far_path(service.store, role, Target(name, (privilege,)), service.bounds, 1)
+                settled &= found.certain
+                if found.path is not None:
+                    ways[privilege] = found.path
         if settled:
             return {*known, *ways}, min(ways.values(), key=len, default=None)
         access_facts = await service.roles.access_facts(self.role, name)
         privileges = self.privileges if access_facts.owns else access_facts.privileges
         farther = None
         if not known and set(privileges) & set(self.privileges):
-            farther = (await far_way(service.store, role, Target(name, self.privileges), service.bounds)).way
+            farther = (await find_far_path(service.store, role, Target(name, self.privileges), service.bounds)).path
         return privileges, farther or min(ways.values(), key=len, default=None)
 
-    async def _page(self, found: Sequence[ReachedResource], after: str | None) -> ReachPage:
+    async def _make_page(self, found: Sequence[ReachedResource], after: str | None) -> ReachPage:
         ways = [each.way for each in found if each.way is not None]
-        told = iter(await self.service._told(self.invocation, ways))
+        told = iter(await self.service._redact_paths(self.invocation, ways))
         shown = (each if each.way is None else attrs.evolve(each, way=next(told)) for each in found)
         return ReachPage(tuple(shown), after)
 
 
-def _without(way: Way, seen: Collection[str]) -> Way:
+def _redact_path(way: Way, seen: Collection[str]) -> Way:
     """Return a way without the names of roles that are not ``seen``, except the first; several in a row are one step."""
     steps = list(way[:1])
     for step in way[1:]:

@@ -30,11 +30,11 @@ from svc.policy.access_edges import Edge, Hop, Index, MemberGraph, Moment, by_en
 READ_MOST: Final = 200_000
 #: How many steps from role to member are taken at most for either, and how many grants are compared.
 STEPS_MOST: Final = 1_000_000
-LOOKS_MOST: Final = 1_000_000
+LOOKUPS_MOST: Final = 1_000_000
 #: A name with more rows than these is followed only if nothing else settles the question (Note [Two ends]).
 ROWS_FEW: Final = 1000
 #: How many names one query has.
-_NAMES: Final = 5000
+_NAMES_BATCH: Final = 5000
 
 
 @attrs.define
@@ -45,7 +45,7 @@ class AccessGains:
     graph: MemberGraph = attrs.field(factory=lambda: MemberGraph(STEPS_MOST))
     complete: bool = True
 
-    def names(self) -> set[str]:
+    def mentioned_names(self) -> set[str]:
         """Return all names that may be reported."""
         bases, names = set[str](), set[str]()
         for roles, gained in self.classes:
@@ -54,7 +54,7 @@ class AccessGains:
                 bases.update(manner.base for manner in gained)
         return names | (self.graph.below(bases) & self.graph.above(names))
 
-    def summary(self, differing: Collection[str], visible: frozenset[str] | None) -> Summary:
+    def make_summary(self, differing: Collection[str], visible: frozenset[str] | None) -> Summary:
         """Return the sums that a caller may know who sees what is ``visible``, or all."""
         summary = Summary(differing, visible)
         for roles, gained in self.classes:
@@ -62,7 +62,7 @@ class AccessGains:
         return summary
 
 
-class AccessReading:
+class AccessEdges:
     """The edges around those that a load changed; ``differing`` are the things that it created or deleted."""
 
     def __init__(self, transaction: IPolicyTransaction, before: Rows, after: Rows) -> None:
@@ -70,8 +70,8 @@ class AccessReading:
         self.differing = {row.resource for row in before.resources} ^ {row.resource for row in after.resources}
         old_links, old_grants, new_links, new_grants = links_of(before), grants_of(before), links_of(after), grants_of(after)
         self._lost = old_links - new_links, old_grants - new_grants
-        self._made = new_links - old_links, new_grants - old_grants
-        self._changed = sum(map(len, (*self._lost, *self._made)))
+        self._added = new_links - old_links, new_grants - old_grants
+        self._changed = sum(map(len, (*self._lost, *self._added)))
         at_hand = indexed(new_links, new_grants)
         #: The edges that were read, and for each name the number of rows up to which they are complete; ``None``: all.
         self._edges: dict[Side, dict[str, list[Edge]]] = {
@@ -80,39 +80,43 @@ class AccessReading:
         self._extent: dict[Side, dict[str, int | None]] = {side: dict.fromkeys(self.differing) for side in Side}
         self._left = 0
 
-    async def gains(self) -> AccessGains:
+    async def find_gains(self) -> AccessGains:
         """Return the gains of roles."""
-        made, lost = indexed(*self._made), indexed(*self._lost)
-        return await _AccessQuestion(self, self._moment(made, lost), self._moment(lost, made), *self._made).answer()
+        made, lost = indexed(*self._added), indexed(*self._lost)
+        return await _GainFinder(
+            self, self._make_moment(made, lost), self._make_moment(lost, made), *self._added
+        ).find_gains()
 
-    async def losses(self) -> AccessGains:
+    async def find_losses(self) -> AccessGains:
         """Return the losses of roles."""
-        made, lost = indexed(*self._made), indexed(*self._lost)
-        return await _AccessQuestion(self, self._moment(lost, made), self._moment(made, lost), *self._lost).answer()
+        made, lost = indexed(*self._added), indexed(*self._lost)
+        return await _GainFinder(
+            self, self._make_moment(lost, made), self._make_moment(made, lost), *self._lost
+        ).find_gains()
 
-    def refill(self) -> None:
+    def reset_budget(self) -> None:
         """Reset the number of rows that one part of a question may read."""
         self._left = READ_MOST
 
-    def _moment(self, plus: Index, minus: Index) -> Moment:
+    def _make_moment(self, plus: Index, minus: Index) -> Moment:
         return Moment(self._edges, plus, minus)
 
-    def parts(self, side: Side, names: Iterable[str]) -> set[str]:
+    def incomplete_names(self, side: Side, names: Iterable[str]) -> set[str]:
         """Return those of the names whose edges may not all have been read."""
         extent = self._extent[side]
         return {name for name in names if extent.get(name, 0) is not None}
 
-    async def read(self, side: Side, names: Iterable[str], each: int = READ_MOST) -> None:
+    async def read_edges(self, side: Side, names: Iterable[str], each: int = READ_MOST) -> None:
         """Read the edges that lead on from names, at most about ``each`` of one name."""
         extent = self._extent[side]
         due = sorted(name for name in names if (known := extent.get(name, 0)) is not None and known < each)
         # Edges that the load made don't count: before it there may have been few.
         rows_each = each + self._changed + 1
-        for start in range(0, len(due), _NAMES):
+        for start in range(0, len(due), _NAMES_BATCH):
             if self._left <= 0:
                 return
-            some = due[start : start + _NAMES]
-            rows = await self._transaction.leading(side, some, rows_each, self._left)
+            some = due[start : start + _NAMES_BATCH]
+            rows = await self._transaction.read_adjacent_rows(side, some, rows_each, self._left)
             cut = max(len(rows.resources), len(rows.memberships), len(rows.permissions)) >= self._left
             self._left -= len(rows.resources) + len(rows.memberships) + len(rows.permissions)
             found = by_end(side, links_of(rows) if rows.memberships else grants_of(rows))
@@ -120,82 +124,82 @@ class AccessReading:
                 edges = self._edges[side][name] = found.get(name, [])
                 extent[name] = each if cut or len(edges) >= rows_each else None
 
-    async def closure(self, moment: Moment, side: Side, names: Collection[str], each: int = READ_MOST) -> set[str]:
+    async def read_closure(self, moment: Moment, side: Side, names: Collection[str], each: int = READ_MOST) -> set[str]:
         """Read the edges from names, from the names at their ends, and so on; return all names found, these included."""
         found = set(names)
         level = set(names)
         while level:
-            await self.read(side, level, each)
+            await self.read_edges(side, level, each)
             level = {name for known in level for name in moment.next(side, known)} - found
             found |= level
         return found
 
 
 @attrs.define
-class _AccessQuestion:
+class _GainFinder:
     """Finds the access that roles have at ``then``, by new ``links`` and ``grants``, and hadn't at the moment ``first``."""
 
-    _reading: AccessReading
+    _edges: AccessEdges
     _then: Moment
     _first: Moment
     _links: set[Edge]
     _grants: set[Edge]
     _found: AccessGains = attrs.field(factory=AccessGains)
-    _stood: dict[str, dict[str, list[Edge]]] = attrs.field(factory=dict)
+    _grants_before: dict[str, dict[str, list[Edge]]] = attrs.field(factory=dict)
     _bases: dict[str, list[Edge]] = attrs.field(factory=dict)
     #: The roles that were followed at the other moment.
     _followed: dict[Side, set[str]] = attrs.field(factory=lambda: {Side.MEMBERS: set(), Side.HELD: set()})
 
-    async def answer(self) -> AccessGains:
+    async def find_gains(self) -> AccessGains:
         """Return the gains."""
-        self._reading.refill()
-        below = await self._candidates()
+        self._edges.reset_budget()
+        below = await self._find_candidates()
         if not self._bases:
             return self._found
-        self._reading.refill()
+        self._edges.reset_budget()
         resources = {grant.upper for grants in self._bases.values() for grant in grants}
-        await self._reading.read(Side.GIVEN, resources)
-        if parts := self._reading.parts(Side.GIVEN, resources):
-            self._demand(False)
+        await self._edges.read_edges(Side.GIVEN, resources)
+        if parts := self._edges.incomplete_names(Side.GIVEN, resources):
+            self._note_completeness(False)
             self._bases = {
                 base: [edge for edge in several if edge.upper not in parts] for base, several in self._bases.items()
             }
         for resource in resources - parts:
-            self._stood[resource] = by_end(Side.GRANTED, self._first.edges(Side.GIVEN, resource))
-        reached = self._reached(below)
+            self._grants_before[resource] = by_end(Side.GRANTED, self._first.edges(Side.GIVEN, resource))
+        reached = self._find_reached(below)
         roles: Collection[str] = reached
-        bases: Collection[str] = set[str]().union(*self._stood.values())
+        bases: Collection[str] = set[str]().union(*self._grants_before.values())
         sides = (Side.HELD, Side.MEMBERS) if len(roles) < len(bases) else (Side.MEMBERS, Side.HELD)
         for side, each in ((side, each) for each in (ROWS_FEW, READ_MOST) for side in sides):
-            self._reading.refill()
-            names = await self._reading.closure(self._first, side, bases if side is Side.MEMBERS else roles, each)
+            self._edges.reset_budget()
+            names = await self._edges.read_closure(self._first, side, bases if side is Side.MEMBERS else roles, each)
             self._followed[side] |= names
-            roles, bases = self._judged(reached)
+            roles, bases = self._evaluate_classes(reached)
             if not bases:
                 break
-        self._demand(not bases)
+        self._note_completeness(not bases)
         return self._found
 
-    def _demand(self, whole: bool) -> None:
+    def _note_completeness(self, whole: bool) -> None:
         self._found.complete = self._found.complete and whole
 
-    async def _candidates(self) -> set[str]:
+    async def _find_candidates(self) -> set[str]:
         """Return the roles that may gain something, and read the grants and ways that it takes (Note [What can differ])."""
         lowest = {edge.lower for edge in (*self._links, *self._grants)}
-        below = await self._reading.closure(self._then, Side.MEMBERS, lowest)
-        self._reading.refill()
-        above = await self._reading.closure(self._then, Side.HELD, {edge.upper for edge in self._links})
-        self._reading.refill()
-        await self._reading.read(Side.GRANTED, above)
+        below = await self._edges.read_closure(self._then, Side.MEMBERS, lowest)
+        self._edges.reset_budget()
+        above = await self._edges.read_closure(self._then, Side.HELD, {edge.upper for edge in self._links})
+        self._edges.reset_budget()
+        await self._edges.read_edges(Side.GRANTED, above)
         for side, names in ((Side.MEMBERS, below), (Side.HELD, above), (Side.GRANTED, above)):
-            self._demand(not self._reading.parts(side, names))
+            self._note_completeness(not self._edges.incomplete_names(side, names))
         grants = {grant for role in above for grant in self._then.edges(Side.GRANTED, role)} | self._grants
         # If there are too many grants, those of the last roles in the order are left out.
-        looks = LOOKS_MOST
+        looks = LOOKUPS_MOST
         for base, several in sorted(by_end(Side.GRANTED, grants).items()):
             looks -= len(several)
             if looks < 0:
-                self._demand(False)
+                self._note_completeness(False)
                 break
             self._bases[base] = several
         graph = self._found.graph
@@ -204,7 +208,7 @@ class _AccessQuestion:
         graph.join(self._links)
         return below
 
-    def _reached(self, below: set[str]) -> dict[str, dict[str, Hop]]:
+    def _find_reached(self, below: set[str]) -> dict[str, dict[str, Hop]]:
         """Return the bases that each role reaches, for those that reach any."""
         graph = self._found.graph
         reached: dict[str, dict[str, Hop]] = {}
@@ -218,10 +222,10 @@ class _AccessQuestion:
                 hops = graph.hops(base)
                 for role in hops.keys() & below:
                     reached.setdefault(role, {})[base] = hops[role]
-        self._demand(graph.steps > 0)
+        self._note_completeness(graph.steps > 0)
         return reached
 
-    def _held(
+    def _find_held(
         self, graph: MemberGraph, roles: Collection[str], bases: Collection[str]
     ) -> tuple[dict[str, set[str]], set[str], set[str]]:
         """Return which bases each role held, and the bases and roles for which that may be incomplete, for want of steps."""
@@ -239,21 +243,23 @@ class _AccessQuestion:
             left |= {base} if graph.steps <= 0 else set()
         return held, left, set()
 
-    def _open(self, side: Side, names: set[str]) -> set[str]:
+    def _unfollowed_names(self, side: Side, names: set[str]) -> set[str]:
         """Return those of the names that weren't followed along all their edges, even if these had been read already."""
-        return self._reading.parts(side, names) | (names - self._followed[side])
+        return self._edges.incomplete_names(side, names) | (names - self._followed[side])
 
-    def _judged(self, reached: Mapping[str, Mapping[str, Hop]]) -> tuple[set[str], set[str]]:
+    def _evaluate_classes(self, reached: Mapping[str, Mapping[str, Hop]]) -> tuple[set[str], set[str]]:
         """Determine what each class gains; return the roles, and those that stood before, for which it is not known."""
         graph = MemberGraph(STEPS_MOST)
         for side, names in self._followed.items():
             graph.add(self._first, side, names)
         followed = self._followed[Side.MEMBERS] | self._followed[Side.HELD]
-        standing = set[str]().union(*self._stood.values())
-        open_roles = graph.below(self._open(Side.HELD, followed | reached.keys()))
-        open_bases = standing & graph.above(self._open(Side.MEMBERS, followed | standing))
-        held, left_bases, left_roles = self._held(graph, reached.keys(), standing)
-        of_all, of_open, of_others = (Doubt(names, self._stood) for names in (standing, left_bases | open_bases, left_bases))
+        standing = set[str]().union(*self._grants_before.values())
+        open_roles = graph.below(self._unfollowed_names(Side.HELD, followed | reached.keys()))
+        open_bases = standing & graph.above(self._unfollowed_names(Side.MEMBERS, followed | standing))
+        held, left_bases, left_roles = self._find_held(graph, reached.keys(), standing)
+        of_all, of_open, of_others = (
+            Doubt(names, self._grants_before) for names in (standing, left_bases | open_bases, left_bases)
+        )
         classes: dict[tuple[object, ...], Alike] = {}
         for role in sorted(reached):
             before = frozenset(held.get(role, ()))
@@ -262,13 +268,13 @@ class _AccessQuestion:
             classes.setdefault(key, Alike(reached[role], before, doubt)).roles.append(role)
         self._found.classes = []
         roles, bases = set[str](), set[str]()
-        looks = LOOKS_MOST
+        looks = LOOKUPS_MOST
         for alike in classes.values():
             looks -= sum(len(self._bases[base]) for base in alike.bases)
             if looks < 0:
-                self._demand(False)
+                self._note_completeness(False)
                 break
-            gained, unsettled, taken = alike.gains(self._bases, self._stood)
+            gained, unsettled, taken = alike.gains(self._bases, self._grants_before)
             looks -= taken
             self._found.classes.append((alike.roles, gained))
             if unsettled:

@@ -21,8 +21,8 @@ from svc.model.kept_answers import AnswerKept, Once, RequestKey
 from svc.model.names import ACCOUNTS_WEBSERVICE, RESERVED_ACCOUNT, account_name
 from svc.model.ports import IAccounts, IRoles
 from svc.model.text import shown
-from svc.services.invocation import Invocation, printables
-from svc.services.repeats import once, opened
+from svc.services.idempotency import make_once, open_answer
+from svc.services.invocation import Invocation, printable_facts
 
 _log = Logger()
 
@@ -48,7 +48,7 @@ class AccountService:
     make: Callable[[str, str, EventBatch | None, Once[None] | None], Awaitable[None]]
     vault: Vault
 
-    async def create(
+    async def create_account(
         self, invocation: Invocation, name: Callable[[], str | None], request: RequestKey | None = None
     ) -> NewAccount:
         """Make an account, with ``request`` once; the caller needs ``execute``.
@@ -58,47 +58,47 @@ class AccountService:
         :raises InvalidParameter: the name is missing, or can't be one.
         :raises Conflict: the account exists, or is the service's own.
         """
-        await self._demand(invocation, "execute")
+        await self._require_privilege(invocation, "execute")
         asked = name()
-        invocation.recorder.tell(account=asked or "-")
-        account = NewAccount(_new_name(asked), new_api_key())
-        repeatable = once(self.vault, request, invocation.caller, account.api_key)
+        invocation.recorder.add_audit_facts(account=asked or "-")
+        account = NewAccount(_parse_new_name(asked), new_api_key())
+        repeatable = make_once(self.vault, request, invocation.caller, account.api_key)
         try:
             await self.make(account.name, account.api_key, invocation.recorder.trail, repeatable)
         except AnswerKept as before:
-            invocation.recorder.tell(repeated=True)
-            return NewAccount(account.name, opened(self.vault, before))
-        facts = printables(role=invocation.caller.role, does="made", account=account.name)
+            invocation.recorder.add_audit_facts(repeated=True)
+            return NewAccount(account.name, open_answer(self.vault, before))
+        facts = printable_facts(role=invocation.caller.role, does="made", account=account.name)
         _log.info("{role} {does} the account {account}", **facts)
         return account
 
-    async def names(self, invocation: Invocation) -> list[str]:
+    async def list_accounts(self, invocation: Invocation) -> list[str]:
         """Return the names of all accounts, in order; the caller needs ``read``."""
-        await self._demand(invocation, "read")
-        return await self.store.names()
+        await self._require_privilege(invocation, "read")
+        return await self.store.list_accounts()
 
-    async def delete(self, invocation: Invocation, account: str) -> None:
+    async def delete_account(self, invocation: Invocation, account: str) -> None:
         """Delete an account with all that it holds; the caller needs ``update``.
 
         Its tokens are refused here at once, and on other servers after their next round of health checks.
 
         :raises NotFound: the account doesn't exist, or is the service's own.
         """
-        await self._demand(invocation, "update")
+        await self._require_privilege(invocation, "update")
         if account == RESERVED_ACCOUNT:
             raise RecordNotFound(account, "account", account)
-        await self.store.delete(account, invocation.recorder.trail)
+        await self.store.delete_account(account, invocation.recorder.trail)
         self.keys.forget(account)
-        facts = printables(role=invocation.caller.role, does="deleted", account=account)
+        facts = printable_facts(role=invocation.caller.role, does="deleted", account=account)
         _log.info("{role} {does} the account {account}", **facts)
 
-    async def _demand(self, invocation: Invocation, privilege: str) -> None:
+    async def _require_privilege(self, invocation: Invocation, privilege: str) -> None:
         caller = invocation.caller
         if use(await self.roles.access_facts(caller, ACCOUNTS_WEBSERVICE), privilege) != Allowed():
             raise Forbidden(f"{caller.role} lacks {privilege} on {ACCOUNTS_WEBSERVICE}")
 
 
-def _new_name(text: str | None) -> str:
+def _parse_new_name(text: str | None) -> str:
     if text is None:
         raise InvalidParameter("id", "id")
     try:

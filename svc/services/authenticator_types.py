@@ -39,7 +39,7 @@ class SettingForm(enum.Enum):
 class SettingKey:
     """A key of ``data``, which has a variable: in the object ``within`` another, if that is named.
 
-    ``plain`` texts have no blank, no ``<`` and no ``>``. ``shown``: it is only in answers, and can't be given.
+    ``plain`` texts have no blank, no ``<`` and no ``>``. ``output_only``: it is only in answers, and can't be given.
     """
 
     name: str
@@ -47,10 +47,10 @@ class SettingKey:
     most: int = _LONGEST
     plain: bool = False
     within: str | None = None
-    shown: bool = False
+    output_only: bool = False
 
     @property
-    def variable(self) -> str:
+    def variable_name(self) -> str:
         """The name of the variable, below the authenticator's."""
         return self.name.replace("_", "-")
 
@@ -73,7 +73,7 @@ class AuthenticatorType:
         return self.names[0]
 
 
-def _plain(name: str, most: int) -> SettingKey:
+def _plain_key(name: str, most: int) -> SettingKey:
     return SettingKey(name, most=most, plain=True)
 
 
@@ -81,11 +81,11 @@ _ONE_OF: Final = ("id_token_user_property",)
 _ALL_OF: Final = ("client_id", "client_secret", "redirect_uri", "claim_mapping")
 
 _JWT: Final = (
-    _plain("jwks_uri", 255),
+    _plain_key("jwks_uri", 255),
     SettingKey("public_keys", SettingForm.DOCUMENT),
-    SettingKey("provider_uri", shown=True),
-    _plain("issuer", 255),
-    _plain("audience", 1000),
+    SettingKey("provider_uri", output_only=True),
+    _plain_key("issuer", 255),
+    _plain_key("audience", 1000),
     SettingKey("ca_cert"),
     SettingKey("token_app_property", most=1000, plain=True, within="identity"),
     SettingKey("identity_path", within="identity"),
@@ -93,10 +93,10 @@ _JWT: Final = (
     SettingKey("claim_aliases", SettingForm.PAIRS, within="identity"),
 )
 _OIDC: Final = (
-    _plain("provider_uri", 255),
-    _plain("id_token_user_property", 255),
+    _plain_key("provider_uri", 255),
+    _plain_key("id_token_user_property", 255),
     *map(SettingKey, (*_ALL_OF, "name", "ca_cert", "token_ttl", "provider_scope")),
-    SettingKey("response_type", shown=True),
+    SettingKey("response_type", output_only=True),
 )
 _KUBERNETES: Final = ("ca/cert", "ca/key", "kubernetes/ca_cert", "kubernetes/api_url", "kubernetes/service_account_token")
 
@@ -105,7 +105,7 @@ def types_of(dialect: Dialect) -> tuple[AuthenticatorType, ...]:
     """Return all types that the dialect has a name for, installed or not."""
     return (
         AuthenticatorType(("jwt",), "authn-jwt", _JWT),
-        AuthenticatorType((dialect.cloud.removeprefix("authn-"),), dialect.cloud, (_plain("provider_uri", 255),)),
+        AuthenticatorType((dialect.cloud.removeprefix("authn-"),), dialect.cloud, (_plain_key("provider_uri", 255),)),
         AuthenticatorType(("oidc",), "authn-oidc", _OIDC),
         AuthenticatorType(("ldap",), "authn-ldap", (SettingKey("bind_password"), SettingKey("tls_ca_cert"))),
         AuthenticatorType(("k8s",), "authn-k8s", tuple(map(SettingKey, _KUBERNETES))),
@@ -117,7 +117,7 @@ def types_of(dialect: Dialect) -> tuple[AuthenticatorType, ...]:
 # -- reading what a request gives -------------------------------------------------------------------------------------
 
 
-def values_of(kind: AuthenticatorType, data: object) -> dict[str, str]:
+def parse_data(kind: AuthenticatorType, data: object) -> dict[str, str]:
     """Return the values in ``data``, by the names of variables; ``None`` stands for a request without ``data``.
 
     :raises Unprocessable: it doesn't fit the type.
@@ -134,63 +134,63 @@ def values_of(kind: AuthenticatorType, data: object) -> dict[str, str]:
         raise Unprocessable(
             f"The 'data' object must be specified for {name} authenticators and it must be a non-empty JSON object."
         )
-    given = dict(_given(kind, data))
-    _rules(name, given)
-    return {key.variable: _stored(key, given[key.name]) for key in kind.keys if key.name in given}
+    given = dict(_iterate_settings(kind, data))
+    _check_combinations(name, given)
+    return {key.variable_name: _format_value(key, given[key.name]) for key in kind.keys if key.name in given}
 
 
-def _given(kind: AuthenticatorType, data: Mapping[str, object]) -> Iterator[tuple[str, object]]:
+def _iterate_settings(kind: AuthenticatorType, data: Mapping[str, object]) -> Iterator[tuple[str, object]]:
     objects = {key.within for key in kind.keys if key.within is not None}
-    known = {key.name for key in kind.keys if key.within is None and not key.shown}
-    refuse_others([name for name in data if name not in known | objects])
+    known = {key.name for key in kind.keys if key.within is None and not key.output_only}
+    refuse_unknown([name for name in data if name not in known | objects])
     for name, value in data.items():
         if name in known:
             yield name, value
             continue
         if not isinstance(value, Mapping):
             raise wrong_type(name, "object")
-        refuse_others([inner for inner in value if inner not in {key.name for key in kind.keys if key.within == name}])
+        refuse_unknown([inner for inner in value if inner not in {key.name for key in kind.keys if key.within == name}])
         yield from value.items()
 
 
-def _rules(name: str, given: Mapping[str, object]) -> None:
+def _check_combinations(name: str, given: Mapping[str, object]) -> None:
     """Refuse keys that are incompatible."""
     if name == "jwt":
         if ("jwks_uri" in given) == ("public_keys" in given):
             raise Unprocessable("The data object must contain either ['jwks_uri'] or ['public_keys'] keys.")
-        _need("public_keys", "issuer", given)
-        _need("identity_path", "token_app_property", given)
+        _require_companion("public_keys", "issuer", given)
+        _require_companion("identity_path", "token_app_property", given)
     elif name == "oidc":
-        require(given, ("provider_uri",))
+        require_keys(given, ("provider_uri",))
         of_id, of_code = [key for key in _ONE_OF if key in given], [key for key in _ALL_OF if key in given]
         if bool(of_id) == bool(of_code) or (of_code and len(of_code) < len(_ALL_OF)):
             all_of = ", ".join(f'"{key}"' for key in _ALL_OF)
             raise Unprocessable(f'The data object must contain either ["id_token_user_property"] or [{all_of}] keys.')
     elif name == "ldap":
-        _need("tls_ca_cert", "bind_password", given)
+        _require_companion("tls_ca_cert", "bind_password", given)
     elif name == "k8s":
-        require(given, ("ca/cert", "ca/key"))
+        require_keys(given, ("ca/cert", "ca/key"))
     else:
-        require(given, ("provider_uri",))
+        require_keys(given, ("provider_uri",))
 
 
-def _need(key: str, other: str, given: Mapping[str, object]) -> None:
+def _require_companion(key: str, other: str, given: Mapping[str, object]) -> None:
     if key in given:
-        require(given, (other,))
+        require_keys(given, (other,))
 
 
-def _stored(key: SettingKey, value: object) -> str:
+def _format_value(key: SettingKey, value: object) -> str:
     """Return the text that is stored of a value."""
     name = key.name
     if value in (None, "", [], {}):
-        raise missing(name)
+        raise missing_parameter(name)
     match key.form, value:
         case SettingForm.TEXT, str():
             text = value
         case SettingForm.LIST, list():
-            text = ",".join(_part(name, part) for part in value)
+            text = ",".join(_check_part(name, part) for part in value)
         case SettingForm.PAIRS, dict():
-            text = ",".join(f"{_alias(alias)}:{_part(name, claim)}" for alias, claim in value.items())
+            text = ",".join(f"{_check_alias(alias)}:{_check_part(name, claim)}" for alias, claim in value.items())
         case SettingForm.DOCUMENT, dict():
             try:
                 text = json_text(value)
@@ -205,7 +205,7 @@ def _stored(key: SettingKey, value: object) -> str:
     return text
 
 
-def _part(name: str, part: object) -> str:
+def _check_part(name: str, part: object) -> str:
     if not isinstance(part, str):
         raise wrong_type(name, "string")
     if not part or _LIST_MARKS.search(part):
@@ -213,7 +213,7 @@ def _part(name: str, part: object) -> str:
     return part
 
 
-def _alias(alias: str) -> str:
+def _check_alias(alias: str) -> str:
     if not _ALIAS.fullmatch(alias) or alias in _RESERVED:
         raise Unprocessable(
             "Invalid 'claim_aliases' parameter. An alias has letters, numbers, - and _, and is none of "
@@ -222,7 +222,7 @@ def _alias(alias: str) -> str:
     return alias
 
 
-def refuse_others(names: Sequence[str]) -> None:
+def refuse_unknown(names: Sequence[str]) -> None:
     """Refuse unknown parameters.
 
     :raises Unprocessable: there are some.
@@ -232,17 +232,17 @@ def refuse_others(names: Sequence[str]) -> None:
         raise Unprocessable(f"The following parameters were not expected: {told}")
 
 
-def require(given: Mapping[str, object], names: Sequence[str]) -> None:
+def require_keys(given: Mapping[str, object], names: Sequence[str]) -> None:
     """Refuse data that lacks a parameter.
 
     :raises Unprocessable: it does, or the parameter is empty.
     """
     for name in names:
         if given.get(name) in (None, ""):
-            raise missing(name)
+            raise missing_parameter(name)
 
 
-def missing(name: str) -> Unprocessable:
+def missing_parameter(name: str) -> Unprocessable:
     """Return the refusal of data that lacks a parameter."""
     return Unprocessable(f"CONJ00190W Missing required parameter: {name}")
 
@@ -255,13 +255,13 @@ def wrong_type(name: str, wanted: str) -> Unprocessable:
 # -- telling what is stored -------------------------------------------------------------------------------------------
 
 
-def told(kind: AuthenticatorType, values: Mapping[str, str | None]) -> dict[str, object]:
+def format_data(kind: AuthenticatorType, values: Mapping[str, str | None]) -> dict[str, object]:
     """Return ``data`` of values by the names of variables, in the order of the type; ``None`` is one that is masked."""
     data: dict[str, object] = {}
     for key in kind.keys:
-        if key.variable in values:
-            value = values[key.variable]
-            shown = MASKED if value is None else _read(key, value)
+        if key.variable_name in values:
+            value = values[key.variable_name]
+            shown = MASKED if value is None else _parse_value(key, value)
             if key.within is None:
                 data[key.name] = shown
             else:
@@ -271,7 +271,7 @@ def told(kind: AuthenticatorType, values: Mapping[str, str | None]) -> dict[str,
     return data
 
 
-def _read(key: SettingKey, value: str) -> object:
+def _parse_value(key: SettingKey, value: str) -> object:
     """Return a stored text in the form of ``data``; one that can't be parsed, as it is."""
     match key.form:
         case SettingForm.LIST:

@@ -21,14 +21,14 @@ from svc.model.ports import IRoles
 from svc.model.query_results import Caller
 from svc.model.reasons import Reason
 from svc.model.refusals import IRefusals, RefusalsQuery, RefusedRequest
-from svc.services.inspection import reads_all
-from svc.services.invocation import Invocation, printables
+from svc.services.inspection import can_read_all
+from svc.services.invocation import Invocation, printable_facts
 
 DEFAULT: Final = "authn"  # is always enabled
 DIRECTORY_TYPE: Final = "authn-ldap"
 #: How many of an account's last refusals are read for the status of a directory, and shown with it.
 _REFUSALS_READ: Final = 1000
-_REFUSALS_TOLD: Final = 10
+_REFUSALS_REPORTED: Final = 10
 #: Seconds between two refreshes of one authenticator's keys: each makes every server ask the provider.
 REFRESH_PAUSE: Final = 1.0
 
@@ -57,17 +57,17 @@ class AuthenticatorService:
     listed: frozenset[str]
     dialect: Dialect
 
-    async def known(self) -> KnownAuthenticators:
+    async def list_authenticators(self) -> KnownAuthenticators:
         """Return which types there are, and which authenticators policy defines and may be used (AUTH-4).
 
         One that is enabled in any account counts, and so does one that is listed and defined in none. Anyone may call this,
-        so only so many webservices are read (``IAuthenticators.webservices``).
+        so only so many webservices are read (``IAuthenticators.list_webservices``).
         """
         switches: dict[str, list[bool | None]] = {name: [] for name in self.listed}
         configured = {DEFAULT}
-        for webservice, switch in await self.store.webservices(self.dialect.prefix):
+        for webservice, switch in await self.store.list_webservices(self.dialect.prefix):
             name = webservice.identifier.removeprefix(f"{self.dialect.prefix}/")
-            if name.startswith("authn-") and not _nested(name):
+            if name.startswith("authn-") and not _is_nested(name):
                 configured.add(name)
                 switches.setdefault(name, []).append(switch)
         enabled = {
@@ -77,7 +77,7 @@ class AuthenticatorService:
         }
         return KnownAuthenticators(sorted({DEFAULT, *self.installed}), sorted(configured), sorted({DEFAULT, *enabled}))
 
-    async def switch(self, invocation: Invocation, account: str, name: str, on: Callable[[], bool]) -> None:
+    async def switch_authenticator(self, invocation: Invocation, account: str, name: str, on: Callable[[], bool]) -> None:
         """Switch an authenticator on or off, in one account alone (AUTH-3, AUTH-5, AUTH-6).
 
         ``on`` is called after the caller's privilege is checked, and refuses what can't be read. A foreign account is
@@ -92,23 +92,23 @@ class AuthenticatorService:
         webservice = webservice_of(self.dialect, account, name)
         match use(await self.roles.access_facts(caller, webservice), "update"):
             case Denied(Denial.MISSING):
-                told = await self._missing(caller, webservice)
+                told = await self._explain_missing(caller, webservice)
                 raise AuthenticationRefused(Reason.WEBSERVICE_UNKNOWN, told=told)
-            case _ if _nested(name):
+            case _ if _is_nested(name):
                 raise AuthenticationRefused(Reason.WEBSERVICE_UNKNOWN)
             case Denied(denial):
                 raise Forbidden(f"may not switch {webservice}: {denial.value}")
         wanted = on()
-        invocation.recorder.tell(enabled=wanted)
-        await self.store.switch(webservice, wanted, invocation.recorder.trail)
-        facts = printables(role=caller.role, webservice=webservice, state="on" if wanted else "off")
+        invocation.recorder.add_audit_facts(enabled=wanted)
+        await self.store.switch_authenticator(webservice, wanted, invocation.recorder.trail)
+        facts = printable_facts(role=caller.role, webservice=webservice, state="on" if wanted else "off")
         _log.info("{role} switched {webservice} {state}", **facts)
 
-    async def _missing(self, caller: Caller, webservice: ResourceName) -> str | None:
+    async def _explain_missing(self, caller: Caller, webservice: ResourceName) -> str | None:
         """Return the message to a caller about a missing webservice; ``None`` for one who might not see it (AUTH-6)."""
         policy = ResourceName(webservice.account, "policy", webservice.identifier)
         facts = await self.roles.access_facts(caller, policy)
-        if not (await reads_all(self.roles, caller) or facts.owns or facts.inspects):
+        if not (await can_read_all(self.roles, caller) or facts.owns or facts.inspects):
             return None
         return (
             f"CONJ00005E Webservice '{webservice.identifier}' not found in account '{webservice.account}':"
@@ -120,14 +120,14 @@ class AuthenticatorService:
 class AuthenticatorReport:
     """The state of an authenticator, and whether the configuration lists it.
 
-    ``age``: seconds since its keys were fetched, ``None`` when none are cached. ``asked_at``: when they were last requested
+    ``age``: seconds since its keys were fetched, ``None`` when none are cached. ``requested_at``: when they were last requested
     from its provider, in seconds since the epoch.
     """
 
     status: AuthenticatorStatus
     listed: bool
     age: float | None
-    asked_at: float | None
+    requested_at: float | None
 
 
 @attrs.frozen
@@ -138,7 +138,7 @@ class FederatedService:
 
     :raises NotFound: by all methods: there is no such account, or it isn't the caller's (AUTH-59), or no such webservice.
     :raises Forbidden: by all methods: the caller lacks ``update`` on the webservice to distrust and trust keys, for others
-        ``read`` on its ``status``, visible or not.
+        ``read`` on its ``read_status``, visible or not.
     """
 
     name: str
@@ -152,15 +152,17 @@ class FederatedService:
     wall: WallClock
     _refreshed: dict[ResourceName, float] = attrs.field(factory=dict, init=False)
 
-    async def status(
+    async def read_status(
         self, invocation: Invocation, account: str, service_id: str | None, *, ask: bool = True
     ) -> AuthenticatorReport:
         """Return an authenticator's faults, and the state of its keys (AUTH-59); ``ask`` is as in ``IExplainer.read_status``."""
-        webservice = await self._operated(invocation, account, service_id)
+        webservice = await self._require_operator(invocation, account, service_id)
         status = await self.explainer.read_status(account, service_id, ask=ask)
-        return self._report(attrs.evolve(status, distrusted=await self.store.distrusted(webservice)), service_id)
+        return self._make_report(
+            attrs.evolve(status, distrusted=await self.store.list_distrusted_keys(webservice)), service_id
+        )
 
-    async def explain(
+    async def explain_token(
         self, invocation: Invocation, account: str, service_id: str | None, login: str | None, token: Callable[[], bytes]
     ) -> Explanation:
         """Return how a token would be evaluated, check by check; nothing is issued.
@@ -169,14 +171,14 @@ class FederatedService:
 
         :raises TooLarge: the token is longer than any that is accepted.
         """
-        webservice = await self._operated(invocation, account, service_id)
+        webservice = await self._require_operator(invocation, account, service_id)
         evidence = token()
         if len(evidence) > self.token_limit:
             raise TooLarge("a JWT", self.token_limit)
         request = LoginRequest(account, login, evidence, invocation.client_ip, service_id)
         explanation = await self.explainer.explain(request)
         outcome, subject = "admitted" if explanation.admitted else "refused", explanation.role or "no role"
-        facts = printables(role=invocation.caller.role, webservice=webservice, outcome=outcome, subject=subject)
+        facts = printable_facts(role=invocation.caller.role, webservice=webservice, outcome=outcome, subject=subject)
         _log.info("{role} had a token for {webservice} explained: {outcome}, {subject}", **facts)
         return explanation
 
@@ -185,41 +187,41 @@ class FederatedService:
 
         :raises TooOften: they were fetched a moment ago.
         """
-        webservice = await self._operated(invocation, account, service_id)
+        webservice = await self._require_operator(invocation, account, service_id)
         now = self.clock.seconds()
         for other in [other for other, at in self._refreshed.items() if now - at >= REFRESH_PAUSE]:
             del self._refreshed[other]
         if webservice in self._refreshed:
             raise TooOften("the keys were fetched again a moment ago: try again in a second")
         self._refreshed[webservice] = now
-        await self.store.refresh(webservice, invocation.recorder.trail)
-        facts = printables(role=invocation.caller.role, webservice=webservice)
+        await self.store.request_key_refresh(webservice, invocation.recorder.trail)
+        facts = printable_facts(role=invocation.caller.role, webservice=webservice)
         _log.info("{role} has the keys for {webservice} fetched again", **facts)
-        return self._report(await self.explainer.read_status(account, service_id), service_id)
+        return self._make_report(await self.explainer.read_status(account, service_id), service_id)
 
-    async def distrust(self, invocation: Invocation, account: str, service_id: str | None, key: str) -> None:
+    async def distrust_key(self, invocation: Invocation, account: str, service_id: str | None, key: str) -> None:
         """Distrust a key, by its id or its thumbprint: it verifies nothing any more (AUTH-64)."""
-        webservice = await self._changeable(invocation, account, service_id)
-        await self.store.distrust(webservice, key, invocation.caller.role, invocation.recorder.trail)
+        webservice = await self._require_update(invocation, account, service_id)
+        await self.store.distrust_key(webservice, key, invocation.caller.role, invocation.recorder.trail)
         _log_key(invocation, "distrusts", key, webservice)
 
-    async def trust(self, invocation: Invocation, account: str, service_id: str | None, key: str) -> None:
+    async def trust_key(self, invocation: Invocation, account: str, service_id: str | None, key: str) -> None:
         """Trust a distrusted key again; ``NotFound`` also when the key isn't distrusted."""
-        webservice = await self._changeable(invocation, account, service_id)
-        if not await self.store.trust(webservice, key, invocation.recorder.trail):
+        webservice = await self._require_update(invocation, account, service_id)
+        if not await self.store.trust_key(webservice, key, invocation.recorder.trail):
             raise RecordNotFound(account, "key", key)
         _log_key(invocation, "trusts again", key, webservice)
 
-    async def _operated(self, invocation: Invocation, account: str, service_id: str | None) -> ResourceName:
-        return await operated(self.roles, self.dialect, invocation, account, self.name, service_id)
+    async def _require_operator(self, invocation: Invocation, account: str, service_id: str | None) -> ResourceName:
+        return await require_operator(self.roles, self.dialect, invocation, account, self.name, service_id)
 
-    async def _changeable(self, invocation: Invocation, account: str, service_id: str | None) -> ResourceName:
-        invocation.recorder.tell(authenticator=self.name)
+    async def _require_update(self, invocation: Invocation, account: str, service_id: str | None) -> ResourceName:
+        invocation.recorder.add_audit_facts(authenticator=self.name)
         webservice = webservice_of(self.dialect, account, authenticator_name(self.name, service_id))
         require(await self.roles.access_facts(invocation.caller, webservice), "update", webservice)
         return webservice
 
-    def _report(self, status: AuthenticatorStatus, service_id: str | None) -> AuthenticatorReport:
+    def _make_report(self, status: AuthenticatorStatus, service_id: str | None) -> AuthenticatorReport:
         keys, now = status.keys, self.clock.seconds()
         return AuthenticatorReport(
             status,
@@ -238,22 +240,22 @@ class DirectoryService:
     refusals: IRefusals
     dialect: Dialect
 
-    async def status(
+    async def read_status(
         self, invocation: Invocation, account: str, service_id: str
     ) -> tuple[DirectoryStatus, list[RefusedRequest]]:
         """Return the state of an authenticator, and its last refusals, the newest first (AUTH-58).
 
-        :raises NotFound: as ``operated``.
-        :raises Forbidden: as ``operated``.
+        :raises NotFound: as ``require_operator``.
+        :raises Forbidden: as ``require_operator``.
         """
-        webservice = await operated(self.roles, self.dialect, invocation, account, DIRECTORY_TYPE, service_id)
+        webservice = await require_operator(self.roles, self.dialect, invocation, account, DIRECTORY_TYPE, service_id)
         status = await self.states.read_directory_status(webservice, f"{DIRECTORY_TYPE}/{service_id}")
         recent = (await self.refusals.find_recent(RefusalsQuery(account, limit=_REFUSALS_READ))).refusals
         own = (each for each in recent if (each.authenticator, each.service_id) == (DIRECTORY_TYPE, service_id))
-        return status, list(islice(own, _REFUSALS_TOLD))
+        return status, list(islice(own, _REFUSALS_REPORTED))
 
 
-async def operated(
+async def require_operator(
     roles: IRoles, dialect: Dialect, invocation: Invocation, account: str, kind: str, service_id: str | None
 ) -> ResourceName:
     """Return the webservice of an authenticator that the caller operates: it has ``read`` on its ``status`` (AUTH-59).
@@ -261,7 +263,7 @@ async def operated(
     :raises NotFound: there is no such account, or it isn't the caller's, or no such webservice.
     :raises Forbidden: the caller lacks ``read`` on the status, visible or not.
     """
-    invocation.recorder.tell(authenticator=kind)
+    invocation.recorder.add_audit_facts(authenticator=kind)
     caller = invocation.caller
     if account != caller.role.account:
         raise RecordNotFound(account, "account", account)
@@ -284,12 +286,12 @@ def webservice_of(dialect: Dialect, account: str, name: str) -> ResourceName:
     return ResourceName.of(account, "webservice", f"{dialect.prefix}/{name}")
 
 
-def _nested(name: str) -> bool:
+def _is_nested(name: str) -> bool:
     """Return whether a webservice is an authenticator's ``status``, and no authenticator itself."""
     above = name.removesuffix("/status")
     return above != name and ("/" in above or above in SINGLE_TYPES)
 
 
 def _log_key(invocation: Invocation, does: str, key: str, webservice: ResourceName) -> None:
-    facts = printables(role=invocation.caller.role, does=does, key=key, webservice=webservice)
+    facts = printable_facts(role=invocation.caller.role, does=does, key=key, webservice=webservice)
     _log.info("{role} {does} the key {key} for {webservice}", **facts)

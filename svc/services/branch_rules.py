@@ -24,7 +24,7 @@ OWNERS: Final = ("host", "user", "group", "policy")
 MEMBERS: Final = ("host", "user", "group")
 
 
-def refuse(faults: Iterable[str]) -> None:
+def refuse_faults(faults: Iterable[str]) -> None:
     """Refuse a request that has faults, with all of them in one sentence.
 
     :raises Unprocessable: there are some.
@@ -39,22 +39,22 @@ def refuse(faults: Iterable[str]) -> None:
 def wrong_name(name: object) -> Iterator[str]:
     """Return what is wrong with the name of a new record."""
     if not (isinstance(name, str) and _NAME.fullmatch(name)):
-        yield f"Name Wrong name {_shown(name)}"
+        yield f"Name Wrong name {_quote_value(name)}"
 
 
 def wrong_path(path: object) -> Iterator[str]:
     """Return what is wrong with the path of a branch; the slash alone stands for the root."""
     if not (isinstance(path, str) and _PATH.fullmatch(path)):
-        yield f"Branch Wrong path {_shown(path)}"
+        yield f"Branch Wrong path {_quote_value(path)}"
 
 
 def wrong_role(kind: object, ident: object, kinds: Sequence[str], what: str) -> Iterator[str]:
     """Return what is wrong with the kind and the id of an owner or a member."""
     if kind not in kinds:
-        yield f"Kind {_shown(kind)} is not a valid {what} kind"
+        yield f"Kind {_quote_value(kind)} is not a valid {what} kind"
     pattern = _USER if kind == "user" else _PATH
     if not (isinstance(ident, str) and pattern.fullmatch(ident) and ident.strip("/")):
-        yield f"Id Wrong path {_shown(ident)}"
+        yield f"Id Wrong path {_quote_value(ident)}"
 
 
 def wrong_annotations(annotations: object) -> Iterator[str]:
@@ -64,7 +64,7 @@ def wrong_annotations(annotations: object) -> Iterator[str]:
         return
     for key, value in annotations.items():
         if not _ANNOTATION.fullmatch(key):
-            yield f"Annotation key {_shown(key)} should have 1 to 120 characters without <, > and '"
+            yield f"Annotation key {_quote_value(key)} should have 1 to 120 characters without <, > and '"
         elif not isinstance(value, str):
             yield f"{key[:1].upper()}{key[1:]} should have string value but got {str(value)[:100]}"
         elif not _ANNOTATION.fullmatch(value):
@@ -90,13 +90,13 @@ def is_root(branch: RoleName) -> bool:
     return branch == root_policy(branch.account)
 
 
-def around(account: str, identifier: str) -> RoleName:
+def branch_around(account: str, identifier: str) -> RoleName:
     """Return the branch that holds a thing by its id; it may not exist."""
     folder, slash, _ = identifier.rpartition("/")
     return RoleName.of(account, "policy", folder) if slash and folder else root_policy(account)
 
 
-def within(branch: RoleName, name: str) -> str:
+def id_within(branch: RoleName, name: str) -> str:
     """Return the id of a record with a name in a branch."""
     return name if is_root(branch) else f"{branch.identifier}/{name}"
 
@@ -106,10 +106,10 @@ def path_of(branch: RoleName) -> str:
     return "/" if is_root(branch) else branch.identifier
 
 
-def relative(branch: RoleName, identifier: str) -> str:
+def relative_id(branch: RoleName, identifier: str) -> str:
     """Return an id as it is written in a document for a branch."""
     return identifier if is_root(branch) else identifier.removeprefix(f"{branch.identifier}/")
 
 
-def _shown(value: object) -> str:
+def _quote_value(value: object) -> str:
     return shown(value) if isinstance(value, str) else f"'{str(value)[:100]}'"

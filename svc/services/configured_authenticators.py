@@ -24,16 +24,16 @@ from svc.model.ports import IResources, IRoles, ISecrets
 from svc.model.query_results import AccessFacts, Resource, ResourcesQuery, Sealed
 from svc.policy.effective_policy import absolute
 from svc.policy.writing import PolicyBody, Tagged, Value
-from svc.services.authenticator_types import AuthenticatorType, told, types_of
-from svc.services.batches import SHORT
+from svc.services.authenticator_types import AuthenticatorType, format_data, types_of
 from svc.services.invocation import Invocation
-from svc.services.policy_edits import DELETED_MOST, Edit, Lacking, PolicyEdits
+from svc.services.policy_edits import DELETED_MOST, Edit, PolicyEdits, UpdateDenied
+from svc.services.secret_batches import SHORT
 
 #: How many authenticators a list has at most.
 LISTED_MOST: Final = 1000
 
 #: The name of the only authenticator of a type that has one.
-ONLY: Final = "default"
+SINGLE_NAME: Final = "default"
 
 
 @attrs.frozen
@@ -71,7 +71,7 @@ class NewAuthenticator:
 
 
 @attrs.frozen
-class _TypedPlace:
+class _AuthenticatorLocation:
     """Where an authenticator is: the policy that it is made in, its own, and the prefix of the ids of all its records."""
 
     account: str
@@ -105,46 +105,56 @@ class ConfiguredAuthenticatorService:
     dialect: Dialect
     installed: Sequence[str]
 
-    async def page(self, invocation: Invocation, account: str, kind: str | None, limit: int, offset: int) -> ConfiguredPage:
+    async def read_page(
+        self, invocation: Invocation, account: str, kind: str | None, limit: int, offset: int
+    ) -> ConfiguredPage:
         """Return the authenticators of a type, or of all, whose webservices the caller sees (NEWER-31)."""
         prefix = self.dialect.prefix
         query = ResourcesQuery(invocation.caller.role, account, ("webservice",), limit=2**31, below=prefix)
-        found = {full: place for full in await self.resources.visible(query) if (place := self._place_of(full)) is not None}
+        found = {
+            full: place
+            for full in await self.resources.list_visible(query)
+            if (place := self._location_of(full)) is not None
+        }
         wanted = [full for full, place in found.items() if kind is None or kind in place.kind.names]
         shown = {full: found[full] for full in wanted[offset : offset + limit]}
-        return ConfiguredPage(await self._shown(invocation, shown), len(wanted))
+        return ConfiguredPage(await self._read_visible(invocation, shown), len(wanted))
 
-    async def one(self, invocation: Invocation, account: str, kind: str, name: str) -> ConfiguredAuthenticator:
+    async def read_authenticator(
+        self, invocation: Invocation, account: str, kind: str, name: str
+    ) -> ConfiguredAuthenticator:
         """Return an authenticator whose webservice the caller sees.
 
         :raises AuthenticatorNotFound: it doesn't, or there is none.
         """
-        place, _ = await self._seen(invocation, account, kind, name, name)
-        return await self._made(invocation, place)
+        place, _ = await self._require_visible(invocation, account, kind, name, name)
+        return await self._read_existing(invocation, place)
 
-    async def switch(self, invocation: Invocation, account: str, kind: str, name: str, on: bool) -> ConfiguredAuthenticator:
+    async def switch_authenticator(
+        self, invocation: Invocation, account: str, kind: str, name: str, on: bool
+    ) -> ConfiguredAuthenticator:
         """Switch an authenticator on or off; takes ``update`` on its webservice.
 
         :raises AuthenticatorNotFound: there is none, or the caller doesn't see it.
         :raises Forbidden: it lacks the privilege.
         """
-        place, facts = await self._seen(invocation, account, kind, name, f"authn-{kind}/{name}")
+        place, facts = await self._require_visible(invocation, account, kind, name, f"authn-{kind}/{name}")
         caller, webservice = invocation.caller.role, str(place.webservice)
         if use(facts, "update") != Allowed():
             message = f"CONJ00006E '{caller.login}' does not have 'update' privilege on {webservice}"
             raise Forbidden(f"lacks update on {webservice}", message)
 
-        async def work(edit: Edit) -> None:
-            if not await edit.transaction.existing([webservice]):
+        async def apply_edit(edit: Edit) -> None:
+            if not await edit.transaction.filter_existing([webservice]):
                 raise AuthenticatorNotFound(account, name)
-            await edit.transaction.switch(webservice, on)
+            await edit.transaction.switch_authenticator(webservice, on)
 
-        invocation.recorder.tell(enabled=on)
-        await self.edits.make(invocation, work)
-        return await self._made(invocation, place)
+        invocation.recorder.add_audit_facts(enabled=on)
+        await self.edits.make_edit(invocation, apply_edit)
+        return await self._read_existing(invocation, place)
 
-    async def create(self, invocation: Invocation, new: NewAuthenticator) -> ConfiguredAuthenticator:
-        """Make an authenticator, as a load into the policy of its type would; takes ``create`` on that (NEWER-35).
+    async def create_authenticator(self, invocation: Invocation, new: NewAuthenticator) -> ConfiguredAuthenticator:
+        """Make an authenticator, as a load into the policy of its type would; takes ``create_authenticator`` on that (NEWER-35).
 
         :raises Unprocessable: the server doesn't have the type.
         :raises RecordNotFound: the caller doesn't see the policy, or the owner.
@@ -152,18 +162,18 @@ class ConfiguredAuthenticatorService:
         :raises AuthenticatorNotFound: a type has one authenticator, of another name.
         :raises Conflict: it exists already.
         """
-        place = self.place(new.account, new.kind, new.name)
+        place = self.find_location(new.account, new.kind, new.name)
         if place is None or place.kind.authenticator not in self.installed:
-            raise unsupported(new.kind)
-        if place.kind.single and new.name != ONLY:
+            raise unsupported_type(new.kind)
+        if place.kind.single and new.name != SINGLE_NAME:
             raise AuthenticatorNotFound(new.account, new.name)
-        rows = _rows(place, new)
+        rows = _make_rows(place, new)
         full = f"{new.account}:variable:{place.identifier}"
         sealed = {
             f"{full}/{name}": self.vault.seal(f"{full}/{name}", value.encode("utf-8")) for name, value in new.values.items()
         }
 
-        async def work(edit: Edit) -> None:
+        async def apply_edit(edit: Edit) -> None:
             facts = await edit.transaction.access_facts(invocation.caller, place.base)
             if sight(facts) != Allowed():
                 raise RecordNotFound.of(place.base, hidden=facts.exists)
@@ -173,71 +183,71 @@ class ConfiguredAuthenticatorService:
                 facts = await edit.transaction.access_facts(invocation.caller, new.owner)
                 if sight(facts) != Allowed():
                     raise RecordNotFound.of(new.owner, hidden=facts.exists)
-            await edit.transaction.lock(place.base)
+            await edit.transaction.lock_policy(place.base)
             made = [row.resource for row in rows.resources]
-            if await edit.transaction.existing(made):
+            if await edit.transaction.filter_existing(made):
                 raise Conflict("authenticator", new.name, "The authenticator already exists.")
             await edit.authorize(place.base, made=made)
-            await edit.apply(place.base, _statements(place, new), Changes(create=rows), None)
+            await edit.apply_changes(place.base, _make_statements(place, new), Changes(create=rows), None)
             await edit.transaction.set_values(sealed)
-            await edit.transaction.switch(str(place.webservice), new.enabled)
-            edit.events.extend(_set(name) for name in sealed)
+            await edit.transaction.switch_authenticator(str(place.webservice), new.enabled)
+            edit.events.extend(_update_event(name) for name in sealed)
 
-        await self.edits.make(invocation, work)
+        await self.edits.make_edit(invocation, apply_edit)
         # A caller that may make one needn't see it.
-        return await self._made(invocation, place)
+        return await self._read_existing(invocation, place)
 
-    async def delete(self, invocation: Invocation, account: str, kind: str, name: str) -> None:
-        """Delete an authenticator with all that its policy owns; takes ``delete`` on that policy (NEWER-37).
+    async def delete_authenticator(self, invocation: Invocation, account: str, kind: str, name: str) -> None:
+        """Delete an authenticator with all that its policy owns; takes ``delete_authenticator`` on that policy (NEWER-37).
 
         :raises AuthenticatorNotFound: there is none, or the caller doesn't see it.
         :raises Forbidden: it lacks the privilege, or authority over something that would go.
         """
-        place, _ = await self._seen(invocation, account, kind, name, name)
+        place, _ = await self._require_visible(invocation, account, kind, name, name)
         unauthorized = Forbidden(f"lacks delete on {place.policy}", "Unauthorized")
 
-        async def work(edit: Edit) -> None:
+        async def apply_edit(edit: Edit) -> None:
             transaction = edit.transaction
             if use(await transaction.access_facts(invocation.caller, place.policy), "delete") != Allowed():
                 raise unauthorized
-            await transaction.lock(place.base)
-            named = await transaction.beneath(place.policy, DELETED_MOST)
+            await transaction.lock_policy(place.base)
+            named = await transaction.list_beneath(place.policy, DELETED_MOST)
             if named is None:
                 raise Unprocessable(f"More than {DELETED_MOST} records would go at once")
             if place.kind.single:
                 named = [full for full in named if full != str(place.policy)]
-            ownership = await transaction.ownership([str(place.policy), *named], ())
+            ownership = await transaction.read_ownership([str(place.policy), *named], ())
             own = {full for full in named if full == str(place.policy) or ownership.owns(str(place.policy), full)}
             tag, ident = ("webservice", None) if place.kind.single else ("policy", name)
             statement = Tagged("delete", {"record": Tagged(tag, {} if ident is None else {"id": ident})})
             try:
-                await edit.delete(place.base, statement, named, own)
-            except Lacking:
+                await edit.delete_records(place.base, statement, named, own)
+            except UpdateDenied:
                 raise unauthorized from None
 
-        await self.edits.make(invocation, work)
+        await self.edits.make_edit(invocation, apply_edit)
 
-    def place(self, account: str, kind: str, name: str) -> _TypedPlace | None:
+    def find_location(self, account: str, kind: str, name: str) -> _AuthenticatorLocation | None:
         """Return where an authenticator of a type and a name is, or would be; ``None`` if there is no such type."""
         found = next((each for each in types_of(self.dialect) if kind in each.names), None)
         if found is None or "/" in name or not (name or found.single):
             return None
         base = RoleName.of(account, "policy", f"{self.dialect.prefix}/{found.authenticator}")
-        return _TypedPlace(account, found, base, ONLY if found.single else name)
+        return _AuthenticatorLocation(account, found, base, SINGLE_NAME if found.single else name)
 
-    def _place_of(self, full: str) -> _TypedPlace | None:
+    def _location_of(self, full: str) -> _AuthenticatorLocation | None:
         """Return the place of a webservice; ``None`` if it is no authenticator's."""
         account, _, identifier = full.split(":", 2)
         _, authenticator, *rest = identifier.split("/")
         for kind in types_of(self.dialect):
             if kind.authenticator == authenticator and len(rest) == (0 if kind.single else 1):
-                return self.place(account, kind.name, "".join(rest))
+                return self.find_location(account, kind.name, "".join(rest))
         return None
 
-    async def _seen(
+    async def _require_visible(
         self, invocation: Invocation, account: str, kind: str, name: str, shown: str
-    ) -> tuple[_TypedPlace, AccessFacts]:
-        place = self.place(account, kind, name)
+    ) -> tuple[_AuthenticatorLocation, AccessFacts]:
+        place = self.find_location(account, kind, name)
         if place is None:
             raise AuthenticatorNotFound(account, shown)
         facts = await self.roles.access_facts(invocation.caller, place.webservice)
@@ -247,70 +257,74 @@ class ConfiguredAuthenticatorService:
 
     # -- telling ------------------------------------------------------------------------------------------------------
 
-    async def _made(self, invocation: Invocation, place: _TypedPlace) -> ConfiguredAuthenticator:
-        for found in await self._shown(invocation, {str(place.webservice): place}):
+    async def _read_existing(self, invocation: Invocation, place: _AuthenticatorLocation) -> ConfiguredAuthenticator:
+        for found in await self._read_visible(invocation, {str(place.webservice): place}):
             return found
         raise AuthenticatorNotFound(place.account, place.name)
 
-    async def _shown(self, invocation: Invocation, places: Mapping[str, _TypedPlace]) -> list[ConfiguredAuthenticator]:
+    async def _read_visible(
+        self, invocation: Invocation, places: Mapping[str, _AuthenticatorLocation]
+    ) -> list[ConfiguredAuthenticator]:
         """Return the authenticators of webservices that the caller sees."""
         whole: dict[str, Resource] = {}
-        async for portion in self.resources.described(list(places)):
+        async for portion in self.resources.stream_described(list(places)):
             for part in portion:
                 before = whole.get(part.id)
                 annotations = part.annotations if before is None else (*before.annotations, *part.annotations)
                 whole[part.id] = attrs.evolve(part, annotations=annotations, permissions=())
-        switches = await self.edits.store.switches(list(whole))
-        values = await self._values(invocation, [places[full] for full in whole])
-        return [self._told(places[full], found, switches.get(full), values) for full, found in whole.items()]
+        switches = await self.edits.store.read_switches(list(whole))
+        values = await self._read_values(invocation, [places[full] for full in whole])
+        return [self._make_authenticator(places[full], found, switches.get(full), values) for full, found in whole.items()]
 
-    def _told(
-        self, place: _TypedPlace, found: Resource, switch: bool | None, values: Mapping[str, str | None]
+    def _make_authenticator(
+        self, place: _AuthenticatorLocation, found: Resource, switch: bool | None, values: Mapping[str, str | None]
     ) -> ConfiguredAuthenticator:
-        names = {f"{place.account}:variable:{place.identifier}/{key.variable}": key.variable for key in place.kind.keys}
+        names = {
+            f"{place.account}:variable:{place.identifier}/{key.variable_name}": key.variable_name for key in place.kind.keys
+        }
         return ConfiguredAuthenticator(
             place.kind,
             place.name,
             place.base.identifier,
             not self.dialect.switch_enables if switch is None else switch,
             RoleName.parse(found.owner),
-            told(place.kind, {name: values[full] for full, name in names.items() if full in values}),
+            format_data(place.kind, {name: values[full] for full, name in names.items() if full in values}),
             {annotation.name: annotation.value for annotation in found.annotations},
         )
 
-    async def _values(self, invocation: Invocation, places: Sequence[_TypedPlace]) -> dict[str, str | None]:
+    async def _read_values(self, invocation: Invocation, places: Sequence[_AuthenticatorLocation]) -> dict[str, str | None]:
         """Return the values of variables by full id, ``None`` for those that are masked (Note [Values])."""
         asked = [
-            ResourceName(place.account, "variable", f"{place.identifier}/{key.variable}")
+            ResourceName(place.account, "variable", f"{place.identifier}/{key.variable_name}")
             for place in places
             for key in place.kind.keys
         ]
         values: dict[str, str | None] = {}
         for start in range(0, len(asked), SHORT.ids):
             batch = asked[start : start + SHORT.ids]
-            readings = await self.secrets.read_all(invocation.caller, batch, SHORT.bytes)
+            readings = await self.secrets.read_newest_values(invocation.caller, batch, SHORT.bytes)
             for name, reading in zip(batch, readings, strict=True):
                 if reading.version is None or sight(reading.access_facts) != Allowed():
                     continue
                 readable = use(reading.access_facts, "execute") == Allowed() and reading.sealed is not None
-                values[str(name)] = self._opened(name, reading.sealed) if readable and reading.sealed else None
-        invocation.recorder.tell(fetched=[full for full, value in values.items() if value is not None])
+                values[str(name)] = self._decrypt_value(name, reading.sealed) if readable and reading.sealed else None
+        invocation.recorder.add_audit_facts(fetched=[full for full, value in values.items() if value is not None])
         return values
 
-    def _opened(self, name: ResourceName, sealed: Sealed) -> str:
+    def _decrypt_value(self, name: ResourceName, sealed: Sealed) -> str:
         return self.vault.open(str(name), sealed).decode("utf-8", "replace")
 
 
-def unsupported(kind: str) -> Unprocessable:
+def unsupported_type(kind: str) -> Unprocessable:
     """Return the refusal of a type that the server doesn't have."""
     return Unprocessable(f"'authn-{kind[:100]}' authenticators are not supported.")
 
 
-def _set(name: str) -> Event:
+def _update_event(name: str) -> Event:
     return Event("update", "update", (("resource", name),), f"updated {name}", f"update {name}")
 
 
-def _rows(place: _TypedPlace, new: NewAuthenticator) -> Rows:
+def _make_rows(place: _AuthenticatorLocation, new: NewAuthenticator) -> Rows:
     """Return the rows of an authenticator (NEWER-35)."""
     account, identifier = place.account, place.identifier
     own = str(place.policy)
@@ -331,9 +345,9 @@ def _rows(place: _TypedPlace, new: NewAuthenticator) -> Rows:
     )
 
 
-def _statements(place: _TypedPlace, new: NewAuthenticator) -> list[Tagged]:
+def _make_statements(place: _AuthenticatorLocation, new: NewAuthenticator) -> list[Tagged]:
     """Return the statements that mean these rows."""
-    body = list(_body(place, new))
+    body = list(_make_body(place, new))
     if place.kind.single:
         return body
     attributes: dict[str, Value] = {"id": new.name}
@@ -342,7 +356,7 @@ def _statements(place: _TypedPlace, new: NewAuthenticator) -> list[Tagged]:
     return [Tagged("policy", {**attributes, "body": PolicyBody(iter(body))})]
 
 
-def _body(place: _TypedPlace, new: NewAuthenticator) -> Iterator[Tagged]:
+def _make_body(place: _AuthenticatorLocation, new: NewAuthenticator) -> Iterator[Tagged]:
     owner: dict[str, Value] = {"owner": absolute(str(new.owner))} if place.kind.single and new.owner is not None else {}
     annotations: dict[str, Value] = {"annotations": dict(new.annotations)} if new.annotations else {}
     for tag, ident in (("group", "apps"), ("group", "operators"), *(("variable", name) for name in new.values)):

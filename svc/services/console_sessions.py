@@ -21,7 +21,7 @@ from svc.model.errors import AuthenticationRefused, BearerRefused
 from svc.model.oidc import CodeLogin
 from svc.model.query_results import Caller, is_within
 from svc.model.reasons import Reason
-from svc.services.invocation import Recorder, printables
+from svc.services.invocation import Recorder, printable_facts
 from svc.services.login import ApiKeyService, LoginService
 
 #: Seconds after which a session ends, however much it is used.
@@ -45,32 +45,32 @@ class ConsoleSessionService:
     wall: WallClock
     idle: int
 
-    async def begin(self, request: LoginRequest, recorder: Recorder) -> ConsoleSession:
+    async def begin_session(self, request: LoginRequest, recorder: Recorder) -> ConsoleSession:
         """Return a new session of the role that a login and its API key or password prove.
 
         :raises AuthenticationRefused: they prove none, or not from this address.
         :raises PasswordsBusy: too many passwords wait to be compared.
         """
-        api_key = await self.api_keys.api_key(request, recorder)
-        recorder.tell(proven=True)
-        admitted = await self.login.admitted(attrs.evolve(request, evidence=api_key), recorder)
-        return self._begun(admitted, admitted.edition, request)
+        api_key = await self.api_keys.read_api_key(request, recorder)
+        recorder.add_audit_facts(proven=True)
+        admitted = await self.login.admit_request(attrs.evolve(request, evidence=api_key), recorder)
+        return self._make_session(admitted, admitted.edition, request)
 
     async def begin_by_code(self, request: CodeLogin, recorder: Recorder) -> ConsoleSession:
         """Return a new session of the user whom a provider names; raises as the login does."""
-        admitted = await self.by_code.admitted(request, recorder)
-        credential = await self.credentials.credential(admitted.role)
+        admitted = await self.by_code.admit_request(request, recorder)
+        credential = await self.credentials.read_credential(admitted.role)
         if (credential.creation, credential.epoch) != (admitted.creation, admitted.epoch):
             raise AuthenticationRefused(Reason.ROLE_UNKNOWN, detail="the user was deleted or revoked just now")
-        return self._begun(admitted, credential.edition, request)
+        return self._make_session(admitted, credential.edition, request)
 
-    def _begun(self, admitted: Admitted, edition: int, request: LoginRequest) -> ConsoleSession:
-        self.login.noted(admitted)
+    def _make_session(self, admitted: Admitted, edition: int, request: LoginRequest) -> ConsoleSession:
+        self.login.record_login(admitted)
         now = int(self.wall.seconds())
-        _log.info("{role} signed in to the console, from {ip}", **printables(role=admitted.role, ip=request.client_ip))
+        _log.info("{role} signed in to the console, from {ip}", **printable_facts(role=admitted.role, ip=request.client_ip))
         return ConsoleSession(admitted.role, admitted.creation, admitted.epoch, edition, now, now)
 
-    async def resumed(self, text: str, client_ip: str) -> ConsoleSession:
+    async def resume_session(self, text: str, client_ip: str) -> ConsoleSession:
         """Return the session in the text of a cookie, marked as used now (Note [Judged at each request]).
 
         :raises BearerRefused: there is none, or it has ended.
@@ -81,7 +81,7 @@ class ConsoleSessionService:
         # Clocks of servers differ: another may have recorded a use slightly later than now.
         if now - session.used_at > self.idle or now - session.began_at > LONGEST:
             raise BearerRefused("the session's time is over")
-        credential = await self.credentials.credential(session.role)
+        credential = await self.credentials.read_credential(session.role)
         proven = (session.creation, session.epoch, session.edition)
         if not credential.role_exists or (credential.creation, credential.epoch, credential.edition) != proven:
             raise BearerRefused("the session's role, its tokens or its credential aren't those of the sign-in")

@@ -37,9 +37,9 @@ from svc.model.names import ACTOR_KINDS, RoleName
 from svc.model.ports import IRoles
 from svc.model.query_results import Caller
 from svc.model.reasons import Reason, RefusalKind
-from svc.services.invocation import Recorder, printables
+from svc.services.idempotency import make_once, open_answer
+from svc.services.invocation import Recorder, printable_facts
 from svc.services.login import ApiKeyService
-from svc.services.repeats import once, opened
 
 _log = Logger()
 
@@ -79,12 +79,12 @@ class CredentialService:
         :raises PasswordsBusy: too many passwords wait to be hashed.
         """
         if isinstance(caller, Caller):
-            if not await self.roles.remains(caller):
+            if not await self.roles.caller_exists(caller):
                 raise Forbidden("the token's role no longer exists")
             if named() in {None, caller.role}:
                 raise CredentialInsufficient
             raise AuthenticationRefused(Reason.CREDENTIALS_WRONG)
-        user = await self._proven(caller, recorder)
+        user = await self._authenticate_request(caller, recorder)
         if named() not in {None, user}:
             raise AuthenticationRefused(Reason.CREDENTIALS_WRONG)
         if user.kind != "user":
@@ -92,7 +92,7 @@ class CredentialService:
         sealed = self.vault.seal(password_name(user), await self.passwords.hashed(demand_password(password)))
         if not await self.store.set_password(user, sealed, trail=recorder.trail):
             raise AuthenticationRefused(Reason.ROLE_UNKNOWN)  # it was deleted in between
-        _log.info("{role} changed its password, from {client_ip}", **printables(role=user, client_ip=client_ip))
+        _log.info("{role} changed its password, from {client_ip}", **printable_facts(role=user, client_ip=client_ip))
 
     async def rotate_api_key(
         self,
@@ -102,43 +102,43 @@ class CredentialService:
         recorder: Recorder,
         request: RequestKey | None = None,
     ) -> str:
-        """Replace the API key of the caller, or of the named role, and return the new one; raises what ``rotation`` does.
+        """Replace the API key of the caller, or of the named role, and return the new one; raises what ``read_rotation`` does.
 
         With ``request`` it is replaced once.
 
         :raises CredentialImpossible: also where the role has no API key by policy (TOK-54).
         """
         try:
-            proven = await self._known(caller, recorder)
+            proven = await self._identify_caller(caller, recorder)
         except AuthenticationRefused as refusal:
             # The new key is looked up only now: for an address that fails too often there are no look-ups (TOK-22).
             if refusal.kind is not RefusalKind.UNPROVEN or request is None or not isinstance(caller, LoginRequest):
                 raise
-            if (lost := await self._lost(caller, named, request)) is None:
+            if (lost := await self._find_lost_key(caller, named, request)) is None:
                 raise
-            await self._proven(attrs.evolve(caller, evidence=lost.encode("ascii")), recorder)
-            recorder.tell(repeated=True)
+            await self._authenticate_request(attrs.evolve(caller, evidence=lost.encode("ascii")), recorder)
+            recorder.add_audit_facts(repeated=True)
             return lost
-        role = await self._changeable(caller, proven, named, recorder)
-        credential = await self.store.credential(role)
+        role = await self._find_changeable_role(caller, proven, named, recorder)
+        credential = await self.store.read_credential(role)
         if credential.api_key_off:
             raise CredentialImpossible(str(role), by_policy=True)
         api_key = new_api_key()
         sealed = self.vault.seal(api_key_name(role), api_key.encode("ascii"))
-        whose = caller if isinstance(caller, Caller) else _own(caller, proven) or f"{proven} {credential.creation}"
-        repeatable = once(self.vault, request, whose, api_key)
+        whose = caller if isinstance(caller, Caller) else _key_caller(caller, proven) or f"{proven} {credential.creation}"
+        repeatable = make_once(self.vault, request, whose, api_key)
         try:
             await self.store.set_api_key(role, sealed, recorder.trail, repeatable)
         except AnswerKept as before:
-            recorder.tell(repeated=True)
-            return str(opened(self.vault, before))
+            recorder.add_audit_facts(repeated=True)
+            return str(open_answer(self.vault, before))
         except RecordNotFound:  # it was deleted in between
             raise CredentialUnknown(str(role)) from None
-        facts = printables(caller=proven, role=role, client_ip=client_ip)
+        facts = printable_facts(caller=proven, role=role, client_ip=client_ip)
         _log.info("{caller} rotated the API key of {role}, from {client_ip}", **facts)
         return api_key
 
-    async def rotation(self, caller: Caller | LoginRequest, named: Named, recorder: Recorder) -> ApiKeyRotation:
+    async def read_rotation(self, caller: Caller | LoginRequest, named: Named, recorder: Recorder) -> ApiKeyRotation:
         """Return when an API key was rotated that the caller may rotate.
 
         :raises AuthenticationRefused: nobody is proven, or by a key or password and for another role.
@@ -147,19 +147,19 @@ class CredentialService:
         :raises CredentialImpossible: the role can have no API key, though the caller could change one.
         :raises Forbidden: the caller sees the role, and lacks ``update`` on it.
         """
-        role = await self._changeable(caller, await self._known(caller, recorder), named, recorder)
-        return ApiKeyRotation(role, await self.store.rotated_at(role))
+        role = await self._find_changeable_role(caller, await self._identify_caller(caller, recorder), named, recorder)
+        return ApiKeyRotation(role, await self.store.read_rotation_time(role))
 
-    async def _known(self, caller: Caller | LoginRequest, recorder: Recorder) -> RoleName:
-        return caller.role if isinstance(caller, Caller) else await self._proven(caller, recorder)
+    async def _identify_caller(self, caller: Caller | LoginRequest, recorder: Recorder) -> RoleName:
+        return caller.role if isinstance(caller, Caller) else await self._authenticate_request(caller, recorder)
 
-    async def _changeable(
+    async def _find_changeable_role(
         self, caller: Caller | LoginRequest, proven: RoleName, named: Named, recorder: Recorder
     ) -> RoleName:
         """Return the role whose API key a caller may change, given the role that is ``proven`` (Note [Strength])."""
         by_token = isinstance(caller, Caller)
         role = named() or proven
-        recorder.tell(target=str(role))
+        recorder.add_audit_facts(target=str(role))
         if role == proven and not by_token:
             return role
         access_facts = await self.roles.access_facts(caller if isinstance(caller, Caller) else proven, role.resource)
@@ -178,25 +178,25 @@ class CredentialService:
             raise CredentialImpossible(str(role))
         return role
 
-    async def _lost(self, caller: LoginRequest, named: Named, request: RequestKey) -> str | None:
+    async def _find_lost_key(self, caller: LoginRequest, named: Named, request: RequestKey) -> str | None:
         """Return the API key that replaced this one by this very request (Note [The key that is gone])."""
         try:
             role = RoleName.from_login(caller.account, caller.login or "")
         except InvalidName:
             return None
-        if (whose := _own(caller, role)) is None:
+        if (whose := _key_caller(caller, role)) is None:
             return None
         own = request.of(whose)
-        kept = await self.answers.kept(own)
+        kept = await self.answers.read_answer(own)
         if kept is None or kept.request != own.digest or named() not in {None, role}:
             return None
-        return str(opened(self.vault, AnswerKept(own, kept)))
+        return str(open_answer(self.vault, AnswerKept(own, kept)))
 
-    async def _proven(self, request: LoginRequest, recorder: Recorder) -> RoleName:
-        await self.login.api_key(request, recorder)
+    async def _authenticate_request(self, request: LoginRequest, recorder: Recorder) -> RoleName:
+        await self.login.read_api_key(request, recorder)
         return RoleName.from_login(request.account, request.login or "")
 
 
-def _own(caller: LoginRequest, role: RoleName) -> str | None:
+def _key_caller(caller: LoginRequest, role: RoleName) -> str | None:
     """Return the caller of a key whom an API key proves; ``None`` where it is a password, whose digest could be guessed."""
     return None if can_be_password(caller.evidence) else f"{role} key {digest_text(caller.evidence)}"

@@ -18,16 +18,16 @@ from svc.model.policy_rows import Changes, Rows, Surroundings
 from svc.model.ports import IPolicyTransaction
 from svc.policy.advice import advice
 from svc.policy.differences import Touched, differences, mentioned, touched
-from svc.services.access_changes import AccessReading
+from svc.services.access_changes import AccessEdges
 
 #: How many rows a dry run may touch.
 ROWS_MOST: Final = 200_000
 #: How many unchanged rows items list, in all, and at most for one item and one list.
 UNCHANGED_MOST: Final = 50_000
-UNCHANGED_EACH: Final = 1000
+UNCHANGED_PER_RECORD: Final = 1000
 
 
-class Undone(Exception):
+class DryRunFinished(Exception):
     """The end of a dry run, with its outcome."""
 
     def __init__(self, outcome: DryRun | DocumentFaults) -> None:
@@ -35,10 +35,10 @@ class Undone(Exception):
         self.outcome = outcome
 
 
-def undone(faults: Iterable[PolicyInvalid]) -> Undone:
+def finish_with_faults(faults: Iterable[PolicyInvalid]) -> DryRunFinished:
     """Return the end of the dry run of a document with faults."""
     told = (DocumentFault(fault.message, advice(fault), fault.line, fault.column) for fault in faults)
-    return Undone(DocumentFaults(Batches.of(told)))
+    return DryRunFinished(DocumentFaults(Batches.of(told)))
 
 
 @attrs.define
@@ -48,7 +48,7 @@ class Comparison:
     _transaction: IPolicyTransaction
     _caller: RoleName
     _policy: RoleName
-    _tells_owners: bool
+    _reports_owners: bool
     _touched: Touched = attrs.field(init=False)
     _before: Rows = attrs.field(init=False)
     _surroundings: Surroundings = attrs.field(init=False)
@@ -58,35 +58,35 @@ class Comparison:
         """Read the rows that the changes may affect; ``InvalidParameter`` when they are too many to report."""
         # A role that is created may have left memberships from before, and then loses them.
         going = [row.resource for rows in (changes.delete, changes.create) for row in rows.resources]
-        deleted_with = await self._transaction.deleted_with(self._policy, going, ROWS_MOST)
+        deleted_with = await self._transaction.read_deletion_cascade(self._policy, going, ROWS_MOST)
         if deleted_with is None:
-            raise _too_much()
-        self._touched = touched(changes, deleted_with, self._tells_owners)
+            raise _too_many_rows()
+        self._touched = touched(changes, deleted_with, self._reports_owners)
         if sum(len(rows) for rows in attrs.astuple(self._touched.rows, recurse=False)) > ROWS_MOST:
-            raise _too_much()
+            raise _too_many_rows()
         concerned = self._touched.concerned
-        each = max(1, min(UNCHANGED_EACH, UNCHANGED_MOST // max(1, len(concerned))))
-        self._before = await self._transaction.stored(self._touched.rows)
-        self._surroundings = await self._transaction.surroundings(concerned, each)
+        each = max(1, min(UNCHANGED_PER_RECORD, UNCHANGED_MOST // max(1, len(concerned))))
+        self._before = await self._transaction.read_stored_rows(self._touched.rows)
+        self._surroundings = await self._transaction.read_surroundings(concerned, each)
         # An owner of the root holds all roles of the account, which are too many to list.
         root = await self._transaction.access_facts(self._caller, root_policy(self._policy.account))
-        self._visible = None if root.owns else await self._seen()
+        self._visible = None if root.owns else await self._read_visible_names()
 
     async def end(self, warnings: tuple[str, ...]) -> DryRun:
         """Read it again, and return what differs."""
-        after = await self._transaction.stored(self._touched.rows)
-        visible = None if self._visible is None else self._visible | await self._seen()
+        after = await self._transaction.read_stored_rows(self._touched.rows)
+        visible = None if self._visible is None else self._visible | await self._read_visible_names()
         found = differences(str(self._policy), self._touched, self._surroundings, self._before, after, visible)
-        return await self._with_access(attrs.evolve(found, warnings=warnings), after, visible)
+        return await self._add_access_changes(attrs.evolve(found, warnings=warnings), after, visible)
 
-    async def _with_access(self, found: DryRun, after: Rows, visible: frozenset[str] | None) -> DryRun:
+    async def _add_access_changes(self, found: DryRun, after: Rows, visible: frozenset[str] | None) -> DryRun:
         """Return the differences with the gains and losses of access by them."""
-        reading = AccessReading(self._transaction, self._before, after)
-        gains, losses = await reading.gains(), await reading.losses()
+        reading = AccessEdges(self._transaction, self._before, after)
+        gains, losses = await reading.find_gains(), await reading.find_losses()
         if visible is not None:
-            names = sorted((gains.names() | losses.names()) - visible)
-            visible |= await self._transaction.visible(self._caller, names)
-        gained, lost = (gains.summary(reading.differing, visible), losses.summary(reading.differing, visible))
+            names = sorted((gains.mentioned_names() | losses.mentioned_names()) - visible)
+            visible |= await self._transaction.filter_visible(self._caller, names)
+        gained, lost = (gains.make_summary(reading.differing, visible), losses.make_summary(reading.differing, visible))
         untold = Untold(
             gained.hidden_same, gained.hidden, lost.hidden or lost.hidden_same, gains.complete and losses.complete
         )
@@ -97,11 +97,11 @@ class Comparison:
             untold=untold,
         )
 
-    async def _seen(self) -> frozenset[str]:
+    async def _read_visible_names(self) -> frozenset[str]:
         names = mentioned(str(self._policy), self._touched, self._surroundings)
-        return await self._transaction.visible(self._caller, names)
+        return await self._transaction.filter_visible(self._caller, names)
 
 
-def _too_much() -> InvalidParameter:
+def _too_many_rows() -> InvalidParameter:
     message = f"the load would touch more than {ROWS_MOST} rows, more than a dry run tells"
     return InvalidParameter("dryRun", message, "unprocessable_entity")

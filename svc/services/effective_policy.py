@@ -17,7 +17,7 @@ from svc.model.policy_rows import Effective, Excess
 from svc.model.ports import IEffectivePolicies, IRoles
 from svc.policy.effective_policy import asked, statements
 from svc.policy.writing import Tagged
-from svc.services.inspection import demand_inspection, reads_all
+from svc.services.inspection import can_read_all, require_inspection
 from svc.services.invocation import Invocation
 
 #: The greatest limit, which is also the usual one (POL-81).
@@ -34,7 +34,7 @@ class EffectivePolicyService:
     dialect: Dialect
     clock: IReactorTime
 
-    async def statements(
+    async def read_statements(
         self, invocation: Invocation, policy: RoleName, depth: int | None = None, limit: int = LIMIT_MOST
     ) -> Iterator[Tagged | None]:
         """Return the statements that declare a policy's records, with pauses; parameters are as in ``EffectiveQuery``.
@@ -44,16 +44,16 @@ class EffectivePolicyService:
         :raises InvalidParameter: it holds more than the limit.
         """
         caller = invocation.caller
-        await demand_inspection(self.roles, caller, policy.resource)
-        sees_all = policy == root_policy(policy.account) or await reads_all(self.roles, caller)
-        effective = await self.store.effective(asked(policy, depth, limit, None if sees_all else caller.role))
+        await require_inspection(self.roles, caller, policy.resource)
+        sees_all = policy == root_policy(policy.account) or await can_read_all(self.roles, caller)
+        effective = await self.store.read_effective_policy(asked(policy, depth, limit, None if sees_all else caller.role))
         if effective is None:
             raise RecordNotFound.of(policy)
         if isinstance(effective, Excess):
             raise _too_large(effective)
-        return statements(policy, effective, await self._public_keys(effective), self.dialect)
+        return statements(policy, effective, await self._decrypt_public_keys(effective), self.dialect)
 
-    async def _public_keys(self, effective: Effective) -> dict[str, str]:
+    async def _decrypt_public_keys(self, effective: Effective) -> dict[str, str]:
         """Open the public keys."""
         opened = {}
         for step, (full, sealed) in enumerate(effective.public_keys.items(), 1):

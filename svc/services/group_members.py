@@ -15,10 +15,10 @@ from svc.model.ports import IRoles
 from svc.model.query_results import Membership, MembersQuery, Place
 from svc.policy.effective_policy import absolute
 from svc.policy.writing import Tagged, Value
-from svc.services.branch_rules import MEMBERS, around, relative
-from svc.services.branches import BranchEntries, demand
+from svc.services.branch_rules import MEMBERS, branch_around, relative_id
+from svc.services.branches import BranchEntries, require_privilege
 from svc.services.invocation import Invocation
-from svc.services.pages import MembershipList, first_of
+from svc.services.membership_lists import MembershipList, first_batch_query
 from svc.services.policy_edits import Edit, PolicyEdits
 
 _INVALID: Final = "CONJ00191W The value in the Member ID parameter is not valid."
@@ -35,7 +35,7 @@ class MembersPage:
     count: int
 
 
-class _Found(NamedTuple):
+class _LockedGroup(NamedTuple):
     """A group that a request changes, the branch that holds it, and the policy that recorded it."""
 
     branch: RoleName
@@ -51,17 +51,19 @@ class GroupMemberService:
     groups: BranchEntries
     roles: IRoles
 
-    async def page(self, invocation: Invocation, group: RoleName, limit: int, offset: int) -> MembersPage:
+    async def read_page(self, invocation: Invocation, group: RoleName, limit: int, offset: int) -> MembersPage:
         """Return members of a group that the caller may read, in the order of their ids (NEWER-45).
 
-        :raises RecordNotFound: as ``BranchEntries.one``.
+        :raises RecordNotFound: as ``BranchEntries.read_entry``.
         """
-        await self.groups.one(invocation, group)
+        await self.groups.read_entry(invocation, group)
         query = MembersQuery(group, MEMBERS)
-        reading = await self.roles.role(group)
+        reading = await self.roles.read_role(group)
         owners = () if reading is None else reading.owners
-        count = await self.roles.count_members(query) - sum(_kind(row.member) in MEMBERS for row in owners)
-        page = await MembershipList(self.roles.members, _place).page(query, await self.roles.members(first_of(query)))
+        count = await self.roles.count_members(query) - sum(_kind_of(row.member) in MEMBERS for row in owners)
+        page = await MembershipList(self.roles.list_members, _member_key).read_page(
+            query, await self.roles.list_members(first_batch_query(query))
+        )
         members: list[RoleName] = []
         async for batch in page.batches:
             members += [RoleName.parse(row.member) for row in batch if not row.ownership]
@@ -71,7 +73,7 @@ class GroupMemberService:
                 break
         return MembersPage(members[:limit], count)
 
-    async def add(self, invocation: Invocation, group: RoleName, named: Named) -> RoleName:
+    async def add_member(self, invocation: Invocation, group: RoleName, named: Named) -> RoleName:
         """Make a role a member, as a load into the branch that holds the group would; takes ``create`` on that.
 
         :raises RecordNotFound: the caller lacks that, or there is no such branch or group.
@@ -80,77 +82,79 @@ class GroupMemberService:
         :raises Forbidden: the group isn't the branch's to grant, nor the caller's.
         """
 
-        async def work(edit: Edit) -> RoleName:
-            branch = around(group.account, group.identifier)
-            await demand(edit, branch, "create")
+        async def apply_edit(edit: Edit) -> RoleName:
+            branch = branch_around(group.account, group.identifier)
+            await require_privilege(edit, branch, "create")
             member = named()
             if member == group:
                 message = (
                     "CONJ00191W The value in the Member ID parameter is not valid. Error: a group can't be its own member"
                 )
                 raise Unprocessable(message)
-            found = await self._found(edit, branch, group, member)
+            found = await self._lock_group(edit, branch, group, member)
             row = MembershipRow(str(group), str(member), False, False)
-            if (await edit.transaction.stored(Rows(memberships=(row,)))).memberships:
+            if (await edit.transaction.read_stored_rows(Rows(memberships=(row,)))).memberships:
                 told = f"CONJ00180W '/{member.identifier}' (kind='{member.kind}') is already a member of '{group}'"
                 raise Conflict("member", str(member), told)
-            statement = Tagged("grant", self._parts(found, member))
-            await edit.apply(branch, [statement], Changes(Rows(memberships=(row,))), found.recorder)
+            statement = Tagged("grant", self._make_attributes(found, member))
+            await edit.apply_changes(branch, [statement], Changes(Rows(memberships=(row,))), found.recorder)
             return member
 
-        return await self.edits.make(invocation, work)
+        return await self.edits.make_edit(invocation, apply_edit)
 
-    async def remove(self, invocation: Invocation, group: RoleName, named: Named) -> None:
+    async def remove_member(self, invocation: Invocation, group: RoleName, named: Named) -> None:
         """Remove a member, whatever policy recorded the grant; takes ``update`` on the branch that holds the group.
 
-        :raises RecordNotFound: as ``add``; or the role is no member.
+        :raises RecordNotFound: as ``add_member``; or the role is no member.
         :raises Unprocessable: there is no such role.
-        :raises Forbidden: as ``add``.
+        :raises Forbidden: as ``add_member``.
         """
 
-        async def work(edit: Edit) -> None:
-            branch = around(group.account, group.identifier)
-            await demand(edit, branch, "update")
+        async def apply_edit(edit: Edit) -> None:
+            branch = branch_around(group.account, group.identifier)
+            await require_privilege(edit, branch, "update")
             member = named()
-            found = await self._found(edit, branch, group, member)
+            found = await self._lock_group(edit, branch, group, member)
             if not await edit.transaction.remove_grant(group, member):
                 raise RecordNotFound(group.account, "member", f"{member.kind}/{member.identifier}")
             row = MembershipRow(str(group), str(member), False, False)
-            await edit.note(branch, [Tagged("revoke", self._parts(found, member))], Changes(delete=Rows(memberships=(row,))))
+            await edit.record_history(
+                branch, [Tagged("revoke", self._make_attributes(found, member))], Changes(delete=Rows(memberships=(row,)))
+            )
 
-        await self.edits.make(invocation, work)
+        await self.edits.make_edit(invocation, apply_edit)
 
-    async def _found(self, edit: Edit, branch: RoleName, group: RoleName, member: RoleName) -> _Found:
+    async def _lock_group(self, edit: Edit, branch: RoleName, group: RoleName, member: RoleName) -> _LockedGroup:
         """Lock the branch, and return the group, once the caller sees both and may control the group."""
-        if not await _seen(edit, group):
+        if not await _can_see(edit, group):
             raise RecordNotFound.of(group)
-        if not await _seen(edit, member):
+        if not await _can_see(edit, member):
             message = f"{member.kind.capitalize()} '{member.identifier}' not found in account '{member.account}'"
             raise Unprocessable(message)
-        await edit.transaction.lock(branch)
+        await edit.transaction.lock_policy(branch)
         await edit.authorize(branch, granted=[str(group)])
-        owned = (await edit.transaction.ownership([str(group)], ())).records.get(str(group))
+        owned = (await edit.transaction.read_ownership([str(group)], ())).records.get(str(group))
         if owned is None:
             # It was deleted since it was seen, by a load into a policy above, which doesn't lock this one, or before the
             # lock.
             raise RecordNotFound.of(group)
-        return _Found(branch, group, owned.policy)
+        return _LockedGroup(branch, group, owned.policy)
 
-    def _parts(self, found: _Found, member: RoleName) -> dict[str, Value]:
-        role = Tagged("group", {"id": relative(found.branch, found.group.identifier)})
+    def _make_attributes(self, found: _LockedGroup, member: RoleName) -> dict[str, Value]:
+        role = Tagged("group", {"id": relative_id(found.branch, found.group.identifier)})
         return {"role": role, "member": absolute(str(member))}
 
 
-async def _seen(edit: Edit, role: RoleName) -> bool:
+async def _can_see(edit: Edit, role: RoleName) -> bool:
     facts = await edit.transaction.access_facts(edit.invocation.caller, role)
     if not facts.caller_exists:
         raise Forbidden("role of the token no longer exists")
     return sight(facts) == Allowed()
 
 
-def _kind(full: str) -> str:
+def _kind_of(full: str) -> str:
     return full.split(":", 2)[1]
 
 
-def _place(row: Membership) -> Place:
+def _member_key(row: Membership) -> Place:
     return Place(row.member, row.ownership, row.rank)

@@ -31,8 +31,8 @@ from svc.model.reasons import Reason
 from svc.model.text import shown
 from svc.policy.ranges import cidr
 from svc.policy.resolve import ANNOTATION_NAME_LIMIT, ANNOTATION_VALUE_LIMIT
-from svc.services.invocation import Invocation, Recorder, printables
-from svc.services.repeats import once, opened, sealed_pieces
+from svc.services.idempotency import make_once, open_answer, sealed_pieces
+from svc.services.invocation import Invocation, Recorder, printable_facts
 
 COUNT_MOST: Final = 1000  # tokens that are made at once
 NETWORKS_MOST: Final = 100  # that tokens are bound to
@@ -41,7 +41,7 @@ _log = Logger()
 
 
 @attrs.frozen
-class TokensWanted:
+class TokensRequest:
     """A request for tokens: how many, until when as ISO 8601, and the networks from which they are to be used."""
 
     count: int = attrs.field(validator=[attrs.validators.ge(1), attrs.validators.le(COUNT_MOST)])
@@ -85,7 +85,7 @@ class HostFactoryService:
         self,
         invocation: Invocation,
         factory: ResourceName,
-        wanted: Callable[[], TokensWanted],
+        wanted: Callable[[], TokensRequest],
         request: RequestKey | None = None,
     ) -> NewTokens:
         """Make tokens of a factory, which takes ``execute`` on it; with ``request``, once.
@@ -103,26 +103,26 @@ class HostFactoryService:
         _require_factory(factory)
         require(access_facts, "execute", factory)
         asked = wanted()
-        recorder.tell(count=asked.count)
-        expires_at = _instant(asked.expiration)
+        recorder.add_audit_facts(count=asked.count)
+        expires_at = _parse_expiration(asked.expiration)
         if expires_at <= self.wall.seconds():
             message = f"Value for parameter expiration must be in the future: {asked.expiration[:100]}"
             raise InvalidParameter("expiration", message)
-        token = FactoryToken(factory.role, expires_at, _networks(asked.networks))
+        token = FactoryToken(factory.role, expires_at, _parse_networks(asked.networks))
         texts = [new_api_key() for _ in range(asked.count)]
-        repeatable = once(self.vault, request, caller, texts)
+        repeatable = make_once(self.vault, request, caller, texts)
         try:
             await self.store.add_tokens([digest_of(text) for text in texts], token, recorder.trail, repeatable)
         except AnswerKept as before:
-            recorder.tell(repeated=True)
-            return NewTokens(opened(self.vault, before), token)
-        facts = printables(role=caller.role, factory=factory, expiration=iso_seconds(expires_at))
+            recorder.add_audit_facts(repeated=True)
+            return NewTokens(open_answer(self.vault, before), token)
+        facts = printable_facts(role=caller.role, factory=factory, expiration=iso_seconds(expires_at))
         named = ", ".join(called(digest_of(text)) for text in texts[:10])
         message = "{role} made {count} tokens of {factory}, good until {expiration}: {tokens}"
         _log.info(message, **facts, count=asked.count, tokens=named)
         return NewTokens(texts, token)
 
-    async def tokens(
+    async def list_tokens(
         self, invocation: Invocation, factory: ResourceName, limit: int, offset: int
     ) -> Sequence[OutstandingToken]:
         """Return the tokens of a factory that the caller sees, by their names, those that expire first before others.
@@ -132,7 +132,7 @@ class HostFactoryService:
         """
         require_visible(await self.roles.access_facts(invocation.caller, factory), factory)
         _require_factory(factory)
-        return await self.store.listed(factory.role, limit, offset)
+        return await self.store.list_tokens(factory.role, limit, offset)
 
     async def revoke_token(self, invocation: Invocation, token: str) -> None:
         """Remove a token, given by its text or its name, which takes ``update`` on its factory.
@@ -142,21 +142,21 @@ class HostFactoryService:
         """
         caller, recorder, account = invocation.caller, invocation.recorder, invocation.caller.role.account
         name = token if is_called(token) else called(digest_of(token))
-        recorder.tell(token=name)
+        recorder.add_audit_facts(token=name)
         missing = RecordNotFound(account, "host_factory_token", name)
-        digest = await self.store.digest_called(account, token) if is_called(token) else digest_of(token)
-        found = None if digest is None else await self.store.token(digest)
+        digest = await self.store.find_digest(account, token) if is_called(token) else digest_of(token)
+        found = None if digest is None else await self.store.read_token(digest)
         # The same is read for a token that doesn't exist: names can be guessed.
         factory = RoleName(account, "host_factory", "none") if found is None else found.factory
         if found is not None:
-            recorder.tell(factory=str(factory))
+            recorder.add_audit_facts(factory=str(factory))
         try:
             require(await self.roles.access_facts(caller, factory.resource), "update", factory.resource)
         except RecordNotFound:
             raise missing from None
         if found is None or digest is None or not await self.store.remove_token(digest, recorder.trail):
             raise missing
-        facts = printables(role=caller.role, token=name, factory=factory)
+        facts = printable_facts(role=caller.role, token=name, factory=factory)
         _log.info("{role} revoked the token {token} of {factory}", **facts)
 
     async def create_host(
@@ -178,34 +178,36 @@ class HostFactoryService:
         :raises InvalidParameter: the host's id or its annotations can't be.
         :raises Forbidden: the id belongs to another.
         """
-        digest, admitted = await self._admitted(token, client_ip, recorder)
+        digest, admitted = await self._require_token(token, client_ip, recorder)
         await demand_primary()
-        host = RoleName(admitted.factory.account, "host", self._host_id(host_id()))
-        recorder.tell(host=str(host))
-        given = _within(annotations(), self.limits)
+        host = RoleName(admitted.factory.account, "host", self._check_host_id(host_id()))
+        recorder.add_audit_facts(host=str(host))
+        given = _check_annotations(annotations(), self.limits)
         api_key = new_api_key()
         sealed = self.vault.seal(api_key_name(host), api_key.encode("ascii"))
         own = None if request is None else request.of(f"factory-token {digest.hex()}")
-        repeatable = None if own is None else Once[MadeHost](own, lambda made: self._kept(own, api_key, made))
+        repeatable = None if own is None else Once[MadeHost](own, lambda made: self._seal_answer(own, api_key, made))
         try:
             made = await self.store.create_host(digest, host, given, sealed, recorder.trail, repeatable)
         except AnswerKept as before:
-            recorder.tell(repeated=True)
-            api_key, creation = opened(self.vault, before)
-            return NewHost(host, api_key, self._described_still(admitted.factory, host, creation))
+            recorder.add_audit_facts(repeated=True)
+            api_key, creation = open_answer(self.vault, before)
+            return NewHost(host, api_key, self._stream_made_host(admitted.factory, host, creation))
         except RecordNotFound:
-            raise _refused(digest, Reason.CREDENTIALS_WRONG, client_ip, recorder) from None
+            raise _make_refusal(digest, Reason.CREDENTIALS_WRONG, client_ip, recorder) from None
         except Conflict as refusal:
             raise Forbidden(refusal.message) from None
         outcome = "was made" if made.new else "was given another API key" if made.has_key else "was left without an API key"
-        facts = printables(host=host, outcome=outcome, token=called(digest), factory=admitted.factory, client_ip=client_ip)
+        facts = printable_facts(
+            host=host, outcome=outcome, token=called(digest), factory=admitted.factory, client_ip=client_ip
+        )
         _log.info("{host} {outcome} with the token {token} of {factory} from {client_ip}", **facts)
-        return NewHost(host, api_key if made.has_key else None, self.resources.described([str(host)]))
+        return NewHost(host, api_key if made.has_key else None, self.resources.stream_described([str(host)]))
 
-    def _kept(self, request: RequestKey, api_key: str, made: MadeHost) -> Sequence[Sealed]:
+    def _seal_answer(self, request: RequestKey, api_key: str, made: MadeHost) -> Sequence[Sealed]:
         return sealed_pieces(self.vault, request, [[api_key if made.has_key else None, made.creation]])
 
-    async def _described_still(self, factory: RoleName, host: RoleName, creation: int) -> AsyncIterator[Sequence[Resource]]:
+    async def _stream_made_host(self, factory: RoleName, host: RoleName, creation: int) -> AsyncIterator[Sequence[Resource]]:
         """Describe a host that a factory made before, as long as it is the factory's, and the same.
 
         A creation never recurs, so if the host is still the same after the reading, the reading was of that host.
@@ -213,33 +215,33 @@ class HostFactoryService:
         :raises NotFound: it is gone, or was made again.
         :raises Forbidden: the id belongs to another.
         """
-        async for portion in self.resources.described([str(host)]):
+        async for portion in self.resources.stream_described([str(host)]):
             try:
-                await self.store.demand_made(factory, host, creation)
+                await self.store.require_host(factory, host, creation)
             except Conflict as refusal:
                 raise Forbidden(refusal.message) from None
             yield portion
 
-    def _host_id(self, text: str) -> str:
+    def _check_host_id(self, text: str) -> str:
         """Return the id of a host, if it has no reserved prefix and policy could name it."""
         if text.startswith(("/", f"{self.dialect.prefix}/")):
             raise InvalidParameter("id", f"Invalid id: {text[:200]}")
         return identifier(text)
 
-    async def _admitted(self, text: str | None, client_ip: str, recorder: Recorder) -> tuple[bytes, FactoryToken]:
+    async def _require_token(self, text: str | None, client_ip: str, recorder: Recorder) -> tuple[bytes, FactoryToken]:
         """Return the token of a text, with its digest, if it is valid now and from this address."""
         if text is None:
-            raise _refused(None, Reason.CREDENTIALS_MISSING, client_ip, recorder)
+            raise _make_refusal(None, Reason.CREDENTIALS_MISSING, client_ip, recorder)
         digest = digest_of(text)
-        recorder.tell(token=called(digest))
-        token = await self.store.token(digest)
+        recorder.add_audit_facts(token=called(digest))
+        token = await self.store.read_token(digest)
         if token is None or token.factory.kind != "host_factory":
-            raise _refused(digest, Reason.CREDENTIALS_WRONG, client_ip, recorder)
-        recorder.tell(factory=str(token.factory))
+            raise _make_refusal(digest, Reason.CREDENTIALS_WRONG, client_ip, recorder)
+        recorder.add_audit_facts(factory=str(token.factory))
         if token.expires_at <= self.wall.seconds():
-            raise _refused(digest, Reason.TOKEN_EXPIRED, client_ip, recorder)
+            raise _make_refusal(digest, Reason.TOKEN_EXPIRED, client_ip, recorder)
         if not token.admits(client_ip):
-            raise _refused(digest, Reason.ORIGIN_REFUSED, client_ip, recorder)
+            raise _make_refusal(digest, Reason.ORIGIN_REFUSED, client_ip, recorder)
         return digest, token
 
 
@@ -248,7 +250,7 @@ def _require_factory(factory: ResourceName) -> None:
         raise InvalidParameter("host_factory", f"Invalid resource kind: {factory.kind}")
 
 
-def _instant(text: str) -> float:
+def _parse_expiration(text: str) -> float:
     """Read an ISO 8601 date, or date and time, as seconds since the epoch; without an offset it is UTC (HF-6).
 
     Fractions are dropped: rounded up, the last moment of the year 9999 could not be written.
@@ -262,7 +264,7 @@ def _instant(text: str) -> float:
         raise InvalidParameter("expiration", message) from None
 
 
-def _networks(texts: Sequence[str]) -> tuple[str, ...]:
+def _parse_networks(texts: Sequence[str]) -> tuple[str, ...]:
     """Return the networks from which a token may be used, each once."""
     try:
         networks = tuple(dict.fromkeys(map(cidr, texts)))
@@ -273,7 +275,7 @@ def _networks(texts: Sequence[str]) -> tuple[str, ...]:
     return networks
 
 
-def _within(given: Mapping[str, str], limits: RecordLimits) -> Mapping[str, str]:
+def _check_annotations(given: Mapping[str, str], limits: RecordLimits) -> Mapping[str, str]:
     """Return annotations if they are within the limits for policy."""
     size = sum(len(text.encode("utf-8")) for annotation in given.items() for text in annotation)
     if len(given) > limits.annotations or size > limits.annotation_bytes:
@@ -290,9 +292,9 @@ def _within(given: Mapping[str, str], limits: RecordLimits) -> Mapping[str, str]
     return given
 
 
-def _refused(digest: bytes | None, reason: Reason, client_ip: str, recorder: Recorder) -> AuthenticationRefused:
+def _make_refusal(digest: bytes | None, reason: Reason, client_ip: str, recorder: Recorder) -> AuthenticationRefused:
     token = "-" if digest is None else called(digest)
     request = "-" if recorder.trail is None else recorder.trail.origin.request_id
-    facts = printables(token=token, client_ip=client_ip, reason=reason.value, id=request)
+    facts = printable_facts(token=token, client_ip=client_ip, reason=reason.value, id=request)
     _log.info("Host factory token {token} refused, from {client_ip}: {reason} ({id})", **facts)
     return AuthenticationRefused(reason)

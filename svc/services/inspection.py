@@ -8,19 +8,19 @@ from svc.model.ports import IRoles
 from svc.model.query_results import Caller
 
 
-async def reads_all(roles: IRoles, caller: Caller) -> bool:
+async def can_read_all(roles: IRoles, caller: Caller) -> bool:
     """Return whether a caller may look at all of its account: it owns the root policy, or inspects it."""
     facts = await roles.access_facts(caller, root_policy(caller.role.account).resource)
     return facts.owns or INSPECT in facts.privileges
 
 
-async def demand_inspection(roles: IRoles, caller: Caller, name: ResourceName) -> None:
+async def require_inspection(roles: IRoles, caller: Caller, name: ResourceName) -> None:
     """Return if a caller owns a resource or inspects it.
 
     :raises Forbidden: the caller only sees it, or the caller's own role is gone.
     :raises NotFound: it doesn't exist, or the caller may not see it.
     """
     facts = await roles.access_facts(caller, name)
-    if facts.exists and (facts.inspects or (facts.privileges and await roles.inspects(caller.role, name))):
+    if facts.exists and (facts.inspects or (facts.privileges and await roles.can_inspect(caller.role, name))):
         return
     require_ownership(facts, name)

@@ -14,7 +14,7 @@ from svc.model.text import printable
 class Recorder(Protocol):
     """A recorder of facts for the audit."""
 
-    def tell(self, **facts: object) -> None:
+    def add_audit_facts(self, **facts: object) -> None:
         """Record facts about the act, as soon as they are known; never a secret."""
 
     @property
@@ -23,10 +23,10 @@ class Recorder(Protocol):
 
 
 @attrs.frozen
-class Unrecorded:
+class NullRecorder:
     """A recorder that keeps nothing, for commands and tests."""
 
-    def tell(self, **facts: object) -> None:
+    def add_audit_facts(self, **facts: object) -> None:
         """Keep nothing."""
 
     @property
@@ -44,6 +44,6 @@ class Invocation:
     recorder: Recorder
 
 
-def printables(**facts: object) -> dict[str, str]:
+def printable_facts(**facts: object) -> dict[str, str]:
     """Return facts in printable form for the log, since clients choose names."""
     return {name: printable(str(fact)) for name, fact in facts.items()}

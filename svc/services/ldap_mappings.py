@@ -34,8 +34,8 @@ from svc.model.names import ResourceName, RoleName, admin_of
 from svc.model.ports import IRoles
 from svc.policy.authority import to_grant
 from svc.services.authenticators import webservice_of
-from svc.services.invocation import Invocation, printables
-from svc.services.policy_loads import lacking
+from svc.services.invocation import Invocation, printable_facts
+from svc.services.policy_loads import find_lacking_authority
 
 _LDAP: Final = "authn-ldap"
 _GROUP_BASE: Final = "ldap-authn/group_base_dn"
@@ -55,28 +55,28 @@ class LdapMappingService:
     annotations: IAuthenticatorReadings
     dialect: Dialect
 
-    async def names(self, invocation: Invocation, account: str, service_id: str, kind: str) -> list[str]:
+    async def list_names(self, invocation: Invocation, account: str, service_id: str, kind: str) -> list[str]:
         """Return the names of a kind that are mapped; takes ``read`` on the webservice, or inspecting it.
 
         :raises RecordNotFound: there is no such authenticator, or the caller doesn't see it.
         :raises Forbidden: the caller lacks the privilege.
         """
-        return await self.store.names(await self._readable(invocation, account, service_id), kind)
+        return await self.store.list_names(await self._require_readable(invocation, account, service_id), kind)
 
-    async def one(self, invocation: Invocation, account: str, service_id: str, kind: str, name: str) -> LdapMapping:
-        """Return a mapping; takes what ``names`` does.
+    async def read_mapping(self, invocation: Invocation, account: str, service_id: str, kind: str, name: str) -> LdapMapping:
+        """Return a mapping; takes what ``list_names`` does.
 
-        :raises RecordNotFound: as ``names``; or the name isn't mapped.
-        :raises Forbidden: as ``names``.
+        :raises RecordNotFound: as ``list_names``; or the name isn't mapped.
+        :raises Forbidden: as ``list_names``.
         :raises InvalidName: no directory has the name.
         """
-        webservice = await self._readable(invocation, account, service_id)
-        found = await self.store.one(webservice, _directory_name(account, kind, name))
+        webservice = await self._require_readable(invocation, account, service_id)
+        found = await self.store.read_mapping(webservice, _directory_name(account, kind, name))
         if found is None:
-            raise _unmapped(account, kind, name)
+            raise _mapping_not_found(account, kind, name)
         return found
 
-    async def set(
+    async def set_mapping(
         self, invocation: Invocation, account: str, service_id: str, kind: str, name: str, wanted: Wanted
     ) -> tuple[LdapMapping, bool]:
         """Map a name to roles and no others, and return the mapping, and whether the name had none (Note [Who may map]).
@@ -87,74 +87,74 @@ class LdapMappingService:
         :raises InvalidParameter: there are no roles, or too many, or others than groups; or too many names are mapped.
         :raises PolicyConflict: the authenticator or a role goes meanwhile.
         """
-        webservice = await self._changeable(invocation, account, service_id)
+        webservice = await self._require_changeable(invocation, account, service_id)
         key = _directory_name(account, kind, name)
         if kind == GROUP and "=" not in name:
-            await self._demand_base(webservice)
-        roles = _groups(account, wanted())
+            await self._require_group_base(webservice)
+        roles = _parse_groups(account, wanted())
         if any(len(f"{webservice}{key.key}{role}".encode()) > BYTES_MOST for role in roles):
             told = "the name in the path, as it is compared, and the full ids of the webservice and of a role"
             raise InvalidParameter("name", f"{told} have more than {BYTES_MOST} bytes together")
 
-        async def work(transaction: IMappingTransaction) -> bool:
+        async def change_mapping(transaction: IMappingTransaction) -> bool:
             await transaction.lock_mappings(webservice)
-            before = await transaction.mapping(webservice, key)
-            if before is None and await transaction.count(webservice, kind) >= NAMES_MOST:
+            before = await transaction.read_mapping(webservice, key)
+            if before is None and await transaction.count_names(webservice, kind) >= NAMES_MOST:
                 raise InvalidParameter("name", f"{NAMES_MOST} names of the kind are mapped already: remove some first")
             had = () if before is None else before.roles
-            await _demand_granting(transaction, invocation, [role for role in roles if str(role) not in had])
+            await _require_grantable(transaction, invocation, [role for role in roles if str(role) not in had])
             named = [str(role) for role in roles]
-            await self._lose(transaction, invocation, webservice, key, [role for role in had if role not in named])
+            await self._record_losses(transaction, invocation, webservice, key, [role for role in had if role not in named])
             await transaction.set_mapping(webservice, key, name, named)
-            await _audit(transaction, invocation)
+            await _write_events(transaction, invocation)
             return before is None
 
-        made = await self.store.transact(work)
-        self._tell(invocation, webservice, kind, name, ", ".join(map(str, roles)))
+        made = await self.store.transact(change_mapping)
+        self._log_mapping(invocation, webservice, kind, name, ", ".join(map(str, roles)))
         return LdapMapping(name, tuple(map(str, roles))), made
 
-    async def remove(self, invocation: Invocation, account: str, service_id: str, kind: str, name: str) -> None:
+    async def remove_mapping(self, invocation: Invocation, account: str, service_id: str, kind: str, name: str) -> None:
         """Map a name no longer; takes ``update`` on the webservice.
 
-        :raises RecordNotFound: as ``one``.
+        :raises RecordNotFound: as ``read_mapping``.
         :raises Forbidden: the caller lacks the privilege.
         :raises InvalidName: no directory has the name.
         """
-        webservice = await self._changeable(invocation, account, service_id)
+        webservice = await self._require_changeable(invocation, account, service_id)
         key = _directory_name(account, kind, name)
 
-        async def work(transaction: IMappingTransaction) -> None:
+        async def clear_mapping(transaction: IMappingTransaction) -> None:
             await transaction.lock_mappings(webservice)
-            before = await transaction.mapping(webservice, key)
+            before = await transaction.read_mapping(webservice, key)
             if before is None:
-                raise _unmapped(account, kind, name)
-            await self._lose(transaction, invocation, webservice, key, before.roles)
+                raise _mapping_not_found(account, kind, name)
+            await self._record_losses(transaction, invocation, webservice, key, before.roles)
             await transaction.set_mapping(webservice, key, name, ())
-            await _audit(transaction, invocation)
+            await _write_events(transaction, invocation)
 
-        await self.store.transact(work)
-        self._tell(invocation, webservice, kind, name, "no role")
+        await self.store.transact(clear_mapping)
+        self._log_mapping(invocation, webservice, kind, name, "no role")
 
-    async def _readable(self, invocation: Invocation, account: str, service_id: str) -> ResourceName:
+    async def _require_readable(self, invocation: Invocation, account: str, service_id: str) -> ResourceName:
         webservice = webservice_of(self.dialect, account, f"{_LDAP}/{service_id}")
         facts = await self.roles.access_facts(invocation.caller, webservice)
-        if sight(facts) != Allowed() or not await self.roles.inspects(invocation.caller.role, webservice):
+        if sight(facts) != Allowed() or not await self.roles.can_inspect(invocation.caller.role, webservice):
             require(facts, "read", webservice)
         return webservice
 
-    async def _changeable(self, invocation: Invocation, account: str, service_id: str) -> ResourceName:
+    async def _require_changeable(self, invocation: Invocation, account: str, service_id: str) -> ResourceName:
         webservice = webservice_of(self.dialect, account, f"{_LDAP}/{service_id}")
         require(await self.roles.access_facts(invocation.caller, webservice), "update", webservice)
         return webservice
 
-    async def _demand_base(self, webservice: ResourceName) -> None:
+    async def _require_group_base(self, webservice: ResourceName) -> None:
         """Refuse a plain name that means no group (LDAP-2)."""
-        found = await self.annotations.webservice_annotations(webservice, (_GROUP_BASE,), 1)
+        found = await self.annotations.read_annotations(webservice, (_GROUP_BASE,), 1)
         if not found.get(_GROUP_BASE, "").strip():
             why = f"the authenticator has no annotation {_GROUP_BASE}, below which the name would stand"
             raise InvalidName("name", f"no group can be meant by a plain name: {why}; write the distinguished name")
 
-    async def _lose(
+    async def _record_losses(
         self,
         transaction: IMappingTransaction,
         invocation: Invocation,
@@ -164,15 +164,15 @@ class LdapMappingService:
     ) -> None:
         """Record the memberships that are removed with a name's mapping to these roles."""
         service = webservice.identifier.removeprefix(f"{self.dialect.prefix}/")
-        losing = await transaction.losing(webservice, key, roles) if roles else []
-        invocation.recorder.tell(rows=[_lost(role, member, service) for role, member in losing])
+        losing = await transaction.list_lost_memberships(webservice, key, roles) if roles else []
+        invocation.recorder.add_audit_facts(rows=[_removal_event(role, member, service) for role, member in losing])
 
-    def _tell(self, invocation: Invocation, webservice: ResourceName, kind: str, name: str, roles: str) -> None:
-        facts = printables(role=invocation.caller.role, kind=kind, name=name, webservice=webservice, roles=roles)
+    def _log_mapping(self, invocation: Invocation, webservice: ResourceName, kind: str, name: str, roles: str) -> None:
+        facts = printable_facts(role=invocation.caller.role, kind=kind, name=name, webservice=webservice, roles=roles)
         _log.info("{role} mapped the {kind} {name} of {webservice} to {roles}", **facts)
 
 
-async def _demand_granting(transaction: IMappingTransaction, invocation: Invocation, roles: Sequence[RoleName]) -> None:
+async def _require_grantable(transaction: IMappingTransaction, invocation: Invocation, roles: Sequence[RoleName]) -> None:
     for role in roles:
         facts = await transaction.access_facts(invocation.caller, role)
         if not facts.caller_exists:
@@ -180,17 +180,17 @@ async def _demand_granting(transaction: IMappingTransaction, invocation: Invocat
         if sight(facts) != Allowed():
             raise RecordNotFound.of(role, hidden=facts.exists)
     named = [str(role) for role in roles]
-    required = to_grant(named, await transaction.ownership(named, ()))
-    for verb, full in await lacking(transaction, invocation.caller.role, required):
+    required = to_grant(named, await transaction.read_ownership(named, ()))
+    for verb, full in await find_lacking_authority(transaction, invocation.caller.role, required):
         raise Forbidden(f"may not {verb} {full}", f"may not {verb} {full}")
 
 
-async def _audit(transaction: IMappingTransaction, invocation: Invocation) -> None:
+async def _write_events(transaction: IMappingTransaction, invocation: Invocation) -> None:
     if (trail := invocation.recorder.trail) is not None:
-        await transaction.audit(trail)
+        await transaction.write_events(trail)
 
 
-def _lost(role: str, member: str, service: str) -> Event:
+def _removal_event(role: str, member: str, service: str) -> Event:
     words = f"{member} from {role}, which followed from a mapping of {service} alone"
     subject = (("role", role), ("member", member))
     return Event("membership", "remove", subject, f"removed {words}", f"remove {words}", severity=NOTICE)
@@ -216,15 +216,15 @@ def _directory_name(account: str, kind: str, name: str) -> DirectoryName:
         raise InvalidName("name", f"the name in the path is no distinguished name: {error}") from None
 
 
-def _groups(account: str, ids: Iterable[str]) -> list[RoleName]:
+def _parse_groups(account: str, ids: Iterable[str]) -> list[RoleName]:
     """Return the groups that ids mean, each once, in order."""
-    roles = {_group(account, text) for text in ids}
+    roles = {_parse_group(account, text) for text in ids}
     if not 0 < len(roles) <= ROLES_MOST:
         raise InvalidParameter("roles", f"'roles' are 1 to {ROLES_MOST} ids of groups")
     return sorted(roles, key=str)
 
 
-def _group(account: str, text: str) -> RoleName:
+def _parse_group(account: str, text: str) -> RoleName:
     identifier = text.removeprefix(f"{account}:") if text.startswith(f"{account}:group:") else text
     kind, colon, rest = identifier.partition(":")
     if not (colon and rest) or kind != "group":
@@ -232,5 +232,5 @@ def _group(account: str, text: str) -> RoleName:
     return RoleName.of(account, "group", rest)
 
 
-def _unmapped(account: str, kind: str, name: str) -> RecordNotFound:
+def _mapping_not_found(account: str, kind: str, name: str) -> RecordNotFound:
     return RecordNotFound(account, "mapping", f"{kind} {name}")

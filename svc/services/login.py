@@ -22,14 +22,14 @@ _log = Logger()
 
 @attrs.frozen
 class LoginService:
-    """Logins at one authenticator: evidence is exchanged for an access token. ``noted`` is called when there is one.
+    """Logins at one authenticator: evidence is exchanged for an access token. ``record_login`` is called when there is one.
 
     ``by_token``: the evidence is a third party's token, which names its role; elsewhere people type names.
     """
 
     authenticator: IAuthenticator
     tokens: AccessTokens
-    noted: Callable[[Admitted], object]
+    record_login: Callable[[Admitted], object]
     by_token: bool = False
 
     async def authenticate(self, request: LoginRequest, recorder: Recorder) -> bytes:
@@ -37,18 +37,18 @@ class LoginService:
 
         :raises AuthenticationRefused: the authenticator refuses, or the account's signing key can't be used.
         """
-        return await self.issue(await self.admitted(request, recorder))
+        return await self.issue_token(await self.admit_request(request, recorder))
 
-    async def admitted(self, request: LoginRequest, recorder: Recorder) -> Admitted:
+    async def admit_request(self, request: LoginRequest, recorder: Recorder) -> Admitted:
         """Return the role that a request proves; raises as ``authenticate`` does."""
         decision = await self.authenticator.authenticate(request)
         if isinstance(decision, Refused):
-            recorder.tell(role=decision.role, unknown=decision.reason is Reason.ROLE_UNKNOWN)
-            raise _refusal(decision, by_token=self.by_token)
-        recorder.tell(role=str(decision.role))
+            recorder.add_audit_facts(role=decision.role, unknown=decision.reason is Reason.ROLE_UNKNOWN)
+            raise _make_refusal(decision, by_token=self.by_token)
+        recorder.add_audit_facts(role=str(decision.role))
         return decision
 
-    async def issue(self, admitted: Admitted, until: float = math.inf) -> bytes:
+    async def issue_token(self, admitted: Admitted, until: float = math.inf) -> bytes:
         """Return an access token for a role that was admitted, which expires at a moment at the latest; raises the same."""
         try:
             token = await self.tokens.issue(admitted, until)
@@ -56,7 +56,7 @@ class LoginService:
             role = str(admitted.role)
             _log.error("No access token for {role}: the signing key {name} doesn't open", role=role, name=refusal.name)
             raise AuthenticationRefused(Reason.SIGNING_KEY_UNUSABLE, RefusalKind.POSTPONED, moment()) from None
-        self.noted(admitted)
+        self.record_login(admitted)
         return token
 
 
@@ -66,16 +66,16 @@ class ApiKeyService:
 
     login: ILogin
 
-    async def api_key(self, request: LoginRequest, recorder: Recorder) -> bytes:
+    async def read_api_key(self, request: LoginRequest, recorder: Recorder) -> bytes:
         """Return the API key of the role that a request proves.
 
         :raises AuthenticationRefused: it proves none.
         """
-        recorder.tell(login=request.login)
+        recorder.add_audit_facts(login=request.login)
         told = await self.login.api_key(request)
         if isinstance(told, Refused):
-            recorder.tell(role=told.role, unknown=told.reason is Reason.ROLE_UNKNOWN)
-            raise _refusal(told)
+            recorder.add_audit_facts(role=told.role, unknown=told.reason is Reason.ROLE_UNKNOWN)
+            raise _make_refusal(told)
         return told
 
 
@@ -88,10 +88,10 @@ class AccessTokenService:
 
     async def check_caller(self, caller: Caller) -> None:
         """Refuse with ``Forbidden`` when the role of a verified access token is gone."""
-        if not await self.roles.remains(caller):
+        if not await self.roles.caller_exists(caller):
             raise Forbidden("the token's role no longer exists")
 
-    async def public_keys(self, account: str) -> list[dict[str, str]]:
+    async def list_public_keys(self, account: str) -> list[dict[str, str]]:
         """Return the keys that verify an account's access tokens now, as members of a JWK set (TOK-33).
 
         :raises NotFound: there is no such account.
@@ -105,7 +105,7 @@ class AccessTokenService:
         return keys
 
 
-def _refusal(refused: Refused, *, by_token: bool = False) -> AuthenticationRefused:
+def _make_refusal(refused: Refused, *, by_token: bool = False) -> AuthenticationRefused:
     """Return a refusal to raise; a name that no role has may be a password in the wrong field, and isn't passed on."""
     detail = refused.detail if refused.known or by_token else ""
     return AuthenticationRefused(

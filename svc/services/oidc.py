@@ -18,7 +18,7 @@ _BYTES: Final = 25
 
 
 @attrs.frozen
-class BegunLogin:
+class PreparedLogin:
     """A login that a browser can begin at ``url``; the nonce and the verifier are random, and aren't stored here.
 
     There is no ``url`` where no code is taken.
@@ -36,25 +36,25 @@ class OidcService:
 
     offered: IOidcOffers
 
-    async def providers(self, account: str) -> list[BegunLogin]:
+    async def list_logins(self, account: str) -> list[PreparedLogin]:
         """Return a login for each provider of an account; none for an account that doesn't exist (OIDC-8)."""
-        return [_begun(offer, offer.client) for offer in await self.offered.list_offers(account)]
+        return [_prepare_login(offer, offer.client) for offer in await self.offered.list_offers(account)]
 
-    async def begin(self, account: str, service_id: str, redirect_uri: str, state: str) -> BegunLogin:
+    async def begin_login(self, account: str, service_id: str, redirect_uri: str, state: str) -> PreparedLogin:
         """Return a login whose browser comes back to ``redirect_uri``, with ``state``.
 
         :raises RecordNotFound: no authenticator of this id takes codes now.
         """
         for offer in await self.offered.list_offers(account):
             if offer.service_id == service_id and offer.client is not None:
-                return _begun(offer, attrs.evolve(offer.client, redirect_uri=redirect_uri), state)
+                return _prepare_login(offer, attrs.evolve(offer.client, redirect_uri=redirect_uri), state)
         raise RecordNotFound(account, "webservice", service_id)
 
 
-def _begun(offer: OidcOffer, client: OidcClient | None, state: str | None = None) -> BegunLogin:
+def _prepare_login(offer: OidcOffer, client: OidcClient | None, state: str | None = None) -> PreparedLogin:
     nonce, verifier = secrets.token_hex(_BYTES), secrets.token_hex(_BYTES)
     if client is None:
-        return BegunLogin(offer, nonce, verifier, None)
+        return PreparedLogin(offer, nonce, verifier, None)
     digest = hashlib.sha256(verifier.encode("ascii")).digest()
     fields = {
         "client_id": client.id,
@@ -68,4 +68,4 @@ def _begun(offer: OidcOffer, client: OidcClient | None, state: str | None = None
     }
     query = "&".join(f"{name}={quote(value, safe='')}" for name, value in fields.items() if value is not None)
     endpoint = offer.metadata.authorization_endpoint
-    return BegunLogin(offer, nonce, verifier, f"{endpoint}{'&' if '?' in endpoint else '?'}{query}")
+    return PreparedLogin(offer, nonce, verifier, f"{endpoint}{'&' if '?' in endpoint else '?'}{query}")

@@ -25,8 +25,8 @@ from svc.policy.ids import OF_USERS
 from svc.policy.load_events import events_of
 from svc.policy.record_limits import refuse_excess
 from svc.policy.writing import Tagged, as_yaml
-from svc.services.invocation import Invocation, printables
-from svc.services.policy_loads import lacking, refuse_grown
+from svc.services.invocation import Invocation, printable_facts
+from svc.services.policy_loads import find_lacking_authority, refuse_grown
 
 T = TypeVar("T")
 
@@ -43,21 +43,21 @@ class PolicyEdits:
     store: IPolicyEdits
     limits: RecordLimits
 
-    async def make(self, invocation: Invocation, work: Callable[[Edit], Awaitable[T]]) -> T:
+    async def make_edit(self, invocation: Invocation, work: Callable[[Edit], Awaitable[T]]) -> T:
         """Return the result of ``work``, which makes its changes with the edit that it is given.
 
         :raises PolicyConflict: a policy that it locks is being loaded.
         """
 
-        async def within(transaction: IEditTransaction) -> T:
+        async def run_edit(transaction: IEditTransaction) -> T:
             edit = Edit(transaction, invocation, self.limits)
             result = await work(edit)
-            invocation.recorder.tell(rows=edit.events)
+            invocation.recorder.add_audit_facts(rows=edit.events)
             if (trail := invocation.recorder.trail) is not None:
-                await transaction.audit(trail)
+                await transaction.write_events(trail)
             return result
 
-        return await self.store.transact(within)
+        return await self.store.transact(run_edit)
 
 
 @attrs.frozen
@@ -78,57 +78,65 @@ class Edit:
         """
         placed = [full for full in made if full.split(":", 2)[1] not in OF_USERS]
         disposed = Disposed(policy, granted, changed, (), (), placed, frozenset(), ())
-        ownership = await self.transaction.ownership(disposed.access_facts, disposed.placed)
-        for verb, full in await lacking(self.transaction, self.invocation.caller.role, claims(disposed, ownership)):
+        ownership = await self.transaction.read_ownership(disposed.access_facts, disposed.placed)
+        for verb, full in await find_lacking_authority(
+            self.transaction, self.invocation.caller.role, claims(disposed, ownership)
+        ):
             raise Forbidden(f"may not {verb} {full}")
 
-    async def apply(self, policy: RoleName, statements: Sequence[Tagged], changes: Changes, recorder: str | None) -> None:
+    async def apply_changes(
+        self, policy: RoleName, statements: Sequence[Tagged], changes: Changes, recorder: str | None
+    ) -> None:
         """Make the changes that statements of a load into ``policy`` would; rows are recorded by ``recorder``.
 
         :raises PolicyInvalid: a record would carry more than it may, or the policy would be deleted as well.
         """
         refuse_excess(changes.create, self.limits)
-        purged = await self.transaction.apply(policy if recorder is None else RoleName.parse(recorder), changes, {})
+        purged = await self.transaction.apply_changes(policy if recorder is None else RoleName.parse(recorder), changes, {})
         await refuse_grown(self.transaction, changes, self.limits)
-        await self.note(policy, statements, changes)
+        await self.record_history(policy, statements, changes)
         if purged:
-            facts = printables(purged=purged, policy=policy)
+            facts = printable_facts(purged=purged, policy=policy)
             _log.info("A change of {policy} had {purged} deleted records purged, the oldest of the account", **facts)
 
-    async def annotate(self, policy: RoleName, statement: Tagged, rows: Sequence[AnnotationRow]) -> None:
+    async def set_annotations(self, policy: RoleName, statement: Tagged, rows: Sequence[AnnotationRow]) -> None:
         """Set annotations, whatever policy recorded them.
 
         :raises PolicyInvalid: the resource would carry more than it may.
         """
-        stored = {row[:2]: row for row in (await self.transaction.stored(Rows(annotations=tuple(rows)))).annotations}
+        stored = {
+            row[:2]: row for row in (await self.transaction.read_stored_rows(Rows(annotations=tuple(rows)))).annotations
+        }
         new = tuple(row for row in rows if row[:2] not in stored)
         changes = Changes(Rows(annotations=new), Rows(annotations=tuple({*rows}.difference(new, stored.values()))))
         refuse_excess(changes.create, self.limits)
-        await self.transaction.annotate(policy, (*changes.create.annotations, *changes.update.annotations))
+        await self.transaction.set_annotations(policy, (*changes.create.annotations, *changes.update.annotations))
         await refuse_grown(self.transaction, changes, self.limits)
-        await self.note(policy, [statement], changes)
+        await self.record_history(policy, [statement], changes)
 
-    async def delete(self, policy: RoleName, statement: Tagged, named: Sequence[str], own: Container[str] = ()) -> None:
+    async def delete_records(
+        self, policy: RoleName, statement: Tagged, named: Sequence[str], own: Container[str] = ()
+    ) -> None:
         """Delete records with all that depends on them; the caller needs ``update`` on each of these, except its ``own``.
 
         :raises Lacking: on one of them the caller lacks it.
         :raises Unprocessable: they are too many.
         """
-        going = await self.transaction.deleted_with(policy, named, DELETED_MOST)
+        going = await self.transaction.read_deletion_cascade(policy, named, DELETED_MOST)
         if going is None:
             raise Unprocessable(f"More than {DELETED_MOST} records and rows would go at once: delete parts of it before")
         gone = [row.resource for row in going.resources]
         others = [full for full in gone if full not in own]
-        if lacking_update := await self._lacking_update(others):
-            seen = await self.transaction.visible(self.invocation.caller.role, lacking_update)
-            raise Lacking(next((full for full in lacking_update if full in seen), None))
+        if lacking_update := await self._list_denied_update(others):
+            seen = await self.transaction.filter_visible(self.invocation.caller.role, lacking_update)
+            raise UpdateDenied(next((full for full in lacking_update if full in seen), None))
         if str(policy) in gone:
             raise PolicyInvalid("the policy around it would be deleted too, with its owner")
         wanted = set(named)
         rows = Rows(tuple(row for row in going.resources if row.resource in wanted))
-        await self.apply(policy, [statement], Changes(delete=rows), None)
+        await self.apply_changes(policy, [statement], Changes(delete=rows), None)
 
-    async def _lacking_update(self, records: Sequence[str]) -> list[str]:
+    async def _list_denied_update(self, records: Sequence[str]) -> list[str]:
         """Return the records on which the caller lacks ``update``. For the records of a policy that owns itself, ``update``
         on the policy that recorded that one is enough (POL-33).
         """
@@ -136,13 +144,13 @@ class Edit:
         denied = await self.transaction.not_updatable(caller, records)
         if not denied:
             return []
-        ownership = await self.transaction.ownership(denied, ())
+        ownership = await self.transaction.read_ownership(denied, ())
         recorders = {full: frozenset(ownership.recorders_of_own(full)) for full in denied}
         asked = frozenset[str]().union(*recorders.values())
         closed = frozenset(await self.transaction.not_updatable(caller, sorted(asked)))
         return [full for full in denied if recorders[full] <= closed]
 
-    async def note(self, policy: RoleName, statements: Sequence[Tagged], changes: Changes) -> None:
+    async def record_history(self, policy: RoleName, statements: Sequence[Tagged], changes: Changes) -> None:
         """Add changes that were made to the policy's history, and to the events; nothing where nothing changed."""
         if not (changes.create or changes.update or changes.delete):
             return
@@ -151,13 +159,15 @@ class Edit:
             raise PolicyInvalid("the policy would be deleted with its owner")
         text = "".join(as_yaml(statements))
         digest = hashlib.sha256(text.encode("utf-8")).hexdigest()
-        version = await self.transaction.record(PolicyVersion(policy, text, digest, caller, self.invocation.client_ip))
+        version = await self.transaction.record_version(
+            PolicyVersion(policy, text, digest, caller, self.invocation.client_ip)
+        )
         self.events.extend(events_of(policy, version, changes))
 
 
-class Lacking(Exception):
-    """The caller lacks ``update`` on a record that would be deleted; ``seen`` is the full id of one that the caller sees."""
+class UpdateDenied(Exception):
+    """The caller lacks ``update`` on a record that would be deleted; ``visible_record`` is the full id of one that the caller sees."""
 
     def __init__(self, seen: str | None) -> None:
         super().__init__(seen)
-        self.seen = seen
+        self.visible_record = seen

@@ -43,15 +43,15 @@ from svc.policy.meaning import Resolved
 from svc.policy.plan import keys_due, new_actors, plan, plan_again
 from svc.policy.record_limits import excess, grown, makes_up_kinds, most_of, refuse_excess, refuse_kinds
 from svc.policy.resolve import described, kept, lost, missing, refuse_deletions, resolve
-from svc.services.dry_run import Comparison, Undone, undone
-from svc.services.invocation import Invocation, printables
-from svc.services.repeats import OpenedPieces, opened, sealed_pieces
+from svc.services.dry_run import Comparison, DryRunFinished, finish_with_faults
+from svc.services.idempotency import DecryptedPieces, open_answer, sealed_pieces
+from svc.services.invocation import Invocation, printable_facts
 
 #: The privilege on the policy that each mode requires (POL-40).
 PRIVILEGES: Final = {LoadMode.APPEND: "create", LoadMode.UPDATE: "update", LoadMode.REPLACE: "update"}
 
-NEAR_BYTES: Final = 8 * 1024  # of a document that is read near, which takes some 5 ms
-NEAR_ROWS: Final = 1000  # of a sort that a document means, or that the policy holds which it replaces, when compared near
+LOCAL_BYTES: Final = 8 * 1024  # of a document that is read near, which takes some 5 ms
+LOCAL_ROWS: Final = 1000  # of a sort that a document means, or that the policy holds which it replaces, when compared near
 NAMED_ROWS: Final = 5000  # that a document may name for these alone to be read, and not all that its policy has recorded
 EVENTS: Final = 5000  # of a load that are written at once
 WARNINGS_LOGGED: Final = 10  # of a load that are written to the log; its answer has all
@@ -73,7 +73,7 @@ class PolicyLoadService:
     events: IEvents
     journal: IJournal
 
-    async def load(
+    async def load_policy(
         self,
         invocation: Invocation,
         policy: RoleName,
@@ -89,7 +89,7 @@ class PolicyLoadService:
 
         :raises Refusal: as ``ILoads``, or the caller lacks the privilege that the mode requires.
         """
-        invocation.recorder.tell(dry_run=dry_run)
+        invocation.recorder.add_audit_facts(dry_run=dry_run)
         # The cost of reading a document is not spent on callers who may not load it.
         require(await self.roles.access_facts(invocation.caller, policy.resource), PRIVILEGES[mode], policy.resource)
         trail = invocation.recorder.trail
@@ -97,61 +97,61 @@ class PolicyLoadService:
         load = Load(policy, mode, invocation.caller, invocation.client_ip, document, dry_run, origin)
         if request is not None and not dry_run:
             load = attrs.evolve(load, request=request.of(invocation.caller))
-        outcome = await self.loads.load(load)
+        outcome = await self.loads.load_policy(load)
         if isinstance(outcome, Loaded) and outcome.repeated:
-            invocation.recorder.tell(repeated=True)
-            facts = printables(role=invocation.caller.role, policy=policy)
+            invocation.recorder.add_audit_facts(repeated=True)
+            facts = printable_facts(role=invocation.caller.role, policy=policy)
             _log.info("{role} repeated a load of {policy}, and was given its answer again", **facts)
         elif isinstance(outcome, Loaded) and outcome.warnings:
             warnings = " ".join(outcome.warnings[:WARNINGS_LOGGED])
-            facts = printables(role=invocation.caller.role, policy=policy, warnings=warnings)
+            facts = printable_facts(role=invocation.caller.role, policy=policy, warnings=warnings)
             _log.info("{role} loaded {policy}, and was warned: {warnings}", **facts)
         if isinstance(outcome, Loaded) and origin is not None:
-            await self._record(origin, *outcome.audited)
+            await self._journal_events(origin, *outcome.audited)
         return outcome
 
-    async def _record(self, origin: AuditContext, after: int, last: int) -> None:
+    async def _journal_events(self, origin: AuditContext, after: int, last: int) -> None:
         """Pass the events that the database has between these numbers to the journal."""
-        while after < last and (found := await self.events.after(after, last, origin, EVENTS_READ)):
+        while after < last and (found := await self.events.list_events_after(after, last, origin, EVENTS_READ)):
             await self.journal.record_events(origin, [event for _, event in found], Outcome())
             after = found[-1][0]
 
 
 @implementer(ILoads)
 @attrs.frozen
-class NearAndFar:
-    """Provides ``ILoads`` by two others: ``near`` as long as the load is small, else ``far`` (Note [Near and far])."""
+class LoadRouter:
+    """Provides ``ILoads`` by two others: ``local`` as long as the load is small, else ``remote`` (Note [Near and far])."""
 
-    near: Loads
-    far: ILoads
-    #: The keys of loads that wait for ``far``, or are read there: these hold no lock in the database yet.
-    _under_way: set[RequestKey] = attrs.field(factory=set, init=False)
+    local: LocalLoads
+    remote: ILoads
+    #: The keys of loads that wait for ``remote``, or are read there: these hold no lock in the database yet.
+    _in_progress: set[RequestKey] = attrs.field(factory=set, init=False)
 
-    async def load(self, load: Load) -> LoadOutcome:
+    async def load_policy(self, load: Load) -> LoadOutcome:
         """See ``ILoads``."""
         # A dry run reads much besides the document, and aliases expand a short document to a long one.
-        if len(load.document) <= NEAR_BYTES and b"*" not in load.document and not load.dry_run:
+        if len(load.document) <= LOCAL_BYTES and b"*" not in load.document and not load.dry_run:
             try:
-                return await self.near.load(load)
+                return await self.local.load_policy(load)
             except LoadTooLarge:
                 pass
         if load.request is None:
-            return await self.far.load(load)
-        if (made := await self.near.made(load)) is not None:
+            return await self.remote.load_policy(load)
+        if (made := await self.local.find_stored_answer(load)) is not None:
             return made
         name = attrs.evolve(load.request, target="")
-        if name in self._under_way:
+        if name in self._in_progress:
             raise RequestRunning
-        self._under_way.add(name)
+        self._in_progress.add(name)
         try:
-            return await self.far.load(load)
+            return await self.remote.load_policy(load)
         finally:
-            self._under_way.discard(name)
+            self._in_progress.discard(name)
 
 
 @implementer(ILoads)
 @attrs.frozen
-class Loads:
+class LocalLoads:
     """Provides ``ILoads``, by doing the work.
 
     ``most`` bounds the rows of each sort: ``LoadTooLarge`` when there are more, or what the load deletes may reach far.
@@ -163,56 +163,56 @@ class Loads:
     bounds: Bounds
     most: int | None = None
 
-    async def load(self, load: Load) -> LoadOutcome:
+    async def load_policy(self, load: Load) -> LoadOutcome:
         """See ``ILoads``."""
         try:
             statements = parse(load.document, self.bounds, self.dialect.lenient_policy)
             resolved = resolve(statements, load.policy, self.dialect)
             refuse_deletions(load.mode, resolved)
-            self._bound(resolved.related > (self.most or 0))
-            return await self.store.transact(functools.partial(self._load, load, resolved))
-        except Undone as end:
+            self._require_small(resolved.related > (self.most or 0))
+            return await self.store.transact(functools.partial(self._load_in_transaction, load, resolved))
+        except DryRunFinished as end:
             return end.outcome
         except PolicyInvalid as fault:
             if not load.dry_run:
                 raise
-            return undone([fault]).outcome
+            return finish_with_faults([fault]).outcome
 
-    async def made(self, load: Load) -> Loaded | None:
+    async def find_stored_answer(self, load: Load) -> Loaded | None:
         """Return the answer that is kept for a load, ``None`` when there is none, without resolving the document.
 
         :raises Refusal: a load with its key is under way, or the key belongs to another, or the caller may not load it now.
         """
-        return await self.store.transact(functools.partial(self._made, load))
+        return await self.store.transact(functools.partial(self._find_stored_answer, load))
 
-    async def _made(self, load: Load, transaction: IPolicyTransaction) -> Loaded | None:
-        if load.request is None or (kept := await transaction.claim(load.request)) is None:
+    async def _find_stored_answer(self, load: Load, transaction: IPolicyTransaction) -> Loaded | None:
+        if load.request is None or (kept := await transaction.claim_request_key(load.request)) is None:
             return None
         # The caller may no longer be permitted to get the kept answer.
-        await _admit(transaction, load.caller, load.policy, load.mode)
+        await _require_privilege(transaction, load.caller, load.policy, load.mode)
         kept.demand(load.request.with_body(load.document))
-        told = opened(self.vault, AnswerKept(load.request, kept))
-        api_keys = Batches[tuple[str, str | None]](OpenedPieces(self.vault, load.request, kept, first=1))
+        told = open_answer(self.vault, AnswerKept(load.request, kept))
+        api_keys = Batches[tuple[str, str | None]](DecryptedPieces(self.vault, load.request, kept, first=1))
         return Loaded(told["version"], api_keys, tuple(told["warnings"]), repeated=True)
 
-    async def _load(self, load: Load, resolved: Resolved, transaction: IPolicyTransaction) -> Loaded:
+    async def _load_in_transaction(self, load: Load, resolved: Resolved, transaction: IPolicyTransaction) -> Loaded:
         policy, caller = load.policy, load.caller.role
-        if (made := await self._made(load, transaction)) is not None:
+        if (made := await self._find_stored_answer(load, transaction)) is not None:
             return made
-        present = await self._present(load, resolved, transaction)
+        present = await self._read_present(load, resolved, transaction)
         changes = plan(load.mode, resolved.rows, present, resolved.removals)
-        self._bound(bool(changes.delete.resources))
-        await _authorize(transaction, caller, disposed(resolved, present, changes))
+        self._require_small(bool(changes.delete.resources))
+        await _require_authority(transaction, caller, disposed(resolved, present, changes))
         warnings = (*resolved.warnings, *left_alone(resolved, present))
         comparison = Comparison(transaction, caller, policy, self.dialect.dry_run_tells_owners)
         if load.dry_run:
             await comparison.begin(changes)
-        api_keys, purged = await self._apply(transaction, load, resolved, present, changes)
+        api_keys, purged = await self._apply_changes(transaction, load, resolved, present, changes)
         if changes.delete.resources and (names := kept(load.mode, resolved, present)):
-            _refuse(load, lost(resolved, present, await transaction.existing(names)))
+            _refuse_faults(load, lost(resolved, present, await transaction.filter_existing(names)))
         foreign = present.foreign
         if changes.delete.resources and (foreign.memberships or foreign.permissions or foreign.annotations):
-            changes = await self._apply_again(transaction, load, resolved, changes)
+            changes = await self._recreate_deleted(transaction, load, resolved, changes)
         await refuse_grown(transaction, changes, self.bounds.records)
         await _refuse_circles(transaction, changes)
         if purged and not load.dry_run:
@@ -220,37 +220,37 @@ class Loads:
         if not (await transaction.access_facts(caller, policy)).exists:
             raise PolicyInvalid("the policy would be deleted with its owner, whom the document does not keep")
         if load.dry_run:
-            raise Undone(await comparison.end(warnings))
+            raise DryRunFinished(await comparison.end(warnings))
         text = load.document.decode("utf-8-sig")
         digest = hashlib.sha256(load.document).hexdigest()
-        version = await transaction.record(PolicyVersion(policy, text, digest, caller, load.client_ip))
+        version = await transaction.record_version(PolicyVersion(policy, text, digest, caller, load.client_ip))
         audited = (0, 0)
         if load.origin is not None:
-            audited = await _audit(transaction, load.origin, events_of(policy, version, changes))
+            audited = await _write_events(transaction, load.origin, events_of(policy, version, changes))
         loaded = Loaded(version, Batches.of(api_keys.items()), warnings, audited)
         if load.request is not None:
             request = load.request.with_body(load.document)
             answer = ({"version": version, "warnings": warnings}, *loaded.api_keys)
-            await transaction.keep(request, sealed_pieces(self.vault, request, answer))
+            await transaction.keep_answer(request, sealed_pieces(self.vault, request, answer))
         return loaded
 
-    async def _present(self, load: Load, resolved: Resolved, transaction: IPolicyTransaction) -> Present:
+    async def _read_present(self, load: Load, resolved: Resolved, transaction: IPolicyTransaction) -> Present:
         """Lock the policy, and return the stored rows that are relevant to a load, unless the document has faults."""
-        await transaction.lock(load.policy)
-        await _admit(transaction, load.caller, load.policy, load.mode)
-        _refuse(load, missing(resolved, await transaction.existing(tuple(resolved.references))))
+        await transaction.lock_policy(load.policy)
+        await _require_privilege(transaction, load.caller, load.policy, load.mode)
+        _refuse_faults(load, missing(resolved, await transaction.filter_existing(tuple(resolved.references))))
         refuse_excess(resolved.rows, self.bounds.records)
         if load.mode is not LoadMode.REPLACE and resolved.related <= NAMED_ROWS and resolved.named.count <= NAMED_ROWS:
-            return await transaction.present_named(load.policy, resolved.named)
+            return await transaction.read_rows_by_key(load.policy, resolved.named)
         if self.most is not None:
-            self._bound(await transaction.holds_more(load.policy, self.most))
-        return await transaction.present(load.policy, resolved.rows, resolved.removals.resources)
+            self._require_small(await transaction.has_more_rows(load.policy, self.most))
+        return await transaction.read_present_rows(load.policy, resolved.rows, resolved.removals.resources)
 
-    def _bound(self, exceeds: bool) -> None:
+    def _require_small(self, exceeds: bool) -> None:
         if exceeds and self.most is not None:
             raise LoadTooLarge
 
-    async def _apply(
+    async def _apply_changes(
         self, transaction: IPolicyTransaction, load: Load, resolved: Resolved, present: Present, changes: Changes
     ) -> tuple[dict[str, str | None], int]:
         """Make the changes.
@@ -262,32 +262,32 @@ class Loads:
         given = {actor: key for actor, key in api_keys.items() if key is not None}
         names = {actor: api_key_name(RoleName.parse(actor)) for actor in given}
         sealed = {actor: self.vault.seal(names[actor], key.encode("ascii")) for actor, key in given.items()}
-        purged = await transaction.apply(load.policy, changes, sealed)
+        purged = await transaction.apply_changes(load.policy, changes, sealed)
         await self._set_public_keys(transaction, load.mode, keys_due(resolved.public_keys, present, changes))
         if not changes.delete.resources:
             return api_keys, purged
         # A new actor may belong to a deleted record.
-        surviving = await transaction.existing(tuple(api_keys))
+        surviving = await transaction.filter_existing(tuple(api_keys))
         return {actor: key for actor, key in api_keys.items() if actor in surviving}, purged
 
-    async def _apply_again(
+    async def _recreate_deleted(
         self, transaction: IPolicyTransaction, load: Load, resolved: Resolved, changes: Changes
     ) -> Changes:
         """Create the wanted rows that were deleted with the policy that had recorded them (POL-94); return all changes."""
-        present = await transaction.present(load.policy, resolved.rows, ())
+        present = await transaction.read_present_rows(load.policy, resolved.rows, ())
         more = plan_again(resolved.rows, present, resolved.removals)
         if not more:
             return changes
         again = Changes(create=more)
-        await _authorize(transaction, load.caller.role, disposed(resolved, present, again))
-        await transaction.apply(load.policy, again, {})
+        await _require_authority(transaction, load.caller.role, disposed(resolved, present, again))
+        await transaction.apply_changes(load.policy, again, {})
         return attrs.evolve(changes, create=changes.create.joined(more))
 
     async def _set_public_keys(self, transaction: IPolicyTransaction, mode: LoadMode, keys: Mapping[str, str]) -> None:
         """Set the texts of new public keys, and of those that differ, unless the mode only adds."""
         if not keys:
             return
-        stored = await transaction.values(tuple(keys))
+        stored = await transaction.read_sealed_values(tuple(keys))
         due = {}
         for name, line in keys.items():
             key = line.encode("utf-8")
@@ -296,21 +296,21 @@ class Loads:
         await transaction.set_values(due)
 
 
-async def _audit(transaction: IPolicyTransaction, origin: AuditContext, events: Iterator[Event]) -> tuple[int, int]:
-    """Write the events of a load, some at a time, and return their numbers as ``IPolicyTransaction.audit`` does."""
+async def _write_events(transaction: IPolicyTransaction, origin: AuditContext, events: Iterator[Event]) -> tuple[int, int]:
+    """Write the events of a load, some at a time, and return their numbers as ``IPolicyTransaction.write_events`` does."""
     ranges = []
     while some := tuple(islice(events, EVENTS)):
-        ranges.append(await transaction.audit(EventBatch(origin, some)))
+        ranges.append(await transaction.write_events(EventBatch(origin, some)))
     return (ranges[0][0], ranges[-1][1]) if ranges else (0, 0)
 
 
-def _refuse(load: Load, faults: Iterable[PolicyInvalid]) -> None:
+def _refuse_faults(load: Load, faults: Iterable[PolicyInvalid]) -> None:
     """Refuse a document for its first fault; a dry run for all of them."""
     if found := list(faults):
-        raise undone(found) if load.dry_run else found[0]
+        raise finish_with_faults(found) if load.dry_run else found[0]
 
 
-async def _admit(transaction: IPolicyTransaction, caller: Caller, policy: RoleName, mode: LoadMode) -> None:
+async def _require_privilege(transaction: IPolicyTransaction, caller: Caller, policy: RoleName, mode: LoadMode) -> None:
     """Refuse a caller who lacks the privilege on the policy, or, to replace it, on anything in it."""
     require(await transaction.access_facts(caller, policy), PRIVILEGES[mode], policy.resource)
     if mode is LoadMode.REPLACE and await _lacks_update_below(transaction, caller.role, policy):
@@ -324,9 +324,9 @@ async def _lacks_update_below(transaction: IPolicyTransaction, caller: RoleName,
     owners = await transaction.owners_denying(caller, policy)
     if not owners:
         return False
-    ownership = await transaction.ownership(owners, ())
+    ownership = await transaction.read_ownership(owners, ())
     recorders = [frozenset(ownership.recorders_of_own(owner)) for owner in owners]
-    held = await transaction.held(caller, frozenset[str]().union(*recorders))
+    held = await transaction.filter_held(caller, frozenset[str]().union(*recorders))
     return any(held.isdisjoint(found) for found in recorders)
 
 
@@ -336,37 +336,39 @@ async def refuse_grown(transaction: IPolicyTransaction, changes: Changes, limits
     """
     for limit, records in grown(changes).items():
         most = most_of(limit, limits)
-        for record, number in await transaction.exceeding(limit, records, most):
+        for record, number in await transaction.list_exceeding(limit, records, most):
             raise excess(limit, record, number, most)
     if makes_up_kinds(changes.create):
         account = changes.create.resources[0].resource.partition(":")[0]
-        refuse_kinds(await transaction.kinds(account))
+        refuse_kinds(await transaction.list_kinds(account))
 
 
 async def _refuse_circles(transaction: IPolicyTransaction, changes: Changes) -> None:
     """Refuse to give a role to an owner that it owns itself, since then nobody else would own either (POL-33)."""
     moved = {row.resource: row.owner for row in changes.update.resources}
-    ownership = await transaction.ownership(tuple(moved), ()) if moved else None
+    ownership = await transaction.read_ownership(tuple(moved), ()) if moved else None
     for role, owner in moved.items():
         if ownership is not None and ownership.is_own(role):
             raise PolicyInvalid(f"Dependency cycle encountered between {described(owner)} and {described(role)}", bare=True)
 
 
-async def _authorize(transaction: IPolicyTransaction, caller: RoleName, load: Disposed) -> None:
+async def _require_authority(transaction: IPolicyTransaction, caller: RoleName, load: Disposed) -> None:
     """Refuse a caller who lacks the authority over any record that the load acts on (POL-55 to POL-67).
 
     :raises PolicyConflict: a record that the document declares was deleted since it was read.
     """
     if load.placed or load.granted or load.changed:
-        ownership = await transaction.ownership(load.access_facts, load.placed)
+        ownership = await transaction.read_ownership(load.access_facts, load.placed)
         if any(record not in ownership.records for record in load.declared):
             # It was deleted since it was read, by a load into another policy.
             raise PolicyConflict
-        for verb, full in await lacking(transaction, caller, claims(load, ownership)):
+        for verb, full in await find_lacking_authority(transaction, caller, claims(load, ownership)):
             raise Forbidden(f"may not {verb} {full}")
 
 
-async def lacking(transaction: IPolicyTransaction, caller: RoleName, claimed: RequiredAuthority) -> list[tuple[str, str]]:
+async def find_lacking_authority(
+    transaction: IPolicyTransaction, caller: RoleName, claimed: RequiredAuthority
+) -> list[tuple[str, str]]:
     """Return the required authority that the caller lacks: ``grant`` or ``permit``, and the full id."""
     roles = await transaction.not_grantable(caller, tuple(claimed.roles)) if claimed.roles else ()
     resources = await transaction.not_permittable(caller, tuple(claimed.resources)) if claimed.resources else ()

@@ -12,7 +12,7 @@ from svc.model.ports import ISecrets
 from svc.model.public_keys import IPublicKeys, public_key
 from svc.model.query_results import Sealed, SecretReading
 from svc.services.invocation import Invocation
-from svc.services.secrets import holds
+from svc.services.secrets import holds_value
 
 
 @attrs.frozen
@@ -23,11 +23,11 @@ class PublicKeyService:
     values: ISecrets
     vault: Vault
 
-    async def of_user(self, user: RoleName) -> list[bytes]:
+    async def list_keys(self, user: RoleName) -> list[bytes]:
         """Return a user's keys, ordered by name; a user who has none, and one who doesn't exist, look alike."""
-        return [self.vault.open(name, sealed).strip() for name, sealed in await self.store.newest(user)]
+        return [self.vault.open(name, sealed).strip() for name, sealed in await self.store.list_keys(user)]
 
-    async def write(self, invocation: Invocation, name: ResourceName, key: bytes) -> None:
+    async def replace_key(self, invocation: Invocation, name: ResourceName, key: bytes) -> None:
         """Replace a key; the caller needs ``update``. An unchanged one makes no new version.
 
         :raises NotFound: the key doesn't exist, or the caller may not see it.
@@ -35,13 +35,13 @@ class PublicKeyService:
         :raises InvalidParameter: ``key`` is no public key.
         """
 
-        def decide(reading: SecretReading) -> Sealed | None:
+        def seal_if_changed(reading: SecretReading) -> Sealed | None:
             require(reading.access_facts, "update", name)
             try:
                 line = public_key(key.decode("utf-8")).encode("utf-8")
             except ValueError:
                 raise InvalidParameter("value", "Invalid public key format") from None
-            unchanged = reading.sealed is not None and holds(self.vault, name, reading.sealed, line)
+            unchanged = reading.sealed is not None and holds_value(self.vault, name, reading.sealed, line)
             return None if unchanged else self.vault.seal(str(name), line)
 
-        await self.values.write(invocation.caller, name, decide, invocation.recorder.trail)
+        await self.values.write_value(invocation.caller, name, seal_if_changed, invocation.recorder.trail)

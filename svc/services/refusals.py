@@ -7,7 +7,7 @@ import attrs
 from svc.model.errors import Forbidden
 from svc.model.ports import IRoles
 from svc.model.refusals import IRefusals, RefusalsFound, RefusalSort, RefusalsQuery
-from svc.services.inspection import reads_all
+from svc.services.inspection import can_read_all
 from svc.services.invocation import Invocation
 
 
@@ -18,7 +18,7 @@ class RefusalService:
     refusals: IRefusals
     roles: IRoles
 
-    async def recent(
+    async def list_recent(
         self,
         invocation: Invocation,
         request_id: str | None = None,
@@ -32,6 +32,6 @@ class RefusalService:
         :raises Forbidden: the caller may not look at all of the account.
         """
         caller = invocation.caller
-        if not await reads_all(self.roles, caller):
+        if not await can_read_all(self.roles, caller):
             raise Forbidden("may not look at all of the account, which refusals take")
         return await self.refusals.find_recent(RefusalsQuery(caller.role.account, request_id, before, limit, sort))

@@ -14,7 +14,7 @@ from svc.model.names import ResourceName, RoleName, root_policy
 from svc.model.ports import IResources, IRoles
 from svc.model.query_results import Resource, ResourcesPage, ResourcesQuery, texts_of
 from svc.services.invocation import Invocation
-from svc.services.pages import USUAL, not_empty
+from svc.services.membership_lists import USUAL, require_rows
 
 #: The most roles with a privilege that are listed; nobody reads more, and each request would keep them all in memory.
 PERMITTED_MOST: Final = 100_000
@@ -38,7 +38,7 @@ class ResourceService:
     roles: IRoles
     dialect: Dialect
 
-    async def list(
+    async def list_resources(
         self, invocation: Invocation, query: ResourcesQuery, acting_as: str | None, owner: Owner
     ) -> AsyncIterator[Sequence[Resource]]:
         """Return the resources that the acting role sees, in portions.
@@ -50,17 +50,19 @@ class ResourceService:
         """
         if acting_as is None and _is_usual(query, owner):
             query = attrs.evolve(query, viewer=invocation.caller.role)
-            page = await self.store.first_page(invocation.caller, query, self._texts)
+            page = await self.store.read_first_page(invocation.caller, query, self._texts_limit)
             _require_held(invocation.caller.role, invocation.caller.role, holds=page.holds)
-            return self._page(page)
-        query = await self._narrowed(invocation, query, acting_as, owner)
-        return self.store.described(await self.store.visible(query), self._texts)
+            return self._stream_page(page)
+        query = await self._complete_query(invocation, query, acting_as, owner)
+        return self.store.stream_described(await self.store.list_visible(query), self._texts_limit)
 
-    async def count(self, invocation: Invocation, query: ResourcesQuery, acting_as: str | None, owner: Owner) -> int:
-        """Return how many resources ``list`` has, whatever ``limit`` and ``offset``; the same is raised."""
-        return await self.store.count_visible(await self._narrowed(invocation, query, acting_as, owner))
+    async def count_resources(
+        self, invocation: Invocation, query: ResourcesQuery, acting_as: str | None, owner: Owner
+    ) -> int:
+        """Return how many resources ``list_resources`` has, whatever ``limit`` and ``offset``; the same is raised."""
+        return await self.store.count_visible(await self._complete_query(invocation, query, acting_as, owner))
 
-    async def names(
+    async def list_names(
         self, invocation: Invocation, query: ResourcesQuery, policy: ResourceName | None = None
     ) -> Sequence[str]:
         """Return the full ids of the resources that the caller sees, and nothing else about them.
@@ -69,7 +71,7 @@ class ResourceService:
             don't show it, by their owners.
         :raises NotFound: ``policy`` is none, or the caller may not see it.
         """
-        caller = await self._acting(invocation, None)
+        caller = await self._acting_role(invocation, None)
         query = attrs.evolve(query, viewer=caller)
         if policy is not None:
             require_visible(await self.roles.access_facts(invocation.caller, policy), policy)
@@ -77,63 +79,63 @@ class ResourceService:
             if policy != root_policy(policy.account).resource:
                 of_users = query.kinds == ("user",)
                 query = attrs.evolve(query, owner=policy.role) if of_users else attrs.evolve(query, below=policy.identifier)
-        return await self.store.visible(query)
+        return await self.store.list_visible(query)
 
-    async def show(
+    async def read_resource(
         self, invocation: Invocation, name: ResourceName, texts: int = TEXTS_MOST
     ) -> AsyncIterator[Sequence[Resource]]:
         """Return a resource, in parts where it is large; of a policy's texts the newest, ``texts`` bytes of them."""
         require_visible(await self.roles.access_facts(invocation.caller, name), name)
-        return await not_empty(self.store.described([str(name)], texts), name)
+        return await require_rows(self.store.stream_described([str(name)], texts), name)
 
-    async def check(self, invocation: Invocation, name: ResourceName, privilege: str, acting_as: str | None) -> bool:
+    async def has_privilege(self, invocation: Invocation, name: ResourceName, privilege: str, acting_as: str | None) -> bool:
         """Return whether the acting role has a privilege on a resource."""
         caller = invocation.caller.role
-        role = caller if acting_as is None else await self._acting(invocation, acting_as)
-        read = self.roles.standing if acting_as is None else self.roles.access_facts
+        role = caller if acting_as is None else await self._acting_role(invocation, acting_as)
+        read = self.roles.cached_access_facts if acting_as is None else self.roles.access_facts
         access_facts = await read(invocation.caller, name)
         require_visible(access_facts, name)
         if role != caller:
             access_facts = await self.roles.access_facts(role, name)
         return use(access_facts, privilege) == Allowed()
 
-    async def permitted_roles(self, invocation: Invocation, name: ResourceName, privilege: str) -> Sequence[str]:
+    async def list_permitted_roles(self, invocation: Invocation, name: ResourceName, privilege: str) -> Sequence[str]:
         """Return the full ids of the roles that have a privilege on a resource, in order.
 
         :raises TooManyRoles: they are more than ``PERMITTED_MOST``.
         """
         require_visible(await self.roles.access_facts(invocation.caller, name), name)
-        return await self.store.permitted(name, privilege, PERMITTED_MOST)
+        return await self.store.list_permitted_roles(name, privilege, PERMITTED_MOST)
 
-    async def _narrowed(
+    async def _complete_query(
         self, invocation: Invocation, query: ResourcesQuery, acting_as: str | None, owner: Owner
     ) -> ResourcesQuery:
-        viewer = await self._acting(invocation, acting_as)
+        viewer = await self._acting_role(invocation, acting_as)
         text = owner()
-        named = None if text is None else await self._owner(text, query.account, viewer)
+        named = None if text is None else await self._find_owner(text, query.account, viewer)
         return attrs.evolve(query, viewer=viewer, owner=named)
 
-    async def _acting(self, invocation: Invocation, acting_as: str | None) -> RoleName:
+    async def _acting_role(self, invocation: Invocation, acting_as: str | None) -> RoleName:
         caller = invocation.caller.role
         try:
             role = caller if acting_as is None else RoleName.parse(acting_as)
         except InvalidName as refusal:
             raise Forbidden(f"{caller} may not act as what is no role: {refusal.message}") from None
-        _require_held(caller, role, holds=await self.roles.holds(invocation.caller, role))
+        _require_held(caller, role, holds=await self.roles.holds_role(invocation.caller, role))
         return role
 
     @property
-    def _texts(self) -> int:
+    def _texts_limit(self) -> int:
         return TEXTS_MOST if self.dialect.lists_policy_texts else 0
 
-    async def _page(self, page: ResourcesPage) -> AsyncIterator[Sequence[Resource]]:
+    async def _stream_page(self, page: ResourcesPage) -> AsyncIterator[Sequence[Resource]]:
         if page.first:
             yield page.first
         if page.rest:
-            async for portion in self.store.described(page.rest, self._texts - texts_of(page.first)):
+            async for portion in self.store.stream_described(page.rest, self._texts_limit - texts_of(page.first)):
                 yield portion
 
-    async def _owner(self, text: str, account: str | None, viewer: RoleName) -> RoleName:
+    async def _find_owner(self, text: str, account: str | None, viewer: RoleName) -> RoleName:
         """Return the role whose resources are requested; only callers who see it or hold it learn that it exists."""
         parts = text.split(":", 2)
         if len(parts) < 2:

@@ -18,12 +18,12 @@ from svc.model.names import ACTOR_KINDS, RoleName, account_name, root_policy
 from svc.model.ports import IAccounts, IRoles
 from svc.model.query_results import Caller
 from svc.services.credentials import Named
-from svc.services.invocation import Invocation, printables
+from svc.services.invocation import Invocation, printable_facts
 
 _log = Logger()
 
 
-async def take_from(roles: IRoles, caller: Caller, role: RoleName) -> None:
+async def require_revocation(roles: IRoles, caller: Caller, role: RoleName) -> None:
     """Return if a caller may revoke a role's access tokens and end its sessions (Note [Who may revoke]).
 
     :raises Forbidden: the caller's role is gone, or sees the other and lacks ``update`` on it.
@@ -31,7 +31,7 @@ async def take_from(roles: IRoles, caller: Caller, role: RoleName) -> None:
     :raises CredentialImpossible: roles of its kind don't log in.
     """
     if role == caller.role:
-        if not await roles.remains(caller):
+        if not await roles.caller_exists(caller):
             raise Forbidden("the token's role no longer exists")
         return
     require(await roles.access_facts(caller, role.resource), "update", role.resource)
@@ -47,24 +47,24 @@ class RevocationService:
     credentials: ICredentials
     accounts: IAccounts
 
-    async def revoke(self, invocation: Invocation, named: Named) -> None:
-        """Revoke all access tokens of the named role, or of the caller's; it raises what ``take_from`` does."""
+    async def revoke_role_tokens(self, invocation: Invocation, named: Named) -> None:
+        """Revoke all access tokens of the named role, or of the caller's; it raises what ``require_revocation`` does."""
         role = named() or invocation.caller.role
-        invocation.recorder.tell(target=str(role))
-        await take_from(self.roles, invocation.caller, role)
+        invocation.recorder.add_audit_facts(target=str(role))
+        await require_revocation(self.roles, invocation.caller, role)
         await self.credentials.revoke_tokens(role, invocation.recorder.trail)
-        facts = printables(caller=invocation.caller.role, role=role, client_ip=invocation.client_ip)
+        facts = printable_facts(caller=invocation.caller.role, role=role, client_ip=invocation.client_ip)
         _log.warn("{caller} revoked the access tokens of {role}, from {client_ip}", **facts)
 
     async def may_revoke(self, caller: Caller, role: RoleName) -> bool:
-        """Return whether ``revoke`` would revoke the access tokens of a role for this caller."""
+        """Return whether ``revoke_role_tokens`` would revoke the access tokens of a role for this caller."""
         try:
-            await take_from(self.roles, caller, role)
+            await require_revocation(self.roles, caller, role)
         except (Forbidden, RecordNotFound, CredentialImpossible):
             return False
         return True
 
-    async def revoke_all(self, invocation: Invocation, account: str) -> None:
+    async def revoke_account_tokens(self, invocation: Invocation, account: str) -> None:
         """Revoke the access tokens of all roles of an account.
 
         :raises Forbidden: the caller's role is gone, or sees the root policy and lacks ``update`` on it.
@@ -76,5 +76,5 @@ class RevocationService:
             raise RecordNotFound(account, "account", account) from None
         require(await self.roles.access_facts(invocation.caller, root), "update", root)
         await self.accounts.revoke_tokens(account, invocation.recorder.trail)
-        facts = printables(caller=invocation.caller.role, account=account, client_ip=invocation.client_ip)
+        facts = printable_facts(caller=invocation.caller.role, account=account, client_ip=invocation.client_ip)
         _log.warn("{caller} revoked all access tokens of the account {account}, from {client_ip}", **facts)

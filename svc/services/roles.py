@@ -14,14 +14,14 @@ from svc.model.names import ACTOR_KINDS, ResourceName, RoleName
 from svc.model.ports import IRoles
 from svc.model.query_results import EffectiveMembers, MemberReading, Membership, MembersQuery, Place, RoleReading
 from svc.services.invocation import Invocation
-from svc.services.pages import USUAL, MembershipList, Page, first_of, in_batches
+from svc.services.membership_lists import USUAL, MembershipList, Page, first_batch_query, in_batches
 
 
 @attrs.frozen
-class ShownRole:
+class RoleDetails:
     """A role with its direct members in batches, owners first, and a user's or host's last login, where that is shown."""
 
-    reading: RoleReading
+    role: RoleReading
     members: AsyncIterator[Sequence[Membership]]
     last_login: LastLogin | None
 
@@ -48,114 +48,114 @@ class RoleService:
     dialect: Dialect
     last_logins: ILastLogins
 
-    async def members(self, invocation: Invocation, query: MembersQuery) -> Page[Membership]:
+    async def list_members(self, invocation: Invocation, query: MembersQuery) -> Page[Membership]:
         """Return the direct members of a role, ordered by id."""
         # Few forms of requests for a page are usual, and only those are cached: a short one, and the whole list. A list in
         # several batches is never read from the cache: permission and members never come from two states.
-        asked, usual = first_of(query), not query.offset and (query.limit is None or query.limit <= USUAL)
-        access_facts, first = await self.store.judged_members(invocation.caller, asked, whole=usual)
+        asked, usual = first_batch_query(query), not query.offset and (query.limit is None or query.limit <= USUAL)
+        access_facts, first = await self.store.list_members_with_facts(invocation.caller, asked, whole=usual)
         if usual and query.limit is None and len(first) == asked.limit:
-            access_facts, first = await self.store.judged_members(invocation.caller, asked)
+            access_facts, first = await self.store.list_members_with_facts(invocation.caller, asked)
         require_role_visible(access_facts, query.role, invocation.caller.role, self.dialect)
-        return await MembershipList(self.store.members, _member_place).page(query, first)
+        return await MembershipList(self.store.list_members, _member_key).read_page(query, first)
 
     async def count_members(self, invocation: Invocation, query: MembersQuery) -> int:
         """Return how many direct members of a role the query matches."""
-        await self._see(invocation, query.role)
+        await self._require_visible(invocation, query.role)
         return await self.store.count_members(query)
 
-    async def effective_members(self, invocation: Invocation, query: MembersQuery) -> EffectivePage:
+    async def list_effective_members(self, invocation: Invocation, query: MembersQuery) -> EffectivePage:
         """Return the roles that hold a role, directly or through others, ordered by id, at once: following is done once."""
-        await self._see(invocation, query.role)
+        await self._require_visible(invocation, query.role)
         limit = query.limit
-        found = await self.store.effective_members(attrs.evolve(query, limit=None if limit is None else limit + 1))
+        found = await self.store.list_effective_members(attrs.evolve(query, limit=None if limit is None else limit + 1))
         last = None if limit is None or len(found.members) <= limit else found.place(found.members[limit - 1])
         return EffectivePage(found, found.members[:limit], last)
 
     async def count_effective_members(self, invocation: Invocation, query: MembersQuery) -> int:
         """Return how many hold a role, directly or through others, of those that the query matches."""
-        await self._see(invocation, query.role)
-        return len((await self.store.effective_members(_unpaged(query))).members)
+        await self._require_visible(invocation, query.role)
+        return len((await self.store.list_effective_members(_without_paging(query))).members)
 
-    async def memberships(self, invocation: Invocation, query: MembersQuery, of: Collection[str]) -> Page[Membership]:
+    async def list_memberships(self, invocation: Invocation, query: MembersQuery, of: Collection[str]) -> Page[Membership]:
         """Return the memberships that a role has in others, ordered by id; none when ``of`` has ids, and not the role's."""
-        await self._see(invocation, query.role)
+        await self._require_visible(invocation, query.role)
         if of and str(query.role) not in of:
             return Page(in_batches([]), None)
-        memberships = MembershipList(self.store.memberships, lambda row: Place(row.role, row.ownership, row.rank))
-        return await memberships.page(query, await self.store.memberships(first_of(query)))
+        memberships = MembershipList(self.store.list_memberships, lambda row: Place(row.role, row.ownership, row.rank))
+        return await memberships.read_page(query, await self.store.list_memberships(first_batch_query(query)))
 
     async def count_memberships(self, invocation: Invocation, query: MembersQuery, of: Collection[str]) -> int:
-        """Return how many memberships ``memberships`` has."""
-        await self._see(invocation, query.role)
-        return 0 if of and str(query.role) not in of else await self.store.count_memberships(_unpaged(query))
+        """Return how many memberships ``list_memberships`` has."""
+        await self._require_visible(invocation, query.role)
+        return 0 if of and str(query.role) not in of else await self.store.count_memberships(_without_paging(query))
 
-    async def all_roles(self, invocation: Invocation, role: RoleName, wanted: Collection[str]) -> list[str]:
+    async def list_held_roles(self, invocation: Invocation, role: RoleName, wanted: Collection[str]) -> list[str]:
         """Return the full ids of all roles that a role holds, itself included, or of those in ``wanted``, in order."""
-        await self._see(invocation, role)
-        return [name for name in await self.store.held(role) if not wanted or name in wanted]
+        await self._require_visible(invocation, role)
+        return [name for name in await self.store.list_held_roles(role) if not wanted or name in wanted]
 
-    async def graph(self, invocation: Invocation, role: RoleName) -> AsyncIterator[Sequence[tuple[str, str]]]:
+    async def stream_graph(self, invocation: Invocation, role: RoleName) -> AsyncIterator[Sequence[tuple[str, str]]]:
         """Return the memberships around a role that the caller may see, as pairs of a role and a member, in batches."""
-        await self._see(invocation, role)
-        return self.store.graph(invocation.caller.role, role)
+        await self._require_visible(invocation, role)
+        return self.store.stream_graph(invocation.caller.role, role)
 
-    async def show(self, invocation: Invocation, role: RoleName) -> ShownRole:
+    async def read_role(self, invocation: Invocation, role: RoleName) -> RoleDetails:
         """Return a role with its direct members."""
         query = MembersQuery(role)
-        access_facts, first = await self.store.judged_members(invocation.caller, first_of(query))
+        access_facts, first = await self.store.list_members_with_facts(invocation.caller, first_batch_query(query))
         require_role_visible(access_facts, role, invocation.caller.role, self.dialect)
-        reading = await self.store.role(role)
+        reading = await self.store.read_role(role)
         if reading is None:
             raise RecordNotFound.of(role)
 
-        async def members() -> AsyncIterator[Sequence[Membership]]:
+        async def stream_members() -> AsyncIterator[Sequence[Membership]]:
             owners = reading.owners
-            async for batch in MembershipList(self.store.members, _member_place).batches(query, first):
+            async for batch in MembershipList(self.store.list_members, _member_key).read_batches(query, first):
                 yield [*owners, *(row for row in batch if not row.ownership)]
                 owners = ()
             yield owners
 
         told = self.dialect.tells_last_login and role.kind in ACTOR_KINDS
-        return ShownRole(reading, members(), await self.last_logins.last_login(role) if told else None)
+        return RoleDetails(reading, stream_members(), await self.last_logins.read_last_login(role) if told else None)
 
-    async def last_login(self, invocation: Invocation, role: RoleName) -> LastLogin:
+    async def read_last_login(self, invocation: Invocation, role: RoleName) -> LastLogin:
         """Return the last login of a user or host."""
-        await self._see(invocation, role)
-        return await self.last_logins.last_login(role)
+        await self._require_visible(invocation, role)
+        return await self.last_logins.read_last_login(role)
 
-    async def grant(self, invocation: Invocation, role: RoleName, member: RoleName) -> None:
+    async def add_member(self, invocation: Invocation, role: RoleName, member: RoleName) -> None:
         """Make ``member`` a member of the role; requires ``create`` on the policy that recorded it.
 
         :raises InvalidParameter: the member is of another account, or can't have another role.
         """
-        decide = self._decide(invocation, role, member, "create")
+        decide = self._make_decision(invocation, role, member, "create")
         recorder = invocation.recorder
         added = await self.store.add_member(invocation.caller, role, member, decide, recorder.trail)
-        recorder.tell(unchanged=not added)
+        recorder.add_audit_facts(unchanged=not added)
 
-    async def revoke(self, invocation: Invocation, role: RoleName, member: RoleName) -> None:
+    async def remove_member(self, invocation: Invocation, role: RoleName, member: RoleName) -> None:
         """Remove ``member`` from the role; requires ``update`` on the policy that recorded it.
 
         :raises InvalidParameter: the member is of another account.
         :raises NotFound: it was no member.
         """
-        decide = self._decide(invocation, role, member, "update")
+        decide = self._make_decision(invocation, role, member, "update")
         if not await self.store.remove_member(invocation.caller, role, member, decide, invocation.recorder.trail):
             raise RecordNotFound.of(member)
 
-    async def _see(self, invocation: Invocation, role: RoleName) -> None:
+    async def _require_visible(self, invocation: Invocation, role: RoleName) -> None:
         access_facts = await self.store.access_facts(invocation.caller, role.resource)
         require_role_visible(access_facts, role, invocation.caller.role, self.dialect)
 
-    def _decide(
+    def _make_decision(
         self, invocation: Invocation, role: RoleName, member: RoleName, privilege: str
     ) -> Callable[[MemberReading], None]:
         if member.account != role.account:
             raise InvalidParameter("member", "'member' must be of the role's own account")
         caller = invocation.caller.role
 
-        def decide(reading: MemberReading) -> None:
+        def check_reading(reading: MemberReading) -> None:
             require_role_visible(reading.access_facts, role, caller, self.dialect)
             if reading.over_policy is None or reading.access_facts.recorded_by is None:
                 raise Forbidden(f"{role} is of no policy, so that nobody has {privilege} on that")
@@ -166,12 +166,12 @@ class RoleService:
             if not reading.member_exists:
                 raise RecordNotFound.of(member)
 
-        return decide
+        return check_reading
 
 
-def _unpaged(query: MembersQuery) -> MembersQuery:
+def _without_paging(query: MembersQuery) -> MembersQuery:
     return attrs.evolve(query, limit=None, offset=0, after=None)
 
 
-def _member_place(row: Membership) -> Place:
+def _member_key(row: Membership) -> Place:
     return Place(row.member, row.ownership, row.rank)

@@ -45,7 +45,7 @@ class SecretService:
     expirations: IExpirations
     vault: Vault
 
-    async def read(
+    async def read_value(
         self,
         invocation: Invocation,
         variable: ResourceName,
@@ -59,15 +59,15 @@ class SecretService:
 
         :raises NoValue: there is no value for this caller, nor perhaps a variable.
         """
-        reading = await self.store.read(invocation.caller, variable, version)
+        reading = await self.store.read_value(invocation.caller, variable, version)
         require_value(reading.access_facts, "execute", variable)
         if reading.sealed is None:
             raise NoValue(str(variable), reading.ended_at, readable=True)
-        tag = self._tag(reading.version, reading.sealed)
+        tag = self._entity_tag(reading.version, reading.sealed)
         value = None if is_known(tag) else self.vault.open(str(variable), reading.sealed)
         return Secret(tag, value, reading.mime_type)
 
-    async def write(
+    async def write_value(
         self,
         invocation: Invocation,
         variable: ResourceName,
@@ -85,32 +85,32 @@ class SecretService:
         kept: int | None = None
         sealed = Sealed(b"")
 
-        def decide(reading: SecretReading) -> Sealed | None:
+        def check_and_seal(reading: SecretReading) -> Sealed | None:
             nonlocal kept, sealed
             require(reading.access_facts, "update", variable)
             if not value.strip():
                 raise InvalidParameter("value", "'value' may not be empty")
-            precondition(None if reading.sealed is None else self._tag(reading.version, reading.sealed))
+            precondition(None if reading.sealed is None else self._entity_tag(reading.version, reading.sealed))
             readable = use(reading.access_facts, "execute") == Allowed()
-            if readable and reading.sealed is not None and holds(self.vault, variable, reading.sealed, value):
+            if readable and reading.sealed is not None and holds_value(self.vault, variable, reading.sealed, value):
                 kept, sealed = reading.version, reading.sealed
                 return None
             sealed = self.vault.seal(str(variable), value)
             return sealed
 
-        version = await self.store.write(invocation.caller, variable, decide, invocation.recorder.trail)
-        return self._tag(kept if version is None else version, sealed)
+        version = await self.store.write_value(invocation.caller, variable, check_and_seal, invocation.recorder.trail)
+        return self._entity_tag(kept if version is None else version, sealed)
 
     async def clear_expirations(self, invocation: Invocation, variable: ResourceName) -> None:
         """Clear expirations: no value expires, and a rotated variable is rotated soon; the caller needs ``update``."""
         decide = functools.partial(require, privilege="update", name=variable)
-        await self.expirations.clear(invocation.caller, variable, decide, invocation.recorder.trail)
+        await self.expirations.clear_expirations(invocation.caller, variable, decide, invocation.recorder.trail)
 
-    def _tag(self, version: int | None, sealed: Sealed) -> str:
+    def _entity_tag(self, version: int | None, sealed: Sealed) -> str:
         return f'"{version}-{self.vault.fingerprint(sealed)}"'
 
 
-def holds(vault: Vault, name: ResourceName, sealed: Sealed, value: bytes) -> bool:
+def holds_value(vault: Vault, name: ResourceName, sealed: Sealed, value: bytes) -> bool:
     """Return whether a sealed value is this one; one that doesn't open isn't, and can still be replaced."""
     try:
         return same_key(vault.open(str(name), sealed), value)

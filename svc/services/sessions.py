@@ -22,9 +22,9 @@ from svc.model.ports import IRoles
 from svc.model.reasons import Reason
 from svc.model.sessions import ISessions, Renewed, UserSession
 from svc.services.credentials import Named
-from svc.services.invocation import Invocation, Recorder, printables
+from svc.services.invocation import Invocation, Recorder, printable_facts
 from svc.services.login import LoginService
-from svc.services.revocation import take_from
+from svc.services.revocation import require_revocation
 
 _log = Logger()
 
@@ -58,7 +58,7 @@ class SessionService:
     wall: WallClock
     longest: int
 
-    async def open(
+    async def open_session(
         self, request: LoginRequest, lifetime: int | None, demand_primary: DemandPrimary, recorder: Recorder
     ) -> OpenSession:
         """Open a session of the user whom an API key proves, for so many seconds, or as long as permitted.
@@ -68,7 +68,7 @@ class SessionService:
         :raises InvalidParameter: sessions don't last that long.
         :raises StoreReadOnly: this is a follower.
         """
-        admitted = await self.login.admitted(request, recorder)
+        admitted = await self.login.admit_request(request, recorder)
         if admitted.role.kind != "user":
             raise Forbidden(f"{admitted.role} is no user", "sessions are for users: a host logs in again with its own proof")
         if not self.longest:
@@ -79,18 +79,20 @@ class SessionService:
         await demand_primary()
         now = self.wall.seconds()
         session = UserSession(new_session_id(), now, now + (lifetime or self.longest), now, request.client_ip)
-        recorder.tell(session=session.id)
-        access_token = await self.login.issue(admitted, session.ends_at)
+        recorder.add_audit_facts(session=session.id)
+        access_token = await self.login.issue_token(admitted, session.ends_at)
         token = self.refresh_tokens.first(admitted.role, session.id)
         try:
-            await self.store.open(session, admitted, self.refresh_tokens.digest(token.encode("ascii")), recorder.trail)
+            await self.store.open_session(
+                session, admitted, self.refresh_tokens.digest(token.encode("ascii")), recorder.trail
+            )
         except RecordNotFound:  # it was deleted in between
             raise AuthenticationRefused(Reason.ROLE_UNKNOWN) from None
-        facts = printables(role=admitted.role, session=session.id, client_ip=request.client_ip)
+        facts = printable_facts(role=admitted.role, session=session.id, client_ip=request.client_ip)
         _log.info("{role} opened the session {session}, from {client_ip}", **facts)
         return OpenSession(session.id, session.ends_at, token, access_token)
 
-    async def renew(self, request: LoginRequest, demand_primary: DemandPrimary, recorder: Recorder) -> OpenSession:
+    async def renew_session(self, request: LoginRequest, demand_primary: DemandPrimary, recorder: Recorder) -> OpenSession:
         """Renew a session by its refresh token.
 
         :raises AuthenticationRefused: the token is none, or the session can't continue.
@@ -98,34 +100,34 @@ class SessionService:
         """
         try:
             await demand_primary()
-            renewed = await self.renewals.admitted(request, recorder)
+            renewed = await self.renewals.admit_request(request, recorder)
         except StoreReadOnly:
             raise RenewalElsewhere from None
         assert isinstance(renewed, Renewed)
-        recorder.tell(session=renewed.session)
-        access_token = await self.renewals.issue(renewed, renewed.ends_at)
+        recorder.add_audit_facts(session=renewed.session)
+        access_token = await self.renewals.issue_token(renewed, renewed.ends_at)
         return OpenSession(renewed.session, renewed.ends_at, renewed.refresh_token, access_token)
 
-    async def listed(self, invocation: Invocation, named: Named) -> list[UserSession]:
+    async def list_sessions(self, invocation: Invocation, named: Named) -> list[UserSession]:
         """Return the sessions of the named role, or of the caller, the one that was used last first.
 
-        :raises Forbidden: by this method and the next as ``take_from``, as are ``NotFound`` and ``CredentialImpossible``.
+        :raises Forbidden: by this method and the next as ``require_revocation``, as are ``NotFound`` and ``CredentialImpossible``.
         """
         role = named() or invocation.caller.role
-        invocation.recorder.tell(target=str(role))
-        await take_from(self.roles, invocation.caller, role)
-        return await self.store.listed(role, self.wall.seconds())
+        invocation.recorder.add_audit_facts(target=str(role))
+        await require_revocation(self.roles, invocation.caller, role)
+        return await self.store.list_sessions(role, self.wall.seconds())
 
-    async def end(self, invocation: Invocation, named: Named, session_id: str | None = None) -> None:
+    async def end_sessions(self, invocation: Invocation, named: Named, session_id: str | None = None) -> None:
         """End a session of the named role, or of the caller, or all of them. Access tokens that it issued stay valid.
 
         :raises NotFound: there is no session of that id.
         """
         role = named() or invocation.caller.role
-        invocation.recorder.tell(target=str(role), session=session_id or "all")
-        await take_from(self.roles, invocation.caller, role)
-        ended = await self.store.end(role, session_id, invocation.recorder.trail)
+        invocation.recorder.add_audit_facts(target=str(role), session=session_id or "all")
+        await require_revocation(self.roles, invocation.caller, role)
+        ended = await self.store.end_sessions(role, session_id, invocation.recorder.trail)
         if session_id is not None and not ended:
             raise RecordNotFound(role.account, "session", session_id)
-        facts = printables(caller=invocation.caller.role, count=ended, role=role, client_ip=invocation.client_ip)
+        facts = printable_facts(caller=invocation.caller.role, count=ended, role=role, client_ip=invocation.client_ip)
         _log.info("{caller} ended {count} sessions of {role}, from {client_ip}", **facts)

@@ -33,8 +33,8 @@ from svc.model.errors import CallerReplaced, InvalidParameter, Refusal, StoreUna
 from svc.model.names import RoleName
 from svc.model.ports import ISecrets
 from svc.model.query_results import Caller, SecretReading
-from svc.services.batches import SHORT, ReadingFault, fault_of, name_of, refusal_of
 from svc.services.invocation import Invocation
+from svc.services.secret_batches import SHORT, SecretFault, fault_of, name_of, refusal_of
 
 #: Seconds between two heartbeats, between two checks for expired watches, and after which a failed reading is repeated.
 HEARTBEAT: Final = 10.0
@@ -42,18 +42,18 @@ _TICK: Final = 1.0
 _PAUSE: Final = 1.0
 
 #: How many watches are served before other requests.
-_TURN: Final = 100
+_PAUSE_EVERY: Final = 100
 
 _GONE: Final = "gone"
 
 #: The faults that a watched secret may have: its value isn't read, and need not exist.
-_WATCHED: Final = frozenset({None, ReadingFault.TOO_LARGE, ReadingFault.VALUELESS})
+_WATCHED: Final = frozenset({None, SecretFault.TOO_LARGE, SecretFault.VALUELESS})
 
 _log = Logger()
 
 
 @attrs.frozen
-class VersionsTold:
+class VersionsEvent:
     """The numbers of the newest versions, ``None`` where there is no value; ``gone`` are ids that can't be read any more.
 
     ``mark`` identifies all that the watch has sent (Note [Marks]). Without any of these it is a heartbeat.
@@ -77,11 +77,11 @@ class _Watcher:
 
     caller: Caller
     ids: tuple[str, ...]
-    beat_at: float
+    heartbeat_at: float
     known: dict[str, str] = attrs.field(factory=dict)
     #: The ids to read again, and the results not yet sent: a number, ``None`` without a value, or that it is gone.
     due: frozenset[str] = frozenset()
-    unsaid: dict[str, int | str | None] = attrs.field(factory=dict)
+    pending: dict[str, int | str | None] = attrs.field(factory=dict)
     begun: bool = False
     heartbeat: bool = False
     ended: str | None = None
@@ -99,13 +99,13 @@ class _Watcher:
             self.ended = why
         self.wake()
 
-    def take(self, text: str, reading: SecretReading | None) -> None:
+    def take_reading(self, text: str, reading: SecretReading | None) -> None:
         """Record the result of a reading of a secret, if it is new."""
         fault = fault_of(reading)
         version = None
         if reading is None or fault not in _WATCHED:
             name = _GONE
-        elif fault is ReadingFault.VALUELESS:
+        elif fault is SecretFault.VALUELESS:
             name = ""
         else:
             version, name = reading.version, f"{reading.version} {reading.stamp}"
@@ -113,15 +113,15 @@ class _Watcher:
             return
         # Many watch the same secret: each text is kept once.
         self.known[text] = sys.intern(name)
-        self.unsaid[text] = _GONE if name == _GONE else version
+        self.pending[text] = _GONE if name == _GONE else version
 
-    def told(self) -> VersionsTold:
+    def take_pending(self) -> VersionsEvent:
         """Return the pending versions, with the mark of all that is known (Note [Marks]), and mark them as sent."""
-        unsaid, self.unsaid = self.unsaid, {}
+        unsaid, self.pending = self.pending, {}
         versions = {text: told for text, told in unsaid.items() if not isinstance(told, str)}
         gone = sorted(text for text, told in unsaid.items() if isinstance(told, str))
         named = "\n".join([f"{text} {self.known.get(text)}" for text in self.ids])
-        return VersionsTold(versions, gone, hashlib.sha256(named.encode("utf-8")).hexdigest()[:32])
+        return VersionsEvent(versions, gone, hashlib.sha256(named.encode("utf-8")).hexdigest()[:32])
 
 
 class Watches(Service):
@@ -139,11 +139,11 @@ class Watches(Service):
         self._working = False
         self._entered = -1
         self._unfollow: Callable[[], None] | None = None
-        self._beat = LoopingCall(self._tick)
-        self._beat.clock = clock
+        self._ticker = LoopingCall(self._tick)
+        self._ticker.clock = clock
 
     @property
-    def possible(self) -> bool:
+    def is_possible(self) -> bool:
         """Whether changes are reported."""
         return self._changes is not None
 
@@ -157,7 +157,7 @@ class Watches(Service):
         for watch in tuple(self._watches):
             watch.end("drain")
 
-    async def admit(self, invocation: Invocation, ids: Sequence[str]) -> None:
+    async def admit_watch(self, invocation: Invocation, ids: Sequence[str]) -> None:
         """Return when the caller may watch all of these, and there is room; it needs ``execute`` on each.
 
         :raises InvalidParameter: they are too many.
@@ -168,13 +168,13 @@ class Watches(Service):
         """
         if len(ids) > SHORT.ids:
             raise InvalidParameter("variable_ids", f"'variable_ids' may name at most {SHORT.ids} secrets at once")
-        invocation.recorder.tell(resources=ids)
-        first: dict[ReadingFault, Refusal] = {}
-        for text, reading in (await self._read(invocation.caller, ids)).items():
+        invocation.recorder.add_audit_facts(resources=ids)
+        first: dict[SecretFault, Refusal] = {}
+        for text, reading in (await self._read_secrets(invocation.caller, ids)).items():
             fault = fault_of(reading)
             if fault is not None and fault not in _WATCHED:
                 # Hidden and missing secrets are refused in the order of the request, so that they look alike.
-                rank = ReadingFault.MISSING if fault is ReadingFault.INVISIBLE else fault
+                rank = SecretFault.MISSING if fault is SecretFault.INVISIBLE else fault
                 first.setdefault(rank, refusal_of(fault, text, reading))
         if first:
             raise first[min(first)]
@@ -183,38 +183,38 @@ class Watches(Service):
         if len(self._watches) >= self._most:
             raise TooManyConnections
 
-    async def follow(
+    async def stream_events(
         self, caller: Caller, ids: Sequence[str], last: str | None
-    ) -> AsyncGenerator[VersionsTold | WatchEnded, None]:
+    ) -> AsyncGenerator[VersionsEvent | WatchEnded, None]:
         """Yield the events of a watch, until it ends: all versions first, unless ``last`` is their mark, then changes."""
         # The heartbeats of many watches are spread over the time between two of one.
         self._entered += 1
         names = tuple(map(sys.intern, ids))
         watch = _Watcher(caller, names, self._clock.seconds() - self._entered % HEARTBEAT, due=frozenset(names))
         del caller, ids, names
-        self._enter(watch)
+        self._add_watch(watch)
         try:
             while True:
-                while watch.ended is None and not (watch.heartbeat or watch.unsaid):
+                while watch.ended is None and not (watch.heartbeat or watch.pending):
                     watch.waiting = Deferred()
                     await watch.waiting
                 if watch.ended is not None:
                     yield WatchEnded(watch.ended)
                     return
                 watch.heartbeat = False
-                told = VersionsTold() if not watch.unsaid else watch.told()
+                told = VersionsEvent() if not watch.pending else watch.take_pending()
                 if not watch.begun and told.mark is not None:
                     watch.begun = True
                     if told.mark == last:
-                        told = VersionsTold()
+                        told = VersionsEvent()
                 yield told
                 del told
         finally:
-            self._leave(watch)
+            self._remove_watch(watch)
 
     # -- which watches there are
 
-    def _enter(self, watch: _Watcher) -> None:
+    def _add_watch(self, watch: _Watcher) -> None:
         self._watches.add(watch)
         for text in watch.ids:
             self._by_id.setdefault(text, set()).add(watch)
@@ -222,11 +222,11 @@ class Watches(Service):
         if not self.running:
             watch.end("drain")
         if self._changes is not None and self._unfollow is None:
-            self._unfollow = self._changes.follow(self._touched)
-            self._beat.start(_TICK, now=False).addErrback(lambda failure: _log.failure("Watches have no pulse", failure))
-        self._read_for([watch])
+            self._unfollow = self._changes.follow_changes(self._mark_touched)
+            self._ticker.start(_TICK, now=False).addErrback(lambda failure: _log.failure("Watches have no pulse", failure))
+        self._schedule_reading([watch])
 
-    def _leave(self, watch: _Watcher) -> None:
+    def _remove_watch(self, watch: _Watcher) -> None:
         self._watches.discard(watch)
         self._due.pop(watch, None)
         for key, index in (*((text, self._by_id) for text in watch.ids), (str(watch.caller.role), self._by_role)):
@@ -237,7 +237,7 @@ class Watches(Service):
         if not self._watches and self._unfollow is not None:
             self._unfollow()
             self._unfollow = None
-            self._beat.stop()
+            self._ticker.stop()
 
     def _tick(self) -> None:
         """End watches whose token has expired, and send heartbeats."""
@@ -245,15 +245,15 @@ class Watches(Service):
         for watch in tuple(self._watches):
             if today >= watch.caller.expires_at:
                 watch.end("token")
-            elif now - watch.beat_at >= HEARTBEAT:
-                watch.beat_at, watch.heartbeat = now, True
+            elif now - watch.heartbeat_at >= HEARTBEAT:
+                watch.heartbeat_at, watch.heartbeat = now, True
                 watch.wake()
 
     # -- what is read for them (Note [One reader])
 
-    def _touched(self, touched: TouchedRecords) -> None:
+    def _mark_touched(self, touched: TouchedRecords) -> None:
         if touched.everything or touched.accounts:
-            self._all_again(touched)
+            self._mark_all_due(touched)
         for text in touched.ids:
             for watch in self._by_id.get(text, ()):
                 watch.due |= {text}
@@ -262,43 +262,43 @@ class Watches(Service):
             for watch in self._by_role.get(text, ()):
                 watch.due |= {watch.ids[0]}
                 self._due[watch] = None
-        self._work_on()
+        self._start_reading()
 
-    def _all_again(self, touched: TouchedRecords) -> None:
+    def _mark_all_due(self, touched: TouchedRecords) -> None:
         for watch in self._watches:
             names = (str(watch.caller.role), *watch.ids)
             if touched.everything or any(name.partition(":")[0] in touched.accounts for name in names):
                 watch.due |= frozenset(watch.ids)
                 self._due[watch] = None
 
-    def _read_for(self, watches: Iterable[_Watcher]) -> None:
+    def _schedule_reading(self, watches: Iterable[_Watcher]) -> None:
         self._due.update(dict.fromkeys(watches))
-        self._work_on()
+        self._start_reading()
 
-    def _work_on(self) -> None:
+    def _start_reading(self) -> None:
         if self._due and not self._working:
             self._working = True
-            working = Context().run(Deferred.fromCoroutine, self._work())
-            working.addErrback(self._failed)
+            working = Context().run(Deferred.fromCoroutine, self._read_due())
+            working.addErrback(self._end_failed)
 
-    def _failed(self, failure: Failure) -> None:
+    def _end_failed(self, failure: Failure) -> None:
         """End all watches, any of which may have missed something: their clients reconnect."""
         _log.failure("Watches are ended", failure)
         for watch in tuple(self._watches):
             watch.end("drain")
 
-    async def _work(self) -> None:
+    async def _read_due(self) -> None:
         """Read the ids that are due, together for all watches of one caller that have the same ids due."""
         try:
             while self._due:
                 first = next(iter(self._due))
                 ids = first.due
-                caller = _known_by(first.caller)
-                together = [watch for watch in self._due if watch.due == ids and _known_by(watch.caller) == caller]
+                caller = _caller_identity(first.caller)
+                together = [watch for watch in self._due if watch.due == ids and _caller_identity(watch.caller) == caller]
                 for watch in together:
                     del self._due[watch]
                     watch.due = frozenset()
-                if not await self._told(together, ids):
+                if not await self._notify_watches(together, ids):
                     self._due.update(dict.fromkeys(each for each in together if each in self._watches))
                     for watch in together:
                         watch.due |= ids
@@ -306,35 +306,35 @@ class Watches(Service):
         finally:
             self._working = False
 
-    async def _told(self, watches: Sequence[_Watcher], ids: frozenset[str]) -> bool:
+    async def _notify_watches(self, watches: Sequence[_Watcher], ids: frozenset[str]) -> bool:
         """Read for watches of one caller, and pass them the results; return whether that could be done."""
         try:
-            readings = await self._read(watches[0].caller, sorted(ids))
+            readings = await self._read_secrets(watches[0].caller, sorted(ids))
         except StoreUnavailable:
             return False
         except CallerReplaced:
             for watch in watches:
                 watch.end("role")
             return True
-        gone = any(fault_of(reading) is ReadingFault.CALLER_GONE for reading in readings.values())
+        gone = any(fault_of(reading) is SecretFault.CALLER_GONE for reading in readings.values())
         for number, watch in enumerate(watches, 1):
             if gone:
                 watch.end("role")
             else:
                 for text, reading in readings.items():
-                    watch.take(text, reading)
+                    watch.take_reading(text, reading)
                 watch.wake()
-            if not number % _TURN:
+            if not number % _PAUSE_EVERY:
                 await deferLater(self._clock, 0)
         return True
 
-    async def _read(self, caller: Caller, ids: Sequence[str]) -> dict[str, SecretReading | None]:
+    async def _read_secrets(self, caller: Caller, ids: Sequence[str]) -> dict[str, SecretReading | None]:
         names = {text: name for text in ids if (name := name_of(text)) is not None}
-        some = await self._store.read_all(caller, [*names.values()], 0) if names else []
+        some = await self._store.read_newest_values(caller, [*names.values()], 0) if names else []
         found = dict(zip(names, some, strict=True))
         return {text: found.get(text) for text in ids}
 
 
-def _known_by(caller: Caller) -> tuple[RoleName, int, int]:
+def _caller_identity(caller: Caller) -> tuple[RoleName, int, int]:
     """Return the identity of a caller, whichever token it has."""
     return caller.role, caller.creation, caller.epoch

@@ -2,7 +2,7 @@
 
 Note [From both ends]
 
-Whether a role hangs on another (``svc/services/holders.py``, Note [Levels]) is found by following the roles that it holds,
+Whether a role hangs on another (``svc/services/access_paths.py``, Note [Levels]) is found by following the roles that it holds,
 and those that these hold, a bounded number of memberships up. Most roles hold few. For one that holds many, the first
 question is whether it is a direct member of any of the base's roles, of which there are few. The rest is searched in the
 order of ids, and the search ends with the first match.
@@ -22,7 +22,7 @@ from zope.interface import implementer
 from svc.model.access import Base, By, Given, Target, WayStep
 from svc.model.access_port import IAccess
 from svc.model.names import RoleName
-from svc.storage.driver.columns import column
+from svc.storage.driver.columns import to_array
 from svc.storage.driver.statements import Statement, Statements
 from svc.storage.sql.impact import VISIBLE
 
@@ -34,7 +34,7 @@ _FEW: Final = 200
 
 # -- what is had directly ----------------------------------------------------------------------------------------------
 
-_DIRECT: Final = Statement.named("access_direct")("""
+_DIRECT: Final = Statement.with_name("access_direct")("""
     SELECT role_id, bool_or(owning) FROM (
         SELECT owner_id AS role_id, true AS owning FROM resources WHERE resource_id = $1::text AND owner_id >= $3::text
         UNION ALL
@@ -48,7 +48,7 @@ _DIRECT: Final = Statement.named("access_direct")("""
 """)
 
 
-def _permitted(resource: str, privilege: str, role: str) -> str:
+def _permitted_condition(resource: str, privilege: str, role: str) -> str:
     """Return a condition: a privilege on a resource is permitted to a role itself."""
     row = f"({resource}, {privilege}, {role})"
     return f"""EXISTS (
@@ -57,27 +57,27 @@ def _permitted(resource: str, privilege: str, role: str) -> str:
     )"""
 
 
-def _direct(role: str, resource: str, privileges: str) -> str:
+def _direct_condition(role: str, resource: str, privileges: str) -> str:
     """Return a condition: a role owns a resource, or is permitted one of the privileges itself."""
     return f"""(
         {role} = (SELECT owner_id FROM resources WHERE resource_id = {resource})
         OR EXISTS (
-            SELECT FROM unnest({privileges}) AS asked (privilege) WHERE {_permitted(resource, "asked.privilege", role)}
+            SELECT FROM unnest({privileges}) AS asked (privilege) WHERE {_permitted_condition(resource, "asked.privilege", role)}
         )
     )"""
 
 
-_AMONG: Final = Statement.named("access_direct_among")(f"""
+_AMONG: Final = Statement.with_name("access_direct_among")(f"""
     SELECT id, id = (SELECT owner_id FROM resources WHERE resource_id = $1::text)
-    FROM unnest($3::text[]) AS held (id) WHERE {_direct("held.id", "$1::text", "$2::text[]")}
+    FROM unnest($3::text[]) AS held (id) WHERE {_direct_condition("held.id", "$1::text", "$2::text[]")}
 """)
 
 # -- memberships -------------------------------------------------------------------------------------------------------
 
 
-def _step(name: str, own: str, other: str) -> Statement:
+def _step_statement(name: str, own: str, other: str) -> Statement:
     """Return the statement that leads from the roles ``$1`` in one column to those in the other, from the ids ``$2`` on."""
-    return Statement.named(name)(f"""
+    return Statement.with_name(name)(f"""
         SELECT {own}, {other} FROM unnest($1::text[], $2::text[]) AS asked (id, start), LATERAL (
             SELECT {own}, {other} FROM memberships
             WHERE ({own}, {other}) >= (asked.id, asked.start) AND ({own}, {other}) < (asked.id, $3::text)
@@ -86,24 +86,24 @@ def _step(name: str, own: str, other: str) -> Statement:
     """)
 
 
-_MEMBERS: Final = _step("access_members", "role_id", "member_id")
-_HELD: Final = _step("access_held", "member_id", "role_id")
+_MEMBERS: Final = _step_statement("access_members", "role_id", "member_id")
+_HELD: Final = _step_statement("access_held", "member_id", "role_id")
 
 # -- how far roles are from the base -----------------------------------------------------------------------------------
 
 
-def _parents(role: str, before: str = "") -> str:
+def _parents_query(role: str, before: str = "") -> str:
     """Return a query for the roles ``parents.role_id`` that a role is a direct member of."""
     bound = f" AND (member_id, role_id) < ({role}, {before})" if before else f" AND member_id = {role}"
     return f"(SELECT role_id FROM memberships WHERE (member_id, role_id) >= ({role}, ''){bound} OFFSET 0) AS parents"
 
 
 def _in_base(role: str, base: str, resource: str, privileges: str) -> str:
-    return f"""CASE WHEN {base}::text[] IS NULL THEN {_direct(role, f"{resource}::text", f"{privileges}::text[]")}
+    return f"""CASE WHEN {base}::text[] IS NULL THEN {_direct_condition(role, f"{resource}::text", f"{privileges}::text[]")}
         ELSE ({role} IN (SELECT unnest({base}::text[]))) IS TRUE END"""
 
 
-def _near(role: str, steps: str, base: str, resource: str, privileges: str) -> str:
+def _near_condition(role: str, steps: str, base: str, resource: str, privileges: str) -> str:
     """Return a condition: a role is at most so many memberships from the base."""
     return f"""EXISTS (
         WITH RECURSIVE up (role_id, step) AS (
@@ -129,7 +129,7 @@ def _of_base(condition: str = "true") -> str:
     )"""
 
 
-_EARLIER: Final = Statement.named("access_earlier")(f"""
+_EARLIER: Final = Statement.with_name("access_earlier")(f"""
     SELECT id FROM (
         SELECT id, parent, $3::text[] IS NULL OR (
             SELECT count(*) FROM (SELECT FROM memberships WHERE member_id = asked.id LIMIT {_LIGHT + 1}) AS few
@@ -138,32 +138,32 @@ _EARLIER: Final = Statement.named("access_earlier")(f"""
     ) AS candidate
     WHERE {_in_base("candidate.id", *_BASE)} OR CASE WHEN $6::integer = 0 THEN
         CASE WHEN light THEN EXISTS (
-            SELECT FROM {_parents("candidate.id", "candidate.parent")} WHERE {_in_base("parents.role_id", *_BASE)}
+            SELECT FROM {_parents_query("candidate.id", "candidate.parent")} WHERE {_in_base("parents.role_id", *_BASE)}
         ) ELSE {_of_base("base.id < candidate.parent")} END
     ELSE
         CASE WHEN light THEN EXISTS (
-            SELECT FROM {_parents("candidate.id")} WHERE {_in_base("parents.role_id", *_BASE)}
+            SELECT FROM {_parents_query("candidate.id")} WHERE {_in_base("parents.role_id", *_BASE)}
         ) ELSE {_of_base()} END
         OR EXISTS (
-            SELECT FROM {_parents("candidate.id", "candidate.parent")} WHERE {_near("parents.role_id", "$6", *_BASE)}
+            SELECT FROM {_parents_query("candidate.id", "candidate.parent")} WHERE {_near_condition("parents.role_id", "$6", *_BASE)}
         )
         OR $6 > 1 AND EXISTS (
-            SELECT FROM {_parents("candidate.id")}
-            WHERE parents.role_id <> candidate.parent AND {_near("parents.role_id", "$6 - 1", *_BASE)}
+            SELECT FROM {_parents_query("candidate.id")}
+            WHERE parents.role_id <> candidate.parent AND {_near_condition("parents.role_id", "$6 - 1", *_BASE)}
         )
     END
 """)
 
-_NEAREST: Final = Statement.named("access_nearest")(f"""
+_NEAREST: Final = Statement.with_name("access_nearest")(f"""
     SELECT role_id FROM (
         SELECT role_id FROM memberships
         WHERE (member_id, role_id) >= ($1::text, '') AND (member_id, role_id) < ($1, $6::text)
         ORDER BY member_id, role_id OFFSET 0
     ) AS parents
-    WHERE {_near("parents.role_id", "$5::integer", "$2", "$3", "$4")}
+    WHERE {_near_condition("parents.role_id", "$5::integer", "$2", "$3", "$4")}
     LIMIT 1
 """)
-_NEAREST_OF: Final = Statement.named("access_nearest_of")("""
+_NEAREST_OF: Final = Statement.with_name("access_nearest_of")("""
     SELECT id FROM unnest($2::text[]) AS base (id)
     WHERE EXISTS (SELECT FROM memberships WHERE role_id = base.id AND member_id = $1::text OFFSET 0)
     ORDER BY id COLLATE "C" LIMIT 1
@@ -171,7 +171,7 @@ _NEAREST_OF: Final = Statement.named("access_nearest_of")("""
 
 # -- counts, and what roles have ---------------------------------------------------------------------------------------
 
-_COUNT: Final = Statement.named("access_count")("""
+_COUNT: Final = Statement.with_name("access_count")("""
     WITH RECURSIVE holders (role_id) AS (
         (
             SELECT owner_id FROM resources WHERE resource_id = $1::text
@@ -188,7 +188,7 @@ _COUNT: Final = Statement.named("access_count")("""
     SELECT count(*) FROM holders
 """)
 
-_GIVEN: Final = Statement.named("access_given")(f"""
+_GIVEN: Final = Statement.with_name("access_given")(f"""
     SELECT thing.resource_id, thing.owner_id, NULL
     FROM unnest($1::text[]) AS asked (id), LATERAL (
         SELECT resource_id, owner_id FROM resources WHERE resource_id = asked.id OFFSET 0
@@ -209,12 +209,12 @@ _GIVEN: Final = Statement.named("access_given")(f"""
                 SELECT FROM permissions
                 WHERE resource_id = asked.id AND permissions.privilege = sought.privilege LIMIT {_FEW}
             ) AS few
-        ) = {_FEW} AND {_permitted("asked.id", "sought.privilege", "held.id")}
+        ) = {_FEW} AND {_permitted_condition("asked.id", "sought.privilege", "held.id")}
     ) AS given
 """)
 
 
-_RESOURCES: Final = Statement.named("access_resources")("""
+_RESOURCES: Final = Statement.with_name("access_resources")("""
     SELECT resource_id FROM resources WHERE resource_id > $1::text AND resource_id < $2::text
     ORDER BY resource_id LIMIT $3::bigint
 """)
@@ -227,75 +227,78 @@ class AccessStore:
 
     _database: Statements
 
-    async def direct(self, target: Target, start: str, limit: int) -> list[WayStep]:
+    async def list_direct_holders(self, target: Target, start: str, limit: int) -> list[WayStep]:
         """See ``IAccess``."""
-        rows = await self._database.fetch(_DIRECT, *_target(target), start, limit)
-        return [_last(role, owns) for role, owns in rows]
+        rows = await self._database.fetch(_DIRECT, *_target_parameters(target), start, limit)
+        return [_last_step(role, owns) for role, owns in rows]
 
-    async def direct_among(self, target: Target, roles: Collection[str]) -> list[WayStep]:
+    async def filter_direct_holders(self, target: Target, roles: Collection[str]) -> list[WayStep]:
         """See ``IAccess``."""
-        rows = await self._database.fetch(_AMONG, *_target(target), column(sorted(roles)))
-        return [_last(role, owns) for role, owns in sorted(rows)]
+        rows = await self._database.fetch(_AMONG, *_target_parameters(target), to_array(sorted(roles)))
+        return [_last_step(role, owns) for role, owns in sorted(rows)]
 
-    async def members(self, asked: Sequence[tuple[str, str]], limit: int) -> list[tuple[str, str]]:
+    async def list_direct_members(self, asked: Sequence[tuple[str, str]], limit: int) -> list[tuple[str, str]]:
         """See ``IAccess``."""
-        return await self._stepped(_MEMBERS, asked, limit)
+        return await self._follow_step(_MEMBERS, asked, limit)
 
-    async def held(self, asked: Sequence[tuple[str, str]], limit: int) -> list[tuple[str, str]]:
+    async def list_direct_memberships(self, asked: Sequence[tuple[str, str]], limit: int) -> list[tuple[str, str]]:
         """See ``IAccess``."""
-        return await self._stepped(_HELD, asked, limit)
+        return await self._follow_step(_HELD, asked, limit)
 
-    async def earlier(self, candidates: Sequence[tuple[str, str]], base: Base, steps: int) -> frozenset[str]:
+    async def filter_reached_earlier(self, candidates: Sequence[tuple[str, str]], base: Base, steps: int) -> frozenset[str]:
         """See ``IAccess``."""
-        roles, parents = map(column, zip(*candidates, strict=True))
-        rows = await self._database.fetch(_EARLIER, roles, parents, *_base(base), steps)
+        roles, parents = map(to_array, zip(*candidates, strict=True))
+        rows = await self._database.fetch(_EARLIER, roles, parents, *_base_parameters(base), steps)
         return frozenset(role for (role,) in rows)
 
-    async def nearest(self, role: str, base: Base, steps: int) -> str | None:
+    async def find_nearest_role(self, role: str, base: Base, steps: int) -> str | None:
         """See ``IAccess``."""
         if steps == 0 and base.roles is not None:
-            rows = await self._database.fetch(_NEAREST_OF, role, column(base.roles))
+            rows = await self._database.fetch(_NEAREST_OF, role, to_array(base.roles))
         else:
-            rows = await self._database.fetch(_NEAREST, role, *_base(base), steps, _end(role))
+            rows = await self._database.fetch(_NEAREST, role, *_base_parameters(base), steps, _account_end(role))
         return next((name for (name,) in rows), None)
 
-    async def count(self, target: Target, *, direct: bool) -> int:
+    async def count_holders(self, target: Target, *, direct: bool) -> int:
         """See ``IAccess``."""
-        ((count,),) = await self._database.fetch(_COUNT, *_target(target), direct)
+        ((count,),) = await self._database.fetch(_COUNT, *_target_parameters(target), direct)
         return int(count)
 
-    async def given(self, resources: Sequence[str], privileges: Sequence[str], roles: Collection[str]) -> list[Given]:
+    async def list_rights(self, resources: Sequence[str], privileges: Sequence[str], roles: Collection[str]) -> list[Given]:
         """See ``IAccess``."""
-        rows = await self._database.fetch(_GIVEN, column(resources), column(privileges), column(roles))
+        rows = await self._database.fetch(_GIVEN, to_array(resources), to_array(privileges), to_array(roles))
         return [Given(*row) for row in rows]
 
-    async def resources(self, account: str, after: str, limit: int) -> list[str]:
+    async def list_resources(self, account: str, after: str, limit: int) -> list[str]:
         """See ``IAccess``."""
-        rows = await self._database.fetch(_RESOURCES, max(f"{account}:", after), _end(f"{account}:"), limit)
+        rows = await self._database.fetch(_RESOURCES, max(f"{account}:", after), _account_end(f"{account}:"), limit)
         return [name for (name,) in rows]
 
-    async def seen(self, caller: RoleName, resources: Collection[str]) -> frozenset[str]:
+    async def filter_visible(self, caller: RoleName, resources: Collection[str]) -> frozenset[str]:
         """See ``IAccess``."""
-        rows = await self._database.fetch(VISIBLE, column(sorted(resources)), str(caller))
+        rows = await self._database.fetch(VISIBLE, to_array(sorted(resources)), str(caller))
         return frozenset(name for (name,) in rows)
 
-    async def _stepped(self, step: Statement, asked: Sequence[tuple[str, str]], limit: int) -> list[tuple[str, str]]:
-        roles, starts = map(column, zip(*asked, strict=True))
-        return [(role, other) for role, other in await self._database.fetch(step, roles, starts, _end(asked[0][0]), limit)]
+    async def _follow_step(self, step: Statement, asked: Sequence[tuple[str, str]], limit: int) -> list[tuple[str, str]]:
+        roles, starts = map(to_array, zip(*asked, strict=True))
+        return [
+            (role, other)
+            for role, other in await self._database.fetch(step, roles, starts, _account_end(asked[0][0]), limit)
+        ]
 
 
-def _target(target: Target) -> tuple[str, str]:
-    return str(target.resource), column(target.privileges)
+def _target_parameters(target: Target) -> tuple[str, str]:
+    return str(target.resource), to_array(target.privileges)
 
 
-def _base(base: Base) -> tuple[str | None, str, str]:
-    return None if base.roles is None else column(sorted(base.roles)), *_target(base.target)
+def _base_parameters(base: Base) -> tuple[str | None, str, str]:
+    return None if base.roles is None else to_array(sorted(base.roles)), *_target_parameters(base.target)
 
 
-def _last(role: str, owns: bool) -> WayStep:
+def _last_step(role: str, owns: bool) -> WayStep:
     return WayStep(role, By.OWNER if owns else By.PERMITTED)
 
 
-def _end(role: str) -> str:
+def _account_end(role: str) -> str:
     """Return a bound that sorts after all ids of the role's account: a semicolon follows the colon in byte order."""
     return f"{role.partition(':')[0]};"

@@ -20,12 +20,12 @@ from svc.model.kept_answers import Once
 from svc.model.names import ACCOUNTS_WEBSERVICE, RESERVED_ACCOUNT, admin_of, root_policy
 from svc.model.ports import IAccounts
 from svc.model.query_results import Sealed, StoredSigningKey
-from svc.storage.driver.columns import column
+from svc.storage.driver.columns import to_array
 from svc.storage.driver.statements import Statement, Statements, Transaction
-from svc.storage.events import change, record
-from svc.storage.kept_answers import transact_once
+from svc.storage.events import change_and_record, record_events
+from svc.storage.idempotency import transact_once
 from svc.storage.sql.access_facts import NEW_EPOCH
-from svc.storage.sql.search import index
+from svc.storage.sql.search import index_documents
 
 _CREATE: Final = Statement(
     "account_create", "INSERT INTO accounts (account) VALUES ($1::text) ON CONFLICT DO NOTHING RETURNING account"
@@ -34,18 +34,18 @@ _CREATE_ROLES: Final = Statement("account_create_roles", "INSERT INTO roles (rol
 _CREATE_RESOURCES: Final = Statement(
     "account_create_resources", "INSERT INTO resources (resource_id, owner_id) VALUES ($1::text, $1), ($2::text, $1)"
 )
-_CREATE_MEMBERSHIPS: Final = Statement.named("account_create_memberships")("""
+_CREATE_MEMBERSHIPS: Final = Statement.with_name("account_create_memberships")("""
     INSERT INTO memberships (role_id, member_id, ownership, admin_option)
     VALUES ($1::text, $1, true, true), ($2::text, $1, true, true)
 """)
 _CREATE_CREDENTIAL: Final = Statement(
     "account_create_credential", "INSERT INTO credentials (role_id, api_key) VALUES ($1::text, $2::bytea)"
 )
-_ADD_KEY: Final = Statement.named("signing_key_add")("""
+_ADD_KEY: Final = Statement.with_name("signing_key_add")("""
     INSERT INTO signing_keys (account, key_id, sealed, created_at)
     VALUES ($1::text, $2::text, $3::bytea, $4::double precision)
 """)
-_RETIRE_KEYS: Final = Statement.named("signing_keys_retire")(
+_RETIRE_KEYS: Final = Statement.with_name("signing_keys_retire")(
     "UPDATE signing_keys SET retires_at = least(retires_at, $2::double precision) WHERE account = $1::text"
 )
 _LOCK: Final = Statement("account_lock", "SELECT FROM accounts WHERE account = $1::text FOR NO KEY UPDATE")
@@ -60,11 +60,11 @@ DELETED_BATCH: Final = 1000
 #: The kinds in the order in which roles are deleted, so that each deletion cascades to little: policies recorded the rest.
 _KINDS: Final = ("host", "layer", "group", "host_factory", "user", "policy")
 
-_SOME_RESOURCES: Final = Statement.named("account_some_resources")(f"""
+_SOME_RESOURCES: Final = Statement.with_name("account_some_resources")(f"""
     SELECT resource_id FROM resources WHERE resource_id > $1::text AND resource_id < $2::text
     ORDER BY resource_id LIMIT {DELETED_BATCH}
 """)
-_SOME_ROLES: Final = Statement.named("account_some_roles")(
+_SOME_ROLES: Final = Statement.with_name("account_some_roles")(
     f"SELECT role_id FROM roles WHERE role_id > $1::text AND role_id < $2::text ORDER BY role_id LIMIT {DELETED_BATCH}"
 )
 # A role that no policy recorded stays when its resource goes, with what it owns.
@@ -73,45 +73,45 @@ _DELETE_RESOURCES: Final = Statement(
     "account_delete_resources", "DELETE FROM resources WHERE resource_id = ANY ($1::text[])"
 )
 _DELETE_ROLES: Final = Statement("account_delete_roles", "DELETE FROM roles WHERE role_id = ANY ($1::text[])")
-_FORGET: Final = Statement.named("account_forget")(f"""
+_FORGET: Final = Statement.with_name("account_forget")(f"""
     DELETE FROM deleted_records WHERE number = ANY (ARRAY(
         SELECT number FROM deleted_records WHERE account = $1::text LIMIT {DELETED_BATCH}
     )) RETURNING number
 """)
 _DELETE: Final = Statement("account_delete", "DELETE FROM accounts WHERE account = $1::text")
 # The recovery may be needed because the key expired, so the new one doesn't expire.
-_RECOVER: Final = Statement.named("account_recover")("""
+_RECOVER: Final = Statement.with_name("account_recover")("""
     INSERT INTO credentials (role_id, api_key, rotated_at)
     SELECT role_id, $2::bytea, now() FROM roles WHERE role_id = $1::text
     ON CONFLICT (role_id) DO UPDATE SET
         api_key = excluded.api_key, rotated_at = excluded.rotated_at, edition = credentials.edition + 1, expires_at = NULL
     RETURNING role_id
 """)
-_ALLOW_KEY: Final = Statement.named("account_allow_key")(
+_ALLOW_KEY: Final = Statement.with_name("account_allow_key")(
     f"DELETE FROM annotations WHERE resource_id = $1::text AND name = '{API_KEY_ANNOTATION}' RETURNING resource_id"
 )
-_NOTE_RECOVERY: Final = Statement.named("account_note_recovery")("""
+_RECORD_RECOVERY: Final = Statement.with_name("account_note_recovery")("""
     WITH removed AS (DELETE FROM recoveries WHERE recovered_at < now() - interval '1 day')
     INSERT INTO recoveries (account) VALUES ($1::text)
 """)
-_RECOVERED: Final = Statement.named("accounts_recovered")("""
+_RECOVERED: Final = Statement.with_name("accounts_recovered")("""
     SELECT account, extract(epoch FROM recovered_at)::double precision FROM recoveries
     WHERE recovered_at > now() - make_interval(secs => $1::double precision) ORDER BY recovered_at
 """)
 _UNANNOUNCED: Final = Statement("account_unannounced", "INSERT INTO unannounced_accounts (account) VALUES ($1::text)")
 _ANNOUNCED: Final = Statement("account_announced", "DELETE FROM unannounced_accounts WHERE account = $1::text")
-_UNANNOUNCED_KEY: Final = Statement.named("account_unannounced_key")("""
+_UNANNOUNCED_KEY: Final = Statement.with_name("account_unannounced_key")("""
     SELECT api_key FROM credentials
     WHERE role_id = $2::text AND EXISTS (SELECT FROM unannounced_accounts WHERE account = $1::text)
 """)
-_REVOKE: Final = Statement.named("account_revoke_tokens")(
+_REVOKE: Final = Statement.with_name("account_revoke_tokens")(
     f"UPDATE accounts SET epoch = {NEW_EPOCH} WHERE account = $1::text RETURNING account"
 )
 
 _KEY_COLUMNS: Final = "SELECT account, key_id, sealed, created_at, retires_at FROM signing_keys"
 _KEYS_OF: Final = Statement("signing_keys_of", f"{_KEY_COLUMNS} WHERE account = $1::text ORDER BY serial")
 _KEYS_NAMED: Final = Statement("signing_keys_named", f"{_KEY_COLUMNS} WHERE key_id = ANY ($1::text[])")
-_SIGNERS: Final = Statement.named("account_signers")("""
+_SIGNERS: Final = Statement.with_name("account_signers")("""
     SELECT account, key_id, sealed, created_at, retires_at
     FROM (SELECT account FROM accounts WHERE account > $1::text ORDER BY account LIMIT $2::integer) AS next
     LEFT JOIN LATERAL (
@@ -129,7 +129,7 @@ class AccountStore:
 
     _database: Statements
 
-    async def create(
+    async def create_account(
         self,
         account: str,
         admin_key: Sealed,
@@ -139,10 +139,10 @@ class AccountStore:
         *,
         announced: bool = True,
     ) -> None:
-        """See ``IAccounts``. ``announced``: the API key of the admin is known; else starts show it (``announce``)."""
+        """See ``IAccounts``. ``announced``: the API key of the admin is known; else starts show it (``mark_announced``)."""
         admin, root = str(admin_of(account)), str(root_policy(account))
 
-        async def work(transaction: Transaction) -> None:
+        async def apply_change(transaction: Transaction) -> None:
             if not await transaction.fetch(_CREATE, account):
                 raise Conflict("account", account, f'account "{account}" already exists')
             await transaction.fetch(_CREATE_ROLES, admin, root)
@@ -150,70 +150,70 @@ class AccountStore:
             await transaction.fetch(_CREATE_MEMBERSHIPS, admin, root)
             await transaction.fetch(_CREATE_CREDENTIAL, admin, admin_key)
             await _add_key(transaction, account, signing_key)
-            await index(transaction, (admin, root))
+            await index_documents(transaction, (admin, root))
             if not announced:
                 await transaction.fetch(_UNANNOUNCED, account)
             if account == RESERVED_ACCOUNT:
                 await transaction.fetch(_CREATE_WEBSERVICE, str(ACCOUNTS_WEBSERVICE), admin)
-                await index(transaction, (str(ACCOUNTS_WEBSERVICE),))
-            await record(transaction, trail)
+                await index_documents(transaction, (str(ACCOUNTS_WEBSERVICE),))
+            await record_events(transaction, trail)
 
-        await transact_once(self._database, once, work)
+        await transact_once(self._database, once, apply_change)
 
-    async def unannounced_key(self, account: str) -> Sealed | None:
+    async def read_unannounced_key(self, account: str) -> Sealed | None:
         """Return the API key of the admin of an account that a start has made, while no server has been ready since."""
         rows = await self._database.fetch(_UNANNOUNCED_KEY, account, str(admin_of(account)))
         return next((Sealed(key) for (key,) in rows), None)
 
-    async def announce(self, account: str) -> None:
+    async def mark_announced(self, account: str) -> None:
         """Note that the API key of an account's admin needn't be shown again."""
         await self._database.change(_ANNOUNCED, account)
 
-    async def delete(self, account: str, trail: EventBatch | None = None) -> None:
+    async def delete_account(self, account: str, trail: EventBatch | None = None) -> None:
         """See ``IAccounts``. Anything added meanwhile is deleted with its owner, or waits and then finds the owner gone."""
 
-        async def work(transaction: Transaction) -> None:
+        async def apply_change(transaction: Transaction) -> None:
             if not await transaction.fetch(_LOCK, account):
                 raise RecordNotFound(account, "account", account)
-            await _empty(transaction, _SOME_RESOURCES, account, (_FREE_ROLES, _DELETE_RESOURCES))
+            await _delete_matching(transaction, _SOME_RESOURCES, account, (_FREE_ROLES, _DELETE_RESOURCES))
             for name in (*(f"{account}:{kind}" for kind in _KINDS), account):
-                await _empty(transaction, _SOME_ROLES, name, (_DELETE_ROLES,))
+                await _delete_matching(transaction, _SOME_ROLES, name, (_DELETE_ROLES,))
             while await transaction.fetch(_FORGET, account):
                 pass
             await transaction.fetch(_DELETE, account)
-            await record(transaction, trail)
+            await record_events(transaction, trail)
 
-        await self._database.transact(work)
+        await self._database.transact(apply_change)
 
-    async def names(self) -> list[str]:
+    async def list_accounts(self) -> list[str]:
         """See ``IAccounts``."""
         return [account for (account,) in await self._database.fetch(_NAMES) if account != RESERVED_ACCOUNT]
 
-    async def signing_keys(self, account: str) -> list[StoredSigningKey]:
+    async def list_signing_keys(self, account: str) -> list[StoredSigningKey]:
         """See ``IAccounts``."""
         return [StoredSigningKey(*row) for row in await self._database.fetch(_KEYS_OF, account)]
 
-    async def signers(self, after: str, limit: int) -> list[tuple[str, StoredSigningKey | None]]:
+    async def list_newest_signing_keys(self, after: str, limit: int) -> list[tuple[str, StoredSigningKey | None]]:
         """See ``IAccounts``."""
         rows = await self._database.fetch(_SIGNERS, after, limit)
         return [(row[0], None if row[1] is None or row[4] is not None else StoredSigningKey(*row)) for row in rows]
 
-    async def signing_keys_named(self, key_ids: Sequence[str]) -> list[StoredSigningKey]:
+    async def find_signing_keys(self, key_ids: Sequence[str]) -> list[StoredSigningKey]:
         """See ``IAccounts``."""
-        return [StoredSigningKey(*row) for row in await self._database.fetch(_KEYS_NAMED, column(key_ids))]
+        return [StoredSigningKey(*row) for row in await self._database.fetch(_KEYS_NAMED, to_array(key_ids))]
 
     async def rotate_signing_key(self, new: StoredSigningKey, retire_at: float) -> None:
         """See ``IAccounts``. Rotations of one account take turns, so that each sees the keys of those before it."""
 
-        async def work(transaction: Transaction) -> None:
+        async def apply_change(transaction: Transaction) -> None:
             if not await transaction.fetch(_LOCK, new.account):
                 raise RecordNotFound(new.account, "account", new.account)
             await transaction.fetch(_RETIRE_KEYS, new.account, retire_at)
             await _add_key(transaction, new.account, new)
 
-        await self._database.transact(work)
+        await self._database.transact(apply_change)
 
-    async def recover(self, account: str, admin_key: Sealed, trail: EventBatch | None = None) -> None:
+    async def recover_account(self, account: str, admin_key: Sealed, trail: EventBatch | None = None) -> None:
         """Give the admin of an account another API key, which doesn't expire, and have servers report it.
 
         An annotation that forbade the admin an API key is removed (TOK-57).
@@ -222,29 +222,29 @@ class AccountStore:
         """
         admin = admin_of(account)
 
-        async def work(transaction: Transaction) -> None:
+        async def apply_change(transaction: Transaction) -> None:
             if not await transaction.fetch(_LOCK, account):
                 raise RecordNotFound(account, "account", account)
             if not await transaction.fetch(_RECOVER, str(admin), admin_key):
                 raise RecordNotFound.of(admin)
             if await transaction.fetch(_ALLOW_KEY, str(admin)):
-                await index(transaction, [str(admin)])
-            await transaction.fetch(_NOTE_RECOVERY, account)
-            await record(transaction, trail)
+                await index_documents(transaction, [str(admin)])
+            await transaction.fetch(_RECORD_RECOVERY, account)
+            await record_events(transaction, trail)
 
-        await self._database.transact(work)
+        await self._database.transact(apply_change)
 
-    async def recovered(self, seconds: float) -> list[tuple[str, float]]:
+    async def list_recovered(self, seconds: float) -> list[tuple[str, float]]:
         """Return the accounts that were recovered in the last seconds, each with the moment in seconds since 1970."""
         return [(account, at) for account, at in await self._database.fetch(_RECOVERED, seconds)]
 
     async def revoke_tokens(self, account: str, trail: EventBatch | None = None) -> None:
         """See ``IAccounts``."""
-        if not await change(self._database, trail, _REVOKE, account):
+        if not await change_and_record(self._database, trail, _REVOKE, account):
             raise RecordNotFound(account, "account", account)
 
 
-async def _empty(transaction: Transaction, some: Statement, name: str, deletions: Sequence[Statement]) -> None:
+async def _delete_matching(transaction: Transaction, some: Statement, name: str, deletions: Sequence[Statement]) -> None:
     """Delete all whose ids begin with a name and a colon, which ";" follows in byte order, some at a time.
 
     A single statement would have to follow owners of owners, deeper than PostgreSQL can, and within its time-out.
@@ -253,7 +253,7 @@ async def _empty(transaction: Transaction, some: Statement, name: str, deletions
     while rows := await transaction.fetch(some, last, f"{name};"):
         ids = [row[0] for row in rows]
         for deletion in deletions:
-            await transaction.fetch(deletion, column(ids))
+            await transaction.fetch(deletion, to_array(ids))
         last = ids[-1]
 
 

@@ -22,11 +22,11 @@ class AuditKeyStore:
 
     _database: Database
 
-    async def key(self) -> Sealed | None:
+    async def read_key(self) -> Sealed | None:
         """Return it; ``None`` before it was made."""
         return next((Sealed(sealed) for (sealed,) in await self._database.fetch(_READ)), None)
 
-    async def keep(self, sealed: Sealed) -> None:
+    async def add_key(self, sealed: Sealed) -> None:
         """Keep it, unless there is one.
 
         :raises StoreReadOnly: this is a standby.

@@ -27,14 +27,14 @@ from svc.model.authentication import (
 from svc.model.errors import InvalidParameter, RecordNotFound
 from svc.model.events import EventBatch
 from svc.model.names import ResourceName, RoleName
-from svc.storage.driver.columns import column
+from svc.storage.driver.columns import to_array
 from svc.storage.driver.connection import SharedText
 from svc.storage.driver.failures import ForeignKeyViolation
 from svc.storage.driver.statements import Statement, Statements
-from svc.storage.events import change
+from svc.storage.events import change_and_record
 from svc.storage.secrets import ENDED_AT, LASTS
 from svc.storage.sql.access_facts import HELD, NUMBERS, numbers_of
-from svc.storage.sql.dependencies import HELD_NAMES, named, remembered
+from svc.storage.sql.dependencies import HELD_NAMES, cached_statement, name_array
 
 #: Rows ``(position, serial, sealed)``: those of the ``variables`` that are declared, by their place there, counted from 1,
 #: each with its newest value, unless that has expired.
@@ -54,11 +54,11 @@ _DECLARED: Final = f"""
 
 #: Authenticators whose list of variables is cached as a statement's parameter; where the dialect takes any name from a path,
 #: one may have 13 KB.
-_REMEMBERED: Final = 100
+_CACHED_LISTS: Final = 100
 
 #: One row: an authenticator's settings, preceded by their edition. No two values have the same serial; the text of a row is
 #: unambiguous, and its digest is as good and short.
-_TOLD: Final = f"""
+_SETTINGS_QUERY: Final = f"""
     SELECT
         encode(sha256(convert_to(ROW(serials, switched, distrusted, refreshes)::text, 'UTF8')), 'base64') AS edition, *
     FROM (
@@ -74,15 +74,15 @@ _TOLD: Final = f"""
     ) AS told
 """
 
-_SETTINGS: Final = Statement.named("authenticator_settings")(f"""
+_SETTINGS: Final = Statement.with_name("authenticator_settings")(f"""
     SELECT edition, positions, sealed, switched, distrusted, refreshes
-    FROM ({_TOLD.format(variables="$1", webservice="$2::text")}) AS settings
+    FROM ({_SETTINGS_QUERY.format(variables="$1", webservice="$2::text")}) AS settings
 """)
 
 # An unknown role is looked up in the same way: no condition here ends the search early for it. Policy decides how much there
 # is to read of a role, and logins must stay cheap: a role that holds more roles than are followed lacks the privilege unless
 # it is found among these, and more annotations than are read are reported as too many.
-_CANDIDATE: Final = remembered(
+_CANDIDATE: Final = cached_statement(
     "login_candidate",
     lambda more: (
         f"""
@@ -111,22 +111,22 @@ _CANDIDATE: Final = remembered(
         ) END,
         (SELECT key_id FROM signing_keys WHERE account = $2 ORDER BY serial DESC LIMIT 1),
         ARRAY(SELECT cidr FROM restrictions WHERE role_id = $1 ORDER BY cidr LIMIT {RESTRICTIONS_LIMIT}){more}
-    FROM ({_TOLD.format(variables="$6", webservice="$3")}) AS settings
+    FROM ({_SETTINGS_QUERY.format(variables="$6", webservice="$3")}) AS settings
     """
     ),
     HELD_NAMES,
-    named(("r", "$1"), ("r", "$3"), ("c", "$1"), ("k", "$2"), ("w", "$3")),
-    # Note [Folders] in svc/storage/memory/names.py.
+    name_array(("r", "$1"), ("r", "$3"), ("c", "$1"), ("k", "$2"), ("w", "$3")),
+    # Note [Folders] in svc/storage/cache/dependency_names.py.
     "ARRAY(SELECT DISTINCT '/:' || regexp_replace(variable, '/[^/]*$', '') FROM unnest($6::text[]) AS variable)",
     lasts="lasts",
     known="EXISTS (SELECT FROM roles WHERE role_id = $1)",
 )
-_ANNOTATIONS: Final = Statement.named("authenticator_annotations")(
+_ANNOTATIONS: Final = Statement.with_name("authenticator_annotations")(
     "SELECT name, left(value, $3::integer) FROM annotations WHERE resource_id = $1::text AND name = ANY ($2::text[])"
 )
 
 # "0" follows the slash in byte order.
-_WEBSERVICES: Final = Statement.named("authenticator_webservices")("""
+_WEBSERVICES: Final = Statement.with_name("authenticator_webservices")("""
     SELECT resource_id, (SELECT enabled FROM authenticator_switches AS switch WHERE switch.resource_id = found.resource_id)
     FROM accounts, LATERAL (
         SELECT resource_id FROM resources
@@ -136,14 +136,14 @@ _WEBSERVICES: Final = Statement.named("authenticator_webservices")("""
     ) AS found
     ORDER BY resource_id LIMIT $2::integer
 """)
-_ACCOUNT_WEBSERVICES: Final = Statement.named("authenticator_account_webservices")("""
+_ACCOUNT_WEBSERVICES: Final = Statement.with_name("authenticator_account_webservices")("""
     SELECT resource_id, (SELECT enabled FROM authenticator_switches AS switch WHERE switch.resource_id = found.resource_id)
     FROM resources AS found
     WHERE resource_id >= $1::text || ':webservice:' || $2::text || '/'
         AND resource_id < $1 || ':webservice:' || $2 || '0'
     ORDER BY resource_id LIMIT $3::integer
 """)
-_SOME_WEBSERVICES: Final = Statement.named("authenticator_some_webservices")("""
+_SOME_WEBSERVICES: Final = Statement.with_name("authenticator_some_webservices")("""
     SELECT account, resource_id,
         (SELECT enabled FROM authenticator_switches AS switch WHERE switch.resource_id = found.resource_id)
     FROM (SELECT account FROM accounts WHERE account > $2::text ORDER BY account LIMIT $3::integer) AS next
@@ -156,19 +156,19 @@ _SOME_WEBSERVICES: Final = Statement.named("authenticator_some_webservices")("""
     ) AS found ON true
     ORDER BY account, resource_id
 """)
-_SWITCH: Final = Statement.named("authenticator_switch")("""
+_SWITCH: Final = Statement.with_name("authenticator_switch")("""
     INSERT INTO authenticator_switches (resource_id, enabled)
     SELECT resource_id, $2::boolean FROM resources WHERE resource_id = $1::text
     ON CONFLICT (resource_id) DO UPDATE SET enabled = EXCLUDED.enabled RETURNING resource_id
 """)
 # Of two concurrent requests the later one counts, in whatever order they are written.
-_REFRESH: Final = Statement.named("authenticator_refresh")("""
+_REFRESH: Final = Statement.with_name("authenticator_refresh")("""
     INSERT INTO key_refreshes (resource_id, refreshes)
     SELECT resource_id, nextval('key_refresh_numbers') FROM resources WHERE resource_id = $1::text
     ON CONFLICT (resource_id) DO UPDATE SET refreshes = greatest(key_refreshes.refreshes, EXCLUDED.refreshes)
     RETURNING refreshes
 """)
-_DISTRUST: Final = Statement.named("authenticator_distrust")("""
+_DISTRUST: Final = Statement.with_name("authenticator_distrust")("""
     WITH found AS (SELECT resource_id FROM resources WHERE resource_id = $1::text),
     others AS (SELECT count(*) AS count FROM distrusted_keys WHERE resource_id = $1 AND key <> $2::text),
     added AS (
@@ -178,11 +178,11 @@ _DISTRUST: Final = Statement.named("authenticator_distrust")("""
     )
     SELECT others.count < $4 FROM found, others
 """)
-_TRUST: Final = Statement.named("authenticator_trust")("""
+_TRUST: Final = Statement.with_name("authenticator_trust")("""
     WITH removed AS (DELETE FROM distrusted_keys WHERE resource_id = $1::text AND key = $2::text RETURNING key)
     SELECT EXISTS (SELECT FROM removed) FROM resources WHERE resource_id = $1
 """)
-_DISTRUSTED: Final = Statement.named("authenticator_distrusted")("""
+_DISTRUSTED: Final = Statement.with_name("authenticator_distrusted")("""
     SELECT key, extract(epoch FROM created_at)::double precision, distrusted_by
     FROM distrusted_keys WHERE resource_id = $1::text ORDER BY key
 """)
@@ -195,22 +195,29 @@ class AuthenticatorStore:
 
     _database: Statements
 
-    async def settings(self, account: str, branch: str, names: Sequence[str]) -> AuthenticatorSettings:
+    async def read_settings(self, account: str, branch: str, names: Sequence[str]) -> AuthenticatorSettings:
         """See ``IAuthenticatorReadings``."""
-        variables, webservice = _variables(account, branch, tuple(names)), f"{account}:webservice:{branch}"
+        variables, webservice = _variable_ids(account, branch, tuple(names)), f"{account}:webservice:{branch}"
         (row,) = await self._database.fetch(_SETTINGS, variables, webservice)
         edition, positions, sealed, switched, distrusted, refreshes = row
         values = {names[position - 1]: value for position, value in zip(positions or (), sealed or (), strict=True)}
         return AuthenticatorSettings(edition, values, switched, frozenset(distrusted), refreshes)
 
-    async def candidate(
+    async def read_candidate(
         self, role: RoleName, branch: str, names: Sequence[str], annotated: str, *, afresh: bool = False
     ) -> LoginCandidate:
         """See ``IAuthenticatorReadings``."""
         account, webservice = role.account, f"{role.account}:webservice:{branch}"
         # Names under a branch are a range of the key: "0" follows the slash in byte order.
-        asked = (str(role), account, webservice, f"{annotated}/", f"{annotated}0", _variables(account, branch, tuple(names)))
-        fetch = self._database.fetch_afresh if afresh else self._database.fetch
+        asked = (
+            str(role),
+            account,
+            webservice,
+            f"{annotated}/",
+            f"{annotated}0",
+            _variable_ids(account, branch, tuple(names)),
+        )
+        fetch = self._database.fetch_uncached if afresh else self._database.fetch
         (row,) = await fetch(_CANDIDATE, *asked)
         edition, account_exists, numbers, exists, permitted, annotations, signing_key, cidrs = row
         known, networks = numbers is not None, tuple(map(ip_network, cidrs))
@@ -229,21 +236,23 @@ class AuthenticatorStore:
             epoch=epoch,
         )
 
-    async def webservice_annotations(self, webservice: ResourceName, names: Sequence[str], limit: int) -> Mapping[str, str]:
+    async def read_annotations(self, webservice: ResourceName, names: Sequence[str], limit: int) -> Mapping[str, str]:
         """See ``IAuthenticatorReadings``."""
-        return dict(await self._database.fetch(_ANNOTATIONS, str(webservice), column(names), limit))
+        return dict(await self._database.fetch(_ANNOTATIONS, str(webservice), to_array(names), limit))
 
-    async def webservices(self, prefix: str) -> list[tuple[ResourceName, bool | None]]:
+    async def list_webservices(self, prefix: str) -> list[tuple[ResourceName, bool | None]]:
         """See ``IAuthenticators``."""
         rows = await self._database.fetch(_WEBSERVICES, prefix, WEBSERVICES_LIMIT)
         return [(ResourceName.parse(name), switch) for name, switch in rows]
 
-    async def account_webservices(self, account: str, prefix: str, limit: int) -> list[tuple[ResourceName, bool | None]]:
+    async def list_account_webservices(
+        self, account: str, prefix: str, limit: int
+    ) -> list[tuple[ResourceName, bool | None]]:
         """See ``IAuthenticators``."""
         rows = await self._database.fetch(_ACCOUNT_WEBSERVICES, account, prefix, limit)
         return [(ResourceName.parse(name), switch) for name, switch in rows]
 
-    async def some_webservices(
+    async def list_webservices_by_account(
         self, prefix: str, after: str, limit: int
     ) -> dict[str, list[tuple[ResourceName, bool | None]]]:
         """See ``IAuthenticators``."""
@@ -254,28 +263,28 @@ class AuthenticatorStore:
                 found.append((ResourceName.parse(name), switch))
         return seen
 
-    async def switch(self, webservice: ResourceName, on: bool, trail: EventBatch | None = None) -> None:
+    async def switch_authenticator(self, webservice: ResourceName, on: bool, trail: EventBatch | None = None) -> None:
         """See ``IAuthenticators``."""
-        await self._told(trail, _SWITCH, webservice, on)
+        await self._change_setting(trail, _SWITCH, webservice, on)
 
-    async def refresh(self, webservice: ResourceName, trail: EventBatch | None = None) -> int:
+    async def request_key_refresh(self, webservice: ResourceName, trail: EventBatch | None = None) -> int:
         """See ``IAuthenticators``."""
-        return int(await self._told(trail, _REFRESH, webservice))
+        return int(await self._change_setting(trail, _REFRESH, webservice))
 
-    async def distrust(self, webservice: ResourceName, key: str, by: RoleName, trail: EventBatch | None = None) -> None:
+    async def distrust_key(self, webservice: ResourceName, key: str, by: RoleName, trail: EventBatch | None = None) -> None:
         """See ``IAuthenticators``."""
-        if not await self._told(trail, _DISTRUST, webservice, key, str(by), DISTRUSTED_LIMIT):
+        if not await self._change_setting(trail, _DISTRUST, webservice, key, str(by), DISTRUSTED_LIMIT):
             raise InvalidParameter("key", f"{DISTRUSTED_LIMIT} keys are distrusted already: trust some of them again first")
 
-    async def trust(self, webservice: ResourceName, key: str, trail: EventBatch | None = None) -> bool:
+    async def trust_key(self, webservice: ResourceName, key: str, trail: EventBatch | None = None) -> bool:
         """See ``IAuthenticators``."""
-        return bool(await self._told(trail, _TRUST, webservice, key))
+        return bool(await self._change_setting(trail, _TRUST, webservice, key))
 
-    async def distrusted(self, webservice: ResourceName) -> tuple[DistrustedKey, ...]:
+    async def list_distrusted_keys(self, webservice: ResourceName) -> tuple[DistrustedKey, ...]:
         """See ``IAuthenticators``."""
         return tuple(DistrustedKey(*row) for row in await self._database.fetch(_DISTRUSTED, str(webservice)))
 
-    async def _told(
+    async def _change_setting(
         self, trail: EventBatch | None, statement: Statement, webservice: ResourceName, *more: str | bool | int
     ) -> Any:
         """Change a setting of a webservice, and return what the statement returns; false when that changed nothing.
@@ -283,7 +292,7 @@ class AuthenticatorStore:
         :raises NotFound: there is no such webservice.
         """
         try:
-            rows = await change(self._database, trail, statement, str(webservice), *more)
+            rows = await change_and_record(self._database, trail, statement, str(webservice), *more)
         except ForeignKeyViolation:  # it went meanwhile
             rows = []
         if not rows:
@@ -291,7 +300,7 @@ class AuthenticatorStore:
         return rows[0][0]
 
 
-@functools.lru_cache(_REMEMBERED)
-def _variables(account: str, branch: str, names: tuple[str, ...]) -> SharedText:
+@functools.lru_cache(_CACHED_LISTS)
+def _variable_ids(account: str, branch: str, names: tuple[str, ...]) -> SharedText:
     """Return the full ids of an authenticator's variables; every login asks for those of the same few."""
-    return SharedText(column(f"{account}:variable:{branch}/{name}" for name in names))
+    return SharedText(to_array(f"{account}:variable:{branch}/{name}" for name in names))

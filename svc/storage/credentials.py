@@ -20,13 +20,13 @@ from svc.model.names import RoleName
 from svc.model.query_results import Sealed
 from svc.storage.driver.failures import ForeignKeyViolation
 from svc.storage.driver.statements import Statement, Statements, Transaction
-from svc.storage.events import change, record
-from svc.storage.kept_answers import transact_once
+from svc.storage.events import change_and_record, record_events
+from svc.storage.idempotency import transact_once
 from svc.storage.sql.access_facts import NEW_EPOCH, NUMBERS, numbers_of
 from svc.storage.sql.api_keys import API_KEY_OFF
-from svc.storage.sql.dependencies import named, remembered
+from svc.storage.sql.dependencies import cached_statement, name_array
 
-_CREDENTIAL: Final = remembered(
+_CREDENTIAL: Final = cached_statement(
     "credential",
     lambda more: (
         f"""
@@ -46,25 +46,25 @@ _CREDENTIAL: Final = remembered(
     FROM (SELECT) AS always LEFT JOIN credentials AS stored ON stored.role_id = $1
 """
     ),
-    named(("r", "$1"), ("c", "$1"), ("k", "$2")),
+    name_array(("r", "$1"), ("c", "$1"), ("k", "$2")),
     known="EXISTS (SELECT FROM roles WHERE role_id = $1)",
 )
-_SET_API_KEY: Final = Statement.named("credential_set_api_key")("""
+_SET_API_KEY: Final = Statement.with_name("credential_set_api_key")("""
     INSERT INTO credentials (role_id, api_key, rotated_at)
     SELECT role_id, $2::bytea, now() FROM roles WHERE role_id = $1::text
     ON CONFLICT (role_id) DO UPDATE SET
         api_key = excluded.api_key, rotated_at = excluded.rotated_at, edition = credentials.edition + 1
     RETURNING role_id
 """)
-_ROTATED_AT: Final = Statement.named("credential_rotated_at")(
+_ROTATED_AT: Final = Statement.with_name("credential_rotated_at")(
     "SELECT extract(epoch FROM rotated_at)::double precision FROM credentials WHERE role_id = $1::text"
 )
-_SET_PASSWORD: Final = Statement.named("credential_set_password")("""
+_SET_PASSWORD: Final = Statement.with_name("credential_set_password")("""
     UPDATE credentials SET password = $2::bytea, edition = edition + CASE WHEN $3::bytea IS NULL THEN 1 ELSE 0 END
     WHERE role_id = $1::text AND ($3::bytea IS NULL OR password = $3) RETURNING role_id
 """)
 #: Gives a role another epoch.
-REVOKE: Final = Statement.named("role_revoke_tokens")(
+REVOKE: Final = Statement.with_name("role_revoke_tokens")(
     f"UPDATE roles SET epoch = {NEW_EPOCH} WHERE role_id = $1::text RETURNING role_id"
 )
 
@@ -80,7 +80,7 @@ class CredentialStore:
     #: The renewal that is under way: one at a time, however many log in while PostgreSQL takes its time.
     _renewals: list[Deferred[None]] = attrs.field(factory=list, init=False)
 
-    async def credential(self, role: RoleName) -> Credential:
+    async def read_credential(self, role: RoleName) -> Credential:
         """See ``ICredentials``."""
         (row,) = await self._database.fetch(_CREDENTIAL, str(role), role.account)
         account_exists, numbers, api_key, signing_key, password, expires_at, networks, edition, *others = row
@@ -93,17 +93,17 @@ class CredentialStore:
     ) -> None:
         """See ``ICredentials``."""
 
-        async def work(transaction: Transaction) -> None:
+        async def apply_change(transaction: Transaction) -> None:
             if not await transaction.fetch(_SET_API_KEY, str(role), api_key):
                 raise RecordNotFound.of(role)
-            await record(transaction, trail)
+            await record_events(transaction, trail)
 
         try:
-            await transact_once(self._database, once, work)
+            await transact_once(self._database, once, apply_change)
         except ForeignKeyViolation:  # the role went meanwhile
             raise RecordNotFound.of(role) from None
 
-    async def rotated_at(self, role: RoleName) -> float | None:
+    async def read_rotation_time(self, role: RoleName) -> float | None:
         """See ``ICredentials``."""
         rows = await self._database.fetch(_ROTATED_AT, str(role))
         return rows[0][0] if rows else None
@@ -112,22 +112,22 @@ class CredentialStore:
         self, role: RoleName, password: Sealed, instead_of: Sealed | None = None, trail: EventBatch | None = None
     ) -> bool:
         """See ``ICredentials``."""
-        return bool(await change(self._database, trail, _SET_PASSWORD, str(role), password, instead_of))
+        return bool(await change_and_record(self._database, trail, _SET_PASSWORD, str(role), password, instead_of))
 
     async def revoke_tokens(self, role: RoleName, trail: EventBatch | None = None) -> None:
         """See ``ICredentials``."""
-        if not await change(self._database, trail, REVOKE, str(role)):
+        if not await change_and_record(self._database, trail, REVOKE, str(role)):
             raise RecordNotFound.of(role)
 
     def renew_password(self, role: RoleName, password: Sealed, instead_of: Sealed) -> None:
         """See ``ICredentials``."""
         if self._renewals:
             return
-        renewal = Deferred.fromCoroutine(self._renew(role, password, instead_of)).addErrback(_log_bug)
+        renewal = Deferred.fromCoroutine(self._renew_password(role, password, instead_of)).addErrback(_log_bug)
         self._renewals.append(renewal)
         renewal.addCallback(lambda _: self._renewals.clear())
 
-    async def _renew(self, role: RoleName, password: Sealed, instead_of: Sealed) -> None:
+    async def _renew_password(self, role: RoleName, password: Sealed, instead_of: Sealed) -> None:
         try:
             await self.set_password(role, password, instead_of)
         except (StoreReadOnly, StoreUnavailable) as refusal:

@@ -24,7 +24,7 @@ from zope.interface import implementer
 
 from svc.model.data_keys import IDataKeys, KeyProgress, KeyUser, Moved, Reseal, StoredDataKey
 from svc.model.query_results import Sealed
-from svc.storage.driver.columns import column
+from svc.storage.driver.columns import to_array
 from svc.storage.driver.database import Database
 from svc.storage.driver.statements import Statement, Transaction
 from svc.storage.sealed_columns import SEALED_COLUMNS, SealedColumn
@@ -37,26 +37,26 @@ WINDOW: Final = 500
 BYTES: Final = 2_000_000
 
 #: Seconds that the count of all sealed values may take.
-PATIENCE: Final = 600.0
+COUNT_TIMEOUT: Final = 600.0
 
-_KEYS: Final = Statement.named("data_keys")("""
+_KEYS: Final = Statement.with_name("data_keys")("""
     SELECT key_id, closed_at IS NOT NULL, retired_at IS NOT NULL, extract(epoch FROM clock_timestamp() - begun_at)::float
     FROM data_keys ORDER BY number
 """)
-_FIRST: Final = Statement.named("data_key_first")(
+_FIRST: Final = Statement.with_name("data_key_first")(
     "INSERT INTO data_keys (number, key_id) VALUES (1, $1::text) ON CONFLICT DO NOTHING"
 )
-_ANNOUNCE: Final = Statement.named("data_key_announce")("""
+_ANNOUNCE: Final = Statement.with_name("data_key_announce")("""
     WITH gone AS (DELETE FROM data_key_users WHERE seen_at < clock_timestamp() - interval '1 day')
     INSERT INTO data_key_users (process, place, seals, knows) VALUES ($1::text, $2::text, $3::text, $4::text[])
     ON CONFLICT (process) DO UPDATE SET
         place = excluded.place, seals = excluded.seals, knows = excluded.knows, seen_at = clock_timestamp()
 """)
-_USERS: Final = Statement.named("data_key_users")(f"""
+_USERS: Final = Statement.with_name("data_key_users")(f"""
     SELECT place, seals, knows FROM data_key_users
     WHERE seen_at > clock_timestamp() - interval '{LIVE} s' ORDER BY place
 """)
-_BEGIN: Final = Statement.named("data_key_begin")("""
+_BEGIN: Final = Statement.with_name("data_key_begin")("""
     INSERT INTO data_keys (number, key_id)
     SELECT last.number + 1, $2::text FROM (SELECT * FROM data_keys ORDER BY number DESC LIMIT 1) AS last
     WHERE last.key_id = $1::text
@@ -70,45 +70,45 @@ _FORGET_PROGRESS: Final = Statement("data_key_forget", "DELETE FROM data_key_pro
 _EXPECT: Final = Statement(
     "data_key_expect", "INSERT INTO data_key_progress (target, total) SELECT * FROM unnest($1::text[], $2::bigint[])"
 )
-_MOVE: Final = Statement.named("data_key_move")("""
+_MOVE: Final = Statement.with_name("data_key_move")("""
     SELECT true FROM data_key_pass
     WHERE single
         AND moved_at NOT BETWEEN clock_timestamp() - make_interval(secs => $1::double precision) AND clock_timestamp()
     FOR NO KEY UPDATE SKIP LOCKED
 """)
-_MOVED: Final = Statement.named("data_key_moved")("""
+_MOVED: Final = Statement.with_name("data_key_moved")("""
     UPDATE data_key_pass SET
         moved_at = clock_timestamp(), found = found + $1::bigint, unopened = unopened + $2::bigint,
         first_unopened = coalesce(first_unopened, $3::text)
     WHERE single RETURNING found
 """)
 # A transaction number that this history hasn't reached yet came with a dump, so there is no such transaction to wait for.
-_OLD: Final = Statement.named("data_key_old")("""
+_OLD: Final = Statement.with_name("data_key_old")("""
     SELECT number, key_id, closed_at IS NOT NULL, horizon IS NOT NULL,
         horizon <= pg_snapshot_xmin(pg_current_snapshot()) OR horizon > pg_snapshot_xmax(pg_current_snapshot())
     FROM data_keys WHERE retired_at IS NULL AND number < (SELECT max(number) FROM data_keys) ORDER BY number
 """)
-_LAGGARDS: Final = Statement.named("data_key_laggards")(f"""
+_LAGGARDS: Final = Statement.with_name("data_key_laggards")(f"""
     SELECT place FROM data_key_users
     WHERE seen_at > clock_timestamp() - interval '{LIVE} s'
         AND seals <> (SELECT key_id FROM data_keys ORDER BY number DESC LIMIT 1)
     LIMIT 1
 """)
 _CLOSE: Final = Statement("data_key_close", "UPDATE data_keys SET closed_at = now() WHERE number = $1::integer")
-_SETTLE: Final = Statement.named("data_key_settle")(
+_SET_HORIZON: Final = Statement.with_name("data_key_settle")(
     "UPDATE data_keys SET horizon = pg_snapshot_xmax(pg_current_snapshot()) WHERE number = $1::integer"
 )
 _RETIRE: Final = Statement("data_key_retire", "UPDATE data_keys SET retired_at = now() WHERE number = $1::integer")
 _POSITIONS: Final = Statement("data_key_positions", "SELECT target, position, passed FROM data_key_progress")
-_ADVANCE: Final = Statement.named("data_key_advance")("""
+_ADVANCE: Final = Statement.with_name("data_key_advance")("""
     INSERT INTO data_key_progress AS known (target, total, resealed, position, passed)
     VALUES ($1::text, 0, $2::bigint, $3::text[], $4::boolean)
     ON CONFLICT (target) DO UPDATE SET
         resealed = known.resealed + excluded.resealed, position = coalesce(excluded.position, known.position),
         passed = excluded.passed
 """)
-_AGAIN: Final = Statement("data_key_again", "UPDATE data_key_progress SET position = NULL, passed = false")
-_PASS: Final = Statement.named("data_key_pass_begins")(
+_RESET_PASSES: Final = Statement("data_key_again", "UPDATE data_key_progress SET position = NULL, passed = false")
+_PASS: Final = Statement.with_name("data_key_pass_begins")(
     """
     UPDATE data_key_pass SET
         found = 0, unopened = 0, first_unopened = NULL, before_unopened = $1::bigint * unopened,
@@ -116,30 +116,36 @@ _PASS: Final = Statement.named("data_key_pass_begins")(
     WHERE single
 """
 )
-_TURN: Final = Statement("data_key_turn", "SELECT pg_try_advisory_xact_lock($1::bigint)")
-_PROGRESS: Final = Statement.named("data_key_progress")("""
+_TRY_LOCK: Final = Statement("data_key_turn", "SELECT pg_try_advisory_xact_lock($1::bigint)")
+_PROGRESS: Final = Statement.with_name("data_key_progress")("""
     SELECT target, total, resealed, greatest(unopened, before_unopened), coalesce(first_unopened, before_first_unopened)
     FROM data_key_pass LEFT JOIN data_key_progress ON true
 """)
 
 
 @attrs.frozen
-class _OnColumn:
+class _ColumnStatements:
     """The statements on one sealed column."""
 
     column: SealedColumn
     counting: Statement
-    looking: Statement
+    scanning: Statement
     locking: Statement
     replacing: Statement
 
     @classmethod
-    def of(cls, sealed: SealedColumn) -> _OnColumn:
+    def of(cls, sealed: SealedColumn) -> _ColumnStatements:
         """Return those of a column."""
-        return cls(sealed, sealed.counting(), sealed.looking(WINDOW), sealed.locking(), sealed.replacing())
+        return cls(
+            sealed,
+            sealed.count_statement(),
+            sealed.scan_statement(WINDOW),
+            sealed.lock_statement(),
+            sealed.replace_statement(),
+        )
 
 
-_COLUMNS: Final = [_OnColumn.of(sealed) for sealed in SEALED_COLUMNS]
+_COLUMNS: Final = [_ColumnStatements.of(sealed) for sealed in SEALED_COLUMNS]
 
 
 @implementer(IDataKeys)
@@ -149,71 +155,71 @@ class DataKeyStore:
 
     _database: Database
 
-    async def keys(self) -> list[StoredDataKey]:
+    async def list_keys(self) -> list[StoredDataKey]:
         """See ``IDataKeys``."""
         return [StoredDataKey(*row) for row in await self._database.fetch(_KEYS)]
 
-    async def note_first(self, key_id: str) -> None:
+    async def record_first_key(self, key_id: str) -> None:
         """See ``IDataKeys``."""
         await self._database.change(_FIRST, key_id)
 
-    async def announce(self, process: str, user: KeyUser) -> None:
+    async def announce_process(self, process: str, user: KeyUser) -> None:
         """See ``IDataKeys``."""
-        await self._database.beat(_ANNOUNCE, process, user.place, user.seals, column(user.knows))
+        await self._database.change_unreported(_ANNOUNCE, process, user.place, user.seals, to_array(user.knows))
 
-    async def users(self) -> list[KeyUser]:
+    async def list_key_users(self) -> list[KeyUser]:
         """See ``IDataKeys``."""
         return [KeyUser(place, seals, tuple(knows)) for place, seals, knows in await self._database.fetch(_USERS)]
 
-    async def totals(self) -> dict[str, int]:
+    async def count_sealed_values(self) -> dict[str, int]:
         """See ``IDataKeys``."""
-        keys = await self.keys()
-        header = _header(len(keys), keys[-1].key_id) if keys else _header(1, "")
+        keys = await self.list_keys()
+        header = _sealed_header(len(keys), keys[-1].key_id) if keys else _sealed_header(1, "")
 
-        async def count(transaction: Transaction) -> dict[str, int]:
+        async def count_values(transaction: Transaction) -> dict[str, int]:
             found = {}
             for each in _COLUMNS:
                 ((found[str(each.column)],),) = await transaction.fetch(each.counting, header)
             return found
 
-        return await self._database.transact(count, statement_timeout=PATIENCE)
+        return await self._database.transact(count_values, statement_timeout=COUNT_TIMEOUT)
 
-    async def begin(self, current: str, new: str, canary: Sealed, totals: Mapping[str, int]) -> bool:
+    async def begin_rotation(self, current: str, new: str, canary: Sealed, totals: Mapping[str, int]) -> bool:
         """See ``IDataKeys``."""
 
-        async def work(transaction: Transaction) -> bool:
+        async def apply_change(transaction: Transaction) -> bool:
             if not await transaction.fetch(_BEGIN, current, new):
                 return False
             await transaction.fetch(_CANARY, canary)
             await transaction.fetch(_FORGET_PROGRESS)
-            await transaction.fetch(_EXPECT, column(totals), column([str(count) for count in totals.values()]))
+            await transaction.fetch(_EXPECT, to_array(totals), to_array([str(count) for count in totals.values()]))
             await transaction.fetch(_PASS, 0)
             return True
 
-        return await self._database.transact(work)
+        return await self._database.transact(apply_change)
 
-    async def step(self, reseal: Reseal, most: int, pause: float) -> Moved:
+    async def advance_rotation(self, reseal: Reseal, most: int, pause: float) -> Moved:
         """See ``IDataKeys`` (Notes [Steps] and [Closed, then looked through])."""
 
-        async def work(transaction: Transaction) -> Moved:
+        async def apply_step(transaction: Transaction) -> Moved:
             if not await transaction.fetch(_MOVE, pause):
                 return Moved.NOTHING
             for number, key_id, closed, has_horizon, settled in await transaction.fetch(_OLD):
                 if not closed:
-                    moved = await _close(transaction, number)
+                    moved = await _close_key(transaction, number)
                 elif not settled:
                     if not has_horizon:
-                        await transaction.fetch(_SETTLE, number)
+                        await transaction.fetch(_SET_HORIZON, number)
                     moved = Moved.SETTLING
                 else:
-                    return await _pass(transaction, number, _header(number, key_id), reseal, most)
+                    return await _advance_pass(transaction, number, _sealed_header(number, key_id), reseal, most)
                 await transaction.fetch(_MOVED, 0, 0, None)
                 return moved
             return Moved.NOTHING
 
-        return await self._database.transact(work)
+        return await self._database.transact(apply_step)
 
-    async def progress(self) -> KeyProgress:
+    async def read_progress(self) -> KeyProgress:
         """See ``IDataKeys``."""
         totals, resealed, unopened, first = dict[str, int](), dict[str, int](), 0, None
         for target, total, done, *of_pass in await self._database.fetch(_PROGRESS):
@@ -223,24 +229,24 @@ class DataKeyStore:
         return KeyProgress(totals, resealed, unopened, first)
 
 
-async def _close(transaction: Transaction, number: int) -> Moved:
+async def _close_key(transaction: Transaction, number: int) -> Moved:
     if await transaction.fetch(_LAGGARDS):
         return Moved.WAITING
     await transaction.fetch(_CLOSE, number)
     return Moved.CLOSED
 
 
-async def _pass(transaction: Transaction, number: int, header: bytes, reseal: Reseal, most: int) -> Moved:
+async def _advance_pass(transaction: Transaction, number: int, header: bytes, reseal: Reseal, most: int) -> Moved:
     """Go a step further in a pass, and at its end retire the key, or begin another one."""
     known = {target: (position, passed) for target, position, passed in await transaction.fetch(_POSITIONS)}
     for each in _COLUMNS:
         position, passed = known.get(str(each.column), (None, False))
         if not passed:
-            found, unopened = await _seal_again(transaction, each, position, header, reseal, most)
+            found, unopened = await _reseal_values(transaction, each, position, header, reseal, most)
             await transaction.fetch(_MOVED, found, len(unopened), next(iter(unopened), None))
             return Moved.SEALED
     ((found,),) = await transaction.fetch(_MOVED, 0, 0, None)
-    await transaction.fetch(_AGAIN)
+    await transaction.fetch(_RESET_PASSES)
     await transaction.fetch(_PASS, int(found > 0))
     if found:
         return Moved.SEALED
@@ -248,14 +254,19 @@ async def _pass(transaction: Transaction, number: int, header: bytes, reseal: Re
     return Moved.RETIRED
 
 
-async def _seal_again(
-    transaction: Transaction, each: _OnColumn, position: Sequence[str] | None, header: bytes, reseal: Reseal, most: int
+async def _reseal_values(
+    transaction: Transaction,
+    each: _ColumnStatements,
+    position: Sequence[str] | None,
+    header: bytes,
+    reseal: Reseal,
+    most: int,
 ) -> tuple[int, list[str]]:
     """Re-encrypt the next values of a column; return how many there were to seal, and which of them don't open."""
     sealed = each.column
-    if sealed.turn is not None and (await transaction.fetch(_TURN, sealed.turn)) != [(True,)]:
+    if sealed.lock is not None and (await transaction.fetch(_TRY_LOCK, sealed.lock)) != [(True,)]:
         return 0, []
-    rows = await transaction.fetch(each.looking, header, *(position or sealed.first))
+    rows = await transaction.fetch(each.scanning, header, *(position or sealed.first_key))
     looked, wanted, size = 0, list[Sequence[Any]](), 0
     for *key, ours, length in rows:
         if ours:
@@ -266,7 +277,7 @@ async def _seal_again(
         looked += 1
     new, unopened = list[Sequence[Any]](), list[str]()
     if wanted:
-        keys = map(column, zip(*wanted, strict=True))
+        keys = map(to_array, zip(*wanted, strict=True))
         for *key, shown, name, value in await transaction.fetch(each.locking, *keys, header):
             again = reseal(name, Sealed(value))
             if again is None:
@@ -281,10 +292,10 @@ async def _seal_again(
         await transaction.execute(every, [value for row in others for value in row])
     last = rows[looked - 1][: len(sealed.key)] if looked else None
     passed = looked == len(rows) < WINDOW
-    await transaction.fetch(_ADVANCE, str(sealed), len(new), None if last is None else column(last), passed)
+    await transaction.fetch(_ADVANCE, str(sealed), len(new), None if last is None else to_array(last), passed)
     return len(wanted), unopened
 
 
-def _header(number: int, key_id: str) -> bytes:
+def _sealed_header(number: int, key_id: str) -> bytes:
     """Return the header of everything that is sealed under a key of the database (``crypto.vault``, Note [Which key])."""
     return b"\x01" if number == 1 else b"\x02" + bytes.fromhex(key_id)

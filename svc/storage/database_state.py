@@ -18,19 +18,19 @@ from svc.model.query_results import AccessFacts, Sealed
 from svc.storage.driver.connection import TIMELINE
 from svc.storage.driver.database import Database
 from svc.storage.driver.failures import StatementFailed
-from svc.storage.driver.statements import TURN, Fetching, ReadSource, Statement, Transaction
+from svc.storage.driver.statements import PING, Fetching, ReadSource, Statement, Transaction
 from svc.storage.roles import held_facts
 
 T = TypeVar("T")
 
 _STANDBY: Final = Statement("state_standby", "SELECT pg_is_in_recovery(), beaten_at FROM heartbeat")
-_BEAT: Final = Statement("state_beat", "UPDATE heartbeat SET beaten_at = now()")
+_HEARTBEAT: Final = Statement("state_beat", "UPDATE heartbeat SET beaten_at = now()")
 _CANARY: Final = Statement("canary", "SELECT sealed FROM canary")
 _ADD_CANARY: Final = Statement("canary_add", "INSERT INTO canary (sealed) VALUES ($1::bytea) ON CONFLICT DO NOTHING")
 
 # A standby that has only just started streams the log from the beginning of a segment, and reports all before that as
 # received: as long as it has replayed more, it has received nothing. See Note [Beats] in svc/storage/driver/replication.py.
-_POSITION: Final = Statement.named("state_position")("""
+_POSITION: Final = Statement.with_name("state_position")("""
     SELECT
         lsn::text, pg_wal_lsn_diff(lsn, '0/0')::bigint, standby,
         CASE WHEN standby AND pg_last_wal_receive_lsn() >= lsn
@@ -49,7 +49,7 @@ _POSITION: Final = Statement.named("state_position")("""
 # A standby's timeline is as in Note [Histories] of svc/storage/driver/progress.py, and it counts as a standby since its
 # PostgreSQL was started. A client that is still taking a base backup is no standby. Without the role pg_read_all_stats their
 # states aren't shown.
-_NODE: Final = Statement.named("state_node")(f"""
+_NODE: Final = Statement.with_name("state_node")(f"""
     SELECT
         now.timeline,
         extract(epoch FROM CASE WHEN standby THEN pg_postmaster_start_time()
@@ -72,7 +72,7 @@ _NODE: Final = Statement.named("state_node")(f"""
 #: How many standbys are reported.
 _STANDBYS: Final = 16
 # There is one key for each account that signs, its newest.
-_AGES: Final = Statement.named("state_ages")("""
+_AGES: Final = Statement.with_name("state_ages")("""
     SELECT
         (SELECT min(newest.created_at) FROM accounts JOIN LATERAL (
             SELECT created_at FROM signing_keys WHERE signing_keys.account = accounts.account ORDER BY serial DESC LIMIT 1
@@ -82,7 +82,7 @@ _AGES: Final = Statement.named("state_ages")("""
 """)
 _BACKED_UP: Final = Statement("state_backed_up", "UPDATE backups SET made_at = clock_timestamp() WHERE single")
 # A backup that is older than the last one doesn't show how much would be lost.
-_BACKUP_VERIFIED: Final = Statement.named("state_backup_verified")("""
+_BACKUP_VERIFIED: Final = Statement.with_name("state_backup_verified")("""
     UPDATE backups SET
         verified_at = clock_timestamp(), dumped_at = to_timestamp($1::double precision), size = $2::bigint, file = $3::text,
         beside = $4::boolean
@@ -92,37 +92,37 @@ _BACKUP_VERIFIED: Final = Statement.named("state_backup_verified")("""
 _DATA_DIRECTORY: Final = Statement("state_data_directory", "SELECT setting FROM pg_settings WHERE name = 'data_directory'")
 
 # The schema makes these. The caller's group has been given one privilege, and owns nothing.
-_ASKER: Final = RoleName(INTERNAL_ACCOUNT, "user", "health")
-_ASKED: Final = ResourceName(INTERNAL_ACCOUNT, "webservice", "health")
-_KNOWN: Final = AccessFacts(caller_exists=True, exists=True, privileges=frozenset({"read"}))
+_KNOWN_CALLER: Final = RoleName(INTERNAL_ACCOUNT, "user", "health")
+_KNOWN_RESOURCE: Final = ResourceName(INTERNAL_ACCOUNT, "webservice", "health")
+_KNOWN_FACTS: Final = AccessFacts(caller_exists=True, exists=True, privileges=frozenset({"read"}))
 
 
 @implementer(IDatabaseState)
 @attrs.frozen
 class DatabaseState:
-    """Provides ``IDatabaseState`` on PostgreSQL. ``readings`` is given where those may go to standbys."""
+    """Provides ``IDatabaseState`` on PostgreSQL. ``reads`` is given where those may go to standbys."""
 
     _database: Database
-    _readings: ReadSource = attrs.field(default=attrs.Factory(lambda self: self._database, takes_self=True))
+    _reads: ReadSource = attrs.field(default=attrs.Factory(lambda self: self._database, takes_self=True))
 
-    async def connected(self) -> None:
+    async def check_connection(self) -> None:
         """See ``IDatabaseState``."""
-        await self._readings.fetch(TURN)
+        await self._reads.fetch(PING)
 
-    async def transaction(self) -> None:
+    async def check_transaction(self) -> None:
         """See ``IDatabaseState``."""
 
-        async def look(transaction: Transaction) -> bool:
+        async def read_standby(transaction: Transaction) -> bool:
             for standby, _ in await transaction.fetch(_STANDBY):
                 return bool(standby)
             raise StoreUnavailable("the database has lost the row that health writes")
 
-        if not await self._database.look(look):
-            await self._database.beat(_BEAT)
+        if not await self._database.transact_read_only(read_standby):
+            await self._database.change_unreported(_HEARTBEAT)
 
-    async def canary(self) -> Sealed:
+    async def read_canary(self) -> Sealed:
         """See ``IDatabaseState``."""
-        for (sealed,) in await self._readings.fetch(_CANARY):
+        for (sealed,) in await self._reads.fetch(_CANARY):
             return Sealed(sealed)
         raise StoreUnavailable("the database holds no canary yet")
 
@@ -130,60 +130,60 @@ class DatabaseState:
         """See ``IDatabaseState``."""
         if not await self._database.fetch(_CANARY):
             await self._database.change(_ADD_CANARY, sealed)
-        return await self.canary()
+        return await self.read_canary()
 
-    async def privilege_known(self) -> bool:
+    async def can_check_known_privileges(self) -> bool:
         """See ``IDatabaseState``. It asks with the statement that real requests use."""
-        return await held_facts(self._readings.fetch, _ASKER, str(_ASKED)) == _KNOWN
+        return await held_facts(self._reads.fetch, _KNOWN_CALLER, str(_KNOWN_RESOURCE)) == _KNOWN_FACTS
 
-    async def position(self) -> ReplicationPosition:
+    async def read_position(self) -> ReplicationPosition:
         """See ``IDatabaseState``."""
-        return await self._told(_position)
+        return await self._read_state(_read_position)
 
-    async def ages(self) -> Ages:
+    async def read_ages(self) -> Ages:
         """See ``IDatabaseState``."""
-        return await self._told(_ages)
+        return await self._read_state(_read_ages)
 
-    async def backed_up(self) -> None:
+    async def record_backup(self) -> None:
         """See ``IDatabaseState``."""
         await self._database.change(_BACKED_UP)
 
-    async def backup_verified(self, backup: VerifiedBackup) -> None:
+    async def record_verified_backup(self, backup: VerifiedBackup) -> None:
         """Note a backup that was found whole now, unless a newer one is noted.
 
         :raises StoreReadOnly: the database is a standby.
         """
         await self._database.change(_BACKUP_VERIFIED, backup.dumped, backup.size, backup.file, backup.beside)
 
-    async def data_directory(self) -> str | None:
+    async def read_data_directory(self) -> str | None:
         """Return where PostgreSQL has its data, on its machine; ``None`` where the session's role may not read that."""
         return next((place for (place,) in await self._database.fetch(_DATA_DIRECTORY)), None)
 
-    async def _told(self, ask: Callable[[Fetching], Awaitable[T]]) -> T:
+    async def _read_state(self, ask: Callable[[Fetching], Awaitable[T]]) -> T:
         """Return the primary's answer, or, without a primary, that of a standby that readings may go to."""
         try:
             return await ask(self._database)
         except StoreUnavailable:
-            if not self._readings.splits:
+            if not self._reads.uses_standbys:
                 raise
-            return await ask(self._readings)
+            return await ask(self._reads)
 
 
-async def _position(place: Fetching) -> ReplicationPosition:
+async def _read_position(place: Fetching) -> ReplicationPosition:
     (row,) = await place.fetch(_POSITION)
     position = ReplicationPosition(*row)
     with suppress(StatementFailed):  # a setting that the role may not read is no reason to report the database as unhealthy
         for timeline, since, release, schema, standbys in await place.fetch(_NODE):
-            seen = None if position.standby else _standbys(standbys)
+            seen = None if position.standby else _parse_standbys(standbys)
             return attrs.evolve(position, node=DatabaseNode(timeline, since, release.split()[0], schema, seen))
     return position
 
 
-async def _ages(place: Fetching) -> Ages:
+async def _read_ages(place: Fetching) -> Ages:
     ((signing_key, backup, dumped, file, beside),) = await place.fetch(_AGES)
     return Ages(signing_key, backup, None if dumped is None else VerifiedBackup(dumped, None, file or "", beside))
 
 
-def _standbys(text: str | None) -> tuple[AttachedStandby, ...] | None:
+def _parse_standbys(text: str | None) -> tuple[AttachedStandby, ...] | None:
     rows = [] if text is None else json.loads(text)
     return tuple(AttachedStandby(*row) for row in rows[:_STANDBYS]) if all(state for _, state, *_ in rows) else None

@@ -16,13 +16,13 @@ from zope.interface import implementer
 from svc.model.directory_users import DirectoryUser, IDirectoryUsers, MissingChange, RoundTurn, TrailOf
 from svc.model.names import ResourceName, RoleName
 from svc.storage.credentials import REVOKE
-from svc.storage.driver.columns import column
+from svc.storage.driver.columns import to_array
 from svc.storage.driver.connection import Fetched
 from svc.storage.driver.statements import Statement, Statements, Transaction
-from svc.storage.events import record
+from svc.storage.events import record_events
 
 #: Seconds after which a server records again that it does rounds.
-_KEPT: Final = 300
+_TOUCH_AFTER: Final = 300
 
 _DUE: Final = """
     directory_rounds.begun_at <= now() - make_interval(secs => $2::double precision)
@@ -36,7 +36,7 @@ _DUE: Final = """
         OFFSET 0
     )
 """
-_BEGIN: Final = Statement.named("directory_begin")(f"""
+_BEGIN: Final = Statement.with_name("directory_begin")(f"""
     WITH given (webservice_id, again) AS MATERIALIZED (
         SELECT resource.resource_id, named.again
         FROM unnest($1::text[], $4::double precision[]) AS named (id, again), LATERAL (
@@ -48,7 +48,7 @@ _BEGIN: Final = Statement.named("directory_begin")(f"""
         SELECT webservice_id, now(), now() FROM given ORDER BY webservice_id
         ON CONFLICT (webservice_id) DO UPDATE SET
             begun_at = CASE WHEN {_DUE} THEN now() ELSE directory_rounds.begun_at END, kept_at = now()
-        WHERE directory_rounds.kept_at < now() - make_interval(secs => {_KEPT}) OR {_DUE}
+        WHERE directory_rounds.kept_at < now() - make_interval(secs => {_TOUCH_AFTER}) OR {_DUE}
         RETURNING webservice_id, begun_at = now() AS due
     )
     SELECT webservice_id, coalesce(due, false), (
@@ -56,15 +56,15 @@ _BEGIN: Final = Statement.named("directory_begin")(f"""
     )
     FROM given LEFT JOIN written USING (webservice_id) ORDER BY webservice_id
 """)
-_USERS: Final = Statement.named("directory_users")("""
+_USERS: Final = Statement.with_name("directory_users")("""
     SELECT role_id, missing_since IS NOT NULL, refused FROM directory_users
     WHERE webservice_id = $1::text AND role_id > $2::text ORDER BY role_id LIMIT $3::bigint
 """)
-_MISS: Final = Statement.named("directory_miss")("""
+_MISS: Final = Statement.with_name("directory_miss")("""
     UPDATE directory_users SET missing_since = clock_timestamp()
     WHERE role_id = ANY ($1::text[]) AND webservice_id = $2::text AND missing_since IS NULL
 """)
-_REFUSE: Final = Statement.named("directory_refuse")("""
+_REFUSE: Final = Statement.with_name("directory_refuse")("""
     UPDATE directory_users SET refused = true
     WHERE role_id = ANY ($1::text[]) AND webservice_id = $2::text AND NOT refused AND missing_since <= (
         SELECT begun_at FROM directory_rounds WHERE directory_rounds.webservice_id = $2
@@ -73,9 +73,9 @@ _REFUSE: Final = Statement.named("directory_refuse")("""
 """)
 
 
-def _admit(name: str, former: str) -> Statement:
+def _clear_statement(name: str, former: str) -> Statement:
     """Return the statement that clears the mark ``missing`` of some rows; it returns the users who were refused."""
-    return Statement.named(name)(f"""
+    return Statement.with_name(name)(f"""
         WITH former AS MATERIALIZED (
             SELECT role_id, webservice_id, missing_since, refused FROM directory_users
             WHERE {former} ORDER BY role_id FOR UPDATE
@@ -88,9 +88,9 @@ def _admit(name: str, former: str) -> Statement:
     """)
 
 
-_FIND: Final = _admit("directory_find", "role_id = ANY ($1::text[]) AND webservice_id = $2::text")
-_ADMIT: Final = _admit("directory_admit", "role_id = $1::text")
-_LAPSE: Final = _admit(
+_FIND: Final = _clear_statement("directory_find", "role_id = ANY ($1::text[]) AND webservice_id = $2::text")
+_ADMIT: Final = _clear_statement("directory_admit", "role_id = $1::text")
+_LAPSE: Final = _clear_statement(
     "directory_lapse",
     """
     missing_since IS NOT NULL AND webservice_id = ANY (ARRAY(
@@ -98,10 +98,10 @@ _LAPSE: Final = _admit(
     ))
     """,
 )
-_CONCLUDE: Final = Statement.named("directory_conclude")("""
+_CONCLUDE: Final = Statement.with_name("directory_conclude")("""
     UPDATE directory_rounds SET fault = $2::text WHERE webservice_id = $1::text AND fault IS DISTINCT FROM $2
 """)
-_FAULT: Final = Statement.named("directory_fault")("""
+_FAULT: Final = Statement.with_name("directory_fault")("""
     SELECT fault FROM directory_rounds
     WHERE webservice_id = $1::text AND kept_at >= now() - make_interval(secs => $2::double precision)
 """)
@@ -114,18 +114,20 @@ class DirectoryUserStore:
 
     _database: Statements
 
-    async def begin(self, webservices: Mapping[ResourceName, float], every: float, apart: float) -> Sequence[RoundTurn]:
+    async def begin_rounds(
+        self, webservices: Mapping[ResourceName, float], every: float, apart: float
+    ) -> Sequence[RoundTurn]:
         """See ``IDirectoryUsers`` (Note [Turns])."""
-        names, again = column(map(str, webservices)), column(map(str, webservices.values()))
+        names, again = to_array(map(str, webservices)), to_array(map(str, webservices.values()))
         rows = await self._database.change(_BEGIN, names, every, apart, again)
         return [RoundTurn(ResourceName.parse(name), due, fault) for name, due, fault in rows]
 
-    async def users(self, webservice: ResourceName, after: str, most: int) -> Sequence[DirectoryUser]:
+    async def list_users(self, webservice: ResourceName, after: str, most: int) -> Sequence[DirectoryUser]:
         """See ``IDirectoryUsers``."""
         rows = await self._database.fetch(_USERS, str(webservice), after, most)
         return [DirectoryUser(RoleName.parse(role), missing, refused) for role, missing, refused in rows]
 
-    async def settle(
+    async def record_findings(
         self,
         webservice: ResourceName,
         missing: Sequence[RoleName],
@@ -134,48 +136,48 @@ class DirectoryUserStore:
         trail: TrailOf,
     ) -> MissingChange:
         """See ``IDirectoryUsers``."""
-        gone, back = column(sorted(map(str, missing))), column(sorted(map(str, found)))
+        gone, back = to_array(sorted(map(str, missing))), to_array(sorted(map(str, found)))
 
-        async def work(transaction: Transaction) -> MissingChange:
+        async def apply_change(transaction: Transaction) -> MissingChange:
             admitted = await transaction.fetch(_FIND, back, str(webservice))
             refused = sorted(await transaction.fetch(_REFUSE, gone, str(webservice), apart))
             await transaction.fetch(_MISS, gone, str(webservice))
             for role, _ in refused:
                 await transaction.fetch(REVOKE, role)
-            return await _recorded(transaction, MissingChange(_names(refused), _names(admitted)), trail)
+            return await _record_change(transaction, MissingChange(_parse_names(refused), _parse_names(admitted)), trail)
 
-        return await self._database.transact(work)
+        return await self._database.transact(apply_change)
 
-    async def conclude(self, webservice: ResourceName, fault: str | None) -> None:
+    async def record_fault(self, webservice: ResourceName, fault: str | None) -> None:
         """See ``IDirectoryUsers``."""
         await self._database.change(_CONCLUDE, str(webservice), fault)
 
-    async def admit(self, role: RoleName, trail: TrailOf) -> MissingChange:
+    async def clear_mark(self, role: RoleName, trail: TrailOf) -> MissingChange:
         """See ``IDirectoryUsers``."""
-        return await self._admitted(_ADMIT, str(role), trail)
+        return await self._clear_marks(_ADMIT, str(role), trail)
 
-    async def lapse(self, seconds: float, trail: TrailOf) -> MissingChange:
+    async def clear_stale_marks(self, seconds: float, trail: TrailOf) -> MissingChange:
         """See ``IDirectoryUsers``."""
-        return await self._admitted(_LAPSE, seconds, trail)
+        return await self._clear_marks(_LAPSE, seconds, trail)
 
-    async def fault(self, webservice: ResourceName, seconds: float) -> str | None:
+    async def read_fault(self, webservice: ResourceName, seconds: float) -> str | None:
         """See ``IDirectoryUsers``."""
         rows = await self._database.fetch(_FAULT, str(webservice), seconds)
         return rows[0][0] if rows else None
 
-    async def _admitted(self, statement: Statement, whose: object, trail: TrailOf) -> MissingChange:
-        async def work(transaction: Transaction) -> MissingChange:
-            change = MissingChange(admitted=_names(await transaction.fetch(statement, whose)))
-            return await _recorded(transaction, change, trail)
+    async def _clear_marks(self, statement: Statement, whose: object, trail: TrailOf) -> MissingChange:
+        async def apply_change(transaction: Transaction) -> MissingChange:
+            change = MissingChange(admitted=_parse_names(await transaction.fetch(statement, whose)))
+            return await _record_change(transaction, change, trail)
 
-        return await self._database.transact(work)
+        return await self._database.transact(apply_change)
 
 
-async def _recorded(transaction: Transaction, change: MissingChange, trail: TrailOf) -> MissingChange:
+async def _record_change(transaction: Transaction, change: MissingChange, trail: TrailOf) -> MissingChange:
     if change:
-        await record(transaction, trail(change))
+        await record_events(transaction, trail(change))
     return change
 
 
-def _names(rows: Fetched) -> tuple[tuple[RoleName, ResourceName], ...]:
+def _parse_names(rows: Fetched) -> tuple[tuple[RoleName, ResourceName], ...]:
     return tuple((RoleName.parse(role), ResourceName.parse(webservice)) for role, webservice in rows)

@@ -34,7 +34,7 @@ _NAMED: Final = 3
 _VERSIONS: Final = re.compile(r"TABLE (?!DATA )(.+?) schema_versions ")
 _FUNCTION: Final = re.compile(r"(?ms)^CREATE (?:OR REPLACE )?FUNCTION ([a-z0-9_]+)\(.*?\$\$(.*?)\$\$")
 
-_CODE: Final = Statement.named("restoring_code")("""
+_CODE: Final = Statement.with_name("restoring_code")("""
     SELECT 'FUNCTION', proname::text, prosrc
     FROM pg_proc JOIN pg_namespace ON pg_namespace.oid = pronamespace
     WHERE nspname NOT IN ('pg_catalog', 'information_schema') AND NOT starts_with(nspname, 'pg_')
@@ -53,7 +53,7 @@ _CODE: Final = Statement.named("restoring_code")("""
 
 
 @cache
-def made() -> frozenset[tuple[str, str]]:
+def known_objects() -> frozenset[tuple[str, str]]:
     """Return the kinds and names of all objects that this program's migrations have ever made."""
     text = (resources.files("svc.storage") / "schema" / "objects.txt").read_text(encoding="utf-8")
     lines = [line for line in text.splitlines() if not line.startswith("#")]
@@ -62,7 +62,7 @@ def made() -> frozenset[tuple[str, str]]:
     )
 
 
-def demand_own_objects(entries: Sequence[str]) -> tuple[str, frozenset[tuple[str, str, str]]]:
+def require_own_objects(entries: Sequence[str]) -> tuple[str, frozenset[tuple[str, str, str]]]:
     """Return the schema of a dump that holds objects of this program alone, and their kinds, schemas and names.
 
     :param entries: kind, schema, name and owner of each, as a dump lists them.
@@ -74,16 +74,16 @@ def demand_own_objects(entries: Sequence[str]) -> tuple[str, frozenset[tuple[str
     schema = found[1]
     own = {
         f"{each} {schema} {name}": (kind, schema, name.partition("(")[0])
-        for kind, name in made()
+        for kind, name in known_objects()
         for each in (kind, _ROWS.get(kind))
         if each
     }
     missing = set(own)
-    _refuse(_strange(entries, missing))
+    _refuse_unexpected(_unexpected_entries(entries, missing))
     return schema, frozenset(own[entry] for entry in own.keys() - missing)
 
 
-def _strange(entries: Iterable[str], expected: set[str]) -> Iterator[str]:
+def _unexpected_entries(entries: Iterable[str], expected: set[str]) -> Iterator[str]:
     """Yield the entries that aren't expected, or come twice."""
     for entry in entries:
         if entry.startswith(_OTHERS):
@@ -99,7 +99,7 @@ def _strange(entries: Iterable[str], expected: set[str]) -> Iterator[str]:
             expected.remove(known)
 
 
-async def demand_own_code(database: ReadSource, migrations: Sequence[Migration]) -> None:
+async def require_own_code(database: ReadSource, migrations: Sequence[Migration]) -> None:
     """Return if the functions of a restored database are those of the migrations, and nothing else runs by itself.
 
     :raises StartRefused: there is other code; the message names it.
@@ -108,12 +108,12 @@ async def demand_own_code(database: ReadSource, migrations: Sequence[Migration])
     functions = {name for name, _ in bodies}
 
     def is_own(kind: str, name: str, text: str) -> bool:
-        return (name, text) in bodies if kind == "FUNCTION" else (kind, name) in made() and text in functions
+        return (name, text) in bodies if kind == "FUNCTION" else (kind, name) in known_objects() and text in functions
 
-    _refuse(f"{kind} {name}" for kind, name, text in await database.fetch(_CODE) if not is_own(kind, name, text))
+    _refuse_unexpected(f"{kind} {name}" for kind, name, text in await database.fetch(_CODE) if not is_own(kind, name, text))
 
 
-def _refuse(strange: Iterable[str]) -> None:
+def _refuse_unexpected(strange: Iterable[str]) -> None:
     names = sorted(strange)
     if names:
         more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""

@@ -23,7 +23,7 @@ from twisted.internet.protocol import ProcessProtocol
 from twisted.python.failure import Failure
 
 from svc.model.errors import StartRefused
-from svc.storage.embedded.binaries import installed
+from svc.storage.embedded.binaries import find_installed
 
 #: The first bytes of a dump in the custom format.
 _MAGIC: Final = b"PGDMP"
@@ -60,7 +60,7 @@ class DumpContents:
     ``entries`` are all lines of its contents; ``rows`` are by table, each with the columns' names, ``None`` for NULL.
     """
 
-    made: float | None
+    dumped_at: float | None
     entries: Sequence[str]
     rows: Mapping[str, Sequence[Mapping[str, str | None]]] = attrs.field(repr=False)
 
@@ -74,7 +74,7 @@ def is_dump(path: Path) -> bool:
         return file.read(len(_MAGIC)) == _MAGIC
 
 
-def dumpers(*, embedded: bool, own: str | None) -> list[str | None]:
+def program_candidates(*, embedded: bool, own: str | None) -> list[str | None]:
     """Return the programs to dump a database with, one after the other (Note [Whose pg_dump]).
 
     ``own`` is the path of this machine's ``pg_dump``; ``None`` in the list is that of the embedded PostgreSQL.
@@ -82,7 +82,7 @@ def dumpers(*, embedded: bool, own: str | None) -> list[str | None]:
     return [None] if embedded or own is None else [own, None]
 
 
-async def dump(reactor: Any, dsn: str, path: Path | None, *, embedded: bool) -> None:
+async def dump_database(reactor: Any, dsn: str, path: Path | None, *, embedded: bool) -> None:
     """Write a dump of the database into a new file, which only its owner may read; none is left when that fails.
 
     :param path: the file; ``None`` for the standard output of this process.
@@ -99,7 +99,7 @@ async def dump(reactor: Any, dsn: str, path: Path | None, *, embedded: bool) -> 
         # The rows of ``changes`` belong to the history of this PostgreSQL, and mean nothing in another.
         whole = ["--format=custom", "--no-password", "--encoding=UTF8", "--exclude-table-data=changes"]
         whole += [] if path is None else [f"--file={path}"]
-        first, *others = dumpers(embedded=embedded, own=shutil.which("pg_dump"))
+        first, *others = program_candidates(embedded=embedded, own=shutil.which("pg_dump"))
         try:
             await run_program(reactor, "pg_dump", dsn, whole, first, inherits_output=path is None)
         except StartRefused as refused:
@@ -112,7 +112,7 @@ async def dump(reactor: Any, dsn: str, path: Path | None, *, embedded: bool) -> 
         raise
 
 
-async def contents(reactor: Any, path: Path, tables: Sequence[str], *, embedded: bool) -> DumpContents:
+async def read_contents(reactor: Any, path: Path, tables: Sequence[str], *, embedded: bool) -> DumpContents:
     """Return the contents that a dump lists, with the rows of some small tables; nothing is restored.
 
     :raises StartRefused: it is no dump, or can't be read; the message says why.
@@ -159,12 +159,12 @@ def parse_bytea(text: str) -> bytes:
     return _ESCAPE.sub(lambda found: bytes([int(found[1], 8)]) if found[1] else b"\\", text.encode("ascii"))
 
 
-async def restore(reactor: Any, dsn: str, path: Path, schema: str, *, embedded: bool) -> None:
+async def restore_dump(reactor: Any, dsn: str, path: Path, schema: str, *, embedded: bool) -> None:
     """Restore the objects of a dump in a schema into the database's schema of that name: all of them, or nothing.
 
     Neither the schema itself nor extensions are made.
 
-    :param embedded: as for :func:`dump`.
+    :param embedded: as for :func:`dump_database`.
     :raises StartRefused: it can't be restored; the message says why.
     """
     whole = ["--no-owner", "--no-privileges", "--exit-on-error", "--single-transaction", "--no-password"]
@@ -172,7 +172,7 @@ async def restore(reactor: Any, dsn: str, path: Path, schema: str, *, embedded: 
 
 
 async def _pg_restore(reactor: Any, dsn: str | None, arguments: Sequence[str], *, embedded: bool) -> bytes:
-    first, *others = dumpers(embedded=embedded, own=shutil.which("pg_restore"))
+    first, *others = program_candidates(embedded=embedded, own=shutil.which("pg_restore"))
     try:
         return await run_program(reactor, "pg_restore", dsn, arguments, first)
     except StartRefused as refused:
@@ -199,9 +199,9 @@ async def run_program(
     # The DSN may contain a password, and everybody on the machine may read the arguments of a program.
     parameters = {} if dsn is None else parse_dsn(dsn)
     environment = {"PATH": os.defpath, "LC_ALL": "C", "TZ": "UTC", "PGPASSWORD": parameters.pop("password", "")}
-    executable = place or installed().program(program)
+    executable = place or find_installed().program_path(program)
     command = [executable, *([] if dsn is None else [f"--dbname={make_dsn(**parameters)}"]), *arguments]
-    run = _Run()
+    run = _ProgramRun()
     with open(os.devnull, "rb") as nothing:
         descriptors: dict[int, Any] = {0: nothing.fileno(), 1: 1 if inherits_output else "r", 2: "r"}
         surroundings = {name: value for name, value in environment.items() if value}
@@ -225,7 +225,7 @@ def complaint_of(program: str, said: str, code: int) -> str:
     return complaint.partition(_COMPLAINT)[2].strip() or complaint
 
 
-class _Run(ProcessProtocol):
+class _ProgramRun(ProcessProtocol):
     """A run of a program; ``ended`` fires with its exit code, which is 128 plus the number of a signal that ended it."""
 
     transport: Any

@@ -10,7 +10,7 @@ import attrs
 from zope.interface import implementer
 
 from svc.model.events import AuditContext, Event, EventBatch, EventsQuery, IEvents, StoredEvent, Subject
-from svc.storage.driver.columns import for_each
+from svc.storage.driver.columns import fetch_for_rows
 from svc.storage.driver.connection import Fetched
 from svc.storage.driver.statements import Statement, Statements, Transaction
 
@@ -27,7 +27,7 @@ _FARTHEST: Final = 2**62
 PURGED: Final = 1000
 
 # An act of the program itself belongs to the account of the resource that it changed.
-_ADD: Final = Statement.named("events_add")("""
+_ADD: Final = Statement.with_name("events_add")("""
     WITH added AS (
         INSERT INTO audit_events (
             account, facility, severity, hostname, appname, procid, client_ip, msgid, operation, user_id, authenticator,
@@ -78,31 +78,31 @@ _PAGE: Final = "ORDER BY number DESC LIMIT $16::bigint OFFSET $17::bigint"
 _UP_TO_PAGE: Final = "ORDER BY number DESC LIMIT $16::bigint + $17::bigint"
 
 
-def _found_by(column: str, parameter: str) -> str:
+def _numbers_by(column: str, parameter: str) -> str:
     return f"(SELECT number FROM audit_events WHERE {column} = {parameter}::text AND {_WANTED} {_UP_TO_PAGE})"
 
 
-def _found_where(name: str, condition: str) -> Statement:
+def _list_statement(name: str, condition: str) -> Statement:
     return Statement(f"events_{name}", f"SELECT {_COLUMNS} FROM audit_events WHERE {condition} AND {_WANTED} {_PAGE}")
 
 
-_LISTED: Final = _found_where("listed", "account = $1::text")
+_LISTED: Final = _list_statement("listed", "account = $1::text")
 
 #: One statement for each parameter that has an index of its own, or leads to one, the most selective first.
 _NARROWED: Final = {
     # By bounds, not by equality: with statistics, PostgreSQL would estimate an equality at the average number per value.
-    "load": _found_where("by_time", f"at BETWEEN ({_LOADED}) AND ({_LOADED})"),
-    "role": _found_where("by_role", "role_id = $12"),
-    "resource": _found_where("by_resource", "resource_id = $13"),
-    "member": _found_where("by_member", "member_id = $14"),
-    "procid": _found_where("by_procid", "procid = $6"),
-    "user": _found_where("by_user", "user_id = $9"),
-    "operation": _found_where("by_operation", "account || ' ' || operation = $1::text || ' ' || $8"),
+    "load": _list_statement("by_time", f"at BETWEEN ({_LOADED}) AND ({_LOADED})"),
+    "role": _list_statement("by_role", "role_id = $12"),
+    "resource": _list_statement("by_resource", "resource_id = $13"),
+    "member": _list_statement("by_member", "member_id = $14"),
+    "procid": _list_statement("by_procid", "procid = $6"),
+    "user": _list_statement("by_user", "user_id = $9"),
+    "operation": _list_statement("by_operation", "account || ' ' || operation = $1::text || ' ' || $8"),
 }
-_ABOUT: Final = Statement.named("events_about")(f"""
+_ABOUT: Final = Statement.with_name("events_about")(f"""
     SELECT event.* FROM (
         SELECT number FROM (
-            {_found_by("role_id", "$23")} UNION {_found_by("resource_id", "$23")} UNION {_found_by("member_id", "$23")}
+            {_numbers_by("role_id", "$23")} UNION {_numbers_by("resource_id", "$23")} UNION {_numbers_by("member_id", "$23")}
         ) AS any_way
         {_PAGE}
     ) AS found, LATERAL (
@@ -110,39 +110,41 @@ _ABOUT: Final = Statement.named("events_about")(f"""
     ) AS event
     ORDER BY event.number DESC
 """)
-_AFTER: Final = Statement.named("events_after")(f"""
+_AFTER: Final = Statement.with_name("events_after")(f"""
     SELECT {_COLUMNS} FROM audit_events
     WHERE procid = $3::text AND user_id = $4::text AND client_ip = $5::text AND number > $1::bigint AND number <= $2::bigint
     ORDER BY number LIMIT $6::integer
 """)
-_PURGE: Final = Statement.named("events_purge")(f"""
+_PURGE: Final = Statement.with_name("events_purge")(f"""
     DELETE FROM audit_events WHERE ctid = ANY (ARRAY(
         SELECT ctid FROM audit_events WHERE at < to_timestamp($1::double precision) LIMIT {PURGED}
     )) RETURNING number
 """)
 
 
-async def record(transaction: Transaction, trail: EventBatch | None) -> tuple[int, int]:
+async def record_events(transaction: Transaction, trail: EventBatch | None) -> tuple[int, int]:
     """Write the events of a trail, and return their numbers: after the first of the two, up to the second."""
     if trail is None or not trail.events:
         return 0, 0
     origin = trail.origin
     rows = [_row_of(event, origin.user) for event in trail.events]
-    found = await for_each(
+    found = await fetch_for_rows(
         transaction, _ADD, rows, origin.server.hostname, origin.server.appname, origin.request_id, origin.client_ip
     )
     return min(first for first, _ in found), max(last for _, last in found)
 
 
-async def change(database: Statements, trail: EventBatch | None, statement: Statement, *parameters: object) -> Fetched:
+async def change_and_record(
+    database: Statements, trail: EventBatch | None, statement: Statement, *parameters: object
+) -> Fetched:
     """Run a statement that writes and return its rows; record the trail too if the first row begins with a true value."""
 
-    async def work(transaction: Transaction) -> Fetched:
+    async def apply_change(transaction: Transaction) -> Fetched:
         rows = await transaction.fetch(statement, *parameters)
-        await record(transaction, trail if rows and rows[0][0] else None)
+        await record_events(transaction, trail if rows and rows[0][0] else None)
         return rows
 
-    return await database.transact(work)
+    return await database.transact(apply_change)
 
 
 @implementer(IEvents)
@@ -152,7 +154,7 @@ class EventStore:
 
     _database: Statements
 
-    async def listed(self, query: EventsQuery) -> list[StoredEvent]:
+    async def list_events(self, query: EventsQuery) -> list[StoredEvent]:
         """See ``IEvents``."""
         data = {(name, key): value for name, key, value in query.data}
         subject = {key: value for (name, key), value in data.items() if name == "subject"}
@@ -172,7 +174,7 @@ class EventStore:
             *(query.load or (None, None)),
         )
         if query.about is not None:
-            return [_stored(row) for row in await self._database.fetch(_ABOUT, *parameters, query.about)]
+            return [_parse_stored(row) for row in await self._database.fetch(_ABOUT, *parameters, query.about)]
         given = {
             "load": query.load,
             **named,
@@ -181,15 +183,15 @@ class EventStore:
             "operation": data.get(("action", "operation")),
         }
         statement = next((way for name, way in _NARROWED.items() if given[name] is not None), _LISTED)
-        return [_stored(row) for row in await self._database.fetch(statement, *parameters)]
+        return [_parse_stored(row) for row in await self._database.fetch(statement, *parameters)]
 
-    async def after(self, number: int, last: int, origin: AuditContext, limit: int) -> list[tuple[int, Event]]:
+    async def list_events_after(self, number: int, last: int, origin: AuditContext, limit: int) -> list[tuple[int, Event]]:
         """See ``IEvents``."""
         asked = (number, last, origin.request_id, origin.user or "-", origin.client_ip)
         rows = await self._database.fetch(_AFTER, *asked, limit)
         return [(row[0], _event_of(row)) for row in rows]
 
-    async def purge(self, before: float) -> int:
+    async def purge_before(self, before: float) -> int:
         """See ``IEvents``."""
         count = 0
         while removed := len(await self._database.change(_PURGE, before)):
@@ -203,11 +205,11 @@ def _row_of(event: Event, user: str | None) -> tuple[str, ...]:
     named = [subject.pop(name, "") for name in _INDEXED]
     header = (str(event.facility), str(event.severity), event.msgid, event.operation)
     auth = (event.user or user or "-", event.authenticator or "", event.service or "")
-    return *header, *auth, policy, str(version), *named, _others(tuple(subject.items())), event.did
+    return *header, *auth, policy, str(version), *named, _other_parameters(tuple(subject.items())), event.did
 
 
 @functools.lru_cache(1024)
-def _others(parameters: Subject) -> str:
+def _other_parameters(parameters: Subject) -> str:
     """Return parameters of a subject in JSON; a load has the same in thousands of events."""
     return json.dumps(dict(parameters))
 
@@ -231,7 +233,7 @@ def _event_of(row: tuple[Any, ...]) -> Event:
     )
 
 
-def _stored(row: tuple[Any, ...]) -> StoredEvent:
+def _parse_stored(row: tuple[Any, ...]) -> StoredEvent:
     event = _event_of(row)
     number, at, facility, severity, hostname, appname, procid, msgid = row[:8]
     auth = {"user": event.user, "authenticator": event.authenticator, "service": event.service}

@@ -21,18 +21,18 @@ from svc.model.events import EventBatch
 from svc.model.expiration import LIFETIME, ROTATION_PREFIX, ROTATOR, Due, Duration, IExpirations, Turn
 from svc.model.names import ResourceName
 from svc.model.query_results import AccessFacts, Asker, Sealed
-from svc.storage.driver.columns import column
+from svc.storage.driver.columns import to_array
 from svc.storage.driver.statements import Statement, Statements, Transaction
-from svc.storage.events import record
+from svc.storage.events import record_events
 from svc.storage.roles import access_facts
-from svc.storage.sealed_columns import EXPIRATION_TURN
-from svc.storage.secrets import ENDED_AT, LOCK, WRITE, span
+from svc.storage.sealed_columns import EXPIRATION_LOCK
+from svc.storage.secrets import ENDED_AT, LOCK, WRITE, interval_parameters
 
-_TURN: Final = Statement.named("expiration_turn")("""
+_TRY_LOCK: Final = Statement.with_name("expiration_turn")("""
     SELECT standby, CASE WHEN standby THEN false ELSE pg_try_advisory_xact_lock($1::bigint) END
     FROM (SELECT pg_is_in_recovery() AS standby OFFSET 0) AS mode
 """)
-_DUE: Final = Statement.named("expiration_due")(f"""
+_DUE: Final = Statement.with_name("expiration_due")(f"""
     SELECT
         due.resource_id, edition,
         ARRAY(
@@ -48,22 +48,22 @@ _DUE: Final = Statement.named("expiration_due")(f"""
 """)
 
 # Waits for a transaction that is setting a value, so that the values below are all that there are.
-_CURRENT: Final = Statement.named("expiration_current")(
+_CURRENT: Final = Statement.with_name("expiration_current")(
     "SELECT edition FROM expirations WHERE resource_id = $1::text AND edition = $2::bigint FOR NO KEY UPDATE"
 )
-_END_ALL: Final = Statement.named("expiration_end_all")("""
+_END_ALL: Final = Statement.with_name("expiration_end_all")("""
     UPDATE secrets SET
         expires_at = created_at + make_interval(months => $2::integer, days => $3::integer, secs => $4::double precision)
     WHERE resource_id = $1::text
 """)
-_REPLACE_NEWEST: Final = Statement.named("expiration_replace_newest")("""
+_REPLACE_NEWEST: Final = Statement.with_name("expiration_replace_newest")("""
     UPDATE secrets SET
         expires_at = CASE WHEN expires_at IS NOT NULL AND version = newest THEN
             created_at + make_interval(months => $2::integer, days => $3::integer, secs => $4::double precision) END
     FROM (SELECT max(version) AS newest FROM secrets WHERE resource_id = $1::text) AS known
     WHERE resource_id = $1
 """)
-_SETTLE: Final = Statement.named("expiration_settle")("""
+_MARK_UNCHANGED: Final = Statement.with_name("expiration_settle")("""
     UPDATE expirations SET
         changed = false, failures = 0, fault = NULL,
         due_at = coalesce(
@@ -71,7 +71,7 @@ _SETTLE: Final = Statement.named("expiration_settle")("""
         )
     WHERE resource_id = $1::text
 """)
-_REST: Final = Statement.named("expiration_rest")("""
+_MARK_HANDLED: Final = Statement.with_name("expiration_rest")("""
     UPDATE expirations SET
         changed = false, fault = $3::text,
         due_at = coalesce((
@@ -80,22 +80,22 @@ _REST: Final = Statement.named("expiration_rest")("""
         ), 'infinity')
     WHERE resource_id = $1::text AND edition = $2::bigint
 """)
-_FAIL: Final = Statement.named("expiration_fail")("""
+_FAIL: Final = Statement.with_name("expiration_fail")("""
     UPDATE expirations SET
         failures = failures + 1, fault = $4::text, due_at = clock_timestamp() + make_interval(secs => $3::double precision)
     WHERE resource_id = $1::text AND edition = $2::bigint
 """)
-_STAGE: Final = Statement.named("expiration_stage")("""
+_STAGE: Final = Statement.with_name("expiration_stage")("""
     UPDATE expirations SET
         candidate = coalesce(candidate, $2::bytea), due_at = clock_timestamp() + make_interval(secs => $3::double precision)
     WHERE resource_id = $1::text
     RETURNING candidate
 """)
-_CANDIDATE: Final = Statement.named("expiration_candidate")(
+_CANDIDATE: Final = Statement.with_name("expiration_candidate")(
     "SELECT edition FROM expirations WHERE resource_id = $1::text AND candidate = $2::bytea FOR NO KEY UPDATE"
 )
 _PROMOTED: Final = Statement("expiration_promoted", "UPDATE expirations SET candidate = NULL WHERE resource_id = $1::text")
-_VALUES: Final = Statement.named("expiration_values")(f"""
+_VALUES: Final = Statement.with_name("expiration_values")(f"""
     SELECT asked.resource_id, sealed
     FROM unnest($1::text[]) AS asked (resource_id)
     CROSS JOIN LATERAL (
@@ -105,7 +105,7 @@ _VALUES: Final = Statement.named("expiration_values")(f"""
     WHERE ended_at IS NULL
 """)
 _CLEAR: Final = Statement("expiration_clear", "UPDATE secrets SET expires_at = NULL WHERE resource_id = $1::text")
-_CLEARED: Final = Statement.named("expiration_cleared")(f"""
+_CLEARED: Final = Statement.with_name("expiration_cleared")(f"""
     UPDATE expirations SET
         due_at = CASE WHEN EXISTS (SELECT FROM annotations WHERE resource_id = $1 AND name = '{ROTATOR}')
             THEN '-infinity'::timestamptz ELSE 'infinity' END,
@@ -122,19 +122,19 @@ class ExpirationStore:
     _database: Statements
     _keeping: Keeping = KEEPING
 
-    async def take_turn(self, work: Callable[[], Awaitable[None]]) -> Turn:
+    async def run_exclusively(self, work: Callable[[], Awaitable[None]]) -> Turn:
         """See ``IExpirations`` (Note [Turns])."""
 
-        async def hold(transaction: Transaction) -> Turn:
-            ((standby, ours),) = await transaction.fetch(_TURN, EXPIRATION_TURN)
+        async def run_if_locked(transaction: Transaction) -> Turn:
+            ((standby, ours),) = await transaction.fetch(_TRY_LOCK, EXPIRATION_LOCK)
             if not ours:
                 return Turn.STANDBY if standby else Turn.OTHERS
             await work()
             return Turn.OURS
 
-        return await self._database.look(hold)
+        return await self._database.transact_read_only(run_if_locked)
 
-    async def due(self, most: int) -> list[Due]:
+    async def list_due(self, most: int) -> list[Due]:
         """See ``IExpirations``."""
         return [
             Due(ResourceName(*resource.split(":", 2)), edition, dict(annotations), *others)
@@ -143,68 +143,70 @@ class ExpirationStore:
 
     async def set_lifetime(self, due: Due, lifetime: Duration | None) -> None:
         """See ``IExpirations``."""
-        await self._settle(due, _END_ALL, lifetime, "infinity")
+        await self._change_expirations(due, _END_ALL, lifetime, "infinity")
 
     async def set_interval(self, due: Due, interval: Duration) -> None:
         """See ``IExpirations``."""
-        await self._settle(due, _REPLACE_NEWEST, interval, "-infinity")
+        await self._change_expirations(due, _REPLACE_NEWEST, interval, "-infinity")
 
-    async def _settle(self, due: Due, statement: Statement, duration: Duration | None, otherwise: str) -> None:
+    async def _change_expirations(self, due: Due, statement: Statement, duration: Duration | None, otherwise: str) -> None:
         variable = str(due.variable)
 
-        async def work(transaction: Transaction) -> None:
+        async def apply_change(transaction: Transaction) -> None:
             await transaction.fetch(LOCK, variable)
             if await transaction.fetch(_CURRENT, variable, due.edition):
-                await transaction.fetch(statement, variable, *span(duration))
-                await transaction.fetch(_SETTLE, variable, otherwise)
+                await transaction.fetch(statement, variable, *interval_parameters(duration))
+                await transaction.fetch(_MARK_UNCHANGED, variable, otherwise)
 
-        await self._database.transact(work)
+        await self._database.transact(apply_change)
 
-    async def rest(self, due: Due, fault: str | None = None) -> None:
+    async def mark_handled(self, due: Due, fault: str | None = None) -> None:
         """See ``IExpirations``."""
-        await self._database.change(_REST, str(due.variable), due.edition, fault)
+        await self._database.change(_MARK_HANDLED, str(due.variable), due.edition, fault)
 
-    async def fail(self, due: Due, pause: float, fault: str) -> None:
+    async def record_failure(self, due: Due, pause: float, fault: str) -> None:
         """See ``IExpirations``."""
         await self._database.change(_FAIL, str(due.variable), due.edition, pause, fault)
 
-    async def stage(self, variable: ResourceName, candidate: Sealed, lease: float) -> Sealed | None:
+    async def stage_value(self, variable: ResourceName, candidate: Sealed, lease: float) -> Sealed | None:
         """See ``IExpirations``."""
         for (kept,) in await self._database.change(_STAGE, str(variable), candidate, lease):
             return Sealed(kept)
         return None
 
-    async def promote(
+    async def promote_value(
         self, variable: ResourceName, candidate: Sealed, interval: Duration, trail: EventBatch | None = None
     ) -> int | None:
         """See ``IExpirations``."""
 
-        async def work(transaction: Transaction) -> int | None:
+        async def apply_change(transaction: Transaction) -> int | None:
             locked = await transaction.fetch(LOCK, str(variable))
             if not (locked and await transaction.fetch(_CANDIDATE, str(variable), candidate)):
                 return None
-            ((version,),) = await transaction.fetch(WRITE, str(variable), candidate, *span(interval), self._keeping.keeps)
+            ((version,),) = await transaction.fetch(
+                WRITE, str(variable), candidate, *interval_parameters(interval), self._keeping.keeps
+            )
             await transaction.fetch(_PROMOTED, str(variable))
-            await record(transaction, trail)
+            await record_events(transaction, trail)
             return int(version)
 
-        return await self._database.transact(work)
+        return await self._database.transact(apply_change)
 
-    async def values(self, variables: Sequence[ResourceName]) -> dict[str, Sealed]:
+    async def read_unexpired_values(self, variables: Sequence[ResourceName]) -> dict[str, Sealed]:
         """See ``IExpirations``."""
-        rows = await self._database.fetch(_VALUES, column([str(name) for name in variables]))
+        rows = await self._database.fetch(_VALUES, to_array([str(name) for name in variables]))
         return {name: Sealed(sealed) for name, sealed in rows}
 
-    async def clear(
+    async def clear_expirations(
         self, caller: Asker, variable: ResourceName, decide: Callable[[AccessFacts], None], trail: EventBatch | None = None
     ) -> None:
         """See ``IExpirations``."""
 
-        async def work(transaction: Transaction) -> None:
+        async def apply_change(transaction: Transaction) -> None:
             await transaction.fetch(LOCK, str(variable))
             decide(await access_facts(transaction.fetch, caller, str(variable)))
             await transaction.fetch(_CLEAR, str(variable))
             await transaction.fetch(_CLEARED, str(variable))
-            await record(transaction, trail)
+            await record_events(transaction, trail)
 
-        await self._database.transact(work)
+        await self._database.transact(apply_change)

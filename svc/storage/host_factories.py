@@ -17,38 +17,38 @@ from svc.model.host_factories import ExpiredToken, FactoryToken, IHostFactories,
 from svc.model.kept_answers import Once
 from svc.model.names import INTERNAL_ACCOUNT, RoleName
 from svc.model.query_results import OutstandingToken, Sealed
-from svc.storage.driver.columns import column, for_each
-from svc.storage.driver.failures import Contention, ForeignKeyViolation, summary
+from svc.storage.driver.columns import fetch_for_rows, to_array
+from svc.storage.driver.failures import Contention, ForeignKeyViolation, summarize_error
 from svc.storage.driver.statements import Statement, Statements, Transaction
-from svc.storage.events import change, record
-from svc.storage.kept_answers import transact_once
+from svc.storage.events import change_and_record, record_events
+from svc.storage.idempotency import transact_once
 from svc.storage.sql.api_keys import API_KEY_OFF
-from svc.storage.sql.owners import ownership
-from svc.storage.sql.search import index
+from svc.storage.sql.owners import read_ownership
+from svc.storage.sql.search import index_documents
 
 #: How many expired tokens one statement removes.
 EXPIRED_BATCH: Final = 1000
 
-_ADD: Final = Statement.named("factory_tokens_add")("""
+_ADD: Final = Statement.with_name("factory_tokens_add")("""
     INSERT INTO host_factory_tokens (digest, factory_id, expires_at, networks)
     SELECT digest, $2::text, $3::double precision, $4::text[] FROM unnest($1::bytea[]) AS added (digest)
 """)
 _TOKEN: Final = Statement(
     "factory_token", "SELECT factory_id, expires_at, networks FROM host_factory_tokens WHERE digest = $1::bytea"
 )
-_CALLED: Final = Statement.named("factory_token_called")("""
+_CALLED: Final = Statement.with_name("factory_token_called")("""
     SELECT digest FROM host_factory_tokens
     WHERE digest >= $2::bytea AND digest <= $3::bytea AND split_part(factory_id, ':', 1) = $1::text
     ORDER BY digest LIMIT 1
 """)
-_LISTED: Final = Statement.named("factory_tokens_listed")("""
+_LISTED: Final = Statement.with_name("factory_tokens_listed")("""
     SELECT digest, expires_at, networks FROM host_factory_tokens WHERE factory_id = $1::text
     ORDER BY expires_at, digest LIMIT $2::bigint OFFSET $3::bigint
 """)
 _REMOVE: Final = Statement(
     "factory_token_remove", "DELETE FROM host_factory_tokens WHERE digest = $1::bytea RETURNING digest"
 )
-_REMOVE_EXPIRED: Final = Statement.named("factory_tokens_remove_expired")(f"""
+_REMOVE_EXPIRED: Final = Statement.with_name("factory_tokens_remove_expired")(f"""
     DELETE FROM host_factory_tokens WHERE digest = ANY (ARRAY(
         SELECT digest FROM host_factory_tokens WHERE expires_at <= $1::double precision LIMIT {EXPIRED_BATCH}
     ))
@@ -59,13 +59,13 @@ _REMOVE_EXPIRED: Final = Statement.named("factory_tokens_remove_expired")(f"""
 _ADD_ROLE: Final = Statement(
     "factory_host_role", "INSERT INTO roles (role_id) VALUES ($1::text) ON CONFLICT DO NOTHING RETURNING creation"
 )
-_ADD_RESOURCE: Final = Statement.named("factory_host_resource")(
+_ADD_RESOURCE: Final = Statement.with_name("factory_host_resource")(
     "INSERT INTO resources (resource_id, owner_id) VALUES ($1::text, $2::text) ON CONFLICT DO NOTHING RETURNING resource_id"
 )
-_OWNER: Final = Statement.named("factory_host_owner")(
+_OWNER: Final = Statement.with_name("factory_host_owner")(
     "SELECT owner_id, creation FROM resources, roles WHERE resource_id = $1::text AND role_id = $1"
 )
-_ADD_MEMBERSHIPS: Final = Statement.named("factory_host_memberships")("""
+_ADD_MEMBERSHIPS: Final = Statement.with_name("factory_host_memberships")("""
     INSERT INTO memberships (role_id, member_id, ownership, admin_option)
     SELECT $1::text, $2::text, true, true
     UNION ALL
@@ -73,11 +73,11 @@ _ADD_MEMBERSHIPS: Final = Statement.named("factory_host_memberships")("""
     FROM (SELECT role_id, ownership FROM memberships WHERE member_id = $2 OFFSET 0) AS granted
     WHERE NOT ownership AND split_part(role_id, ':', 2) = 'layer'
 """)
-_ANNOTATE: Final = Statement.named("factory_host_annotate")("""
+_ANNOTATE: Final = Statement.with_name("factory_host_annotate")("""
     INSERT INTO annotations (resource_id, name, value)
     SELECT $3::text, name, value FROM unnest($1::text[], $2::text[]) AS added (name, value)
 """)
-_SET_KEY: Final = Statement.named("factory_host_key")(f"""
+_SET_KEY: Final = Statement.with_name("factory_host_key")(f"""
     INSERT INTO credentials (role_id, api_key)
     SELECT role_id, api_key FROM (VALUES ($1::text, $2::bytea)) AS given (role_id, api_key)
     WHERE NOT {API_KEY_OFF.format(role="given.role_id")}
@@ -107,36 +107,36 @@ class HostFactoryStore:
     ) -> None:
         """See ``IHostFactories``."""
 
-        async def work(transaction: Transaction) -> None:
-            await transaction.fetch(_ADD, column(digests), str(token.factory), token.expires_at, column(token.networks))
-            await record(transaction, trail)
+        async def apply_change(transaction: Transaction) -> None:
+            await transaction.fetch(_ADD, to_array(digests), str(token.factory), token.expires_at, to_array(token.networks))
+            await record_events(transaction, trail)
 
         try:
-            await transact_once(self._database, once, work)
+            await transact_once(self._database, once, apply_change)
         except ForeignKeyViolation:
             raise RecordNotFound.of(token.factory) from None
 
-    async def token(self, digest: bytes) -> FactoryToken | None:
+    async def read_token(self, digest: bytes) -> FactoryToken | None:
         """See ``IHostFactories``."""
         for factory, expires_at, networks in await self._database.fetch(_TOKEN, digest):
             return FactoryToken(RoleName(*factory.split(":", 2)), expires_at, tuple(networks))
         return None
 
-    async def digest_called(self, account: str, name: str) -> bytes | None:
+    async def find_digest(self, account: str, name: str) -> bytes | None:
         """See ``IHostFactories``."""
         # A name has the first bytes of the digest.
         beginning = bytes.fromhex(name.removeprefix("sha256:"))
         rows = await self._database.fetch(_CALLED, account, beginning.ljust(32, b"\0"), beginning.ljust(32, b"\xff"))
         return bytes(rows[0][0]) if rows else None
 
-    async def listed(self, factory: RoleName, limit: int, offset: int) -> list[OutstandingToken]:
+    async def list_tokens(self, factory: RoleName, limit: int, offset: int) -> list[OutstandingToken]:
         """See ``IHostFactories``."""
         rows = await self._database.fetch(_LISTED, str(factory), limit, offset)
         return [OutstandingToken(called(digest), expires_at, tuple(networks)) for digest, expires_at, networks in rows]
 
     async def remove_token(self, digest: bytes, trail: EventBatch | None = None) -> bool:
         """See ``IHostFactories``."""
-        return bool(await change(self._database, trail, _REMOVE, digest))
+        return bool(await change_and_record(self._database, trail, _REMOVE, digest))
 
     async def create_host(
         self,
@@ -149,19 +149,19 @@ class HostFactoryStore:
     ) -> MadeHost:
         """See ``IHostFactories``."""
 
-        async def work(transaction: Transaction) -> MadeHost:
+        async def apply_change(transaction: Transaction) -> MadeHost:
             try:
-                new, creation = await _make(transaction, digest, str(host), annotations)
+                new, creation = await _make_host(transaction, digest, str(host), annotations)
                 has_key = bool(await transaction.fetch(_SET_KEY, str(host), api_key))
-                await record(transaction, trail)
+                await record_events(transaction, trail)
             except ForeignKeyViolation as violation:
                 # The factory, one of its layers or the host was deleted meanwhile: read again.
-                raise Contention(summary(violation)) from None
+                raise Contention(summarize_error(violation)) from None
             return MadeHost(new, has_key, creation)
 
-        return await transact_once(self._database, once, work)
+        return await transact_once(self._database, once, apply_change)
 
-    async def demand_made(self, factory: RoleName, host: RoleName, creation: int) -> None:
+    async def require_host(self, factory: RoleName, host: RoleName, creation: int) -> None:
         """See ``IHostFactories``."""
         owned = await self._database.fetch(_OWNER, str(host))
         if not owned or _creation_of(str(host), str(factory), owned) != creation:
@@ -170,21 +170,21 @@ class HostFactoryStore:
     async def remove_expired(self, now: float, recount: Recount) -> list[ExpiredToken]:
         """See ``IHostFactories``."""
 
-        async def work(transaction: Transaction) -> list[ExpiredToken]:
+        async def apply_change(transaction: Transaction) -> list[ExpiredToken]:
             rows = await transaction.fetch(_REMOVE_EXPIRED, now)
             removed = [ExpiredToken(called(digest), RoleName(*factory.split(":", 2))) for digest, factory in rows]
-            await record(transaction, recount(removed) if removed else None)
+            await record_events(transaction, recount(removed) if removed else None)
             return removed
 
-        return await self._database.transact(work)
+        return await self._database.transact(apply_change)
 
-    async def token_known(self) -> bool:
+    async def can_find_known_token(self) -> bool:
         """See ``IHostFactories``. It asks with the statement that real requests use."""
-        known, unknown = await self.token(_KNOWN), await self.token(_UNKNOWN)
+        known, unknown = await self.read_token(_KNOWN), await self.read_token(_UNKNOWN)
         return known is not None and known.factory == _KNOWN_FACTORY and unknown is None
 
 
-async def _make(transaction: Transaction, digest: bytes, host: str, annotations: Mapping[str, str]) -> tuple[bool, int]:
+async def _make_host(transaction: Transaction, digest: bytes, host: str, annotations: Mapping[str, str]) -> tuple[bool, int]:
     """Make a host unless it is there; return whether it was made, and its creation."""
     if not (rows := await transaction.fetch(_TOKEN, digest)):
         raise RecordNotFound(host.partition(":")[0], "host_factory_token", "given")
@@ -192,12 +192,12 @@ async def _make(transaction: Transaction, digest: bytes, host: str, annotations:
     if not (added := await transaction.fetch(_ADD_ROLE, host)):
         return False, _creation_of(host, factory, await transaction.fetch(_OWNER, host))
     if not await transaction.fetch(_ADD_RESOURCE, host, factory):
-        raise _taken(host)
-    if not (await ownership(transaction, (factory,), (host, factory))).may_make(factory, host):
+        raise _host_conflict(host)
+    if not (await read_ownership(transaction, (factory,), (host, factory))).may_make(factory, host):
         raise Conflict("host", host.split(":", 2)[2], f"{host} lies beneath a policy that isn't the one of {factory}")
     await transaction.fetch(_ADD_MEMBERSHIPS, host, factory)
-    await for_each(transaction, _ANNOTATE, list(annotations.items()), host)
-    await index(transaction, (host,))
+    await fetch_for_rows(transaction, _ANNOTATE, list(annotations.items()), host)
+    await index_documents(transaction, (host,))
     return True, int(added[0][0])
 
 
@@ -207,9 +207,9 @@ def _creation_of(host: str, factory: str, owned: Sequence[Sequence[Any]]) -> int
     :raises Conflict: it belongs to another.
     """
     if not owned or owned[0][0] != factory:
-        raise _taken(host)
+        raise _host_conflict(host)
     return int(owned[0][1])
 
 
-def _taken(host: str) -> Conflict:
+def _host_conflict(host: str) -> Conflict:
     return Conflict("host", host.split(":", 2)[2], f"{host} was not made by this host factory")

@@ -15,12 +15,12 @@ from zope.interface import implementer
 
 from svc.model.last_logins import IdlePlace, IdleReading, IdleRole, ILastLogins, LastLogin, NotedLogin
 from svc.model.names import RoleName
-from svc.storage.driver.columns import column
+from svc.storage.driver.columns import to_array
 from svc.storage.driver.statements import Statement, Statements
-from svc.storage.sql.impact import visible
+from svc.storage.sql.impact import filter_visible
 
 # Every process locks rows in this order. A role that another transaction has locked is among the rows returned.
-_RECORD: Final = Statement.named("last_logins_record")("""
+_RECORD: Final = Statement.with_name("last_logins_record")("""
     WITH noted (role_id, day) AS MATERIALIZED (
         SELECT role.role_id, date '1970-01-01' + given.day
         FROM unnest($1::text[], $2::bigint[], $3::integer[]) AS given (role_id, creation, day), LATERAL (
@@ -43,7 +43,7 @@ _RECORD: Final = Statement.named("last_logins_record")("""
     SELECT role_id FROM noted WHERE (role_id IN (SELECT role_id FROM free)) IS NOT TRUE
 """)
 # A user whose API key is refused stays assigned to the directory that has no entry for it (IDirectoryUsers).
-_DIRECTORIES: Final = Statement.named("last_logins_directories")("""
+_DIRECTORIES: Final = Statement.with_name("last_logins_directories")("""
     WITH noted (role_id, webservice_id) AS MATERIALIZED (
         SELECT role.role_id, nullif(given.webservice_id, '')
         FROM unnest($1::text[], $2::bigint[], $3::text[]) AS given (role_id, creation, webservice_id), LATERAL (
@@ -73,15 +73,15 @@ _DIRECTORIES: Final = Statement.named("last_logins_directories")("""
     )
     SELECT role_id FROM noted WHERE (role_id IN (SELECT role_id FROM free)) IS NOT TRUE
 """)
-_LAST: Final = Statement.named("last_login")("""
+_LAST: Final = Statement.with_name("last_login")("""
     SELECT (SELECT day - date '1970-01-01' FROM last_logins WHERE role_id = $1::text),
         extract(epoch FROM since)::double precision
     FROM last_logins_kept WHERE single
 """)
-_SINCE: Final = Statement.named("last_logins_since")(
+_SINCE: Final = Statement.with_name("last_logins_since")(
     "SELECT extract(epoch FROM since)::double precision FROM last_logins_kept WHERE single"
 )
-_NEVER: Final = Statement.named("last_logins_never")("""
+_NEVER: Final = Statement.with_name("last_logins_never")("""
     SELECT role_id, extract(epoch FROM created_at)::double precision,
         NOT EXISTS (SELECT FROM last_logins WHERE last_logins.role_id = role.role_id OFFSET 0)
     FROM (
@@ -93,7 +93,7 @@ _NEVER: Final = Statement.named("last_logins_never")("""
     ) AS role
     ORDER BY created_at, role_id
 """)
-_LONG_AGO: Final = Statement.named("last_logins_long_ago")("""
+_LONG_AGO: Final = Statement.with_name("last_logins_long_ago")("""
     SELECT role_id, extract(epoch FROM created_at)::double precision, day - date '1970-01-01'
     FROM (
         SELECT role_id, day FROM last_logins
@@ -112,7 +112,7 @@ class LastLoginStore:
 
     _database: Statements
 
-    async def record(self, logins: Sequence[NotedLogin]) -> Sequence[NotedLogin]:
+    async def record_logins(self, logins: Sequence[NotedLogin]) -> Sequence[NotedLogin]:
         """See ``ILastLogins`` (Note [Nobody waits])."""
         by_role = {str(login.role): login for login in logins}
         days = {role: str(login.day) for role, login in by_role.items() if login.day is not None}
@@ -121,21 +121,21 @@ class LastLoginStore:
         for statement, values in ((_RECORD, days), (_DIRECTORIES, directories)):
             if values:
                 creations = [str(by_role[role].creation) for role in values]
-                columns = column(values), column(creations), column(values.values())
+                columns = to_array(values), to_array(creations), to_array(values.values())
                 locked.update(role for (role,) in await self._database.change(statement, *columns))
         return [login for role, login in by_role.items() if role in locked]
 
-    async def last_login(self, role: RoleName) -> LastLogin:
+    async def read_last_login(self, role: RoleName) -> LastLogin:
         """See ``ILastLogins``."""
         ((day, since),) = await self._database.fetch(_LAST, str(role))
         return LastLogin(day, since)
 
-    async def kept_since(self) -> float:
+    async def read_recording_start(self) -> float:
         """See ``ILastLogins``."""
         ((since,),) = await self._database.fetch(_SINCE)
         return float(since)
 
-    async def idle(self, account: str, day: int, made_before: float, after: IdlePlace, most: int) -> IdleReading:
+    async def list_idle_roles(self, account: str, day: int, made_before: float, after: IdlePlace, most: int) -> IdleReading:
         """See ``ILastLogins``."""
         found: list[IdleRole] = []
         last: IdlePlace | None = None
@@ -150,6 +150,6 @@ class LastLoginStore:
             last = IdlePlace(True, float(rows[-1][2]), rows[-1][0])
         return IdleReading([*found, *(IdleRole(role, made, seen) for role, made, seen in rows)], last)
 
-    async def visible(self, caller: RoleName, roles: Sequence[str]) -> frozenset[str]:
+    async def filter_visible(self, caller: RoleName, roles: Sequence[str]) -> frozenset[str]:
         """See ``ILastLogins``."""
-        return await self._database.look(lambda transaction: visible(transaction, caller, roles))
+        return await self._database.transact_read_only(lambda transaction: filter_visible(transaction, caller, roles))

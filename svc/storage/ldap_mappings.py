@@ -25,10 +25,10 @@ from svc.model.ldap_mappings import (
     TrailOf,
 )
 from svc.model.names import ResourceName, RoleName
-from svc.storage.driver.columns import column, for_each, rows_of
+from svc.storage.driver.columns import fetch_for_rows, rows_of, to_array
 from svc.storage.driver.statements import Fetching, Statement, Statements, Transaction
-from svc.storage.events import record
-from svc.storage.policies import PolicyTransaction, as_load
+from svc.storage.events import record_events
+from svc.storage.policies import PolicyTransaction, transact_as_load
 from svc.storage.sql.advisory_locks import lock_numbers
 
 T = TypeVar("T")
@@ -41,30 +41,30 @@ _LOCK: Final = Statement("ldap_mappings_lock", "SELECT pg_advisory_xact_lock($1:
 _LOCK_SHARED: Final = Statement(
     "ldap_mappings_lock_shared", "SELECT pg_advisory_xact_lock_shared($1::integer, $2::integer)::text"
 )
-_ONE: Final = Statement.named("ldap_mapping_one")("""
+_MAPPING: Final = Statement.with_name("ldap_mapping_one")("""
     SELECT role_id, name FROM ldap_mappings WHERE webservice_id = $1::text AND kind = $2::text AND key = $3::text
     ORDER BY role_id
 """)
-_NAMES: Final = Statement.named("ldap_mapping_names")("""
+_NAMES: Final = Statement.with_name("ldap_mapping_names")("""
     SELECT key, min(name) FROM ldap_mappings WHERE webservice_id = $1::text AND kind = $2::text GROUP BY key ORDER BY key
 """)
-_KINDS: Final = Statement.named("ldap_mapping_kinds")("""
+_KINDS: Final = Statement.with_name("ldap_mapping_kinds")("""
     SELECT kind FROM (VALUES ('group'), ('user')) AS known (kind)
     WHERE EXISTS (SELECT FROM ldap_mappings WHERE webservice_id = $1::text AND ldap_mappings.kind = known.kind OFFSET 0)
 """)
-_COUNT: Final = Statement.named("ldap_mapping_count")(
+_COUNT: Final = Statement.with_name("ldap_mapping_count")(
     "SELECT count(DISTINCT key) FROM ldap_mappings WHERE webservice_id = $1::text AND kind = $2::text"
 )
-_REMOVE: Final = Statement.named("ldap_mapping_remove")("""
+_REMOVE: Final = Statement.with_name("ldap_mapping_remove")("""
     DELETE FROM ldap_mappings
     WHERE webservice_id = $1::text AND kind = $2::text AND key = $3::text AND NOT role_id = ANY ($4::text[])
 """)
-_SET: Final = Statement.named("ldap_mapping_set")("""
+_SET: Final = Statement.with_name("ldap_mapping_set")("""
     INSERT INTO ldap_mappings (webservice_id, kind, key, role_id, name)
     SELECT $1::text, $2::text, $3::text, role_id, $5::text FROM unnest($4::text[]) AS given (role_id)
     ON CONFLICT (webservice_id, kind, key, role_id) DO UPDATE SET name = EXCLUDED.name
 """)
-_LOSING: Final = Statement.named("ldap_mapping_losing")("""
+_LOSING: Final = Statement.with_name("ldap_mapping_losing")("""
     SELECT role_id, member_id FROM mapped_memberships AS made
     WHERE webservice_id = $1::text AND kind = $2::text AND key = $3::text AND role_id = ANY ($4::text[])
         AND NOT EXISTS (
@@ -77,7 +77,7 @@ _LOSING: Final = Statement.named("ldap_mapping_losing")("""
 
 # The roles that mappings of the authenticator $1 give, and have given, the member $2, for whom the directory has the names
 # $3, $4.
-_STANDING: Final = Statement.named("ldap_mapping_standing")("""
+_MAPPED: Final = Statement.with_name("ldap_mapping_standing")("""
     WITH given (kind, key, role_id) AS MATERIALIZED (
         SELECT asked.kind, asked.key, mapping.role_id
         FROM (SELECT DISTINCT * FROM unnest($3::text[], $4::text[]) AS asked (kind, key)) AS asked, LATERAL (
@@ -101,7 +101,7 @@ _STANDING: Final = Statement.named("ldap_mapping_standing")("""
 """)
 
 # Evaluates a member as a login's candidate after a change of its direct roles: it gains $3, and loses $4.
-_MAY_AUTHENTICATE: Final = Statement.named("ldap_mapping_may_authenticate")(f"""
+_MAY_AUTHENTICATE: Final = Statement.with_name("ldap_mapping_may_authenticate")(f"""
     WITH RECURSIVE direct (role_id) AS MATERIALIZED (
         SELECT $1::text COLLATE "C"
         UNION
@@ -123,15 +123,15 @@ _MAY_AUTHENTICATE: Final = Statement.named("ldap_mapping_may_authenticate")(f"""
 
 # This and any other transaction that grants memberships wait for each other: a membership that policy grants isn't marked.
 _LOCK_MEMBER: Final = Statement("ldap_mapping_lock_member", "SELECT role_id FROM roles WHERE role_id = $1::text FOR UPDATE")
-_JOIN: Final = Statement.named("ldap_mapping_join")("""
+_JOIN: Final = Statement.with_name("ldap_mapping_join")("""
     INSERT INTO memberships (role_id, member_id, ownership, admin_option)
     SELECT role_id, $2::text, false, false FROM unnest($1::text[]) AS gained (role_id)
 """)
-_MARK: Final = Statement.named("ldap_mapping_mark")(f"""
+_MARK: Final = Statement.with_name("ldap_mapping_mark")(f"""
     INSERT INTO mapped_memberships (kind, key, role_id, webservice_id, member_id)
     SELECT kind, key, role_id, $4::text, $5::text FROM {rows_of("text", "text", "text")} AS begun (kind, key, role_id)
 """)
-_UNMARK: Final = Statement.named("ldap_mapping_unmark")(f"""
+_UNMARK: Final = Statement.with_name("ldap_mapping_unmark")(f"""
     DELETE FROM mapped_memberships AS made
     USING {rows_of("text", "text", "text")} AS ceased (kind, key, role_id)
     WHERE made.role_id = ceased.role_id AND made.member_id = $5::text AND made.webservice_id = $4::text
@@ -148,50 +148,50 @@ class LdapMappingStore:
 
     async def transact(self, work: Callable[[IMappingTransaction], Awaitable[T]]) -> T:
         """See ``ILdapMappings``."""
-        return await as_load(self._database, lambda transaction: work(MappingTransaction(transaction, KEEPING)))
+        return await transact_as_load(self._database, lambda transaction: work(MappingTransaction(transaction, KEEPING)))
 
-    async def one(self, webservice: ResourceName, name: DirectoryName) -> LdapMapping | None:
+    async def read_mapping(self, webservice: ResourceName, name: DirectoryName) -> LdapMapping | None:
         """See ``ILdapMappings``."""
-        return await _one(self._database, webservice, name)
+        return await _read_mapping(self._database, webservice, name)
 
-    async def names(self, webservice: ResourceName, kind: str) -> list[str]:
+    async def list_names(self, webservice: ResourceName, kind: str) -> list[str]:
         """See ``ILdapMappings``."""
         return [name for _, name in await self._database.fetch(_NAMES, str(webservice), kind)]
 
-    async def kinds(self, webservice: ResourceName) -> frozenset[str]:
+    async def list_kinds(self, webservice: ResourceName) -> frozenset[str]:
         """See ``ILdapMappings``."""
         return frozenset(kind for (kind,) in await self._database.fetch(_KINDS, str(webservice)))
 
-    async def foreseen(self, webservice: ResourceName, member: RoleName, names: Sequence[DirectoryName]) -> Foreseen:
+    async def preview_changes(self, webservice: ResourceName, member: RoleName, names: Sequence[DirectoryName]) -> Foreseen:
         """See ``ILdapMappings``."""
 
-        async def work(transaction: Transaction) -> Foreseen:
-            rows = await _standing(transaction, webservice, member, names)
+        async def read_preview(transaction: Transaction) -> Foreseen:
+            rows = await _read_mapped(transaction, webservice, member, names)
             difference = MappedDifference.of(rows)
             mapped = tuple(sorted({row.name for row in rows if row.given}))
             return Foreseen(difference, mapped, await _may_authenticate(transaction, webservice, member, difference))
 
-        return await self._database.look(work)
+        return await self._database.transact_read_only(read_preview)
 
-    async def apply(
+    async def apply_mappings(
         self, webservice: ResourceName, member: RoleName, names: Sequence[DirectoryName], trail: TrailOf
     ) -> tuple[MappedDifference, bool]:
         """See ``ILdapMappings``."""
         nothing = MappedDifference()
 
-        async def work(transaction: Transaction) -> tuple[MappedDifference, bool]:
+        async def apply_change(transaction: Transaction) -> tuple[MappedDifference, bool]:
             difference = nothing
             await transaction.fetch(_LOCK_SHARED, *lock_numbers(_MAPPINGS, str(webservice)))
             if await transaction.fetch(_LOCK_MEMBER, str(member)):
-                difference = MappedDifference.of(await _standing(transaction, webservice, member, names))
-                await transaction.fetch(_JOIN, column(difference.gains), str(member))
+                difference = MappedDifference.of(await _read_mapped(transaction, webservice, member, names))
+                await transaction.fetch(_JOIN, to_array(difference.gains), str(member))
                 for statement, marks in ((_MARK, difference.begins), (_UNMARK, difference.ceases)):
                     rows = [(name.kind, name.key, role) for name, role in marks]
-                    await for_each(transaction, statement, rows, str(webservice), str(member))
-                await record(transaction, trail(difference))
+                    await fetch_for_rows(transaction, statement, rows, str(webservice), str(member))
+                await record_events(transaction, trail(difference))
             return difference, await _may_authenticate(transaction, webservice, member, nothing)
 
-        return await as_load(self._database, work)
+        return await transact_as_load(self._database, apply_change)
 
 
 @implementer(IMappingTransaction)
@@ -203,37 +203,39 @@ class MappingTransaction(PolicyTransaction):
         """See ``IMappingTransaction``."""
         await self._transaction.fetch(_LOCK, *lock_numbers(_MAPPINGS, str(webservice)))
 
-    async def mapping(self, webservice: ResourceName, name: DirectoryName) -> LdapMapping | None:
+    async def read_mapping(self, webservice: ResourceName, name: DirectoryName) -> LdapMapping | None:
         """See ``IMappingTransaction``."""
-        return await _one(self._transaction, webservice, name)
+        return await _read_mapping(self._transaction, webservice, name)
 
-    async def count(self, webservice: ResourceName, kind: str) -> int:
+    async def count_names(self, webservice: ResourceName, kind: str) -> int:
         """See ``IMappingTransaction``."""
         ((count,),) = await self._transaction.fetch(_COUNT, str(webservice), kind)
         return int(count)
 
     async def set_mapping(self, webservice: ResourceName, name: DirectoryName, said: str, roles: Sequence[str]) -> None:
         """See ``IMappingTransaction``."""
-        key = (str(webservice), name.kind, name.key, column(roles))
+        key = (str(webservice), name.kind, name.key, to_array(roles))
         await self._transaction.fetch(_REMOVE, *key)
         await self._transaction.fetch(_SET, *key, said)
 
-    async def losing(self, webservice: ResourceName, name: DirectoryName, roles: Collection[str]) -> list[tuple[str, str]]:
+    async def list_lost_memberships(
+        self, webservice: ResourceName, name: DirectoryName, roles: Collection[str]
+    ) -> list[tuple[str, str]]:
         """See ``IMappingTransaction``."""
-        asked = (str(webservice), name.kind, name.key, column(roles))
+        asked = (str(webservice), name.kind, name.key, to_array(roles))
         return [(role, member) for role, member in await self._transaction.fetch(_LOSING, *asked)]
 
 
-async def _one(statements: Fetching, webservice: ResourceName, name: DirectoryName) -> LdapMapping | None:
-    rows = await statements.fetch(_ONE, str(webservice), name.kind, name.key)
+async def _read_mapping(statements: Fetching, webservice: ResourceName, name: DirectoryName) -> LdapMapping | None:
+    rows = await statements.fetch(_MAPPING, str(webservice), name.kind, name.key)
     return LdapMapping(rows[0][1], tuple(role for role, _ in rows)) if rows else None
 
 
-async def _standing(
+async def _read_mapped(
     transaction: Transaction, webservice: ResourceName, member: RoleName, names: Sequence[DirectoryName]
 ) -> list[Mapped]:
-    kinds, keys = column([name.kind for name in names]), column([name.key for name in names])
-    rows = await transaction.fetch(_STANDING, str(webservice), str(member), kinds, keys)
+    kinds, keys = to_array([name.kind for name in names]), to_array([name.key for name in names])
+    rows = await transaction.fetch(_MAPPED, str(webservice), str(member), kinds, keys)
     return [Mapped(DirectoryName(kind, key), *rest) for kind, key, *rest in rows]
 
 
@@ -241,6 +243,6 @@ async def _may_authenticate(
     transaction: Transaction, webservice: ResourceName, member: RoleName, difference: MappedDifference
 ) -> bool:
     ((may,),) = await transaction.fetch(
-        _MAY_AUTHENTICATE, str(member), str(webservice), column(difference.gains), column(difference.loses)
+        _MAY_AUTHENTICATE, str(member), str(webservice), to_array(difference.gains), to_array(difference.loses)
     )
     return bool(may)

@@ -19,11 +19,11 @@ import attrs
 
 from svc.model.names import is_role_kind, order_of_kind
 from svc.model.query_results import AccessFacts, Asker, Membership, MembersQuery, Place
-from svc.storage.driver.columns import column
+from svc.storage.driver.columns import to_array
 from svc.storage.driver.statements import Fetching, Statement, Statements
-from svc.storage.sql.access_facts import WITH_ACCESS_FACTS, access_facts_of, identity
-from svc.storage.sql.dependencies import CALLER_NAMES, HELD_NAMES, NONE, named, remembered
-from svc.storage.sql.search import ASKED, CLASS, FOUND, MATCHING, SHORT
+from svc.storage.sql.access_facts import WITH_ACCESS_FACTS, access_facts_of, caller_parameters
+from svc.storage.sql.dependencies import CALLER_NAMES, HELD_NAMES, NONE, cached_statement, name_array
+from svc.storage.sql.search import CLASS, FOUND, MATCHING, QUERY_WORDS, SHORT
 
 _PARAMETER: Final = re.compile(r"\$([0-9]+)")
 #: Before every row.
@@ -42,7 +42,7 @@ class MembershipStatements:
     _count_search: Statement
 
     @classmethod
-    def by(cls, name: str, own: str, other: str) -> Self:
+    def of_columns(cls, name: str, own: str, other: str) -> Self:
         """Make the statements, named after ``name``, for the rows whose column ``own`` has the role in question."""
         # A range of kinds, narrowed to some of them when they are not all that lie in it.
         of_kinds = f"($4::text[] IS NULL OR split_part({other}, ':', 2) = ANY ($4))"
@@ -56,7 +56,7 @@ class MembershipStatements:
         everyone = f"FROM memberships WHERE {own} = $1::text"
         # See Note [Searches from both ends] in svc/storage/sql/search.py.
         matching = f"""
-            WITH {ASKED.format(text="$5::text")},
+            WITH {QUERY_WORDS.format(text="$5::text")},
             size (short) AS MATERIALIZED (
                 SELECT count(*) <= {SHORT} FROM (SELECT FROM memberships WHERE {range_} LIMIT {SHORT + 1}) AS few
             ),
@@ -80,7 +80,7 @@ class MembershipStatements:
             Statement(name, f"{unranked} {rest} {order} LIMIT $6::bigint OFFSET $7::bigint"),
             Statement(f"{name}_count_all", f"SELECT count(*) {everyone}"),
             Statement(f"{name}_count", f"SELECT count(*) {rest}"),
-            Statement.named(f"{name}_search")(f"""
+            Statement.with_name(f"{name}_search")(f"""
                 {matching}
                 SELECT {columns}, CASE WHEN $7 THEN rank END
                 FROM (
@@ -93,19 +93,19 @@ class MembershipStatements:
         )
 
     @property
-    def pages(self) -> tuple[Statement, ...]:
+    def page_statements(self) -> tuple[Statement, ...]:
         """Return the statements for pages."""
         return self._first_page, self._page, self._search
 
-    async def page(self, database: Fetching, query: MembersQuery) -> list[Membership]:
+    async def read_page(self, database: Fetching, query: MembersQuery) -> list[Membership]:
         """Return the rows that the query asks for, in order."""
-        if (asked := self.asked(query)) is None:
+        if (asked := self.page_parameters(query)) is None:
             return []
         return list(map(Membership._make, await database.fetch(*asked)))
 
-    def asked(self, query: MembersQuery) -> tuple[Any, ...] | None:
+    def page_parameters(self, query: MembersQuery) -> tuple[Any, ...] | None:
         """Return the statement for a page, and its parameters; ``None`` when no row can match."""
-        if (bounds := _bounds(query)) is None:
+        if (bounds := _range_parameters(query)) is None:
             return None
         role, first, beyond, kinds = bounds
         after, search = query.after or _START, query.search
@@ -118,9 +118,9 @@ class MembershipStatements:
         searched = (search.text, search.split, search.by_class, rank, after.name, after.ownership)
         return self._search, *bounds, *searched, query.limit, query.offset
 
-    async def count(self, database: Statements, query: MembersQuery) -> int:
+    async def count_rows(self, database: Statements, query: MembersQuery) -> int:
         """Return how many rows match, regardless of pages."""
-        if (bounds := _bounds(query)) is None:
+        if (bounds := _range_parameters(query)) is None:
             return 0
         if query.search is None and not query.kinds:
             ((count,),) = await database.fetch(self._count_all, bounds[0])
@@ -132,7 +132,7 @@ class MembershipStatements:
 
 
 @attrs.frozen
-class JudgedMemberships:
+class MembershipsWithFacts:
     """A listing that is read in one statement with the caller's access facts; without any, the caller reads no rows."""
 
     _listing: MembershipStatements
@@ -141,28 +141,28 @@ class JudgedMemberships:
     @classmethod
     def of(cls, listing: MembershipStatements) -> Self:
         """Make the statements from those of a listing, where the role is ``$1`` and here ``$2``."""
-        first, *others = listing.pages
-        names, known = named(("r", "$2"), ("g", "$2")), "caller_current IS NOT NULL AND resource_exists"
-        name, sql = f"{first.name}_judged", _judged(first)
-        judged: list[Statement] = [remembered(name, sql, HELD_NAMES, CALLER_NAMES, names, known=known)]
-        judged += [Statement(f"{page.name}_judged", _judged(page)("")) for page in others]
-        return cls(listing, {page.name: each for page, each in zip(listing.pages, judged, strict=True)})
+        first, *others = listing.page_statements
+        names, known = name_array(("r", "$2"), ("g", "$2")), "caller_current IS NOT NULL AND resource_exists"
+        name, sql = f"{first.name}_judged", _facts_query(first)
+        judged: list[Statement] = [cached_statement(name, sql, HELD_NAMES, CALLER_NAMES, names, known=known)]
+        judged += [Statement(f"{page.name}_judged", _facts_query(page)("")) for page in others]
+        return cls(listing, {page.name: each for page, each in zip(listing.page_statements, judged, strict=True)})
 
-    async def page(
+    async def read_page(
         self, database: Statements, caller: Asker, query: MembersQuery, *, whole: bool
     ) -> tuple[AccessFacts, list[Membership]] | None:
         """Return the caller's access facts and the rows that the query asks for, in order; ``None`` when none can match."""
-        if (asked := self._listing.asked(query)) is None:
+        if (asked := self._listing.page_parameters(query)) is None:
             return None
         page, role, *rest = asked
-        asker, numbers = identity(caller)
-        fetch = database.fetch if whole else database.fetch_afresh
+        asker, numbers = caller_parameters(caller)
+        fetch = database.fetch if whole else database.fetch_uncached
         rows = iter(await fetch(self._pages[page.name], asker, role, numbers, *rest))
         (judged, *_) = next(rows)
         return access_facts_of(tuple(json.loads(judged))), list(map(Membership._make, rows))
 
 
-def _judged(page: Statement) -> Callable[[str], str]:
+def _facts_query(page: Statement) -> Callable[[str], str]:
     """Return the SQL for a page whose first row has the access facts, as JSON: columns would cost in every row."""
     shifted = _PARAMETER.sub(lambda found: "$2" if found[1] == "1" else f"${int(found[1]) + 2}", page.sql)
     return lambda more: (
@@ -179,7 +179,7 @@ def _judged(page: Statement) -> Callable[[str], str]:
     )
 
 
-def _bounds(query: MembersQuery) -> tuple[Any, ...] | None:
+def _range_parameters(query: MembersQuery) -> tuple[Any, ...] | None:
     """Return the role, the ends of the range in which the rows lie, and the kinds when others lie in it too; ``None`` when
     no role has any of the kinds asked for. Members are of the role's own account, so those of a kind are a range of the key.
     """
@@ -189,11 +189,11 @@ def _bounds(query: MembersQuery) -> tuple[Any, ...] | None:
     kinds = sorted({*filter(is_role_kind, query.kinds)}, key=order_of_kind)
     if not kinds:
         return None
-    narrowed = column(kinds) if len(kinds) > 1 else None
+    narrowed = to_array(kinds) if len(kinds) > 1 else None
     # A semicolon follows the colon in byte order; no id ends with the colon that follows its kind.
     return str(query.role), f"{account}:{kinds[0]}:", f"{account}:{kinds[-1]};", narrowed
 
 
-MEMBERS: Final = MembershipStatements.by("members", "role_id", "member_id")
-MEMBERS_JUDGED: Final = JudgedMemberships.of(MEMBERS)
-MEMBERSHIPS: Final = MembershipStatements.by("memberships", "member_id", "role_id")
+MEMBERS: Final = MembershipStatements.of_columns("members", "role_id", "member_id")
+MEMBERS_WITH_FACTS: Final = MembershipsWithFacts.of(MEMBERS)
+MEMBERSHIPS: Final = MembershipStatements.of_columns("memberships", "member_id", "role_id")

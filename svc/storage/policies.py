@@ -25,29 +25,29 @@ from svc.model.ownership import Ownership
 from svc.model.policy_rows import Changes, PolicyVersion, Present, RecordLimit, RowKeys, Rows, Side, Surroundings
 from svc.model.ports import IPolicies, IPolicyTransaction
 from svc.model.query_results import AccessFacts, Asker, Sealed
-from svc.storage import kept_answers
-from svc.storage.driver.columns import for_each
-from svc.storage.driver.failures import ForeignKeyViolation, UniqueViolation, summary
+from svc.storage import idempotency
+from svc.storage.driver.columns import fetch_for_rows
+from svc.storage.driver.failures import ForeignKeyViolation, UniqueViolation, summarize_error
 from svc.storage.driver.statements import Statement, Statements, Transaction
-from svc.storage.events import record
+from svc.storage.events import record_events
 from svc.storage.roles import access_facts
-from svc.storage.secrets import VERSIONS_KEPT
+from svc.storage.secrets import VERSIONS_MOST
 from svc.storage.sql import impact, record_limits, recorded_rows
 from svc.storage.sql.advisory_locks import CONSTANTS, lock_numbers
 from svc.storage.sql.kinds import kinds_in, kinds_of
-from svc.storage.sql.owners import ownership
-from svc.storage.sql.role_closure import CALLER, UPDATABLE, held_among, updating
+from svc.storage.sql.owners import read_ownership
+from svc.storage.sql.role_closure import CALLER, UPDATABLE, held_among, updating_query
 
 T = TypeVar("T")
 
 #: How many versions of a policy its history keeps (POL-39).
-HISTORY_KEPT: Final = 20
+HISTORY_MOST: Final = 20
 
 #: How long one statement of a load may take, in seconds: a deletion may reach far.
 STATEMENT_TIMEOUT: Final = 60.0
 
 # The last release's programs take only the second lock (Note [The number of before]).
-_LOCK: Final = Statement.named("policy_lock")(f"""
+_LOCK: Final = Statement.with_name("policy_lock")(f"""
     SELECT CASE
         WHEN NOT pg_try_advisory_xact_lock($1::integer, $2::integer) THEN false
         WHEN former >> 32 = {CONSTANTS} THEN true
@@ -63,14 +63,14 @@ _ADMINISTRATORS: Final = """
     ) AS administrator
 """
 
-_HOLDS_MORE: Final = Statement.named("policy_holds_more")("""
+_HOLDS_MORE: Final = Statement.with_name("policy_holds_more")("""
     SELECT EXISTS (SELECT FROM resources WHERE policy_id = $1::text OFFSET $2::bigint)
         OR EXISTS (SELECT FROM memberships WHERE policy_id = $1 OFFSET $2)
         OR EXISTS (SELECT FROM permissions WHERE policy_id = $1 OFFSET $2)
         OR EXISTS (SELECT FROM annotations WHERE policy_id = $1 OFFSET $2)
 """)
 # The ids that begin with an id and a slash are a range of the key: "0" follows the slash in byte order.
-_OWNERS_DENYING: Final = Statement.named("policy_owners_denying")(f"""
+_OWNERS_DENYING: Final = Statement.with_name("policy_owners_denying")(f"""
     WITH RECURSIVE {CALLER.format(caller="$1")}, {kinds_of("$2::text")},
     thing (resource_id, owner_id) AS MATERIALIZED (
         SELECT found.resource_id, found.owner_id
@@ -82,16 +82,16 @@ _OWNERS_DENYING: Final = Statement.named("policy_owners_denying")(f"""
                 AND (policy_id IS NOT NULL OR split_part(resource_id, ':', 2) <> 'host') OFFSET 0
         ) AS found
     ),
-    {updating("$1")}
+    {updating_query("$1")}
     SELECT DISTINCT owner_id FROM thing WHERE NOT {UPDATABLE}
 """)
-_HELD: Final = Statement.named("policy_roles_held")(f"""
+_HELD: Final = Statement.with_name("policy_roles_held")(f"""
     WITH RECURSIVE {CALLER.format(caller="$2")},
     asked (role_id) AS MATERIALIZED (SELECT unnest($1::text[]) COLLATE "C"),
     {held_among("holding", "$2", "SELECT role_id FROM asked")}
     SELECT role_id FROM asked WHERE (role_id IN (SELECT role_id FROM holding)) IS TRUE
 """)
-_NOT_GRANTABLE: Final = Statement.named("policy_not_grantable")(f"""
+_NOT_GRANTABLE: Final = Statement.with_name("policy_not_grantable")(f"""
     WITH RECURSIVE {CALLER.format(caller="$2")},
     asked (role_id) AS MATERIALIZED (
         SELECT role.role_id FROM unnest($1::text[]) AS given (id), LATERAL (
@@ -117,34 +117,34 @@ _THINGS: Final = """
     )
 """
 
-_NOT_PERMITTABLE: Final = Statement.named("policy_not_permittable")(f"""
+_NOT_PERMITTABLE: Final = Statement.with_name("policy_not_permittable")(f"""
     WITH RECURSIVE {CALLER.format(caller="$2")}, {_THINGS},
     {held_among("permitting", "$2", "SELECT owner_id FROM thing")}
     SELECT resource_id FROM thing WHERE (owner_id IN (SELECT role_id FROM permitting)) IS NOT TRUE
 """)
-_NOT_UPDATABLE: Final = Statement.named("policy_not_updatable")(f"""
-    WITH RECURSIVE {CALLER.format(caller="$2")}, {_THINGS}, {updating("$2")}
+_NOT_UPDATABLE: Final = Statement.with_name("policy_not_updatable")(f"""
+    WITH RECURSIVE {CALLER.format(caller="$2")}, {_THINGS}, {updating_query("$2")}
     SELECT resource_id FROM thing WHERE NOT {UPDATABLE}
 """)
-_RECORD: Final = Statement.named("policy_record")(f"""
+_RECORD: Final = Statement.with_name("policy_record")(f"""
     WITH added AS (
         INSERT INTO policy_versions (policy_id, version, text, sha256, loaded_by, client_ip)
         SELECT $1::text, coalesce(max(version), 0) + 1, $2::text, $3::text, $4::text, $5::text
         FROM policy_versions WHERE policy_id = $1
         RETURNING version
     ), trimmed AS (
-        DELETE FROM policy_versions WHERE policy_id = $1 AND version <= (SELECT version FROM added) - {HISTORY_KEPT}
+        DELETE FROM policy_versions WHERE policy_id = $1 AND version <= (SELECT version FROM added) - {HISTORY_MOST}
     )
     SELECT version FROM added
 """)
-_NEWEST: Final = Statement.named("secrets_newest")("""
+_NEWEST: Final = Statement.with_name("secrets_newest")("""
     SELECT resource_id, sealed FROM unnest($1::text[]) AS asked (resource_id), LATERAL (
         SELECT sealed FROM secrets WHERE secrets.resource_id = asked.resource_id ORDER BY version DESC LIMIT 1
     ) AS newest
 """)
 
 # A resource may have gone with its owner by now.
-_SET: Final = Statement.named("secrets_set")(f"""
+_SET: Final = Statement.with_name("secrets_set")(f"""
     WITH added AS (
         INSERT INTO secrets (resource_id, version, sealed)
         SELECT resource_id, coalesce(
@@ -156,7 +156,7 @@ _SET: Final = Statement.named("secrets_set")(f"""
     ), trimmed AS MATERIALIZED (
         SELECT old.resource_id, old.version FROM added, LATERAL (
             SELECT resource_id, version FROM secrets
-            WHERE secrets.resource_id = added.resource_id AND secrets.version <= added.version - {VERSIONS_KEPT} OFFSET 0
+            WHERE secrets.resource_id = added.resource_id AND secrets.version <= added.version - {VERSIONS_MOST} OFFSET 0
         ) AS old
     )
     DELETE FROM secrets
@@ -176,10 +176,12 @@ class PolicyStore:
 
     async def transact(self, work: Callable[[IPolicyTransaction], Awaitable[T]]) -> T:
         """See ``IPolicies``."""
-        return await as_load(self._database, lambda transaction: work(PolicyTransaction(transaction, self._keeping)))
+        return await transact_as_load(
+            self._database, lambda transaction: work(PolicyTransaction(transaction, self._keeping))
+        )
 
 
-async def as_load(database: Statements, work: Callable[[Transaction], Awaitable[T]]) -> T:
+async def transact_as_load(database: Statements, work: Callable[[Transaction], Awaitable[T]]) -> T:
     """Run ``work`` in one transaction, which may take long.
 
     Rows that were added or removed since they were read make it a conflict, like a load that is under way.
@@ -187,7 +189,7 @@ async def as_load(database: Statements, work: Callable[[Transaction], Awaitable[
     try:
         return await database.transact(work, statement_timeout=STATEMENT_TIMEOUT)
     except (UniqueViolation, ForeignKeyViolation) as violation:
-        _log.info("A policy load met the changes of another: {why}", why=summary(violation))
+        _log.info("A policy load met the changes of another: {why}", why=summarize_error(violation))
         raise PolicyConflict from None
 
 
@@ -199,15 +201,15 @@ class PolicyTransaction:
     _transaction: Transaction
     _keeping: Keeping
 
-    async def claim(self, request: RequestKey) -> KeptAnswer | None:
+    async def claim_request_key(self, request: RequestKey) -> KeptAnswer | None:
         """See ``IPolicyTransaction``."""
-        return await kept_answers.claim(self._transaction, request)
+        return await idempotency.claim_request_key(self._transaction, request)
 
-    async def keep(self, request: RequestKey, pieces: Sequence[Sealed]) -> None:
+    async def keep_answer(self, request: RequestKey, pieces: Sequence[Sealed]) -> None:
         """See ``IPolicyTransaction``."""
-        await kept_answers.keep(self._transaction, request, pieces)
+        await idempotency.keep_answer(self._transaction, request, pieces)
 
-    async def lock(self, policy: RoleName) -> None:
+    async def lock_policy(self, policy: RoleName) -> None:
         """See ``IPolicyTransaction``."""
         ((locked,),) = await self._transaction.fetch(_LOCK, *lock_numbers("policy", str(policy)), str(policy))
         if not locked:
@@ -222,96 +224,96 @@ class PolicyTransaction:
         rows = await self._transaction.fetch(_OWNERS_DENYING, str(caller), policy.account, policy.identifier)
         return sorted(owner for (owner,) in rows)
 
-    async def existing(self, resources: Sequence[str]) -> frozenset[str]:
+    async def filter_existing(self, resources: Sequence[str]) -> frozenset[str]:
         """See ``IPolicyTransaction``."""
-        return await recorded_rows.existing(self._transaction, resources)
+        return await recorded_rows.filter_existing(self._transaction, resources)
 
-    async def holds_more(self, policy: RoleName, most: int) -> bool:
+    async def has_more_rows(self, policy: RoleName, most: int) -> bool:
         """See ``IPolicyTransaction``."""
         ((more,),) = await self._transaction.fetch(_HOLDS_MORE, str(policy), most)
         return bool(more)
 
-    async def present(self, policy: RoleName, wanted: Rows, deleted: Sequence[str]) -> Present:
+    async def read_present_rows(self, policy: RoleName, wanted: Rows, deleted: Sequence[str]) -> Present:
         """See ``IPolicyTransaction``."""
-        return await recorded_rows.read(self._transaction, str(policy), wanted, deleted)
+        return await recorded_rows.read_present(self._transaction, str(policy), wanted, deleted)
 
-    async def present_named(self, policy: RoleName, keys: RowKeys) -> Present:
+    async def read_rows_by_key(self, policy: RoleName, keys: RowKeys) -> Present:
         """See ``IPolicyTransaction``."""
-        return await recorded_rows.read_named(self._transaction, str(policy), keys)
+        return await recorded_rows.read_present_by_key(self._transaction, str(policy), keys)
 
-    async def ownership(self, records: Sequence[str], placed: Sequence[str]) -> Ownership:
+    async def read_ownership(self, records: Sequence[str], placed: Sequence[str]) -> Ownership:
         """See ``IPolicyTransaction``."""
-        return await ownership(self._transaction, records, placed)
+        return await read_ownership(self._transaction, records, placed)
 
-    async def held(self, caller: RoleName, roles: Iterable[str]) -> frozenset[str]:
+    async def filter_held(self, caller: RoleName, roles: Iterable[str]) -> frozenset[str]:
         """See ``IPolicyTransaction``."""
-        rows = await for_each(self._transaction, _HELD, [(role,) for role in roles], str(caller))
+        rows = await fetch_for_rows(self._transaction, _HELD, [(role,) for role in roles], str(caller))
         return frozenset(role for (role,) in rows)
 
     async def not_grantable(self, caller: RoleName, roles: Sequence[str]) -> list[str]:
         """See ``IPolicyTransaction``."""
-        return await self._denied(_NOT_GRANTABLE, caller, roles)
+        return await self._list_denied(_NOT_GRANTABLE, caller, roles)
 
     async def not_permittable(self, caller: RoleName, resources: Sequence[str]) -> list[str]:
         """See ``IPolicyTransaction``."""
-        return await self._denied(_NOT_PERMITTABLE, caller, resources)
+        return await self._list_denied(_NOT_PERMITTABLE, caller, resources)
 
     async def not_updatable(self, caller: RoleName, resources: Sequence[str]) -> list[str]:
         """See ``IPolicyTransaction``."""
-        return await self._denied(_NOT_UPDATABLE, caller, resources)
+        return await self._list_denied(_NOT_UPDATABLE, caller, resources)
 
-    async def _denied(self, statement: Statement, caller: RoleName, ids: Sequence[str]) -> list[str]:
-        rows = await for_each(self._transaction, statement, [(asked,) for asked in ids], str(caller))
+    async def _list_denied(self, statement: Statement, caller: RoleName, ids: Sequence[str]) -> list[str]:
+        rows = await fetch_for_rows(self._transaction, statement, [(asked,) for asked in ids], str(caller))
         return sorted(denied for (denied,) in rows)
 
-    async def apply(self, policy: RoleName, changes: Changes, api_keys: Mapping[str, Sealed]) -> int:
+    async def apply_changes(self, policy: RoleName, changes: Changes, api_keys: Mapping[str, Sealed]) -> int:
         """See ``IPolicyTransaction``."""
-        return await recorded_rows.change(self._transaction, str(policy), changes, api_keys, self._keeping)
+        return await recorded_rows.apply_changes(self._transaction, str(policy), changes, api_keys, self._keeping)
 
-    async def exceeding(self, limit: RecordLimit, records: Sequence[str], most: int) -> list[tuple[str, int]]:
+    async def list_exceeding(self, limit: RecordLimit, records: Sequence[str], most: int) -> list[tuple[str, int]]:
         """See ``IPolicyTransaction``."""
-        return await record_limits.exceeding(self._transaction, limit, records, most)
+        return await record_limits.list_exceeding(self._transaction, limit, records, most)
 
-    async def kinds(self, account: str) -> list[str]:
+    async def list_kinds(self, account: str) -> list[str]:
         """See ``IPolicyTransaction``."""
         return await kinds_in(self._transaction, account)
 
-    async def values(self, resources: Sequence[str]) -> dict[str, Sealed]:
+    async def read_sealed_values(self, resources: Sequence[str]) -> dict[str, Sealed]:
         """See ``IPolicyTransaction``."""
-        newest = await for_each(self._transaction, _NEWEST, [(resource,) for resource in resources])
+        newest = await fetch_for_rows(self._transaction, _NEWEST, [(resource,) for resource in resources])
         return {resource: Sealed(sealed) for resource, sealed in newest}
 
     async def set_values(self, values: Mapping[str, Sealed]) -> None:
         """See ``IPolicyTransaction``."""
-        await for_each(self._transaction, _SET, list(values.items()))
+        await fetch_for_rows(self._transaction, _SET, list(values.items()))
 
-    async def record(self, version: PolicyVersion) -> int:
+    async def record_version(self, version: PolicyVersion) -> int:
         """See ``IPolicyTransaction``."""
         ((number,),) = await self._transaction.fetch(
             _RECORD, str(version.policy), version.text, version.sha256, str(version.loaded_by), version.client_ip
         )
         return int(number)
 
-    async def audit(self, trail: EventBatch) -> tuple[int, int]:
+    async def write_events(self, trail: EventBatch) -> tuple[int, int]:
         """See ``IPolicyTransaction``."""
-        return await record(self._transaction, trail)
+        return await record_events(self._transaction, trail)
 
-    async def deleted_with(self, policy: RoleName, resources: Sequence[str], most: int) -> Rows | None:
+    async def read_deletion_cascade(self, policy: RoleName, resources: Sequence[str], most: int) -> Rows | None:
         """See ``IPolicyTransaction``."""
-        return await impact.deleted_with(self._transaction, str(policy), resources, most)
+        return await impact.read_deletion_cascade(self._transaction, str(policy), resources, most)
 
-    async def stored(self, rows: Rows) -> Rows:
+    async def read_stored_rows(self, rows: Rows) -> Rows:
         """See ``IPolicyTransaction``."""
-        return await recorded_rows.stored(self._transaction, rows)
+        return await recorded_rows.read_stored(self._transaction, rows)
 
-    async def surroundings(self, resources: Sequence[str], each: int) -> Surroundings:
+    async def read_surroundings(self, resources: Sequence[str], each: int) -> Surroundings:
         """See ``IPolicyTransaction``."""
-        return await impact.surroundings(self._transaction, resources, each)
+        return await impact.read_surroundings(self._transaction, resources, each)
 
-    async def leading(self, side: Side, names: Sequence[str], each: int, most: int) -> Rows:
+    async def read_adjacent_rows(self, side: Side, names: Sequence[str], each: int, most: int) -> Rows:
         """See ``IPolicyTransaction``."""
-        return await impact.leading(self._transaction, side, names, each, most)
+        return await impact.read_adjacent_rows(self._transaction, side, names, each, most)
 
-    async def visible(self, caller: RoleName, resources: Sequence[str]) -> frozenset[str]:
+    async def filter_visible(self, caller: RoleName, resources: Sequence[str]) -> frozenset[str]:
         """See ``IPolicyTransaction``."""
-        return await impact.visible(self._transaction, caller, resources)
+        return await impact.filter_visible(self._transaction, caller, resources)

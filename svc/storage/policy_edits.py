@@ -14,18 +14,18 @@ from svc.model.deleted_records import KEEPING, Keeping
 from svc.model.names import RoleName
 from svc.model.policy_edits import IEditTransaction, IPolicyEdits
 from svc.model.policy_rows import AnnotationRow
-from svc.storage.driver.columns import batches, for_each, rows_of
+from svc.storage.driver.columns import column_batches, fetch_for_rows, rows_of
 from svc.storage.driver.statements import Statement, Statements
-from svc.storage.policies import PolicyTransaction, as_load
+from svc.storage.policies import PolicyTransaction, transact_as_load
 from svc.storage.sql import search
-from svc.storage.sql.inspection import inspected
+from svc.storage.sql.inspection import inspected_query
 from svc.storage.sql.kinds import kinds_of
 from svc.storage.sql.role_closure import CALLER, held_among
 
 T = TypeVar("T")
 
 # "0" follows the slash in byte order.
-_BENEATH: Final = Statement.named("edit_beneath")(f"""
+_BENEATH: Final = Statement.with_name("edit_beneath")(f"""
     WITH RECURSIVE {kinds_of("$1::text")}
     SELECT found.resource_id
     FROM (
@@ -40,25 +40,25 @@ _BENEATH: Final = Statement.named("edit_beneath")(f"""
     ) AS found
     ORDER BY found.resource_id LIMIT $3
 """)
-_REMOVE_GRANT: Final = Statement.named("edit_remove_grant")(
+_REMOVE_GRANT: Final = Statement.with_name("edit_remove_grant")(
     "DELETE FROM memberships WHERE role_id = $1::text AND member_id = $2::text AND NOT ownership RETURNING role_id"
 )
-_ANNOTATE: Final = Statement.named("edit_annotate")("""
+_ANNOTATE: Final = Statement.with_name("edit_annotate")("""
     INSERT INTO annotations (resource_id, name, value, policy_id)
     SELECT resource_id, name, value, $4::text
     FROM unnest($1::text[], $2::text[], $3::text[]) AS said (resource_id, name, value)
     ON CONFLICT (resource_id, name) DO UPDATE SET value = EXCLUDED.value
 """)
-_REMOVE_ANNOTATION: Final = Statement.named("edit_remove_annotation")(
+_REMOVE_ANNOTATION: Final = Statement.with_name("edit_remove_annotation")(
     "DELETE FROM annotations WHERE resource_id = $1::text AND name = $2::text RETURNING name"
 )
 #: The permissions by which the resource ``thing`` is read; only a policy can be inspected.
-_READING: Final = f"""
+_READ_PERMISSIONS: Final = f"""
     FROM permissions WHERE resource_id = thing.resource_id
         AND (privilege = 'read' OR (privilege = '{INSPECT}' AND split_part(resource_id, ':', 2) = 'policy'))
 """
-_READERS: Final = f"SELECT given.role_id FROM thing, LATERAL (SELECT role_id {_READING} OFFSET 0) AS given"
-_READABLE: Final = Statement.named("edit_readable")(f"""
+_READERS: Final = f"SELECT given.role_id FROM thing, LATERAL (SELECT role_id {_READ_PERMISSIONS} OFFSET 0) AS given"
+_READABLE: Final = Statement.with_name("edit_readable")(f"""
     WITH RECURSIVE {CALLER.format(caller="$2")},
     thing (resource_id, owner_id) AS MATERIALIZED (
         SELECT resource.resource_id, resource.owner_id FROM unnest($1::text[]) AS given (id), LATERAL (
@@ -67,22 +67,22 @@ _READABLE: Final = Statement.named("edit_readable")(f"""
     ),
     {held_among("owning", "$2", "SELECT owner_id FROM thing")},
     {held_among("reading", "$2", _READERS)},
-    {inspected("SELECT owner_id FROM thing WHERE (owner_id IN (SELECT role_id FROM owning)) IS NOT TRUE")}
+    {inspected_query("SELECT owner_id FROM thing WHERE (owner_id IN (SELECT role_id FROM owning)) IS NOT TRUE")}
     SELECT resource_id FROM thing
     WHERE (owner_id IN (SELECT role_id FROM owning)) IS TRUE
-        OR EXISTS (SELECT {_READING} AND (role_id IN (SELECT role_id FROM reading)) IS TRUE OFFSET 0)
+        OR EXISTS (SELECT {_READ_PERMISSIONS} AND (role_id IN (SELECT role_id FROM reading)) IS TRUE OFFSET 0)
         OR (owner_id IN (SELECT id FROM inspected)) IS TRUE
 """)
-_SWITCH: Final = Statement.named("edit_switch")("""
+_SWITCH: Final = Statement.with_name("edit_switch")("""
     INSERT INTO authenticator_switches (resource_id, enabled) VALUES ($1::text, $2::boolean)
     ON CONFLICT (resource_id) DO UPDATE SET enabled = EXCLUDED.enabled
 """)
-_SWITCHES: Final = Statement.named("edit_switches")("""
+_SWITCHES: Final = Statement.with_name("edit_switches")("""
     SELECT asked.resource_id, switch.enabled FROM unnest($1::text[]) AS asked (resource_id), LATERAL (
         SELECT enabled FROM authenticator_switches WHERE authenticator_switches.resource_id = asked.resource_id OFFSET 0
     ) AS switch
 """)
-_EXISTING: Final = Statement.named("edit_existing")(f"""
+_EXISTING: Final = Statement.with_name("edit_existing")(f"""
     SELECT resource_id FROM {rows_of("text")} AS asked (resource_id) JOIN resources USING (resource_id)
 """)
 
@@ -97,25 +97,25 @@ class PolicyEditStore:
 
     async def transact(self, work: Callable[[IEditTransaction], Awaitable[T]]) -> T:
         """See ``IPolicyEdits``."""
-        return await as_load(self._database, lambda transaction: work(EditTransaction(transaction, self._keeping)))
+        return await transact_as_load(self._database, lambda transaction: work(EditTransaction(transaction, self._keeping)))
 
-    async def readable(self, viewer: RoleName, resources: Sequence[str]) -> list[str]:
+    async def filter_readable(self, viewer: RoleName, resources: Sequence[str]) -> list[str]:
         """See ``IPolicyEdits``."""
-        return sorted(await self._of(_READABLE, resources, str(viewer)), key=str.encode)
+        return sorted(await self._fetch_names(_READABLE, resources, str(viewer)), key=str.encode)
 
-    async def existing(self, resources: Sequence[str]) -> frozenset[str]:
+    async def filter_existing(self, resources: Sequence[str]) -> frozenset[str]:
         """See ``IPolicyEdits``."""
-        return frozenset(await self._of(_EXISTING, resources))
+        return frozenset(await self._fetch_names(_EXISTING, resources))
 
-    async def switches(self, webservices: Sequence[str]) -> dict[str, bool]:
+    async def read_switches(self, webservices: Sequence[str]) -> dict[str, bool]:
         """See ``IPolicyEdits``."""
         asked = [(webservice,) for webservice in webservices]
-        rows = [await self._database.fetch(_SWITCHES, *columns) for columns in batches(asked)]
+        rows = [await self._database.fetch(_SWITCHES, *columns) for columns in column_batches(asked)]
         return dict(chain.from_iterable(rows))
 
-    async def _of(self, statement: Statement, resources: Sequence[str], *others: object) -> list[str]:
+    async def _fetch_names(self, statement: Statement, resources: Sequence[str], *others: object) -> list[str]:
         asked = [(resource,) for resource in resources]
-        rows = [await self._database.fetch(statement, *columns, *others) for columns in batches(asked)]
+        rows = [await self._database.fetch(statement, *columns, *others) for columns in column_batches(asked)]
         return [found for (found,) in chain.from_iterable(rows)]
 
 
@@ -124,7 +124,7 @@ class PolicyEditStore:
 class EditTransaction(PolicyTransaction):
     """Provides ``IEditTransaction`` within one transaction of PostgreSQL."""
 
-    async def beneath(self, policy: RoleName, most: int) -> list[str] | None:
+    async def list_beneath(self, policy: RoleName, most: int) -> list[str] | None:
         """See ``IEditTransaction``."""
         found = await self._transaction.fetch(_BENEATH, policy.account, policy.identifier, most + 1)
         return None if len(found) > most else [resource for (resource,) in found]
@@ -133,17 +133,17 @@ class EditTransaction(PolicyTransaction):
         """See ``IEditTransaction``."""
         return bool(await self._transaction.fetch(_REMOVE_GRANT, str(role), str(member)))
 
-    async def annotate(self, policy: RoleName, rows: Sequence[AnnotationRow]) -> None:
+    async def set_annotations(self, policy: RoleName, rows: Sequence[AnnotationRow]) -> None:
         """See ``IEditTransaction``."""
-        await for_each(self._transaction, _ANNOTATE, list(rows), str(policy))
-        await search.index(self._transaction, (row.resource for row in rows))
+        await fetch_for_rows(self._transaction, _ANNOTATE, list(rows), str(policy))
+        await search.index_documents(self._transaction, (row.resource for row in rows))
 
     async def remove_annotation(self, resource: str, name: str) -> bool:
         """See ``IEditTransaction``."""
         removed = await self._transaction.fetch(_REMOVE_ANNOTATION, resource, name)
-        await search.index(self._transaction, [resource] if removed else ())
+        await search.index_documents(self._transaction, [resource] if removed else ())
         return bool(removed)
 
-    async def switch(self, webservice: str, on: bool) -> None:
+    async def switch_authenticator(self, webservice: str, on: bool) -> None:
         """See ``IEditTransaction``."""
         await self._transaction.fetch(_SWITCH, webservice, on)

@@ -13,7 +13,7 @@ from svc.model.query_results import Sealed
 from svc.storage.driver.statements import Statement, Statements
 
 #: The newest values of the keys whose ids are in a span.
-_NEWEST: Final = Statement.named("public_keys_newest")(f"""
+_NEWEST: Final = Statement.with_name("public_keys_newest")(f"""
     SELECT key.resource_id, value.sealed
     FROM (
         SELECT resource_id FROM resources WHERE resource_id >= $1::text AND resource_id < $2::text
@@ -35,14 +35,14 @@ class PublicKeyStore:
 
     _database: Statements
 
-    async def newest(self, user: RoleName) -> list[tuple[str, Sealed]]:
+    async def list_keys(self, user: RoleName) -> list[tuple[str, Sealed]]:
         """See ``IPublicKeys``."""
-        return await self._beneath(f"{user.account}:public_key:user/{user.identifier}")
+        return await self._list_beneath(f"{user.account}:public_key:user/{user.identifier}")
 
-    async def key_known(self) -> bool:
+    async def can_find_known_key(self) -> bool:
         """See ``IPublicKeys``. It is looked up with the statement that real requests use."""
-        return await self._beneath(_KNOWN) == [(f"{_KNOWN}/known", b"known")]
+        return await self._list_beneath(_KNOWN) == [(f"{_KNOWN}/known", b"known")]
 
-    async def _beneath(self, name: str) -> list[tuple[str, Sealed]]:
+    async def _list_beneath(self, name: str) -> list[tuple[str, Sealed]]:
         """Return the keys whose ids begin with a name and a slash; ``0`` follows the slash in byte order."""
         return [(key, Sealed(value)) for key, value in await self._database.fetch(_NEWEST, f"{name}/", f"{name}0")]

@@ -21,7 +21,7 @@ INTERVAL: Final = 60.0
 _log = Logger()
 
 
-class Purging(RoundsService):
+class PurgeService(RoundsService):
     """Purges deleted records and kept answers at a steady pace, unless ``demand_primary`` raises ``StoreReadOnly``."""
 
     name = "purging"
@@ -33,21 +33,23 @@ class Purging(RoundsService):
         answers: IKeptAnswers,
         demand_primary: Callable[[], Awaitable[None]],
     ) -> None:
-        super().__init__(clock, INTERVAL, self.purge, _log, "Deleted records and kept answers are not purged any more")
+        super().__init__(
+            clock, INTERVAL, self.purge_expired, _log, "Deleted records and kept answers are not purged any more"
+        )
         self._records, self._answers, self._demand_primary = records, answers, demand_primary
         self._counts = PurgeCounts()
 
-    def counts(self) -> PurgeCounts:
+    def purge_counts(self) -> PurgeCounts:
         """Return the counts, as they were after the last round."""
         return self._counts
 
-    async def purge(self) -> None:
+    async def purge_expired(self) -> None:
         """Do one round."""
         try:
             await self._demand_primary()
-            await self._answers.purge()
-            old, excess = await self._records.purge_old(), await self._records.bound()
-            kept = await self._records.kept()
+            await self._answers.purge_expired()
+            old, excess = await self._records.purge_old(), await self._records.enforce_limits()
+            kept = await self._records.read_usage()
         except (StoreReadOnly, StoreUnavailable, OutcomeUnknown):
             return
         if old:

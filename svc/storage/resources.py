@@ -32,17 +32,17 @@ from svc.model.expiration import is_about_expiration
 from svc.model.names import ResourceName, is_kind, is_role_kind
 from svc.model.ports import IResources
 from svc.model.query_results import Caller, Resource, ResourcesPage, ResourcesQuery
-from svc.storage.driver.statements import NamedAnswer, RememberedReading, Statement, Statements, Transaction
+from svc.storage.driver.statements import CachedReading, NamedAnswer, Statement, Statements, Transaction
 from svc.storage.roles import held_facts
 from svc.storage.sql import descriptions
-from svc.storage.sql.access_facts import identity
-from svc.storage.sql.visibility import listing
+from svc.storage.sql.access_facts import caller_parameters
+from svc.storage.sql.visibility import list_visible
 
 #: The kinds of resources whose descriptions change without a name (Note [First pages]).
 _UNNAMED: Final = frozenset({"policy", "host_factory"})
 
 #: If the limit for one role cuts off members, there are too many for the answer, too.
-_PERMITTED: Final = Statement.named("resource_permitted")("""
+_PERMITTED: Final = Statement.with_name("resource_permitted")("""
     WITH RECURSIVE permitted (role_id) AS (
         (
             SELECT owner_id FROM resources WHERE resource_id = $1::text
@@ -64,35 +64,35 @@ class ResourceStore:
 
     _database: Statements
 
-    async def visible(self, query: ResourcesQuery) -> list[str]:
+    async def list_visible(self, query: ResourcesQuery) -> list[str]:
         """See ``IResources``."""
-        return (await listing(self._database, query, counting=False)).ids
+        return (await list_visible(self._database, query, counting=False)).ids
 
-    async def first_page(self, caller: Caller, query: ResourcesQuery, text_limit: int = 0) -> ResourcesPage:
+    async def read_first_page(self, caller: Caller, query: ResourcesQuery, text_limit: int = 0) -> ResourcesPage:
         """See ``IResources``."""
         kinds = tuple(sorted({*filter(is_kind, query.kinds)})) if query.kinds else None
-        key = "resources_first_page", *identity(caller), query.account, kinds, query.limit
+        key = "resources_first_page", *caller_parameters(caller), query.account, kinds, query.limit
 
-        async def work(transaction: Transaction) -> NamedAnswer[ResourcesPage]:
+        async def read_page(transaction: Transaction) -> NamedAnswer[ResourcesPage]:
             holds = (await held_facts(transaction.fetch, caller, str(caller.role.resource))).holds
-            ids = (await listing(transaction, query, counting=False)).ids if holds else []
+            ids = (await list_visible(transaction, query, counting=False)).ids if holds else []
             first = await descriptions.first_portion(transaction, ids, text_limit)
             page = ResourcesPage(holds, tuple(first), tuple(ids[len(first) :]))
             accounts = f"~:{caller.role.account}", f"~:{query.account}", f"k:{caller.role.account}"
-            names = None if page.rest or not all(map(_is_named, first)) else [*accounts, *map(_name, first)]
+            names = None if page.rest or not all(map(_is_named, first)) else [*accounts, *map(_dependency_name, first)]
             return NamedAnswer(page, names, known=bool(ids))
 
-        return await self._database.read(RememberedReading(key, work))
+        return await self._database.read(CachedReading(key, read_page))
 
     async def count_visible(self, query: ResourcesQuery) -> int:
         """See ``IResources``."""
-        return (await listing(self._database, query, counting=True)).number
+        return (await list_visible(self._database, query, counting=True)).number
 
-    def described(self, ids: Sequence[str], text_limit: int = 0) -> AsyncIterator[Sequence[Resource]]:
+    def stream_described(self, ids: Sequence[str], text_limit: int = 0) -> AsyncIterator[Sequence[Resource]]:
         """See ``IResources``."""
-        return descriptions.described(self._database, ids, text_limit)
+        return descriptions.stream_described(self._database, ids, text_limit)
 
-    async def permitted(self, resource: ResourceName, privilege: str, limit: int) -> list[str]:
+    async def list_permitted_roles(self, resource: ResourceName, privilege: str, limit: int) -> list[str]:
         """See ``IResources``."""
         ((roles,),) = await self._database.fetch(_PERMITTED, str(resource), privilege, limit + 1)
         if len(roles) > limit:
@@ -103,13 +103,13 @@ class ResourceStore:
 def _is_named(resource: Resource) -> bool:
     """Return whether all changes of a resource's description have names (Note [First pages])."""
     annotations = (annotation.name for annotation in resource.annotations)
-    return _kind(resource) not in _UNNAMED and not any(map(is_about_expiration, annotations))
+    return _kind_of(resource) not in _UNNAMED and not any(map(is_about_expiration, annotations))
 
 
-def _name(resource: Resource) -> str:
+def _dependency_name(resource: Resource) -> str:
     """Return the name of the part of a resource's description that isn't policy data."""
-    return f"{'c' if is_role_kind(_kind(resource)) else 'v'}:{resource.id}"
+    return f"{'c' if is_role_kind(_kind_of(resource)) else 'v'}:{resource.id}"
 
 
-def _kind(resource: Resource) -> str:
+def _kind_of(resource: Resource) -> str:
     return resource.id.split(":", 2)[1]

@@ -17,9 +17,9 @@ from typing import Final
 import attrs
 
 from svc.model.errors import StartRefused
-from svc.storage.driver.columns import column
+from svc.storage.driver.columns import to_array
 from svc.storage.driver.database import Database
-from svc.storage.driver.failures import StatementFailed, summary
+from svc.storage.driver.failures import StatementFailed, summarize_error
 from svc.storage.driver.migrations import Migration
 from svc.storage.driver.statements import ReadSource, Statement, Transaction
 from svc.storage.sql.access_facts import NEW_EPOCH
@@ -34,24 +34,24 @@ KINDS: Final = ("VIEW", "TABLE", "SEQUENCE", "FUNCTION")
 NAMED: Final = 20
 
 #: The key of the advisory lock that restores take turns by, ``svc`` and a blank in ASCII, then 3.
-_TURN: Final = 0x7376632000000003
+_RESTORE_LOCK: Final = 0x7376632000000003
 
 #: Seconds that dropping objects, counting rows and ending logins may take.
-PATIENCE: Final = 3600.0
+RESTORE_TIMEOUT: Final = 3600.0
 
 _CREATED: Final = re.compile(rf"(?m)^CREATE (?:OR REPLACE )?({'|'.join(KINDS)}) (?:IF NOT EXISTS )?([a-z0-9_]+)")
 
 _IS_MARKED: Final = Statement("restoring_marked", "SELECT to_regclass('svc_restoring') IS NOT NULL")
-_TAKE_TURN: Final = Statement("restoring_turn", "SELECT pg_try_advisory_xact_lock($1::bigint)")
+_TRY_LOCK: Final = Statement("restoring_turn", "SELECT pg_try_advisory_xact_lock($1::bigint)")
 _IS_SUPERUSER: Final = Statement("restoring_superuser", "SELECT rolsuper FROM pg_roles WHERE rolname = current_user")
-_SCHEMA: Final = Statement.named("restoring_schema")("""
+_SCHEMA: Final = Statement.with_name("restoring_schema")("""
     SELECT current_schema(), format(
         'CREATE SCHEMA IF NOT EXISTS %1$I AUTHORIZATION %2$I; ALTER ROLE %3$I IN DATABASE %4$I SET search_path = %1$I',
         $1::text, current_user, session_user, current_database()
     )
 """)
 # The mark of an older program doesn't say which objects come from the dump.
-_MARKED: Final = Statement.named("restoring_objects")("""
+_MARKED: Final = Statement.with_name("restoring_objects")("""
     SELECT kind, place, name, coalesce((to_jsonb(svc_restoring) ->> 'dumped')::boolean, true) FROM svc_restoring
 """)
 _MARK: Final = Statement(
@@ -65,7 +65,7 @@ _TABLE: Final = (
 _UNMARK: Final = "DROP TABLE svc_restoring"
 
 # Only existing objects, quoted, and functions with their arguments; never an extension's objects.
-_THERE: Final = Statement.named("restoring_there")("""
+_THERE: Final = Statement.with_name("restoring_there")("""
     SELECT found.kind, found.place, found.name, found.shown FROM (
         SELECT CASE relkind WHEN 'v' THEN 'VIEW' WHEN 'S' THEN 'SEQUENCE' ELSE 'TABLE' END AS kind, nspname AS place,
             relname AS name, format('%I.%I', nspname, relname) AS shown, pg_class.oid, 'pg_class'::regclass AS catalog
@@ -94,7 +94,7 @@ _END_SESSIONS: Final = Statement(
     "restoring_end_sessions",
     "WITH ended AS (DELETE FROM sessions RETURNING role_id) SELECT count(*) FROM ended",
 )
-_COUNTS: Final = Statement.named("restoring_counts")("""
+_COUNTS: Final = Statement.with_name("restoring_counts")("""
     SELECT
         (SELECT count(*) FROM accounts),
         (SELECT count(*) FROM roles WHERE NOT starts_with(role_id, '/:')),
@@ -105,7 +105,7 @@ _COUNTS: Final = Statement.named("restoring_counts")("""
         (SELECT count(*) FROM distrusted_keys WHERE NOT starts_with(resource_id, '/:')),
         (SELECT extract(epoch FROM beaten_at)::double precision FROM heartbeat)
 """)
-_ROTATED: Final = Statement.named("restoring_rotated")("""
+_ROTATED: Final = Statement.with_name("restoring_rotated")("""
     SELECT resource_id FROM annotations
     WHERE name = $1::text AND EXISTS (SELECT FROM secrets WHERE secrets.resource_id = annotations.resource_id OFFSET 0)
     ORDER BY resource_id
@@ -140,17 +140,17 @@ async def rename_schema(database: Database, name: str, new: str) -> None:
     """
     quoted, new_quoted = ('"' + each.replace('"', '""') + '"' for each in (name, new))
 
-    async def work(transaction: Transaction) -> None:
+    async def run_rename(transaction: Transaction) -> None:
         await transaction.execute(f"ALTER SCHEMA {quoted} RENAME TO {new_quoted}")
 
     try:
         if name != new:
-            await database.transact(work)
+            await database.transact(run_rename)
     except StatementFailed as error:
-        raise StartRefused(f"PostgreSQL can't rename the schema {name} to {new}: {summary(error)}") from error
+        raise StartRefused(f"PostgreSQL can't rename the schema {name} to {new}: {summarize_error(error)}") from error
 
 
-async def demand_restored(database: ReadSource) -> None:
+async def require_restored(database: ReadSource) -> None:
     """Return if no restore into a database is under way.
 
     :raises StartRefused: one is, or was killed.
@@ -167,7 +167,7 @@ class RestoringStore:
 
     _database: Database
 
-    async def begin(self, schema: str, objects: Collection[DumpObject], migrations: Sequence[Migration]) -> bool:
+    async def begin_restore(self, schema: str, objects: Collection[DumpObject], migrations: Sequence[Migration]) -> bool:
         """Mark an empty database (Note [The mark]); return whether leftovers of another restore had to be dropped.
 
         :param schema: that of the backup, into which it is restored.
@@ -176,8 +176,8 @@ class RestoringStore:
             tables in another schema.
         """
 
-        async def work(transaction: Transaction) -> bool:
-            if (await transaction.fetch(_TAKE_TURN, _TURN)) != [(True,)]:
+        async def mark_database(transaction: Transaction) -> bool:
+            if (await transaction.fetch(_TRY_LOCK, _RESTORE_LOCK)) != [(True,)]:
                 raise StartRefused("another restore into this database is just beginning")
             ((current, remedy),) = await transaction.fetch(_SCHEMA, schema)
             if current != schema:
@@ -187,7 +187,7 @@ class RestoringStore:
                 )
             ((marked,),) = await transaction.fetch(_IS_MARKED)
             if marked:
-                await _drop(transaction)
+                await _drop_leftovers(transaction)
             there = await transaction.fetch(_THERE, None, None, None)
             found = [f"the {kind.lower()} {shown}" for kind, _, _, shown in there]
             if found:
@@ -198,63 +198,65 @@ class RestoringStore:
             await transaction.execute(_TABLE)
             dumped = {each for each in objects if each[0] in KINDS}
             made = [(*each, each in dumped) for each in sorted(dumped | objects_of(migrations, schema))]
-            await transaction.fetch(_MARK, *map(column, zip(*made, strict=True)))
+            await transaction.fetch(_MARK, *map(to_array, zip(*made, strict=True)))
             return bool(marked)
 
         try:
-            return await self._database.transact(work, statement_timeout=PATIENCE)
+            return await self._database.transact(mark_database, statement_timeout=RESTORE_TIMEOUT)
         except StatementFailed as error:
-            raise StartRefused(f"PostgreSQL refused to begin ({summary(error)}): drop the database and create it") from error
+            raise StartRefused(
+                f"PostgreSQL refused to begin ({summarize_error(error)}): drop the database and create it"
+            ) from error
 
     async def is_superuser(self) -> bool:
         """Return whether the role of the session may do everything in the whole of PostgreSQL."""
         return await self._database.fetch(_IS_SUPERUSER) == [(True,)]
 
-    async def abandon(self) -> None:
+    async def abandon_restore(self) -> None:
         """Drop all that a marked restore has made, and the mark."""
 
-        async def work(transaction: Transaction) -> None:
-            await _drop(transaction)
+        async def drop_leftovers(transaction: Transaction) -> None:
+            await _drop_leftovers(transaction)
 
-        await self._database.transact(work, statement_timeout=PATIENCE)
+        await self._database.transact(drop_leftovers, statement_timeout=RESTORE_TIMEOUT)
 
-    async def finish(self) -> None:
+    async def finish_restore(self) -> None:
         """Remove the mark: the database is complete."""
 
-        async def work(transaction: Transaction) -> None:
+        async def remove_mark(transaction: Transaction) -> None:
             await transaction.execute(_UNMARK)
 
-        await self._database.transact(work)
+        await self._database.transact(remove_mark)
 
     async def end_logins(self) -> tuple[list[str], int]:
         """Revoke all access tokens and end all sessions; return the accounts, and how many sessions there were."""
 
-        async def work(transaction: Transaction) -> tuple[list[str], int]:
+        async def end_all(transaction: Transaction) -> tuple[list[str], int]:
             accounts = [account for (account,) in await transaction.fetch(_END_TOKENS)]
             ((sessions,),) = await transaction.fetch(_END_SESSIONS)
             return accounts, sessions
 
-        return await self._database.transact(work, statement_timeout=PATIENCE)
+        return await self._database.transact(end_all, statement_timeout=RESTORE_TIMEOUT)
 
-    async def counts(self) -> RestoredCounts:
+    async def count_contents(self) -> RestoredCounts:
         """Return how much there is."""
 
-        async def work(transaction: Transaction) -> RestoredCounts:
+        async def read_counts(transaction: Transaction) -> RestoredCounts:
             (row,) = await transaction.fetch(_COUNTS)
             return RestoredCounts(*row)
 
-        return await self._database.transact(work, statement_timeout=PATIENCE)
+        return await self._database.transact(read_counts, statement_timeout=RESTORE_TIMEOUT)
 
-    async def rotated(self, annotation: str) -> list[str]:
+    async def list_rotated_variables(self, annotation: str) -> list[str]:
         """Return the variables with a value that a rotator replaces, which this annotation names."""
         return [name for (name,) in await self._database.fetch(_ROTATED, annotation)]
 
 
-async def _drop(transaction: Transaction) -> None:
+async def _drop_leftovers(transaction: Transaction) -> None:
     """Drop what a marked restore has made, and the mark (Note [The mark]); keep all if other objects depend on any of it."""
     marked = [tuple(row) for row in await transaction.fetch(_MARKED)]
     names = [(kind, place, name) for kind, place, name, _ in marked]
-    there = await transaction.fetch(_THERE, *map(column, zip(*names, strict=True))) if names else []
+    there = await transaction.fetch(_THERE, *map(to_array, zip(*names, strict=True))) if names else []
     # The sequence of an identity column is part of its table, and isn't found by itself.
     dumped = {(kind, place, name) for kind, place, name, of_dump in marked if of_dump and kind != "SEQUENCE"}
     if dumped <= {(kind, place, name) for kind, place, name, _ in there}:

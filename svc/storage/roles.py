@@ -26,29 +26,36 @@ from svc.model.query_results import (
     RoleReading,
 )
 from svc.storage import memberships
-from svc.storage.driver.columns import column
+from svc.storage.driver.columns import to_array
 from svc.storage.driver.connection import Fetched
 from svc.storage.driver.failures import ForeignKeyViolation
-from svc.storage.driver.statements import NamedAnswer, RememberedReading, Statement, Statements, Transaction
-from svc.storage.events import record
+from svc.storage.driver.statements import CachedReading, NamedAnswer, Statement, Statements, Transaction
+from svc.storage.events import record_events
 from svc.storage.sql import membership_graph
-from svc.storage.sql.access_facts import CURRENT, WITH_ACCESS_FACTS, access_facts_of, identity
-from svc.storage.sql.dependencies import CALLER_NAMES, HELD_NAMES, named, remembered
-from svc.storage.sql.inspection import Fetch, inspected_of, is_settled, opened, read_with_inspection, with_inspection
-from svc.storage.sql.mapped import UNMAP
-from svc.storage.sql.record_limits import exceeding
+from svc.storage.sql.access_facts import CURRENT, WITH_ACCESS_FACTS, access_facts_of, caller_parameters
+from svc.storage.sql.dependencies import CALLER_NAMES, HELD_NAMES, cached_statement, name_array
+from svc.storage.sql.inspection import (
+    Fetch,
+    add_inspection,
+    filter_inspected,
+    mark_inspected,
+    needs_no_inspection,
+    read_with_inspection,
+)
+from svc.storage.sql.mapped_memberships import UNMAP
+from svc.storage.sql.record_limits import list_exceeding
 
 _ACCESS_FACTS: Final = Statement("access_facts", f"{WITH_ACCESS_FACTS} SELECT * FROM access_facts")
-_STANDING: Final = remembered(
+_CACHED_FACTS: Final = cached_statement(
     "standing",
     lambda more: f"{WITH_ACCESS_FACTS} SELECT *{more} FROM access_facts",
     HELD_NAMES,
     CALLER_NAMES,
-    named(("r", "$2")),
+    name_array(("r", "$2")),
     known="caller_current IS NOT NULL AND resource_exists",
 )
 _EXISTS: Final = Statement("role_exists", "SELECT EXISTS (SELECT FROM roles WHERE role_id = $1::text)")
-_PRESENT: Final = remembered(
+_PRESENT: Final = cached_statement(
     "role_present",
     lambda more: (
         f"SELECT current{more} FROM (SELECT {CURRENT.format(numbers='$2', caller='$1::text')} AS current) AS caller"
@@ -58,7 +65,7 @@ _PRESENT: Final = remembered(
 )
 
 # Owners have the admin option, by which they are found among a million members.
-_ROLE: Final = Statement.named("role")("""
+_ROLE: Final = Statement.with_name("role")("""
     SELECT extract(epoch FROM created_at)::double precision, role.policy_id,
         role.role_id, member_id, admin_option, ownership, owner.policy_id
     FROM roles AS role LEFT JOIN LATERAL (
@@ -68,11 +75,11 @@ _ROLE: Final = Statement.named("role")("""
     WHERE role.role_id = $1::text
     ORDER BY member_id
 """)
-_ADD: Final = Statement.named("member_add")("""
+_ADD: Final = Statement.with_name("member_add")("""
     INSERT INTO memberships (role_id, member_id, ownership, admin_option) VALUES ($1::text, $2::text, false, false)
     ON CONFLICT DO NOTHING RETURNING role_id
 """)
-_REMOVE: Final = Statement.named("member_remove")(
+_REMOVE: Final = Statement.with_name("member_remove")(
     "DELETE FROM memberships WHERE role_id = $1::text AND member_id = $2::text AND NOT ownership RETURNING role_id"
 )
 
@@ -85,12 +92,12 @@ async def access_facts(fetch: Fetch, caller: Asker, resource: str) -> AccessFact
     :raises CallerReplaced: see ``access_facts``, Note [The caller of a token].
     """
     found = await held_facts(fetch, caller, resource)
-    return (await with_inspection(fetch, caller, {resource: found}))[resource]
+    return (await add_inspection(fetch, caller, {resource: found}))[resource]
 
 
 async def held_facts(fetch: Fetch, caller: Asker, resource: str) -> AccessFacts:
     """Return what ``access_facts`` does, where it doesn't matter whether the caller sees the resource; raises the same."""
-    role, numbers = identity(caller)
+    role, numbers = caller_parameters(caller)
     (row,) = await fetch(_ACCESS_FACTS, role, resource, numbers)
     return access_facts_of(row)
 
@@ -104,105 +111,105 @@ class RoleStore:
 
     async def access_facts(self, caller: Asker, resource: ResourceName) -> AccessFacts:
         """See ``IRoles``."""
-        return await access_facts(self._database.fetch_afresh, caller, str(resource))
+        return await access_facts(self._database.fetch_uncached, caller, str(resource))
 
-    async def holds(self, caller: Caller, role: RoleName) -> bool:
+    async def holds_role(self, caller: Caller, role: RoleName) -> bool:
         """See ``IRoles``."""
-        return (await held_facts(self._database.fetch_afresh, caller, str(role))).holds
+        return (await held_facts(self._database.fetch_uncached, caller, str(role))).holds
 
-    async def inspects(self, caller: RoleName, resource: ResourceName) -> bool:
+    async def can_inspect(self, caller: RoleName, resource: ResourceName) -> bool:
         """See ``IRoles``."""
-        return bool(await inspected_of(self._database.fetch_afresh, caller, [str(resource)]))
+        return bool(await filter_inspected(self._database.fetch_uncached, caller, [str(resource)]))
 
-    async def standing(self, caller: Asker, resource: ResourceName) -> AccessFacts:
+    async def cached_access_facts(self, caller: Asker, resource: ResourceName) -> AccessFacts:
         """See ``IRoles``."""
-        role, numbers = identity(caller)
+        role, numbers = caller_parameters(caller)
         full = str(resource)
         parameters = role, full, numbers
-        (row,) = await self._database.fetch(_STANDING, *parameters)
-        if is_settled(found := access_facts_of(row)):
+        (row,) = await self._database.fetch(_CACHED_FACTS, *parameters)
+        if needs_no_inspection(found := access_facts_of(row)):
             return found
 
-        def judged(rows: Fetched) -> dict[str, AccessFacts]:
+        def facts_by_resource(rows: Fetched) -> dict[str, AccessFacts]:
             return {full: access_facts_of(rows[0])}
 
-        rows, inspected = await read_with_inspection(self._database, _STANDING, parameters, caller, judged)
-        return opened(judged(rows), inspected)[full]
+        rows, inspected = await read_with_inspection(self._database, _CACHED_FACTS, parameters, caller, facts_by_resource)
+        return mark_inspected(facts_by_resource(rows), inspected)[full]
 
-    async def remains(self, caller: Caller) -> bool:
+    async def caller_exists(self, caller: Caller) -> bool:
         """See ``IRoles``."""
-        ((current,),) = await self._database.fetch(_PRESENT, *identity(caller))
+        ((current,),) = await self._database.fetch(_PRESENT, *caller_parameters(caller))
         if current is False:
             raise CallerReplaced
         return current is not None
 
-    async def role(self, role: RoleName) -> RoleReading | None:
+    async def read_role(self, role: RoleName) -> RoleReading | None:
         """See ``IRoles``."""
         if not (rows := await self._database.fetch(_ROLE, str(role))):
             return None
         created_at, policy = rows[0][:2]
         return RoleReading(created_at, policy, tuple(Membership(*row[2:]) for row in rows if row[3] is not None))
 
-    async def members(self, query: MembersQuery) -> list[Membership]:
+    async def list_members(self, query: MembersQuery) -> list[Membership]:
         """See ``IRoles``."""
-        return await memberships.MEMBERS.page(self._database, query)
+        return await memberships.MEMBERS.read_page(self._database, query)
 
-    async def judged_members(
+    async def list_members_with_facts(
         self, caller: Asker, query: MembersQuery, *, whole: bool = False
     ) -> tuple[AccessFacts, list[Membership]]:
         """See ``IRoles``."""
-        found = await memberships.MEMBERS_JUDGED.page(self._database, caller, query, whole=whole)
+        found = await memberships.MEMBERS_WITH_FACTS.read_page(self._database, caller, query, whole=whole)
         if found is None:
             return await self.access_facts(caller, query.role.resource), []
-        if is_settled(found[0]):
+        if needs_no_inspection(found[0]):
             return found
         return await self._database.read(
-            RememberedReading(("members_inspected", caller, query), partial(_judged, caller, query))
+            CachedReading(("members_inspected", caller, query), partial(_read_with_inspection, caller, query))
         )
 
     async def count_members(self, query: MembersQuery) -> int:
         """See ``IRoles``."""
-        return await memberships.MEMBERS.count(self._database, query)
+        return await memberships.MEMBERS.count_rows(self._database, query)
 
-    async def memberships(self, query: MembersQuery) -> list[Membership]:
+    async def list_memberships(self, query: MembersQuery) -> list[Membership]:
         """See ``IRoles``."""
-        return await memberships.MEMBERSHIPS.page(self._database, query)
+        return await memberships.MEMBERSHIPS.read_page(self._database, query)
 
     async def count_memberships(self, query: MembersQuery) -> int:
         """See ``IRoles``."""
-        return await memberships.MEMBERSHIPS.count(self._database, query)
+        return await memberships.MEMBERSHIPS.count_rows(self._database, query)
 
-    async def effective_members(self, query: MembersQuery) -> EffectiveMembers:
+    async def list_effective_members(self, query: MembersQuery) -> EffectiveMembers:
         """See ``IRoles``."""
-        return await membership_graph.effective_members(self._database, query)
+        return await membership_graph.list_effective_members(self._database, query)
 
-    async def held(self, role: RoleName) -> list[str]:
+    async def list_held_roles(self, role: RoleName) -> list[str]:
         """See ``IRoles``."""
-        return await membership_graph.held(self._database, role)
+        return await membership_graph.list_held_roles(self._database, role)
 
-    def graph(self, caller: RoleName, role: RoleName) -> AsyncIterator[Sequence[tuple[str, str]]]:
+    def stream_graph(self, caller: RoleName, role: RoleName) -> AsyncIterator[Sequence[tuple[str, str]]]:
         """See ``IRoles``."""
-        return membership_graph.graph(self._database, caller, role)
+        return membership_graph.stream_graph(self._database, caller, role)
 
     async def add_member(
         self, caller: Asker, role: RoleName, member: RoleName, decide: Decide, trail: EventBatch | None = None
     ) -> bool:
         """See ``IRoles``."""
 
-        async def work(transaction: Transaction) -> bool:
-            decide(await _reading(transaction, caller, role, member))
+        async def apply_change(transaction: Transaction) -> bool:
+            decide(await _read_member_facts(transaction, caller, role, member))
             added = bool(await transaction.fetch(_ADD, str(role), str(member)))
             if not added:
                 # A mapping may have made the membership, even just now: the statement before has waited for that.
-                await transaction.fetch(UNMAP, column([str(role)]), column([str(member)]))
+                await transaction.fetch(UNMAP, to_array([str(role)]), to_array([str(member)]))
                 added = bool(await transaction.fetch(_ADD, str(role), str(member)))
             if added and member.kind == "host_factory":
-                await _weigh(transaction, member)
-            await record(transaction, trail if added else None)
+                await _check_layers(transaction, member)
+            await record_events(transaction, trail if added else None)
             return added
 
         try:
-            return await self._database.transact(work)
+            return await self._database.transact(apply_change)
         except ForeignKeyViolation:
             ((there,),) = await self._database.fetch(_EXISTS, str(member))
             raise RecordNotFound.of(role if there else member) from None
@@ -212,32 +219,32 @@ class RoleStore:
     ) -> bool:
         """See ``IRoles``."""
 
-        async def work(transaction: Transaction) -> bool:
-            decide(await _reading(transaction, caller, role, member))
+        async def apply_change(transaction: Transaction) -> bool:
+            decide(await _read_member_facts(transaction, caller, role, member))
             removed = bool(await transaction.fetch(_REMOVE, str(role), str(member)))
-            await record(transaction, trail if removed else None)
+            await record_events(transaction, trail if removed else None)
             return removed
 
-        return await self._database.transact(work)
+        return await self._database.transact(apply_change)
 
 
-async def _judged(
+async def _read_with_inspection(
     caller: Asker, query: MembersQuery, transaction: Transaction
 ) -> NamedAnswer[tuple[AccessFacts, list[Membership]]]:
     """Return what ``judged_members`` does, where the caller may inspect the role; the answer is not cached."""
     facts = await access_facts(transaction.fetch, caller, str(query.role))
     known = facts.owns or facts.holds or facts.privileges or facts.inspects
-    return NamedAnswer((facts, await memberships.MEMBERS.page(transaction, query) if known else []), None)
+    return NamedAnswer((facts, await memberships.MEMBERS.read_page(transaction, query) if known else []), None)
 
 
-async def _weigh(transaction: Transaction, factory: RoleName) -> None:
+async def _check_layers(transaction: Transaction, factory: RoleName) -> None:
     """Refuse more layers than a host factory may have."""
     most = RECORD_LIMITS.layers
-    if await exceeding(transaction, RecordLimit.LAYERS, [str(factory)], most):
+    if await list_exceeding(transaction, RecordLimit.LAYERS, [str(factory)], most):
         raise InvalidParameter("member", f"'member': {factory} has {most} layers, and no record may have more")
 
 
-async def _reading(transaction: Transaction, caller: Asker, role: RoleName, member: RoleName) -> MemberReading:
+async def _read_member_facts(transaction: Transaction, caller: Asker, role: RoleName, member: RoleName) -> MemberReading:
     towards_role = await access_facts(transaction.fetch, caller, str(role))
     policy = towards_role.recorded_by
     over_policy = None if policy is None else await access_facts(transaction.fetch, caller, policy)

@@ -19,15 +19,15 @@ from svc.storage.driver.statements import Statement
 _LEAST: Final[Mapping[str, str]] = {"text": "", "integer": "-2147483648", "bigint": "-9223372036854775808"}
 
 #: The key of the advisory lock that rotations of values are made under, ``svc`` and a blank in ASCII, then 2.
-EXPIRATION_TURN: Final = 0x7376632000000002
+EXPIRATION_LOCK: Final = 0x7376632000000002
 
 
 @attrs.frozen
 class SealedColumn:
     """A column of sealed values. ``key`` has the primary key's columns with their types.
 
-    ``name`` is SQL for the name under which a row's value is sealed, and ``shown`` for the name that operators use; ``kind``
-    is what it counts as. ``turn``: the advisory lock that must be held to re-encrypt its values. ``guarded``: nothing sealed
+    ``name`` is SQL for the name under which a row's value is sealed, and ``label`` for the name that operators use; ``kind``
+    is what it counts as. ``lock``: the advisory lock that must be held to re-encrypt its values. ``guarded``: nothing sealed
     under a closed key enters it. Where it isn't, values are moved there from a column before it in order, in which they are
     locked: values that arrive in this column during a pass were met in that one, and another pass follows.
     """
@@ -37,78 +37,80 @@ class SealedColumn:
     kind: str
     key: Mapping[str, str]
     name: str
-    shown: str
-    turn: int | None = None
+    label: str
+    lock: int | None = None
     guarded: bool = True
 
     def __str__(self) -> str:
         return f"{self.table}.{self.column}"
 
     @property
-    def first(self) -> Sequence[str]:
+    def first_key(self) -> Sequence[str]:
         """The key before all others, as texts."""
         return [_LEAST[kind] for kind in self.key.values()]
 
     @property
-    def _columns(self) -> str:
+    def _key_columns(self) -> str:
         return ", ".join(self.key)
 
     @property
-    def _texts(self) -> str:
+    def _key_texts(self) -> str:
         return ", ".join(f"{column}::text" for column in self.key)
 
-    def _after(self, first: int) -> str:
+    def _after_condition(self, first: int) -> str:
         parameters = ", ".join(f"${number}::text::{kind}" for number, kind in enumerate(self.key.values(), first))
-        return f"({self._columns}) > ({parameters})"
+        return f"({self._key_columns}) > ({parameters})"
 
-    def statement(self, what: str, sql: str) -> Statement:
+    def make_statement(self, what: str, sql: str) -> Statement:
         """Return a statement on this column."""
         return Statement(f"sealed_{self.table}_{self.column}_{what}", sql)
 
-    def reading(self, batch: int) -> Statement:
+    def read_statement(self, batch: int) -> Statement:
         """Return the statement that reads the next values after a key, except the program's own: key, shown, name, value."""
         first = next(iter(self.key))
-        return self.statement(
+        return self.make_statement(
             "read",
-            f"SELECT {self._texts}, {self.shown}, {self.name}, {self.column} FROM {self.table}"
-            f" WHERE {self._after(1)} AND {self.column} IS NOT NULL"
+            f"SELECT {self._key_texts}, {self.label}, {self.name}, {self.column} FROM {self.table}"
+            f" WHERE {self._after_condition(1)} AND {self.column} IS NOT NULL"
             f" AND NOT starts_with({first}::text, '{INTERNAL_ACCOUNT}:')"
-            f" ORDER BY {self._columns} LIMIT {batch}",
+            f" ORDER BY {self._key_columns} LIMIT {batch}",
         )
 
-    def counting(self) -> Statement:
+    def count_statement(self) -> Statement:
         """Return the statement that counts the values that have this header."""
-        return self.statement("count", f"SELECT count(*) FROM {self.table} WHERE {_under(self.column, 1)}")
+        return self.make_statement("count", f"SELECT count(*) FROM {self.table} WHERE {_sealed_under(self.column, 1)}")
 
-    def looking(self, window: int) -> Statement:
+    def scan_statement(self, window: int) -> Statement:
         """Return the statement that examines the next values after a key: key, whether it has a header, how long it is."""
-        return self.statement(
+        return self.make_statement(
             "look",
-            f"SELECT {self._texts}, {_under(self.column, 1)}, octet_length({self.column}) FROM {self.table}"
-            f" WHERE {self._after(2)} AND {self.column} IS NOT NULL ORDER BY {self._columns} LIMIT {window}",
+            f"SELECT {self._key_texts}, {_sealed_under(self.column, 1)}, octet_length({self.column}) FROM {self.table}"
+            f" WHERE {self._after_condition(2)} AND {self.column} IS NOT NULL ORDER BY {self._key_columns} LIMIT {window}",
         )
 
-    def locking(self) -> Statement:
+    def lock_statement(self) -> Statement:
         """Return the statement that locks rows by their keys: key, shown, name, value. It waits for nobody: rows that others
         have locked are left out, as those without the header, the last parameter.
         """
         same = " AND ".join(f"{column} = wanted.{column}" for column in self.key)
-        return self.statement(
+        return self.make_statement(
             "lock",
-            f"SELECT found.* FROM {rows_of(*self.key.values())} AS wanted ({self._columns}) CROSS JOIN LATERAL ("
-            f"SELECT {self._texts}, {self.shown}, {self.name}, {self.column} FROM {self.table}"
-            f" WHERE {same} AND {_under(self.column, len(self.key) + 1)}"
+            f"SELECT found.* FROM {rows_of(*self.key.values())} AS wanted ({self._key_columns}) CROSS JOIN LATERAL ("
+            f"SELECT {self._key_texts}, {self.label}, {self.name}, {self.column} FROM {self.table}"
+            f" WHERE {same} AND {_sealed_under(self.column, len(self.key) + 1)}"
             " OFFSET 0 FOR NO KEY UPDATE SKIP LOCKED) AS found",
         )
 
-    def replacing(self) -> Statement:
+    def replace_statement(self) -> Statement:
         """Return the statement that replaces the value of a key, the last parameter."""
         parameters = enumerate(self.key.items(), 1)
         same = " AND ".join(f"{column} = ${number}::text::{kind}" for number, (column, kind) in parameters)
-        return self.statement("replace", f"UPDATE {self.table} SET {self.column} = ${len(self.key) + 1}::bytea WHERE {same}")
+        return self.make_statement(
+            "replace", f"UPDATE {self.table} SET {self.column} = ${len(self.key) + 1}::bytea WHERE {same}"
+        )
 
 
-def _under(column: str, parameter: int) -> str:
+def _sealed_under(column: str, parameter: int) -> str:
     """Return SQL for whether a value begins with a header, and so is sealed under that key."""
     return f"substring({column} FROM 1 FOR octet_length(${parameter}::bytea)) = ${parameter}::bytea"
 
@@ -130,7 +132,7 @@ SEALED_COLUMNS: Final = (
         {"resource_id": "text"},
         "resource_id",
         "resource_id || ' (of an unfinished rotation)'",
-        EXPIRATION_TURN,
+        EXPIRATION_LOCK,
     ),
     SealedColumn(
         "credentials",

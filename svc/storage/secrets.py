@@ -15,19 +15,19 @@ from svc.model.expiration import LIFETIME, ROTATOR, Duration, lifetime_of
 from svc.model.names import ResourceName
 from svc.model.ports import ISecrets
 from svc.model.query_results import AccessFacts, Asker, Sealed, SecretReading
-from svc.storage.driver.columns import column
+from svc.storage.cache.dependency_names import fold_names
+from svc.storage.driver.columns import to_array
 from svc.storage.driver.connection import Fetched
 from svc.storage.driver.statements import (
+    CachedReading,
+    CachedStatement,
     NamedAnswer,
-    RememberedReading,
-    RememberedStatement,
     Statement,
     Statements,
     Transaction,
-    named_answer,
+    split_dependencies,
 )
-from svc.storage.events import record
-from svc.storage.memory.names import folded
+from svc.storage.events import record_events
 from svc.storage.sql.access_facts import (
     CURRENT,
     FACTS,
@@ -35,17 +35,17 @@ from svc.storage.sql.access_facts import (
     WITH_ACCESS_FACTS,
     access_facts_of,
     administrators_of,
-    identity,
+    caller_parameters,
 )
 from svc.storage.sql.deletions import ROW_BYTES, readers_of
-from svc.storage.sql.dependencies import CALLER_NAMES, HELD_NAMES, named, remembered
-from svc.storage.sql.inspection import is_settled, opened, read_with_inspection, with_inspection
+from svc.storage.sql.dependencies import CALLER_NAMES, HELD_NAMES, cached_statement, name_array
+from svc.storage.sql.inspection import add_inspection, mark_inspected, needs_no_inspection, read_with_inspection
 
 Decide = Callable[[SecretReading], Sealed | None]
 Digest = Callable[[Sequence[SecretReading]], str]
 
 #: How many versions of a value are kept (SEC-4).
-VERSIONS_KEPT: Final = 20
+VERSIONS_MOST: Final = 20
 
 #: The largest number of a version that the column can hold.
 _LARGEST_VERSION: Final = 2**31 - 1
@@ -64,7 +64,7 @@ LASTS: Final = """
 """
 
 
-def _read(secret: str) -> Callable[[str], str]:
+def _read_query(secret: str) -> Callable[[str], str]:
     """Return the SQL that reads a variable with the row ``secret`` of its values, and more columns."""
     return lambda more: (
         f"""
@@ -78,19 +78,19 @@ def _read(secret: str) -> Callable[[str], str]:
     )
 
 
-_NAMES: Final = (HELD_NAMES, CALLER_NAMES, named(("r", "$2"), ("v", "$2")))
+_NAMES: Final = (HELD_NAMES, CALLER_NAMES, name_array(("r", "$2"), ("v", "$2")))
 _LASTS: Final = f"CASE WHEN ended_at IS NULL THEN {LASTS.format(value='secret')} END"
 _KNOWN: Final = "caller_current IS NOT NULL AND resource_exists"
-_READ_NEWEST: Final = remembered(
+_READ_NEWEST: Final = cached_statement(
     "secret_read_newest",
-    _read("SELECT * FROM secrets WHERE resource_id = $2 ORDER BY version DESC LIMIT 1"),
+    _read_query("SELECT * FROM secrets WHERE resource_id = $2 ORDER BY version DESC LIMIT 1"),
     *_NAMES,
     lasts=_LASTS,
     known=_KNOWN,
 )
-_READ_VERSION: Final = remembered(
+_READ_VERSION: Final = cached_statement(
     "secret_read_version",
-    _read("SELECT * FROM secrets WHERE resource_id = $2 AND version = $5::integer OFFSET 0"),
+    _read_query("SELECT * FROM secrets WHERE resource_id = $2 AND version = $5::integer OFFSET 0"),
     *_NAMES,
     lasts=_LASTS,
     known=f"{_KNOWN} AND secret.version IS NOT NULL",
@@ -101,7 +101,7 @@ _READABLE: Final = "(owns OR 'execute' = ANY (privileges))"
 # Each is evaluated as on its own (``access_facts``, Note [Standing in one statement]), with shared facts read once. No value
 # is read before it is known that all of them together are few enough bytes; values that the caller may not read don't count,
 # and aren't returned.
-_READ_ALL: Final = remembered(
+_READ_ALL: Final = cached_statement(
     "secret_read_all",
     lambda more: (
         f"""
@@ -153,7 +153,7 @@ _READ_ALL: Final = remembered(
 )
 
 # References to the variable may be added meanwhile; deleting it must wait, and so must another writer.
-LOCK: Final = Statement.named("secret_lock")(f"""
+LOCK: Final = Statement.with_name("secret_lock")(f"""
     SELECT (
         SELECT value FROM annotations WHERE resource_id = $1 AND name = '{LIFETIME}'
             AND NOT EXISTS (SELECT FROM annotations WHERE resource_id = $1 AND name = '{ROTATOR}')
@@ -163,7 +163,7 @@ LOCK: Final = Statement.named("secret_lock")(f"""
 
 # Earlier decisions about the value are out of date. If annotations have changed and the change isn't processed yet, the
 # variable is due at once. Values that are pushed out are kept if ``$6`` says so, up to a limit for each variable.
-WRITE: Final = Statement.named("secret_write")(f"""
+WRITE: Final = Statement.with_name("secret_write")(f"""
     WITH added AS (
         INSERT INTO secrets (resource_id, version, sealed, expires_at)
         SELECT
@@ -172,7 +172,7 @@ WRITE: Final = Statement.named("secret_write")(f"""
         FROM secrets WHERE resource_id = $1
         RETURNING version, expires_at
     ), trimmed AS (
-        DELETE FROM secrets WHERE resource_id = $1 AND version <= (SELECT version FROM added) - {VERSIONS_KEPT}
+        DELETE FROM secrets WHERE resource_id = $1 AND version <= (SELECT version FROM added) - {VERSIONS_MOST}
         RETURNING version, sealed, created_at, expires_at
     ), kept AS (
         INSERT INTO deleted_records (
@@ -205,7 +205,7 @@ WRITE: Final = Statement.named("secret_write")(f"""
 """)
 
 
-def span(duration: Duration | None) -> tuple[int | None, int | None, float | None]:
+def interval_parameters(duration: Duration | None) -> tuple[int | None, int | None, float | None]:
     """Return a duration as the parameters of ``make_interval`` in a statement; nulls make it null."""
     return (None, None, None) if duration is None else (duration.months, duration.days, duration.seconds)
 
@@ -219,75 +219,77 @@ class SecretStore:
     _dialect: Dialect
     _keeping: Keeping = KEEPING
 
-    async def read(self, caller: Asker, variable: ResourceName, version: int | None = None) -> SecretReading:
+    async def read_value(self, caller: Asker, variable: ResourceName, version: int | None = None) -> SecretReading:
         """See ``ISecrets``."""
-        statement, parameters = _READ_NEWEST, self._asked(caller, variable)
+        statement, parameters = _READ_NEWEST, self._read_parameters(caller, variable)
         if version is not None:
             possible = version if 0 < version <= _LARGEST_VERSION else 0
             statement, parameters = _READ_VERSION, (*parameters, possible)
-        (reading,) = await self._judged(statement, parameters, caller, [variable])
+        (reading,) = await self._fetch_readings(statement, parameters, caller, [variable])
         return reading
 
-    async def read_all(self, caller: Asker, resources: Sequence[ResourceName], most: int) -> list[SecretReading]:
+    async def read_newest_values(self, caller: Asker, resources: Sequence[ResourceName], most: int) -> list[SecretReading]:
         """See ``ISecrets``."""
-        role, numbers = identity(caller)
-        parameters = role, column([str(name) for name in resources]), most, numbers
-        return await self._judged(_READ_ALL, parameters, caller, resources)
+        role, numbers = caller_parameters(caller)
+        parameters = role, to_array([str(name) for name in resources]), most, numbers
+        return await self._fetch_readings(_READ_ALL, parameters, caller, resources)
 
-    async def digest(self, caller: Asker, ids: Sequence[str], make: Digest) -> str:
+    async def digest_values(self, caller: Asker, ids: Sequence[str], make: Digest) -> str:
         """See ``ISecrets``."""
-        role, numbers = identity(caller)
-        asked = column(ids)
+        role, numbers = caller_parameters(caller)
+        asked = to_array(ids)
 
-        async def work(transaction: Transaction) -> NamedAnswer[str]:
-            told = named_answer(await transaction.fetch(_READ_ALL.asking, role, asked, 0, numbers))
+        async def digest_readings(transaction: Transaction) -> NamedAnswer[str]:
+            told = split_dependencies(await transaction.fetch(_READ_ALL.with_dependencies, role, asked, 0, numbers))
             # Inspection isn't looked up: it lets nobody read a value.
-            names = None if told.names is None else folded(told.names, frozenset(ids))
-            return NamedAnswer(make(_readings(told.value)), names, told.known, told.lasts)
+            names = None if told.names is None else fold_names(told.names, frozenset(ids))
+            return NamedAnswer(make(_parse_readings(told.value)), names, told.known, told.lasts)
 
-        return await self._database.read(RememberedReading(("secret_digest", role, numbers, asked), work))
+        return await self._database.read(CachedReading(("secret_digest", role, numbers, asked), digest_readings))
 
-    async def write(
+    async def write_value(
         self, caller: Asker, variable: ResourceName, decide: Decide, trail: EventBatch | None = None
     ) -> int | None:
         """See ``ISecrets``."""
 
-        async def work(transaction: Transaction) -> int | None:
+        async def apply_change(transaction: Transaction) -> int | None:
             locked = await transaction.fetch(LOCK, str(variable))
-            (row,) = await transaction.fetch(_READ_NEWEST, *self._asked(caller, variable))
-            (reading,) = _readings([row])
-            facts = await with_inspection(transaction.fetch, caller, {str(variable): reading.access_facts})
-            (reading,) = _opened([variable], [reading], facts)
+            (row,) = await transaction.fetch(_READ_NEWEST, *self._read_parameters(caller, variable))
+            (reading,) = _parse_readings([row])
+            facts = await add_inspection(transaction.fetch, caller, {str(variable): reading.access_facts})
+            (reading,) = _with_facts([variable], [reading], facts)
             sealed = decide(reading)
             if sealed is None:
                 return None
             lifetime = lifetime_of(locked[0][0]) if locked else None
-            ((version,),) = await transaction.fetch(WRITE, str(variable), sealed, *span(lifetime), self._keeping.keeps)
-            await record(transaction, trail)
+            ((version,),) = await transaction.fetch(
+                WRITE, str(variable), sealed, *interval_parameters(lifetime), self._keeping.keeps
+            )
+            await record_events(transaction, trail)
             return int(version)
 
-        return await self._database.transact(work)
+        return await self._database.transact(apply_change)
 
-    async def _judged(
-        self, statement: RememberedStatement, parameters: Sequence[object], caller: Asker, variables: Sequence[ResourceName]
+    async def _fetch_readings(
+        self, statement: CachedStatement, parameters: Sequence[object], caller: Asker, variables: Sequence[ResourceName]
     ) -> list[SecretReading]:
-        readings = _readings(await self._database.fetch(statement, *parameters))
-        if all(is_settled(reading.access_facts) for reading in readings):
+        readings = _parse_readings(await self._database.fetch(statement, *parameters))
+        if all(needs_no_inspection(reading.access_facts) for reading in readings):
             return readings
 
-        def judged(rows: Fetched) -> Mapping[str, AccessFacts]:
-            told = zip(variables, _readings(rows), strict=True)
+        def facts_by_resource(rows: Fetched) -> Mapping[str, AccessFacts]:
+            told = zip(variables, _parse_readings(rows), strict=True)
             return {str(variable): reading.access_facts for variable, reading in told}
 
-        rows, inspected = await read_with_inspection(self._database, statement, parameters, caller, judged)
-        return _opened(variables, _readings(rows), opened(judged(rows), inspected))
+        rows, inspected = await read_with_inspection(self._database, statement, parameters, caller, facts_by_resource)
+        return _with_facts(variables, _parse_readings(rows), mark_inspected(facts_by_resource(rows), inspected))
 
-    def _asked(self, caller: Asker, variable: ResourceName) -> tuple[object, ...]:
-        role, numbers = identity(caller)
+    def _read_parameters(self, caller: Asker, variable: ResourceName) -> tuple[object, ...]:
+        role, numbers = caller_parameters(caller)
         return role, str(variable), numbers, f"{self._dialect.prefix}/mime_type"
 
 
-def _opened(
+def _with_facts(
     variables: Sequence[ResourceName], readings: Sequence[SecretReading], facts: Mapping[str, AccessFacts]
 ) -> list[SecretReading]:
     """Return readings with these access facts; a variable that is only inspected has no value."""
@@ -297,7 +299,7 @@ def _opened(
     ]
 
 
-def _readings(rows: Iterable[tuple[Any, ...]]) -> list[SecretReading]:
+def _parse_readings(rows: Iterable[tuple[Any, ...]]) -> list[SecretReading]:
     """Return the readings of rows; of a batch most have the access facts of the one before."""
     readings = list[SecretReading]()
     judged: tuple[Any, ...] | None = None

@@ -19,12 +19,12 @@ from svc.model.names import RoleName
 from svc.model.sessions import SESSIONS_EACH, ISessions, SessionReading, UserSession
 from svc.storage.driver.failures import ForeignKeyViolation
 from svc.storage.driver.statements import Statement, Statements
-from svc.storage.events import change
+from svc.storage.events import change_and_record
 from svc.storage.sql.access_facts import NUMBERS
 from svc.storage.sql.api_keys import API_KEY_OFF
 
 # A session that is ended meanwhile may be counted among the others: then there is room for one more.
-_OPEN: Final = Statement.named("session_open")(f"""
+_OPEN: Final = Statement.with_name("session_open")(f"""
     WITH removed AS (
         DELETE FROM sessions WHERE role_id = $1::text AND (ends_at <= $8::double precision OR session_id NOT IN (
             SELECT session_id FROM sessions WHERE role_id = $1 AND ends_at > $8
@@ -41,7 +41,7 @@ _OPEN: Final = Statement.named("session_open")(f"""
 """)
 
 #: Sessions with what bears on renewing them at the moment ``$2``.
-_JUDGED: Final = f"""
+_SESSIONS: Final = f"""
     SELECT sessions.*, roles.number[1] AS creation_now, roles.number[2] AS epoch_now,
         CASE
             WHEN roles.number <> ARRAY[sessions.creation, sessions.epoch] THEN 'the tokens of the role were revoked'
@@ -58,23 +58,23 @@ _JUDGED: Final = f"""
         LEFT JOIN credentials AS stored USING (role_id)
     WHERE sessions.role_id = $1
 """
-_READ: Final = Statement.named("session_read")(f"""
+_READ: Final = Statement.with_name("session_read")(f"""
     SELECT session_id, created_at, ends_at, used_at, used_from, token, used, seed, outdated,
         (SELECT key_id FROM signing_keys WHERE account = split_part($1, ':', 1) ORDER BY serial DESC LIMIT 1),
         ARRAY(SELECT cidr FROM restrictions WHERE role_id = $1 ORDER BY cidr LIMIT {RESTRICTIONS_LIMIT}),
         creation_now, epoch_now
-    FROM ({_JUDGED} AND session_id = $3::text) AS judged
+    FROM ({_SESSIONS} AND session_id = $3::text) AS judged
 """)
-_LISTED: Final = Statement.named("sessions_listed")(f"""
+_LISTED: Final = Statement.with_name("sessions_listed")(f"""
     SELECT session_id, created_at, ends_at, used_at, used_from
-    FROM ({_JUDGED}) AS judged WHERE outdated IS NULL AND ends_at > $2 ORDER BY used_at DESC, session_id
+    FROM ({_SESSIONS}) AS judged WHERE outdated IS NULL AND ends_at > $2 ORDER BY used_at DESC, session_id
 """)
-_TURN: Final = Statement.named("session_turn")("""
+_ROTATE: Final = Statement.with_name("session_turn")("""
     UPDATE sessions SET token = $6::bytea, used = $3::bytea, seed = $7::bytea, used_at = $4::double precision,
         used_from = $5::text
     WHERE role_id = $1::text AND session_id = $2::text AND token = $3 RETURNING session_id
 """)
-_END: Final = Statement.named("session_end")("""
+_END: Final = Statement.with_name("session_end")("""
     DELETE FROM sessions WHERE role_id = $1::text AND ($2::text IS NULL OR session_id = $2) RETURNING session_id
 """)
 
@@ -86,17 +86,19 @@ class SessionStore:
 
     _database: Statements
 
-    async def open(self, session: UserSession, admitted: Admitted, token: bytes, trail: EventBatch | None = None) -> None:
+    async def open_session(
+        self, session: UserSession, admitted: Admitted, token: bytes, trail: EventBatch | None = None
+    ) -> None:
         """See ``ISessions``."""
         numbers = (admitted.creation, admitted.epoch, admitted.edition)
         name, when = str(admitted.role), (session.created_at, session.ends_at)
         asked = (name, session.id, *numbers, admitted.signing_key, token, *when, session.used_from)
         try:
-            await change(self._database, trail, _OPEN, *asked)
+            await change_and_record(self._database, trail, _OPEN, *asked)
         except ForeignKeyViolation:
             raise RecordNotFound.of(admitted.role) from None
 
-    async def session(self, role: RoleName, session_id: str, now: float) -> SessionReading | None:
+    async def read_session(self, role: RoleName, session_id: str, now: float) -> SessionReading | None:
         """See ``ISessions``."""
         for row in await self._database.change(_READ, str(role), now, session_id):
             token, used, seed, outdated, signing_key, cidrs, creation, epoch = row[5:]
@@ -114,15 +116,15 @@ class SessionStore:
             )
         return None
 
-    async def turn(self, role: RoleName, session: UserSession, used: bytes, seed: bytes, token: bytes) -> bool:
+    async def rotate_token(self, role: RoleName, session: UserSession, used: bytes, seed: bytes, token: bytes) -> bool:
         """See ``ISessions``."""
         where = (session.used_at, session.used_from)
-        return bool(await self._database.change(_TURN, str(role), session.id, used, *where, token, seed))
+        return bool(await self._database.change(_ROTATE, str(role), session.id, used, *where, token, seed))
 
-    async def listed(self, role: RoleName, now: float) -> list[UserSession]:
+    async def list_sessions(self, role: RoleName, now: float) -> list[UserSession]:
         """See ``ISessions``."""
         return [UserSession(*row) for row in await self._database.fetch(_LISTED, str(role), now)]
 
-    async def end(self, role: RoleName, session_id: str | None = None, trail: EventBatch | None = None) -> int:
+    async def end_sessions(self, role: RoleName, session_id: str | None = None, trail: EventBatch | None = None) -> int:
         """See ``ISessions``."""
-        return len(await change(self._database, trail, _END, str(role), session_id))
+        return len(await change_and_record(self._database, trail, _END, str(role), session_id))

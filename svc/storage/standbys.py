@@ -29,11 +29,11 @@ from psycopg2.extras import PhysicalReplicationConnection
 from twisted.internet.threads import deferToThreadPool
 
 from svc.model.errors import ConfigurationInvalid, StartRefused
-from svc.storage.driver.failures import summary
+from svc.storage.driver.failures import summarize_error
 from svc.storage.dumps import run_program
 
 #: Seconds for which a connection to the primary is tried.
-PATIENCE: Final = 10
+CONNECT_TIMEOUT: Final = 10
 
 _NAME: Final = re.compile(r"[a-z0-9_]{1,63}")
 
@@ -64,7 +64,7 @@ class Primary:
             given = parse_dsn(dsn)
         except psycopg2.Error:
             raise ConfigurationInvalid("--from", "is neither a PostgreSQL URL nor key=value pairs") from None
-        self._parameters = {"connect_timeout": str(PATIENCE), **given}
+        self._parameters = {"connect_timeout": str(CONNECT_TIMEOUT), **given}
 
     async def add_slot(self, name: str) -> bool:
         """Make the slot of a standby, unless it is there; return whether it was made.
@@ -72,7 +72,7 @@ class Primary:
         :raises StartRefused: PostgreSQL can't be reached, is a standby itself, or refuses.
         """
 
-        def work(cursor: Any) -> bool:
+        def run_commands(cursor: Any) -> bool:
             cursor.execute("SHOW in_hot_standby")
             if cursor.fetchone() == ("on",):
                 raise StartRefused("the server of --from is a standby: name the primary")
@@ -82,7 +82,7 @@ class Primary:
                 return False
             return True
 
-        return await self._ask(work)
+        return await self._run_on_primary(run_commands)
 
     async def drop_slot(self, name: str) -> bool:
         """Drop the slot of a standby; return whether there was one.
@@ -90,7 +90,7 @@ class Primary:
         :raises StartRefused: PostgreSQL can't be reached, or refuses, as while the standby uses it.
         """
 
-        def work(cursor: Any) -> bool:
+        def run_commands(cursor: Any) -> bool:
             try:
                 cursor.execute(f"DROP_REPLICATION_SLOT {name}")
             except sqlstates.UndefinedObject:
@@ -99,19 +99,19 @@ class Primary:
                 raise StartRefused(f"{name} is connected: stop its PostgreSQL first, and disable it") from None
             return True
 
-        return await self._ask(work)
+        return await self._run_on_primary(run_commands)
 
-    async def waits_for(self, name: str) -> bool:
+    async def is_synchronous(self, name: str) -> bool:
         """Return whether the primary's ``synchronous_standby_names`` include it: changes may wait for it."""
 
-        def work(cursor: Any) -> bool:
+        def run_commands(cursor: Any) -> bool:
             cursor.execute("SHOW synchronous_standby_names")
             ((names,),) = cursor.fetchall()
             return re.search(rf'(?<![\w"]){name}(?![\w"])|"{name}"', names) is not None
 
-        return await self._ask(work)
+        return await self._run_on_primary(run_commands)
 
-    async def copy(self, name: str, directory: Path) -> None:
+    async def copy_data(self, name: str, directory: Path) -> None:
         """Copy it into an empty directory, which becomes the data of a hot standby of this name (Note [Slots]).
 
         :raises StartRefused: it can't be copied; the message says why, and the directory is as it was.
@@ -126,10 +126,10 @@ class Primary:
         ]
         await run_program(self._reactor, "pg_basebackup", dsn, arguments, shutil.which("pg_basebackup"))
 
-    async def _ask(self, work: Callable[[Any], T]) -> T:
+    async def _run_on_primary(self, work: Callable[[Any], T]) -> T:
         """Run ``work`` on a cursor of a connection for replication, in a thread."""
 
-        def asked() -> T:
+        def run_in_thread() -> T:
             try:
                 connection = psycopg2.connect(**self._parameters, connection_factory=PhysicalReplicationConnection)
                 with closing(connection), connection.cursor() as cursor:
@@ -138,12 +138,12 @@ class Primary:
                 # The words of a server begin with a severity, in its own language, a colon and two blanks.
                 refuses = error.pgcode is not None or ":  " in str(error)
                 does = "refuses" if refuses else "can't be reached"
-                raise StartRefused(f"the primary {does}: {summary(error)}") from None
+                raise StartRefused(f"the primary {does}: {summarize_error(error)}") from None
 
-        return await deferToThreadPool(self._reactor, self._reactor.getThreadPool(), asked)
+        return await deferToThreadPool(self._reactor, self._reactor.getThreadPool(), run_in_thread)
 
 
-def prepare(directory: Path) -> int | None:
+def prepare_directory(directory: Path) -> int | None:
     """Make sure that a standby can be made in a directory, which nobody else may read then, as PostgreSQL demands.
 
     Return the user who is to own it, ``None`` for this one.
@@ -160,7 +160,7 @@ def prepare(directory: Path) -> int | None:
     return owner if os.geteuid() == 0 else None
 
 
-def hand_over(directory: Path, owner: int) -> None:
+def change_owner(directory: Path, owner: int) -> None:
     """Give all that a directory of this owner holds to it, too (Note [Nobody's link]).
 
     :raises StartRefused: it isn't the owner's any more.

@@ -22,7 +22,7 @@ from svc.model.pickled_messages import Reading, written
 from svc.model.policy_loads import Load
 from svc.model.ports import ILoads
 from svc.model.request_notes import begin_notes
-from svc.services.policy_loads import Loads
+from svc.services.policy_loads import LocalLoads
 from svc.storage.data_keys import DataKeyStore
 from svc.storage.driver.database import Database
 from svc.storage.policies import PolicyStore
@@ -63,7 +63,7 @@ class Work(Protocol):
         self._database = Database(self._reactor, task.dsn, pool_size=1, statement_timeout=timeout, first_wait=5.0)
         self._database.startService()
         self._vault = Vault(*task.data_keys)
-        self._loads = Loads(PolicyStore(self._database, task.keeping), self._vault, task.dialect, task.bounds)
+        self._loads = LocalLoads(PolicyStore(self._database, task.keeping), self._vault, task.dialect, task.bounds)
 
     async def _load(self, load: Load) -> None:
         assert self._database is not None
@@ -71,10 +71,10 @@ class Work(Protocol):
         assert self._vault is not None
         notes = begin_notes()
         try:
-            await self._database.connected()
-            if stored := await DataKeyStore(self._database).keys():
+            await self._database.wait_until_connected()
+            if stored := await DataKeyStore(self._database).list_keys():
                 self._vault.adopt(stored)
-            outcome = await self._loads.load(load)
+            outcome = await self._loads.load_policy(load)
         except Refusal as refusal:
             self._tell(written(refusal))
             return

@@ -75,7 +75,7 @@ class Workers(Service):
         self._workers: set[_Worker] = set()
         self._waiting: deque[_WaitingLoad] = deque()
 
-    async def load(self, load: Load) -> LoadOutcome:
+    async def load_policy(self, load: Load) -> LoadOutcome:
         """See ``ILoads``."""
         worker = await self._worker(load.caller.role)
         confirmed, version = False, None
@@ -287,7 +287,7 @@ class LoadsInTurn:
     _inner: ILoads
     _turns: ITurns
 
-    async def load(self, load: Load) -> LoadOutcome:
+    async def load_policy(self, load: Load) -> LoadOutcome:
         """See ``ILoads``."""
         give_back = await self._turns.take(str(load.caller.role))
         outcome: Deferred[LoadOutcome] = Deferred()
@@ -296,5 +296,5 @@ class LoadsInTurn:
             give_back()
             outcome.callback(result)  # type: ignore[arg-type] # a failure is passed on as one; it goes nowhere when nobody waits
 
-        Deferred.fromCoroutine(self._inner.load(load)).addBoth(ended)
+        Deferred.fromCoroutine(self._inner.load_policy(load)).addBoth(ended)
         return await outcome

@@ -33,7 +33,7 @@ class RecordedTests(LoopCase):
 
     def stored(self) -> list[tuple[str, dict[str, str]]]:
         """Operation and subject of what the account is told, the newest first."""
-        listing = MemoryEvents(self.memory).listed(EventsQuery("a"))
+        listing = MemoryEvents(self.memory).list_events(EventsQuery("a"))
         found = self.successResultOf(Deferred.fromCoroutine(listing))
         return [(event.data["action"]["operation"], dict(event.data["subject"])) for event in found]
 

@@ -62,7 +62,9 @@ class ApiKeyTests(SynchronousTestCase):
         """Make two roles that have a key, and one that has none."""
         self.vault = CountingVault(b"k" * 32)
         self.store = Store()
-        made = MemoryAccounts(self.store).create("acct", Sealed(b""), StoredSigningKey("acct", "signing", Sealed(b""), 0))
+        made = MemoryAccounts(self.store).create_account(
+            "acct", Sealed(b""), StoredSigningKey("acct", "signing", Sealed(b""), 0)
+        )
         self.successResultOf(Deferred.fromCoroutine(made))
         self.store.add(
             Rows(tuple(ResourceRow(str(role), str(admin_of("acct"))) for role in (ALICE, WEB, KEYLESS))),

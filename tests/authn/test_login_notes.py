@@ -29,12 +29,12 @@ class Watched(MemoryLastLogins):
     batches: list[int]
     waits: list[Deferred[None]]
 
-    async def record(self, logins: Sequence[NotedLogin]) -> Sequence[NotedLogin]:
+    async def record_logins(self, logins: Sequence[NotedLogin]) -> Sequence[NotedLogin]:
         """See ``ILastLogins``."""
         self.batches.append(len(logins))
         for wait in self.waits:
             await wait
-        return await super().record(logins)
+        return await super().record_logins(logins)
 
 
 class LoginNotesTests(SynchronousTestCase):

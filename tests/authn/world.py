@@ -108,7 +108,7 @@ class Readings:
         found = self.webservices.get(branch) if account == "acme" else None
         return "none" if found is None else str(found.changes)
 
-    async def settings(self, account: str, branch: str, names: Sequence[str]) -> AuthenticatorSettings:
+    async def read_settings(self, account: str, branch: str, names: Sequence[str]) -> AuthenticatorSettings:
         """The variables."""
         self.asked.append("settings")
         if self.down:
@@ -119,7 +119,7 @@ class Readings:
         variables = {name: found.variables[name] for name in names if name in found.variables}
         return AuthenticatorSettings(str(found.changes), variables, found.switched, found.distrusted, found.refreshes)
 
-    async def candidate(
+    async def read_candidate(
         self,
         role: RoleName,
         branch: str,
@@ -147,7 +147,7 @@ class Readings:
             creation=CREATION,
         )
 
-    async def webservice_annotations(self, webservice: ResourceName, names: Sequence[str], limit: int) -> Mapping[str, str]:
+    async def read_annotations(self, webservice: ResourceName, names: Sequence[str], limit: int) -> Mapping[str, str]:
         """Those of the webservice's policy branch."""
         self.asked.append("annotations")
         found = self.webservices.get(webservice.identifier)

@@ -16,7 +16,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from svc.cli import deleted
 from svc.cli.connection import ApiAnswer, ApiConnection
 from svc.cli.deleted import _LEFT, BATCH, PAGE
-from svc.services.deleted import BATCH_MOST, Left
+from svc.services.deleted_records import BATCH_MOST, RestoreObstacle
 
 
 def record(number: int, name: str, *, overwritten: bool = False) -> dict[str, Any]:
@@ -161,5 +161,5 @@ class DeletedTests(SynchronousTestCase):
 
     def test_agrees(self) -> None:
         """The command knows what the server says and takes (DEL-13)."""
-        self.assertEqual(set(_LEFT), set(Left))
+        self.assertEqual(set(_LEFT), set(RestoreObstacle))
         self.assertEqual(BATCH, BATCH_MOST)

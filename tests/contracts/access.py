@@ -53,27 +53,31 @@ class AccessContract(Contract):
         """The owner and the roles with any of the privileges come in order, each once, from an id on, up to a limit."""
         access = (await self._stores()).access
         whole = steps(owner=["group:owners"], permitted=["group:readers", "group:runners"])
-        self.assertEqual(await access.direct(V, "", 10), whole)
-        self.assertEqual(await access.direct(V, "", 2), whole[:2])
-        self.assertEqual(await access.direct(V, full("group:readers")[0], 10), whole[1:])
-        self.assertEqual(await access.direct(V, full("group:readers")[0] + "\x01", 10), whole[2:])
-        self.assertEqual(await access.direct(Target(V.resource, ("none",)), "", 10), whole[:1])
-        self.assertEqual(await access.direct(Target(resource("variable:none"), ("read",)), "", 10), [])
-        self.assertEqual(await access.direct_among(V, full("group:all", "group:runners", "group:owners")), whole[::2])
-        self.assertEqual(await access.direct_among(V, full("group:all")), [])
+        self.assertEqual(await access.list_direct_holders(V, "", 10), whole)
+        self.assertEqual(await access.list_direct_holders(V, "", 2), whole[:2])
+        self.assertEqual(await access.list_direct_holders(V, full("group:readers")[0], 10), whole[1:])
+        self.assertEqual(await access.list_direct_holders(V, full("group:readers")[0] + "\x01", 10), whole[2:])
+        self.assertEqual(await access.list_direct_holders(Target(V.resource, ("none",)), "", 10), whole[:1])
+        self.assertEqual(await access.list_direct_holders(Target(resource("variable:none"), ("read",)), "", 10), [])
+        self.assertEqual(
+            await access.filter_direct_holders(V, full("group:all", "group:runners", "group:owners")), whole[::2]
+        )
+        self.assertEqual(await access.filter_direct_holders(V, full("group:all")), [])
 
     @scenario
     async def test_steps(self) -> None:
         """Members and held roles come role by role, from an id on; a pair of an ownership and a grant is there twice."""
         access = (await self._stores()).access
-        found = await access.members([(name, "") for name in full("group:staff", "group:all")], 10)
+        found = await access.list_direct_members([(name, "") for name in full("group:staff", "group:all")], 10)
         staff = pairs(("group:staff", "group:all"), ("group:staff", "user:admin"), ("group:staff", "user:u"))
         expected = staff + pairs(("group:all", "group:all")) + 2 * pairs(("group:all", "user:admin"))
         self.assertEqual(found, expected)
-        self.assertEqual(await access.members([(name, "") for name in full("group:staff", "group:all")], 4), expected[:4])
+        self.assertEqual(
+            await access.list_direct_members([(name, "") for name in full("group:staff", "group:all")], 4), expected[:4]
+        )
         behind = [(full("group:staff")[0], full("user:admin")[0] + "\x01"), (full("group:all")[0], "")]
-        self.assertEqual(await access.members(behind, 10), expected[2:])
-        held = await access.held([(name, "") for name in full("user:u", "group:all")], 10)
+        self.assertEqual(await access.list_direct_members(behind, 10), expected[2:])
+        held = await access.list_direct_memberships([(name, "") for name in full("user:u", "group:all")], 10)
         self.assertEqual(
             held,
             pairs(
@@ -102,10 +106,10 @@ class AccessContract(Contract):
                 (pairs(("group:all", "group:staff"), ("user:u", "group:staff")), 1, ["group:all", "user:u"]),
                 (pairs(("user:u", "group:staff")), 2, ["user:u"]),
             ):
-                found = await access.earlier(candidates, base, far)
+                found = await access.filter_reached_earlier(candidates, base, far)
                 self.assertEqual(found, frozenset(full(*expected)), (candidates, far))
         farther = Base(V, frozenset(full("group:staff")))
-        self.assertEqual(await access.earlier(pairs(("user:u", "group:staff")), farther, 0), frozenset())
+        self.assertEqual(await access.filter_reached_earlier(pairs(("user:u", "group:staff")), farther, 0), frozenset())
 
     @scenario
     async def test_earlier_of_many(self) -> None:
@@ -122,11 +126,13 @@ class AccessContract(Contract):
             (pairs(("user:u", "group:m100")), 0, ["user:u"]),
             (pairs(("user:u", "group:staff")), 1, ["user:u"]),
         ):
-            self.assertEqual(await stores.access.earlier(candidates, base, far), frozenset(full(*expected)), candidates)
+            self.assertEqual(
+                await stores.access.filter_reached_earlier(candidates, base, far), frozenset(full(*expected)), candidates
+            )
         farther = Base(V, frozenset(full("group:m000")))
-        self.assertEqual(await stores.access.nearest(full("group:m119")[0], farther, 0), full("group:m000")[0])
+        self.assertEqual(await stores.access.find_nearest_role(full("group:m119")[0], farther, 0), full("group:m000")[0])
         owners = Base(V, frozenset(full("group:owners")))
-        self.assertEqual(await stores.access.earlier(pairs(("user:u", "group:m119")), owners, 1), frozenset())
+        self.assertEqual(await stores.access.filter_reached_earlier(pairs(("user:u", "group:m119")), owners, 1), frozenset())
 
     @scenario
     async def test_nearest(self) -> None:
@@ -139,7 +145,7 @@ class AccessContract(Contract):
                 ("user:u", 1, "group:staff"),
                 ("user:admin", 2, "group:all"),
             ):
-                found = await access.nearest(full(name)[0], base, far)
+                found = await access.find_nearest_role(full(name)[0], base, far)
                 self.assertEqual(found, None if expected is None else full(expected)[0], (name, far))
 
     @scenario
@@ -147,9 +153,9 @@ class AccessContract(Contract):
         """Holders are counted, each once, or those alone that have the privilege themselves (ACC-6)."""
         access = (await self._stores()).access
         for target, direct, all_ in ((V, 3, 7), (Target(V.resource, ("update",)), 2, 3), (Target(V.resource, ("x",)), 1, 2)):
-            self.assertEqual(await access.count(target, direct=True), direct)
-            self.assertEqual(await access.count(target, direct=False), all_)
-        self.assertEqual(await access.count(Target(resource("variable:none"), ("read",)), direct=False), 0)
+            self.assertEqual(await access.count_holders(target, direct=True), direct)
+            self.assertEqual(await access.count_holders(target, direct=False), all_)
+        self.assertEqual(await access.count_holders(Target(resource("variable:none"), ("read",)), direct=False), 0)
 
     @scenario
     async def test_given(self) -> None:
@@ -165,12 +171,12 @@ class AccessContract(Contract):
             Given(v, everybody, "update"),
             Given(w, everybody, None),
         }
-        self.assertEqual(set(await stores.access.given(names, ("read", "update"), roles)), expected)
+        self.assertEqual(set(await stores.access.list_rights(names, ("read", "update"), roles)), expected)
         draft = Draft().define(*(f"group:n{number:03}" for number in range(220)))
         for number in range(220):
             draft.permit("variable:v", f"group:n{number:03}", "read")
         await load(stores, draft)
-        found = await stores.access.given(names, ("read", "update"), [*roles, *full("group:n219")])
+        found = await stores.access.list_rights(names, ("read", "update"), [*roles, *full("group:n219")])
         self.assertEqual(set(found), {*expected, Given(v, full("group:n219")[0], "read")})
         self.assertEqual(len(found), len(set(found)))
 
@@ -179,7 +185,7 @@ class AccessContract(Contract):
         """An account's resources come in order, from behind an id on, as many as asked for."""
         stores = await self._stores()
         await self.add_account(stores, "acct2")
-        found = await stores.access.resources(ACCOUNT, "", 100)
+        found = await stores.access.list_resources(ACCOUNT, "", 100)
         self.assertEqual(
             found,
             sorted(
@@ -197,9 +203,9 @@ class AccessContract(Contract):
                 )
             ),
         )
-        self.assertEqual(await stores.access.resources(ACCOUNT, found[2], 3), found[3:6])
-        self.assertEqual(await stores.access.resources(ACCOUNT, found[-1], 3), [])
-        self.assertEqual(await stores.access.resources("none", "", 3), [])
+        self.assertEqual(await stores.access.list_resources(ACCOUNT, found[2], 3), found[3:6])
+        self.assertEqual(await stores.access.list_resources(ACCOUNT, found[-1], 3), [])
+        self.assertEqual(await stores.access.list_resources("none", "", 3), [])
 
     @scenario
     async def test_seen(self) -> None:
@@ -212,8 +218,8 @@ class AccessContract(Contract):
             (role("group:all"), names[:2]),
             (role("user:none"), []),
         ):
-            self.assertEqual(await access.seen(caller, names), frozenset(expected), caller)
-        self.assertEqual(await access.seen(ADMIN, []), frozenset())
+            self.assertEqual(await access.filter_visible(caller, names), frozenset(expected), caller)
+        self.assertEqual(await access.filter_visible(ADMIN, []), frozenset())
 
     @scenario
     async def test_odd_identifiers(self) -> None:
@@ -223,9 +229,9 @@ class AccessContract(Contract):
         draft = Draft().define("variable:v", "group:all", *odd).permit("variable:v", "group:all", "read")
         await load(stores, draft.grant("group:all", *odd))
         base = Base(V, frozenset(full("group:all")))
-        found = await stores.access.members([(full("group:all")[0], "")], 100)
+        found = await stores.access.list_direct_members([(full("group:all")[0], "")], 100)
         self.assertEqual({member for _, member in found}, {*full(*odd), str(ADMIN)})
         hanging = [(member, granted) for granted, member in found]
-        self.assertEqual(await stores.access.earlier(hanging, base, 0), frozenset())
-        held = await stores.access.held([(name, "") for name in full(*odd)], 100)
+        self.assertEqual(await stores.access.filter_reached_earlier(hanging, base, 0), frozenset())
+        held = await stores.access.list_direct_memberships([(name, "") for name in full(*odd)], 100)
         self.assertEqual(held, [(name, full("group:all")[0]) for name in full(*odd)])

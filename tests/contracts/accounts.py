@@ -27,14 +27,14 @@ class AccountsContract(Contract):
     async def test_admin(self) -> None:
         """A new account has an admin that owns itself, with the key it was made with (NAME-16)."""
         stores = await self.stores()
-        await stores.accounts.create(ACCOUNT, Sealed(b"\x00key\\"), signing_key(ACCOUNT, "k1"))
-        self.assertEqual(await stores.credentials.credential(ADMIN), Credential(True, True, Sealed(b"\x00key\\"), "k1"))
+        await stores.accounts.create_account(ACCOUNT, Sealed(b"\x00key\\"), signing_key(ACCOUNT, "k1"))
+        self.assertEqual(await stores.credentials.read_credential(ADMIN), Credential(True, True, Sealed(b"\x00key\\"), "k1"))
         self.assertEqual(
             await stores.roles.access_facts(ADMIN, ADMIN.resource),
             AccessFacts(caller_exists=True, exists=True, owns=True, holds=True),
         )
         self.assertEqual(
-            await stores.roles.members(MembersQuery(ADMIN)), [Membership(str(ADMIN), str(ADMIN), True, True, None)]
+            await stores.roles.list_members(MembersQuery(ADMIN)), [Membership(str(ADMIN), str(ADMIN), True, True, None)]
         )
 
     @scenario
@@ -46,7 +46,7 @@ class AccountsContract(Contract):
             AccessFacts(caller_exists=True, exists=True, owns=True, holds=True),
         )
         self.assertEqual(
-            await stores.roles.members(MembersQuery(ROOT)), [Membership(str(ROOT), str(ADMIN), True, True, None)]
+            await stores.roles.list_members(MembersQuery(ROOT)), [Membership(str(ROOT), str(ADMIN), True, True, None)]
         )
         self.assertFalse((await stores.roles.access_facts(ROOT, ADMIN.resource)).holds)
 
@@ -55,11 +55,11 @@ class AccountsContract(Contract):
         """An account is not made twice, and the attempt changes nothing (NAME-22)."""
         stores = await self.stores_with_account()
         with self.assertRaises(Conflict) as caught:
-            await stores.accounts.create(ACCOUNT, Sealed(b"other"), signing_key(ACCOUNT, "other"))
+            await stores.accounts.create_account(ACCOUNT, Sealed(b"other"), signing_key(ACCOUNT, "other"))
         expected = ("account", ACCOUNT, 'account "acct" already exists')
         self.assertEqual(attrs.astuple(caught.exception), expected)
-        self.assertEqual((await stores.credentials.credential(ADMIN)).api_key, b"key of admin")
-        self.assertEqual([key.key_id for key in await stores.accounts.signing_keys(ACCOUNT)], ["acct-1"])
+        self.assertEqual((await stores.credentials.read_credential(ADMIN)).api_key, b"key of admin")
+        self.assertEqual([key.key_id for key in await stores.accounts.list_signing_keys(ACCOUNT)], ["acct-1"])
 
     @scenario
     async def test_reserved(self) -> None:
@@ -71,15 +71,17 @@ class AccountsContract(Contract):
         self.assertTrue((await stores.roles.access_facts(admin, ACCOUNTS_WEBSERVICE)).owns)
         self.assertFalse((await stores.roles.access_facts(ADMIN, ACCOUNTS_WEBSERVICE)).owns)
         query = EffectiveQuery(root_policy(RESERVED_ACCOUNT), (), None, 100, "@", ())
-        effective = await stores.effective.effective(query)
+        effective = await stores.effective.read_effective_policy(query)
         assert isinstance(effective, Effective)
         held = [row.resource for row in effective.rows.resources]
         self.assertEqual(sorted(held), ["!:policy:root", "!:user:admin", "!:webservice:accounts"])
-        self.assertEqual((await stores.credentials.credential(admin)).api_key, b"key of admin")
-        self.assertEqual(await stores.accounts.names(), [ACCOUNT])
-        self.assertEqual([name for name, _ in await stores.accounts.signers("", 9)], [RESERVED_ACCOUNT, ACCOUNT])
+        self.assertEqual((await stores.credentials.read_credential(admin)).api_key, b"key of admin")
+        self.assertEqual(await stores.accounts.list_accounts(), [ACCOUNT])
+        self.assertEqual(
+            [name for name, _ in await stores.accounts.list_newest_signing_keys("", 9)], [RESERVED_ACCOUNT, ACCOUNT]
+        )
         with self.assertRaises(Conflict):
-            await stores.accounts.create(RESERVED_ACCOUNT, Sealed(b"key"), signing_key(RESERVED_ACCOUNT, "k"))
+            await stores.accounts.create_account(RESERVED_ACCOUNT, Sealed(b"key"), signing_key(RESERVED_ACCOUNT, "k"))
 
     @scenario
     async def test_no_reserved(self) -> None:
@@ -106,22 +108,22 @@ class AccountsContract(Contract):
             factory = role("host_factory:f", account)
             await stores.factories.add_tokens([account.encode()], FactoryToken(factory, 1.0))
             await stores.factories.create_host(account.encode(), role("host:made", account), {"a": "b"}, Sealed(b"key"))
-            await stores.secrets.write(admin_of(account), resource("variable:v", account), lambda _: Sealed(b"value"))
-        await stores.accounts.delete(ACCOUNT)
-        self.assertEqual(await stores.accounts.names(), ["acc", "acct2"])
-        self.assertEqual(await stores.accounts.signing_keys(ACCOUNT), [])
-        self.assertIsNone(await stores.factories.token(ACCOUNT.encode()))
+            await stores.secrets.write_value(admin_of(account), resource("variable:v", account), lambda _: Sealed(b"value"))
+        await stores.accounts.delete_account(ACCOUNT)
+        self.assertEqual(await stores.accounts.list_accounts(), ["acc", "acct2"])
+        self.assertEqual(await stores.accounts.list_signing_keys(ACCOUNT), [])
+        self.assertIsNone(await stores.factories.read_token(ACCOUNT.encode()))
         for account, there in ((ACCOUNT, False), ("acct2", True)):
             for name in ("user:admin", "policy:root", "policy:p", "user:u", "host:h1", "host:made", "group:g1499"):
                 self.assertIs(await stores.has_role(role(name, account)), there, name)
                 self.assertIs((await stores.roles.access_facts(ADMIN, resource(name, account))).exists, there, name)
-            reading = await stores.secrets.read(admin_of(account), resource("variable:v", account))
+            reading = await stores.secrets.read_value(admin_of(account), resource("variable:v", account))
             self.assertEqual(reading.sealed, b"value" if there else None)
-            self.assertIs((await stores.credentials.credential(role("host:h1", account))).api_key is not None, there)
-        await stores.accounts.delete("acct2")
-        await stores.accounts.create(ACCOUNT, Sealed(b"new"), signing_key(ACCOUNT, "new"))
+            self.assertIs((await stores.credentials.read_credential(role("host:h1", account))).api_key is not None, there)
+        await stores.accounts.delete_account("acct2")
+        await stores.accounts.create_account(ACCOUNT, Sealed(b"new"), signing_key(ACCOUNT, "new"))
         owned = [Membership(str(name), str(ADMIN), True, True, None) for name in (ROOT, ADMIN)]
-        self.assertEqual(await stores.roles.memberships(MembersQuery(ADMIN)), owned)
+        self.assertEqual(await stores.roles.list_memberships(MembersQuery(ADMIN)), owned)
 
     @scenario
     async def test_delete_nothing(self) -> None:
@@ -129,7 +131,7 @@ class AccountsContract(Contract):
         stores = await self.stores_with_account()
         for account in ("nobody", "acc", "%", ""):
             with self.assertRaises(RecordNotFound):
-                await stores.accounts.delete(account)
+                await stores.accounts.delete_account(account)
         self.assertTrue(await stores.has_role(ADMIN))
 
     @scenario
@@ -138,8 +140,8 @@ class AccountsContract(Contract):
         stores = await self.stores()
         names = ["zoo", "Zoo", "a'b", "é", "a%", "~"]
         for name in names:
-            await stores.accounts.create(name, Sealed(b"key"), signing_key(name, name))
-        self.assertEqual(await stores.accounts.names(), sorted(names, key=str.encode))
+            await stores.accounts.create_account(name, Sealed(b"key"), signing_key(name, name))
+        self.assertEqual(await stores.accounts.list_accounts(), sorted(names, key=str.encode))
 
     @scenario
     async def test_signing_keys(self) -> None:
@@ -149,10 +151,10 @@ class AccountsContract(Contract):
         await stores.accounts.rotate_signing_key(second, 2480.25)
         first = attrs.evolve(signing_key(ACCOUNT, "acct-1"), retires_at=2480.25)
         other = signing_key("zoo", "zoo-1")
-        self.assertEqual(await stores.accounts.signing_keys(ACCOUNT), [first, second])
-        self.assertEqual(await stores.accounts.signing_keys("zoo"), [other])
-        self.assertEqual(await stores.accounts.signing_keys("nobody"), [])
-        self.assertEqual(await stores.accounts.signing_keys_named(["a second", "another"]), [second])
+        self.assertEqual(await stores.accounts.list_signing_keys(ACCOUNT), [first, second])
+        self.assertEqual(await stores.accounts.list_signing_keys("zoo"), [other])
+        self.assertEqual(await stores.accounts.list_signing_keys("nobody"), [])
+        self.assertEqual(await stores.accounts.find_signing_keys(["a second", "another"]), [second])
 
     @scenario
     async def test_signers(self) -> None:
@@ -162,17 +164,17 @@ class AccountsContract(Contract):
         await stores.accounts.rotate_signing_key(signing_key("b", "b-2", 2000.5), 2480.25)
         told = {name: signing_key(name, f"{name}-1") for name in (*names, ACCOUNT)} | {"b": signing_key("b", "b-2", 2000.5)}
         expected = sorted(told.items(), key=lambda item: item[0].encode())
-        self.assertEqual(await stores.accounts.signers("", 10), expected)
-        self.assertEqual(await stores.accounts.signers(expected[1][0], 2), expected[2:4])
-        self.assertEqual(await stores.accounts.signers("é", 10), [])
+        self.assertEqual(await stores.accounts.list_newest_signing_keys("", 10), expected)
+        self.assertEqual(await stores.accounts.list_newest_signing_keys(expected[1][0], 2), expected[2:4])
+        self.assertEqual(await stores.accounts.list_newest_signing_keys("é", 10), [])
 
     @scenario
     async def test_signing_keys_named(self) -> None:
         """Keys are found by their ids, those that there are."""
         stores = await self.stores_with_account("zoo")
-        found = await stores.accounts.signing_keys_named(["zoo-1", 'no "such', "acct-1"])
+        found = await stores.accounts.find_signing_keys(["zoo-1", 'no "such', "acct-1"])
         self.assertEqual({key.key_id: key.account for key in found}, {"zoo-1": "zoo", "acct-1": ACCOUNT})
-        self.assertEqual(await stores.accounts.signing_keys_named([]), [])
+        self.assertEqual(await stores.accounts.find_signing_keys([]), [])
 
     @scenario
     async def test_rotation(self) -> None:
@@ -181,13 +183,13 @@ class AccountsContract(Contract):
         await stores.accounts.rotate_signing_key(signing_key(ACCOUNT, "2"), 5000.0)
         await stores.accounts.rotate_signing_key(signing_key(ACCOUNT, "0"), 6000.0)
         self.assertEqual(
-            [(key.key_id, key.retires_at) for key in await stores.accounts.signing_keys(ACCOUNT)],
+            [(key.key_id, key.retires_at) for key in await stores.accounts.list_signing_keys(ACCOUNT)],
             [("acct-1", 5000.0), ("2", 6000.0), ("0", None)],
         )
-        self.assertEqual((await stores.credentials.credential(ADMIN)).signing_key, "0")
+        self.assertEqual((await stores.credentials.read_credential(ADMIN)).signing_key, "0")
         await stores.accounts.rotate_signing_key(signing_key(ACCOUNT, "3"), 5500.0)
         self.assertEqual(
-            [key.retires_at for key in await stores.accounts.signing_keys(ACCOUNT)], [5000.0, 5500.0, 5500.0, None]
+            [key.retires_at for key in await stores.accounts.list_signing_keys(ACCOUNT)], [5000.0, 5500.0, 5500.0, None]
         )
 
     @scenario
@@ -196,7 +198,7 @@ class AccountsContract(Contract):
         stores = await self.stores_with_account()
         with self.assertRaises(RecordNotFound):
             await stores.accounts.rotate_signing_key(signing_key("nobody", "k"), 1.0)
-        self.assertEqual(await stores.accounts.signing_keys_named(["k"]), [])
+        self.assertEqual(await stores.accounts.find_signing_keys(["k"]), [])
 
     @scenario
     async def test_apart(self) -> None:

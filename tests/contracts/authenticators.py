@@ -75,14 +75,14 @@ class AuthenticatorsContract(Contract):
 
     async def _edition(self, stores: Stores) -> str:
         """The edition, which all who ask are told alike."""
-        settings = await stores.authenticators.settings(ACCOUNT, BRANCH, NAMES)
+        settings = await stores.authenticators.read_settings(ACCOUNT, BRANCH, NAMES)
         for asking in (HOST, role("host:nobody")):
-            candidate = await stores.authenticators.candidate(asking, BRANCH, NAMES, UNDER)
+            candidate = await stores.authenticators.read_candidate(asking, BRANCH, NAMES, UNDER)
             self.assertEqual(candidate.edition, settings.edition)
         return settings.edition
 
     async def _applicant(self, stores: Stores, asking: RoleName, branch: str = BRANCH) -> LoginCandidate:
-        candidate = await stores.authenticators.candidate(asking, branch, NAMES, branch.partition("/")[2])
+        candidate = await stores.authenticators.read_candidate(asking, branch, NAMES, branch.partition("/")[2])
         return attrs.evolve(candidate, edition="")
 
     @scenario
@@ -97,10 +97,10 @@ class AuthenticatorsContract(Contract):
         stores = await self.stores_with_account()
         await load(stores, variables("jwks-uri", "issuer", "identity-path", "other"))
         for value in (b"old", b"\x00\\new"):
-            await stores.secrets.write(ADMIN, resource(f"variable:{BRANCH}/jwks-uri"), always(value))
-        await stores.secrets.write(ADMIN, resource(f"variable:{BRANCH}/other"), always(b"other"))
-        await stores.secrets.write(ADMIN, resource(f"variable:{BRANCH}/identity-path"), always(b""))
-        settings = await stores.authenticators.settings(ACCOUNT, BRANCH, NAMES)
+            await stores.secrets.write_value(ADMIN, resource(f"variable:{BRANCH}/jwks-uri"), always(value))
+        await stores.secrets.write_value(ADMIN, resource(f"variable:{BRANCH}/other"), always(b"other"))
+        await stores.secrets.write_value(ADMIN, resource(f"variable:{BRANCH}/identity-path"), always(b""))
+        settings = await stores.authenticators.read_settings(ACCOUNT, BRANCH, NAMES)
         self.assertEqual(settings.values, {"jwks-uri": b"\x00\\new", "issuer": None, "identity-path": b""})
 
     @scenario
@@ -109,9 +109,9 @@ class AuthenticatorsContract(Contract):
         stores = await self.stores_with_account("other")
         await load(stores, variables("jwks-uri"))
         for account, branch in (("other", BRANCH), ("nobody", BRANCH), (ACCOUNT, "svc/authn-jwt/ci2")):
-            settings = await stores.authenticators.settings(account, branch, NAMES)
+            settings = await stores.authenticators.read_settings(account, branch, NAMES)
             self.assertEqual(settings.values, {})
-            self.assertEqual(settings, await stores.authenticators.settings("nobody", BRANCH, NAMES))
+            self.assertEqual(settings, await stores.authenticators.read_settings("nobody", BRANCH, NAMES))
 
     @scenario
     async def test_annotations_of_webservices(self) -> None:
@@ -120,10 +120,10 @@ class AuthenticatorsContract(Contract):
         given = {"ldap-authn/host": "é" * 20, "ldap-authn/port": "389", "other": "x"}
         await load(stores, authenticator().annotate(f"webservice:{BRANCH}", given))
         names = ("ldap-authn/host", "ldap-authn/port", "ldap-authn/uri", 'it\'s \\ "odd"')
-        told = await stores.authenticators.webservice_annotations(WEBSERVICE, names, 10)
+        told = await stores.authenticators.read_annotations(WEBSERVICE, names, 10)
         self.assertEqual(told, {"ldap-authn/host": "é" * 10, "ldap-authn/port": "389"})
-        self.assertEqual(await stores.authenticators.webservice_annotations(MISSING, names, 10), {})
-        self.assertEqual(await stores.authenticators.webservice_annotations(WEBSERVICE, (), 10), {})
+        self.assertEqual(await stores.authenticators.read_annotations(MISSING, names, 10), {})
+        self.assertEqual(await stores.authenticators.read_annotations(WEBSERVICE, (), 10), {})
 
     @scenario
     async def test_edition_changes(self) -> None:
@@ -136,15 +136,15 @@ class AuthenticatorsContract(Contract):
         await load(stores, variables("issuer"))
         editions.append(await self._edition(stores))
         for value in (b"one", b"two", b"one"):
-            await stores.secrets.write(ADMIN, issuer, always(value))
+            await stores.secrets.write_value(ADMIN, issuer, always(value))
             editions.append(await self._edition(stores))
-        await stores.secrets.write(ADMIN, resource(f"variable:{BRANCH}/jwks-uri"), always(b"one"))
+        await stores.secrets.write_value(ADMIN, resource(f"variable:{BRANCH}/jwks-uri"), always(b"one"))
         editions.append(await self._edition(stores))
         await change(stores, Changes(delete=Rows((ResourceRow(str(issuer), str(ADMIN)),))))
         editions.append(await self._edition(stores))
         await load(stores, variables("issuer"))
         editions.append(await self._edition(stores))
-        await stores.secrets.write(ADMIN, issuer, always(b"one"))
+        await stores.secrets.write_value(ADMIN, issuer, always(b"one"))
         editions.append(await self._edition(stores))
         self.assertEqual(len(set(editions)), len(editions), editions)
 
@@ -153,13 +153,13 @@ class AuthenticatorsContract(Contract):
         """The edition stays when other variables change, and when the asked ones are only read."""
         stores = await self.stores_with_account()
         await load(stores, variables("issuer"))
-        await stores.secrets.write(ADMIN, resource(f"variable:{BRANCH}/issuer"), always(b"one"))
+        await stores.secrets.write_value(ADMIN, resource(f"variable:{BRANCH}/issuer"), always(b"one"))
         edition = await self._edition(stores)
         await load(stores, variables("other"))
         await load(stores, variables("issuer", branch="svc/authn-jwt/ci2"))
-        await stores.secrets.write(ADMIN, resource(f"variable:{BRANCH}/other"), always(b"x"))
-        await stores.secrets.write(ADMIN, resource("variable:svc/authn-jwt/ci2/issuer"), always(b"x"))
-        await stores.secrets.write(ADMIN, resource(f"variable:{BRANCH}/issuer"), lambda reading: None)
+        await stores.secrets.write_value(ADMIN, resource(f"variable:{BRANCH}/other"), always(b"x"))
+        await stores.secrets.write_value(ADMIN, resource("variable:svc/authn-jwt/ci2/issuer"), always(b"x"))
+        await stores.secrets.write_value(ADMIN, resource(f"variable:{BRANCH}/issuer"), lambda reading: None)
         self.assertEqual(await self._edition(stores), edition)
 
     @scenario
@@ -265,7 +265,7 @@ class AuthenticatorsContract(Contract):
         under = {"authn-jwt/": "0", "authn-jwt/a": "1", "authn-jwt/ci": "2", "authn-jwt/ci/a": "3", "authn-jwt/x/y/z": "4"}
         beside = dict.fromkeys(["authn-jwt", "authn-jwt2/a", "authn-jwt0", "authn-jwt.x", "authn/jwt/a", "a"], "no")
         await load(stores, authenticator().define("host:h").annotate("host:h", under | beside))
-        candidate = await stores.authenticators.candidate(role("host:h"), BRANCH, NAMES, "authn-jwt")
+        candidate = await stores.authenticators.read_candidate(role("host:h"), BRANCH, NAMES, "authn-jwt")
         self.assertEqual(candidate.annotations, under)
         self.assertTrue(candidate.webservice_exists)
 
@@ -300,13 +300,13 @@ class AuthenticatorsContract(Contract):
             draft.permit(f"webservice:{branch}", f"host:{number}", "authenticate")
             draft.annotate(f"host:{number}", {f"authn-jwt/{identifier[:900]}/a": "yes", "authn-jwt/x/a": "no"})
             await load(stores, draft)
-            await stores.secrets.write(ADMIN, resource(f"variable:{branch}/issuer"), always(b"%d" % number))
+            await stores.secrets.write_value(ADMIN, resource(f"variable:{branch}/issuer"), always(b"%d" % number))
         for number, identifier in enumerate(ODD_IDENTIFIERS):
             branch = f"svc/authn-jwt/{identifier[:900]}"
-            settings = await stores.authenticators.settings(ACCOUNT, branch, NAMES)
+            settings = await stores.authenticators.read_settings(ACCOUNT, branch, NAMES)
             self.assertEqual(settings.values, {"issuer": b"%d" % number})
             under = branch.partition("/")[2]
-            candidate = await stores.authenticators.candidate(role(f"host:{number}"), branch, NAMES, under)
+            candidate = await stores.authenticators.read_candidate(role(f"host:{number}"), branch, NAMES, under)
             self.assertEqual(
                 candidate,
                 LoginCandidate(
@@ -314,7 +314,7 @@ class AuthenticatorsContract(Contract):
                 ),
             )
             another = role(f"host:{number - 1 if number else 1}")
-            other = await stores.authenticators.candidate(another, branch, NAMES, under)
+            other = await stores.authenticators.read_candidate(another, branch, NAMES, under)
             self.assertFalse(other.may_authenticate)
 
     @scenario
@@ -323,7 +323,7 @@ class AuthenticatorsContract(Contract):
         stores = await self.stores_with_account("other")
         await load(stores, authenticator(), ROOT)
         await stores.accounts.rotate_signing_key(
-            attrs.evolve((await stores.accounts.signing_keys(ACCOUNT))[0], key_id="0", created_at=0.5), 1.0
+            attrs.evolve((await stores.accounts.list_signing_keys(ACCOUNT))[0], key_id="0", created_at=0.5), 1.0
         )
         self.assertEqual((await self._applicant(stores, HOST)).signing_key, "0")
 
@@ -333,8 +333,8 @@ class AuthenticatorsContract(Contract):
         stores = await self.stores_with_account()
         await load(stores, variables("issuer"))
         every = Sealed(bytes(range(256)))
-        await stores.secrets.write(ADMIN, resource(f"variable:{BRANCH}/issuer"), lambda reading: every)
-        settings = await stores.authenticators.settings(ACCOUNT, BRANCH, NAMES)
+        await stores.secrets.write_value(ADMIN, resource(f"variable:{BRANCH}/issuer"), lambda reading: every)
+        settings = await stores.authenticators.read_settings(ACCOUNT, BRANCH, NAMES)
         self.assertEqual(settings.values, {"issuer": every})
 
     @scenario
@@ -358,7 +358,7 @@ class AuthenticatorsContract(Contract):
 
     async def _settings(self, stores: Stores, branch: str = BRANCH) -> tuple[bool | None, set[str], int]:
         """What the webservice was told, besides values."""
-        settings = await stores.authenticators.settings(ACCOUNT, branch, NAMES)
+        settings = await stores.authenticators.read_settings(ACCOUNT, branch, NAMES)
         return settings.switched, set(settings.distrusted), settings.refreshes
 
     @scenario
@@ -368,7 +368,7 @@ class AuthenticatorsContract(Contract):
         await load(stores, authenticator())
         for branch in (BRANCH, "svc/authn-jwt/none"):
             self.assertEqual(await self._settings(stores, branch), (None, set(), 0))
-            self.assertEqual(await stores.operated.distrusted(resource(f"webservice:{branch}")), ())
+            self.assertEqual(await stores.operated.list_distrusted_keys(resource(f"webservice:{branch}")), ())
 
     @scenario
     async def test_switch(self) -> None:
@@ -378,12 +378,12 @@ class AuthenticatorsContract(Contract):
         await load(stores, authenticator("other"), root_policy("other"))
         editions = [await self._edition(stores)]
         for on in (True, False):
-            await stores.operated.switch(WEBSERVICE, on)
-            await stores.operated.switch(WEBSERVICE, on)
+            await stores.operated.switch_authenticator(WEBSERVICE, on)
+            await stores.operated.switch_authenticator(WEBSERVICE, on)
             self.assertEqual(await self._settings(stores), (on, set(), 0))
             editions.append(await self._edition(stores))
         self.assertEqual(len(set(editions)), 3, editions)
-        self.assertIsNone((await stores.authenticators.settings("other", BRANCH, NAMES)).switched)
+        self.assertIsNone((await stores.authenticators.read_settings("other", BRANCH, NAMES)).switched)
 
     @scenario
     async def test_refreshes(self) -> None:
@@ -392,7 +392,7 @@ class AuthenticatorsContract(Contract):
         await load(stores, authenticator().define("webservice:svc/authn-jwt/cd"))
         other = resource("webservice:svc/authn-jwt/cd")
         edition = await self._edition(stores)
-        numbers = [await stores.operated.refresh(each) for each in (WEBSERVICE, WEBSERVICE, other, WEBSERVICE)]
+        numbers = [await stores.operated.request_key_refresh(each) for each in (WEBSERVICE, WEBSERVICE, other, WEBSERVICE)]
         self.assertEqual(numbers, sorted(set(numbers)))
         self.assertGreater(numbers[0], 0)
         self.assertEqual((await self._settings(stores))[2], numbers[3])
@@ -407,16 +407,16 @@ class AuthenticatorsContract(Contract):
         await load(stores, authenticator("other"), root_policy("other"))
         editions = [await self._edition(stores)]
         for key, by in (("k1", ADMIN), ("k2", HOST), ("k1", HOST)):
-            await stores.operated.distrust(WEBSERVICE, key, by)
+            await stores.operated.distrust_key(WEBSERVICE, key, by)
             editions.append(await self._edition(stores))
-        first, second = await stores.operated.distrusted(WEBSERVICE)
+        first, second = await stores.operated.list_distrusted_keys(WEBSERVICE)
         self.assertEqual((first.key, first.by, second.key, second.by), ("k1", str(ADMIN), "k2", str(HOST)))
         self.assertGreater(first.since, 1_000_000_000)
         self.assertEqual(await self._settings(stores), (None, {"k1", "k2"}, 0))
-        self.assertEqual(await stores.operated.distrusted(resource(f"webservice:{BRANCH}", "other")), ())
-        self.assertTrue(await stores.operated.trust(WEBSERVICE, "k2"))
+        self.assertEqual(await stores.operated.list_distrusted_keys(resource(f"webservice:{BRANCH}", "other")), ())
+        self.assertTrue(await stores.operated.trust_key(WEBSERVICE, "k2"))
         editions.append(await self._edition(stores))
-        self.assertFalse(await stores.operated.trust(WEBSERVICE, "k2"))
+        self.assertFalse(await stores.operated.trust_key(WEBSERVICE, "k2"))
         self.assertEqual(await self._settings(stores), (None, {"k1"}, 0))
         # The third said nothing new, and the last goes back to what there was.
         self.assertEqual([editions.index(each) for each in editions], [0, 1, 2, 2, 1])
@@ -429,12 +429,12 @@ class AuthenticatorsContract(Contract):
         editions = set()
         odd = [*ODD_IDENTIFIERS, "a,b", "a", "b", '"a"', "{", "}", "(", ")", ""]
         for key in odd:
-            await stores.operated.distrust(WEBSERVICE, key, ADMIN)
+            await stores.operated.distrust_key(WEBSERVICE, key, ADMIN)
             self.assertEqual(await self._settings(stores), (None, {key}, 0))
             editions.add(await self._edition(stores))
-            self.assertTrue(await stores.operated.trust(WEBSERVICE, key))
+            self.assertTrue(await stores.operated.trust_key(WEBSERVICE, key))
         for key in ("a", "b"):
-            await stores.operated.distrust(WEBSERVICE, key, ADMIN)
+            await stores.operated.distrust_key(WEBSERVICE, key, ADMIN)
         editions.add(await self._edition(stores))
         self.assertEqual(len(editions), len(set(odd)) + 1)
 
@@ -445,14 +445,14 @@ class AuthenticatorsContract(Contract):
         await load(stores, authenticator())
         for missing in (MISSING, resource(f"webservice:{BRANCH}", "nobody")):
             for telling in (
-                stores.operated.switch(missing, True),
-                stores.operated.refresh(missing),
-                stores.operated.distrust(missing, "k", ADMIN),
-                stores.operated.trust(missing, "k"),
+                stores.operated.switch_authenticator(missing, True),
+                stores.operated.request_key_refresh(missing),
+                stores.operated.distrust_key(missing, "k", ADMIN),
+                stores.operated.trust_key(missing, "k"),
             ):
                 with self.assertRaises(RecordNotFound):
                     await telling
-            self.assertEqual(await stores.operated.distrusted(missing), ())
+            self.assertEqual(await stores.operated.list_distrusted_keys(missing), ())
 
     @scenario
     async def test_too_many_distrusted(self) -> None:
@@ -462,41 +462,41 @@ class AuthenticatorsContract(Contract):
         stores = await self.stores_with_account()
         await load(stores, authenticator())
         for number in range(DISTRUSTED_LIMIT):
-            await stores.operated.distrust(WEBSERVICE, f"k{number}", ADMIN)
+            await stores.operated.distrust_key(WEBSERVICE, f"k{number}", ADMIN)
         with self.assertRaises(InvalidParameter):
-            await stores.operated.distrust(WEBSERVICE, "another", ADMIN)
-        await stores.operated.distrust(WEBSERVICE, "k7", ADMIN)
-        self.assertEqual(len(await stores.operated.distrusted(WEBSERVICE)), DISTRUSTED_LIMIT)
+            await stores.operated.distrust_key(WEBSERVICE, "another", ADMIN)
+        await stores.operated.distrust_key(WEBSERVICE, "k7", ADMIN)
+        self.assertEqual(len(await stores.operated.list_distrusted_keys(WEBSERVICE)), DISTRUSTED_LIMIT)
 
     @scenario
     async def test_all_is_forgotten(self) -> None:
         """A webservice that is deleted and made again was told nothing (AUTH-3)."""
         stores = await self.stores_with_account()
         await load(stores, authenticator())
-        number = await stores.operated.refresh(WEBSERVICE)
-        await stores.operated.switch(WEBSERVICE, False)
-        await stores.operated.distrust(WEBSERVICE, "k", ADMIN)
+        number = await stores.operated.request_key_refresh(WEBSERVICE)
+        await stores.operated.switch_authenticator(WEBSERVICE, False)
+        await stores.operated.distrust_key(WEBSERVICE, "k", ADMIN)
         row = ResourceRow(str(WEBSERVICE), f"{ACCOUNT}:policy:{BRANCH}")
         await change(stores, Changes(delete=Rows((row,))))
         await load(stores, Draft().define(f"webservice:{BRANCH}"))
         self.assertEqual(await self._settings(stores), (None, set(), 0))
-        self.assertGreater(await stores.operated.refresh(WEBSERVICE), number)
+        self.assertGreater(await stores.operated.request_key_refresh(WEBSERVICE), number)
 
     @scenario
     async def test_webservices(self) -> None:
         """All webservices under a prefix are listed, in order, those of every account, each with its switch."""
         stores = await self.stores_with_account("acct-2", "b")
-        self.assertEqual(await stores.operated.webservices("svc"), [])
+        self.assertEqual(await stores.operated.list_webservices("svc"), [])
         await load(
             stores, authenticator().define("webservice:svc/authn-jwt/ci/status", "webservice:svc0", "webservice:other")
         )
         for account in ("acct-2", "b"):
             draft = authenticator(account).define("variable:svc/x", "webservice:SVC/x", "webservice:svc-2/x")
             await load(stores, draft, root_policy(account))
-        await stores.operated.switch(resource(f"webservice:{BRANCH}", "b"), False)
-        await stores.operated.switch(resource(f"webservice:{BRANCH}/status"), True)
+        await stores.operated.switch_authenticator(resource(f"webservice:{BRANCH}", "b"), False)
+        await stores.operated.switch_authenticator(resource(f"webservice:{BRANCH}/status"), True)
         self.assertEqual(
-            await stores.operated.webservices("svc"),
+            await stores.operated.list_webservices("svc"),
             [
                 (ResourceName("acct-2", "webservice", BRANCH), None),
                 (WEBSERVICE, None),
@@ -504,24 +504,24 @@ class AuthenticatorsContract(Contract):
                 (ResourceName("b", "webservice", BRANCH), False),
             ],
         )
-        self.assertEqual(await stores.operated.webservices("conjur"), [])
-        told = await stores.operated.webservices("svc")
+        self.assertEqual(await stores.operated.list_webservices("conjur"), [])
+        told = await stores.operated.list_webservices("svc")
         listed = {account: [each for each in told if each[0].account == account] for account in ("acct", "acct-2", "b")}
         # Those of statuses would take the places of authenticators.
         some = {name: [each for each in all_ if not each[0].identifier.endswith("/status")] for name, all_ in listed.items()}
-        found = await stores.operated.some_webservices("svc", "", 9)
+        found = await stores.operated.list_webservices_by_account("svc", "", 9)
         self.assertEqual((found, list(found)), (some, sorted(some)))
-        self.assertEqual(await stores.operated.some_webservices("svc", "acct", 1), {"acct-2": some["acct-2"]})
-        self.assertEqual(await stores.operated.some_webservices("conjur", "b", 9), {})
-        self.assertEqual(await stores.operated.some_webservices("conjur", "acct-2", 9), {"b": []})
+        self.assertEqual(await stores.operated.list_webservices_by_account("svc", "acct", 1), {"acct-2": some["acct-2"]})
+        self.assertEqual(await stores.operated.list_webservices_by_account("conjur", "b", 9), {})
+        self.assertEqual(await stores.operated.list_webservices_by_account("conjur", "acct-2", 9), {"b": []})
         for account in ("acct", "acct-2"):
-            self.assertEqual(await stores.operated.account_webservices(account, "svc", 9), listed[account])
-        self.assertEqual(await stores.operated.account_webservices("acct", "svc", 1), listed["acct"][:1])
+            self.assertEqual(await stores.operated.list_account_webservices(account, "svc", 9), listed[account])
+        self.assertEqual(await stores.operated.list_account_webservices("acct", "svc", 1), listed["acct"][:1])
         for account, prefix in (("b", "conjur"), ("acct", "sv"), ("nobody", "svc"), ("", "svc")):
-            self.assertEqual(await stores.operated.account_webservices(account, prefix, 9), [])
+            self.assertEqual(await stores.operated.list_account_webservices(account, prefix, 9), [])
         numbers = range(WEBSERVICES_EACH + 1)
         names = (name for n in numbers for name in (f"webservice:many/{n:02}", f"webservice:many/{n:02}/status"))
         many = Draft(ACCOUNT).define(*names)
         await load(stores, many)
-        found = await stores.operated.some_webservices("many", "", 1)
+        found = await stores.operated.list_webservices_by_account("many", "", 1)
         self.assertEqual([name.identifier for name, _ in found[ACCOUNT]], [f"many/{n:02}" for n in range(WEBSERVICES_EACH)])

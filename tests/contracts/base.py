@@ -104,7 +104,7 @@ class Stores:
 
     async def has_role(self, role: RoleName) -> bool:
         """Tell whether there is a role of that name."""
-        return await self.roles.role(role) is not None
+        return await self.roles.read_role(role) is not None
 
 
 def role(name: str, account: str = ACCOUNT) -> RoleName:
@@ -180,7 +180,7 @@ async def described(stores: Stores, ids: Sequence[str], text_limit: int = 0) -> 
     """Resources, put together again of their parts."""
     found: list[Resource] = []
     open_ = False
-    async for portion in stores.resources.described(ids, text_limit):
+    async for portion in stores.resources.stream_described(ids, text_limit):
         for part in portion:
             before = found.pop() if open_ else attrs.evolve(part, permissions=(), annotations=())
             permissions, annotations = before.permissions + part.permissions, before.annotations + part.annotations
@@ -200,7 +200,7 @@ async def change(
     """Have a load of ``policy`` make changes."""
 
     async def work(transaction: IPolicyTransaction) -> None:
-        await transaction.apply(policy, changes, api_keys or {})
+        await transaction.apply_changes(policy, changes, api_keys or {})
 
     await stores.policies.transact(work)
 
@@ -242,7 +242,7 @@ class Contract(SynchronousTestCase):
 
     async def add_account(self, stores: Stores, account: str) -> None:
         """Make an account."""
-        await stores.accounts.create(account, Sealed(b"key of admin"), signing_key(account, f"{account}-1"))
+        await stores.accounts.create_account(account, Sealed(b"key of admin"), signing_key(account, f"{account}-1"))
 
     async def assert_standings(self, stores: Stores, expected: Iterable[tuple[str, str, AccessFacts]]) -> None:
         """Each caller stands towards each resource as expected."""

@@ -23,8 +23,8 @@ class CallersContract(Contract):
     async def made(self, stores: Stores) -> int:
         """Make Alice, who owns a variable and a group, and return her number, which both logins read."""
         await load(stores, Draft().define("user:alice").define("variable:v", "group:g", owner="user:alice"))
-        credential = await stores.credentials.credential(ALICE)
-        candidate = await stores.authenticators.candidate(ALICE, BRANCH, (), "authn-jwt")
+        credential = await stores.credentials.read_credential(ALICE)
+        candidate = await stores.authenticators.read_candidate(ALICE, BRANCH, (), "authn-jwt")
         self.assertEqual(credential.creation, candidate.creation)
         return credential.creation
 
@@ -61,15 +61,17 @@ class CallersContract(Contract):
         return {
             "standing": lambda: stores.roles.access_facts(caller, VARIABLE),
             "standing towards nothing": lambda: stores.roles.access_facts(caller, resource("variable:none")),
-            "judged members": lambda: stores.roles.judged_members(caller, MembersQuery(GROUP)),
-            "judged members of no kind": lambda: stores.roles.judged_members(caller, MembersQuery(GROUP, kinds=("none",))),
-            "remains": lambda: stores.roles.remains(caller),
-            "first page": lambda: stores.resources.first_page(caller, ResourcesQuery(caller.role, "acct")),
-            "read": lambda: stores.secrets.read(caller, VARIABLE),
-            "read a version": lambda: stores.secrets.read(caller, VARIABLE, 3),
-            "read all": lambda: stores.secrets.read_all(caller, [VARIABLE, VARIABLE], 100),
-            "write": lambda: stores.secrets.write(caller, VARIABLE, lambda _: None),
-            "clear": lambda: stores.expirations.clear(caller, VARIABLE, lambda _: None),
+            "judged members": lambda: stores.roles.list_members_with_facts(caller, MembersQuery(GROUP)),
+            "judged members of no kind": lambda: stores.roles.list_members_with_facts(
+                caller, MembersQuery(GROUP, kinds=("none",))
+            ),
+            "remains": lambda: stores.roles.caller_exists(caller),
+            "first page": lambda: stores.resources.read_first_page(caller, ResourcesQuery(caller.role, "acct")),
+            "read": lambda: stores.secrets.read_value(caller, VARIABLE),
+            "read a version": lambda: stores.secrets.read_value(caller, VARIABLE, 3),
+            "read all": lambda: stores.secrets.read_newest_values(caller, [VARIABLE, VARIABLE], 100),
+            "write": lambda: stores.secrets.write_value(caller, VARIABLE, lambda _: None),
+            "clear": lambda: stores.expirations.clear_expirations(caller, VARIABLE, lambda _: None),
             "add": lambda: stores.roles.add_member(caller, GROUP, ALICE, lambda _: None),
             "remove": lambda: stores.roles.remove_member(caller, GROUP, ALICE, lambda _: None),
             "load": lambda: stores.policies.transact(access_facts),
@@ -91,8 +93,8 @@ class CallersContract(Contract):
         ):
             if revoke is not None:
                 await revoke()
-            credential = await stores.credentials.credential(ALICE)
-            candidate = await stores.authenticators.candidate(ALICE, BRANCH, (), "authn-jwt")
+            credential = await stores.credentials.read_credential(ALICE)
+            candidate = await stores.authenticators.read_candidate(ALICE, BRANCH, (), "authn-jwt")
             self.assertEqual((credential.creation, candidate.creation), (creation, creation))
             self.assertEqual(credential.epoch, candidate.epoch)
             admitted = Caller(ALICE, 0, creation, credential.epoch)
@@ -118,11 +120,11 @@ class CallersContract(Contract):
         """Tokens of other roles, and of other accounts, stay (TOK-36, TOK-38)."""
         stores = await self.stores_with_account("other")
         admin = RoleName("other", "user", "admin")
-        creation = (await stores.credentials.credential(admin)).creation
+        creation = (await stores.credentials.read_credential(admin)).creation
         await self.made(stores)
         await stores.credentials.revoke_tokens(ALICE)
         await stores.accounts.revoke_tokens(ALICE.account)
-        self.assertTrue(await stores.roles.remains(Caller(admin, 0, creation)))
+        self.assertTrue(await stores.roles.caller_exists(Caller(admin, 0, creation)))
 
     @scenario
     async def test_gone(self) -> None:
@@ -131,7 +133,7 @@ class CallersContract(Contract):
         for creation in (0, await self.made(stores)):
             gone = Caller(role("user:nobody"), 0, creation)
             self.assertFalse((await stores.roles.access_facts(gone, VARIABLE)).caller_exists)
-            self.assertFalse(await stores.roles.remains(gone))
+            self.assertFalse(await stores.roles.caller_exists(gone))
 
     @scenario
     async def test_the_same(self) -> None:
@@ -139,7 +141,7 @@ class CallersContract(Contract):
         stores = await self.stores_with_account()
         caller = Caller(ALICE, 0, await self.made(stores))
         await change(stores, Changes(update=Rows((ResourceRow(str(ALICE), f"{ALICE.account}:group:g"),))))
-        self.assertTrue(await stores.roles.remains(caller))
+        self.assertTrue(await stores.roles.caller_exists(caller))
         for asker in (caller, ALICE):
             self.assertTrue((await stores.roles.access_facts(asker, VARIABLE)).owns)
 
@@ -148,8 +150,8 @@ class CallersContract(Contract):
         """The admin of an account that was deleted and made again is another one (NAME-25)."""
         stores = await self.stores_with_account("other")
         admin = RoleName("other", "user", "admin")
-        first = (await stores.credentials.credential(admin)).creation
-        await stores.accounts.delete("other")
+        first = (await stores.credentials.read_credential(admin)).creation
+        await stores.accounts.delete_account("other")
         await self.add_account(stores, "other")
         with self.assertRaises(CallerReplaced):
-            await stores.roles.remains(Caller(admin, 0, first))
+            await stores.roles.caller_exists(Caller(admin, 0, first))

@@ -50,7 +50,7 @@ class CredentialsContract(Contract):
         await load(stores, draft, ROOT, keys)
         for name, key in keys.items():
             self.assertEqual(
-                await stores.credentials.credential(RoleName.parse(name)), Credential(True, True, key, "acct-1")
+                await stores.credentials.read_credential(RoleName.parse(name)), Credential(True, True, key, "acct-1")
             )
 
     @scenario
@@ -58,7 +58,7 @@ class CredentialsContract(Contract):
         """A group has no credential."""
         stores = await self.stores_with_account()
         await load(stores, Draft().define("group:ops"))
-        self.assertEqual(await stores.credentials.credential(role("group:ops")), Credential(True, True, None, "acct-1"))
+        self.assertEqual(await stores.credentials.read_credential(role("group:ops")), Credential(True, True, None, "acct-1"))
 
     @scenario
     async def test_api_keys_off(self) -> None:
@@ -68,7 +68,7 @@ class CredentialsContract(Contract):
         stores = await self._two_hosts()
 
         async def off() -> tuple[bool, ...]:
-            found = [await stores.credentials.credential(name) for name in (ONE, TWO, role("host:none"))]
+            found = [await stores.credentials.read_credential(name) for name in (ONE, TWO, role("host:none"))]
             self.assertEqual([credential.api_key for credential in found[:2]], [b"one", b"two"])
             return tuple(credential.api_key_off for credential in found)
 
@@ -89,7 +89,7 @@ class CredentialsContract(Contract):
         stores = await self.stores_with_account("other")
         await load(stores, Draft().define("host:h"), ROOT, {f"{ACCOUNT}:host:h": Sealed(b"key")})
         self.assertEqual(
-            await stores.credentials.credential(role("host:h", "other")), Credential(True, False, None, "other-1")
+            await stores.credentials.read_credential(role("host:h", "other")), Credential(True, False, None, "other-1")
         )
 
     @scenario
@@ -97,14 +97,14 @@ class CredentialsContract(Contract):
         """An unknown account has no roles and no keys."""
         stores = await self.stores_with_account()
         self.assertEqual(
-            await stores.credentials.credential(role("user:admin", "nobody")), Credential(False, False, None, None)
+            await stores.credentials.read_credential(role("user:admin", "nobody")), Credential(False, False, None, None)
         )
 
     @scenario
     async def test_internal_account(self) -> None:
         """The program's own account is none, whatever roles it has."""
         stores = await self.stores_with_account()
-        credential = await stores.credentials.credential(RoleName(INTERNAL_ACCOUNT, "user", "health"))
+        credential = await stores.credentials.read_credential(RoleName(INTERNAL_ACCOUNT, "user", "health"))
         self.assertFalse(credential.account_exists)
         self.assertIsNone(credential.api_key)
         self.assertIsNone(credential.signing_key)
@@ -113,16 +113,16 @@ class CredentialsContract(Contract):
     async def test_new_api_keys(self) -> None:
         """A role's API key is replaced, which is noted; nobody else's is, and an unknown role gets none."""
         stores = await self._two_hosts()
-        self.assertIsNone(await stores.credentials.rotated_at(ONE))
+        self.assertIsNone(await stores.credentials.read_rotation_time(ONE))
         await stores.credentials.set_api_key(ONE, Sealed(b"\x00new\\"), events.trail(events.event(operation="rotate")))
-        self.assertEqual((await stores.credentials.credential(ONE)).api_key, b"\x00new\\")
-        self.assertIsInstance(await stores.credentials.rotated_at(ONE), float)
-        self.assertEqual((await stores.credentials.credential(TWO)).api_key, b"two")
-        self.assertIsNone(await stores.credentials.rotated_at(TWO))
+        self.assertEqual((await stores.credentials.read_credential(ONE)).api_key, b"\x00new\\")
+        self.assertIsInstance(await stores.credentials.read_rotation_time(ONE), float)
+        self.assertEqual((await stores.credentials.read_credential(TWO)).api_key, b"two")
+        self.assertIsNone(await stores.credentials.read_rotation_time(TWO))
         for unknown in (role("host:none"), role("host:one", "other")):
             with self.assertRaises(RecordNotFound):
                 await stores.credentials.set_api_key(unknown, Sealed(b"x"), events.trail(events.event()))
-            self.assertIsNone(await stores.credentials.rotated_at(unknown))
+            self.assertIsNone(await stores.credentials.read_rotation_time(unknown))
         self.assertEqual(await events.operations(stores), ["rotate"])
 
     @scenario
@@ -131,10 +131,10 @@ class CredentialsContract(Contract):
         stores = await self._two_hosts()
         await load(stores, Draft().define("group:ops"))
         self.assertIs(await stores.credentials.set_password(ONE, Sealed(b"\x00first")), True)
-        self.assertEqual((await stores.credentials.credential(ONE)).password, b"\x00first")
+        self.assertEqual((await stores.credentials.read_credential(ONE)).password, b"\x00first")
         await stores.credentials.set_api_key(ONE, Sealed(b"new"))
-        self.assertEqual((await stores.credentials.credential(ONE)).password, b"\x00first")
-        self.assertIsNone((await stores.credentials.credential(TWO)).password)
+        self.assertEqual((await stores.credentials.read_credential(ONE)).password, b"\x00first")
+        self.assertIsNone((await stores.credentials.read_credential(TWO)).password)
         for name in ("host:none", "group:ops"):
             self.assertIs(await stores.credentials.set_password(role(name), Sealed(b"x")), False)
 
@@ -150,7 +150,7 @@ class CredentialsContract(Contract):
         self.assertIs(await credentials.set_password(ONE, Sealed(b"b"), Sealed(b"a"), changed), True)
         self.assertIs(await credentials.set_password(ONE, Sealed(b"c"), Sealed(b"a"), changed), False)
         self.assertEqual(await events.operations(stores), ["change"])
-        self.assertEqual((await credentials.credential(ONE)).password, b"b")
+        self.assertEqual((await credentials.read_credential(ONE)).password, b"b")
 
     @scenario
     async def test_passwords_that_are_renewed(self) -> None:
@@ -158,13 +158,13 @@ class CredentialsContract(Contract):
         stores = await self._two_hosts()
         credentials = stores.credentials
         await credentials.set_password(ONE, Sealed(b"a"))
-        while (await credentials.credential(ONE)).password != Sealed(b"b"):
+        while (await credentials.read_credential(ONE)).password != Sealed(b"b"):
             credentials.renew_password(ONE, Sealed(b"b"), Sealed(b"a"))  # a database that is busy gives up on one
             await credentials.set_password(TWO, Sealed(b"a"))  # what is remembered waits for nothing; a change does
         for name, former in ((ONE, b"a"), (TWO, b"a")):
             credentials.renew_password(name, Sealed(b"c"), Sealed(former))
         await credentials.set_password(TWO, Sealed(b"d"))
-        found = [(await credentials.credential(name)).password for name in (ONE, TWO)]
+        found = [(await credentials.read_credential(name)).password for name in (ONE, TWO)]
         self.assertEqual(found, [b"b", b"d"])
         self.assertEqual(await events.operations(stores), [])
 
@@ -175,7 +175,7 @@ class CredentialsContract(Contract):
         draft = Draft().define("host:one").restrict("host:one", "10.0.0.0/8", "2001:db8::/32")
         await load(stores, draft, ROOT, {str(ONE): Sealed(b"one")})
         networks = (ip_network("10.0.0.0/8"), ip_network("2001:db8::/32"))
-        self.assertEqual((await stores.credentials.credential(ONE)).restrictions, networks)
+        self.assertEqual((await stores.credentials.read_credential(ONE)).restrictions, networks)
 
     @scenario
     async def test_deleted(self) -> None:
@@ -185,8 +185,8 @@ class CredentialsContract(Contract):
         await stores.credentials.set_api_key(ONE, Sealed(b"old"))
         await change(stores, Changes(delete=Rows(resources=(ResourceRow(str(ONE), str(ADMIN)),))))
         await load(stores, Draft().define("host:one"), ROOT, {str(ONE): Sealed(b"new")})
-        self.assertEqual(await stores.credentials.credential(ONE), Credential(True, True, Sealed(b"new"), "acct-1"))
-        self.assertIsNone(await stores.credentials.rotated_at(ONE))
+        self.assertEqual(await stores.credentials.read_credential(ONE), Credential(True, True, Sealed(b"new"), "acct-1"))
+        self.assertIsNone(await stores.credentials.read_rotation_time(ONE))
 
     async def _two_hosts(self) -> Stores:
         stores = await self.stores_with_account()

@@ -24,18 +24,18 @@ from svc.model.query_results import MembersQuery, ResourcesQuery
 from svc.policy.document import Bounds
 from svc.policy.writing import as_yaml
 from svc.services.accounts import AccountService
-from svc.services.audit_reading import AuditService
+from svc.services.audit_events import AuditService
 from svc.services.authenticators import AuthenticatorService
-from svc.services.batches import BatchService
 from svc.services.credentials import CredentialService
 from svc.services.effective_policy import EffectivePolicyService
-from svc.services.host_factories import HostFactoryService, TokensWanted
-from svc.services.invocation import Invocation, Unrecorded
+from svc.services.host_factories import HostFactoryService, TokensRequest
+from svc.services.invocation import Invocation, NullRecorder
 from svc.services.login import AccessTokenService, ApiKeyService, LoginService
-from svc.services.policy_loads import Loads, PolicyLoadService
+from svc.services.policy_loads import LocalLoads, PolicyLoadService
 from svc.services.public_keys import PublicKeyService
 from svc.services.resources import ResourceService
 from svc.services.roles import RoleService
+from svc.services.secret_batches import BatchService
 from svc.services.secrets import SecretService
 from tests.chronicle import Chronicle
 from tests.contracts.base import Contract, Stores, scenario
@@ -69,7 +69,7 @@ POLICY = f"""
 """
 
 IP = "192.0.2.7"
-UNRECORDED = Unrecorded()
+UNRECORDED = NullRecorder()
 
 
 @attrs.frozen
@@ -79,7 +79,7 @@ class Recorded:
     trail: EventBatch
     facts: dict[str, Any] = attrs.field(factory=dict)
 
-    def tell(self, **facts: object) -> None:
+    def add_audit_facts(self, **facts: object) -> None:
         """Keep facts."""
         self.facts.update(facts)
 
@@ -102,7 +102,7 @@ class Services:
         self.credentials = CredentialService(
             self.api_keys, stores.credentials, stores.roles, vault, passwords, stores.answers
         )
-        loads = Loads(stores.policies, vault, NATIVE, Bounds())
+        loads = LocalLoads(stores.policies, vault, NATIVE, Bounds())
         self.policies = PolicyLoadService(loads, stores.roles, stores.events, self._journal)
         self.effective = EffectivePolicyService(stores.effective, stores.roles, vault, NATIVE, clock)
         self.secrets = SecretService(stores.secrets, stores.expirations, vault)
@@ -120,7 +120,7 @@ class Services:
         """Make an account, as the server does."""
         sealed = self._vault.seal(api_key_name(admin_of(account)), api_key.encode())
         signing_key = new_signing_key(self._vault, account, self._clock.seconds())
-        await self._stores.accounts.create(account, sealed, signing_key, trail, once)
+        await self._stores.accounts.create_account(account, sealed, signing_key, trail, once)
 
     async def enter(self, role: RoleName, api_key: str) -> Invocation:
         """Log a role in, and return its invocation by the access token."""
@@ -171,14 +171,14 @@ class DayContract(Contract):
         services = Services(await self.stores())
         await services.make_account(RESERVED_ACCOUNT, "1operator")
         operator = await services.enter(admin_of(RESERVED_ACCOUNT), "1operator")
-        account = await services.accounts.create(operator, lambda: ACCOUNT)
-        self.assertEqual(await services.accounts.names(operator), [ACCOUNT])
+        account = await services.accounts.create_account(operator, lambda: ACCOUNT)
+        self.assertEqual(await services.accounts.list_accounts(operator), [ACCOUNT])
         return services, await services.enter(admin_of(ACCOUNT), account.api_key)
 
     async def loaded(self) -> tuple[Services, Invocation, dict[str, str]]:
         """The same with ``POLICY``, and the API keys that its load gave out."""
         services, admin = await self.begun()
-        outcome = await services.policies.load(admin, ROOT, LoadMode.APPEND, POLICY.encode(), dry_run=False)
+        outcome = await services.policies.load_policy(admin, ROOT, LoadMode.APPEND, POLICY.encode(), dry_run=False)
         assert isinstance(outcome, Loaded)
         return services, admin, given(outcome)
 
@@ -199,67 +199,70 @@ class DayContract(Contract):
         """A dry run changes nothing and tells what the load then makes; what is in force loads to the same."""
         by, document = services.recorded(admin, "policy", "load", ROOT), POLICY.encode()
         before = await self.resources(services, admin)
-        trial = await services.policies.load(by, ROOT, LoadMode.APPEND, document, dry_run=True)
+        trial = await services.policies.load_policy(by, ROOT, LoadMode.APPEND, document, dry_run=True)
         assert isinstance(trial, DryRun)
         created = {str(item["identifier"]) for item in flat(trial.created)}
         self.assertEqual(await self.resources(services, admin), before)
-        loaded = await services.policies.load(by, ROOT, LoadMode.APPEND, document, dry_run=False)
+        loaded = await services.policies.load_policy(by, ROOT, LoadMode.APPEND, document, dry_run=False)
         assert isinstance(loaded, Loaded)
         self.assertEqual(await self.resources(services, admin) - before, created)
         self.assertEqual(loaded.version, 1)
         self.assertEqual(set(services.journalled()), {"add"})
-        text = "".join(as_yaml(await services.effective.statements(admin, ROOT)))
-        again = await services.policies.load(admin, ROOT, LoadMode.REPLACE, text.encode(), dry_run=True)
+        text = "".join(as_yaml(await services.effective.read_statements(admin, ROOT)))
+        again = await services.policies.load_policy(admin, ROOT, LoadMode.REPLACE, text.encode(), dry_run=True)
         assert isinstance(again, DryRun)
         self.assertEqual([flat(items) for items in (again.created, again.before, again.after, again.deleted)], [[]] * 4)
-        wrong = await services.policies.load(admin, ROOT, LoadMode.APPEND, b"- !grant", dry_run=True)
+        wrong = await services.policies.load_policy(admin, ROOT, LoadMode.APPEND, b"- !grant", dry_run=True)
         self.assertIsInstance(wrong, DocumentFaults)
         return given(loaded)
 
     async def resources(self, services: Services, by: Invocation) -> set[str]:
         """The ids of all resources that the caller sees."""
         query = ResourcesQuery(by.caller.role, ACCOUNT)
-        return {each.id for each in await all_of(await services.resources.list(by, query, None, lambda: None))}
+        return {each.id for each in await all_of(await services.resources.list_resources(by, query, None, lambda: None))}
 
     async def secret(self, services: Services, admin: Invocation, alice: Invocation) -> None:
         """Who may reads a value, in every version; who may not neither sets nor finds one."""
         with self.assertRaises(NoValue):
-            await services.secrets.read(alice, VARIABLE)
+            await services.secrets.read_value(alice, VARIABLE)
         by = services.recorded(admin, "update", "update", VARIABLE)
-        first = await services.secrets.write(by, VARIABLE, b"one")
-        self.assertEqual(await services.secrets.write(admin, VARIABLE, b"one"), first)
-        second = await services.secrets.write(admin, VARIABLE, b"two")
-        newest, old = await services.secrets.read(alice, VARIABLE), await services.secrets.read(alice, VARIABLE, 1)
+        first = await services.secrets.write_value(by, VARIABLE, b"one")
+        self.assertEqual(await services.secrets.write_value(admin, VARIABLE, b"one"), first)
+        second = await services.secrets.write_value(admin, VARIABLE, b"two")
+        newest, old = (
+            await services.secrets.read_value(alice, VARIABLE),
+            await services.secrets.read_value(alice, VARIABLE, 1),
+        )
         self.assertEqual([(newest.tag, newest.value), (old.tag, old.value)], [(second, b"two"), (first, b"one")])
-        known = await services.secrets.read(alice, VARIABLE, None, lambda tag: tag == second)
+        known = await services.secrets.read_value(alice, VARIABLE, None, lambda tag: tag == second)
         self.assertEqual((known.tag, known.value), (second, None))
-        batch = await services.batches.read(alice.caller, alice.recorder, [str(VARIABLE)])
+        batch = await services.batches.read_secrets(alice.caller, alice.recorder, [str(VARIABLE)])
         self.assertEqual(batch.values, {str(VARIABLE): b"two"})
-        again = await services.batches.read(
+        again = await services.batches.read_secrets(
             alice.caller, alice.recorder, [str(VARIABLE)], is_known=lambda tag: tag == batch.tag
         )
         self.assertEqual((again.values, again.known, again.tag), ({}, True, batch.tag))
         with self.assertRaises(NoValue):
-            await services.batches.read(alice.caller, alice.recorder, [str(VARIABLE), str(UNSET)])
+            await services.batches.read_secrets(alice.caller, alice.recorder, [str(VARIABLE), str(UNSET)])
         with self.assertRaises(Forbidden):
-            await services.secrets.write(alice, VARIABLE, b"three")
+            await services.secrets.write_value(alice, VARIABLE, b"three")
         await services.secrets.clear_expirations(admin, VARIABLE)
-        self.assertEqual(await services.public_keys.of_user(ALICE), [f"{ONE} home".encode()])
-        await services.public_keys.write(admin, KEY, TWO.encode())
-        self.assertEqual(await services.public_keys.of_user(ALICE), [TWO.encode()])
+        self.assertEqual(await services.public_keys.list_keys(ALICE), [f"{ONE} home".encode()])
+        await services.public_keys.replace_key(admin, KEY, TWO.encode())
+        self.assertEqual(await services.public_keys.list_keys(ALICE), [TWO.encode()])
 
     async def members(self, services: Services, admin: Invocation, bob: Invocation) -> None:
         """A member that is added reads what the role may, until it is removed."""
         with self.assertRaises(NoValue):
-            await services.secrets.read(bob, VARIABLE)
-        await services.roles.grant(admin, OPS, BOB)
-        page = await services.roles.members(admin, MembersQuery(OPS))
+            await services.secrets.read_value(bob, VARIABLE)
+        await services.roles.add_member(admin, OPS, BOB)
+        page = await services.roles.list_members(admin, MembersQuery(OPS))
         members = [row.member for row in await all_of(page.batches)]
         self.assertEqual(members, [str(name) for name in (admin.caller.role, ALICE, BOB)])
-        self.assertEqual((await services.secrets.read(bob, VARIABLE)).value, b"two")
-        await services.roles.revoke(admin, OPS, BOB)
+        self.assertEqual((await services.secrets.read_value(bob, VARIABLE)).value, b"two")
+        await services.roles.remove_member(admin, OPS, BOB)
         with self.assertRaises(NoValue):
-            await services.secrets.read(bob, VARIABLE)
+            await services.secrets.read_value(bob, VARIABLE)
 
     async def rotated_key(self, services: Services, api_key: str) -> None:
         """A key that was rotated logs nobody in, the new one does, and so does a password for the key."""
@@ -270,18 +273,18 @@ class DayContract(Contract):
         await services.access_tokens.check_caller(alice.caller)
         password = "Correct-Horse-7!"
         await services.credentials.change_password(request(ALICE, new), lambda: None, password.encode(), IP, UNRECORDED)
-        self.assertEqual(await services.api_keys.api_key(request(ALICE, password), UNRECORDED), new.encode())
+        self.assertEqual(await services.api_keys.read_api_key(request(ALICE, password), UNRECORDED), new.encode())
 
     async def machine(self, services: Services, admin: Invocation) -> None:
         """A machine with a token of a host factory makes its host, which reads what its layer may."""
-        made = await services.factories.create_tokens(admin, FACTORY, lambda: TokensWanted(1, "2033-01-01"))
+        made = await services.factories.create_tokens(admin, FACTORY, lambda: TokensRequest(1, "2033-01-01"))
         (token,) = made.texts
         new = await services.factories.create_host(token, primary, lambda: HOST.identifier, dict, IP, UNRECORDED)
         self.assertEqual([each.id for each in await all_of(new.described)], [str(HOST)])
         assert new.api_key is not None
         host = await services.enter(HOST, new.api_key)
-        self.assertEqual((await services.secrets.read(host, VARIABLE)).value, b"two")
-        self.assertFalse(await services.resources.check(host, VARIABLE, "update", None))
+        self.assertEqual((await services.secrets.read_value(host, VARIABLE)).value, b"two")
+        self.assertFalse(await services.resources.has_privilege(host, VARIABLE, "update", None))
         await services.factories.revoke_token(admin, token)
         with self.assertRaises(AuthenticationRefused):
             await services.factories.create_host(token, primary, lambda: HOST.identifier, dict, IP, UNRECORDED)
@@ -289,20 +292,20 @@ class DayContract(Contract):
     async def authenticator(self, services: Services, admin: Invocation, alice: Invocation) -> None:
         """Who has ``update`` on an authenticator switches it off and on, and others don't."""
         with self.assertRaises(Forbidden):
-            await services.authenticators.switch(alice, ACCOUNT, JWT, lambda: False)
+            await services.authenticators.switch_authenticator(alice, ACCOUNT, JWT, lambda: False)
         for on, enabled in ((False, ["authn"]), (True, ["authn", JWT])):
-            await services.authenticators.switch(admin, ACCOUNT, JWT, functools.partial(bool, on))
-            known = await services.authenticators.known()
+            await services.authenticators.switch_authenticator(admin, ACCOUNT, JWT, functools.partial(bool, on))
+            known = await services.authenticators.list_authenticators()
             self.assertEqual((known.configured, known.enabled), (["authn", JWT], enabled))
 
     async def audit(self, services: Services, admin: Invocation, alice: Invocation) -> None:
         """The events of recorded changes are read by who owns the root policy, or the thing that they are about."""
-        found = await services.audit.events_of(admin, EventsQuery(ACCOUNT), VARIABLE, "resource")
+        found = await services.audit.list_events_about(admin, EventsQuery(ACCOUNT), VARIABLE, "resource")
         self.assertIn(("update", "update"), [(event.msgid, event.data["action"]["operation"]) for event in found])
-        self.assertGreater(len(await services.audit.all_events(admin, EventsQuery(ACCOUNT))), len(found))
+        self.assertGreater(len(await services.audit.list_all_events(admin, EventsQuery(ACCOUNT))), len(found))
         for asked in (
-            services.audit.all_events(alice, EventsQuery(ACCOUNT)),
-            services.audit.events_of(alice, EventsQuery(ACCOUNT), VARIABLE),
+            services.audit.list_all_events(alice, EventsQuery(ACCOUNT)),
+            services.audit.list_events_about(alice, EventsQuery(ACCOUNT), VARIABLE),
         ):
             with self.assertRaises(Forbidden):
                 await asked
@@ -311,42 +314,42 @@ class DayContract(Contract):
     async def test_other_accounts(self) -> None:
         """A caller of another account finds nothing of this one, whatever it may in its own."""
         services, admin, _ = await self.loaded()
-        await services.secrets.write(admin, VARIABLE, b"one")
+        await services.secrets.write_value(admin, VARIABLE, b"one")
         await services.make_account("other", "1other")
         stranger = await services.enter(admin_of("other"), "1other")
         with self.assertRaises(NoValue):
-            await services.secrets.read(stranger, VARIABLE)
+            await services.secrets.read_value(stranger, VARIABLE)
         with self.assertRaises(NoValue):
-            await services.batches.read(stranger.caller, stranger.recorder, [str(VARIABLE)])
+            await services.batches.read_secrets(stranger.caller, stranger.recorder, [str(VARIABLE)])
         missing: tuple[Awaitable[object], ...] = (
-            services.secrets.write(stranger, VARIABLE, b"two"),
-            services.public_keys.write(stranger, KEY, TWO.encode()),
-            services.audit.events_of(stranger, EventsQuery(ACCOUNT), VARIABLE),
-            services.effective.statements(stranger, ROOT),
-            services.policies.load(stranger, ROOT, LoadMode.APPEND, b"[]", dry_run=False),
-            services.factories.create_tokens(stranger, FACTORY, lambda: TokensWanted(1, "2033-01-01")),
+            services.secrets.write_value(stranger, VARIABLE, b"two"),
+            services.public_keys.replace_key(stranger, KEY, TWO.encode()),
+            services.audit.list_events_about(stranger, EventsQuery(ACCOUNT), VARIABLE),
+            services.effective.read_statements(stranger, ROOT),
+            services.policies.load_policy(stranger, ROOT, LoadMode.APPEND, b"[]", dry_run=False),
+            services.factories.create_tokens(stranger, FACTORY, lambda: TokensRequest(1, "2033-01-01")),
         )
         for asked in missing:
             with self.assertRaises(RecordNotFound):
                 await asked
-        self.assertEqual(await services.audit.all_events(stranger, EventsQuery(ACCOUNT)), [])
+        self.assertEqual(await services.audit.list_all_events(stranger, EventsQuery(ACCOUNT)), [])
         with self.assertRaises(Forbidden):
-            await services.accounts.names(stranger)
+            await services.accounts.list_accounts(stranger)
         with self.assertRaises(Forbidden):
-            await services.accounts.delete(stranger, ACCOUNT)
+            await services.accounts.delete_account(stranger, ACCOUNT)
 
     @scenario
     async def test_deleted(self) -> None:
         """With an account go its tokens and keys; its name can be used again."""
         services, admin, keys = await self.loaded()
         operator = await services.enter(admin_of(RESERVED_ACCOUNT), "1operator")
-        await services.accounts.delete(operator, ACCOUNT)
-        self.assertEqual(await services.accounts.names(operator), [])
+        await services.accounts.delete_account(operator, ACCOUNT)
+        self.assertEqual(await services.accounts.list_accounts(operator), [])
         with self.assertRaises(AuthenticationRefused):
             await services.enter(ALICE, keys[str(ALICE)])
         with self.assertRaises(Forbidden):
             await services.access_tokens.check_caller(admin.caller)
         with self.assertRaises(RecordNotFound):
-            await services.access_tokens.public_keys(ACCOUNT)
-        account = await services.accounts.create(operator, lambda: ACCOUNT)
+            await services.access_tokens.list_public_keys(ACCOUNT)
+        account = await services.accounts.create_account(operator, lambda: ACCOUNT)
         await services.enter(admin_of(ACCOUNT), account.api_key)

@@ -17,9 +17,9 @@ from svc.model.policy_rows import Changes
 from svc.model.ports import IPolicyTransaction
 from svc.model.query_results import Caller, MembersQuery, Resource, Sealed
 from svc.policy.document import Bounds
-from svc.services.deleted import DeletedService, Left
-from svc.services.invocation import Invocation, Unrecorded
-from svc.services.policy_loads import Loads
+from svc.services.deleted_records import DeletedService, RestoreObstacle
+from svc.services.invocation import Invocation, NullRecorder
+from svc.services.policy_loads import LocalLoads
 from svc.services.secrets import SecretService
 from tests.contracts.base import ACCOUNT, ADMIN, ROOT, Contract, Draft, Stores, described, load, resource, role, scenario
 from tests.sshkeys import ONE
@@ -66,26 +66,26 @@ class World:
 
     async def caller(self, name: RoleName) -> Invocation:
         """The caller that a role is now."""
-        credential = await self.stores.credentials.credential(name)
-        return Invocation(Caller(name, 0, credential.creation), "192.0.2.7", Unrecorded())
+        credential = await self.stores.credentials.read_credential(name)
+        return Invocation(Caller(name, 0, credential.creation), "192.0.2.7", NullRecorder())
 
     async def load(self, text: str, policy: RoleName = ROOT, mode: LoadMode = APPEND, name: RoleName = ADMIN) -> Loaded:
         """Load a document."""
         caller = (await self.caller(name)).caller
-        loads = Loads(self.stores.policies, self.vault, self.dialect, Bounds())
-        loaded = await loads.load(Load(policy, mode, caller, "192.0.2.7", text.encode(), dry_run=False))
+        loads = LocalLoads(self.stores.policies, self.vault, self.dialect, Bounds())
+        loaded = await loads.load_policy(Load(policy, mode, caller, "192.0.2.7", text.encode(), dry_run=False))
         assert isinstance(loaded, Loaded)
         return loaded
 
     async def put(self, name: str, *values: str, by: RoleName = ADMIN) -> None:
         """Set values of a variable."""
         for value in values:
-            await self._secrets.write(await self.caller(by), resource(name), value.encode())
+            await self._secrets.write_value(await self.caller(by), resource(name), value.encode())
 
     async def value(self, name: str, version: int | None = None, by: RoleName = ADMIN) -> str | None:
         """Return a value, ``None`` where there is none for the caller."""
         try:
-            secret = await self._secrets.read(await self.caller(by), resource(name), version)
+            secret = await self._secrets.read_value(await self.caller(by), resource(name), version)
         except (NoValue, Forbidden):
             return None
         assert secret.value is not None
@@ -93,24 +93,24 @@ class World:
 
     async def listed(self, policy: RoleName = APP, by: RoleName = ADMIN) -> list[tuple[str, tuple[int, ...]]]:
         """Return what can be had back, the newest first: names, and versions."""
-        records = await self.deleted.listed(await self.caller(by), policy, 1000, 0)
+        records = await self.deleted.list_records(await self.caller(by), policy, 1000, 0)
         return [(record.resource.removeprefix(f"{ACCOUNT}:"), record.versions) for record in records]
 
     async def numbers(self, *names: str, policy: RoleName = APP, by: RoleName = ADMIN) -> list[int]:
         """Return the numbers of what can be had back, of these names or all."""
-        records = await self.deleted.listed(await self.caller(by), policy, 1000, 0)
+        records = await self.deleted.list_records(await self.caller(by), policy, 1000, 0)
         wanted = {f"{ACCOUNT}:{name}" for name in names} or {record.resource for record in records}
         return [record.number for record in records if record.resource in wanted]
 
-    async def restore(self, *names: str, policy: RoleName = APP, by: RoleName = ADMIN) -> dict[str, Left | None]:
+    async def restore(self, *names: str, policy: RoleName = APP, by: RoleName = ADMIN) -> dict[str, RestoreObstacle | None]:
         """Have these back, or all, and return what becomes of each name; of several of a name, of the oldest."""
         numbers = await self.numbers(*names, policy=policy, by=by)
-        records = await self.deleted.listed(await self.caller(by), policy, 1000, 0)
-        outcome = await self.deleted.restore(await self.caller(by), policy, numbers)
+        records = await self.deleted.list_records(await self.caller(by), policy, 1000, 0)
+        outcome = await self.deleted.restore_records(await self.caller(by), policy, numbers)
         found = {record.number: record.resource.removeprefix(f"{ACCOUNT}:") for record in records}
-        assert {record.number for record in outcome.records} == set(numbers) - outcome.left.keys()
-        self.left_out = outcome.left_out
-        return {found[number]: outcome.left.get(number) for number in numbers}
+        assert {record.number for record in outcome.records} == set(numbers) - outcome.skipped.keys()
+        self.left_out = outcome.skipped_rows
+        return {found[number]: outcome.skipped.get(number) for number in numbers}
 
     left_out: int = 0
 
@@ -122,7 +122,8 @@ class World:
     async def held(self, name: str) -> set[str]:
         """Return the roles that a role is a direct member of."""
         return {
-            row.role.removeprefix(f"{ACCOUNT}:") for row in await self.stores.roles.memberships(MembersQuery(role(name)))
+            row.role.removeprefix(f"{ACCOUNT}:")
+            for row in await self.stores.roles.list_memberships(MembersQuery(role(name)))
         }
 
     @property
@@ -162,8 +163,8 @@ class DeletedContract(_Suite):
         """It provides the interface, and keeps nothing at first."""
         deleted = (await self.stores()).deleted
         verifyObject(IDeletedRecords, deleted)
-        self.assertEqual(await deleted.kept(), Kept())
-        self.assertEqual((await deleted.purge_old(), await deleted.bound()), (0, {}))
+        self.assertEqual(await deleted.read_usage(), Kept())
+        self.assertEqual((await deleted.purge_old(), await deleted.enforce_limits()), (0, {}))
 
     @scenario
     async def test_variable(self) -> None:
@@ -190,8 +191,10 @@ class DeletedContract(_Suite):
         world = await self.deleted_variable()
         numbers = await world.numbers()
         await world.restore()
-        again = await world.deleted.restore(await world.caller(ADMIN), APP, [*numbers, 10**17])
-        self.assertEqual((again.records, dict(again.left)), ([], dict.fromkeys([*numbers, 10**17], Left.NOT_KEPT)))
+        again = await world.deleted.restore_records(await world.caller(ADMIN), APP, [*numbers, 10**17])
+        self.assertEqual(
+            (again.records, dict(again.skipped)), ([], dict.fromkeys([*numbers, 10**17], RestoreObstacle.NOT_KEPT))
+        )
         self.assertEqual(await world.value(DB), "two")
 
     @scenario
@@ -213,7 +216,7 @@ class DeletedContract(_Suite):
         self.assertEqual(await world.listed(), [(DB, (3,)), (DB, (2,)), (DB, (1,))])
         self.assertIsNone(await world.value(DB, 2))
         _, second, _ = await world.numbers()
-        await world.deleted.restore(await world.caller(ADMIN), APP, [second])
+        await world.deleted.restore_records(await world.caller(ADMIN), APP, [second])
         self.assertEqual([await world.value(DB, version) for version in (1, 2, 3)], [None, "value 2", None])
         self.assertEqual(await world.value(DB), "value 23")
         await world.put(DB, "value 24")
@@ -230,18 +233,18 @@ class DeletedContract(_Suite):
         pushed = await world.numbers()
         await world.load("- !delete { record: !variable db }", APP, UPDATE)
         self.assertEqual(
-            (await world.deleted.restore(await world.caller(ADMIN), APP, pushed)).left,
-            dict.fromkeys(pushed, Left.RECORD_MISSING),
+            (await world.deleted.restore_records(await world.caller(ADMIN), APP, pushed)).skipped,
+            dict.fromkeys(pushed, RestoreObstacle.RECORD_MISSING),
         )
         await world.load(DOCUMENT, APP)
         self.assertEqual(
-            (await world.deleted.restore(await world.caller(ADMIN), APP, pushed)).left,
-            dict.fromkeys(pushed, Left.OTHER_RECORD),
+            (await world.deleted.restore_records(await world.caller(ADMIN), APP, pushed)).skipped,
+            dict.fromkeys(pushed, RestoreObstacle.OTHER_RECORD),
         )
         await world.load("- !delete { record: !variable db }", APP, UPDATE)
         numbers = await world.numbers()
-        outcome = await world.deleted.restore(await world.caller(ADMIN), APP, numbers[1:])
-        self.assertEqual(outcome.left, {})
+        outcome = await world.deleted.restore_records(await world.caller(ADMIN), APP, numbers[1:])
+        self.assertEqual(outcome.skipped, {})
         self.assertEqual([await world.value(DB, number) for number in (1, 2, 3, 22)], [f"value {n}" for n in (1, 2, 3, 22)])
 
     @scenario
@@ -259,7 +262,7 @@ class DeletedContract(_Suite):
         world = await self.deleted_variable()
         await world.load(DOCUMENT, APP)
         await world.put(DB, "new")
-        self.assertEqual(await world.restore(), {DB: Left.NEWER_VALUES})
+        self.assertEqual(await world.restore(), {DB: RestoreObstacle.NEWER_VALUES})
         self.assertEqual(await world.value(DB), "new")
         self.assertEqual(await world.listed(), [(DB, (1, 2))])
 
@@ -275,9 +278,9 @@ class DeletedContract(_Suite):
         await world.load("".join(f"- !delete {{ record: !variable {name} }}\n" for name in "abc"), APP, UPDATE)
         admin = await world.caller(ADMIN)
         a, b, c = [(await world.numbers(f"variable:app/{name}"))[0] for name in "abc"]
-        outcome = await world.deleted.restore(admin, APP, [b, c, a])
+        outcome = await world.deleted.restore_records(admin, APP, [b, c, a])
         self.assertEqual({record.number for record in outcome.records}, {b, c})
-        self.assertEqual(outcome.left, {a: Left.TOO_MUCH})
+        self.assertEqual(outcome.skipped, {a: RestoreObstacle.TOO_MUCH})
         self.assertEqual(await world.restore(), {"variable:app/a": None})
 
     @scenario
@@ -286,7 +289,7 @@ class DeletedContract(_Suite):
         world = await self.deleted_variable()
         trap = "- !permit { role: !user /alice, privileges: [ execute ], resource: !variable db }"
         await world.load(DOCUMENT + trap, APP)
-        self.assertEqual(await world.restore(), {DB: Left.OTHER_READERS})
+        self.assertEqual(await world.restore(), {DB: RestoreObstacle.OTHER_READERS})
         await world.load(trap.replace("permit", "deny"), APP, UPDATE)
         self.assertEqual(await world.restore(), {DB: None})
         self.assertIsNone(await world.value(DB, by=BOB))
@@ -299,8 +302,8 @@ class DeletedContract(_Suite):
         await world.load("- !permit { role: !user /bob, privileges: [ execute ], resource: !variable db }", APP)
         await world.put(DB, "value 22")
         newer, older = await world.numbers()
-        outcome = await world.deleted.restore(await world.caller(ADMIN), APP, [newer, older])
-        self.assertEqual(outcome.left, {older: Left.OTHER_READERS})
+        outcome = await world.deleted.restore_records(await world.caller(ADMIN), APP, [newer, older])
+        self.assertEqual(outcome.skipped, {older: RestoreObstacle.OTHER_READERS})
         self.assertEqual([await world.value(DB, version, by=BOB) for version in (1, 2)], [None, "value 2"])
 
     @scenario
@@ -336,7 +339,7 @@ class DeletedContract(_Suite):
         host = role("host:app/web")
         self.assertEqual(await world.resource("host:app/web"), before)
         self.assertEqual(await world.held("host:app/web"), {"layer:app/workers"})
-        credential = await world.stores.credentials.credential(host)
+        credential = await world.stores.credentials.read_credential(host)
         self.assertTrue(credential.role_exists)
         self.assertIsNone(credential.api_key)
         self.assertEqual([str(network) for network in credential.restrictions], ["10.0.0.0/8"])
@@ -398,7 +401,7 @@ class DeletedContract(_Suite):
         await world.load("- !policy { id: app, owner: !user bob }")
         self.assertEqual(await world.listed(), [])
         self.assertEqual(await world.listed(by=BOB), [])
-        self.assertEqual(await world.restore(policy=ROOT), {"policy:app": Left.OTHER_OWNER})
+        self.assertEqual(await world.restore(policy=ROOT), {"policy:app": RestoreObstacle.OTHER_OWNER})
 
     @scenario
     async def test_owner_of_the_name(self) -> None:
@@ -408,16 +411,16 @@ class DeletedContract(_Suite):
         await world.put("variable:mine", "secret")
         await world.load("- !delete { record: !user alice }", ROOT, UPDATE)
         self.assertEqual(await world.listed(ROOT), [("variable:mine", (1,)), ("user:alice", ())])
-        self.assertEqual(await world.restore("variable:mine", policy=ROOT), {"variable:mine": Left.OWNER_GONE})
+        self.assertEqual(await world.restore("variable:mine", policy=ROOT), {"variable:mine": RestoreObstacle.OWNER_GONE})
         await world.load("- !user alice")
-        self.assertEqual(await world.restore("variable:mine", policy=ROOT), {"variable:mine": Left.OWNER_GONE})
+        self.assertEqual(await world.restore("variable:mine", policy=ROOT), {"variable:mine": RestoreObstacle.OWNER_GONE})
         await world.load("- !variable { id: mine, owner: !user alice }")
-        self.assertEqual(await world.restore("variable:mine", policy=ROOT), {"variable:mine": Left.OTHER_OWNER})
+        self.assertEqual(await world.restore("variable:mine", policy=ROOT), {"variable:mine": RestoreObstacle.OTHER_OWNER})
         await world.load("- !delete { record: !user alice }", ROOT, UPDATE)
         oldest = sorted(await world.numbers("user:alice", policy=ROOT))[0]
-        await world.deleted.restore(await world.caller(ADMIN), ROOT, [oldest])
+        await world.deleted.restore_records(await world.caller(ADMIN), ROOT, [oldest])
         mine = sorted(await world.numbers("variable:mine", policy=ROOT))
-        outcome = await world.deleted.restore(await world.caller(ADMIN), ROOT, mine)
+        outcome = await world.deleted.restore_records(await world.caller(ADMIN), ROOT, mine)
         self.assertEqual([record.versions for record in outcome.records], [(1,)])
         self.assertEqual(await world.value("variable:mine", by=ALICE), "secret")
 
@@ -426,10 +429,10 @@ class DeletedContract(_Suite):
         """Values don't come back to a variable that belongs to another now, nor to one of another policy (DEL-8)."""
         world = await self.deleted_variable()
         await world.load("- !variable { id: db, owner: !user /bob }", APP)
-        self.assertEqual(await world.restore(), {DB: Left.OTHER_OWNER})
+        self.assertEqual(await world.restore(), {DB: RestoreObstacle.OTHER_OWNER})
         await world.load("- !delete { record: !variable db }", APP, UPDATE)
         await world.load("- !variable { id: app/db, owner: !policy app }")
-        self.assertEqual((await world.restore())[DB], Left.OTHER_OWNER)
+        self.assertEqual((await world.restore())[DB], RestoreObstacle.OTHER_OWNER)
         self.assertIsNone(await world.value(DB, by=BOB))
 
     @scenario
@@ -440,9 +443,9 @@ class DeletedContract(_Suite):
         for refusal in (RecordNotFound, Forbidden):
             caller = await world.caller(BOB)
             for ask in (
-                lambda c=caller: world.deleted.listed(c, APP, 10, 0),
-                lambda c=caller: world.deleted.restore(c, APP, [1]),
-                lambda c=caller: world.deleted.purge(c, APP, None),
+                lambda c=caller: world.deleted.list_records(c, APP, 10, 0),
+                lambda c=caller: world.deleted.restore_records(c, APP, [1]),
+                lambda c=caller: world.deleted.purge_records(c, APP, None),
             ):
                 with self.assertRaises(refusal):
                     await ask()
@@ -463,11 +466,11 @@ class DeletedContract(_Suite):
         numbers = await world.numbers()
         trap = "- !permit { role: !user /alice, privileges: [ execute ], resource: !variable hers }"
         await world.load("- !variable { id: hers, owner: !user /bob }\n" + trap, APP, name=ALICE)
-        outcome = await world.deleted.restore(await world.caller(ALICE), APP, numbers)
-        self.assertEqual(outcome.left, dict.fromkeys(numbers, Left.NOT_KEPT))
-        self.assertEqual(await world.deleted.purge(await world.caller(ALICE), APP, None), [])
-        self.assertEqual(await world.deleted.purge(await world.caller(ALICE), APP, numbers), [])
-        self.assertEqual(await world.restore(), {"variable:app/hers": Left.OTHER_READERS})
+        outcome = await world.deleted.restore_records(await world.caller(ALICE), APP, numbers)
+        self.assertEqual(outcome.skipped, dict.fromkeys(numbers, RestoreObstacle.NOT_KEPT))
+        self.assertEqual(await world.deleted.purge_records(await world.caller(ALICE), APP, None), [])
+        self.assertEqual(await world.deleted.purge_records(await world.caller(ALICE), APP, numbers), [])
+        self.assertEqual(await world.restore(), {"variable:app/hers": RestoreObstacle.OTHER_READERS})
         self.assertIsNone(await world.value("variable:app/hers", by=ALICE))
 
     @scenario
@@ -497,11 +500,11 @@ class DeletedContract(_Suite):
         for who, held in ((ALICE, {"layer:app/workers"}), (ADMIN, {"layer:app/workers", "group:others"})):
             await world.load("- !delete { record: !host web }", APP, UPDATE)
             numbers = await world.numbers("host:app/web")
-            outcome = await world.deleted.restore(await world.caller(who), APP, [numbers[-1]])
-            self.assertEqual(outcome.left_out, 2 if who == ALICE else 0)
+            outcome = await world.deleted.restore_records(await world.caller(who), APP, [numbers[-1]])
+            self.assertEqual(outcome.skipped_rows, 2 if who == ALICE else 0)
             self.assertEqual(await world.held("host:app/web"), held)
             await world.load("- !delete { record: !host web }", APP, UPDATE)
-            await world.deleted.purge(await world.caller(ADMIN), APP, None)
+            await world.deleted.purge_records(await world.caller(ADMIN), APP, None)
             await world.load(DOCUMENT + gift, APP)
 
     @scenario
@@ -512,7 +515,7 @@ class DeletedContract(_Suite):
         await world.put("variable:app/sub/key", "one")
         await world.load("- !delete { record: !variable sub/key }", APP, UPDATE)
         await world.load("- !policy { id: app/sub, owner: !user bob }")
-        self.assertEqual(await world.restore(by=ALICE), {"variable:app/sub/key": Left.FORBIDDEN})
+        self.assertEqual(await world.restore(by=ALICE), {"variable:app/sub/key": RestoreObstacle.FORBIDDEN})
         self.assertEqual(await world.restore(), {"variable:app/sub/key": None})
 
     @scenario
@@ -521,7 +524,7 @@ class DeletedContract(_Suite):
         world = await self.world()
         await world.load("- !delete { record: !host web }", APP, UPDATE)
         await world.load("- !host web", APP)
-        self.assertEqual(await world.restore(), {"host:app/web": Left.RECORD_EXISTS})
+        self.assertEqual(await world.restore(), {"host:app/web": RestoreObstacle.RECORD_EXISTS})
         self.assertEqual((await world.resource("host:app/web")).annotations, ())
 
     @scenario
@@ -543,13 +546,13 @@ class DeletedContract(_Suite):
         world = await self.world()
         service = ResourceName(ACCOUNT, "webservice", "svc/authn-jwt/ci")
         await world.load("- !webservice svc/authn-jwt/ci")
-        await world.stores.operated.switch(service, False)
-        await world.stores.operated.distrust(service, "key-1", ADMIN)
-        before = await world.stores.operated.distrusted(service)
+        await world.stores.operated.switch_authenticator(service, False)
+        await world.stores.operated.distrust_key(service, "key-1", ADMIN)
+        before = await world.stores.operated.list_distrusted_keys(service)
         await world.load("- !delete { record: !webservice svc/authn-jwt/ci }", ROOT, UPDATE)
         await world.restore(policy=ROOT)
-        self.assertEqual(await world.stores.operated.distrusted(service), before)
-        settings = await world.stores.authenticators.settings(ACCOUNT, "svc/authn-jwt/ci", ())
+        self.assertEqual(await world.stores.operated.list_distrusted_keys(service), before)
+        settings = await world.stores.authenticators.read_settings(ACCOUNT, "svc/authn-jwt/ci", ())
         self.assertIs(settings.switched, False)
 
     @scenario
@@ -568,10 +571,10 @@ class DeletedContract(_Suite):
         await world.put(DB, "one")
         await world.load("- !layer workers", APP, REPLACE)
         (number,) = await world.numbers("host:app/web")
-        self.assertEqual(await world.deleted.purge(await world.caller(ALICE), APP, [number]), ["acct:host:app/web"])
+        self.assertEqual(await world.deleted.purge_records(await world.caller(ALICE), APP, [number]), ["acct:host:app/web"])
         self.assertEqual(await world.listed(), [(DB, (1,))])
-        self.assertEqual(await world.deleted.purge(await world.caller(ALICE), APP, None), ["acct:variable:app/db"])
-        self.assertEqual(await world.stores.deleted.kept(), Kept())
+        self.assertEqual(await world.deleted.purge_records(await world.caller(ALICE), APP, None), ["acct:variable:app/db"])
+        self.assertEqual(await world.stores.deleted.read_usage(), Kept())
 
     @scenario
     async def test_time(self) -> None:
@@ -583,11 +586,11 @@ class DeletedContract(_Suite):
         self.assertEqual(await world.listed(), [(DB, (1, 2))])
         await self.grow_older(60)
         self.assertEqual(await world.listed(), [])
-        outcome = await world.deleted.restore(await world.caller(ADMIN), APP, [number])
-        self.assertEqual(outcome.left, {number: Left.NOT_KEPT})
-        self.assertEqual((await world.stores.deleted.kept()).records, 1)
+        outcome = await world.deleted.restore_records(await world.caller(ADMIN), APP, [number])
+        self.assertEqual(outcome.skipped, {number: RestoreObstacle.NOT_KEPT})
+        self.assertEqual((await world.stores.deleted.read_usage()).records, 1)
         self.assertEqual(await world.stores.deleted.purge_old(), 1)
-        self.assertEqual(await world.stores.deleted.kept(), Kept())
+        self.assertEqual(await world.stores.deleted.read_usage(), Kept())
 
     @scenario
     async def test_ended(self) -> None:
@@ -613,7 +616,7 @@ class DeletedContract(_Suite):
         await world.load("".join(f"- !variable v{number}\n" for number in range(4)), APP)
         for number in range(4):
             await world.load(f"- !delete {{ record: !variable v{number} }}", APP, UPDATE)
-        pages = [await world.deleted.listed(caller, APP, 2, offset) for offset in (0, 2, 4)]
+        pages = [await world.deleted.list_records(caller, APP, 2, offset) for offset in (0, 2, 4)]
         self.assertEqual([[record.resource[-1] for record in page] for page in pages], [["3", "2"], ["1", "0"], []])
         self.assertTrue(all(record.until == record.deleted_at + self.keeping.seconds for record in pages[0]))
 
@@ -621,8 +624,8 @@ class DeletedContract(_Suite):
     async def test_account(self) -> None:
         """With an account goes what it had deleted (DEL-5)."""
         world = await self.deleted_variable()
-        await world.stores.accounts.delete(ACCOUNT)
-        self.assertEqual(await world.stores.deleted.kept(), Kept())
+        await world.stores.accounts.delete_account(ACCOUNT)
+        self.assertEqual(await world.stores.deleted.read_usage(), Kept())
 
     @scenario
     async def test_one_variable(self) -> None:
@@ -654,7 +657,7 @@ class LittleDeletedContract(_Suite):
         self.assertEqual([len(told) for told in warnings], [0, 0, 1])
         self.assertIn("1 deleted records, the oldest, were purged for good", warnings[2][0])
         self.assertEqual([name for name, _ in await world.listed()], ["variable:app/v2", "variable:app/v1"])
-        self.assertEqual((await world.stores.deleted.kept()).records, 2 + other)
+        self.assertEqual((await world.stores.deleted.read_usage()).records, 2 + other)
 
     @scenario
     async def test_pushed_out(self) -> None:
@@ -662,9 +665,9 @@ class LittleDeletedContract(_Suite):
         world = await self.world()
         await world.put(DB, *(f"{number} {'x' * 1000}" for number in range(24)))
         self.assertEqual(len(await world.listed()), 4)
-        self.assertEqual(await world.stores.deleted.bound(), {ACCOUNT: 2})
+        self.assertEqual(await world.stores.deleted.enforce_limits(), {ACCOUNT: 2})
         self.assertEqual(await world.listed(), [(DB, (4,)), (DB, (3,))])
-        self.assertEqual(await world.stores.deleted.bound(), {})
+        self.assertEqual(await world.stores.deleted.enforce_limits(), {})
 
     async def _other(self, stores: Stores) -> int:
         """Keep something of another account, and return how many records that are."""
@@ -674,7 +677,7 @@ class LittleDeletedContract(_Suite):
         await load(stores, draft, root)
 
         async def work(transaction: IPolicyTransaction) -> int:
-            return await transaction.apply(root, Changes(delete=draft.rows), {})
+            return await transaction.apply_changes(root, Changes(delete=draft.rows), {})
 
         await stores.policies.transact(work)
         return 1
@@ -691,5 +694,5 @@ class NothingDeletedContract(_Suite):
         world = await self.deleted_variable()
         await world.load(DOCUMENT, APP)
         await world.put(DB, *(f"value {number}" for number in range(1, 24)))
-        self.assertEqual(await world.stores.deleted.kept(), Kept())
+        self.assertEqual(await world.stores.deleted.read_usage(), Kept())
         self.assertEqual(await world.listed(), [])

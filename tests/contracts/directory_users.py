@@ -40,20 +40,20 @@ class DirectoryUsersContract(Contract):
 
     async def came(self, stores: Stores, user: RoleName, directory: str | None, day: int | None = None) -> None:
         """Have a user come by a directory."""
-        creation = (await stores.credentials.credential(user)).creation
-        self.assertEqual(list(await stores.last_logins.record([NotedLogin(user, creation, day, directory)])), [])
+        creation = (await stores.credentials.read_credential(user)).creation
+        self.assertEqual(list(await stores.last_logins.record_logins([NotedLogin(user, creation, day, directory)])), [])
 
     async def round(
         self, stores: Stores, missing: Sequence[RoleName] = (), found: Sequence[RoleName] = (), apart: float = 0.0
     ) -> MissingChange:
         """Do a round."""
-        (turn,) = await stores.directory_users.begin({CORP: 1000.0}, 0.0, apart)
+        (turn,) = await stores.directory_users.begin_rounds({CORP: 1000.0}, 0.0, apart)
         self.assertTrue(turn.due)
-        return await stores.directory_users.settle(CORP, missing, found, apart, trail)
+        return await stores.directory_users.record_findings(CORP, missing, found, apart, trail)
 
     async def missing(self, stores: Stores, *users: RoleName) -> list[str | None]:
         """The marks that are read with the users' credentials."""
-        return [(await stores.credentials.credential(user)).missing_from for user in users or (ALICE, BOB)]
+        return [(await stores.credentials.read_credential(user)).missing_from for user in users or (ALICE, BOB)]
 
     @scenario
     async def test_where_users_came(self) -> None:
@@ -62,7 +62,7 @@ class DirectoryUsersContract(Contract):
         """
         stores = await self._stores()
         users = stores.directory_users
-        self.assertEqual(list(await users.users(CORP, "", 10)), [])
+        self.assertEqual(list(await users.list_users(CORP, "", 10)), [])
         for directory, of_corp, of_other in (
             (str(CORP), [ALICE], []),
             (None, [ALICE], []),
@@ -73,26 +73,26 @@ class DirectoryUsersContract(Contract):
         ):
             await self.came(stores, ALICE, directory, 100)
             for webservice, expected in ((CORP, of_corp), (OTHER, of_other)):
-                self.assertEqual([user.role for user in await users.users(webservice, "", 10)], expected, directory)
-        self.assertEqual((await stores.last_logins.last_login(ALICE)).day, 100)
+                self.assertEqual([user.role for user in await users.list_users(webservice, "", 10)], expected, directory)
+        self.assertEqual((await stores.last_logins.read_last_login(ALICE)).day, 100)
 
     @scenario
     async def test_told_a_key(self) -> None:
         """A user who got an API key belongs to the directory, without a last login (LDAP-20, END-20)."""
         stores = await self._stores(ALICE)
-        self.assertEqual(list(await stores.directory_users.users(CORP, "", 10)), [DirectoryUser(ALICE)])
-        self.assertIsNone((await stores.last_logins.last_login(ALICE)).day)
-        creation = (await stores.credentials.credential(BOB)).creation + 1
-        await stores.last_logins.record([NotedLogin(BOB, creation, None, str(CORP))])
-        self.assertEqual(list(await stores.directory_users.users(CORP, str(ALICE), 10)), [])
+        self.assertEqual(list(await stores.directory_users.list_users(CORP, "", 10)), [DirectoryUser(ALICE)])
+        self.assertIsNone((await stores.last_logins.read_last_login(ALICE)).day)
+        creation = (await stores.credentials.read_credential(BOB)).creation + 1
+        await stores.last_logins.record_logins([NotedLogin(BOB, creation, None, str(CORP))])
+        self.assertEqual(list(await stores.directory_users.list_users(CORP, str(ALICE), 10)), [])
 
     @scenario
     async def test_pages(self) -> None:
         """Users are listed in the order of their ids, some at a time."""
         stores = await self._stores(BOB, ALICE)
         users = stores.directory_users
-        self.assertEqual([user.role for user in await users.users(CORP, "", 1)], [ALICE])
-        self.assertEqual([user.role for user in await users.users(CORP, str(ALICE), 10)], [BOB])
+        self.assertEqual([user.role for user in await users.list_users(CORP, "", 1)], [ALICE])
+        self.assertEqual([user.role for user in await users.list_users(CORP, str(ALICE), 10)], [BOB])
 
     @scenario
     async def test_two_rounds(self) -> None:
@@ -100,21 +100,21 @@ class DirectoryUsersContract(Contract):
         the audit; nobody else is (LDAP-21, LDAP-22).
         """
         stores = await self._stores(ALICE, BOB)
-        before = [(await stores.credentials.credential(user)).epoch for user in (ALICE, BOB)]
+        before = [(await stores.credentials.read_credential(user)).epoch for user in (ALICE, BOB)]
         self.assertFalse(await self.round(stores, [ALICE]))
         self.assertEqual(await self.missing(stores), ["", None])
         self.assertFalse(await self.round(stores, [ALICE], apart=1000.0))
         self.assertEqual(await self.missing(stores), ["", None])
         self.assertEqual(await self.round(stores, [ALICE]), MissingChange(((ALICE, CORP),)))
         self.assertEqual(await self.missing(stores), [str(CORP), None])
-        after = [(await stores.credentials.credential(user)).epoch for user in (ALICE, BOB)]
+        after = [(await stores.credentials.read_credential(user)).epoch for user in (ALICE, BOB)]
         self.assertNotEqual(after[0], before[0])
         self.assertEqual(after[1], before[1])
         self.assertEqual(await events.operations(stores), ["refuse"])
         self.assertFalse(await self.round(stores, [ALICE]))
-        self.assertEqual((await stores.credentials.credential(ALICE)).epoch, after[0])
+        self.assertEqual((await stores.credentials.read_credential(ALICE)).epoch, after[0])
         self.assertEqual(
-            list(await stores.directory_users.users(CORP, "", 10)),
+            list(await stores.directory_users.list_users(CORP, "", 10)),
             [DirectoryUser(ALICE, missing=True, refused=True), DirectoryUser(BOB)],
         )
 
@@ -129,9 +129,9 @@ class DirectoryUsersContract(Contract):
         self.assertEqual(await self.missing(stores), [str(CORP)] * 2)
         self.assertEqual(await self.round(stores, [], [ALICE]), MissingChange(admitted=((ALICE, CORP),)))
         self.assertEqual(await self.missing(stores), [None, str(CORP)])
-        self.assertEqual(await stores.directory_users.admit(BOB, trail), MissingChange(admitted=((BOB, CORP),)))
+        self.assertEqual(await stores.directory_users.clear_mark(BOB, trail), MissingChange(admitted=((BOB, CORP),)))
         self.assertEqual(await self.missing(stores), [None, None])
-        self.assertFalse(await stores.directory_users.admit(BOB, trail))
+        self.assertFalse(await stores.directory_users.clear_mark(BOB, trail))
         await self.round(stores, [ALICE])
         self.assertFalse(await self.round(stores, [], [ALICE]))
         self.assertFalse(await self.round(stores, [ALICE]))
@@ -149,7 +149,7 @@ class DirectoryUsersContract(Contract):
             for user in (ALICE, BOB):
                 await self.came(stores, user, directory)
             self.assertEqual(await self.missing(stores), [str(CORP), None])
-        self.assertEqual([user.role for user in await stores.directory_users.users(OTHER, "", 10)], [BOB])
+        self.assertEqual([user.role for user in await stores.directory_users.list_users(OTHER, "", 10)], [BOB])
 
     @scenario
     async def test_what_goes(self) -> None:
@@ -162,7 +162,7 @@ class DirectoryUsersContract(Contract):
         self.assertEqual(await self.missing(stores), [str(CORP), None])
         await change(stores, Changes(delete=Rows(resources=(ResourceRow(str(CORP), str(ADMIN)),))))
         self.assertEqual(await self.missing(stores), [None, None])
-        self.assertEqual(list(await stores.directory_users.begin({CORP: 1000.0}, 0.0, 0.0)), [])
+        self.assertEqual(list(await stores.directory_users.begin_rounds({CORP: 1000.0}, 0.0, 0.0)), [])
 
     @scenario
     async def test_turns(self) -> None:
@@ -171,22 +171,22 @@ class DirectoryUsersContract(Contract):
         """
         stores = await self._stores(ALICE)
         users, both = stores.directory_users, {OTHER: 1000.0, CORP: 1000.0}
-        self.assertEqual([turn.due for turn in await users.begin(both, 1000.0, 0.0)], [True, True])
-        self.assertEqual([turn.due for turn in await users.begin(both, 1000.0, 0.0)], [False, False])
-        await users.settle(CORP, [ALICE], [], 0.0, trail)
-        turns = await users.begin(both, 1000.0, 0.0)
+        self.assertEqual([turn.due for turn in await users.begin_rounds(both, 1000.0, 0.0)], [True, True])
+        self.assertEqual([turn.due for turn in await users.begin_rounds(both, 1000.0, 0.0)], [False, False])
+        await users.record_findings(CORP, [ALICE], [], 0.0, trail)
+        turns = await users.begin_rounds(both, 1000.0, 0.0)
         self.assertEqual([(turn.webservice, turn.due) for turn in turns], [(CORP, True), (OTHER, False)])
-        self.assertEqual([turn.due for turn in await users.begin({CORP: 1000.0}, 1000.0, 1000.0)], [False])
-        self.assertTrue(await users.settle(CORP, [ALICE], [], 0.0, trail))
-        self.assertEqual([turn.due for turn in await users.begin({CORP: 1000.0}, 1000.0, 0.0)], [False])
-        await users.conclude(CORP, "why")
-        self.assertEqual([turn.fault for turn in await users.begin(both, 1000.0, 0.0)], ["why", None])
-        found = [await users.fault(webservice, 1000.0) for webservice in (CORP, OTHER)]
-        self.assertEqual([*found, await users.fault(CORP, -10.0)], ["why", None, None])
-        turns = await users.begin({CORP: -10.0, OTHER: -10.0}, 1000.0, 1000.0)
+        self.assertEqual([turn.due for turn in await users.begin_rounds({CORP: 1000.0}, 1000.0, 1000.0)], [False])
+        self.assertTrue(await users.record_findings(CORP, [ALICE], [], 0.0, trail))
+        self.assertEqual([turn.due for turn in await users.begin_rounds({CORP: 1000.0}, 1000.0, 0.0)], [False])
+        await users.record_fault(CORP, "why")
+        self.assertEqual([turn.fault for turn in await users.begin_rounds(both, 1000.0, 0.0)], ["why", None])
+        found = [await users.read_fault(webservice, 1000.0) for webservice in (CORP, OTHER)]
+        self.assertEqual([*found, await users.read_fault(CORP, -10.0)], ["why", None, None])
+        turns = await users.begin_rounds({CORP: -10.0, OTHER: -10.0}, 1000.0, 1000.0)
         self.assertEqual([(turn.due, turn.fault) for turn in turns], [(True, "why"), (False, None)])
-        await users.conclude(CORP, None)
-        self.assertIsNone(await users.fault(CORP, 1000.0))
+        await users.record_fault(CORP, None)
+        self.assertIsNone(await users.read_fault(CORP, 1000.0))
 
     @scenario
     async def test_lapse(self) -> None:
@@ -195,7 +195,9 @@ class DirectoryUsersContract(Contract):
         for _ in range(2):
             await self.round(stores, [ALICE])
         await self.round(stores, [BOB])
-        self.assertFalse(await stores.directory_users.lapse(1000.0, trail))
+        self.assertFalse(await stores.directory_users.clear_stale_marks(1000.0, trail))
         self.assertEqual(await self.missing(stores), [str(CORP), ""])
-        self.assertEqual(await stores.directory_users.lapse(-10.0, trail), MissingChange(admitted=((ALICE, CORP),)))
+        self.assertEqual(
+            await stores.directory_users.clear_stale_marks(-10.0, trail), MissingChange(admitted=((ALICE, CORP),))
+        )
         self.assertEqual(await self.missing(stores), [None, None])

@@ -24,7 +24,7 @@ class EffectiveContract(Contract):
     """What is read of a policy."""
 
     async def _read(self, stores: Stores, policy: RoleName, depth: int | None = None) -> Effective:
-        effective = await stores.effective.effective(asked(policy, depth, _LIMIT))
+        effective = await stores.effective.read_effective_policy(asked(policy, depth, _LIMIT))
         assert isinstance(effective, Effective), effective
         return effective
 
@@ -67,7 +67,9 @@ class EffectiveContract(Contract):
         await load(stores, draft)
         every = await self._read(stores, role("policy:a"))
         self.assertEqual((len(every.rows.resources), every.hidden), (7, ()))
-        found = await stores.effective.effective(attrs.evolve(asked(role("policy:a"), None, 99), viewer=role("user:lead")))
+        found = await stores.effective.read_effective_policy(
+            attrs.evolve(asked(role("policy:a"), None, 99), viewer=role("user:lead"))
+        )
         assert isinstance(found, Effective)
         seen = {"policy:a", "variable:a/v", "group:a/g", "host:a/s", "variable:a/w"}
         self.assertEqual((names(found), found.hidden), (seen, ("host", "host")))
@@ -155,9 +157,9 @@ class EffectiveContract(Contract):
         draft = Draft().define("policy:a", "host:a/h", "group:a/g").annotate("host:a/h", {"x": "1", "y": "2"})
         await load(stores, draft.permit("host:a/h", "group:a/g", "read").grant("group:a/g", "host:a/h"))
         query = asked(role("policy:a"), None, 5)
-        self.assertEqual(await stores.effective.effective(query), Excess(6, 5))
-        self.assertIsInstance(await stores.effective.effective(attrs.evolve(query, limit=6)), Effective)
-        self.assertEqual(await stores.effective.effective(attrs.evolve(query, limit=0)), Excess(6, 0))
+        self.assertEqual(await stores.effective.read_effective_policy(query), Excess(6, 5))
+        self.assertIsInstance(await stores.effective.read_effective_policy(attrs.evolve(query, limit=6)), Effective)
+        self.assertEqual(await stores.effective.read_effective_policy(attrs.evolve(query, limit=0)), Excess(6, 0))
 
     @scenario
     async def test_kinds(self) -> None:
@@ -165,7 +167,7 @@ class EffectiveContract(Contract):
         stores = await self.stores_with_account()
         await load(stores, Draft().define("policy:a", "host:a/h", "group:a/g", "host_factory:a/f"))
         query = EffectiveQuery(role("policy:a"), ("host", "host_factory"), None, 10, "@a", ())
-        effective = await stores.effective.effective(query)
+        effective = await stores.effective.read_effective_policy(query)
         assert isinstance(effective, Effective)
         self.assertEqual(names(effective), {"policy:a", "group:a/g"})
 
@@ -186,7 +188,7 @@ class EffectiveContract(Contract):
         every = names(await self._read(stores, ROOT))
         self.assertLess({"food:b/x", "zoo:a", "job:a", "food:a/x"}, every)
         query = attrs.evolve(asked(role("policy:a"), None, 99), viewer=role("user:u@a"))
-        seen = await stores.effective.effective(query)
+        seen = await stores.effective.read_effective_policy(query)
         assert isinstance(seen, Effective)
         self.assertIn("job-a", seen.hidden)
 
@@ -195,8 +197,8 @@ class EffectiveContract(Contract):
         """There is nothing to read of a policy that isn't there."""
         stores = await self.stores_with_account()
         await load(stores, Draft().define("host:a/h", "group:a"))
-        self.assertIsNone(await stores.effective.effective(asked(role("policy:a"), None, 10)))
-        self.assertIsNone(await stores.effective.effective(asked(role("policy:root", "other"), None, 10)))
+        self.assertIsNone(await stores.effective.read_effective_policy(asked(role("policy:a"), None, 10)))
+        self.assertIsNone(await stores.effective.read_effective_policy(asked(role("policy:root", "other"), None, 10)))
 
     @scenario
     async def test_roles_without_resources(self) -> None:

@@ -41,7 +41,7 @@ class EndingsContract(Contract):
         def decide(_: SecretReading) -> Sealed:
             return Sealed(b"value")
 
-        await stores.secrets.write(ADMIN, resource(name), decide)
+        await stores.secrets.write_value(ADMIN, resource(name), decide)
 
     @scenario
     async def test_variables(self) -> None:
@@ -60,14 +60,14 @@ class EndingsContract(Contract):
         )
         for name in ("a", "b", "c", "plain"):
             await self.set_value(stores, f"variable:{name}")
-        for due in await stores.expirations.due(10):
+        for due in await stores.expirations.list_due(10):
             if due.rotator:
-                await stores.expirations.fail(due, 7 * DAY, "it is away")
+                await stores.expirations.record_failure(due, 7 * DAY, "it is away")
             elif due.variable.account == ACCOUNT:
                 await stores.expirations.set_lifetime(due, Duration.parse(due.annotations[LIFETIME]))
 
         async def read(after: EndingPlace, until: float, most: int) -> EndingsReading:
-            return await stores.endings.variables(ACCOUNT, after, until, most)
+            return await stores.endings.list_variables(ACCOUNT, after, until, most)
 
         for most in (1, 2, 10):
             found = await self.all_of(read, most)
@@ -97,7 +97,7 @@ class EndingsContract(Contract):
             expected += [Ending(EndingKind.HOST_FACTORY_TOKEN, at, str(name), called(digest)) for digest in digests]
 
         async def read(after: EndingPlace, until: float, most: int) -> EndingsReading:
-            return await stores.endings.factory_tokens(ACCOUNT, after, until, most)
+            return await stores.endings.list_factory_tokens(ACCOUNT, after, until, most)
 
         for most in (1, 2, 10):
             self.assertEqual(await self.all_of(read, most), sorted(expected, key=lambda each: each.place))
@@ -115,20 +115,20 @@ class EndingsContract(Contract):
         await stores.credentials.set_api_key(rotated, Sealed(b"other"))
 
         async def first(after: EndingPlace, until: float, most: int) -> EndingsReading:
-            return await stores.endings.first_api_keys(ACCOUNT, after, until, 100.0, most)
+            return await stores.endings.list_unrotated_api_keys(ACCOUNT, after, until, 100.0, most)
 
         async def later(after: EndingPlace, until: float, most: int) -> EndingsReading:
-            return await stores.endings.rotated_api_keys(ACCOUNT, after, until, 100.0, most)
+            return await stores.endings.list_rotated_api_keys(ACCOUNT, after, until, 100.0, most)
 
         for most in (1, 2, 10):
             found = await self.all_of(first, most)
             self.assertEqual({each.id for each in found}, {str(ADMIN), "acct:host:h0", "acct:host:h2"})
             for each in found:
-                known = await stores.roles.role(role(each.id.partition(":")[2]))
+                known = await stores.roles.read_role(role(each.id.partition(":")[2]))
                 assert known is not None
                 self.assertEqual((each.since, each.at, each.by_age), (known.created_at, known.created_at + 100.0, True))
             (again,) = await self.all_of(later, most)
-            self.assertEqual((again.id, again.since), (str(rotated), await stores.credentials.rotated_at(rotated)))
+            self.assertEqual((again.id, again.since), (str(rotated), await stores.credentials.read_rotation_time(rotated)))
         self.assertEqual((await first(START, found[0].at - 1.0, 10)).endings, [])
 
     @scenario
@@ -140,10 +140,10 @@ class EndingsContract(Contract):
         await self.end_key("acct:host:h1", 2e9)
 
         async def ending(after: EndingPlace, until: float, most: int) -> EndingsReading:
-            return await stores.endings.ending_api_keys(ACCOUNT, after, until, most)
+            return await stores.endings.list_expiring_api_keys(ACCOUNT, after, until, most)
 
         async def first(after: EndingPlace, until: float, most: int) -> EndingsReading:
-            return await stores.endings.first_api_keys(ACCOUNT, after, until, 100.0, most)
+            return await stores.endings.list_unrotated_api_keys(ACCOUNT, after, until, 100.0, most)
 
         (found,) = await self.all_of(ending)
         self.assertEqual((found.at, found.id, found.by_age), (2e9, "acct:host:h1", False))
@@ -156,8 +156,8 @@ class EndingsContract(Contract):
         draft = Draft().define("user:alice", "variable:a", "variable:b").permit("variable:a", "user:alice", "read")
         await load(stores, draft)
         ids = ["acct:variable:a", "acct:variable:b", "acct:variable:none"]
-        self.assertEqual(await stores.endings.visible(role("user:alice"), ids), {"acct:variable:a"})
-        self.assertEqual(await stores.endings.visible(ADMIN, ids), {"acct:variable:a", "acct:variable:b"})
+        self.assertEqual(await stores.endings.filter_visible(role("user:alice"), ids), {"acct:variable:a"})
+        self.assertEqual(await stores.endings.filter_visible(ADMIN, ids), {"acct:variable:a", "acct:variable:b"})
 
     async def end_key(self, role_id: str, at: float) -> None:
         """Have an API key end at a moment."""

@@ -30,7 +30,7 @@ async def record(stores: Stores, *events: Event, origin: AuditContext = ORIGIN) 
     """Have a load record events."""
 
     async def work(transaction: IPolicyTransaction) -> tuple[int, int]:
-        return await transaction.audit(trail(*events, origin=origin))
+        return await transaction.write_events(trail(*events, origin=origin))
 
     return await stores.policies.transact(work)
 
@@ -39,8 +39,8 @@ async def recorded_load(stores: Stores, *events: Event) -> int:
     """Have a load of the root policy make a version of it, and record events; return the version's number."""
 
     async def work(transaction: IPolicyTransaction) -> int:
-        number = await transaction.record(PolicyVersion(ROOT, "", "0" * 64, ADMIN, "192.0.2.7"))
-        await transaction.audit(trail(*events))
+        number = await transaction.record_version(PolicyVersion(ROOT, "", "0" * 64, ADMIN, "192.0.2.7"))
+        await transaction.write_events(trail(*events))
         return number
 
     return await stores.policies.transact(work)
@@ -48,7 +48,7 @@ async def recorded_load(stores: Stores, *events: Event) -> int:
 
 async def operations(stores: Stores, query: EventsQuery | None = None) -> list[str]:
     """The operations of the events that a query matches."""
-    return [found.data["action"]["operation"] for found in await stores.events.listed(query or EventsQuery(ACCOUNT))]
+    return [found.data["action"]["operation"] for found in await stores.events.list_events(query or EventsQuery(ACCOUNT))]
 
 
 class EventsContract(Contract):
@@ -71,7 +71,7 @@ class EventsContract(Contract):
         login = Event("authn", "x", (), "did", "do", user="acct:host:h", authenticator="authn", service="authn-jwt/ci")
         first, last = await record(stores, change, login)
         self.assertEqual(last - first, 2)
-        newest, oldest = await stores.events.listed(EventsQuery(ACCOUNT))
+        newest, oldest = await stores.events.list_events(EventsQuery(ACCOUNT))
         self.assertEqual(
             attrs.asdict(oldest) | {"number": 0, "at": 0},
             {
@@ -174,8 +174,8 @@ class EventsContract(Contract):
         await record(stores, event(operation="b"), origin=attrs.evolve(ORIGIN, user="other:user:x"))
         self.assertEqual(await operations(stores, EventsQuery("other")), ["b"])
         self.assertEqual(await operations(stores, EventsQuery("absent")), [])
-        await stores.accounts.delete("other")
-        await stores.accounts.create("other", Sealed(b"key"), signing_key("other", "other-2"))
+        await stores.accounts.delete_account("other")
+        await stores.accounts.create_account("other", Sealed(b"key"), signing_key("other", "other-2"))
         self.assertEqual(await operations(stores, EventsQuery("other")), [])
 
     @scenario
@@ -186,20 +186,20 @@ class EventsContract(Contract):
         first, last = await record(stores, *recorded)
         another = attrs.evolve(ORIGIN, request_id="another")
         await record(stores, event(operation="z"), origin=another)
-        found = await stores.events.after(first, last, ORIGIN, 3)
+        found = await stores.events.list_events_after(first, last, ORIGIN, 3)
         self.assertEqual([each.operation for _, each in found], ["o0", "o1", "o2"])
         self.assertEqual(found[0][1], recorded[0]._replace(user=str(ADMIN), does=found[0][1].does))
-        rest = await stores.events.after(found[-1][0], last, ORIGIN, 3)
+        rest = await stores.events.list_events_after(found[-1][0], last, ORIGIN, 3)
         self.assertEqual([each.operation for _, each in rest], ["o3", "o4"])
         for other in (another, attrs.evolve(ORIGIN, user="acct:user:bob"), attrs.evolve(ORIGIN, client_ip="::1")):
-            self.assertEqual(await stores.events.after(first, last, other, 3), [])
+            self.assertEqual(await stores.events.list_events_after(first, last, other, 3), [])
 
     @scenario
     async def test_purge(self) -> None:
         """What isn't old stays (AUD-25)."""
         stores = await self.stores_with_account()
         await record(stores, event(operation="a"))
-        self.assertEqual(await stores.events.purge(1000.0), 0)
+        self.assertEqual(await stores.events.purge_before(1000.0), 0)
         self.assertEqual(await operations(stores), ["a"])
 
     @scenario
@@ -213,19 +213,19 @@ class EventsContract(Contract):
         for _ in range(2):
             await stores.roles.remove_member(ADMIN, role("group:g"), member, _admit_member, trail(event(operation="take")))
         for sealed in (Sealed(b"one"), None):
-            await stores.secrets.write(ADMIN, resource("variable:v"), _sealing(sealed), trail(event(operation="set")))
-        await stores.operated.switch(webservice, True, trail(event(operation="switch")))
-        await stores.operated.refresh(webservice, trail(event(operation="refresh")))
-        await stores.operated.distrust(webservice, "k1", ADMIN, trail(event(operation="distrust")))
+            await stores.secrets.write_value(ADMIN, resource("variable:v"), _sealing(sealed), trail(event(operation="set")))
+        await stores.operated.switch_authenticator(webservice, True, trail(event(operation="switch")))
+        await stores.operated.request_key_refresh(webservice, trail(event(operation="refresh")))
+        await stores.operated.distrust_key(webservice, "k1", ADMIN, trail(event(operation="distrust")))
         for _ in range(2):
-            await stores.operated.trust(webservice, "k1", trail(event(operation="trust")))
+            await stores.operated.trust_key(webservice, "k1", trail(event(operation="trust")))
         self.assertEqual(await operations(stores), ["trust", "distrust", "refresh", "switch", "set", "take", "add"])
 
         def refuse(reading: SecretReading) -> Sealed | None:
             raise InvalidParameter("value", "no")
 
         try:
-            await stores.secrets.write(ADMIN, resource("variable:v"), refuse, trail(event(operation="never")))
+            await stores.secrets.write_value(ADMIN, resource("variable:v"), refuse, trail(event(operation="never")))
         except InvalidParameter:
             self.assertEqual(len(await operations(stores)), 7)
 
@@ -234,8 +234,8 @@ class EventsContract(Contract):
         """That an account was made or deleted is an event of the one who did it."""
         stores = await self.stores_with_account()
         made = trail(event("account", "create", account="new"))
-        await stores.accounts.create("new", Sealed(b"key"), signing_key("new", "new-1"), made)
-        await stores.accounts.delete("new", trail(event("account", "delete", account="new")))
+        await stores.accounts.create_account("new", Sealed(b"key"), signing_key("new", "new-1"), made)
+        await stores.accounts.delete_account("new", trail(event("account", "delete", account="new")))
         self.assertEqual(await operations(stores), ["delete", "create"])
 
 

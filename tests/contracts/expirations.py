@@ -31,12 +31,12 @@ class ExpirationsContract(Contract):
             draft.annotate(name, given)
         await load(stores, draft)
         if value is not None:
-            await stores.secrets.write(ADMIN, VARIABLE, always(value))
+            await stores.secrets.write_value(ADMIN, VARIABLE, always(value))
         return stores
 
     async def one(self, stores: Stores) -> Due:
         """The one variable that is due."""
-        [due] = await stores.expirations.due(10)
+        [due] = await stores.expirations.list_due(10)
         return due
 
     async def ends(self, stores: Stores) -> tuple[float | None, ...]:
@@ -59,9 +59,9 @@ class ExpirationsContract(Contract):
             self.fail("it was another's turn")
 
         async def work() -> None:
-            inner.append(await expirations.take_turn(nothing))
+            inner.append(await expirations.run_exclusively(nothing))
 
-        self.assertEqual(await expirations.take_turn(work), Turn.OURS)
+        self.assertEqual(await expirations.run_exclusively(work), Turn.OURS)
         self.assertEqual(inner, [Turn.OTHERS])
 
     @scenario
@@ -77,22 +77,22 @@ class ExpirationsContract(Contract):
             done.append(1)
 
         with self.assertRaises(Forbidden):
-            await expirations.take_turn(fail)
-        self.assertEqual((await expirations.take_turn(work), done), (Turn.OURS, [1]))
+            await expirations.run_exclusively(fail)
+        self.assertEqual((await expirations.run_exclusively(work), done), (Turn.OURS, [1]))
 
     @scenario
     async def test_what_is_due(self) -> None:
         """Variables are due whose annotations say how long values live or that they are rotated, and nothing else is."""
         stores = await self.annotated(LIFETIME, ROTATION, {"name": "x"}, {})
         await load(stores, Draft().define("host:h").annotate("host:h", {**LIFETIME, **ROTATION}))
-        due = sorted(await stores.expirations.due(10), key=lambda each: str(each.variable))
+        due = sorted(await stores.expirations.list_due(10), key=lambda each: str(each.variable))
         self.assertEqual([str(each.variable) for each in due], ["acct:variable:v", "acct:variable:w"])
         self.assertEqual([each.annotations for each in due], [LIFETIME, ROTATION])
         self.assertEqual([each.changed for each in due], [True, True])
         self.assertEqual([each.rotator for each in due], [None, "postgresql/password"])
         self.assertEqual((due[0].value, due[0].ended, due[0].failures), (b"value", False, 0))
         self.assertEqual((due[1].value, due[1].ends_at), (None, None))
-        self.assertEqual(len(await stores.expirations.due(1)), 1)
+        self.assertEqual(len(await stores.expirations.list_due(1)), 1)
 
     @scenario
     async def test_lives(self) -> None:
@@ -100,12 +100,12 @@ class ExpirationsContract(Contract):
         stores = await self.annotated(LIFETIME)
         await stores.expirations.set_lifetime(await self.one(stores), DAY)
         first = await self.ends(stores)
-        await stores.secrets.write(ADMIN, VARIABLE, always(b"new"))
+        await stores.secrets.write_value(ADMIN, VARIABLE, always(b"new"))
         ends = await self.ends(stores)
         self.assertEqual(ends[:1], first)
         self.assertGreaterEqual((ends[1] or 0), (ends[0] or 0))
-        self.assertEqual(await stores.expirations.due(10), [])
-        self.assertEqual((await stores.secrets.read(ADMIN, VARIABLE)).sealed, b"new")
+        self.assertEqual(await stores.expirations.list_due(10), [])
+        self.assertEqual((await stores.secrets.read_value(ADMIN, VARIABLE)).sealed, b"new")
 
     @scenario
     async def test_a_lifetime_that_cannot_be_read(self) -> None:
@@ -121,18 +121,18 @@ class ExpirationsContract(Contract):
         stores = await self.annotated(LIFETIME)
         await stores.expirations.set_lifetime(await self.one(stores), PAST)
         (end,) = await self.ends(stores)
-        reading = await stores.secrets.read(ADMIN, VARIABLE)
+        reading = await stores.secrets.read_value(ADMIN, VARIABLE)
         self.assertEqual((reading.sealed, reading.version, reading.ended_at), (None, 1, end))
-        self.assertEqual(await stores.secrets.read_all(ADMIN, [VARIABLE], 1000), [reading])
-        self.assertEqual(await stores.secrets.read(ADMIN, VARIABLE, 1), reading)
-        self.assertEqual(await stores.expirations.values([VARIABLE]), {})
+        self.assertEqual(await stores.secrets.read_newest_values(ADMIN, [VARIABLE], 1000), [reading])
+        self.assertEqual(await stores.secrets.read_value(ADMIN, VARIABLE, 1), reading)
+        self.assertEqual(await stores.expirations.read_unexpired_values([VARIABLE]), {})
         due = await self.one(stores)
         self.assertEqual((due.changed, due.ended, due.ends_at), (False, True, end))
-        await stores.expirations.rest(due)
-        self.assertEqual(await stores.expirations.due(10), [])
-        await stores.secrets.write(ADMIN, VARIABLE, always(b"new"))
-        self.assertEqual((await stores.secrets.read(ADMIN, VARIABLE)).sealed, b"new")
-        self.assertEqual((await stores.secrets.read(ADMIN, VARIABLE, 1)).ended_at, end)
+        await stores.expirations.mark_handled(due)
+        self.assertEqual(await stores.expirations.list_due(10), [])
+        await stores.secrets.write_value(ADMIN, VARIABLE, always(b"new"))
+        self.assertEqual((await stores.secrets.read_value(ADMIN, VARIABLE)).sealed, b"new")
+        self.assertEqual((await stores.secrets.read_value(ADMIN, VARIABLE, 1)).ended_at, end)
 
     @scenario
     async def test_ended_settings(self) -> None:
@@ -142,11 +142,11 @@ class ExpirationsContract(Contract):
         await load(
             stores, Draft().define("variable:svc/authn-jwt/ci/issuer").annotate("variable:svc/authn-jwt/ci/issuer", LIFETIME)
         )
-        await stores.secrets.write(ADMIN, variable, always(b"issuer"))
-        before = await stores.authenticators.settings(ACCOUNT, "svc/authn-jwt/ci", ["issuer"])
-        [due] = [each for each in await stores.expirations.due(10) if each.variable == variable]
+        await stores.secrets.write_value(ADMIN, variable, always(b"issuer"))
+        before = await stores.authenticators.read_settings(ACCOUNT, "svc/authn-jwt/ci", ["issuer"])
+        [due] = [each for each in await stores.expirations.list_due(10) if each.variable == variable]
         await stores.expirations.set_lifetime(due, PAST)
-        after = await stores.authenticators.settings(ACCOUNT, "svc/authn-jwt/ci", ["issuer"])
+        after = await stores.authenticators.read_settings(ACCOUNT, "svc/authn-jwt/ci", ["issuer"])
         self.assertEqual((before.values, after.values), ({"issuer": b"issuer"}, {"issuer": None}))
         self.assertNotEqual(before.edition, after.edition)
 
@@ -155,12 +155,12 @@ class ExpirationsContract(Contract):
         """The value of a variable that is rotated stays until there is another, however late that is (SEC-28)."""
         stores = await self.annotated({**ROTATION, **LIFETIME})
         self.assertEqual(await self.ends(stores), (None,))
-        candidate = await stores.expirations.stage(VARIABLE, Sealed(b"new"), 60.0)
+        candidate = await stores.expirations.stage_value(VARIABLE, Sealed(b"new"), 60.0)
         assert candidate is not None
-        self.assertEqual(await stores.expirations.promote(VARIABLE, candidate, PAST), 2)
-        reading = await stores.secrets.read(ADMIN, VARIABLE)
+        self.assertEqual(await stores.expirations.promote_value(VARIABLE, candidate, PAST), 2)
+        reading = await stores.secrets.read_value(ADMIN, VARIABLE)
         self.assertEqual((reading.sealed, reading.version, reading.ended_at), (b"new", 2, None))
-        self.assertEqual(await stores.expirations.values([VARIABLE]), {str(VARIABLE): b"new"})
+        self.assertEqual(await stores.expirations.read_unexpired_values([VARIABLE]), {str(VARIABLE): b"new"})
 
     @scenario
     async def test_no_lifetime_any_more(self) -> None:
@@ -172,8 +172,8 @@ class ExpirationsContract(Contract):
         due = await self.one(stores)
         self.assertEqual((due.annotations, due.changed), ({}, True))
         await stores.expirations.set_lifetime(due, None)
-        self.assertEqual((await stores.secrets.read(ADMIN, VARIABLE)).sealed, b"value")
-        self.assertEqual(await stores.expirations.due(10), [])
+        self.assertEqual((await stores.secrets.read_value(ADMIN, VARIABLE)).sealed, b"value")
+        self.assertEqual(await stores.expirations.list_due(10), [])
         [told] = await described(stores, [str(VARIABLE)])
         self.assertIsNone(told.expiration)
 
@@ -184,12 +184,12 @@ class ExpirationsContract(Contract):
         await stores.expirations.set_interval(await self.one(stores), DAY)
         due = await self.one(stores)
         self.assertEqual((due.changed, due.ends_at), (False, None))
-        await stores.expirations.stage(VARIABLE, Sealed(b"new"), 60.0)
-        await stores.expirations.promote(VARIABLE, Sealed(b"new"), PAST)
+        await stores.expirations.stage_value(VARIABLE, Sealed(b"new"), 60.0)
+        await stores.expirations.promote_value(VARIABLE, Sealed(b"new"), PAST)
         due = await self.one(stores)
         self.assertTrue(due.ended)
         await stores.expirations.set_interval(due, DAY)
-        self.assertEqual(await stores.expirations.due(10), [])
+        self.assertEqual(await stores.expirations.list_due(10), [])
         first, second = await self.ends(stores)
         self.assertIsNone(first)
         self.assertIsNotNone(second)
@@ -200,16 +200,16 @@ class ExpirationsContract(Contract):
         stores = await self.annotated(ROTATION)
         expirations = stores.expirations
         await expirations.set_interval(await self.one(stores), DAY)
-        self.assertEqual(await expirations.stage(VARIABLE, Sealed(b"one"), 60.0), b"one")
-        self.assertEqual(await expirations.due(10), [])
-        self.assertEqual(await expirations.stage(VARIABLE, Sealed(b"two"), 0.0), b"one")
-        self.assertEqual((await stores.secrets.read(ADMIN, VARIABLE)).version, 1)
-        self.assertIsNone(await expirations.promote(VARIABLE, Sealed(b"two"), DAY))
+        self.assertEqual(await expirations.stage_value(VARIABLE, Sealed(b"one"), 60.0), b"one")
+        self.assertEqual(await expirations.list_due(10), [])
+        self.assertEqual(await expirations.stage_value(VARIABLE, Sealed(b"two"), 0.0), b"one")
+        self.assertEqual((await stores.secrets.read_value(ADMIN, VARIABLE)).version, 1)
+        self.assertIsNone(await expirations.promote_value(VARIABLE, Sealed(b"two"), DAY))
         trail = events.trail(events.event(operation="rotate", resource=str(VARIABLE)))
-        self.assertEqual(await expirations.promote(VARIABLE, Sealed(b"one"), DAY, trail), 2)
-        self.assertIsNone(await expirations.promote(VARIABLE, Sealed(b"one"), DAY, trail))
+        self.assertEqual(await expirations.promote_value(VARIABLE, Sealed(b"one"), DAY, trail), 2)
+        self.assertIsNone(await expirations.promote_value(VARIABLE, Sealed(b"one"), DAY, trail))
         self.assertEqual(await events.operations(stores), ["rotate"])
-        self.assertEqual((await stores.secrets.read(ADMIN, VARIABLE)).sealed, b"one")
+        self.assertEqual((await stores.secrets.read_value(ADMIN, VARIABLE)).sealed, b"one")
         [told] = await described(stores, [str(VARIABLE)])
         self.assertEqual(told.secret_versions[0], SecretVersion(1))
         assert told.expiration is not None
@@ -219,11 +219,11 @@ class ExpirationsContract(Contract):
     async def test_staged_for_nothing(self) -> None:
         """For a variable that is gone nothing is kept, and nothing is promoted."""
         stores = await self.annotated(ROTATION)
-        await stores.expirations.stage(VARIABLE, Sealed(b"new"), 60.0)
+        await stores.expirations.stage_value(VARIABLE, Sealed(b"new"), 60.0)
         await change(stores, Changes(delete=Rows(resources=(ResourceRow(str(VARIABLE), str(ADMIN)),))))
-        self.assertIsNone(await stores.expirations.stage(VARIABLE, Sealed(b"new"), 60.0))
-        self.assertIsNone(await stores.expirations.promote(VARIABLE, Sealed(b"new"), DAY))
-        self.assertEqual(await stores.expirations.due(10), [])
+        self.assertIsNone(await stores.expirations.stage_value(VARIABLE, Sealed(b"new"), 60.0))
+        self.assertIsNone(await stores.expirations.promote_value(VARIABLE, Sealed(b"new"), DAY))
+        self.assertEqual(await stores.expirations.list_due(10), [])
 
     @scenario
     async def test_failures(self) -> None:
@@ -231,13 +231,13 @@ class ExpirationsContract(Contract):
         stores = await self.annotated(ROTATION)
         for count in (1, 2):
             due = await self.one(stores)
-            await stores.expirations.fail(due, 0.0 if count == 1 else 3600.0, "no route")
+            await stores.expirations.record_failure(due, 0.0 if count == 1 else 3600.0, "no route")
             [told] = await described(stores, [str(VARIABLE)])
             assert told.expiration is not None
             self.assertEqual((told.expiration.failures, told.expiration.fault), (count, "no route"))
             self.assertIsNotNone(told.expiration.due_at)
-        self.assertEqual(await stores.expirations.due(10), [])
-        await stores.secrets.write(ADMIN, VARIABLE, always(b"by hand"))
+        self.assertEqual(await stores.expirations.list_due(10), [])
+        await stores.secrets.write_value(ADMIN, VARIABLE, always(b"by hand"))
         [told] = await described(stores, [str(VARIABLE)])
         assert told.expiration is not None
         self.assertEqual((told.expiration.failures, told.expiration.fault), (0, None))
@@ -247,41 +247,41 @@ class ExpirationsContract(Contract):
     async def test_faults(self) -> None:
         """A fault is told while the variable rests, until its annotations change (SEC-26)."""
         stores = await self.annotated({"expiration/ttl": "soon"})
-        await stores.expirations.rest(await self.one(stores), "expiration/ttl is no duration")
+        await stores.expirations.mark_handled(await self.one(stores), "expiration/ttl is no duration")
         [told] = await described(stores, [str(VARIABLE)])
         assert told.expiration is not None
         self.assertEqual((told.expiration.due_at, told.expiration.fault), (None, "expiration/ttl is no duration"))
-        self.assertEqual(await stores.expirations.due(10), [])
+        self.assertEqual(await stores.expirations.list_due(10), [])
 
     @scenario
     async def test_out_of_date(self) -> None:
         """What was decided before a value was set, or expirations were cleared, is dropped."""
         stores = await self.annotated(LIFETIME)
         stale = await self.one(stores)
-        await stores.secrets.write(ADMIN, VARIABLE, always(b"new"))
+        await stores.secrets.write_value(ADMIN, VARIABLE, always(b"new"))
         await stores.expirations.set_lifetime(stale, PAST)
-        await stores.expirations.rest(stale)
-        await stores.expirations.fail(stale, 3600.0, "no")
+        await stores.expirations.mark_handled(stale)
+        await stores.expirations.record_failure(stale, 3600.0, "no")
         self.assertTrue((await self.one(stores)).changed)
-        self.assertEqual((await stores.secrets.read(ADMIN, VARIABLE)).sealed, b"new")
+        self.assertEqual((await stores.secrets.read_value(ADMIN, VARIABLE)).sealed, b"new")
 
     @scenario
     async def test_cleared(self) -> None:
         """Cleared, no value ends any more, ended ones are there again, and what is rotated is due (SEC-25)."""
         stores = await self.annotated(LIFETIME, ROTATION)
-        [due] = [each for each in await stores.expirations.due(10) if each.variable == VARIABLE]
+        [due] = [each for each in await stores.expirations.list_due(10) if each.variable == VARIABLE]
         await stores.expirations.set_lifetime(due, PAST)
         seen: list[AccessFacts] = []
         trail = events.trail(events.event(operation="clear", resource=str(VARIABLE)))
-        await stores.expirations.clear(ADMIN, VARIABLE, seen.append, trail)
+        await stores.expirations.clear_expirations(ADMIN, VARIABLE, seen.append, trail)
         self.assertEqual(await events.operations(stores), ["clear"])
         self.assertEqual(seen, [OWNED])
         self.assertEqual(await self.ends(stores), (None,))
-        self.assertEqual((await stores.secrets.read(ADMIN, VARIABLE)).sealed, b"value")
+        self.assertEqual((await stores.secrets.read_value(ADMIN, VARIABLE)).sealed, b"value")
         rotated = resource("variable:w")
-        await stores.expirations.stage(rotated, Sealed(b"one"), 60.0)
-        await stores.expirations.promote(rotated, Sealed(b"one"), DAY)
-        await stores.expirations.clear(ADMIN, rotated, seen.append)
+        await stores.expirations.stage_value(rotated, Sealed(b"one"), 60.0)
+        await stores.expirations.promote_value(rotated, Sealed(b"one"), DAY)
+        await stores.expirations.clear_expirations(ADMIN, rotated, seen.append)
         self.assertEqual((await self.one(stores)).variable, rotated)
 
     @scenario
@@ -295,7 +295,7 @@ class ExpirationsContract(Contract):
 
         for variable, exists in ((VARIABLE, True), (resource("variable:no"), False)):
             with self.assertRaises(Forbidden) as caught:
-                await stores.expirations.clear(ADMIN, variable, refuse, events.trail(events.event()))
+                await stores.expirations.clear_expirations(ADMIN, variable, refuse, events.trail(events.event()))
             self.assertEqual(caught.exception.why, str(exists))
-        self.assertIsNotNone((await stores.secrets.read(ADMIN, VARIABLE)).ended_at)
+        self.assertIsNotNone((await stores.secrets.read_value(ADMIN, VARIABLE)).ended_at)
         self.assertEqual(await events.operations(stores), [])

@@ -52,7 +52,7 @@ class HostFactoriesContract(Contract):
         """It provides the interface, and knows what health asks for."""
         factories = (await self.stores()).factories
         verifyObject(IHostFactories, factories)
-        self.assertIs(await factories.token_known(), True)
+        self.assertIs(await factories.can_find_known_token(), True)
 
     @scenario
     async def test_tokens(self) -> None:
@@ -60,12 +60,12 @@ class HostFactoriesContract(Contract):
         factories = (await self._factories()).factories
         await factories.add_tokens([ONE, TWO], TOKEN)
         await factories.add_tokens([THREE], FactoryToken(role("host_factory:g"), 1.0))
-        self.assertEqual([await factories.token(digest) for digest in (ONE, TWO)], [TOKEN, TOKEN])
-        self.assertEqual(await factories.token(THREE), FactoryToken(role("host_factory:g"), 1.0, ()))
-        self.assertIsNone(await factories.token(digest_of("four")))
+        self.assertEqual([await factories.read_token(digest) for digest in (ONE, TWO)], [TOKEN, TOKEN])
+        self.assertEqual(await factories.read_token(THREE), FactoryToken(role("host_factory:g"), 1.0, ()))
+        self.assertIsNone(await factories.read_token(digest_of("four")))
         self.assertIs(await factories.remove_token(ONE), True)
         self.assertIs(await factories.remove_token(ONE), False)
-        self.assertEqual([await factories.token(digest) for digest in (ONE, TWO)], [None, TOKEN])
+        self.assertEqual([await factories.read_token(digest) for digest in (ONE, TWO)], [None, TOKEN])
 
     @scenario
     async def test_no_factory(self) -> None:
@@ -76,8 +76,8 @@ class HostFactoriesContract(Contract):
         await stores.factories.add_tokens([ONE], TOKEN)
         await stores.factories.add_tokens([TWO], FactoryToken(role("host_factory:g"), 1.0))
         await change(stores, Changes(delete=Rows(resources=(ResourceRow(str(FACTORY), str(ADMIN)),))))
-        self.assertIsNone(await stores.factories.token(ONE))
-        self.assertIsNotNone(await stores.factories.token(TWO))
+        self.assertIsNone(await stores.factories.read_token(ONE))
+        self.assertIsNotNone(await stores.factories.read_token(TWO))
 
     @scenario
     async def test_told(self) -> None:
@@ -90,7 +90,7 @@ class HostFactoriesContract(Contract):
         last = OutstandingToken(called(ONE), TOKEN.expires_at, TOKEN.networks)
         self.assertEqual(factory.tokens, (*soon, last))
         self.assertEqual(other.tokens, ())
-        listed = stores.factories.listed
+        listed = stores.factories.list_tokens
         self.assertEqual(await listed(FACTORY, 10, 0), [*soon, last])
         self.assertEqual([await listed(FACTORY, 1, 1), await listed(FACTORY, 9, 2)], [soon[1:], [last]])
         self.assertEqual([await listed(FACTORY, 9, 3), await listed(role("host_factory:g"), 9, 0)], [[], []])
@@ -102,17 +102,17 @@ class HostFactoriesContract(Contract):
         ends = bytes(6) + ONE[6:], b"\xff" * 6 + ONE[6:]
         await stores.factories.add_tokens([ONE, TWO, *ends], TOKEN)
         for digest in (ONE, TWO, *ends):
-            self.assertEqual(await stores.factories.digest_called(ACCOUNT, called(digest)), digest)
-            self.assertIsNone(await stores.factories.digest_called("other", called(digest)))
+            self.assertEqual(await stores.factories.find_digest(ACCOUNT, called(digest)), digest)
+            self.assertIsNone(await stores.factories.find_digest("other", called(digest)))
         for name in (called(THREE), "sha256:" + "0" * 11 + "1"):
-            self.assertIsNone(await stores.factories.digest_called(ACCOUNT, name))
+            self.assertIsNone(await stores.factories.find_digest(ACCOUNT, name))
         # Of several of one name, which hardly ever are, it is the first.
         alike = ONE[:6] + bytes(26), ONE[:6] + b"\xff" * 26
         await stores.factories.add_tokens(alike, TOKEN)
         for digest in (alike[0], ONE, alike[1]):
-            self.assertEqual(await stores.factories.digest_called(ACCOUNT, called(ONE)), digest)
+            self.assertEqual(await stores.factories.find_digest(ACCOUNT, called(ONE)), digest)
             await stores.factories.remove_token(digest)
-        self.assertIsNone(await stores.factories.digest_called(ACCOUNT, called(ONE)))
+        self.assertIsNone(await stores.factories.find_digest(ACCOUNT, called(ONE)))
 
     @scenario
     async def test_new_host(self) -> None:
@@ -127,14 +127,14 @@ class HostFactoriesContract(Contract):
         self.assertEqual(
             host.annotations, (ResourceAnnotation("a'b", "", None), ResourceAnnotation("name", "frontend", None))
         )
-        self.assertEqual((await stores.credentials.credential(HOST)).api_key, KEY)
-        (owner,) = await stores.roles.members(MembersQuery(HOST))
+        self.assertEqual((await stores.credentials.read_credential(HOST)).api_key, KEY)
+        (owner,) = await stores.roles.list_members(MembersQuery(HOST))
         self.assertEqual((owner.member, owner.ownership, owner.admin_option, owner.policy), (str(FACTORY), True, True, None))
-        memberships = await stores.roles.memberships(MembersQuery(HOST))
+        memberships = await stores.roles.list_memberships(MembersQuery(HOST))
         self.assertEqual([row.role for row in memberships], ["acct:layer:a", "acct:layer:b"])
         self.assertEqual({(row.ownership, row.admin_option, row.policy) for row in memberships}, {(False, False, None)})
         self.assertTrue((await stores.roles.access_facts(FACTORY, HOST.resource)).owns)
-        found = await stores.roles.members(
+        found = await stores.roles.list_members(
             MembersQuery(role("layer:a"), search=Search("frontend", split=True, by_class=False))
         )
         self.assertEqual([row.member for row in found], [str(HOST)])
@@ -147,12 +147,12 @@ class HostFactoriesContract(Contract):
         for given in ({"authn/api-key": "False"}, {}):
             made = await stores.factories.create_host(ONE, HOST, given, KEY)
             self.assertEqual(made, MadeHost(new=bool(given), has_key=False))
-            credential = await stores.credentials.credential(HOST)
+            credential = await stores.credentials.read_credential(HOST)
             self.assertEqual((credential.api_key, credential.api_key_off), (None, True))
-            self.assertIsNone(await stores.credentials.rotated_at(HOST))
+            self.assertIsNone(await stores.credentials.read_rotation_time(HOST))
         other = role("host:web/2")
         made = await stores.factories.create_host(ONE, other, {"authn/api-key": "true"}, KEY)
-        self.assertEqual((made, (await stores.credentials.credential(other)).api_key), (MadeHost(True, True), KEY))
+        self.assertEqual((made, (await stores.credentials.read_credential(other)).api_key), (MadeHost(True, True), KEY))
 
     @scenario
     async def test_same_host_again(self) -> None:
@@ -161,10 +161,10 @@ class HostFactoriesContract(Contract):
         await stores.factories.add_tokens([ONE, TWO], TOKEN)
         await stores.factories.create_host(ONE, HOST, {"a": "b"}, KEY)
         before = await described(stores, [str(HOST)])
-        self.assertIsNone(await stores.credentials.rotated_at(HOST))
+        self.assertIsNone(await stores.credentials.read_rotation_time(HOST))
         self.assertIs((await stores.factories.create_host(TWO, HOST, {"a": "c", "d": "e"}, Sealed(b"other"))).new, False)
-        self.assertEqual((await stores.credentials.credential(HOST)).api_key, b"other")
-        self.assertIsNotNone(await stores.credentials.rotated_at(HOST))
+        self.assertEqual((await stores.credentials.read_credential(HOST)).api_key, b"other")
+        self.assertIsNotNone(await stores.credentials.read_rotation_time(HOST))
         self.assertEqual(await described(stores, [str(HOST)]), before)
 
     @scenario
@@ -182,7 +182,7 @@ class HostFactoriesContract(Contract):
         for name in ("host:declared", "host:made", "host:remains"):
             with self.assertRaises(Conflict):
                 await stores.factories.create_host(ONE, role(name), {"a": "b"}, KEY)
-            self.assertNotEqual((await stores.credentials.credential(role(name))).api_key, KEY)
+            self.assertNotEqual((await stores.credentials.read_credential(role(name))).api_key, KEY)
         self.assertEqual(await described(stores, ["acct:host:remains"]), [])
 
     @scenario
@@ -192,21 +192,21 @@ class HostFactoriesContract(Contract):
         await stores.factories.add_tokens([ONE], TOKEN)
         first = (await stores.factories.create_host(ONE, HOST, {}, KEY)).creation
         self.assertEqual((await stores.factories.create_host(ONE, HOST, {}, KEY)).creation, first)
-        await stores.factories.demand_made(FACTORY, HOST, first)
+        await stores.factories.require_host(FACTORY, HOST, first)
         with self.assertRaises(Conflict):
-            await stores.factories.demand_made(role("host_factory:g"), HOST, first)
+            await stores.factories.require_host(role("host_factory:g"), HOST, first)
         gone = Changes(delete=Rows((ResourceRow(str(HOST), str(FACTORY)),)))
         await change(stores, gone)
         with self.assertRaises(RecordNotFound):
-            await stores.factories.demand_made(FACTORY, HOST, first)
+            await stores.factories.require_host(FACTORY, HOST, first)
         second = (await stores.factories.create_host(ONE, HOST, {}, KEY)).creation
-        await stores.factories.demand_made(FACTORY, HOST, second)
+        await stores.factories.require_host(FACTORY, HOST, second)
         with self.assertRaises(RecordNotFound):
-            await stores.factories.demand_made(FACTORY, HOST, first)
+            await stores.factories.require_host(FACTORY, HOST, first)
         await change(stores, gone)
         await load(stores, Draft().define("host:web/1"), api_keys={str(HOST): KEY})
         with self.assertRaises(Conflict):
-            await stores.factories.demand_made(FACTORY, HOST, first)
+            await stores.factories.require_host(FACTORY, HOST, first)
 
     @scenario
     async def test_hosts_that_policy_gave_to_the_factory(self) -> None:
@@ -215,7 +215,7 @@ class HostFactoriesContract(Contract):
         await stores.factories.add_tokens([ONE], TOKEN)
         await load(stores, Draft().define("host:given", owner="host_factory:f"), api_keys={"acct:host:given": KEY})
         self.assertIs((await stores.factories.create_host(ONE, role("host:given"), {}, Sealed(b"other"))).new, False)
-        self.assertEqual((await stores.credentials.credential(role("host:given"))).api_key, b"other")
+        self.assertEqual((await stores.credentials.read_credential(role("host:given"))).api_key, b"other")
 
     @scenario
     async def test_policies_around_hosts(self) -> None:
@@ -243,7 +243,7 @@ class HostFactoriesContract(Contract):
             with self.assertRaises(Conflict):
                 await stores.factories.create_host(digest, host, {"a": "b"}, KEY)
             self.assertFalse(await stores.has_role(host))
-            self.assertEqual([found async for part in stores.resources.described([str(host)]) for found in part], [])
+            self.assertEqual([found async for part in stores.resources.stream_described([str(host)]) for found in part], [])
         await load(stores, Draft().define("policy:elsewhere"))
         self.assertIs((await stores.factories.create_host(ONE, role("host:elsewhere/h"), {}, Sealed(b"other"))).new, False)
         with self.assertRaises(Conflict):
@@ -265,7 +265,7 @@ class HostFactoriesContract(Contract):
         keys = [Sealed(b"%d" % number) for number in range(4)]
         attempts = [Deferred.fromCoroutine(stores.factories.create_host(ONE, HOST, {"a": "b"}, key)) for key in keys]
         self.assertEqual(sorted(made.new for made in await gatherResults(attempts)), [False, False, False, True])
-        self.assertIn((await stores.credentials.credential(HOST)).api_key, keys)
+        self.assertIn((await stores.credentials.read_credential(HOST)).api_key, keys)
         self.assertEqual(await stores.roles.count_memberships(MembersQuery(HOST)), 2)
 
     @scenario
@@ -320,8 +320,8 @@ class HostFactoriesContract(Contract):
             await events.operations(stores, EventsQuery(ACCOUNT, data=(("subject", "token", called(digests[7])),))),
             ["update"],
         )
-        self.assertEqual((await factories.token(digests[0]), await factories.token(ONE)), (None, TOKEN))
-        self.assertIs(await factories.token_known(), True)
+        self.assertEqual((await factories.read_token(digests[0]), await factories.read_token(ONE)), (None, TOKEN))
+        self.assertIs(await factories.can_find_known_token(), True)
 
     @scenario
     async def test_tokens_of_any_factory(self) -> None:
@@ -329,7 +329,7 @@ class HostFactoriesContract(Contract):
         stores = await self._factories()
         await load(stores, Draft("other").define("host_factory:f"), role("policy:root", "other"))
         await stores.factories.add_tokens([ONE], FactoryToken(role("host_factory:f", "other"), 5.0))
-        token = await stores.factories.token(ONE)
+        token = await stores.factories.read_token(ONE)
         assert token is not None
         self.assertEqual(token.factory.account, "other")
         self.assertEqual((await described(stores, [f"{ACCOUNT}:host_factory:f"]))[0].tokens, ())

@@ -30,7 +30,7 @@ class ImpactContract(PolicyCase):
             .annotate("group:g", {"kept": "1"}),
         )
         await load(stores, Draft().grant("group:g", "user:outsider").annotate("group:g", {"gone": "1"}), TEAM)
-        rows = await self._do(stores, lambda transaction: transaction.deleted_with(ROOT, [str(TEAM)], 1000))
+        rows = await self._do(stores, lambda transaction: transaction.read_deletion_cascade(ROOT, [str(TEAM)], 1000))
         assert rows is not None
         mine = team().rows
         self.assertLessEqual(set(mine.resources), set(rows.resources))
@@ -61,11 +61,11 @@ class ImpactContract(PolicyCase):
             everything = await self._everything(stores)
 
             async def work(transaction: IPolicyTransaction, name: str = name, everything: Rows = everything) -> None:
-                deleted_with = await transaction.deleted_with(ROOT, full(name), 1000)
+                deleted_with = await transaction.read_deletion_cascade(ROOT, full(name), 1000)
                 gone = Rows(resources=(ResourceRow(f"{ACCOUNT}:{name}", "?"),))
-                await transaction.apply(ROOT, Changes(delete=gone), {})
+                await transaction.apply_changes(ROOT, Changes(delete=gone), {})
                 assert deleted_with is not None
-                after = await transaction.stored(everything)
+                after = await transaction.read_stored_rows(everything)
                 for was, now, known in zip(sets(everything), sets(after), sets(deleted_with), strict=True):
                     self.assertLessEqual(was - now, known, name)
                 raise _Undone
@@ -79,8 +79,8 @@ class ImpactContract(PolicyCase):
         stores = await self._team()
 
         async def work(transaction: IPolicyTransaction) -> None:
-            self.assertIsNone(await transaction.deleted_with(ROOT, [str(TEAM)], 3))
-            self.assertIsNotNone(await transaction.deleted_with(ROOT, [str(TEAM)], 1000))
+            self.assertIsNone(await transaction.read_deletion_cascade(ROOT, [str(TEAM)], 3))
+            self.assertIsNotNone(await transaction.read_deletion_cascade(ROOT, [str(TEAM)], 1000))
 
         await stores.policies.transact(work)
 
@@ -97,7 +97,7 @@ class ImpactContract(PolicyCase):
             (PermissionRow("acct:variable:team/v", "read", "acct:group:team/g"), PermissionRow("a:b:c", "read", "a:b:d")),
             (AnnotationRow("acct:host:team/h", "a", "?"), AnnotationRow("acct:host:team/h", "c", "?")),
         )
-        stored = await self._do(stores, lambda transaction: transaction.stored(asked))
+        stored = await self._do(stores, lambda transaction: transaction.read_stored_rows(asked))
         expected = Rows(
             (ResourceRow("acct:host:team/h", "acct:policy:team"), ResourceRow("acct:user:admin", "acct:user:admin")),
             (MembershipRow("acct:group:team/g", "acct:host:team/h", False, False),),
@@ -111,7 +111,7 @@ class ImpactContract(PolicyCase):
         """Around things stand their owner and policy, and the rows that name them; of each sort so many."""
         stores = await self._team()
         ids = full("group:team/g", "user:admin", "host:none")
-        around = await self._do(stores, lambda transaction: transaction.surroundings(ids[:1] + ids[2:], 100))
+        around = await self._do(stores, lambda transaction: transaction.read_surroundings(ids[:1] + ids[2:], 100))
         self.assertEqual(around.seen, {"acct:group:team/g": Seen("acct:policy:team", str(TEAM))})
         self.assertEqual(
             sets(around.rows),
@@ -129,7 +129,7 @@ class ImpactContract(PolicyCase):
                 )
             ),
         )
-        around = await self._do(stores, lambda transaction: transaction.surroundings(ids, 1))
+        around = await self._do(stores, lambda transaction: transaction.read_surroundings(ids, 1))
         self.assertEqual(around.seen["acct:user:admin"], Seen(str(ADMIN), None))
         self.assertEqual(len(around.rows.permissions), 1)
         self.assertLessEqual(len(around.rows.memberships), 4)
@@ -143,7 +143,7 @@ class ImpactContract(PolicyCase):
         group, host, variable = full("group:team/g", "host:team/h", "variable:team/v")
 
         async def led(side: Side, *names: str, each: int = 100, most: int = 100) -> Rows:
-            return await self._do(stores, lambda transaction: transaction.leading(side, names, each, most))
+            return await self._do(stores, lambda transaction: transaction.read_adjacent_rows(side, names, each, most))
 
         owner = MembershipRow(group, str(TEAM), True, True)
         member = MembershipRow(group, host, False, False)
@@ -176,7 +176,7 @@ class ImpactContract(PolicyCase):
         )
 
         async def seen(caller: str) -> set[str]:
-            found = await self._do(stores, lambda transaction: transaction.visible(role(caller), ids))
+            found = await self._do(stores, lambda transaction: transaction.filter_visible(role(caller), ids))
             return {name.partition(":")[2] for name in found}
 
         self.assertEqual(await seen("user:outsider"), {"variable:seen", "variable:mine"})

@@ -46,20 +46,22 @@ class InspectionContract(Contract):
 
     async def seen(self, stores: Stores, viewer: RoleName = AUDITOR) -> set[str]:
         """What a role sees, which is the same whoever is asked."""
-        ids = await stores.resources.visible(ResourcesQuery(viewer, limit=10_000))
+        ids = await stores.resources.list_visible(ResourcesQuery(viewer, limit=10_000))
         of_account = ResourcesQuery(viewer, account=ACCOUNT, limit=10_000)
-        self.assertEqual(await stores.resources.visible(of_account), ids)
+        self.assertEqual(await stores.resources.list_visible(of_account), ids)
         self.assertEqual(await stores.resources.count_visible(of_account), len(ids))
-        all_ids = await stores.resources.visible(ResourcesQuery(ADMIN, account=ACCOUNT, limit=10_000))
+        all_ids = await stores.resources.list_visible(ResourcesQuery(ADMIN, account=ACCOUNT, limit=10_000))
         facts = {full: await stores.roles.access_facts(viewer, ResourceName.parse(full)) for full in all_ids}
         self.assertEqual([full for full in all_ids if _sees(facts[full])], ids)
-        self.assertEqual(facts, {full: await stores.roles.standing(viewer, ResourceName.parse(full)) for full in all_ids})
+        self.assertEqual(
+            facts, {full: await stores.roles.cached_access_facts(viewer, ResourceName.parse(full)) for full in all_ids}
+        )
 
         async def work(transaction: IPolicyTransaction) -> frozenset[str]:
-            return await transaction.visible(viewer, all_ids)
+            return await transaction.filter_visible(viewer, all_ids)
 
         self.assertEqual(sorted(await stores.policies.transact(work)), sorted(ids))
-        around = [edges async for edges in stores.roles.graph(viewer, ADMIN)]
+        around = [edges async for edges in stores.roles.stream_graph(viewer, ADMIN)]
         members = {full for full in ids if full.split(":", 2)[1] in ROLE_KINDS}
         self.assertLessEqual({parent for edges in around for parent, _ in edges}, members)
         return {full.partition(":")[2] for full in ids}
@@ -72,7 +74,7 @@ class InspectionContract(Contract):
         self.assertEqual(await self.seen(stores), own)
         await load(stores, Draft().permit("policy:a", "group:auditors", "inspect"))
         self.assertEqual(await self.seen(stores), own | {"policy:a"} | WITHIN_A)
-        self.assertEqual(await stores.resources.visible(ResourcesQuery(role("user:bob@a"))), [])
+        self.assertEqual(await stores.resources.list_visible(ResourcesQuery(role("user:bob@a"))), [])
         draft = Draft().permit("policy:a", "group:auditors", "inspect")
         await change(stores, Changes(delete=draft.rows))
         self.assertEqual(await self.seen(stores), own)
@@ -89,11 +91,11 @@ class InspectionContract(Contract):
         stores = await self.scene("policy:root")
         await self.add_account(stores, "other")
         await load(stores, Draft("other").define("variable:v"), root_policy("other"))
-        whole = await stores.resources.visible(ResourcesQuery(ADMIN, account=ACCOUNT))
+        whole = await stores.resources.list_visible(ResourcesQuery(ADMIN, account=ACCOUNT))
         self.assertEqual({f"{ACCOUNT}:{name}" for name in await self.seen(stores)}, set(whole))
-        self.assertEqual(await stores.resources.visible(ResourcesQuery(AUDITOR, account="other")), [])
-        self.assertFalse(await stores.roles.inspects(AUDITOR, resource("variable:v", "other")))
-        self.assertFalse(await stores.roles.inspects(AUDITOR, resource("variable:none")))
+        self.assertEqual(await stores.resources.list_visible(ResourcesQuery(AUDITOR, account="other")), [])
+        self.assertFalse(await stores.roles.can_inspect(AUDITOR, resource("variable:v", "other")))
+        self.assertFalse(await stores.roles.can_inspect(AUDITOR, resource("variable:none")))
 
     @scenario
     async def test_no_policy(self) -> None:
@@ -110,8 +112,8 @@ class InspectionContract(Contract):
         """The privilege serves those who hold the role that it was given to, and no others (INS-1)."""
         stores = await self.scene("policy:a")
         for other in ("user:bob@a", "group:a/g", "policy:b", "user:nobody"):
-            self.assertFalse(await stores.roles.inspects(role(other), resource("variable:v")), other)
-        self.assertTrue(await stores.roles.inspects(role("group:auditors"), resource("variable:v")))
+            self.assertFalse(await stores.roles.can_inspect(role(other), resource("variable:v")), other)
+        self.assertTrue(await stores.roles.can_inspect(role("group:auditors"), resource("variable:v")))
 
     @scenario
     async def test_facts(self) -> None:
@@ -131,13 +133,13 @@ class InspectionContract(Contract):
         ]
         await self.assert_standings(stores, expected)
         for name, inspects in (("variable:v", True), ("policy:a", True), ("group:a/x/g", True), ("variable:own", False)):
-            self.assertEqual(await stores.roles.inspects(AUDITOR, resource(name)), inspects, name)
-        self.assertTrue(await stores.roles.holds(await self.caller(stores), AUDITOR))
-        self.assertFalse(await stores.roles.holds(await self.caller(stores), role("group:a/g")))
+            self.assertEqual(await stores.roles.can_inspect(AUDITOR, resource(name)), inspects, name)
+        self.assertTrue(await stores.roles.holds_role(await self.caller(stores), AUDITOR))
+        self.assertFalse(await stores.roles.holds_role(await self.caller(stores), role("group:a/g")))
 
     async def caller(self, stores: Stores) -> Caller:
         """The auditor, by a token of today."""
-        credential = await stores.credentials.credential(AUDITOR)
+        credential = await stores.credentials.read_credential(AUDITOR)
         return Caller(AUDITOR, 0, credential.creation, credential.epoch)
 
     @scenario
@@ -146,15 +148,17 @@ class InspectionContract(Contract):
         stores = await self.scene("policy:a")
         for whole in (True, False):
             for limit in (100, None):
-                judged, rows = await stores.roles.judged_members(
+                judged, rows = await stores.roles.list_members_with_facts(
                     AUDITOR, MembersQuery(role("group:a/g"), limit=limit), whole=whole
                 )
                 self.assertTrue(judged.inspects)
                 self.assertEqual(next(row.member for row in rows), f"{ACCOUNT}:group:b/g")
-                self.assertEqual(rows, await stores.roles.members(MembersQuery(role("group:a/g"), limit=limit)))
-        judged, rows = await stores.roles.judged_members(AUDITOR, MembersQuery(role("group:b/g"), limit=100), whole=True)
+                self.assertEqual(rows, await stores.roles.list_members(MembersQuery(role("group:a/g"), limit=limit)))
+        judged, rows = await stores.roles.list_members_with_facts(
+            AUDITOR, MembersQuery(role("group:b/g"), limit=100), whole=True
+        )
         self.assertEqual((judged.inspects, rows), (False, []))
-        graph = [edge async for edges in stores.roles.graph(AUDITOR, role("group:a/g")) for edge in edges]
+        graph = [edge async for edges in stores.roles.stream_graph(AUDITOR, role("group:a/g")) for edge in edges]
         self.assertEqual(
             {parent for parent, _ in graph}, {f"{ACCOUNT}:{name}" for name in ("group:a/g", "policy:a", "user:bob@a")}
         )
@@ -169,7 +173,7 @@ class InspectionContract(Contract):
             self.assertEqual((facts.owns, facts.inspects), (True, inspects))
         query = MembersQuery(role("group:a/x/g"), limit=100)
         for name, inspects in (("user:auditor", True), ("user:bob@a", False)):
-            judged, rows = await stores.roles.judged_members(role(name), query, whole=True)
+            judged, rows = await stores.roles.list_members_with_facts(role(name), query, whole=True)
             self.assertEqual((judged.holds, judged.inspects, len(rows)), (True, inspects, 3))
 
     @scenario
@@ -177,23 +181,23 @@ class InspectionContract(Contract):
         """Of a variable that is only inspected the store gives no value, though it tells that there is one (INS-5)."""
         stores = await self.scene("policy:a")
         for name in ("variable:v", "variable:b/v", "variable:own"):
-            await stores.secrets.write(ADMIN, resource(name), lambda _: Sealed(b"sealed"))
+            await stores.secrets.write_value(ADMIN, resource(name), lambda _: Sealed(b"sealed"))
         names = [resource(name) for name in ("variable:v", "variable:b/v", "variable:own", "variable:none")]
-        readings = [await stores.secrets.read(AUDITOR, name) for name in names]
+        readings = [await stores.secrets.read_value(AUDITOR, name) for name in names]
         told = [(each.access_facts.inspects, each.sealed, each.version) for each in readings]
         expected = [(True, None, 1), (False, b"sealed", 1), (False, b"sealed", 1), (False, None, None)]
         self.assertEqual(told, expected)
-        batch = await stores.secrets.read_all(AUDITOR, names, 1000)
+        batch = await stores.secrets.read_newest_values(AUDITOR, names, 1000)
         told = [(each.access_facts.inspects, each.sealed, each.version) for each in batch]
         self.assertEqual(told, [(True, None, 1), (False, None, 1), (False, b"sealed", 1), (False, None, None)])
-        self.assertIsNone((await stores.secrets.read(AUDITOR, names[0], 1)).sealed)
+        self.assertIsNone((await stores.secrets.read_value(AUDITOR, names[0], 1)).sealed)
 
         def decide(reading: object) -> Sealed | None:
             facts.append(reading)
             return None
 
         facts: list[object] = []
-        await stores.secrets.write(AUDITOR, names[0], decide)
+        await stores.secrets.write_value(AUDITOR, names[0], decide)
         self.assertEqual([(each.access_facts.inspects, each.sealed) for each in facts], [(True, None)])  # type: ignore[attr-defined]  # they are readings
 
     @scenario
@@ -214,8 +218,8 @@ class InspectionContract(Contract):
         for upper, lower in pairwise(groups):
             draft.define(f"group:{lower}", owner=f"group:{upper}")
         await load(stores, draft.define("variable:hidden", owner=f"group:{groups[-1]}"))
-        self.assertTrue(await stores.roles.inspects(AUDITOR, resource("variable:hidden")))
-        ids = await stores.resources.visible(ResourcesQuery(AUDITOR, kinds=("variable",)))
+        self.assertTrue(await stores.roles.can_inspect(AUDITOR, resource("variable:hidden")))
+        ids = await stores.resources.list_visible(ResourcesQuery(AUDITOR, kinds=("variable",)))
         self.assertEqual(ids, [f"{ACCOUNT}:variable:{name}" for name in ("hidden", "own", "v")])
 
     @scenario
@@ -229,10 +233,10 @@ class InspectionContract(Contract):
 
         async def assert_open(opened: bool) -> None:
             for _ in range(2):
-                facts = await stores.roles.standing(AUDITOR, v)
-                self.assertEqual((facts.inspects, await stores.roles.inspects(AUDITOR, v)), (opened, opened))
-                self.assertEqual((await stores.secrets.read(AUDITOR, v)).access_facts.inspects, opened)
-                page = await stores.resources.first_page(await self.caller(stores), query)
+                facts = await stores.roles.cached_access_facts(AUDITOR, v)
+                self.assertEqual((facts.inspects, await stores.roles.can_inspect(AUDITOR, v)), (opened, opened))
+                self.assertEqual((await stores.secrets.read_value(AUDITOR, v)).access_facts.inspects, opened)
+                page = await stores.resources.read_first_page(await self.caller(stores), query)
                 ids = [*(found.id for found in page.first), *page.rest]
                 self.assertEqual(str(v) in ids, opened)
                 self.assertEqual(ids[-len(own) - opened :][:1], own)
@@ -255,11 +259,11 @@ class InspectionContract(Contract):
         stores = await self.scene("policy:a")
         for by_class in (False, True):
             query = ResourcesQuery(AUDITOR, search=Search("v", split=True, by_class=by_class))
-            self.assertEqual(await stores.resources.visible(query), [f"{ACCOUNT}:variable:v"])
+            self.assertEqual(await stores.resources.list_visible(query), [f"{ACCOUNT}:variable:v"])
             self.assertEqual(await stores.resources.count_visible(query), 1)
         owned = ResourcesQuery(AUDITOR, owner=role("policy:a/x"))
         ids = [f"{ACCOUNT}:{name}" for name in ("group:a/x/g", "variable:v")]
-        self.assertEqual(await stores.resources.visible(owned), ids)
+        self.assertEqual(await stores.resources.list_visible(owned), ids)
 
     @scenario
     async def test_random_policies(self) -> None:
@@ -289,22 +293,24 @@ class InspectionContract(Contract):
         for number, policy in enumerate(policies):
             full, auditor = f"{account}:{policy}", role(f"user:u{number}", account)
             expected = sorted({full, *(one for one in everything if ownership.owns(full, one))})
-            self.assertEqual(await stores.resources.visible(ResourcesQuery(auditor)), expected, policy)
+            self.assertEqual(await stores.resources.list_visible(ResourcesQuery(auditor)), expected, policy)
             self.assertEqual(await self._inspected(stores, auditor, everything), expected, policy)
-            self.assertEqual(sorted(await stores.deleted.look(partial(_inspected, auditor, everything))), expected, policy)
+            self.assertEqual(
+                sorted(await stores.deleted.transact_read_only(partial(_inspected, auditor, everything))), expected, policy
+            )
             visible = await stores.policies.transact(partial(_visible, auditor, everything))
             self.assertEqual(sorted(visible), expected, policy)
 
     async def _inspected(self, stores: Stores, auditor: RoleName, ids: Iterable[str]) -> list[str]:
-        return sorted([full for full in ids if await stores.roles.inspects(auditor, ResourceName.parse(full))])
+        return sorted([full for full in ids if await stores.roles.can_inspect(auditor, ResourceName.parse(full))])
 
 
 async def _visible(viewer: RoleName, ids: list[str], transaction: IPolicyTransaction) -> frozenset[str]:
-    return await transaction.visible(viewer, ids)
+    return await transaction.filter_visible(viewer, ids)
 
 
 async def _inspected(viewer: RoleName, ids: list[str], transaction: IDeletedTransaction) -> frozenset[str]:
-    return await transaction.inspected(viewer, ids)
+    return await transaction.filter_inspected(viewer, ids)
 
 
 def _sees(facts: AccessFacts) -> bool:

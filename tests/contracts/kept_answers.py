@@ -53,8 +53,8 @@ class KeptAnswersContract(Contract):
                 with self.assertRaises(AnswerKept) as raised:
                     await change(once(request, again))
                 self.assertEqual(list(raised.exception.answer.pieces), [b"first", b"and more"], name)
-        self.assertEqual((await stores.credentials.credential(HOST)).api_key, b"key 1")
-        self.assertEqual(len(await stores.factories.listed(FACTORY, 10, 0)), 2)
+        self.assertEqual((await stores.credentials.read_credential(HOST)).api_key, b"key 1")
+        self.assertEqual(len(await stores.factories.list_tokens(FACTORY, 10, 0)), 2)
 
     @scenario
     async def test_another_request(self) -> None:
@@ -76,7 +76,7 @@ class KeptAnswersContract(Contract):
         for number, caller in enumerate(callers):
             change = self._rotation(stores)
             await change(once(RequestKey("k", "PUT /x").of(caller), b"%d" % number))
-            kept = await stores.answers.kept(RequestKey("k", "").of(caller))
+            kept = await stores.answers.read_answer(RequestKey("k", "").of(caller))
             assert kept is not None
             self.assertEqual(kept.pieces[0], b"%d" % number)
 
@@ -88,7 +88,7 @@ class KeptAnswersContract(Contract):
         for change in changes.values():
             with self.assertRaises(RequestRunning):
                 await change(once())
-        self.assertEqual((await stores.credentials.credential(HOST)).api_key, b"old")
+        self.assertEqual((await stores.credentials.read_credential(HOST)).api_key, b"old")
         await self._rotation(stores)(once(REQUEST.of("another")))
 
     @scenario
@@ -98,13 +98,13 @@ class KeptAnswersContract(Contract):
         key = signing_key(ACCOUNT, "again")
         refused: Sequence[tuple[Change, type[Exception]]] = (
             (lambda given: stores.credentials.set_api_key(role("host:none"), Sealed(b"x"), None, given), RecordNotFound),
-            (lambda given: stores.accounts.create(ACCOUNT, Sealed(b"x"), key, None, given), Conflict),
+            (lambda given: stores.accounts.create_account(ACCOUNT, Sealed(b"x"), key, None, given), Conflict),
             (lambda given: stores.factories.create_host(b"none", HOST, {}, Sealed(b"x"), None, given), RecordNotFound),
         )
         for change, refusal in refused:
             with self.assertRaises(refusal):
                 await change(once())
-            self.assertIsNone(await stores.answers.kept(REQUEST))
+            self.assertIsNone(await stores.answers.read_answer(REQUEST))
         await self._rotation(stores)(once())
 
     @scenario
@@ -114,18 +114,18 @@ class KeptAnswersContract(Contract):
         change = self._rotation(stores)
         await change(once(REQUEST, b"first", b"and more"))
         await self.pass_time(590)
-        self.assertEqual(await stores.answers.purge(), 0)
+        self.assertEqual(await stores.answers.purge_expired(), 0)
         with self.assertRaises(AnswerKept):
             await change(once())
         await self.pass_time(11)
-        self.assertIsNone(await stores.answers.kept(REQUEST))
+        self.assertIsNone(await stores.answers.read_answer(REQUEST))
         await change(once(REQUEST, b"second"))
-        kept = await stores.answers.kept(REQUEST)
+        kept = await stores.answers.read_answer(REQUEST)
         assert kept is not None
         self.assertEqual(list(kept.pieces), [b"second"])
         await self.pass_time(700)
-        self.assertEqual(await stores.answers.purge(), 1)
-        self.assertEqual(await stores.answers.purge(), 0)
+        self.assertEqual(await stores.answers.purge_expired(), 1)
+        self.assertEqual(await stores.answers.purge_expired(), 0)
 
     @scenario
     async def test_bounded(self) -> None:
@@ -159,7 +159,7 @@ class KeptAnswersContract(Contract):
 
         async def make_account(given: Once[Any] | None) -> None:
             name = f"more{next(numbers)}"
-            await stores.accounts.create(name, Sealed(b"key"), signing_key(name, name), None, given)
+            await stores.accounts.create_account(name, Sealed(b"key"), signing_key(name, name), None, given)
 
         async def make_host(given: Once[Any] | None) -> None:
             await stores.factories.create_host(b"token", role(f"host:{next(numbers)}"), {}, Sealed(b"key"), None, given)
@@ -167,10 +167,10 @@ class KeptAnswersContract(Contract):
         async def load_policy(given: Once[Any] | None) -> None:
             async def work(transaction: IPolicyTransaction) -> None:
                 assert given is not None
-                if (kept := await transaction.claim(given.request)) is not None:
+                if (kept := await transaction.claim_request_key(given.request)) is not None:
                     kept.demand(given.request)
                     raise AnswerKept(given.request, kept)
-                await transaction.keep(given.request, given.answer(None))
+                await transaction.keep_answer(given.request, given.answer(None))
 
             await stores.policies.transact(work)
 

@@ -18,14 +18,14 @@ class LastLoginsContract(Contract):
 
     async def noted(self, stores: Stores, name: RoleName, day: int) -> NotedLogin:
         """A login of the role that there is now."""
-        return NotedLogin(name, (await stores.credentials.credential(name)).creation, day)
+        return NotedLogin(name, (await stores.credentials.read_credential(name)).creation, day)
 
     async def all_idle(self, stores: Stores, day: int, most: int, account: str = ACCOUNT) -> list[tuple[str, int | None]]:
         """All roles that are idle, read a few at a time."""
         found: list[tuple[str, int | None]] = []
         after: IdlePlace | None = BEGINNING
         while after is not None:
-            reading = await stores.last_logins.idle(account, day, LATE, after, most)
+            reading = await stores.last_logins.list_idle_roles(account, day, LATE, after, most)
             found += [(idle.role, idle.day) for idle in reading.roles]
             self.assertFalse(reading.last is not None and reading.last <= after)
             after = reading.last
@@ -38,12 +38,12 @@ class LastLoginsContract(Contract):
         verifyObject(ILastLogins, stores.last_logins)
         await load(stores, Draft().define("host:h"))
         host, last = role("host:h"), stores.last_logins
-        self.assertIsNone((await last.last_login(host)).day)
+        self.assertIsNone((await last.read_last_login(host)).day)
         for given, kept in ((100, 100), (99, 100), (101, 101)):
-            self.assertEqual(list(await last.record([await self.noted(stores, host, given)])), [])
-            self.assertEqual((await last.last_login(host)).day, kept)
-        self.assertEqual((await last.last_login(host)).kept_since, await last.kept_since())
-        self.assertIsNone((await last.last_login(role("host:none"))).day)
+            self.assertEqual(list(await last.record_logins([await self.noted(stores, host, given)])), [])
+            self.assertEqual((await last.read_last_login(host)).day, kept)
+        self.assertEqual((await last.read_last_login(host)).kept_since, await last.read_recording_start())
+        self.assertIsNone((await last.read_last_login(role("host:none"))).day)
 
     @scenario
     async def test_the_next_of_a_name(self) -> None:
@@ -53,13 +53,13 @@ class LastLoginsContract(Contract):
         await load(stores, draft)
         host, other = role("host:h"), role("host:other")
         noted = await self.noted(stores, host, 100)
-        await stores.last_logins.record([noted])
+        await stores.last_logins.record_logins([noted])
         await change(stores, Changes(delete=draft.rows))
-        self.assertEqual(list(await stores.last_logins.record([noted])), [])
+        self.assertEqual(list(await stores.last_logins.record_logins([noted])), [])
         await load(stores, draft)
-        await stores.last_logins.record([noted, await self.noted(stores, other, 100)])
-        self.assertIsNone((await stores.last_logins.last_login(host)).day)
-        self.assertEqual((await stores.last_logins.last_login(other)).day, 100)
+        await stores.last_logins.record_logins([noted, await self.noted(stores, other, 100)])
+        self.assertIsNone((await stores.last_logins.read_last_login(host)).day)
+        self.assertEqual((await stores.last_logins.read_last_login(other)).day, 100)
 
     @scenario
     async def test_idle(self) -> None:
@@ -68,7 +68,7 @@ class LastLoginsContract(Contract):
         await load(stores, Draft().define("host:a", "host:b", "host:c", "host:d", "user:u", "group:g"))
         last = stores.last_logins
         for name, day in (("host:a", 101), ("host:b", 100), ("host:c", 100), ("host:d", 200)):
-            await last.record([await self.noted(stores, role(name), day)])
+            await last.record_logins([await self.noted(stores, role(name), day)])
         expected = [(100, "host:b"), (100, "host:c"), (101, "host:a")]
         for most in (1, 2, 3, 10):
             found = await self.all_idle(stores, 150, most)
@@ -76,9 +76,9 @@ class LastLoginsContract(Contract):
             self.assertEqual(found[2:], [(f"acct:{name}", day) for day, name in expected])
         self.assertEqual(len(await self.all_idle(stores, 101, 10)), 4)
         self.assertEqual(await self.all_idle(stores, 150, 10, "other"), [("other:user:admin", None)])
-        made = await stores.roles.role(ADMIN)
+        made = await stores.roles.read_role(ADMIN)
         assert made is not None
-        reading = await last.idle("acct", 1, made.created_at - 10.0, BEGINNING, 10)
+        reading = await last.list_idle_roles("acct", 1, made.created_at - 10.0, BEGINNING, 10)
         self.assertEqual((reading.roles, reading.last), ([], None))
 
     @scenario
@@ -87,4 +87,4 @@ class LastLoginsContract(Contract):
         stores = await self.stores_with_account()
         await load(stores, Draft().define("user:alice", "host:a", "host:b").permit("host:a", "user:alice", "read"))
         ids = ["acct:host:a", "acct:host:b"]
-        self.assertEqual(await stores.last_logins.visible(role("user:alice"), ids), {"acct:host:a"})
+        self.assertEqual(await stores.last_logins.filter_visible(role("user:alice"), ids), {"acct:host:a"})

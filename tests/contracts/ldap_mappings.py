@@ -62,9 +62,9 @@ class LdapMappingsContract(Contract):
         async def work(transaction: IMappingTransaction) -> list[tuple[str, str]]:
             verifyObject(IMappingTransaction, transaction)
             await transaction.lock_mappings(to)  # type: ignore[arg-type]
-            before = await transaction.mapping(to, name)  # type: ignore[arg-type]
+            before = await transaction.read_mapping(to, name)  # type: ignore[arg-type]
             left = [] if before is None else [each for each in before.roles if each not in roles]
-            losing = await transaction.losing(to, name, left)  # type: ignore[arg-type]
+            losing = await transaction.list_lost_memberships(to, name, left)  # type: ignore[arg-type]
             await transaction.set_mapping(to, name, said or name.key, roles)  # type: ignore[arg-type]
             return losing
 
@@ -74,16 +74,16 @@ class LdapMappingsContract(Contract):
         self, stores: Stores, *names: DirectoryName, member: object = ALICE, to: object = CORP
     ) -> tuple[tuple[str, ...], tuple[str, ...], bool]:
         """Let a member have what mappings give it, as was foreseen; return the roles gained and lost, and the privilege."""
-        foreseen = await stores.mappings.foreseen(to, member, names)  # type: ignore[arg-type]
-        difference, may = await stores.mappings.apply(to, member, names, no_trail)  # type: ignore[arg-type]
+        foreseen = await stores.mappings.preview_changes(to, member, names)  # type: ignore[arg-type]
+        difference, may = await stores.mappings.apply_mappings(to, member, names, no_trail)  # type: ignore[arg-type]
         self.assertEqual((foreseen.difference, foreseen.may_authenticate), (difference, may))
-        again = await stores.mappings.foreseen(to, member, names)  # type: ignore[arg-type]
+        again = await stores.mappings.preview_changes(to, member, names)  # type: ignore[arg-type]
         self.assertFalse(again.difference)
         return difference.gains, difference.loses, may
 
     async def roles(self, stores: Stores, member: object = ALICE) -> list[str]:
         """The roles that are granted to a member, in order."""
-        rows = await stores.roles.memberships(MembersQuery(member))  # type: ignore[arg-type]
+        rows = await stores.roles.list_memberships(MembersQuery(member))  # type: ignore[arg-type]
         return [row.role for row in rows if not row.ownership]
 
     @scenario
@@ -91,21 +91,21 @@ class LdapMappingsContract(Contract):
         """A name has the roles that it was given last, as it was said last; without any it is mapped no longer (LDAP-3)."""
         stores = await self._stores()
         verifyObject(ILdapMappings, stores.mappings)
-        self.assertEqual(await stores.mappings.kinds(CORP), frozenset())
+        self.assertEqual(await stores.mappings.list_kinds(CORP), frozenset())
         await self.put(stores, DEVS, B, A, said="Devs")
-        self.assertEqual(await stores.mappings.one(CORP, DEVS), LdapMapping("Devs", (A, B)))
+        self.assertEqual(await stores.mappings.read_mapping(CORP, DEVS), LdapMapping("Devs", (A, B)))
         await self.put(stores, DEVS, C, A, said="DEVS")
         await self.put(stores, OPS, A)
         await self.put(stores, DirectoryName(USER, "devs"), C)
-        self.assertEqual(await stores.mappings.one(CORP, DEVS), LdapMapping("DEVS", (A, C)))
-        self.assertEqual(await stores.mappings.one(OTHER, DEVS), None)
-        self.assertEqual(await stores.mappings.names(CORP, GROUP), ["DEVS", "ops"])
-        self.assertEqual(await stores.mappings.kinds(CORP), {GROUP, USER})
+        self.assertEqual(await stores.mappings.read_mapping(CORP, DEVS), LdapMapping("DEVS", (A, C)))
+        self.assertEqual(await stores.mappings.read_mapping(OTHER, DEVS), None)
+        self.assertEqual(await stores.mappings.list_names(CORP, GROUP), ["DEVS", "ops"])
+        self.assertEqual(await stores.mappings.list_kinds(CORP), {GROUP, USER})
         await self.put(stores, DEVS)
         await self.put(stores, OPS)
-        self.assertEqual(await stores.mappings.names(CORP, GROUP), [])
-        self.assertEqual(await stores.mappings.kinds(CORP), {USER})
-        self.assertEqual(await stores.mappings.transact(lambda transaction: transaction.count(CORP, USER)), 1)
+        self.assertEqual(await stores.mappings.list_names(CORP, GROUP), [])
+        self.assertEqual(await stores.mappings.list_kinds(CORP), {USER})
+        self.assertEqual(await stores.mappings.transact(lambda transaction: transaction.count_names(CORP, USER)), 1)
 
     @scenario
     async def test_odd(self) -> None:
@@ -114,7 +114,7 @@ class LdapMappingsContract(Contract):
         names = [DirectoryName(GROUP, text) for text in ODD_IDENTIFIERS]
         for name in names:
             await self.put(stores, name, A)
-        self.assertEqual(sorted(await stores.mappings.names(CORP, GROUP)), sorted(ODD_IDENTIFIERS))
+        self.assertEqual(sorted(await stores.mappings.list_names(CORP, GROUP)), sorted(ODD_IDENTIFIERS))
         await self.apply(stores, *names)
         self.assertEqual(await self.roles(stores), [A])
         for name in names:
@@ -136,7 +136,7 @@ class LdapMappingsContract(Contract):
         self.assertEqual(await self.roles(stores), [B, C])
         self.assertEqual(await self.apply(stores), ((), (B, C), False))
         self.assertEqual((await self.roles(stores), await self.roles(stores, BOB)), ([], [B, C]))
-        foreseen = await stores.mappings.foreseen(CORP, ALICE, [DEVS, OPS, DirectoryName(USER, "devs")])
+        foreseen = await stores.mappings.preview_changes(CORP, ALICE, [DEVS, OPS, DirectoryName(USER, "devs")])
         self.assertEqual(foreseen.names, (DEVS, OPS))
 
     @scenario
@@ -144,7 +144,7 @@ class LdapMappingsContract(Contract):
         """A member that doesn't exist gains nothing."""
         stores = await self._stores()
         await self.put(stores, DEVS, A)
-        difference, may = await stores.mappings.apply(CORP, role("user:absent"), [DEVS], no_trail)
+        difference, may = await stores.mappings.apply_mappings(CORP, role("user:absent"), [DEVS], no_trail)
         self.assertEqual((bool(difference), may), (False, False))
 
     @scenario
@@ -173,13 +173,13 @@ class LdapMappingsContract(Contract):
         await self.put(stores, DEVS, B, to=OTHER)
         await self.apply(stores, DEVS)
         await change(stores, Changes(delete=Rows((ResourceRow(B, ""),))))
-        self.assertEqual(await stores.mappings.one(CORP, DEVS), LdapMapping("devs", (A,)))
-        self.assertEqual(await stores.mappings.names(OTHER, GROUP), [])
+        self.assertEqual(await stores.mappings.read_mapping(CORP, DEVS), LdapMapping("devs", (A,)))
+        self.assertEqual(await stores.mappings.list_names(OTHER, GROUP), [])
         self.assertEqual(await self.roles(stores), [A])
         await change(stores, Changes(delete=Rows((ResourceRow(str(CORP), ""),))))
         self.assertEqual(await self.roles(stores), [])
         await load(stores, Draft().define("webservice:corp"))
-        self.assertEqual(await stores.mappings.names(CORP, GROUP), [])
+        self.assertEqual(await stores.mappings.list_names(CORP, GROUP), [])
 
     @scenario
     async def test_with_the_account(self) -> None:
@@ -187,10 +187,10 @@ class LdapMappingsContract(Contract):
         stores = await self._stores()
         await self.put(stores, DEVS, A)
         await self.apply(stores, DEVS)
-        await stores.accounts.delete(ACCOUNT)
+        await stores.accounts.delete_account(ACCOUNT)
         await self.add_account(stores, ACCOUNT)
         await load(stores, Draft().define("user:alice", "group:a", "webservice:corp"))
-        self.assertEqual(await stores.mappings.names(CORP, GROUP), [])
+        self.assertEqual(await stores.mappings.list_names(CORP, GROUP), [])
         self.assertEqual(await self.roles(stores), [])
 
     @scenario
@@ -201,9 +201,9 @@ class LdapMappingsContract(Contract):
         await load(stores, Draft().grant("group:a", "user:alice"))
         self.assertEqual(await self.apply(stores, DEVS), ((B, C), (), True))
         grants = Draft().grant("group:a", "user:alice").grant("group:b", "user:alice").rows
-        stored = await stores.policies.transact(lambda transaction: transaction.stored(grants))
+        stored = await stores.policies.transact(lambda transaction: transaction.read_stored_rows(grants))
         self.assertEqual([row.role for row in stored.memberships], [A])
-        present = await stores.policies.transact(lambda transaction: transaction.present(ROOT, grants, ()))
+        present = await stores.policies.transact(lambda transaction: transaction.read_present_rows(ROOT, grants, ()))
         self.assertEqual([row.role for row in present.foreign.memberships], [])
         await load(stores, Draft().grant("group:b", "user:alice"))
         await stores.roles.add_member(ADMIN, role("group:c"), ALICE, lambda _: None)
@@ -227,7 +227,9 @@ class LdapMappingsContract(Contract):
         await self.put(stores, DEVS, A, B)
         await load(stores, Draft().grant("group:b", "user:alice"))
         await self.apply(stores, DEVS)
-        found = await stores.effective.effective(EffectiveQuery(ROOT, ("variable", "webservice"), None, 1000, "", ()))
+        found = await stores.effective.read_effective_policy(
+            EffectiveQuery(ROOT, ("variable", "webservice"), None, 1000, "", ())
+        )
         self.assertEqual([row.role for row in found.rows.memberships], [B])  # type: ignore[union-attr]
 
     @scenario
@@ -241,8 +243,8 @@ class LdapMappingsContract(Contract):
             return EventBatch(origin, tuple(_events("add", difference.gains) + _events("remove", difference.loses)))
 
         for names in ([DEVS], [DEVS], []):
-            await stores.mappings.apply(CORP, ALICE, names, trail)
-        found = await stores.events.listed(EventsQuery(ACCOUNT, msgid="membership"))
+            await stores.mappings.apply_mappings(CORP, ALICE, names, trail)
+        found = await stores.events.list_events(EventsQuery(ACCOUNT, msgid="membership"))
         self.assertEqual([event.data["action"]["operation"] for event in found], ["remove", "add"])
 
 

@@ -49,12 +49,12 @@ class ListsContract(Contract):
             Membership("acct:layer:l", "acct:user:u", True, False, str(ROOT)),
             Membership("acct:policy:p", "acct:user:u", True, True, str(ROOT)),
         ]
-        self.assertEqual(await stores.roles.memberships(query), expected)
+        self.assertEqual(await stores.roles.list_memberships(query), expected)
         self.assertEqual(await stores.roles.count_memberships(query), 3)
         for kinds, count in ((("group",), 1), (("policy", "group"), 2), (("user",), 0), (("dragon",), 0)):
             narrowed = attrs.evolve(query, kinds=kinds)
             self.assertEqual(
-                await stores.roles.memberships(narrowed), [row for row in expected if row.role[5:].startswith(kinds)]
+                await stores.roles.list_memberships(narrowed), [row for row in expected if row.role[5:].startswith(kinds)]
             )
             self.assertEqual(await stores.roles.count_memberships(narrowed), count)
 
@@ -67,16 +67,16 @@ class ListsContract(Contract):
         await load(stores, draft)
         for kinds in ((), ("host",), ("group", "user")):
             query = MembersQuery(GROUP, kinds)
-            whole = await stores.roles.members(query)
+            whole = await stores.roles.list_members(query)
             for number, row in enumerate(whole):
                 after = attrs.evolve(query, after=Place(row.member, row.ownership))
-                self.assertEqual(await stores.roles.members(after), whole[number + 1 :])
-                self.assertEqual(await stores.roles.members(attrs.evolve(after, limit=2)), whole[number + 1 :][:2])
+                self.assertEqual(await stores.roles.list_members(after), whole[number + 1 :])
+                self.assertEqual(await stores.roles.list_members(attrs.evolve(after, limit=2)), whole[number + 1 :][:2])
                 self.assertEqual(await stores.roles.count_members(after), len(whole))
         for gone, first in (("host:a:b", "host:a:b:c"), ("user:aa", "user:admin"), ("group", "group:b")):
-            rows = await stores.roles.members(MembersQuery(GROUP, after=Place(f"acct:{gone}", ownership=True)))
+            rows = await stores.roles.list_members(MembersQuery(GROUP, after=Place(f"acct:{gone}", ownership=True)))
             self.assertEqual(names(rows)[0], first)
-        self.assertEqual(await stores.roles.members(MembersQuery(GROUP, after=Place("acct:user:zz"))), [])
+        self.assertEqual(await stores.roles.list_members(MembersQuery(GROUP, after=Place("acct:user:zz"))), [])
 
     async def _described(self) -> Stores:
         stores = await self.stores_with_account()
@@ -90,7 +90,7 @@ class ListsContract(Contract):
 
     async def assert_found(self, stores: Stores, query: MembersQuery, expected: list[str]) -> None:
         """A search finds these members, in this order, and counts them."""
-        self.assertEqual(names(await stores.roles.members(query)), expected, query.search)
+        self.assertEqual(names(await stores.roles.list_members(query)), expected, query.search)
         self.assertEqual(await stores.roles.count_members(query), len(expected), query.search)
 
     @scenario
@@ -102,11 +102,11 @@ class ListsContract(Contract):
         blue = ["host:bare", "host:web-01/blue", "host:mail.example.com"]
         await self.assert_found(stores, searching("blue"), blue)
         await self.assert_found(stores, searching("blue", by_class=False), sorted(blue))
-        self.assertEqual([row.rank for row in await stores.roles.members(searching("BLUE"))], [0, 0, 1])
-        self.assertEqual({row.rank for row in await stores.roles.members(searching("blue", by_class=False))}, {None})
+        self.assertEqual([row.rank for row in await stores.roles.list_members(searching("BLUE"))], [0, 0, 1])
+        self.assertEqual({row.rank for row in await stores.roles.list_members(searching("blue", by_class=False))}, {None})
         hosts = ["host:bare", "host:mail.example.com", "host:web-01/blue"]
         await self.assert_found(stores, searching("host"), hosts)
-        self.assertEqual({row.rank for row in await stores.roles.members(searching("host"))}, {2})
+        self.assertEqual({row.rank for row in await stores.roles.list_members(searching("host"))}, {2})
         # "blue" is in the identifier or the name, and so decides, though "host" is of the lowest class.
         await self.assert_found(stores, searching("host blue"), blue)
 
@@ -146,11 +146,11 @@ class ListsContract(Contract):
         await self.assert_found(stores, attrs.evolve(searching("web"), kinds=("user", "layer")), ["user:web"])
         await self.assert_found(stores, attrs.evolve(searching("web"), kinds=("dragon",)), [])
         for query in (searching("web"), searching("web", by_class=False), searching("host")):
-            whole = await stores.roles.members(query)
+            whole = await stores.roles.list_members(query)
             for number, row in enumerate(whole):
                 after = attrs.evolve(query, after=Place(row.member, row.ownership, row.rank), limit=1)
-                self.assertEqual(await stores.roles.members(after), whole[number + 1 : number + 2])
-                self.assertEqual(await stores.roles.members(attrs.evolve(query, offset=number, limit=1)), [row])
+                self.assertEqual(await stores.roles.list_members(after), whole[number + 1 : number + 2])
+                self.assertEqual(await stores.roles.list_members(attrs.evolve(query, offset=number, limit=1)), [row])
 
     @scenario
     async def test_search_follows_changes(self) -> None:
@@ -180,16 +180,18 @@ class ListsContract(Contract):
         )
         await load(stores, Draft().grant("layer:b", "user:web"))
         query = searching("web", asked=role("user:web"))
-        self.assertEqual([row.role for row in await stores.roles.memberships(query)], ["acct:group:web", "acct:layer:b"])
+        self.assertEqual(
+            [row.role for row in await stores.roles.list_memberships(query)], ["acct:group:web", "acct:layer:b"]
+        )
         self.assertEqual(await stores.roles.count_memberships(query), 2)
         admin = searching("root", asked=ADMIN)
-        self.assertEqual([row.role for row in await stores.roles.memberships(admin)], [str(ROOT)])
+        self.assertEqual([row.role for row in await stores.roles.list_memberships(admin)], [str(ROOT)])
 
     @scenario
     async def test_search_for_accounts(self) -> None:
         """What every account begins with is found."""
         stores = await self.stores_with_account()
-        self.assertEqual(names(await stores.roles.members(searching("admin", asked=ROOT))), ["user:admin"])
+        self.assertEqual(names(await stores.roles.list_members(searching("admin", asked=ROOT))), ["user:admin"])
 
     # -- the graph
 
@@ -206,7 +208,7 @@ class ListsContract(Contract):
     async def test_effective_members(self) -> None:
         """All that hold a role are listed once, in order, each with a shortest way to it; circles end (ROLE-27)."""
         stores = await self._family()
-        found = await stores.roles.effective_members(MembersQuery(role("group:top")))
+        found = await stores.roles.list_effective_members(MembersQuery(role("group:top")))
         self.assertEqual(short(found), ["group:a", "group:b", "host:h", "policy:p", "user:admin"])
         paths = {member[5:]: [name[5:] for name in found.path(member)] for member in found.members}
         self.assertEqual(paths["group:b"], ["group:top", "group:b"])
@@ -214,17 +216,19 @@ class ListsContract(Contract):
         self.assertEqual(paths["user:admin"], ["group:top", "policy:p", "user:admin"])
         for member in found.members:
             for parent, child in pairwise(found.path(member)):
-                self.assertIn(child, [m.member for m in await stores.roles.members(MembersQuery(RoleName.parse(parent)))])
+                self.assertIn(
+                    child, [m.member for m in await stores.roles.list_members(MembersQuery(RoleName.parse(parent)))]
+                )
 
     @scenario
     async def test_effective_circle(self) -> None:
         """A role in a circle of memberships is its own member, round the circle; one in none is not (ROLE-27)."""
         stores = await self._family()
-        found = await stores.roles.effective_members(MembersQuery(role("group:a")))
+        found = await stores.roles.list_effective_members(MembersQuery(role("group:a")))
         self.assertEqual(found.path("acct:group:a"), ("acct:group:a", "acct:group:b", "acct:group:a"))
         self.assertNotIn("acct:group:top", found.members)
         await load(stores, Draft().define("group:self").grant("group:self", "group:self"))
-        found = await stores.roles.effective_members(MembersQuery(role("group:self"), kinds=("group",)))
+        found = await stores.roles.list_effective_members(MembersQuery(role("group:self"), kinds=("group",)))
         self.assertEqual(list(map(found.path, found.members)), [("acct:group:self", "acct:group:self")])
 
     @scenario
@@ -232,35 +236,35 @@ class ListsContract(Contract):
         """Effective members are narrowed and paged as direct ones are (ROLE-27)."""
         stores = await self._family()
         query = MembersQuery(role("group:top"))
-        whole = (await stores.roles.effective_members(query)).members
+        whole = (await stores.roles.list_effective_members(query)).members
         for number, member in enumerate(whole):
-            after = await stores.roles.effective_members(attrs.evolve(query, after=Place(member), limit=2))
+            after = await stores.roles.list_effective_members(attrs.evolve(query, after=Place(member), limit=2))
             self.assertEqual(after.members, whole[number + 1 :][:2])
-            at = await stores.roles.effective_members(attrs.evolve(query, offset=number, limit=1))
+            at = await stores.roles.list_effective_members(attrs.evolve(query, offset=number, limit=1))
             self.assertEqual((at.members, at.place(member)), ([member], Place(member)))
-        groups = await stores.roles.effective_members(attrs.evolve(query, kinds=("group", "dragon")))
+        groups = await stores.roles.list_effective_members(attrs.evolve(query, kinds=("group", "dragon")))
         self.assertEqual(short(groups), ["group:a", "group:b"])
         await load(stores, Draft().annotate("group:b", {"name": "host"}))
-        found = await stores.roles.effective_members(searching("host", asked=query.role))
+        found = await stores.roles.list_effective_members(searching("host", asked=query.role))
         places = [found.place(member) for member in found.members]
         self.assertEqual(places, [Place("acct:group:b", rank=0), Place("acct:host:h", rank=2)])
         rest = attrs.evolve(searching("host", asked=query.role), after=Place("acct:group:b", rank=0))
-        self.assertEqual(short(await stores.roles.effective_members(rest)), ["host:h"])
+        self.assertEqual(short(await stores.roles.list_effective_members(rest)), ["host:h"])
 
     @scenario
     async def test_held(self) -> None:
         """The roles that a role holds are its own and those above it (ROLE-30)."""
         stores = await self._family()
         self.assertEqual(
-            await stores.roles.held(role("host:h")),
+            await stores.roles.list_held_roles(role("host:h")),
             [f"acct:{name}" for name in ("group:a", "group:b", "group:out", "group:top", "host:h")],
         )
-        self.assertEqual(await stores.roles.held(role("group:out")), ["acct:group:out"])
-        self.assertIn("acct:host:i", await stores.roles.held(ADMIN))
+        self.assertEqual(await stores.roles.list_held_roles(role("group:out")), ["acct:group:out"])
+        self.assertIn("acct:host:i", await stores.roles.list_held_roles(ADMIN))
 
     async def _graph(self, stores: Stores, caller: RoleName, name: str) -> list[tuple[str, str]]:
         found: list[tuple[str, str]] = []
-        async for batch in stores.roles.graph(caller, role(name)):
+        async for batch in stores.roles.stream_graph(caller, role(name)):
             self.assertTrue(batch)
             found.extend((parent[5:], child[5:]) for parent, child in batch)
         return found
@@ -304,17 +308,17 @@ class ListsContract(Contract):
         """A role by itself has its time, its policy and its owners; one that isn't there has nothing (ROLE-14)."""
         stores = await self.stores_with_account()
         await load(stores, Draft().define("group:g").grant("group:g", "user:admin", admin=True))
-        reading = await stores.roles.role(GROUP)
+        reading = await stores.roles.read_role(GROUP)
         assert reading is not None
         self.assertGreater(reading.created_at, 1_600_000_000)
         self.assertEqual(reading.policy, str(ROOT))
         self.assertEqual(reading.owners, (Membership(str(GROUP), str(ADMIN), True, True, str(ROOT)),))
-        root = await stores.roles.role(ROOT)
+        root = await stores.roles.read_role(ROOT)
         assert root is not None
         self.assertIsNone(root.policy)
-        self.assertIsNone(await stores.roles.role(role("group:none")))
+        self.assertIsNone(await stores.roles.read_role(role("group:none")))
         await self.remain(role("user:left"))
-        left = await stores.roles.role(role("user:left"))
+        left = await stores.roles.read_role(role("user:left"))
         assert left is not None
         self.assertEqual((left.policy, left.owners), (None, ()))
 
@@ -326,7 +330,7 @@ class ListsContract(Contract):
         seen: list[MemberReading] = []
         for name in ("user:u", "user:u", "user:v"):
             await stores.roles.add_member(ADMIN, GROUP, role(name), seen.append)
-        rows = [row for row in await stores.roles.members(MembersQuery(GROUP)) if not row.ownership]
+        rows = [row for row in await stores.roles.list_members(MembersQuery(GROUP)) if not row.ownership]
         self.assertEqual(
             [(row.member[5:], row.admin_option, row.policy) for row in rows],
             [
@@ -350,7 +354,7 @@ class ListsContract(Contract):
         await load(stores, Draft().define("group:g", "user:u").grant("group:g", "user:u", "user:admin"))
         for name, found in (("user:u", True), ("user:u", False), ("user:admin", True), ("user:admin", False)):
             self.assertIs(await stores.roles.remove_member(ADMIN, GROUP, role(name), lambda reading: None), found, name)
-        [left] = await stores.roles.members(MembersQuery(GROUP))
+        [left] = await stores.roles.list_members(MembersQuery(GROUP))
         self.assertTrue(left.ownership)
 
     @scenario
@@ -362,8 +366,8 @@ class ListsContract(Contract):
         def refuse(reading: MemberReading) -> None:
             raise Forbidden("not you")
 
-        before = await stores.roles.members(MembersQuery(GROUP))
+        before = await stores.roles.list_members(MembersQuery(GROUP))
         for work in (stores.roles.add_member, stores.roles.remove_member):
             with self.assertRaises(Forbidden):
                 await work(ADMIN, GROUP, role("user:u" if work == stores.roles.add_member else "user:v"), refuse)
-        self.assertEqual(await stores.roles.members(MembersQuery(GROUP)), before)
+        self.assertEqual(await stores.roles.list_members(MembersQuery(GROUP)), before)

@@ -1,4 +1,4 @@
-"""The suite of ``IPolicyTransaction.apply``: what a load changes."""
+"""The suite of ``IPolicyTransaction.apply_changes``: what a load changes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from svc.model.policy_rows import (
 )
 from svc.model.query_results import AccessFacts, Caller, MembersQuery, Sealed
 from svc.policy.document import Bounds
-from svc.services.policy_loads import Loads
+from svc.services.policy_loads import LocalLoads
 from tests.contracts.base import ACCOUNT, ADMIN, ODD_IDENTIFIERS, ROOT, Draft, change, load, resource, role, scenario
 from tests.contracts.policies import TEAM, PolicyCase, sets, team
 from tests.contracts.secrets import always
@@ -135,13 +135,15 @@ class LoadsContract(PolicyCase):
     async def test_delete_resource(self) -> None:
         """A resource is deleted by whichever policy, and takes with it all that was said of it."""
         stores = await self._team()
-        await stores.secrets.write(ADMIN, resource("variable:team/v"), always(b"value"))
+        await stores.secrets.write_value(ADMIN, resource("variable:team/v"), always(b"value"))
         variable, host = ResourceRow("acct:variable:team/v", "?"), ResourceRow("acct:host:team/h", "?")
         await change(stores, Changes(delete=Rows(resources=(variable, host))), ROOT)
         await self._assert_own(stores, TEAM, Draft().define("group:team/g", owner="policy:team").rows)
         self.assertFalse(await stores.has_role(role("host:team/h")))
-        self.assertEqual(await stores.credentials.credential(role("host:team/h")), Credential(True, False, None, "acct-1"))
-        self.assertIsNone((await stores.secrets.read(ADMIN, resource("variable:team/v"))).sealed)
+        self.assertEqual(
+            await stores.credentials.read_credential(role("host:team/h")), Credential(True, False, None, "acct-1")
+        )
+        self.assertIsNone((await stores.secrets.read_value(ADMIN, resource("variable:team/v"))).sealed)
 
     @scenario
     async def test_delete_policy(self) -> None:
@@ -165,7 +167,7 @@ class LoadsContract(PolicyCase):
         gone = ["group:team/g", "group:team/sub/g", "variable:elsewhere", "variable:owned", "host:team/h", "policy:team"]
         self.assertEqual(await self._existing(stores, *gone), set())
         self.assertEqual(
-            [found.member for found in await stores.roles.members(MembersQuery(role("user:outsider")))],
+            [found.member for found in await stores.roles.list_members(MembersQuery(role("user:outsider")))],
             ["acct:user:admin"],
         )
 
@@ -176,12 +178,12 @@ class LoadsContract(PolicyCase):
         """
         stores = await self._team()
         recorded = (await self._present(stores, ROOT)).own
-        caller = Caller(ADMIN, 0, (await stores.credentials.credential(ADMIN)).creation)
-        loads = Loads(stores.policies, Vault(b"k" * 32), NATIVE, Bounds())
+        caller = Caller(ADMIN, 0, (await stores.credentials.read_credential(ADMIN)).creation)
+        loads = LocalLoads(stores.policies, Vault(b"k" * 32), NATIVE, Bounds())
 
         def replace(more: str) -> Awaitable[LoadOutcome]:
             text = f"- !user outsider\n- !policy other\n- !grant {{ role: !user outsider, member: !host team/h }}\n{more}"
-            return loads.load(Load(ROOT, LoadMode.REPLACE, caller, "192.0.2.7", text.encode(), dry_run=False))
+            return loads.load_policy(Load(ROOT, LoadMode.REPLACE, caller, "192.0.2.7", text.encode(), dry_run=False))
 
         with self.assertRaisesRegex(PolicyInvalid, "Host 'team/h' not found in account 'acct'"):
             await replace("")
@@ -198,11 +200,11 @@ class LoadsContract(PolicyCase):
         policy had recorded (POL-94).
         """
         stores = await self._team()
-        caller = Caller(ADMIN, 0, (await stores.credentials.credential(ADMIN)).creation)
-        loads = Loads(stores.policies, Vault(b"k" * 32), NATIVE, Bounds())
+        caller = Caller(ADMIN, 0, (await stores.credentials.read_credential(ADMIN)).creation)
+        loads = LocalLoads(stores.policies, Vault(b"k" * 32), NATIVE, Bounds())
 
         async def load_text(text: str, policy: RoleName, mode: LoadMode) -> None:
-            loaded = await loads.load(Load(policy, mode, caller, "192.0.2.7", text.encode(), dry_run=False))
+            loaded = await loads.load_policy(Load(policy, mode, caller, "192.0.2.7", text.encode(), dry_run=False))
             self.assertIsInstance(loaded, Loaded)
 
         stated = (
@@ -266,15 +268,15 @@ class LoadsContract(PolicyCase):
             sealed = {name: Sealed(b"%d \x00\xff %s" % (number, name.encode())) for name in names}
             await self._do(stores, lambda transaction: transaction.set_values(sealed))
 
-        self.assertEqual(await self._do(stores, lambda transaction: transaction.values(names)), {})
+        self.assertEqual(await self._do(stores, lambda transaction: transaction.read_sealed_values(names)), {})
         for number in range(23):
             await put(number)
         self.assertEqual(
-            await self._do(stores, lambda transaction: transaction.values([*names, "acct:user:outsider"])),
+            await self._do(stores, lambda transaction: transaction.read_sealed_values([*names, "acct:user:outsider"])),
             {name: b"22 \x00\xff " + name.encode() for name in names[:2]},
         )
         for version, there in ((3, False), (4, True), (23, True), (24, False)):
-            reading = await stores.secrets.read(ADMIN, resource("variable:team/v"), version)
+            reading = await stores.secrets.read_value(ADMIN, resource("variable:team/v"), version)
             self.assertEqual(reading.sealed is not None, there, version)
 
     @scenario
@@ -303,9 +305,9 @@ class LoadsContract(PolicyCase):
         await change(stores, Changes(delete=Rows(resources=(ResourceRow("acct:policy:p", "?"),))))
         for name in ("host:p/h", "host:deep", "group:p/g", "policy:p", "host:elsewhere"):
             self.assertFalse(await stores.has_role(role(name)), name)
-            self.assertEqual(await stores.credentials.credential(role(name)), Credential(True, False, None, "acct-1"))
+            self.assertEqual(await stores.credentials.read_credential(role(name)), Credential(True, False, None, "acct-1"))
         self.assertEqual(
-            [found.member for found in await stores.roles.members(MembersQuery(role("group:vip")))], ["acct:user:admin"]
+            [found.member for found in await stores.roles.list_members(MembersQuery(role("group:vip")))], ["acct:user:admin"]
         )
         self.assertTrue(await stores.has_role(role("user:left")))
         await self._assert_own(stores, TEAM, team().rows)
@@ -339,7 +341,7 @@ class LoadsContract(PolicyCase):
         draft = Draft().define("group:vip").grant("group:vip", "host:h").permit("variable:team/v", "host:h", "read")
         await load(stores, draft)
         await load(stores, Draft().define("host:h"), TEAM, {"acct:host:h": Sealed(b"new")})
-        self.assertEqual((await stores.credentials.credential(role("host:h"))).api_key, b"new")
+        self.assertEqual((await stores.credentials.read_credential(role("host:h"))).api_key, b"new")
         await self.assert_standings(
             stores,
             [

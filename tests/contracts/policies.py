@@ -50,7 +50,7 @@ def sets(rows: Rows) -> tuple[frozenset[object], ...]:
 
 
 async def _named(transaction: IPolicyTransaction, policy: RoleName, keys: RowKeys) -> Present:
-    present: Present = await transaction.present_named(policy, keys)
+    present: Present = await transaction.read_rows_by_key(policy, keys)
     return present
 
 
@@ -67,12 +67,12 @@ class PolicyCase(Contract):
     async def _present(
         self, stores: Stores, policy: RoleName, wanted: Rows | None = None, deleted: Sequence[str] = ()
     ) -> Present:
-        return await self._do(stores, lambda transaction: transaction.present(policy, wanted or Rows(), deleted))
+        return await self._do(stores, lambda transaction: transaction.read_present_rows(policy, wanted or Rows(), deleted))
 
     async def _existing(self, stores: Stores, *names: str) -> set[str]:
         """Those of the names ``kind:identifier`` that exist."""
         asked = [f"{ACCOUNT}:{name}" for name in names]
-        existing = await self._do(stores, lambda transaction: transaction.existing(asked))
+        existing = await self._do(stores, lambda transaction: transaction.filter_existing(asked))
         return {full.partition(":")[2] for full in existing}
 
     async def _assert_own(self, stores: Stores, policy: RoleName, expected: Rows) -> None:
@@ -90,7 +90,7 @@ class PolicyCase(Contract):
 
     async def _record(self, stores: Stores, policy: RoleName) -> int:
         version = PolicyVersion(policy, "- !user it's 100%\\\n", "0" * 64, ADMIN, "2001:db8::1")
-        return await self._do(stores, lambda transaction: transaction.record(version))
+        return await self._do(stores, lambda transaction: transaction.record_version(version))
 
 
 class PoliciesContract(PolicyCase):
@@ -123,16 +123,16 @@ class PoliciesContract(PolicyCase):
         stores = await self._team()
 
         async def work(transaction: IPolicyTransaction) -> None:
-            await transaction.apply(TEAM, Changes(delete=team().rows), {})
-            await transaction.apply(TEAM, Changes(create=Draft().define("group:team/new").rows), {})
-            await transaction.record(PolicyVersion(TEAM, "text", "sha", ADMIN, "::1"))
+            await transaction.apply_changes(TEAM, Changes(delete=team().rows), {})
+            await transaction.apply_changes(TEAM, Changes(create=Draft().define("group:team/new").rows), {})
+            await transaction.record_version(PolicyVersion(TEAM, "text", "sha", ADMIN, "::1"))
             raise Forbidden("after all, no")
 
         with self.assertRaises(Forbidden):
             await stores.policies.transact(work)
         await self._assert_own(stores, TEAM, team().rows)
         self.assertEqual(
-            await stores.credentials.credential(role("host:team/h")), Credential(True, True, Sealed(b"key"), "acct-1")
+            await stores.credentials.read_credential(role("host:team/h")), Credential(True, True, Sealed(b"key"), "acct-1")
         )
         self.assertEqual(await self._record(stores, TEAM), 1)
 
@@ -144,14 +144,14 @@ class PoliciesContract(PolicyCase):
         stores = await self._team()
 
         async def second(transaction: IPolicyTransaction) -> None:
-            await transaction.lock(TEAM)
+            await transaction.lock_policy(TEAM)
 
         async def other(transaction: IPolicyTransaction) -> None:
-            await transaction.lock(ROOT)
+            await transaction.lock_policy(ROOT)
 
         async def first(transaction: IPolicyTransaction) -> None:
-            await transaction.lock(TEAM)
-            await transaction.lock(TEAM)
+            await transaction.lock_policy(TEAM)
+            await transaction.lock_policy(TEAM)
             with self.assertRaises(PolicyConflict):
                 await stores.policies.transact(second)
             await stores.policies.transact(other)
@@ -164,11 +164,11 @@ class PoliciesContract(PolicyCase):
         stores = await self._team()
 
         async def refused(transaction: IPolicyTransaction) -> None:
-            await transaction.lock(TEAM)
+            await transaction.lock_policy(TEAM)
             raise Forbidden("no")
 
         async def work(transaction: IPolicyTransaction) -> None:
-            await transaction.lock(TEAM)
+            await transaction.lock_policy(TEAM)
 
         for _ in range(2):
             with self.assertRaises(Forbidden):
@@ -187,7 +187,9 @@ class PoliciesContract(PolicyCase):
                 self.assertEqual(
                     await transaction.access_facts(caller, TEAM), await stores.roles.access_facts(caller, TEAM.resource)
                 )
-            await transaction.apply(ROOT, Changes(create=Draft().permit("policy:team", "user:outsider", "update").rows), {})
+            await transaction.apply_changes(
+                ROOT, Changes(create=Draft().permit("policy:team", "user:outsider", "update").rows), {}
+            )
             access_facts = await transaction.access_facts(role("user:outsider"), TEAM)
             self.assertEqual(access_facts.privileges, {"update"})
             self.assertFalse((await transaction.access_facts(ADMIN, role("policy:none"))).exists)
@@ -275,7 +277,7 @@ class PoliciesContract(PolicyCase):
         stores = await self.stores_with_account("acct2")
 
         async def kinds(account: str = ACCOUNT) -> list[str]:
-            return await self._do(stores, lambda transaction: transaction.kinds(account))
+            return await self._do(stores, lambda transaction: transaction.list_kinds(account))
 
         async def denying() -> list[str]:
             return await self._do(stores, lambda transaction: transaction.owners_denying(role("user:bob"), TEAM))
@@ -360,7 +362,7 @@ class PoliciesContract(PolicyCase):
 
         async def told(*names: str) -> dict[str, Seen]:
             asked = [f"{ACCOUNT}:{name}" for name in names]
-            found = await self._do(stores, lambda transaction: transaction.ownership(asked, ()))
+            found = await self._do(stores, lambda transaction: transaction.read_ownership(asked, ()))
             self.assertLessEqual({full for full in asked if not full.endswith("none")}, found.records.keys())
             return dict(found.records)
 
@@ -414,22 +416,24 @@ class PoliciesContract(PolicyCase):
             "host:a/": "a",
         }
         asked = {f"{ACCOUNT}:{name}": f"{ACCOUNT}:policy:{policy}" for name, policy in around.items()}
-        found = await self._do(stores, lambda transaction: transaction.ownership((), tuple(asked)))
+        found = await self._do(stores, lambda transaction: transaction.read_ownership((), tuple(asked)))
         self.assertEqual(found.around, asked)
         self.assertLessEqual(set(asked.values()), found.records.keys())
 
         async def alone(transaction: IPolicyTransaction) -> dict[str, str]:
-            told = [await transaction.ownership((), (name,)) for name in asked]
+            told = [await transaction.read_ownership((), (name,)) for name in asked]
             return {name: policy for found in told for name, policy in found.around.items()}
 
         self.assertEqual(await self._do(stores, alone), asked)
         other = {"acct2:host:a/b/c/h": "acct2:policy:a/b", "acct2:host:b/h": "acct2:policy:root"}
-        found = await self._do(stores, lambda transaction: transaction.ownership((), tuple(other)))
+        found = await self._do(stores, lambda transaction: transaction.read_ownership((), tuple(other)))
         self.assertEqual(found.around, other)
         with_policies = [f"{identifier}/h" for identifier in ODD_IDENTIFIERS[:-1]]
         await load(stores, Draft().define(*(f"policy:{identifier}" for identifier in ODD_IDENTIFIERS[:-1])))
         odd = {f"{ACCOUNT}:host:{name}": f"{ACCOUNT}:policy:{name[:-2]}" for name in with_policies}
-        self.assertEqual((await self._do(stores, lambda transaction: transaction.ownership((), tuple(odd)))).around, odd)
+        self.assertEqual(
+            (await self._do(stores, lambda transaction: transaction.read_ownership((), tuple(odd)))).around, odd
+        )
 
     @scenario
     async def test_other_accounts_may_not(self) -> None:
@@ -555,7 +559,7 @@ class PoliciesContract(PolicyCase):
             present = await self._do(stores, partial(_named, policy=policy, keys=keys))
             self.assertEqual((sets(present.own), sets(present.foreign)), (sets(own), sets(foreign)))
         self.assertNotIn(update, present.foreign.permissions)
-        nothing = await self._do(stores, lambda transaction: transaction.present_named(TEAM, RowKeys((), (), (), (), ())))
+        nothing = await self._do(stores, lambda transaction: transaction.read_rows_by_key(TEAM, RowKeys((), (), (), (), ())))
         self.assertEqual(nothing, Present(Rows(), Rows()))
 
     @scenario
@@ -567,7 +571,7 @@ class PoliciesContract(PolicyCase):
         holding = ((TEAM, 2), (TEAM, 3), (other, 7), (other, 8), (ROOT, 0), (role("policy:no"), 0))
 
         async def work(transaction: IPolicyTransaction) -> list[bool]:
-            return [await transaction.holds_more(policy, most) for policy, most in holding]
+            return [await transaction.has_more_rows(policy, most) for policy, most in holding]
 
         self.assertEqual(await self._do(stores, work), [True, False, True, False, True, False])
 
@@ -581,7 +585,7 @@ class PoliciesContract(PolicyCase):
         )
         self.assertEqual(await self._existing(stores), set())
         other = ["other:user:admin"]
-        self.assertEqual(await self._do(stores, lambda transaction: transaction.existing(other)), frozenset())
+        self.assertEqual(await self._do(stores, lambda transaction: transaction.filter_existing(other)), frozenset())
 
     @scenario
     async def test_within(self) -> None:
@@ -589,9 +593,9 @@ class PoliciesContract(PolicyCase):
         stores = await self._team()
 
         async def work(transaction: IPolicyTransaction) -> None:
-            await transaction.apply(TEAM, Changes(create=Draft().define("group:team/new").rows), {})
-            self.assertEqual(await transaction.existing(["acct:group:team/new"]), {"acct:group:team/new"})
-            present = await transaction.present(TEAM, Rows(), [])
+            await transaction.apply_changes(TEAM, Changes(create=Draft().define("group:team/new").rows), {})
+            self.assertEqual(await transaction.filter_existing(["acct:group:team/new"]), {"acct:group:team/new"})
+            present = await transaction.read_present_rows(TEAM, Rows(), [])
             self.assertIn(ResourceRow("acct:group:team/new", "acct:user:admin"), present.own.resources)
 
         await stores.policies.transact(work)
@@ -615,14 +619,14 @@ class PoliciesContract(PolicyCase):
         full = [f"{ACCOUNT}:policy:{name}" for name in policies]
 
         async def work(transaction: IPolicyTransaction) -> None:
-            impact = await transaction.deleted_with(ROOT, full[:1], 100)
+            impact = await transaction.read_deletion_cascade(ROOT, full[:1], 100)
             assert impact is not None
             gone = {*full[:3], f"{ACCOUNT}:variable:team/own/v", f"{ACCOUNT}:policy:team/recorded"}
             others = ("policy:team/theirs", "policy:team/own/theirs", "variable:team/theirs/v")
             stay = {f"{ACCOUNT}:{name}" for name in others}
             self.assertEqual({row.resource for row in impact.resources}, gone)
-            await transaction.apply(ROOT, Changes(delete=Rows((ResourceRow(full[0], str(ADMIN)),))), {})
-            self.assertEqual(await transaction.existing([*full, *gone, *stay]), stay.union(full[3:]))
+            await transaction.apply_changes(ROOT, Changes(delete=Rows((ResourceRow(full[0], str(ADMIN)),))), {})
+            self.assertEqual(await transaction.filter_existing([*full, *gone, *stay]), stay.union(full[3:]))
 
         await stores.policies.transact(work)
 

@@ -48,7 +48,7 @@ class PolicyEditsContract(Contract):
         full = [f"{ACCOUNT}:{name}" for name in names]
 
         async def readable(viewer: RoleName) -> list[str]:
-            return [name.partition(":")[2] for name in await stores.edits.readable(viewer, full)]
+            return [name.partition(":")[2] for name in await stores.edits.filter_readable(viewer, full)]
 
         self.assertEqual(await readable(role("user:amy")), ["group:data/g", "policy:data", "policy:data/sub"])
         self.assertEqual(await readable(role("user:zoe")), ["policy:data/sub"])
@@ -58,17 +58,17 @@ class PolicyEditsContract(Contract):
         self.assertEqual(await readable(role("user:zoe")), ["group:data/g", "policy:data", "policy:data/sub"])
         await load(stores, Draft().permit("policy:root", "group:team", "inspect").define("policy:lone"))
         self.assertEqual(
-            await stores.edits.readable(role("user:amy"), [f"{ACCOUNT}:policy:lone"]), [f"{ACCOUNT}:policy:lone"]
+            await stores.edits.filter_readable(role("user:amy"), [f"{ACCOUNT}:policy:lone"]), [f"{ACCOUNT}:policy:lone"]
         )
-        self.assertEqual(await stores.edits.readable(ADMIN, []), [])
+        self.assertEqual(await stores.edits.filter_readable(ADMIN, []), [])
 
     @scenario
     async def test_existing(self) -> None:
         """Those that exist are told, of any account."""
         stores = await self._branches()
         asked = [f"{ACCOUNT}:policy:data", "other:user:admin", f"{ACCOUNT}:policy:absent"]
-        self.assertEqual(await stores.edits.existing(asked), frozenset(asked[:2]))
-        self.assertEqual(await stores.edits.existing([]), frozenset())
+        self.assertEqual(await stores.edits.filter_existing(asked), frozenset(asked[:2]))
+        self.assertEqual(await stores.edits.filter_existing([]), frozenset())
 
     @scenario
     async def test_beneath(self) -> None:
@@ -79,7 +79,7 @@ class PolicyEditsContract(Contract):
         asked = role("policy:data")
 
         async def beneath(most: int) -> list[str] | None:
-            return await stores.edits.transact(lambda transaction: transaction.beneath(asked, most))
+            return await stores.edits.transact(lambda transaction: transaction.list_beneath(asked, most))
 
         expected = ["group:data/g", "host:data/sub/h", "policy:data", "policy:data/sub", "variable:data/a"]
         self.assertEqual(await beneath(5), [f"{ACCOUNT}:{name}" for name in expected])
@@ -101,7 +101,7 @@ class PolicyEditsContract(Contract):
         self.assertTrue(await remove(zoe))
         self.assertFalse(await remove(zoe))
         self.assertFalse(await remove(role("policy:data")))
-        members = [row.member for row in await stores.roles.members(MembersQuery(group))]
+        members = [row.member for row in await stores.roles.list_members(MembersQuery(group))]
         self.assertEqual(members, [f"{ACCOUNT}:policy:data", f"{ACCOUNT}:user:amy"])
 
     @scenario
@@ -114,20 +114,20 @@ class PolicyEditsContract(Contract):
 
         async def annotate(transaction: IEditTransaction) -> None:
             rows = [AnnotationRow(full, "team", "blue whale"), AnnotationRow(full, "new", "it's")]
-            await transaction.annotate(role("policy:datax"), rows)
+            await transaction.set_annotations(role("policy:datax"), rows)
 
         await stores.edits.transact(annotate)
         [shown] = await described(stores, [full])
         told = [(annotation.name, annotation.value, annotation.policy) for annotation in shown.annotations]
         self.assertEqual(told, [("new", "it's", f"{ACCOUNT}:policy:datax"), ("team", "blue whale", str(ROOT))])
         query = ResourcesQuery(ADMIN, ACCOUNT, search=Search("whale", split=True, by_class=True))
-        self.assertEqual(await stores.resources.visible(query), [full])
+        self.assertEqual(await stores.resources.list_visible(query), [full])
 
         async def remove(name: str) -> bool:
             return await stores.edits.transact(lambda transaction: transaction.remove_annotation(full, name))
 
         self.assertEqual([await remove("team"), await remove("team")], [True, False])
-        self.assertEqual(await stores.resources.visible(query), [])
+        self.assertEqual(await stores.resources.list_visible(query), [])
 
     @scenario
     async def test_switches(self) -> None:
@@ -135,11 +135,11 @@ class PolicyEditsContract(Contract):
         stores = await self._branches()
         await load(stores, Draft().define("webservice:a", "webservice:b"))
         names = [f"{ACCOUNT}:webservice:{name}" for name in "ab"]
-        self.assertEqual(await stores.edits.switches(names), {})
+        self.assertEqual(await stores.edits.read_switches(names), {})
         for on in (True, False):
 
             async def work(transaction: IEditTransaction, on: bool = on) -> None:
-                await transaction.switch(names[0], on)
+                await transaction.switch_authenticator(names[0], on)
 
             await stores.edits.transact(work)
-            self.assertEqual(await stores.edits.switches(names), {names[0]: on})
+            self.assertEqual(await stores.edits.read_switches(names), {names[0]: on})

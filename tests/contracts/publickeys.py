@@ -28,7 +28,7 @@ class PublicKeysContract(Contract):
         """It provides the interface, and knows what health asks for."""
         keys = (await self.stores()).public_keys
         verifyObject(IPublicKeys, keys)
-        self.assertIs(await keys.key_known(), True)
+        self.assertIs(await keys.can_find_known_key(), True)
 
     @scenario
     async def test_newest(self) -> None:
@@ -39,7 +39,7 @@ class PublicKeysContract(Contract):
         await self._set(stores, {name: Sealed(b"old") for name in names if not name.endswith("none")})
         await self._set(stores, {"user/bob/b": Sealed(b"new\x00")})
         self.assertEqual(
-            await stores.public_keys.newest(BOB),
+            await stores.public_keys.list_keys(BOB),
             [
                 ("acct:public_key:user/bob/Z", b"old"),
                 ("acct:public_key:user/bob/a/b", b"old"),
@@ -54,7 +54,7 @@ class PublicKeysContract(Contract):
         await load(stores, Draft().define("user:bob", "public_key:user/bob/k"))
         await self._set(stores, {"user/bob/k": Sealed(b"key")})
         for user in (role("user:eve"), role("user:bob", "other")):
-            self.assertEqual(await stores.public_keys.newest(user), [])
+            self.assertEqual(await stores.public_keys.list_keys(user), [])
 
     @scenario
     async def test_many(self) -> None:
@@ -63,5 +63,5 @@ class PublicKeysContract(Contract):
         names = [f"user/bob/{number:05}" for number in range(KEYS_LIMIT + 1)]
         await load(stores, Draft().define(*(f"public_key:{name}" for name in names)))
         await self._set(stores, dict.fromkeys(names, Sealed(b"key")))
-        found = await stores.public_keys.newest(BOB)
+        found = await stores.public_keys.list_keys(BOB)
         self.assertEqual([name for name, _ in found], [f"acct:public_key:{name}" for name in names[:-1]])

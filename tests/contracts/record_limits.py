@@ -49,9 +49,9 @@ class RecordLimitsContract(Contract):
             for limit, (record, number) in CARRIED.items():
                 full = f"{ACCOUNT}:{record}"
                 asked = [full, f"{ACCOUNT}:variable:none", f"{ACCOUNT}:group:h"]
-                self.assertEqual(await transaction.exceeding(limit, asked, number), [], limit)
-                self.assertEqual(await transaction.exceeding(limit, asked, number - 1), [(full, number)], limit)
-                self.assertEqual(await transaction.exceeding(limit, [], 0), [], limit)
+                self.assertEqual(await transaction.list_exceeding(limit, asked, number), [], limit)
+                self.assertEqual(await transaction.list_exceeding(limit, asked, number - 1), [(full, number)], limit)
+                self.assertEqual(await transaction.list_exceeding(limit, [], 0), [], limit)
 
         await stores.policies.transact(counted)
 
@@ -61,7 +61,7 @@ class RecordLimitsContract(Contract):
         stores = await self.stores_with_account()
         names = await self._heavy(stores)
         sizes = []
-        async for portion in stores.resources.described(names):
+        async for portion in stores.resources.stream_described(names):
             sizes.append(sum(weight(resource) for resource in portion))
         self.assertLess(max(sizes), PORTION)
         found = {resource.id: resource for resource in await described(stores, names)}

@@ -47,11 +47,11 @@ class ResourcesContract(Contract):
     async def assert_visible(self, stores: Stores, query: ResourcesQuery, expected: list[str]) -> None:
         """The query matches these, all of which are counted, and pages of any size have them in this order."""
         names = [f"{query.account or ACCOUNT}:{name}" if name.count(":") == 1 else name for name in expected]
-        self.assertEqual(await stores.resources.visible(query), names, query)
+        self.assertEqual(await stores.resources.list_visible(query), names, query)
         self.assertEqual(await stores.resources.count_visible(attrs.evolve(query, limit=1, offset=1)), len(names), query)
         for size in (1, 2, len(names) or 1):
             pages = [
-                await stores.resources.visible(attrs.evolve(query, limit=size, offset=offset))
+                await stores.resources.list_visible(attrs.evolve(query, limit=size, offset=offset))
                 for offset in range(0, len(names) + 1, size)
             ]
             self.assertEqual([found for page in pages for found in page], names, (query, size))
@@ -69,7 +69,7 @@ class ResourcesContract(Contract):
         await self.assert_visible(stores, ResourcesQuery(ADMIN, ACCOUNT, owner=ADMIN, search=native("admin")), [])
         self.assertEqual(await described(stores, [str(ROOT)]), [])
         self.assertEqual(await described(stores, []), [])
-        self.assertEqual(await stores.resources.permitted(ROOT.resource, "read", 1), [])
+        self.assertEqual(await stores.resources.list_permitted_roles(ROOT.resource, "read", 1), [])
 
     async def _team(self) -> Stores:
         """A policy of a team, whose group owns it; a host that is permitted little; a user who belongs to the group."""
@@ -115,16 +115,16 @@ class ResourcesContract(Contract):
             ("user:zoe", ACCOUNT, ()),
             ("user:admin", ACCOUNT, ("policy",)),
         ):
-            creation = (await stores.credentials.credential(role(viewer))).creation
+            creation = (await stores.credentials.read_credential(role(viewer))).creation
             for limit in (1, 3, 100):
                 query = ResourcesQuery(role(viewer), account, kinds, limit=limit)
-                page = await stores.resources.first_page(Caller(query.viewer, 0, creation), query)
-                visible = await stores.resources.visible(query)
+                page = await stores.resources.read_first_page(Caller(query.viewer, 0, creation), query)
+                visible = await stores.resources.list_visible(query)
                 self.assertTrue(page.holds)
                 self.assertEqual([*(each.id for each in page.first), *page.rest], visible)
                 self.assertEqual(list(page.first), await described(stores, visible[: len(page.first)]))
                 self.assertEqual(bool(page.first), bool(visible))
-        nobody = await stores.resources.first_page(
+        nobody = await stores.resources.read_first_page(
             Caller(role("user:nobody"), 0), ResourcesQuery(role("user:nobody"), ACCOUNT)
         )
         self.assertEqual((nobody.holds, list(nobody.first), list(nobody.rest)), (False, [], []))
@@ -311,8 +311,8 @@ class ResourcesContract(Contract):
         """An offset beyond everything, however far, finds nothing."""
         stores = await self._team()
         query = ResourcesQuery(ADMIN, ACCOUNT, limit=10, offset=2**63 - 1)
-        self.assertEqual(await stores.resources.visible(query), [])
-        self.assertEqual(await stores.resources.visible(attrs.evolve(query, owner=ADMIN)), [])
+        self.assertEqual(await stores.resources.list_visible(query), [])
+        self.assertEqual(await stores.resources.list_visible(attrs.evolve(query, owner=ADMIN)), [])
 
     @scenario
     async def test_order(self) -> None:
@@ -368,7 +368,7 @@ class ResourcesContract(Contract):
         stores = await self.stores_with_account()
         await load(stores, Draft().define("variable:v", "variable:w"))
         for _ in range(22):
-            await stores.secrets.write(ADMIN, resource("variable:v"), always(b"value"))
+            await stores.secrets.write_value(ADMIN, resource("variable:v"), always(b"value"))
         full, empty = await described(stores, ["acct:variable:v", "acct:variable:w"])
         self.assertEqual((full.secret_versions, empty.secret_versions), (tuple(map(SecretVersion, range(3, 23))), ()))
         moments = [each.created_at for each in full.secret_versions]
@@ -398,7 +398,9 @@ class ResourcesContract(Contract):
 
         async def record(transaction: IPolicyTransaction) -> None:
             for number, text in enumerate(texts):
-                await transaction.record(PolicyVersion(role("policy:p"), text, f"{number:064}", ADMIN, "2001:db8::1"))
+                await transaction.record_version(
+                    PolicyVersion(role("policy:p"), text, f"{number:064}", ADMIN, "2001:db8::1")
+                )
 
         await stores.policies.transact(record)
         for limit, expected in ((1000, texts), (8, [None, *texts[1:]]), (5, [None, None, None, "- b"]), (0, [None] * 4)):
@@ -408,7 +410,7 @@ class ResourcesContract(Contract):
             self.assertEqual(none.history, ())
         last = policy.history[-1]
         root = PolicyVersion(ROOT, "- r", f"{9:064}", ADMIN, "2001:db8::1")
-        await stores.policies.transact(lambda transaction: transaction.record(root))
+        await stores.policies.transact(lambda transaction: transaction.record_version(root))
         for ids, limit, told in (
             (["acct:policy:p", "acct:user:admin", str(ROOT)], 8, [[None, *texts[1:]], [None]]),
             (["acct:policy:p", str(ROOT)], 24, [texts, ["- r"]]),
@@ -432,7 +434,7 @@ class ResourcesContract(Contract):
             ("variable:outside", "juggle", ["group:p/inner", "group:team", "host:p/h", *owners[1:]]),
             ("variable:none", "read", []),
         ):
-            found = await stores.resources.permitted(resource(name), privilege, 100)
+            found = await stores.resources.list_permitted_roles(resource(name), privilege, 100)
             self.assertEqual(found, [f"{ACCOUNT}:{holder}" for holder in expected], (name, privilege))
 
     @scenario
@@ -443,11 +445,11 @@ class ResourcesContract(Contract):
         draft.grant("group:g", *(f"host:{number}" for number in range(10))).permit("variable:v", "group:g", "read")
         await load(stores, draft)
         name = resource("variable:v")
-        self.assertEqual(len(await stores.resources.permitted(name, "read", 12)), 12)
+        self.assertEqual(len(await stores.resources.list_permitted_roles(name, "read", 12)), 12)
         for limit in (0, 1, 11):
             with self.assertRaises(TooManyRoles):
-                await stores.resources.permitted(name, "read", limit)
-        self.assertEqual(await stores.resources.permitted(name, "update", 1), [str(ADMIN)])
+                await stores.resources.list_permitted_roles(name, "read", limit)
+        self.assertEqual(await stores.resources.list_permitted_roles(name, "update", 1), [str(ADMIN)])
 
     @scenario
     async def test_permitted_in_circles(self) -> None:
@@ -456,7 +458,7 @@ class ResourcesContract(Contract):
         draft = Draft().define("group:a", owner="group:b").define("group:b", owner="group:a")
         await load(stores, draft.define("variable:v", owner="group:a").grant("group:a", "group:a"))
         self.assertEqual(
-            await stores.resources.permitted(resource("variable:v"), "read", 10), ["acct:group:a", "acct:group:b"]
+            await stores.resources.list_permitted_roles(resource("variable:v"), "read", 10), ["acct:group:a", "acct:group:b"]
         )
 
     @scenario
@@ -471,5 +473,5 @@ class ResourcesContract(Contract):
         for name in ODD_IDENTIFIERS:
             viewer = RoleName(ACCOUNT, "host", name)
             await self.assert_visible(stores, ResourcesQuery(viewer), [f"{ACCOUNT}:variable:{name}"])
-            found = await stores.resources.permitted(resource(f"variable:{name}"), "read", 10)
+            found = await stores.resources.list_permitted_roles(resource(f"variable:{name}"), "read", 10)
             self.assertEqual(found, [str(viewer), str(ADMIN)])

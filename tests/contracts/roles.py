@@ -52,7 +52,7 @@ class RolesContract(Contract):
         stores = await self.stores()
         self.assertEqual(await stores.roles.access_facts(ADMIN, ROOT.resource), NOBODY)
         self.assertFalse(await stores.has_role(ADMIN))
-        self.assertEqual(await stores.roles.members(MembersQuery(ROOT)), [])
+        self.assertEqual(await stores.roles.list_members(MembersQuery(ROOT)), [])
         self.assertEqual(await stores.roles.count_members(MembersQuery(ROOT)), 0)
 
     @scenario
@@ -223,7 +223,7 @@ class RolesContract(Contract):
         draft.grant("group:g", "user:a", "group:inner", "user:Z", "host:h").grant("group:inner", "user:a")
         await load(stores, draft.grant("group:g", "group:g", admin=True))
         self.assertEqual(
-            await stores.roles.members(MembersQuery(role("group:g"))),
+            await stores.roles.list_members(MembersQuery(role("group:g"))),
             [
                 Membership("acct:group:g", "acct:group:g", True, False, str(ROOT)),
                 Membership("acct:group:g", "acct:group:inner", False, False, str(ROOT)),
@@ -242,7 +242,7 @@ class RolesContract(Contract):
         await load(stores, draft.grant("group:g", "user:admin", "user:a", "user:z"))
         query = MembersQuery(role("group:g"))
         self.assertEqual(
-            [(found.member, found.ownership) for found in await stores.roles.members(query)],
+            [(found.member, found.ownership) for found in await stores.roles.list_members(query)],
             [
                 ("acct:user:a", False),
                 ("acct:user:admin", False),
@@ -264,15 +264,16 @@ class RolesContract(Contract):
         """Pages of any size, laid end to end, are the list of members (ROLE-19)."""
         stores = await self.stores_with_account()
         query = await self._populous(stores)
-        whole = await stores.roles.members(query)
+        whole = await stores.roles.list_members(query)
         self.assertEqual(len(whole), 17)
         for size in (1, 4, 17, 100):
             pages = [
-                await stores.roles.members(attrs.evolve(query, limit=size, offset=offset)) for offset in range(0, 20, size)
+                await stores.roles.list_members(attrs.evolve(query, limit=size, offset=offset))
+                for offset in range(0, 20, size)
             ]
             self.assertEqual([found for page in pages for found in page], whole)
-        self.assertEqual(await stores.roles.members(attrs.evolve(query, offset=15)), whole[15:])
-        self.assertEqual(await stores.roles.members(attrs.evolve(query, offset=2**62, limit=2**62)), [])
+        self.assertEqual(await stores.roles.list_members(attrs.evolve(query, offset=15)), whole[15:])
+        self.assertEqual(await stores.roles.list_members(attrs.evolve(query, offset=2**62, limit=2**62)), [])
 
     @scenario
     async def test_kinds(self) -> None:
@@ -292,7 +293,7 @@ class RolesContract(Contract):
         ]
         for kinds, members in expected:
             narrowed = attrs.evolve(query, kinds=kinds)
-            self.assertEqual([found.member for found in await stores.roles.members(narrowed)], members, kinds)
+            self.assertEqual([found.member for found in await stores.roles.list_members(narrowed)], members, kinds)
             self.assertEqual(await stores.roles.count_members(narrowed), len(members), kinds)
 
     @scenario
@@ -311,10 +312,10 @@ class RolesContract(Contract):
             (("variable", "Users"), []),
         ):
             narrowed = attrs.evolve(query, kinds=kinds)
-            found = [row.member.partition(":")[2] for row in await stores.roles.members(narrowed)]
+            found = [row.member.partition(":")[2] for row in await stores.roles.list_members(narrowed)]
             self.assertEqual(found, expected, kinds)
             self.assertEqual(await stores.roles.count_members(narrowed), len(expected), kinds)
-        held = await stores.roles.memberships(MembersQuery(role("job:a"), ("group", "job")))
+        held = await stores.roles.list_memberships(MembersQuery(role("job:a"), ("group", "job")))
         self.assertEqual([row.role for row in held], [f"{ACCOUNT}:group:g"])
 
     @scenario
@@ -322,7 +323,9 @@ class RolesContract(Contract):
         """Paging is of what the kinds leave; counting takes no notice of it (ROLE-21)."""
         stores = await self.stores_with_account()
         query = attrs.evolve(await self._populous(stores), kinds=("host", "layer"), limit=2, offset=11)
-        self.assertEqual([found.member for found in await stores.roles.members(query)], ["acct:host:h11", "acct:layer:host"])
+        self.assertEqual(
+            [found.member for found in await stores.roles.list_members(query)], ["acct:host:h11", "acct:layer:host"]
+        )
         self.assertEqual(await stores.roles.count_members(query), 13)
 
     @scenario
@@ -332,7 +335,7 @@ class RolesContract(Contract):
         query = await self._populous(stores)
         draft = Draft().define("user:reader", "user:stranger").permit("group:g", "user:reader", "read")
         await load(stores, draft)
-        whole = await stores.roles.members(query)
+        whole = await stores.roles.list_members(query)
         queries = [
             query,
             attrs.evolve(query, limit=3, offset=2),
@@ -344,10 +347,10 @@ class RolesContract(Contract):
         ]
         for name in ("user:admin", "user:reader", "host:h01", "user:stranger", "user:absent"):
             for asked in queries:
-                access_facts, found = await stores.roles.judged_members(role(name), asked)
+                access_facts, found = await stores.roles.list_members_with_facts(role(name), asked)
                 self.assertEqual(access_facts, await stores.roles.access_facts(role(name), asked.role.resource))
                 known = access_facts.owns or access_facts.holds or access_facts.privileges
-                self.assertEqual(found, await stores.roles.members(asked) if known else [], (name, asked))
+                self.assertEqual(found, await stores.roles.list_members(asked) if known else [], (name, asked))
 
     @scenario
     async def test_odd_identifiers(self) -> None:
@@ -359,7 +362,7 @@ class RolesContract(Contract):
         for name in ODD_IDENTIFIERS:
             draft.permit(f"variable:{name}", f"host:{name}", "read")
         await load(stores, draft)
-        members = await stores.roles.members(MembersQuery(role("group:all"), kinds=("host",)))
+        members = await stores.roles.list_members(MembersQuery(role("group:all"), kinds=("host",)))
         self.assertEqual(
             [found.member for found in members],
             sorted((f"{ACCOUNT}:host:{name}" for name in ODD_IDENTIFIERS), key=str.encode),

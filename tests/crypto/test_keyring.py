@@ -59,7 +59,7 @@ class KeyringCase(SynchronousTestCase):
         self.store = Store()
         self.accounts = MemoryAccounts(self.store)
         for account in ("acct", "other"):
-            self.now(self.accounts.create(account, Sealed(b""), new_signing_key(self.vault, account, NOW)))
+            self.now(self.accounts.create_account(account, Sealed(b""), new_signing_key(self.vault, account, NOW)))
         self.first, self.others = (self.newest(account).key_id for account in ("acct", "other"))
         self.store.asked = 0
         self.keys, self.tokens = self.server()
@@ -214,7 +214,7 @@ class AccountKeysTests(KeyringCase):
     def test_refresh_is_bounded(self) -> None:
         """Of many remembered keys a refresh asks for some, in one question, and the next for the others (CLU-23)."""
         self.patch(keyring, "REFRESHED", 2)
-        self.now(self.accounts.create("third", Sealed(b""), new_signing_key(self.vault, "third", NOW)))
+        self.now(self.accounts.create_account("third", Sealed(b""), new_signing_key(self.vault, "third", NOW)))
         ids = [self.newest(account).key_id for account in ("acct", "other", "third")]
         for key_id in ids:
             self.now(self.keys.signer(key_id))

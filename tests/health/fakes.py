@@ -35,38 +35,38 @@ class FakeState:
         self.asked.append(question)
         await self.work.get(question, nothing)()
 
-    async def connected(self) -> None:
+    async def check_connection(self) -> None:
         """Answer."""
         await self._ask("connected")
 
-    async def transaction(self) -> None:
+    async def check_transaction(self) -> None:
         """Commit."""
         await self._ask("transaction")
 
-    async def canary(self) -> Sealed:
+    async def read_canary(self) -> Sealed:
         """Return the canary."""
         await self._ask("canary")
         return self.sealed
 
     async def establish_canary(self, sealed: Sealed) -> Sealed:  # the parameter's name is the interface's
         """Return the canary: there is one."""
-        return await self.canary()
+        return await self.read_canary()
 
-    async def privilege_known(self) -> bool:
+    async def can_check_known_privileges(self) -> bool:
         """Answer as the test chose."""
         await self._ask("privilege_known")
         return self.knows
 
-    async def position(self) -> ReplicationPosition:
+    async def read_position(self) -> ReplicationPosition:
         """Return a fixed position."""
         await self._ask("position")
         return POSITION
 
-    async def ages(self) -> Ages:
+    async def read_ages(self) -> Ages:
         """Return fixed ages."""
         await self._ask("ages")
         return AGES
 
-    async def backed_up(self) -> None:
+    async def record_backup(self) -> None:
         """Note nothing."""
         await self._ask("backed_up")

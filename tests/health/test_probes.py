@@ -173,7 +173,7 @@ class PublicKeysProbeTests(SynchronousTestCase):
 class Forgetful(MemoryHostFactories):
     """Host factories whose known token went."""
 
-    async def token_known(self) -> bool:
+    async def can_find_known_token(self) -> bool:
         """It isn't there."""
         return False
 
@@ -181,7 +181,7 @@ class Forgetful(MemoryHostFactories):
 class Bare(MemoryPublicKeys):
     """Public keys without the known one."""
 
-    async def key_known(self) -> bool:
+    async def can_find_known_key(self) -> bool:
         """It isn't there."""
         return False
 
@@ -247,7 +247,7 @@ class ExpirationProbeTests(LoopCase):
     def test_rounds_that_hang(self) -> None:
         """A loop whose round hangs has failed, once that takes too long."""
         self.start()
-        self.store.take_turn = lambda work: Deferred()  # type: ignore[method-assign, assignment, return-value]
+        self.store.run_exclusively = lambda work: Deferred()  # type: ignore[method-assign, assignment, return-value]
         self.clock.advance(self.loop.max_round_seconds)
         self.successResultOf(self.check())
         self.clock.advance(1)

@@ -47,9 +47,9 @@ class Counted(MemoryAccounts):
 
     rows: list[int] = attrs.field(factory=list)
 
-    async def signers(self, after: str, limit: int) -> list[tuple[str, StoredSigningKey | None]]:
+    async def list_newest_signing_keys(self, after: str, limit: int) -> list[tuple[str, StoredSigningKey | None]]:
         """Count them."""
-        found = await super().signers(after, limit)
+        found = await super().list_newest_signing_keys(after, limit)
         self.rows.append(len(found))
         return found
 

@@ -161,7 +161,7 @@ class EmbeddedTestCase(TestCase):
             first = EmbeddedPostgres(reactor, pattern / "pattern", durable=False)
             first.startService()
             try:
-                await first.ready()
+                await first.wait_until_ready()
             finally:
                 await first.stopService()
             EmbeddedTestCase._pattern = pattern / "pattern"
@@ -173,7 +173,7 @@ class EmbeddedTestCase(TestCase):
     async def serving(self, directory: Path | None = None) -> tuple[EmbeddedPostgres, str]:
         """An embedded PostgreSQL that accepts connections, in a directory from :meth:`made`; and its DSN."""
         postgres = self.postgres(directory or await self.made())
-        return postgres, await postgres.ready()
+        return postgres, await postgres.wait_until_ready()
 
     def another(self, directory: Path, *, user: pwd.struct_passwd | None = None) -> Another:
         """A ``svc`` in a process of its own, as another user perhaps; ended after the test, however that has treated it."""

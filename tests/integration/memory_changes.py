@@ -18,7 +18,7 @@ from svc.model.policy_loads import Load, LoadMode
 from svc.model.policy_rows import AnnotationRow, Changes, MembershipRow, ResourceRow, Rows
 from svc.model.query_results import Caller, Sealed
 from svc.policy.document import Bounds
-from svc.services.policy_loads import Loads
+from svc.services.policy_loads import LocalLoads
 from svc.storage.driver.database import Database
 from svc.storage.driver.statements import Statement
 from tests.contracts.base import Draft, signing_key
@@ -85,7 +85,9 @@ class Maker:
     async def apply(self, changes: Changes, **keys: Sealed) -> None:
         """Apply changes of the root policy."""
         named = {f"{self.account}:host:{name}": key for name, key in keys.items()}
-        await self.stores.policies.transact(lambda transaction: transaction.apply(root_policy(self.account), changes, named))
+        await self.stores.policies.transact(
+            lambda transaction: transaction.apply_changes(root_policy(self.account), changes, named)
+        )
 
     async def sql(self, *statements: str) -> None:
         """Run statements in a transaction of psql; ``{a}`` is the account."""
@@ -95,7 +97,7 @@ class Maker:
 async def _write(make: Maker) -> None:
     variable = make.resource("variable:v1", "variable:v2", "variable:v3", f"variable:{BRANCH}/issuer")
     value = make.text()
-    await make.stores.secrets.write(admin_of(make.account), variable, lambda _: Sealed(value.encode()))
+    await make.stores.secrets.write_value(admin_of(make.account), variable, lambda _: Sealed(value.encode()))
 
 
 async def _write_several(make: Maker) -> None:
@@ -119,7 +121,7 @@ async def _mapping(make: Maker) -> None:
         case _:
             member = make.role("user:alice", "user:bob")
             names = [name] if make.chance.random() < 0.7 else []
-            await make.stores.mappings.apply(webservice, member, names, lambda _: None)
+            await make.stores.mappings.apply_mappings(webservice, member, names, lambda _: None)
 
 
 async def _key(make: Maker) -> None:
@@ -135,13 +137,13 @@ async def _operate(make: Maker) -> None:
     operated = make.stores.authenticators
     match make.chance.randrange(4):
         case 0:
-            await operated.switch(webservice, make.chance.random() < 0.5)
+            await operated.switch_authenticator(webservice, make.chance.random() < 0.5)
         case 1:
-            await operated.refresh(webservice)
+            await operated.request_key_refresh(webservice)
         case 2:
-            await operated.distrust(webservice, key, admin_of(make.account))
+            await operated.distrust_key(webservice, key, admin_of(make.account))
         case _:
-            await operated.trust(webservice, key)
+            await operated.trust_key(webservice, key)
 
 
 async def _factory_host(make: Maker) -> None:
@@ -198,7 +200,7 @@ async def _undefine(make: Maker) -> None:
 
 async def _document(make: Maker) -> None:
     admin = admin_of(make.account)
-    creation = (await make.stores.credentials.credential(admin)).creation
+    creation = (await make.stores.credentials.read_credential(admin)).creation
     mode = make.chance.choice(tuple(LoadMode))
     document = make.chance.choice(
         (
@@ -213,8 +215,10 @@ async def _document(make: Maker) -> None:
             "- !group g1\n- !user alice\n- !grant { role: !group g1, member: !user alice }\n- !variable v1\n",
         )
     )
-    loads = Loads(make.stores.policies, Vault(b"k" * 32), NATIVE, Bounds())
-    await loads.load(Load(root_policy(make.account), mode, Caller(admin, 0, creation), "192.0.2.7", document.encode()))
+    loads = LocalLoads(make.stores.policies, Vault(b"k" * 32), NATIVE, Bounds())
+    await loads.load_policy(
+        Load(root_policy(make.account), mode, Caller(admin, 0, creation), "192.0.2.7", document.encode())
+    )
 
 
 async def _revoke(make: Maker) -> None:
@@ -231,7 +235,7 @@ async def _signing_key(make: Maker) -> None:
 async def _account(make: Maker) -> None:
     again = make.chance.random() < 0.5
     try:
-        await make.stores.accounts.delete(make.account)
+        await make.stores.accounts.delete_account(make.account)
     except Refusal:
         # Nothing was confirmed: it isn't there.
         if not again:
@@ -346,7 +350,7 @@ ENDING: Final = (
 )
 
 #: Of an account: whether no value that is to end soon has ended, and whether all have.
-ENDED: Final = Statement.named("history_ended")("""
+ENDED: Final = Statement.with_name("history_ended")("""
     SELECT
         coalesce(bool_and(expires_at > clock_timestamp()), true), coalesce(bool_and(expires_at <= clock_timestamp()), true)
     FROM secrets WHERE split_part(resource_id, ':', 1) = $1::text AND expires_at > now() - interval '10 seconds'

@@ -151,7 +151,7 @@ class History:
             failed, server = f", which failed: {type(refusal).__name__}", ""
         if kind is load_elsewhere:
             # As the process that loaded it tells.
-            process.slots.advance(confirmed=True, version=await self._world.version())
+            process.slots.count_commit(confirmed=True, version=await self._world.version())
         await self._note(f"{kind.__name__.strip('_')} by {process.name if counted else 'psql'}{failed}", began, server)
         for each in begun:
             await self._settle(each)
@@ -255,7 +255,7 @@ class History:
         with suppress(StatementFailed):
             await execute(self._world.others, *(sql.replace("{a}", self.account) for sql in case.change))
         if server:
-            process.slots.advance(confirmed=True)
+            process.slots.count_commit(confirmed=True)
         await self._note(f"{case.change} by {server or 'psql'}", began, server)
         if not server:
             self._world.clock.skip(SHORT + 0.1)
@@ -413,7 +413,7 @@ class History:
         began = self._now()
         with suppress(StatementFailed):
             await execute(self._world.others, *(sql.replace("{a}", self.account) for sql in case.change))
-        self._chance.choice(split).slots.advance(confirmed=True, version=await self._world.version())
+        self._chance.choice(split).slots.count_commit(confirmed=True, version=await self._world.version())
         await self._note(f"{case.change} by split", began, "split")
         for process in split:
             await self._ask(process, case.reading)

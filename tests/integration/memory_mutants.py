@@ -16,7 +16,7 @@ from typing import Final, cast
 
 import attrs
 
-from svc.storage.memory.memory import Memory
+from svc.storage.cache.read_cache import ReadCache
 from tests.integration.memory_changes import TOO_MANY
 from tests.integration.memory_readings import BRANCH, ELSEWHERE, MANY
 
@@ -55,9 +55,9 @@ class Mutant:
     pieces: tuple[tuple[str, str], ...] = ()
     counted: bool = True
 
-    def memory(self) -> type[Memory]:
+    def memory(self) -> type[ReadCache]:
         """Return the memory that it has."""
-        return forgetful(self.module, *self.pieces) if self.pieces else Memory
+        return forgetful(self.module, *self.pieces) if self.pieces else ReadCache
 
     def names(self, account: str, names: list[str]) -> list[str]:
         """Return the names that an answer depends on, without those that were forgotten."""
@@ -66,22 +66,22 @@ class Mutant:
         return kept[:64] if self.few else kept
 
 
-def forgetful(module: str, *pieces: tuple[str, str]) -> type[Memory]:
+def forgetful(module: str, *pieces: tuple[str, str]) -> type[ReadCache]:
     """Return a memory in which pieces of the text of one of its modules are replaced."""
     place = f"mutants_{next(_numbers)}"
     changed = _executed(module, place, {}, *pieces)
     if module == "memory":
-        return cast(type[Memory], changed.Memory)
+        return cast(type[ReadCache], changed.Memory)
     over: dict[str, object] = {"Looks": None, "Entries": None, "depended_on": None, "touched_by": None}
     over = {name: vars(changed)[name] for name in over if name in vars(changed)}
     if module == "names":
         over["Looks"] = _executed("looks", place, {"touched_by": changed.touched_by}).Looks
-    return cast(type[Memory], _executed("memory", place, over).Memory)
+    return cast(type[ReadCache], _executed("memory", place, over).Memory)
 
 
 def _executed(module: str, place: str, over: dict[str, object], *pieces: tuple[str, str]) -> ModuleType:
     """Return a module of the room, executed once more, with some of its globals replaced, and pieces of its text."""
-    spec = find_spec(f"svc.storage.memory.{module}")
+    spec = find_spec(f"svc.storage.cache.{module}")
     assert spec is not None
     assert spec.origin is not None
     text = Path(spec.origin).read_text(encoding="utf-8")

@@ -77,29 +77,29 @@ def readings(account: str, creation: int) -> Mapping[str, Reading]:
     found: dict[str, Reading] = {}
 
     def secret(caller: Asker, variable: ResourceName, version: int | None) -> Reading:
-        return lambda stores: stores.secrets.read(caller, variable, version)
+        return lambda stores: stores.secrets.read_value(caller, variable, version)
 
     def batch(caller: Asker, most: int) -> Reading:
-        return lambda stores: stores.secrets.read_all(caller, variables, most)
+        return lambda stores: stores.secrets.read_newest_values(caller, variables, most)
 
     def digest(caller: Asker) -> Reading:
-        return lambda stores: stores.secrets.digest(caller, listed, repr)
+        return lambda stores: stores.secrets.digest_values(caller, listed, repr)
 
     def credential(name: str) -> Reading:
-        return lambda stores: stores.credentials.credential(role(name))
+        return lambda stores: stores.credentials.read_credential(role(name))
 
     def candidate(name: str) -> Reading:
-        return lambda stores: stores.authenticators.candidate(role(name), BRANCH, NAMES, UNDER)
+        return lambda stores: stores.authenticators.read_candidate(role(name), BRANCH, NAMES, UNDER)
 
     def standing(caller: Asker, name: str) -> Reading:
-        return lambda stores: stores.roles.standing(caller, resource(name))
+        return lambda stores: stores.roles.cached_access_facts(caller, resource(name))
 
     def members(caller: Asker, name: str) -> Reading:
-        return lambda stores: stores.roles.judged_members(caller, MembersQuery(role(name), limit=10), whole=True)
+        return lambda stores: stores.roles.list_members_with_facts(caller, MembersQuery(role(name), limit=10), whole=True)
 
     def page(caller: Caller, of: str, kind: str) -> Reading:
         query = ResourcesQuery(caller.role, of, (kind,) if kind else (), limit=20)
-        return lambda stores: stores.resources.first_page(caller, query)
+        return lambda stores: stores.resources.read_first_page(caller, query)
 
     for name, caller in callers.items():
         for variable in variables:
@@ -118,8 +118,8 @@ def readings(account: str, creation: int) -> Mapping[str, Reading]:
         found[f"page of alice: {kind or 'all'}"] = page(alice, account, kind)
     found["page of alice: elsewhere"] = page(alice, ELSEWHERE + account, "")
     found["page of h3"] = page(Caller(role("host:h3"), 0, 0), account, "")
-    found["present"] = lambda stores: stores.roles.remains(Caller(role("user:alice"), 0, creation))
-    found["present: h3"] = lambda stores: stores.roles.remains(Caller(role("host:h3"), 0, 0))
+    found["present"] = lambda stores: stores.roles.caller_exists(Caller(role("user:alice"), 0, creation))
+    found["present: h3"] = lambda stores: stores.roles.caller_exists(Caller(role("host:h3"), 0, 0))
     return found
 
 
@@ -142,15 +142,17 @@ async def prepared(stores: StoresThrough, account: str, passed: Callable[[], Awa
 
     ``passed`` is called after each transaction.
     """
-    await stores.accounts.create(account, Sealed(b"key of admin"), signing_key(account, f"{account}-1"))
+    await stores.accounts.create_account(account, Sealed(b"key of admin"), signing_key(account, f"{account}-1"))
     await passed()
     keys = {f"{account}:{name}": Sealed(name.encode()) for name in ("user:alice", "user:bob", "host:h1", "host:h2")}
     draft = base(account)
     await stores.policies.transact(
-        lambda transaction: transaction.apply(root_policy(account), Changes(create=draft.rows), keys)
+        lambda transaction: transaction.apply_changes(root_policy(account), Changes(create=draft.rows), keys)
     )
     await passed()
     for name in ("v1", "v2", f"{BRANCH}/issuer"):
-        await stores.secrets.write(admin_of(account), ResourceName(account, "variable", name), lambda _: Sealed(b"first"))
+        await stores.secrets.write_value(
+            admin_of(account), ResourceName(account, "variable", name), lambda _: Sealed(b"first")
+        )
         await passed()
-    return (await stores.credentials.credential(RoleName(account, "user", "alice"))).creation
+    return (await stores.credentials.read_credential(RoleName(account, "user", "alice"))).creation

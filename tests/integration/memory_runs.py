@@ -55,7 +55,7 @@ async def _histories(chosen: argparse.Namespace, world: World, pair: Pair | None
             _say(f"{done} histories in {time.monotonic() - began:.0f} s, {wrong} wrong")
     _say(f"{done} histories in {time.monotonic() - began:.0f} s, {wrong} wrong")
     for name, process in world.processes.items():
-        _say(f"{name}: {process.memory.counts()}")
+        _say(f"{name}: {process.memory.cache_counts()}")
 
 
 async def _mutants(chosen: argparse.Namespace, dsn: str) -> None:

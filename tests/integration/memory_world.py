@@ -23,6 +23,8 @@ from svc.model.request_notes import begin_notes
 from svc.model.versions import StateVersion
 from svc.storage.accounts import AccountStore
 from svc.storage.authenticators import AuthenticatorStore
+from svc.storage.cache.commit_counters import BYTES, WIDTH, CommitCounters
+from svc.storage.cache.read_cache import ReadCache
 from svc.storage.credentials import CredentialStore
 from svc.storage.driver.connection import Fetched, Session
 from svc.storage.driver.database import Database
@@ -30,20 +32,18 @@ from svc.storage.driver.location import with_attributes
 from svc.storage.driver.replication import Replication
 from svc.storage.driver.standbys import Standbys
 from svc.storage.driver.statements import (
+    CachedReading,
+    CachedStatement,
     NamedAnswer,
-    RememberedReading,
-    RememberedStatement,
     Statement,
     Statements,
     Transaction,
 )
 from svc.storage.host_factories import HostFactoryStore
 from svc.storage.ldap_mappings import LdapMappingStore
-from svc.storage.memory.memory import Memory
-from svc.storage.memory.slots import BYTES, WIDTH, Slots
-from svc.storage.places import Places
 from svc.storage.policies import PolicyStore
-from svc.storage.readings import Readings
+from svc.storage.read_routing import ReadRouter
+from svc.storage.replicas import Replicas
 from svc.storage.resources import ResourceStore
 from svc.storage.roles import RoleStore
 from svc.storage.secrets import SecretStore
@@ -164,7 +164,7 @@ class _Held:
         #: What to make of the names that an answer depends on.
         self.names: Callable[[list[str]], list[str]] = lambda names: names
 
-    async def fetch_told(self, statement: Statement, *parameters: object) -> tuple[Fetched, str]:
+    async def fetch_with_server(self, statement: Statement, *parameters: object) -> tuple[Fetched, str]:
         """See ``Database``."""
         gate = self.gates.pop() if self.gates and statement.name.endswith("_remembered") else None
         if gate is not None and gate.before:
@@ -178,7 +178,7 @@ class _Held:
             told = [(*row, self.names(names), lasts, known), *told[1:]]
         return told, server
 
-    async def read_told(self, reading: RememberedReading[T]) -> tuple[NamedAnswer[T], str]:
+    async def read_with_server(self, reading: CachedReading[T]) -> tuple[NamedAnswer[T], str]:
         """See ``Database``."""
         gate = self.gates.pop() if self.gates else None
         if gate is not None and gate.before:
@@ -202,7 +202,7 @@ class HeldDatabase(_Held, Database):
     """A database whose answers can be held back."""
 
 
-class HeldReadings(_Held, Readings):
+class HeldReadings(_Held, ReadRouter):
     """Readings from a standby that can be held back."""
 
 
@@ -267,11 +267,11 @@ class Remembering:
     server: str
     lag: float
     database: HeldDatabase
-    memory: Memory
+    memory: ReadCache
     stores: StoresThrough
-    slots: Slots
+    slots: CommitCounters
 
-    async def ask(self, statement: RememberedStatement, *parameters: object) -> Fetched:
+    async def ask(self, statement: CachedStatement, *parameters: object) -> Fetched:
         """Run a remembered statement."""
         return await self.memory.fetch(statement, *parameters)
 
@@ -287,7 +287,7 @@ class World:
         primary: str,
         standby: str | None = None,
         *,
-        memory: type[Memory] = Memory,
+        memory: type[ReadCache] = ReadCache,
         counted: bool = True,
         place: str | None = None,
         hosts: str | None = None,
@@ -299,25 +299,25 @@ class World:
         self._databases: list[Database] = []
         self.judge, self.others = self._plain(primary), self._plain(primary)
         self.processes = {
-            "a": self._process("a", "one", LONG, primary, Slots(page, 0)),
-            "b": self._process("b", "one", LONG, primary, Slots(page, 1)),
-            "c": self._process("c", "two", SHORT, place or primary, Slots.private()),
+            "a": self._process("a", "one", LONG, primary, CommitCounters(page, 0)),
+            "b": self._process("b", "one", LONG, primary, CommitCounters(page, 1)),
+            "c": self._process("c", "two", SHORT, place or primary, CommitCounters.for_one_process()),
         }
         if standby is not None:
-            self.processes["f"] = self._process("f", "follower", SHORT, standby, Slots.private())
+            self.processes["f"] = self._process("f", "follower", SHORT, standby, CommitCounters.for_one_process())
         self._services: list[Service] = []
         if hosts is not None:
             dsn, shared = with_attributes(hosts, "primary"), memoryview(bytearray(2 * WIDTH * BYTES)).cast("Q")
             self._services.append(Replication(self.judge, reactor))
             for number, (name, lag) in enumerate((("s", LONG), ("t", SHORT))):
-                self.processes[name] = self._split(name, lag, dsn, Slots(shared, number))
+                self.processes[name] = self._split(name, lag, dsn, CommitCounters(shared, number))
 
     async def start(self) -> None:
         """Connect, and look once."""
         for database in self._databases:
             database.startService()
         for database in self._databases:
-            await database.connected()
+            await database.wait_until_connected()
         for service in self._services:
             service.startService()
         for process in self.processes.values():
@@ -335,7 +335,7 @@ class World:
 
     async def looked(self, process: Remembering) -> None:
         """Wait until a process has a session that looks."""
-        while not await process.memory.look_again():
+        while not await process.memory.poll_now():
             await turn(0.01)
 
     async def version(self) -> StateVersion:
@@ -354,13 +354,13 @@ class World:
     async def lose(self, process: Remembering) -> None:
         """End the session that a process looks with, on the side of PostgreSQL."""
         sql = f"SELECT pg_terminate_backend({process.database.looker})"
-        await process.database.look(lambda transaction: transaction.execute(sql))
+        await process.database.transact_read_only(lambda transaction: transaction.execute(sql))
 
     async def replace(self, name: str) -> None:
         """Have another process take the place of one, ``b``, that has ended."""
-        process = self.processes[name] = self._process(name, "one", LONG, self._primary, Slots(self._page, 1))
+        process = self.processes[name] = self._process(name, "one", LONG, self._primary, CommitCounters(self._page, 1))
         process.database.startService()
-        await process.database.connected()
+        await process.database.wait_until_connected()
         process.memory.startService()
         await self.looked(process)
 
@@ -369,28 +369,28 @@ class World:
         self._databases.append(database)
         return database
 
-    def _process(self, name: str, server: str, lag: float, dsn: str, slots: Slots) -> Remembering:
+    def _process(self, name: str, server: str, lag: float, dsn: str, slots: CommitCounters) -> Remembering:
         database = self._counting(dsn, slots)
         memory = self._memory(self.clock, database, slots, lag=lag, limit=LIMIT)
         return Remembering(name, server, lag, database, memory, StoresThrough(database, memory), slots)
 
-    def _split(self, name: str, lag: float, dsn: str, slots: Slots) -> Remembering:
+    def _split(self, name: str, lag: float, dsn: str, slots: CommitCounters) -> Remembering:
         """Return a process that reads from a standby."""
         primary = self._counting(dsn, slots)
-        places = Places(reactor, primary, Standbys(reactor, dsn, primary), slots)
+        places = Replicas(reactor, primary, Standbys(reactor, dsn, primary), slots)
         self._services.append(places)
         readings = HeldReadings(reactor, places)
         memory = self._memory(self.clock, readings, slots, lag=lag, limit=LIMIT)
         # What holds answers back is the same of both.
         return Remembering(name, "split", lag, cast(HeldDatabase, readings), memory, StoresThrough(primary, memory), slots)
 
-    def _counting(self, dsn: str, slots: Slots) -> HeldDatabase:
+    def _counting(self, dsn: str, slots: CommitCounters) -> HeldDatabase:
         def written(confirmed: bool, version: StateVersion | None) -> None:
             if self._counted:
-                slots.advance(confirmed=confirmed, version=version)
+                slots.count_commit(confirmed=confirmed, version=version)
 
         database = HeldDatabase(reactor, dsn, pool_size=3, writers=1, statement_timeout=10.0, first_wait=20.0)
-        database.tell_commits(written, lambda: slots.written(slots.read()).timeline)
+        database.report_commits(written, lambda: slots.written_versions(slots.read_counters()).timeline)
         self._databases.append(database)
         return database
 

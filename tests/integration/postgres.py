@@ -46,7 +46,7 @@ from twisted.trial.unittest import TestCase
 from svc.model.errors import StartRefused
 from svc.storage.driver.database import Database
 from svc.storage.driver.migrations import migrate
-from svc.storage.embedded.binaries import Binaries, installed
+from svc.storage.embedded.binaries import Binaries, find_installed
 
 #: How long a server may take to start or stop, in seconds; recovery after a ``kill -9`` under load is the slowest.
 PATIENCE: Final = 60.0
@@ -72,7 +72,7 @@ rm -rf "$1"
 def unavailable() -> str | None:
     """Why the tests that need PostgreSQL are skipped, ``None`` when they are not."""
     try:
-        installed()
+        find_installed()
     except StartRefused as refusal:
         return str(refusal)
     return None
@@ -218,7 +218,7 @@ class Server:
         )
         database.startService()
         try:
-            await database.connected()
+            await database.wait_until_connected()
             await migrate(database)
         finally:
             await maybeDeferred(database.stopService)
@@ -331,17 +331,17 @@ class Server:
 
     def _reachable_binaries(self) -> Binaries:
         """PostgreSQL's programs, copied when the account cannot reach those that are installed."""
-        binaries = installed()
+        binaries = find_installed()
         try:
             self._run(binaries.postgres, "--version")
         except PermissionError:
-            return binaries.copied(self.directory)
+            return binaries.copy_into(self.directory)
         return binaries
 
 
 def program(name: str) -> str:
     """One of the programs that come with PostgreSQL, such as ``pg_dump``."""
-    return str(Path(installed().postgres).with_name(name))
+    return str(Path(find_installed().postgres).with_name(name))
 
 
 def unprivileged_account() -> pwd.struct_passwd | None:
@@ -416,7 +416,7 @@ class PostgresTestCase(TestCase):
         database = Database(reactor, dsn, pool_size=pool_size, statement_timeout=statement_timeout, first_wait=first_wait)
         database.startService()
         self.addCleanup(database.stopService)
-        await database.connected()
+        await database.wait_until_connected()
         return database
 
 

@@ -217,5 +217,5 @@ class PairTestCase(TestCase):
         database = Database(reactor, dsn, **given)
         database.startService()
         self.addCleanup(database.stopService)
-        await database.connected()
+        await database.wait_until_connected()
         return database

@@ -19,16 +19,15 @@ from svc.storage.accounts import AccountStore
 from svc.storage.authenticators import AuthenticatorStore
 from svc.storage.credentials import CredentialStore
 from svc.storage.database_state import DatabaseState
-from svc.storage.deleted import DeletedStore
+from svc.storage.deleted_records import DeletedStore
 from svc.storage.directory_users import DirectoryUserStore
 from svc.storage.driver.database import Database
 from svc.storage.driver.statements import Statement
-from svc.storage.effective_policy import EffectiveStore
-from svc.storage.endings import EndingStore
+from svc.storage.effective_policy import EffectivePolicyStore
 from svc.storage.events import EventStore
 from svc.storage.expirations import ExpirationStore
 from svc.storage.host_factories import HostFactoryStore
-from svc.storage.kept_answers import KeptAnswerStore
+from svc.storage.idempotency import IdempotencyStore
 from svc.storage.last_logins import LastLoginStore
 from svc.storage.ldap_mappings import LdapMappingStore
 from svc.storage.policies import PolicyStore
@@ -38,6 +37,7 @@ from svc.storage.resources import ResourceStore
 from svc.storage.roles import RoleStore
 from svc.storage.secrets import SecretStore
 from svc.storage.sessions import SessionStore
+from svc.storage.upcoming_expirations import UpcomingExpirationStore
 from tests.contracts import base
 from tests.contracts.base import Stores
 from tests.integration.postgres import PostgresTestCase
@@ -63,7 +63,7 @@ def stores_on(database: Database, keeping: Keeping = KEEPING) -> Stores:
         AuthenticatorStore(database),
         DatabaseState(database),
         ResourceStore(database),
-        EffectiveStore(database),
+        EffectivePolicyStore(database),
         HostFactoryStore(database),
         PublicKeyStore(database),
         EventStore(database),
@@ -71,11 +71,11 @@ def stores_on(database: Database, keeping: Keeping = KEEPING) -> Stores:
         DeletedStore(database, keeping),
         SessionStore(database),
         AccessStore(database),
-        EndingStore(database),
+        UpcomingExpirationStore(database),
         LastLoginStore(database),
         PolicyEditStore(database, keeping),
         LdapMappingStore(database),
-        KeptAnswerStore(database),
+        IdempotencyStore(database),
         DirectoryUserStore(database),
     )
 

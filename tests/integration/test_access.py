@@ -7,7 +7,7 @@ from svc.model.dialect import NATIVE
 from svc.model.names import ResourceName, RoleName, admin_of
 from svc.model.query_results import Caller
 from svc.services.access import AccessService
-from svc.services.invocation import Invocation, Unrecorded
+from svc.services.invocation import Invocation, NullRecorder
 from svc.storage.driver.statements import Statement
 from svc.storage.sql.access_facts import NUMBERS, numbers_of
 from tests.integration.postgres import DatabaseTestCase
@@ -39,7 +39,7 @@ class ManyTests(DatabaseTestCase):
         await self.database.transact(lambda transaction: transaction.execute(filled))
         numbers = f"SELECT {NUMBERS} FROM roles WHERE role_id = '{admin_of(ACCOUNT)}'"
         [(found,)] = await self.database.transact(lambda transaction: transaction.fetch(Statement("test_numbers", numbers)))
-        self.caller = Invocation(Caller(admin_of(ACCOUNT), 0, *numbers_of(found)), "192.0.2.1", Unrecorded())
+        self.caller = Invocation(Caller(admin_of(ACCOUNT), 0, *numbers_of(found)), "192.0.2.1", NullRecorder())
         self.access = AccessService(self.stores.access, self.stores.roles, self.stores.resources, NATIVE)
 
     async def holders(self, limit: int) -> list[PrivilegeHolder]:
@@ -47,7 +47,7 @@ class ManyTests(DatabaseTestCase):
         found: list[PrivilegeHolder] = []
         after: Position | None = None
         while True:
-            page = await self.access.who_can(self.caller, V, "read", limit=limit, after=after)
+            page = await self.access.list_holders(self.caller, V, "read", limit=limit, after=after)
             found += page.holders
             after = page.after
             if after is None:
@@ -58,7 +58,7 @@ class ManyTests(DatabaseTestCase):
         as many as are counted (ACC-3, ACC-5).
         """
         found = await self.holders(1000)
-        permitted = await self.stores.resources.permitted(V, "read", 100_000)
+        permitted = await self.stores.resources.list_permitted_roles(V, "read", 100_000)
         self.assertEqual(len(permitted), HOSTS + POLICIES + 3)
         self.assertEqual(sorted(holder.role for holder in found), permitted)
         lengths = [len(holder.way) for holder in found]
@@ -69,7 +69,7 @@ class ManyTests(DatabaseTestCase):
         self.assertEqual(ways[admin], [admin, f"{ACCOUNT}:group:all"])
         p2 = f"{ACCOUNT}:policy:p2"
         self.assertEqual((ways[p2][0], len(ways[p2]), ways[p2][2]), (p2, 3, f"{ACCOUNT}:group:all"))
-        self.assertEqual(await self.access.count(self.caller, V, "read"), len(found))
+        self.assertEqual(await self.access.count_holders(self.caller, V, "read"), len(found))
 
     async def test_first_page(self) -> None:
         """The first page, one in the middle, and a verdict read little of that."""
@@ -77,9 +77,9 @@ class ManyTests(DatabaseTestCase):
         middle = Position(2, True, (f"{ACCOUNT}:group:all", f"{ACCOUNT}:host:p4"))
         before = await entries_read(self.database)
         for after in (None, middle):
-            page = await self.access.who_can(self.caller, V, "read", limit=50, after=after)
+            page = await self.access.list_holders(self.caller, V, "read", limit=50, after=after)
             self.assertEqual(len(page.holders), 50)
-        verdict = await self.access.can(self.caller, V, "read", host)
+        verdict = await self.access.check_privilege(self.caller, V, "read", host)
         assert verdict.way is not None
         self.assertEqual([step.role for step in verdict.way], [str(host), f"{ACCOUNT}:group:all"])
         self.assertLess(await entries_read(self.database) - before, HOSTS)
@@ -89,15 +89,15 @@ class ManyTests(DatabaseTestCase):
         ways = {holder.role: holder.way for holder in await self.holders(1000)}
         for name in ("policy:p1", "policy:p2", "policy:root", "user:admin", "group:all"):
             role = RoleName.parse(f"{ACCOUNT}:{name}")
-            verdict = await self.access.can(self.caller, V, "read", role)
+            verdict = await self.access.check_privilege(self.caller, V, "read", role)
             assert verdict.way is not None
             self.assertEqual((verdict.can, len(verdict.way)), (True, len(ways[str(role)])), name)
-            no = await self.access.can(self.caller, V, "update", role)
+            no = await self.access.check_privilege(self.caller, V, "update", role)
             self.assertEqual(no.can, name not in {"policy:p2", "group:all"}, name)
             after: str | None = None
             reached: list[str] = []
             while True:
-                page = await self.access.reach(self.caller, role, limit=1000, after=after)
+                page = await self.access.list_reachable_resources(self.caller, role, limit=1000, after=after)
                 reached += [each.resource for each in page.resources]
                 after = page.after
                 if after is None:

@@ -76,6 +76,6 @@ class AccessChangesTests(PolicyRoutesCase):
         asked = f"SELECT resource_id FROM resources WHERE resource_id LIKE '{ACCOUNT}:%'"
         for (resource,) in self.server.command(asked, SHARED):
             for privilege in privileges:
-                for role in await stores.resources.permitted(ResourceName.parse(resource), privilege, 1000):
+                for role in await stores.resources.list_permitted_roles(ResourceName.parse(resource), privilege, 1000):
                     found.setdefault((role, resource), set()).add(privilege)
         return found

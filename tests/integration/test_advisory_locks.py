@@ -11,9 +11,9 @@ from svc.model.errors import PolicyConflict
 from svc.model.kept_answers import RequestKey
 from svc.model.names import ResourceName, RoleName
 from svc.storage.driver.statements import Statement, Transaction
-from svc.storage.kept_answers import claim
+from svc.storage.idempotency import claim_request_key
 from svc.storage.ldap_mappings import MappingTransaction
-from svc.storage.sealed_columns import EXPIRATION_TURN
+from svc.storage.sealed_columns import EXPIRATION_LOCK
 from svc.storage.sql.advisory_locks import CONSTANTS
 from tests.integration.stores import InPostgres
 from tests.integration.test_upgrades import STATEMENTS
@@ -46,7 +46,7 @@ class AdvisoryLockTests(InPostgres):
         """Demand that locks of others are to be had while a transaction has one."""
         for number in range(CONSTANTS << 32, (CONSTANTS << 32) + 4):
             self.assertEqual(await self.database.transact(partial(_take, number)), [(True,)], (name, number))
-        await self.database.transact(lambda it: _mappings(it).lock(OTHERS))
+        await self.database.transact(lambda it: _mappings(it).lock_policy(OTHERS))
 
     async def test_chosen_names(self) -> None:
         """A policy, a key and an authenticator whose names have the numbers of other locks, by PostgreSQL's hash, keep
@@ -54,19 +54,19 @@ class AdvisoryLockTests(InPostgres):
         """
         others = await self.number(f"policy {OTHERS}")
         self.assertEqual(await self.number(f"policy {LIKE_OTHERS}"), others)
-        self.assertEqual(await self.number(f"policy {LIKE_EXPIRATION}"), EXPIRATION_TURN)
+        self.assertEqual(await self.number(f"policy {LIKE_EXPIRATION}"), EXPIRATION_LOCK)
         numbers = [await self.number(f"kept answer {CALLER} {key}") for key in KEYS]
-        self.assertEqual(numbers, [others, EXPIRATION_TURN - 1])
+        self.assertEqual(numbers, [others, EXPIRATION_LOCK - 1])
         self.assertEqual(await self.number(f"ldap mappings {LIKE_MAPPED}"), await self.number(f"ldap mappings {MAPPED}"))
 
         async def policies(transaction: Transaction) -> None:
             for policy in (LIKE_OTHERS, LIKE_EXPIRATION):
-                await _mappings(transaction).lock(policy)
+                await _mappings(transaction).lock_policy(policy)
                 await self.beside(str(policy))
 
         async def keys(transaction: Transaction) -> None:
             for key in KEYS:
-                self.assertIsNone(await claim(transaction, RequestKey(key, "PUT /x", caller=CALLER)))
+                self.assertIsNone(await claim_request_key(transaction, RequestKey(key, "PUT /x", caller=CALLER)))
                 await self.beside(key)
 
         async def mappings(transaction: Transaction) -> None:
@@ -82,17 +82,17 @@ class AdvisoryLockTests(InPostgres):
         """
 
         async def here(transaction: Transaction) -> None:
-            await _mappings(transaction).lock(TEAM)
-            await _mappings(transaction).lock(TEAM)
+            await _mappings(transaction).lock_policy(TEAM)
+            await _mappings(transaction).lock_policy(TEAM)
             self.assertEqual(await self.database.transact(lambda it: it.fetch(_RELEASED, str(TEAM))), [(False,)])
             with self.assertRaises(PolicyConflict):
-                await self.database.transact(lambda it: _mappings(it).lock(TEAM))
+                await self.database.transact(lambda it: _mappings(it).lock_policy(TEAM))
 
         async def there(transaction: Transaction) -> None:
             self.assertEqual(await transaction.fetch(_RELEASED, str(TEAM)), [(True,)])
             with self.assertRaises(PolicyConflict):
-                await self.database.transact(lambda it: _mappings(it).lock(TEAM))
-            await self.database.transact(lambda it: _mappings(it).lock(OTHERS))
+                await self.database.transact(lambda it: _mappings(it).lock_policy(TEAM))
+            await self.database.transact(lambda it: _mappings(it).lock_policy(OTHERS))
 
         for work in (here, there):
             await self.database.transact(work)

@@ -14,8 +14,8 @@ from twisted.internet import reactor
 from svc.crypto.vault import new_data_key
 from svc.model.databases import VerifiedBackup
 from svc.storage.database_state import DatabaseState
-from svc.storage.dump_objects import made
-from svc.storage.dumps import contents
+from svc.storage.dump_objects import known_objects
+from svc.storage.dumps import read_contents
 from tests.integration.client import Api
 from tests.integration.postgres import PostgresTestCase, program
 from tests.integration.process import DATA_KEY
@@ -154,8 +154,8 @@ class BackupTests(CommandTestCase, PostgresTestCase):
         noted = [(str(self.dump), self.dump.stat().st_size, self.dump.stat().st_dev == Path("/tmp").stat().st_dev)]
         self.assertEqual(self.server.command(question, self.dsn.rpartition("=")[2]), noted)
         database = DatabaseState(await self.open_database(self.dsn))
-        await database.backup_verified(VerifiedBackup(1000.0, 1, "/older.dump", None))
-        verified = (await database.ages()).verified
+        await database.record_verified_backup(VerifiedBackup(1000.0, 1, "/older.dump", None))
+        verified = (await database.read_ages()).verified
         assert verified is not None
         self.assertEqual((verified.file, verified.beside), (noted[0][0], noted[0][2]))
         self.assertGreater(verified.dumped, 1_700_000_000)
@@ -206,9 +206,9 @@ class BackupTests(CommandTestCase, PostgresTestCase):
     async def test_objects(self) -> None:
         """The list of objects that a backup may hold is that of the objects which the migrations make (DATA-39)."""
         await self.create()
-        entries = (await contents(reactor, self.dump, [], embedded=False)).entries
+        entries = (await read_contents(reactor, self.dump, [], embedded=False)).entries
         found = {entry.rpartition(" ")[0].replace(" public ", " ", 1) for entry in entries}
-        own = {f"{kind} {name}" for kind, name in made()}
+        own = {f"{kind} {name}" for kind, name in known_objects()}
         self.assertEqual({entry for entry in found if not entry.startswith(("TABLE DATA ", "SEQUENCE SET "))}, own)
 
     async def test_everything_is_read(self) -> None:

@@ -88,12 +88,12 @@ class InstallationTests(PostgresTestCase):
         """An account that is made has its admin's key, sealed, and a signing key; it is made once (NAME-17)."""
         installation = await self.open()
         await installation.create_account("acme", "the admin's key")
-        self.assertEqual(await installation.accounts.names(), ["acme"])
+        self.assertEqual(await installation.accounts.list_accounts(), ["acme"])
         [(stored,)] = self.server.command("SELECT api_key FROM credentials", self.dsn.rpartition("=")[2])
         sealed = Sealed(bytes(stored))
         self.assertNotIn(b"the admin's key", sealed)
         self.assertEqual(installation.vault.open(api_key_name(admin_of("acme")), sealed), b"the admin's key")
-        self.assertEqual(len(await installation.accounts.signing_keys("acme")), 1)
+        self.assertEqual(len(await installation.accounts.list_signing_keys("acme")), 1)
         await self.assertFailure(Deferred.fromCoroutine(installation.create_account("acme", "another")), Conflict)
 
     async def test_recovery(self) -> None:
@@ -105,31 +105,31 @@ class InstallationTests(PostgresTestCase):
         admin, name = admin_of("acme"), self.dsn.rpartition("=")[2]
         self.server.command("UPDATE credentials SET expires_at = 1", name)
         credentials = CredentialStore(installation.database)
-        before = await credentials.credential(admin)
+        before = await credentials.read_credential(admin)
         trail = EventBatch(
             AuditContext(EventServer("here", "svc"), None, "-", "-"), (recovery_event("acme", ", by a test"),)
         )
         await installation.recover_account("acme", "found", trail)
-        after = await credentials.credential(admin)
+        after = await credentials.read_credential(admin)
         assert after.api_key is not None
         self.assertEqual(installation.vault.open(api_key_name(admin), after.api_key), b"found")
         self.assertEqual((after.expires_at, after.edition), (None, before.edition + 1))
-        [event] = await EventStore(installation.database).listed(EventsQuery("acme"))
+        [event] = await EventStore(installation.database).list_events(EventsQuery("acme"))
         self.assertEqual(
             (event.severity, event.data["action"]["operation"], event.data["auth"]["user"]), (4, "recover", "svc")
         )
         self.assertIn("by a test", event.message)
-        [(account, at)] = await installation.accounts.recovered(60.0)
+        [(account, at)] = await installation.accounts.list_recovered(60.0)
         self.assertEqual(account, "acme")
         self.assertGreater(at, 1e9)
         self.server.command("UPDATE recoveries SET recovered_at = recovered_at - interval '2 days'", name)
-        self.assertEqual(await installation.accounts.recovered(60.0), [])
+        self.assertEqual(await installation.accounts.list_recovered(60.0), [])
         annotate = "INSERT INTO annotations (resource_id, name, value) VALUES ('acme:user:admin', %s, 'false')"
         for annotation in ("authn/api-key", "other"):
             self.server.command(annotate.replace("%s", f"'{annotation}'"), name)
-        self.assertTrue((await credentials.credential(admin)).api_key_off)
+        self.assertTrue((await credentials.read_credential(admin)).api_key_off)
         await installation.recover_account("acme", "again")
-        self.assertFalse((await credentials.credential(admin)).api_key_off)
+        self.assertFalse((await credentials.read_credential(admin)).api_key_off)
         left = self.server.command("SELECT name FROM annotations WHERE resource_id = 'acme:user:admin'", name)
         self.assertEqual(left, [("other",)])
         self.assertEqual(self.server.command("SELECT count(*) FROM recoveries", name), [(1,)])

@@ -11,7 +11,7 @@ from twisted.internet import reactor
 
 from svc._version import VERSION
 from svc.storage.database_state import DatabaseState
-from svc.storage.driver.migrations import packaged
+from svc.storage.driver.migrations import load_migrations
 from svc.storage.driver.replication import Replication
 from tests.integration.bed import free_port
 from tests.integration.postgres import PATIENCE
@@ -32,17 +32,17 @@ class NodeTests(PairTestCase):
         self.addCleanup(pair.primary.command, "DROP OWNED BY plain; DROP ROLE plain")
         pair.primary.command("GRANT SELECT ON ALL TABLES IN SCHEMA public TO plain", self.name)
         state = DatabaseState(await self.opened(pair.primary.dsn(self.name)))
-        node = (await state.position()).node
+        node = (await state.read_position()).node
         assert node is not None and node.standbys is not None
-        self.assertEqual((node.schema, node.release[:2]), (len(packaged()), "18"))
+        self.assertEqual((node.schema, node.release[:2]), (len(load_migrations()), "18"))
         (standby,) = node.standbys
         self.assertEqual((standby.name, standby.state, standby.sync), (pair.follower.directory.name, "streaming", "async"))
         plain = DatabaseState(await self.opened(pair.primary.dsn(self.name).replace("user=svc", "user=plain"), pool_size=1))
-        seen = (await plain.position()).node
+        seen = (await plain.read_position()).node
         assert seen is not None
         self.assertEqual((seen.timeline, seen.standbys), (node.timeline, None))
         pair.primary.command("GRANT pg_read_all_stats TO plain")
-        granted = (await plain.position()).node
+        granted = (await plain.read_position()).node
         assert granted is not None and granted.standbys is not None
         self.assertEqual([(each.name, each.state) for each in granted.standbys], [(standby.name, standby.state)])
         pair.primary.command("REVOKE ALL ON ALL TABLES IN SCHEMA public FROM plain", self.name)
@@ -50,7 +50,7 @@ class NodeTests(PairTestCase):
 
         follower = DatabaseState(await self.opened(pair.follower.dsn(self.name)))
         ((started,),) = pair.follower.command("SELECT extract(epoch FROM pg_postmaster_start_time())::float")
-        copied = (await follower.position()).node
+        copied = (await follower.read_position()).node
         assert copied is not None
         self.assertEqual((copied.timeline, copied.since, copied.standbys), (node.timeline, started, None))
 
@@ -63,13 +63,13 @@ class NodeTests(PairTestCase):
         beaten = f"SELECT timeline > {node.timeline} FROM heartbeat"
         while promoted.command(beaten, self.name) != [(True,)]:
             await beat()
-        first = (await DatabaseState(database).position()).node
+        first = (await DatabaseState(database).read_position()).node
         assert first is not None and first.since is not None
         self.assertEqual((first.timeline, first.standbys), (node.timeline + 1, ()))
         self.assertTrue(before - 1 < first.since < time.time() + 1)
         await promoted.stop()
         await promoted.start()
-        again = (await DatabaseState(await self.opened(promoted.dsn(self.name))).position()).node
+        again = (await DatabaseState(await self.opened(promoted.dsn(self.name))).read_position()).node
         assert again is not None
         self.assertEqual(again.since, first.since)
 
@@ -97,7 +97,7 @@ class ClusterStatusTests(CommandTestCase, PairTestCase):
         own, other = document["servers"]
         self.assertEqual((own["role"], other["role"]), ("primary", "follower"))
         for each in (own, other):
-            self.assertEqual((each["version"], each["schema"]), (VERSION, len(packaged())))
+            self.assertEqual((each["version"], each["schema"]), (VERSION, len(load_migrations())))
             self.assertEqual(each["timeline"], own["timeline"])
             self.assertGreater(each["changed"], 1_600_000_000)
         name = self.pair.follower.directory.name

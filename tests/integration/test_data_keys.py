@@ -12,7 +12,7 @@ from svc.model.query_results import Sealed
 from svc.storage.data_keys import DataKeyStore
 from svc.storage.driver.failures import StatementFailed
 from svc.storage.driver.statements import Statement, Transaction
-from svc.storage.sealed_columns import EXPIRATION_TURN, SEALED_COLUMNS
+from svc.storage.sealed_columns import EXPIRATION_LOCK, SEALED_COLUMNS
 from tests.integration.postgres import DatabaseTestCase
 
 OLD, NEW, NEXT = b"o" * 32, b"n" * 32, b"x" * 32
@@ -87,7 +87,7 @@ class DataKeyStoreTests(DatabaseTestCase):
         self.store = DataKeyStore(self.database)
         self.vault = Vault(NEW, OLD)
         self.vault.adopt([StoredDataKey(OLD_ID)])
-        await self.store.note_first(OLD_ID)
+        await self.store.record_first_key(OLD_ID)
         self.names = {
             "secrets.sealed": "acme:variable:v",
             "expirations.candidate": "acme:variable:v",
@@ -129,12 +129,12 @@ class DataKeyStoreTests(DatabaseTestCase):
     async def begin(self) -> None:
         """Begin to rotate to the new key."""
         canary = self.vault.seal_next(NEW, CANARY, b"svc")
-        self.assertTrue(await self.store.begin(OLD_ID, NEW_ID, canary, await self.store.totals()))
-        self.vault.adopt(await self.store.keys())
+        self.assertTrue(await self.store.begin_rotation(OLD_ID, NEW_ID, canary, await self.store.count_sealed_values()))
+        self.vault.adopt(await self.store.list_keys())
 
     async def step(self, most: int = 7) -> Moved:
         """Make a step, without a pause."""
-        return await self.store.step(self.vault.reseal, most, 0.0)
+        return await self.store.advance_rotation(self.vault.reseal, most, 0.0)
 
     async def until(self, wanted: Moved, most: int = 100) -> list[Moved]:
         """Make steps until one did this; return what the ones before did."""
@@ -159,16 +159,16 @@ class DataKeyStoreTests(DatabaseTestCase):
         old.adopt([StoredDataKey(OLD_ID), StoredDataKey(NEW_ID)])
         self.assertEqual(len(values), 24)
         new = Vault(NEW)
-        new.adopt(await self.store.keys())
+        new.adopt(await self.store.list_keys())
         for name, value in values:
             self.assertEqual(new.open(name, value), b"value")
             self.assertRaises(WrongDataKey, old.open, name, value)
         (canary,) = self.command("SELECT sealed FROM canary")
         self.assertEqual(new.open(CANARY, Sealed(bytes(canary[0]))), b"svc")
-        progress = await self.store.progress()
+        progress = await self.store.read_progress()
         self.assertEqual((progress.done, progress.remaining, progress.unopened), (24, 0, 0))
         self.assertEqual(sum(progress.totals.values()), 24)
-        self.assertEqual(await self.store.keys(), [StoredDataKey(OLD_ID, True, True), StoredDataKey(NEW_ID)])
+        self.assertEqual(await self.store.list_keys(), [StoredDataKey(OLD_ID, True, True), StoredDataKey(NEW_ID)])
         self.assertEqual(await self.step(), Moved.NOTHING)
 
     async def test_again(self) -> None:
@@ -176,23 +176,23 @@ class DataKeyStoreTests(DatabaseTestCase):
         (DATA-30); then the next one works like the first.
         """
         canary = Sealed(b"\x02 none")
-        self.assertFalse(await self.store.begin(NEW_ID, NEXT_ID, canary, {}))
-        self.assertFalse(await self.store.begin(OLD_ID, OLD_ID, canary, {}))
+        self.assertFalse(await self.store.begin_rotation(NEW_ID, NEXT_ID, canary, {}))
+        self.assertFalse(await self.store.begin_rotation(OLD_ID, OLD_ID, canary, {}))
         await self.begin()
         for current, new in ((OLD_ID, NEW_ID), (OLD_ID, NEXT_ID), (NEW_ID, NEXT_ID)):
-            self.assertFalse(await self.store.begin(current, new, canary, {}))
+            self.assertFalse(await self.store.begin_rotation(current, new, canary, {}))
         await self.until(Moved.RETIRED)
-        self.assertFalse(await self.store.begin(NEW_ID, OLD_ID, canary, {}))
+        self.assertFalse(await self.store.begin_rotation(NEW_ID, OLD_ID, canary, {}))
         self.vault.give((NEXT, NEW))
-        self.vault.adopt(await self.store.keys())
+        self.vault.adopt(await self.store.list_keys())
         after = self.vault.seal_next(NEXT, CANARY, b"svc")
-        self.assertTrue(await self.store.begin(NEW_ID, NEXT_ID, after, await self.store.totals()))
-        self.vault.adopt(await self.store.keys())
+        self.assertTrue(await self.store.begin_rotation(NEW_ID, NEXT_ID, after, await self.store.count_sealed_values()))
+        self.vault.adopt(await self.store.list_keys())
         await self.until(Moved.RETIRED)
         last = Vault(NEXT)
-        last.adopt(await self.store.keys())
+        last.adopt(await self.store.list_keys())
         self.assertEqual({last.open(name, value) for name, value in self.values()}, {b"value"})
-        self.assertEqual((await self.store.progress()).done, 24)
+        self.assertEqual((await self.store.read_progress()).done, 24)
 
     async def test_interrupted(self) -> None:
         """Each step is one transaction: what fails in the middle changes nothing, and the next one goes on there
@@ -200,27 +200,27 @@ class DataKeyStoreTests(DatabaseTestCase):
         """
         await self.begin()
         await self.until(Moved.SEALED)
-        before = await self.store.progress()
+        before = await self.store.read_progress()
 
         def fails(name: str, sealed: Sealed) -> Sealed:
             raise ZeroDivisionError
 
         with self.assertRaises(ZeroDivisionError):
-            await self.store.step(fails, 7, 0.0)
-        self.assertEqual((await self.store.progress(), before.done), (before, 7))
+            await self.store.advance_rotation(fails, 7, 0.0)
+        self.assertEqual((await self.store.read_progress(), before.done), (before, 7))
         self.assertEqual(
             len(self.command("SELECT version FROM secrets WHERE sealed < '\\x02' AND resource_id = 'acme:variable:v'")), 13
         )
         await self.until(Moved.RETIRED)
-        self.assertEqual((await self.store.progress()).done, 24)
+        self.assertEqual((await self.store.read_progress()).done, 24)
 
     async def test_pace(self) -> None:
         """All servers together make one step in a pause (DATA-32)."""
         await self.begin()
         self.assertEqual(await self.step(), Moved.CLOSED)
-        self.assertEqual(await self.store.step(self.vault.reseal, 7, 3600.0), Moved.NOTHING)
+        self.assertEqual(await self.store.advance_rotation(self.vault.reseal, 7, 3600.0), Moved.NOTHING)
         self.command("UPDATE data_key_pass SET moved_at = 'infinity'")  # A clock that was set back stops nothing.
-        self.assertNotEqual(await self.store.step(self.vault.reseal, 7, 3600.0), Moved.NOTHING)
+        self.assertNotEqual(await self.store.advance_rotation(self.vault.reseal, 7, 3600.0), Moved.NOTHING)
 
     async def test_at_once(self) -> None:
         """A step does nothing while another server is at one (DATA-32)."""
@@ -238,14 +238,14 @@ class DataKeyStoreTests(DatabaseTestCase):
         """The old key is not closed before all that run seal with the new one; who is long silent isn't waited for
         (DATA-31).
         """
-        await self.store.announce("one", KeyUser("one", OLD_ID, (NEW_ID, OLD_ID)))
-        await self.store.announce("two", KeyUser("two", "", (OLD_ID,)))
+        await self.store.announce_process("one", KeyUser("one", OLD_ID, (NEW_ID, OLD_ID)))
+        await self.store.announce_process("two", KeyUser("two", "", (OLD_ID,)))
         await self.begin()
         self.assertEqual(await self.step(), Moved.WAITING)
-        await self.store.announce("one", KeyUser("one", NEW_ID, (NEW_ID, OLD_ID)))
+        await self.store.announce_process("one", KeyUser("one", NEW_ID, (NEW_ID, OLD_ID)))
         self.assertEqual(await self.step(), Moved.WAITING)
         self.command("UPDATE data_key_users SET seen_at = seen_at - interval '21 s' WHERE process = 'two'")
-        self.assertEqual([user.place for user in await self.store.users()], ["one"])
+        self.assertEqual([user.place for user in await self.store.list_key_users()], ["one"])
         self.assertEqual(await self.step(), Moved.CLOSED)
 
     async def test_late_writers(self) -> None:
@@ -299,7 +299,7 @@ class DataKeyStoreTests(DatabaseTestCase):
         await self.database.transact(hold)
         await self.until(Moved.RETIRED)
         new = Vault(NEW)
-        new.adopt(await self.store.keys())
+        new.adopt(await self.store.list_keys())
         opened = [new.open(name, value) for name, value in self.values()]
         self.assertEqual((opened.count(b"value"), opened.count(b"another")), (23, 1))
 
@@ -309,13 +309,13 @@ class DataKeyStoreTests(DatabaseTestCase):
         turn = Statement("test_turn", "SELECT pg_advisory_xact_lock($1::bigint)")
 
         async def hold(transaction: Transaction) -> None:
-            await transaction.fetch(turn, EXPIRATION_TURN)
+            await transaction.fetch(turn, EXPIRATION_LOCK)
             for _ in range(20):
                 self.assertNotEqual(await self.step(), Moved.RETIRED)
             ((candidate,),) = self.command("SELECT candidate FROM expirations WHERE candidate IS NOT NULL")
             self.assertEqual(bytes(candidate)[:1], b"\x01")
 
-        await self.database.look(hold)
+        await self.database.transact_read_only(hold)
         await self.until(Moved.RETIRED)
 
     async def test_unopened(self) -> None:
@@ -326,12 +326,12 @@ class DataKeyStoreTests(DatabaseTestCase):
         await self.begin()
         for _ in range(40):
             self.assertNotEqual(await self.step(), Moved.RETIRED)
-        progress = await self.store.progress()
+        progress = await self.store.read_progress()
         self.assertEqual((progress.unopened, progress.first_unopened), (1, f"password of {ALICE}"))
         self.assertEqual(progress.done, 23)
         self.command("UPDATE credentials SET password = NULL")
         await self.until(Moved.RETIRED)
-        self.assertEqual((await self.store.progress()).unopened, 0)
+        self.assertEqual((await self.store.read_progress()).unopened, 0)
 
     async def test_long_values(self) -> None:
         """A step seals again so many bytes, or one value that is longer (DATA-32)."""
@@ -345,7 +345,7 @@ class DataKeyStoreTests(DatabaseTestCase):
         await self.until(Moved.SETTLING)
         await self.until(Moved.SEALED)
         for done in (1, 2, 3):
-            self.assertEqual((await self.store.progress()).resealed["secrets.sealed"], done)
+            self.assertEqual((await self.store.read_progress()).resealed["secrets.sealed"], done)
             await self.step()
         await self.until(Moved.RETIRED)
 

@@ -407,9 +407,9 @@ class FetchTests(NotesTestCase):
             database.startService()
             self.addCleanup(database.stopService)
             with self.assertRaises(DatabaseUnfit) as caught:
-                await database.connected()
+                await database.wait_until_connected()
             self.assertRegex(caught.exception.why, rf"\A{name}[0-9]+ is too old: 15 or newer is needed\Z")
-            self.assertEqual((database.census().sessions, receiver.asked), (0, b""))
+            self.assertEqual((database.count_sessions().sessions, receiver.asked), (0, b""))
         receiver.version = b"14."
         await self.open_database(f"host={directory} user=svc dbname={self.name}", pool_size=1)
 
@@ -735,11 +735,11 @@ class LostConnectionTests(NotesTestCase):
         database = Database(reactor, self.dsn, pool_size=2, writers=1, statement_timeout=5.0, first_wait=10.0)
         self.addCleanup(database.stopService)
         database.startService()
-        await database.connected()
-        while (database.readings().sessions, database.census().sessions) != (2, 3):
+        await database.wait_until_connected()
+        while (database.count_read_sessions().sessions, database.count_sessions().sessions) != (2, 3):
             await later(0.02)
         changing = begun(database.change(SLEEP, 0.1))
-        self.assertEqual((database.readings().lent, database.census().lent), (0, 1))
+        self.assertEqual((database.count_read_sessions().lent, database.count_sessions().lent), (0, 1))
         await changing
 
     async def test_lost_while_idle(self) -> None:
@@ -863,7 +863,7 @@ class StartTests(NotesTestCase):
         """A database that is not there yet is waited for."""
         await self.server.stop()
         database = self.database_at(self.dsn)
-        connected = begun(database.connected())
+        connected = begun(database.wait_until_connected())
         with self.assertRaises(StoreUnavailable):
             await database.fetch(PID)
         self.assertNoResult(connected)
@@ -877,7 +877,7 @@ class StartTests(NotesTestCase):
         """
         dsn = f"{self.dsn}_missing password=hidden"
         with self.assertRaisesRegex(StoreUnavailable, "does not exist") as caught:
-            await self.database_at(dsn, first_wait=5.0).connected()
+            await self.database_at(dsn, first_wait=5.0).wait_until_connected()
         self.assertNotIn("hidden", str(caught.exception))
 
     async def test_silent_server(self) -> None:
@@ -894,7 +894,7 @@ class StartTests(NotesTestCase):
         self.addCleanup(port.stopListening)
         database = self.database_at(f"host={directory} user=svc", statement_timeout=0.01, first_wait=0.1)
         with self.assertRaisesRegex(StoreUnavailable, "no answer"):
-            await database.connected()
+            await database.wait_until_connected()
         with self.assertRaisesRegex(StoreUnavailable, "no answer"):
             await database.fetch(PID)
         while len(reached) <= 2:
@@ -903,13 +903,13 @@ class StartTests(NotesTestCase):
     async def test_second_host(self) -> None:
         """When the first of two hosts refuses, the second is tried at once."""
         database = self.database_at(f"host=127.0.0.1,{self.server.directory} port=1,5432 user=svc dbname={self.name}")
-        await database.connected()
+        await database.wait_until_connected()
         await gatherResults([begun(database.fetch(SLEEP, 0.01)) for _ in range(4)])
 
     async def test_stops_while_connecting(self) -> None:
         """A stop in the middle of an attempt to connect leaves nothing behind, and tells those who wait."""
         database = self.database_at(self.dsn)
-        connected = begun(database.connected())
+        connected = begun(database.wait_until_connected())
         fetched = begun(database.fetch(PID))
         await database.stopService()
         self.failureResultOf(connected, StoreUnavailable)
@@ -955,5 +955,5 @@ class StartTests(NotesTestCase):
         with self.assertRaises(StoreUnavailable):
             await self.database.fetch(PID)
         self.database.startService()
-        await self.database.connected()
+        await self.database.wait_until_connected()
         self.assertEqual(await self.notes(), [])

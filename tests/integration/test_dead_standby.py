@@ -126,7 +126,7 @@ class CommitTests(SynchronousTestCase):
         outcome, _ = await self.commits()
         for _ in range(3):
             self.assertEqual(await self.database.fetch(NOTES), [(0,)])
-            self.assertEqual(await self.database.look(lambda transaction: transaction.fetch(NOTES)), [(0,)])
+            self.assertEqual(await self.database.transact_read_only(lambda transaction: transaction.fetch(NOTES)), [(0,)])
         self.assertNoResult(outcome)
         await self.assertFailure(outcome, OutcomeUnknown)
 
@@ -174,16 +174,16 @@ class CommitTests(SynchronousTestCase):
         admin = RoleName("acme", "user", "admin")
         key = StoredSigningKey("acme", "key", Sealed(b"k"), 0.0)
         await self.pair.follower.thaw()
-        await AccountStore(self.database).create("acme", Sealed(b"api"), key)
+        await AccountStore(self.database).create_account("acme", Sealed(b"api"), key)
         await credentials.set_password(admin, Sealed(b"a"))
         await self.pair.follower.freeze()
         for _ in range(20):
             credentials.renew_password(admin, Sealed(b"b"), Sealed(b"a"))
-        self.assertEqual((await credentials.credential(admin)).password, b"a")
-        self.assertEqual((self.database.census().lent, self.database.census().waiting), (1, 0))
+        self.assertEqual((await credentials.read_credential(admin)).password, b"a")
+        self.assertEqual((self.database.count_sessions().lent, self.database.count_sessions().waiting), (1, 0))
         await self.pair.follower.thaw()
         await self.pair.until(lambda: not self.waiting(), "the renewal doesn't end")
-        while (await credentials.credential(admin)).password != b"b":
+        while (await credentials.read_credential(admin)).password != b"b":
             await deferLater(reactor, 0.02)
 
     async def test_refusal(self) -> None:

@@ -33,7 +33,7 @@ class StartTests(EmbeddedTestCase):
     async def test_first_start(self) -> None:
         """The first start makes a cluster with PostgreSQL's builtin C.UTF-8 locale, in UTF-8, with checksums (CFG-21)."""
         directory = self.root / "data"
-        dsn = await self.postgres(directory).ready()
+        dsn = await self.postgres(directory).wait_until_ready()
         sql = "SELECT datlocprovider, datlocale, datcollate, pg_encoding_to_char(encoding) FROM pg_database"
         self.assertEqual(set(self.ask(dsn, sql)), {("b", "C.UTF-8", "C", "UTF8")})
         self.assertEqual(self.ask(dsn, "SHOW data_checksums"), [("on",)])
@@ -46,15 +46,15 @@ class StartTests(EmbeddedTestCase):
         self.ask(dsn, "CREATE TABLE kept AS SELECT 'stored' AS value")
         await first.stopService()
         second = self.postgres(first.directory)
-        self.assertEqual(self.ask(await second.ready(), "SELECT value FROM kept"), [("stored",)])
+        self.assertEqual(self.ask(await second.wait_until_ready(), "SELECT value FROM kept"), [("stored",)])
 
     async def test_started_again(self) -> None:
         """The same service may be started again after it was stopped."""
         postgres, dsn = await self.serving()
         await postgres.stopService()
-        self.assertEqual(await self.refusal(postgres.ready()), "PostgreSQL was stopped")
+        self.assertEqual(await self.refusal(postgres.wait_until_ready()), "PostgreSQL was stopped")
         postgres.startService()
-        self.assertEqual(await postgres.ready(), dsn)
+        self.assertEqual(await postgres.wait_until_ready(), dsn)
 
     def test_child(self) -> None:
         """PostgreSQL is a child of the process, in a session of its own, where Ctrl-C at the terminal doesn't reach it
@@ -105,7 +105,7 @@ class StartTests(EmbeddedTestCase):
     async def test_acknowledged_writes(self) -> None:
         """What PostgreSQL acknowledges is on the disk (DATA-17)."""
         directory = await self.made()
-        dsn = await self.postgres(directory, durable=True).ready()
+        dsn = await self.postgres(directory, durable=True).wait_until_ready()
         for name in ("fsync", "full_page_writes", "synchronous_commit"):
             self.assertEqual(self.ask(dsn, f"SHOW {name}"), [("on",)])
         self.assertEqual(self.ask(dsn, "SHOW wal_level"), [("replica",)])
@@ -164,7 +164,7 @@ class LockTests(EmbeddedTestCase):
     async def test_in_use(self) -> None:
         """A data directory that another live ``svc`` uses is refused, by its name and the other's process id (DATA-23)."""
         directory = running().directory
-        message = await self.refusal(self.postgres(directory).ready())
+        message = await self.refusal(self.postgres(directory).wait_until_ready())
         self.assertEqual(message, f"{directory} is in use by another svc, process {running().pid}")
         self.assertEqual(self.ask(running().dsn, "SELECT 1"), [(1,)])
 
@@ -221,7 +221,7 @@ class OrphanTests(EmbeddedTestCase):
         await self.until(lambda: list(directory.glob("unfinished-*/global/pg_control")))
         await other.end("KILL")
         self.assertFalse((directory / "cluster").exists())
-        dsn = await self.postgres(directory).ready()
+        dsn = await self.postgres(directory).wait_until_ready()
         self.assertEqual(self.ask(dsn, "SELECT 1"), [(1,)])
         self.assertEqual(list(directory.glob("unfinished-*")), [])
 
@@ -229,12 +229,12 @@ class OrphanTests(EmbeddedTestCase):
         """A PostgreSQL that an operator started on the cluster by hand is neither joined nor worked against."""
         directory = await self.made()
         cluster = directory / "cluster"
-        postgres = binaries.installed().copied(self.root).postgres  # where that user can reach it
+        postgres = binaries.find_installed().copy_into(self.root).postgres  # where that user can reach it
         by_hand = begin_as_owner(cluster, postgres, "-D", cluster, "-k", ".", "-c", "listen_addresses=")
         self.addCleanup(by_hand.wait)
         self.addCleanup(by_hand.send_signal, signal.SIGQUIT)
         await self.until(lambda: "ready" in _text(cluster / "postmaster.pid"))
-        self.assertIn("is still in use", await self.refusal(self.postgres(directory).ready()))
+        self.assertIn("is still in use", await self.refusal(self.postgres(directory).wait_until_ready()))
         self.assertIsNone(by_hand.poll())
 
 
@@ -249,7 +249,7 @@ class RestartTests(EmbeddedTestCase):
             self.ask(dsn, f"INSERT INTO kept VALUES ({number})")
             os.kill(self.pid(postgres.directory), signal.SIGKILL)
             await self.until(lambda n=number: self.logged().count("It is started again in") > n)  # type: ignore[misc]
-            self.assertEqual(await postgres.ready(), dsn)
+            self.assertEqual(await postgres.wait_until_ready(), dsn)
         self.assertEqual(self.ask(dsn, "SELECT count(*) FROM kept"), [(5,)])
         pauses = re.findall(r"signal 9.*?started again in ([0-9.]+) s", self.logged(), re.DOTALL)
         self.assertEqual(pauses, ["0.25", "0.5", "1.0", "2.0", "2.0"])
@@ -266,7 +266,7 @@ class RestartTests(EmbeddedTestCase):
         await self.until(lambda: self.ask(dsn, f"SELECT state FROM pg_stat_activity WHERE pid = {busy}") == [("active",)])
         os.kill(self.pid(postgres.directory), signal.SIGKILL)
         await self.until(lambda: "It is started again in" in self.logged())
-        self.assertEqual(await postgres.ready(), dsn)
+        self.assertEqual(await postgres.wait_until_ready(), dsn)
         self.assertFalse(self.is_alive(busy))
         self.assertEqual(self.logged().count("It is started again in"), 1)
 
@@ -279,7 +279,7 @@ class RestartTests(EmbeddedTestCase):
         os.kill(self.pid(postgres.directory), signal.SIGKILL)
         await self.until(lambda: "Is a directory" in self.logged())
         log.rmdir()
-        self.assertEqual(await postgres.ready(), dsn)
+        self.assertEqual(await postgres.wait_until_ready(), dsn)
 
 
 class JoiningTests(EmbeddedTestCase):
@@ -289,7 +289,7 @@ class JoiningTests(EmbeddedTestCase):
         """A command uses the PostgreSQL of a running server, and leaves it running (DATA-23)."""
         pid = self.pid(running().directory)
         command = self.postgres(running().directory, joining=True)
-        self.assertEqual(await command.ready(), running().dsn)
+        self.assertEqual(await command.wait_until_ready(), running().dsn)
         await command.stopService()
         self.assertEqual(self.pid(running().directory), pid)
         self.assertEqual(self.ask(running().dsn, "SELECT 1"), [(1,)])
@@ -299,13 +299,13 @@ class JoiningTests(EmbeddedTestCase):
         directory = await self.made()
         self.postgres(directory)
         command = self.postgres(directory, joining=True)
-        self.assertEqual(self.ask(await command.ready(), "SELECT 1"), [(1,)])
+        self.assertEqual(self.ask(await command.wait_until_ready(), "SELECT 1"), [(1,)])
 
     async def test_own_duration(self) -> None:
         """Without a server, a command starts PostgreSQL and stops it when it is done (DATA-23)."""
         directory = await self.made()
         command = self.postgres(directory, joining=True)
-        self.assertEqual(self.ask(await command.ready(), "SELECT 1"), [(1,)])
+        self.assertEqual(self.ask(await command.wait_until_ready(), "SELECT 1"), [(1,)])
         await command.stopService()
         self.assertIsNone(postmaster_of(DataDirectory(directory)))
 
@@ -314,9 +314,9 @@ class JoiningTests(EmbeddedTestCase):
         directory = await self.made()
         for joining in (True, False):
             first = self.postgres(directory, joining=True)
-            await first.ready()
+            await first.wait_until_ready()
             second = self.postgres(directory, joining=joining)
-            dsn = Deferred.fromCoroutine(second.ready())
+            dsn = Deferred.fromCoroutine(second.wait_until_ready())
             await deferLater(reactor, 0.2)
             self.assertNoResult(dsn)
             await first.stopService()
@@ -330,15 +330,15 @@ class JoiningTests(EmbeddedTestCase):
         pattern = await self.made(self.root / "pattern")
         for number, has_lock in enumerate((True, False)):
             other = DataDirectory(self.root / f"deep-{number}" / "data")
-            alone = EmbeddedPostgres(reactor, other.path, durable=False, undone=lambda: True)
+            alone = EmbeddedPostgres(reactor, other.path, durable=False, should_undo=lambda: True)
             alone.startService()
-            await alone.ready()
+            await alone.wait_until_ready()
             await alone.stopService()
             self.assertFalse(other.path.parent.exists())
 
-            other.make()
-            self.assertIsNone(other.lock(serving=False))
-            postgres = EmbeddedPostgres(reactor, other.path, durable=False, undone=lambda: True)
+            other.make_directory()
+            self.assertIsNone(other.take_lock(serving=False))
+            postgres = EmbeddedPostgres(reactor, other.path, durable=False, should_undo=lambda: True)
             postgres.startService()
             self.addCleanup(postgres.stopService)
             await deferLater(reactor, 0.2)
@@ -346,7 +346,7 @@ class JoiningTests(EmbeddedTestCase):
             (other.path / "data-key").touch()
             if has_lock:
                 other.release()
-                await postgres.ready()
+                await postgres.wait_until_ready()
             await postgres.stopService()
             other.release()
             self.assertTrue((other.path / "cluster" / "PG_VERSION").exists())
@@ -374,7 +374,7 @@ class StopTests(EmbeddedTestCase):
             postgres = self.postgres(directory)
             await deferLater(reactor, moment)
             await postgres.stopService()
-            self.assertEqual(await self.refusal(postgres.ready()), "PostgreSQL was stopped")
+            self.assertEqual(await self.refusal(postgres.wait_until_ready()), "PostgreSQL was stopped")
             self.assertIsNone(postmaster_of(DataDirectory(directory)))
             self.assertEqual(list(directory.glob("unfinished-*")), [])
 
@@ -392,7 +392,7 @@ class RefusalTests(EmbeddedTestCase):
         """A PostgreSQL that can't start is refused with what it said last."""
         directory = await self.made()
         os.truncate(directory / "cluster" / "global" / "pg_control", 100)
-        message = await self.refusal(self.postgres(directory).ready())
+        message = await self.refusal(self.postgres(directory).wait_until_ready())
         self.assertIn(f"its last words in {directory}/postgres.log:\n", message)
         self.assertIn('could not read file "global/pg_control"', message)
 
@@ -402,7 +402,7 @@ class RefusalTests(EmbeddedTestCase):
         """
         directory = await self.made()
         (directory / "cluster" / "PG_VERSION").write_text("16\n")
-        message = await self.refusal(self.postgres(directory).ready())
+        message = await self.refusal(self.postgres(directory).wait_until_ready())
         self.assertIn("is of PostgreSQL 16, and this program has PostgreSQL 18: run `svc backup create` of", message)
         self.assertIn("`svc backup restore` of this one", message)
 
@@ -425,7 +425,7 @@ class RefusalTests(EmbeddedTestCase):
 
         before = content()
         major = before[directory / "cluster" / "PG_VERSION"].decode().strip()
-        message = await self.refusal(self.postgres(directory).ready())
+        message = await self.refusal(self.postgres(directory).wait_until_ready())
         self.assertIn(f"is of PostgreSQL {major}, and this program has PostgreSQL 18: run `svc backup create`", message)
         self.assertEqual(content(), before)
 
@@ -433,7 +433,7 @@ class RefusalTests(EmbeddedTestCase):
         """A cluster without its version is refused, not made again over what may be left of it (DATA-25)."""
         directory = await self.made()
         (directory / "cluster" / "PG_VERSION").unlink()
-        self.assertIn("is damaged", await self.refusal(self.postgres(directory).ready()))
+        self.assertIn("is damaged", await self.refusal(self.postgres(directory).wait_until_ready()))
         self.assertTrue((directory / "cluster" / "base").exists())
 
     async def test_link_in_cluster(self) -> None:
@@ -442,26 +442,26 @@ class RefusalTests(EmbeddedTestCase):
         version = directory / "cluster" / "PG_VERSION"
         version.unlink()
         version.symlink_to("/etc/passwd")
-        self.assertIn("PostgreSQL cannot run in", await self.refusal(self.postgres(directory).ready()))
+        self.assertIn("PostgreSQL cannot run in", await self.refusal(self.postgres(directory).wait_until_ready()))
 
     async def test_writable_by_others(self) -> None:
         """A data directory in which others can write is refused, and its mode not changed (DATA-25)."""
         directory = self.root / "data"
         directory.mkdir()
         directory.chmod(0o777)
-        self.assertIn("chmod go-w", await self.refusal(self.postgres(directory).ready()))
+        self.assertIn("chmod go-w", await self.refusal(self.postgres(directory).wait_until_ready()))
         self.assertEqual(stat.S_IMODE(directory.stat().st_mode), 0o777)
         self.assertEqual(list(directory.iterdir()), [])
 
     async def test_no_directory(self) -> None:
         """A data directory that is a file is refused."""
         (self.root / "data").touch()
-        self.assertIn("is not a directory", await self.refusal(self.postgres(self.root / "data").ready()))
+        self.assertIn("is not a directory", await self.refusal(self.postgres(self.root / "data").wait_until_ready()))
 
     async def test_disk(self) -> None:
         """A data directory that can't be made is refused."""
         (self.root / "file").touch()
-        message = await self.refusal(self.postgres(self.root / "file" / "data").ready())
+        message = await self.refusal(self.postgres(self.root / "file" / "data").wait_until_ready())
         self.assertIn(f"PostgreSQL cannot run in {self.root}/file/data: ", message)
 
 

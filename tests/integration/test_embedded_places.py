@@ -56,7 +56,7 @@ class PathTests(EmbeddedTestCase):
 
     async def test_long_first_start(self) -> None:
         """The cluster can be made at that path, too."""
-        dsn = await self.postgres(self.root.joinpath(*["longest" * 30] * 8)).ready()
+        dsn = await self.postgres(self.root.joinpath(*["longest" * 30] * 8)).wait_until_ready()
         self.assertEqual(self.ask(dsn, "SELECT 1"), [(1,)])
 
     async def test_left_runtime_dir(self) -> None:
@@ -75,7 +75,7 @@ class PathTests(EmbeddedTestCase):
         directory = await self.made(self.root / ("long" * 30))
         _, dsn = await self.serving(directory)
         command = self.postgres(directory, joining=True)
-        own = await command.ready()
+        own = await command.wait_until_ready()
         self.assertNotEqual(own, dsn)
         self.assertEqual(self.ask(own, "SELECT 1"), [(1,)])
         await command.stopService()
@@ -91,7 +91,7 @@ class RootTests(EmbeddedTestCase):
     async def test_unprivileged(self) -> None:
         """As root, PostgreSQL runs as an existing unprivileged user, wholly, and the log says so (CFG-22)."""
         directory = self.root / "data"
-        await self.postgres(directory).ready()
+        await self.postgres(directory).wait_until_ready()
         user = next(name for name in UNPRIVILEGED if name in {entry.pw_name for entry in pwd.getpwall()})
         process = psutil().Process(self.pid(directory))
         self.assertEqual(set(process.uids()), {pwd.getpwnam(user).pw_uid})
@@ -121,14 +121,14 @@ class RootTests(EmbeddedTestCase):
         """A cluster that belongs to root is refused, as PostgreSQL would."""
         directory = await self.made()
         self._give(directory / "cluster", 0)
-        self.assertIn("as which PostgreSQL cannot run", await self.refusal(self.postgres(directory).ready()))
+        self.assertIn("as which PostgreSQL cannot run", await self.refusal(self.postgres(directory).wait_until_ready()))
 
     async def test_foreign_directory(self) -> None:
         """A data directory of another user is refused, and nothing is made in it."""
         directory = self.root / "data"
         directory.mkdir()
         os.chown(directory, pwd.getpwnam("nobody").pw_uid, 0)
-        self.assertIn("run svc as that user", await self.refusal(self.postgres(directory).ready()))
+        self.assertIn("run svc as that user", await self.refusal(self.postgres(directory).wait_until_ready()))
         self.assertEqual(list(directory.iterdir()), [])
 
     async def test_closed_parent(self) -> None:
@@ -139,7 +139,7 @@ class RootTests(EmbeddedTestCase):
         closed.mkdir(0o700)
         for _ in range(2):
             postgres = self.postgres(closed / "data")
-            self.assertEqual(self.ask(await postgres.ready(), "SELECT 1"), [(1,)])
+            self.assertEqual(self.ask(await postgres.wait_until_ready(), "SELECT 1"), [(1,)])
             await postgres.stopService()
         self.assertEqual(stat.S_IMODE(closed.stat().st_mode), 0o700)
         self.assertEqual(closed.stat().st_uid, 0)
@@ -149,10 +149,10 @@ class RootTests(EmbeddedTestCase):
         directory = self.root / "data"
         directory.mkdir(0o700)
         postgres = self.postgres(directory)
-        dsn = await postgres.ready()
+        dsn = await postgres.wait_until_ready()
         os.kill(self.pid(directory), 9)
         await self.until(lambda: "started again" in self.logged())
-        self.assertEqual(self.ask(await postgres.ready(), "SELECT 1"), [(1,)])
+        self.assertEqual(self.ask(await postgres.wait_until_ready(), "SELECT 1"), [(1,)])
         self.assertEqual(stat.S_IMODE(directory.stat().st_mode), 0o700)
         self.assertIn(str(directory), dsn)
 
@@ -160,7 +160,7 @@ class RootTests(EmbeddedTestCase):
         """Directories that svc makes are closed to others, but for passing through the data directory itself."""
         old = os.umask(0)
         self.addCleanup(os.umask, old)
-        await self.postgres(self.root / "new" / "data").ready()
+        await self.postgres(self.root / "new" / "data").wait_until_ready()
         self.assertEqual(stat.S_IMODE((self.root / "new").stat().st_mode), 0o755)
         self.assertEqual(stat.S_IMODE((self.root / "new" / "data").stat().st_mode), 0o711)
 
@@ -194,7 +194,7 @@ class ProgramTests(EmbeddedTestCase):
         directory = await self.made()
         for expected in (1, 1):
             postgres = self.postgres(directory)
-            await postgres.ready()
+            await postgres.wait_until_ready()
             program = Path(psutil().Process(self.pid(directory)).exe())
             self.assertTrue(program.is_relative_to(directory / "programs"))
             self.assertEqual(len(list((directory / "programs").iterdir())), expected)
@@ -208,7 +208,7 @@ class ProgramTests(EmbeddedTestCase):
         directory = self.root / "data"
         directory.mkdir(0o700)
         postgres = self.postgres(directory)
-        self.assertEqual(self.ask(await postgres.ready(), "SELECT 1"), [(1,)])
+        self.assertEqual(self.ask(await postgres.wait_until_ready(), "SELECT 1"), [(1,)])
         runtime_dir = Path((directory / "annex").read_text())
         self.assertTrue(Path(psutil().Process(self.pid(directory)).exe()).is_relative_to(runtime_dir / "programs"))
         await postgres.stopService()
@@ -220,11 +220,11 @@ class ProgramTests(EmbeddedTestCase):
         directory = self.root / "data"
         directory.mkdir(0o700)
         postgres = self.postgres(directory)
-        await postgres.ready()
+        await postgres.wait_until_ready()
         shutil.rmtree(Path((directory / "annex").read_text()) / "programs")
         os.kill(self.pid(directory), 9)
         await self.until(lambda: "started again" in self.logged())
-        self.assertEqual(self.ask(await postgres.ready(), "SELECT 1"), [(1,)])
+        self.assertEqual(self.ask(await postgres.wait_until_ready(), "SELECT 1"), [(1,)])
 
 
 class OrdinaryUserTests(EmbeddedTestCase):
@@ -265,11 +265,11 @@ class OrdinaryUserTests(EmbeddedTestCase):
         self.assertEqual((await other.says())[0], "ready")
         before = {path.name: path.stat().st_uid for path in directory.iterdir()}
         command = self.postgres(directory, joining=True)
-        self.assertEqual(self.ask(await command.ready(), "SELECT 1"), [(1,)])
+        self.assertEqual(self.ask(await command.wait_until_ready(), "SELECT 1"), [(1,)])
         await command.stopService()
         self.assertEqual({path.name: path.stat().st_uid for path in directory.iterdir()}, before)
         await other.end("TERM")
-        self.assertIn("run svc as that user", await self.refusal(self.postgres(directory, joining=True).ready()))
+        self.assertIn("run svc as that user", await self.refusal(self.postgres(directory, joining=True).wait_until_ready()))
 
     def test_foreign_directory(self) -> None:
         """An ordinary user is refused root's data directory, by name."""

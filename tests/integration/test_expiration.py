@@ -257,7 +257,7 @@ class ConditionalWritersTests(InPostgres):
                     return Sealed(b"%d" % number)
 
                 try:
-                    return await secrets.write(ADMIN, variable, decide)
+                    return await secrets.write_value(ADMIN, variable, decide)
                 except PreconditionFailed:
                     return None
 

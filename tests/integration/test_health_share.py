@@ -13,7 +13,7 @@ from svc.health.signing import LOOKED, TRIED, AuthnProbe
 from svc.model.clocks import MachineClock
 from svc.model.query_results import StoredSigningKey
 from svc.storage.accounts import AccountStore
-from svc.storage.driver.columns import column
+from svc.storage.driver.columns import to_array
 from svc.storage.driver.statements import Statement
 from tests.integration.postgres import DatabaseTestCase
 from tests.integration.test_plans import entries_read
@@ -50,12 +50,12 @@ class SigningTests(DatabaseTestCase):
     async def add(self, names: Any) -> None:
         """Add accounts."""
         keys = [new_signing_key(self.vault, name, 1.0) for name in names]
-        await self.database.change(_ACCOUNTS, column(key.account for key in keys))
+        await self.database.change(_ACCOUNTS, to_array(key.account for key in keys))
         await self.restore(*keys)
 
     async def restore(self, *keys: StoredSigningKey) -> None:
         """Add keys."""
-        columns = (column(getattr(key, name) for key in keys) for name in ("account", "key_id", "sealed"))
+        columns = (to_array(getattr(key, name) for key in keys) for name in ("account", "key_id", "sealed"))
         await self.database.change(_KEYS, *columns)
 
     async def failed(self) -> str | None:

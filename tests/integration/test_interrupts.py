@@ -114,8 +114,8 @@ class InterruptTests(CommandTestCase, ServerTestCase, PostgresTestCase):
         """A start that waited for a command leaves what the command has made meanwhile, and that works (CFG-14)."""
         made, data = self.scratch / "made", DataDirectory(self.scratch / "data")
         await self.svc("account", "create", "other", "--data-dir", str(made))
-        data.make()
-        self.assertIsNone(data.lock(serving=False))
+        data.make_directory()
+        self.assertIsNone(data.take_lock(serving=False))
         socket = self.scratch / "socket"
         command = self.starting("--data-dir", str(data.path), "--listen", f"unix:{socket}")
         transport: Any = command.transport

@@ -7,9 +7,9 @@ from twisted.internet import reactor
 
 from svc.model.dialect import NATIVE
 from svc.storage.authenticators import AuthenticatorStore
+from svc.storage.cache.commit_counters import CommitCounters
+from svc.storage.cache.read_cache import ReadCache
 from svc.storage.credentials import CredentialStore
-from svc.storage.memory.memory import Memory
-from svc.storage.memory.slots import Slots
 from svc.storage.resources import ResourceStore
 from svc.storage.roles import RoleStore
 from svc.storage.secrets import SecretStore
@@ -35,17 +35,17 @@ from tests.integration.stores import InPostgres, stores_on
 class Remembered(InPostgres):
     """Where a suite finds stores that remember."""
 
-    memory: Memory
+    memory: ReadCache
 
     async def prepare(self) -> None:
         """Begin to remember."""
         await super().prepare()
-        slots = Slots.private()
-        self.database.tell_commits(lambda confirmed, _: slots.advance(confirmed=confirmed))
-        self.memory = Memory(reactor, self.database, slots, lag=LONG, limit=LIMIT)
+        slots = CommitCounters.for_one_process()
+        self.database.report_commits(lambda confirmed, _: slots.count_commit(confirmed=confirmed))
+        self.memory = ReadCache(reactor, self.database, slots, lag=LONG, limit=LIMIT)
         self.memory.startService()
         self.addCleanup(self.memory.stopService)
-        while not await self.memory.look_again():
+        while not await self.memory.poll_now():
             await turn(0.01)
 
     async def stores(self) -> Stores:

@@ -8,8 +8,8 @@ from typing import Final
 from twisted.internet.defer import Deferred
 
 from svc.model.query_results import Sealed
+from svc.storage.cache.read_cache import ReadCache
 from svc.storage.driver.statements import Transaction
-from svc.storage.memory.memory import Memory
 from tests.integration.memory_mutants import Case, Mutant, of_coarse_names, of_names, of_program, of_triggers
 from tests.integration.memory_readings import crowd
 from tests.integration.memory_scene import ROTATE, Scene
@@ -30,7 +30,7 @@ class MutantCase(PostgresTestCase):
         await super().prepare()
         self.dsn = await self.create_database()
 
-    async def world(self, memory: type[Memory] = Memory, *, counted: bool = True) -> World:
+    async def world(self, memory: type[ReadCache] = ReadCache, *, counted: bool = True) -> World:
         """A world that has started, and stops with the test."""
         world = World(self.dsn, memory=memory, counted=counted)
         self.addCleanup(world.stop)
@@ -70,9 +70,9 @@ class NameTests(MutantCase):
         process = scene.process("c")
         process.database.names = lambda names: names if mutant is None else mutant.names(scene.account, names)
         first = await scene.ask("c", case.reading)
-        hits = process.memory.counts().hits
+        hits = process.memory.cache_counts().hits
         self.assertEqual(await scene.ask("c", case.reading), first)
-        self.assertGreater(process.memory.counts().hits, hits, f"{case} isn't remembered")
+        self.assertGreater(process.memory.cache_counts().hits, hits, f"{case} isn't remembered")
         if mutant is not None and mutant.sql:
             await execute(world.others, mutant.sql)
         try:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Final
 
+from svc.storage.cache.commit_counters import CommitCounters
+from svc.storage.cache.read_cache import ReadCache
 from svc.storage.driver.connection import Fetched
-from svc.storage.driver.statements import NamedAnswer, RememberedReading, Statement, Transaction
-from svc.storage.memory.memory import Memory
-from svc.storage.memory.slots import Slots
+from svc.storage.driver.statements import CachedReading, NamedAnswer, Statement, Transaction
 from svc.storage.sql.descriptions import PORTION
 from tests.integration.memory_changes import NEW_VERSION
 from tests.integration.memory_readings import answered
@@ -25,13 +25,15 @@ _LONG_NOTE: Final = f"INSERT INTO annotations VALUES ('{{a}}:variable:v2', 'note
 class LostLookTests(MutantCase):
     """Traps on a primary."""
 
-    async def outliving(self, scene: Scene) -> Memory:
+    async def outliving(self, scene: Scene) -> ReadCache:
         """A memory of the process "c" that may outlive its database, and has looked."""
         database = scene.process("c").database
-        memory = Memory(scene.world.clock, database, Slots.private(), lag=SHORT, limit=1_000_000, serve_stale=30.0)
+        memory = ReadCache(
+            scene.world.clock, database, CommitCounters.for_one_process(), lag=SHORT, limit=1_000_000, serve_stale=30.0
+        )
         memory.startService()
         self.addCleanup(memory.stopService)
-        while not await memory.look_again():
+        while not await memory.poll_now():
             await scene.turn()
         return memory
 
@@ -46,10 +48,10 @@ class LostLookTests(MutantCase):
         await execute(scene.world.others, f"SELECT pg_terminate_backend({process.database.looker})")
         await scene.change()
         scene.world.clock.skip(2 * SHORT)
-        while not memory.lost:
+        while not memory.is_lost:
             await scene.turn()
         told, truth = await answered(reading, stores), await scene.truth()
-        while not await memory.look_again():
+        while not await memory.poll_now():
             await scene.turn()
         self.assertEqual(told, truth)
 
@@ -65,7 +67,7 @@ class LostLookTests(MutantCase):
         await scene.change()
         for _ in range(3):
             scene.world.clock.skip(2 * SHORT)
-            await memory.look_again()
+            await memory.poll_now()
             await turn(0.1)
         told, truth = await answered(reading, stores), await scene.truth()
         self.server.command(f"ALTER DATABASE {scene.world.name} ALLOW_CONNECTIONS true")
@@ -108,21 +110,21 @@ class UnnamedTests(MutantCase):
             ("page of alice: host_factory", _TOKEN),
             ("page of alice: variable", "UPDATE expirations SET failures = failures + 1 WHERE resource_id LIKE '{a}:%'"),
         ):
-            before, hits = await scene.ask("c", reading), process.memory.counts().hits
+            before, hits = await scene.ask("c", reading), process.memory.cache_counts().hits
             await scene.change(change)
             scene.world.clock.skip(2 * SHORT)
             told = await scene.ask("c", reading)
             self.assertNotEqual(told, before, reading)
             self.assertEqual(told, await scene.truth(reading))
-            self.assertEqual(process.memory.counts().hits, hits)
+            self.assertEqual(process.memory.cache_counts().hits, hits)
 
     async def test_long_pages(self) -> None:
         """Nor is one that doesn't fit into a portion (CLU-34)."""
         scene = await self.scene(await self.world(), _LONG_NOTE)
         process, reading = scene.process("c"), "page of alice: variable"
-        before, hits = await scene.ask("c", reading), process.memory.counts().hits
+        before, hits = await scene.ask("c", reading), process.memory.cache_counts().hits
         self.assertEqual(await scene.ask("c", reading), before)
-        self.assertEqual(process.memory.counts().hits, hits)
+        self.assertEqual(process.memory.cache_counts().hits, hits)
 
 
 class OneStateTests(MutantCase):
@@ -138,7 +140,7 @@ class OneStateTests(MutantCase):
             await scene.change()
             return NamedAnswer((first, await transaction.fetch(_SEALED, role)), [f"c:{role}"])
 
-        reading = RememberedReading(("twice",), work)
+        reading = CachedReading(("twice",), work)
         first, second = await process.memory.read(reading)
         self.assertEqual(first, second)
         scene.world.clock.skip(2 * SHORT)

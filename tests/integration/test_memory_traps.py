@@ -13,13 +13,13 @@ from svc.model.dialect import NATIVE
 from svc.model.errors import Refusal
 from svc.model.names import RoleName
 from svc.model.query_results import Caller, MembersQuery, Sealed
-from svc.services.invocation import Invocation, Unrecorded
+from svc.services.invocation import Invocation, NullRecorder
 from svc.services.roles import RoleService
+from svc.storage.cache.read_cache import ReadCache
+from svc.storage.cache.trimming import RETENTION, ChangeTrimming
 from svc.storage.driver.statements import Transaction
-from svc.storage.dumps import dump, restore
+from svc.storage.dumps import dump_database, restore_dump
 from svc.storage.last_logins import LastLoginStore
-from svc.storage.memory.memory import Memory
-from svc.storage.memory.trimming import KEPT, Trimming
 from tests.integration.memory_mutants import of_program
 from tests.integration.memory_readings import BRANCH, NAMES, UNDER
 from tests.integration.memory_scene import KEY, ROTATE, Scene
@@ -56,7 +56,7 @@ async def _demand_nothing() -> None:
 class OneServerTests(PostgresTestCase):
     """On a PostgreSQL that runs on, or doesn't."""
 
-    async def scene(self, dsn: str | None = None, memory: type[Memory] = Memory) -> Scene:
+    async def scene(self, dsn: str | None = None, memory: type[ReadCache] = ReadCache) -> Scene:
         """An account in a world of its own."""
         world = World(dsn or await self.create_database(), memory=memory)
         self.addCleanup(world.stop)
@@ -86,7 +86,7 @@ class OneServerTests(PostgresTestCase):
             await turn(0.01)
         await scene.change("UPDATE roles SET creation = creation + 1 WHERE role_id = '{a}:user:alice'")
         scene.world.clock.skip(2 * SHORT)
-        await scene.process("c").memory.look_again()
+        await scene.process("c").memory.poll_now()
         lock.open()
         await done
         before = await asked
@@ -114,7 +114,7 @@ class OneServerTests(PostgresTestCase):
         ((written,),) = server.command("SELECT max(xid::text::bigint) FROM changes", "own")
         self.assertLess(written, seen, "the trap is not there")
         await scene.world.looked(process)
-        await scene.world.judge.connected()
+        await scene.world.judge.wait_until_connected()
         await self.assert_current(scene)
 
     async def test_hanging_database(self) -> None:
@@ -124,7 +124,7 @@ class OneServerTests(PostgresTestCase):
         scene.world.clock.skip(2 * SHORT)
         await server.freeze()
         asked = scene.begin("c")
-        while not scene.process("c").memory.lost:
+        while not scene.process("c").memory.is_lost:
             await turn(0.02)
         self.assertFalse(asked.called)
         await server.thaw()
@@ -177,10 +177,10 @@ class OneServerTests(PostgresTestCase):
         await scene.ask("c")
         await scene.change("INSERT INTO annotations VALUES ('{a}:host:h2', 'note', 'first')")
         await change_others(scene, 1 + _LOOKS)
-        counts = process.memory.counts()
+        counts = process.memory.cache_counts()
         self.assertEqual(max(process.database.looked[-_LOOKS:]), 2, "the snapshot, and one change")
         await scene.ask("c")
-        self.assertEqual(process.memory.counts().hits, counts.hits + 1)
+        self.assertEqual(process.memory.cache_counts().hits, counts.hits + 1)
         gate.open()
         await done
 
@@ -210,11 +210,11 @@ class OneServerTests(PostgresTestCase):
         scene.world.clock.skip(2 * SHORT)
         stores = scene.process("c").stores
         service = RoleService(stores.roles, NATIVE, LastLoginStore(stores.database))
-        invocation = Invocation(Caller(scene.alice, 0, scene.creation), "192.0.2.7", Unrecorded())
+        invocation = Invocation(Caller(scene.alice, 0, scene.creation), "192.0.2.7", NullRecorder())
 
         async def listed() -> list[str]:
             try:
-                page = await service.members(invocation, MembersQuery(RoleName(scene.account, "group", "g1")))
+                page = await service.list_members(invocation, MembersQuery(RoleName(scene.account, "group", "g1")))
             except Refusal as refusal:
                 return [type(refusal).__name__]
             return [row.member async for batch in page.batches for row in batch]
@@ -232,9 +232,9 @@ class OneServerTests(PostgresTestCase):
         """A dump has no rows of changes, and a restored database remembers and drops as any other (DATA-26)."""
         scene = await self.scene()
         place = Path(self.mktemp())
-        await dump(reactor, self.server.dsn(scene.world.name), place, embedded=True)
+        await dump_database(reactor, self.server.dsn(scene.world.name), place, embedded=True)
         empty = await self.create_database(migrated=False)
-        await restore(reactor, empty, place, "public", embedded=True)
+        await restore_dump(reactor, empty, place, "public", embedded=True)
         name = empty.rpartition("=")[2]
         self.assertEqual(self.server.command("SELECT count(*) FROM changes", name), [(0,)])
         restored = await self.scene(empty)
@@ -258,7 +258,7 @@ class OneServerTests(PostgresTestCase):
             scene.world.clock.skip(2 * SHORT)
             self.assertNotEqual(await scene.ask("c"), before)
             await self.assert_current(scene)
-        await Trimming(scene.world.clock, scene.world.others, _demand_nothing).trim()
+        await ChangeTrimming(scene.world.clock, scene.world.others, _demand_nothing).trim()
         rest = "SELECT count(*) FROM changes, changes_removed WHERE xid > 8000000000 OR below > '8000000000'::xid8"
         self.assertEqual(self.server.command(rest.replace("> 8000000000", "> '8000000000'::xid8"), scene.world.name), [(0,)])
 
@@ -266,28 +266,28 @@ class OneServerTests(PostgresTestCase):
         """Who is told another edition of an authenticator's settings, and asks for them, gets that one (CLU-34)."""
         scene = await self.scene()
         stores = scene.process("a").stores.authenticators
-        await stores.settings(scene.account, BRANCH, NAMES)
+        await stores.read_settings(scene.account, BRANCH, NAMES)
         issuer = f"'{{a}}:variable:{BRANCH}/issuer'"
         await scene.change(f"INSERT INTO secrets (resource_id, version, sealed) VALUES ({issuer}, 2, 'new')")
-        candidate = await stores.candidate(RoleName(scene.account, "host", "h1"), BRANCH, NAMES, UNDER)
-        self.assertEqual((await stores.settings(scene.account, BRANCH, NAMES)).edition, candidate.edition)
+        candidate = await stores.read_candidate(RoleName(scene.account, "host", "h1"), BRANCH, NAMES, UNDER)
+        self.assertEqual((await stores.read_settings(scene.account, BRANCH, NAMES)).edition, candidate.edition)
 
     async def test_settings_before_a_candidate(self) -> None:
         """Who knows newer settings than memory, and asks afresh, is told of a candidate with those (CLU-34)."""
         scene = await self.scene()
         host, stores = RoleName(scene.account, "host", "h1"), scene.process("a").stores.authenticators
-        await stores.candidate(host, BRANCH, NAMES, UNDER)
+        await stores.read_candidate(host, BRANCH, NAMES, UNDER)
         await scene.change(f"INSERT INTO authenticator_switches VALUES ('{{a}}:webservice:{BRANCH}', true)")
-        settings = await stores.settings(scene.account, BRANCH, NAMES)
-        self.assertNotEqual((await stores.candidate(host, BRANCH, NAMES, UNDER)).edition, settings.edition)
-        afresh = await stores.candidate(host, BRANCH, NAMES, UNDER, afresh=True)
+        settings = await stores.read_settings(scene.account, BRANCH, NAMES)
+        self.assertNotEqual((await stores.read_candidate(host, BRANCH, NAMES, UNDER)).edition, settings.edition)
+        afresh = await stores.read_candidate(host, BRANCH, NAMES, UNDER, afresh=True)
         self.assertEqual(afresh.edition, settings.edition)
 
 
 class StandbyCase(PairTestCase):
     """A primary and its standby."""
 
-    async def scene(self, memory: type[Memory] = Memory, *, place: str | None = None) -> Scene:
+    async def scene(self, memory: type[ReadCache] = ReadCache, *, place: str | None = None) -> Scene:
         """An account in a world of its own; ``c`` is at a place of its own, if one is named."""
         primary = self.pair.primary.dsn(self.name)
         world = World(primary, self.pair.follower.dsn(self.name), memory=memory, place=place)
@@ -303,10 +303,10 @@ class StandbyTests(StandbyCase):
 
     async def test_open_transaction(self) -> None:
         """A standby's snapshot names no open transaction, and yet what one changes is seen when it is replayed (CLU-32)."""
-        self.assertFalse(await self._is_stale(Memory))
+        self.assertFalse(await self._is_stale(ReadCache))
         self.assertTrue(await self._is_stale(of_program("standby").memory()))
 
-    async def _is_stale(self, memory: type[Memory]) -> bool:
+    async def _is_stale(self, memory: type[ReadCache]) -> bool:
         scene = await self.scene(memory)
         before = await scene.ask("f")
         gate, done = await begin_transaction(scene, ROTATE)
@@ -336,21 +336,21 @@ class StandbyTests(StandbyCase):
             await change_others(scene, 1)
             await self.pair.caught_up()
         process = scene.process("f")
-        counts = process.memory.counts()
+        counts = process.memory.cache_counts()
         await scene.ask("f", "credential: host:h1")
-        self.assertEqual(process.memory.counts().hits, counts.hits + 1)
+        self.assertEqual(process.memory.cache_counts().hits, counts.hits + 1)
         gate.open()
         await done
 
     async def test_rows_removed_unseen(self) -> None:
         """Changes that a standby replays together with their removal are not missed (DATA-26)."""
         scene = await self.scene()
-        trimming = Trimming(scene.world.clock, scene.world.others, _demand_nothing)
+        trimming = ChangeTrimming(scene.world.clock, scene.world.others, _demand_nothing)
         before = await scene.ask("f")
         self.pair.pause()
         await scene.change()
         await trimming.trim()
-        scene.world.clock.skip(KEPT + 1)
+        scene.world.clock.skip(RETENTION + 1)
         await trimming.trim()
         self.assertEqual(self.pair.primary.command("SELECT count(*) FROM changes", self.name), [(0,)])
         self.pair.resume()
@@ -383,7 +383,7 @@ class StandbyTests(StandbyCase):
         promoted = await self.pair.promote()
         promoted.command(ROTATE.replace("{a}", scene.account), self.name)
         self.pair.lead_to(promoted)
-        await process.database.connected()
+        await process.database.wait_until_connected()
         await scene.world.looked(process)
         now = await scene.ask("c")
         self.assertNotEqual(now, before)
@@ -391,19 +391,19 @@ class StandbyTests(StandbyCase):
 
     async def test_another_server_answers(self) -> None:
         """What another PostgreSQL answers than the one that is looked at isn't remembered (CLU-33)."""
-        for memory, remembered in ((Memory, 0), (of_program("server").memory(), 1)):
+        for memory, remembered in ((ReadCache, 0), (of_program("server").memory(), 1)):
             self.pair.lead_to(self.pair.primary)
             scene = await self.scene(memory, place=self.pair.dsn(self.name))
             process = scene.process("c")
             self.pair.lead_to(self.pair.follower)
             self.pair.primary.command(f"SELECT pg_terminate_backend({process.database.looker})")
-            while not process.memory.lost:
+            while not process.memory.is_lost:
                 await turn()
             await scene.world.looked(process)
-            hits = process.memory.counts().hits
+            hits = process.memory.cache_counts().hits
             await scene.ask("c", KEY)
             await scene.ask("c", KEY)
-            self.assertEqual(process.memory.counts().hits - hits, remembered)
+            self.assertEqual(process.memory.cache_counts().hits - hits, remembered)
 
 
 async def change_others(scene: Scene, times: int) -> None:
@@ -412,4 +412,4 @@ async def change_others(scene: Scene, times: int) -> None:
         await scene.change(f"UPDATE annotations SET value = '{number}' WHERE {_NOTE}")
         scene.world.clock.skip(2 * SHORT)
         for process in scene.world.processes.values():
-            await process.memory.look_again()
+            await process.memory.poll_now()

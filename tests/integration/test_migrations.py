@@ -10,7 +10,7 @@ from twisted.logger import capturedLogs
 
 from svc.model.errors import StartRefused
 from svc.storage.driver.database import Database
-from svc.storage.driver.migrations import FIRST_RELEASE, FORMER, Migration, applied, migrate, packaged
+from svc.storage.driver.migrations import FIRST_RELEASE, FORMER, Migration, load_migrations, migrate, read_applied
 from svc.storage.driver.statements import Statement
 from tests.integration.postgres import PostgresTestCase, Server
 
@@ -42,16 +42,19 @@ class MigrationTests(PostgresTestCase):
     async def test_packaged(self) -> None:
         """An empty database becomes this program's, and each migration is logged (DATA-10)."""
         with capturedLogs() as events:
-            self.assertEqual(await migrate(self.database), len(packaged()))
-        self.assertEqual([event["name"] for event in events if "name" in event], [one.name for one in packaged()])
-        recorded = await self.database.look(applied)
-        needs = [one.version if one.version <= FIRST_RELEASE else one.head.needs for one in packaged()]
-        wanted = [(one.version, one.name, one.recorded, needed) for one, needed in zip(packaged(), needs, strict=True)]
+            self.assertEqual(await migrate(self.database), len(load_migrations()))
+        self.assertEqual([event["name"] for event in events if "name" in event], [one.name for one in load_migrations()])
+        recorded = await self.database.transact_read_only(read_applied)
+        needs = [one.version if one.version <= FIRST_RELEASE else one.head.needs for one in load_migrations()]
+        wanted = [
+            (one.version, one.name, one.recorded_sha256, needed)
+            for one, needed in zip(load_migrations(), needs, strict=True)
+        ]
         self.assertEqual(recorded, wanted)
 
     async def test_roles_of_before(self) -> None:
         """Roles that were there before they had numbers have none, so that their tokens go on; later ones have their own."""
-        await migrate(self.database, packaged()[:8])
+        await migrate(self.database, load_migrations()[:8])
         dbname = self.dsn.rpartition("dbname=")[2]
         self.server.command("INSERT INTO roles (role_id) VALUES ('acct:user:old')", dbname)
         await migrate(self.database)
@@ -132,10 +135,10 @@ class MigrationTests(PostgresTestCase):
         await migrate(self.database)
         name = self.dsn.rpartition("dbname=")[2]
         for number in (13, 21):
-            migration = packaged()[number - 1]
+            migration = load_migrations()[number - 1]
             for sha256 in (*FORMER[migration.sha256], migration.sha256):
                 self.server.command(f"UPDATE schema_steps SET sha256 = '{sha256}' WHERE version = {number}", name)
-                self.assertEqual(await migrate(self.database), len(packaged()))
+                self.assertEqual(await migrate(self.database), len(load_migrations()))
 
     async def test_another_programs_database(self) -> None:
         """A database in which another program has tables of the same names is refused, and stays as it is (DATA-11)."""
@@ -184,12 +187,12 @@ class StandbyTests(PostgresTestCase):
         self.addCleanup(server.destroy)
         await server.start()
         primary = self.started(server)
-        await primary.connected()
+        await primary.wait_until_connected()
         await migrate(primary, NOTES[:2])
         await primary.stopService()
         await server.demote()
         standby = self.started(server)
-        await standby.connected()
+        await standby.wait_until_connected()
         self.assertEqual(await migrate(standby, NOTES[:2]), 2)
         with self.assertRaisesRegex(StartRefused, "standby is at version 2.* needs 3: start .* on the primary first"):
             await migrate(standby, NOTES)

@@ -14,7 +14,7 @@ from svc.model.names import RoleName
 from svc.model.policy_rows import Changes
 from svc.model.ports import IPolicyTransaction
 from svc.model.query_results import Sealed
-from svc.storage.driver.columns import column
+from svc.storage.driver.columns import to_array
 from svc.storage.driver.connection import Session
 from svc.storage.driver.database import Database
 from svc.storage.driver.location import Location
@@ -200,7 +200,7 @@ async def entries_read(database: Database) -> int:
     ending = {*await database.fetch(SESSIONS)}
     await maybeDeferred(database.stopService)
     database.startService()
-    await database.connected()
+    await database.wait_until_connected()
     while ending & {*await database.fetch(SESSIONS)}:  # PostgreSQL counts what one has read when it ends, after it was left
         pass
     ((count,),) = await database.fetch(READ)
@@ -215,9 +215,9 @@ class PlansCase(DatabaseTestCase):
         await super().prepare()
         self.session = Session(reactor, lambda reason: None, 60.0)
         location = Location(reactor, self.dsn, 60.0)
-        await self.session.open(await location.parameters(read_only=False))
+        await self.session.open(await location.resolve_parameters(read_only=False))
         self.addCleanup(self.session.close)
-        await self.session.begin(location.settings(read_only=False))
+        await self.session.apply_settings(location.session_settings(read_only=False))
 
 
 class PlanTests(PlansCase):
@@ -318,10 +318,10 @@ class HeldTests(PlansCase):
         by_name = {statement.name: statement for statement in statements()}
         for caller in ("acct:user:admin", "acct:user:lead"):
             for name, *parameters in (
-                ("policy_not_grantable", column(self.IDS[:2]), caller),
-                ("policy_not_permittable", column(self.IDS), caller),
+                ("policy_not_grantable", to_array(self.IDS[:2]), caller),
+                ("policy_not_permittable", to_array(self.IDS), caller),
                 ("policy_owners_denying", caller, "acct", "small"),
-                ("impact_visible", column(self.IDS), caller),
+                ("impact_visible", to_array(self.IDS), caller),
             ):
                 statement = by_name[name]
                 if caller == "acct:user:admin":
@@ -340,7 +340,7 @@ class HeldTests(PlansCase):
                 await transaction.not_grantable(caller, self.IDS[:2]),
                 await transaction.not_permittable(caller, self.IDS),
                 await transaction.owners_denying(caller, role("policy:small")),
-                await transaction.visible(caller, self.IDS),
+                await transaction.filter_visible(caller, self.IDS),
             )
 
         for caller, expected in (
@@ -358,7 +358,7 @@ class DeletionTests(DatabaseTestCase):
         """What is deleted, and all that goes with it, is found by reading little more than that."""
         count = 2000
         stores = stores_on(self.database)
-        await stores.accounts.create(ACCOUNT, Sealed(b"key"), base.signing_key(ACCOUNT, "k"))
+        await stores.accounts.create_account(ACCOUNT, Sealed(b"key"), base.signing_key(ACCOUNT, "k"))
         draft = Draft().define(*(f"user:u{number}" for number in range(count)))
         await load(stores, draft, api_keys={row.resource: Sealed(b"key") for row in draft.rows.resources})
         before = await entries_read(self.database)

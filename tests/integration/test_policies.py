@@ -22,7 +22,7 @@ from svc.policy.document import Bounds
 from svc.policy.effective_policy import asked
 from svc.services.access import AccessService
 from svc.services.effective_policy import EffectivePolicyService
-from svc.services.policy_loads import Loads, PolicyLoadService
+from svc.services.policy_loads import LocalLoads, PolicyLoadService
 from svc.services.resources import ResourceService
 from svc.storage.effective_policy import BYTES_MOST
 from svc.web.http.incoming import Incoming
@@ -58,10 +58,10 @@ class PolicyRoutesCase(InPostgres):
     async def served(self) -> Stores:
         """Make an account, and a server of the two nouns."""
         stores = await self.stores_with_account()
-        self.token = token(ADMIN, (await stores.credentials.credential(ADMIN)).creation)
+        self.token = token(ADMIN, (await stores.credentials.read_credential(ADMIN)).creation)
         clock = IReactorTime(installed_reactor)
         vault = Vault(b"k" * 32)
-        loads = Loads(stores.policies, vault, NATIVE, Bounds())
+        loads = LocalLoads(stores.policies, vault, NATIVE, Bounds())
         self.client = Client(
             Policies(PolicyLoadService(loads, stores.roles, stores.events, Chronicle())),
             EffectivePolicies(EffectivePolicyService(stores.effective, stores.roles, vault, NATIVE, clock), clock),
@@ -102,7 +102,7 @@ class PolicyRoutesTests(PolicyRoutesCase):
         answers: list[Response] = []
 
         async def first(transaction: IPolicyTransaction) -> None:
-            await transaction.lock(ROOT)
+            await transaction.lock_policy(ROOT)
             for method in ("POST", "PATCH", "PUT"):
                 answers.append(await self.ask(method, body="- !group late\n"))
             answers.append(await self.ask("PUT", "?dryRun=true", "- !group late\n"))
@@ -133,7 +133,7 @@ class PolicyRoutesTests(PolicyRoutesCase):
         values = self.server.command("SELECT DISTINCT value FROM annotations WHERE policy_id IS NOT NULL", SHARED)
         self.assertEqual(len(values), 1)
         self.assertEqual(statuses[int(values[0][0][1:])], 201)
-        present = await stores.policies.transact(lambda transaction: transaction.present(ROOT, Rows(), ()))
+        present = await stores.policies.transact(lambda transaction: transaction.read_present_rows(ROOT, Rows(), ()))
         self.assertEqual(len(present.own.resources), 200)
 
     @scenario
@@ -162,7 +162,7 @@ class PolicyRoutesTests(PolicyRoutesCase):
                 loading, making = begun(self.ask("POST", body=text)), begun(make(host))
             made, status = await making, (await loading).status
             outcomes.add((made, status))
-            api_key = (await stores.credentials.credential(host)).api_key
+            api_key = (await stores.credentials.read_credential(host)).api_key
             self.assertEqual(made, api_key == b"its")
             access_facts = await stores.roles.access_facts(host, ResourceName(ACCOUNT, "variable", f"p{number}/v"))
             self.assertEqual(bool(access_facts.privileges), not made)
@@ -214,7 +214,7 @@ class PolicyRoutesTests(PolicyRoutesCase):
         await load(stores, Draft().define("variable:v").annotate("variable:v", {"large": "x"}))
         enlarged = f"UPDATE annotations SET value = repeat('x', {BYTES_MOST + 1}) WHERE policy_id IS NOT NULL"
         await self.database.transact(lambda transaction: transaction.execute(enlarged), statement_timeout=60.0)
-        excess = await stores.effective.effective(asked(ROOT, None, 10))
+        excess = await stores.effective.read_effective_policy(asked(ROOT, None, 10))
         assert isinstance(excess, Excess)
         self.assertEqual((excess.limit, excess.unit), (BYTES_MOST, "bytes"))
         answer = await self.ask("GET")
@@ -222,7 +222,9 @@ class PolicyRoutesTests(PolicyRoutesCase):
 
     async def _rows(self) -> Any:
         stores = await self.stores()
-        return sets((await stores.policies.transact(lambda transaction: transaction.present(ROOT, Rows(), ()))).own)
+        return sets(
+            (await stores.policies.transact(lambda transaction: transaction.read_present_rows(ROOT, Rows(), ()))).own
+        )
 
 
 class RecordTests(InPostgres):
@@ -231,8 +233,8 @@ class RecordTests(InPostgres):
     async def served(self) -> Stores:
         """Make an account, and a server of the two nouns."""
         stores = await self.stores_with_account()
-        self.token = token(ADMIN, (await stores.credentials.credential(ADMIN)).creation)
-        loads = Loads(stores.policies, Vault(b"k" * 32), NATIVE, Bounds(records=RecordLimits(annotations=3)))
+        self.token = token(ADMIN, (await stores.credentials.read_credential(ADMIN)).creation)
+        loads = LocalLoads(stores.policies, Vault(b"k" * 32), NATIVE, Bounds(records=RecordLimits(annotations=3)))
         access = AccessService(stores.access, stores.roles, stores.resources, NATIVE)
         self.client = Client(
             Policies(PolicyLoadService(loads, stores.roles, stores.events, Chronicle())),

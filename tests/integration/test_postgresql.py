@@ -24,7 +24,7 @@ READ_ONLY: Final = """
     ALTER DATABASE "{0}" SET default_transaction_read_only = on;
     SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '{0}' AND pid <> pg_backend_pid()
 """
-GUARDS: Final = Statement.named("guards")("""
+GUARDS: Final = Statement.with_name("guards")("""
     SELECT current_setting('statement_timeout'), current_setting('lock_timeout'), current_setting('plan_cache_mode'),
         current_setting('default_transaction_read_only'), pg_backend_pid()
 """)
@@ -73,7 +73,7 @@ class PoolerTests(ServerTestCase, PostgresTestCase):
                     database.startService()
                     self.addCleanup(database.stopService)
                     try:
-                        await database.connected()
+                        await database.wait_until_connected()
                     except DatabaseUnfit as refusal:
                         self.assertIn("a pooler in transaction mode is in between", refusal.why)
                     else:

@@ -11,15 +11,15 @@ from twisted.internet.task import deferLater
 from svc.model.errors import StoreUnavailable
 from svc.model.request_notes import begin_notes
 from svc.model.versions import StateVersion
+from svc.storage.cache.commit_counters import CommitCounters
 from svc.storage.driver.database import Database
 from svc.storage.driver.location import with_attributes
 from svc.storage.driver.primaries import EVERY
 from svc.storage.driver.replication import Replication
 from svc.storage.driver.standbys import Standbys
 from svc.storage.driver.statements import Statement
-from svc.storage.memory.slots import Slots
-from svc.storage.places import Places
-from svc.storage.readings import Readings
+from svc.storage.read_routing import ReadRouter
+from svc.storage.replicas import Replicas
 from tests.integration.client import Answer, Api
 from tests.integration.process import ServerTestCase
 from tests.integration.replication import PairTestCase
@@ -40,20 +40,20 @@ class SplitCase(PairTestCase):
         pair = self.pair
         pair.primary.command("CREATE TABLE numbers (n integer)", self.name)
         self.dsn = dsn = with_attributes(pair.hosts(self.name), "primary")
-        self.slots = Slots.private()
+        self.slots = CommitCounters.for_one_process()
         self.primary = await self.opened(dsn, pool_size=3)
-        self.primary.tell_commits(self.written, lambda: self.slots.written(self.slots.read()).timeline)
+        self.primary.report_commits(self.written, lambda: self.slots.written_versions(self.slots.read_counters()).timeline)
         self.replication = Replication(self.primary, reactor)
-        self.places = Places(reactor, self.primary, Standbys(reactor, dsn, self.primary), self.slots)
+        self.places = Replicas(reactor, self.primary, Standbys(reactor, dsn, self.primary), self.slots)
         for service in (self.replication, self.places):
             service.startService()
             self.addCleanup(service.stopService)
-        self.readings = Readings(reactor, self.places)
+        self.readings = ReadRouter(reactor, self.places)
         await self.comes_to_be((True, 0))
 
     def written(self, confirmed: bool, version: StateVersion | None) -> None:
         """Count a commit."""
-        self.slots.advance(confirmed=confirmed, version=version)
+        self.slots.count_commit(confirmed=confirmed, version=version)
 
     async def read(self) -> tuple[bool, int]:
         """Read, for a request of its own."""
@@ -114,7 +114,7 @@ class ReadingsTests(SplitCase):
         self.assertEqual(await self.read(), (True, 2))
         self.pair.pause()
         self.pair.primary.command("INSERT INTO numbers VALUES (3)", self.name)
-        self.slots.advance(confirmed=False)
+        self.slots.count_commit(confirmed=False)
         for _ in range(20):
             self.assertEqual(await self.read(), (False, 3))
             await deferLater(reactor, 0.01)
@@ -171,10 +171,10 @@ class ReadingsTests(SplitCase):
         other = Database(reactor, self.dsn, pool_size=1, statement_timeout=5.0, first_wait=0.5)
         other.startService()
         self.addCleanup(other.stopService)
-        places = Places(reactor, other, Standbys(reactor, self.dsn, other), Slots.private())
+        places = Replicas(reactor, other, Standbys(reactor, self.dsn, other), CommitCounters.for_one_process())
         places.startService()
         self.addCleanup(places.stopService)
-        self.assertEqual(await Readings(reactor, places).fetch(_READ), [(True, 1)])
+        self.assertEqual(await ReadRouter(reactor, places).fetch(_READ), [(True, 1)])
         promoting = Deferred.fromCoroutine(self.pair.promote())
         while not promoting.called:
             self.assertEqual((await self.read())[1], 1)
@@ -195,7 +195,7 @@ class FormerPrimaryTests(PairTestCase):
         await pair.caught_up()
         database, stuck = await self.opened(pair.dsn(self.name)), await self.opened(pair.primary.dsn(self.name))
         for each in (database, stuck):
-            each.tell_commits(lambda *_: None, lambda: newest[0])
+            each.report_commits(lambda *_: None, lambda: newest[0])
             await each.fetch(_READ)
             await each.change(_WRITE, 1)
         await pair.caught_up()

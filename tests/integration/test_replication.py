@@ -91,7 +91,7 @@ class ReplicationTests(PairTestCase):
     async def refuses(self, replication: Replication) -> bool:
         """Whether writes are refused."""
         try:
-            await replication.demand_primary()
+            await replication.require_primary()
         except StoreReadOnly:
             return True
         return False
@@ -117,30 +117,30 @@ class ReplicationTests(PairTestCase):
         database, replication = await self.begun(pair.dsn(self.name))
         state = DatabaseState(database)
         self.assertFalse(await self.refuses(replication))
-        position = await state.position()
+        position = await state.read_position()
         self.assertEqual((position.standby, position.lag_bytes, position.lag_seconds), (False, None, None))
         await pair.caught_up()
         pair.lead_to(pair.follower)
         pair.primary.command("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'svc'")
         await self.comes_to(replication, True)
-        position = await state.position()
+        position = await state.read_position()
         self.assertTrue(position.standby)
         self.assertGreaterEqual(position.lag_seconds or 0, 0)
         self.assertIsNotNone(position.lag_seconds)
         self.assertEqual(position.lag_bytes, 0)
-        await state.transaction()
+        await state.check_transaction()
         expirations = ExpirationStore(database)
         worked: list[bool] = []
 
         async def work() -> None:
             worked.append(True)
 
-        self.assertEqual((await expirations.take_turn(work), worked), (Turn.STANDBY, []))
+        self.assertEqual((await expirations.run_exclusively(work), worked), (Turn.STANDBY, []))
         await pair.promote()
         self.assertFalse(await self.refuses(replication))
-        await state.transaction()
-        self.assertEqual((await expirations.take_turn(work), worked), (Turn.OURS, [True]))
-        self.assertIsNone((await state.position()).lag_seconds)
+        await state.check_transaction()
+        self.assertEqual((await expirations.run_exclusively(work), worked), (Turn.OURS, [True]))
+        self.assertIsNone((await state.read_position()).lag_seconds)
 
     async def test_becomes_a_standby(self) -> None:
         """A write on what was a primary a moment ago is refused by PostgreSQL; a transaction that its end cuts off fails
@@ -148,7 +148,7 @@ class ReplicationTests(PairTestCase):
         """
         pair = self.pair
         database, replication = await self.begun(pair.primary.dsn(self.name))
-        await replication.demand_primary()
+        await replication.require_primary()
 
         async def work(transaction: Transaction) -> None:
             await transaction.execute("CREATE TABLE never (id int)")
@@ -156,7 +156,7 @@ class ReplicationTests(PairTestCase):
             await transaction.execute("INSERT INTO never VALUES (1)")
 
         await self.assertFailure(Deferred.fromCoroutine(database.transact(work)), StoreUnavailable)
-        await database.connected()
+        await database.wait_until_connected()
         add = Statement("add_canary", "INSERT INTO canary (sealed) VALUES ('x')")
         await self.assertFailure(Deferred.fromCoroutine(database.fetch(add)), StoreReadOnly)
         await self.comes_to(replication, True)
@@ -179,7 +179,7 @@ class ReplicationTests(PairTestCase):
         # The primary's clock is ahead.
         pair.primary.command("UPDATE heartbeat SET beaten_at = now() + interval '1 hour'", self.name)
         await pair.caught_up()
-        lag = (await state.position()).lag_seconds
+        lag = (await state.read_position()).lag_seconds
         assert lag is not None
         self.assertGreaterEqual(lag, 0)
 
@@ -219,7 +219,7 @@ class ReplicationTests(PairTestCase):
             await transaction.fetch(_SLOW_READ, 0.0)
 
         await self.assertFailure(Deferred.fromCoroutine(database.transact(dawdle)), StoreUnavailable)
-        await database.connected()
+        await database.wait_until_connected()
         await database.fetch(_SLOW_READ, 0.0)
 
     def _lock(self) -> None:

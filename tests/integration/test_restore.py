@@ -19,7 +19,7 @@ from twisted.internet.task import deferLater
 import svc
 from svc.crypto.vault import new_data_key
 from svc.model.errors import StartRefused
-from svc.storage.driver.migrations import migrate, packaged
+from svc.storage.driver.migrations import load_migrations, migrate
 from svc.storage.restoring import RestoringStore
 from tests.integration.client import Api
 from tests.integration.postgres import PostgresTestCase, program
@@ -199,14 +199,15 @@ class RestoreTests(RestoreCase):
     async def test_older(self) -> None:
         """A backup of an older schema is brought up to this program's (DATA-35)."""
         older = await self.create_database(migrated=False)
-        await migrate(await self.open_database(older), packaged()[:-1])
+        await migrate(await self.open_database(older), load_migrations()[:-1])
         canary = "\\x" + self.server.command("SELECT encode(sealed, 'hex') FROM canary", self.name(self.dsn))[0][0]
         self.server.command(f"INSERT INTO canary (sealed) VALUES ('{canary}')", self.name(older))
         self.dump.unlink()
         subprocess.run([program("pg_dump"), "--format=custom", f"--file={self.dump}", f"--dbname={older}"], check=True)
         outcome = await self.restore(self.new)
         self.assertIn(
-            f"Schema: version {len(packaged()) - 1}; this program brought it to {len(packaged())}.", outcome.stdout
+            f"Schema: version {len(load_migrations()) - 1}; this program brought it to {len(load_migrations())}.",
+            outcome.stdout,
         )
 
 
@@ -331,13 +332,13 @@ class ObjectTests(PostgresTestCase):
         dsn = await self.create_database(migrated=False)
         database = await self.open_database(dsn)
         store = RestoringStore(database)
-        self.assertFalse(await store.begin("public", [], packaged()))
+        self.assertFalse(await store.begin_restore("public", [], load_migrations()))
         await migrate(database)
-        self.assertTrue(await store.begin("public", [], packaged()))
+        self.assertTrue(await store.begin_restore("public", [], load_migrations()))
         await migrate(database)
-        await store.abandon()
+        await store.abandon_restore()
         self.server.command("CREATE TABLE notes ()", dsn.rpartition("=")[2])
-        await self.assertFailure(Deferred.fromCoroutine(store.begin("public", [], packaged())), StartRefused)
+        await self.assertFailure(Deferred.fromCoroutine(store.begin_restore("public", [], load_migrations())), StartRefused)
 
 
 class KilledTests(RestoreCase):
@@ -387,10 +388,10 @@ class KilledTests(RestoreCase):
         dsn = await self.create_database(migrated=False)
         database = await self.open_database(dsn)
         objects = [("TABLE", "public", "accounts"), ("TABLE", "public", "roles")]
-        await RestoringStore(database).begin("public", objects, packaged())
+        await RestoringStore(database).begin_restore("public", objects, load_migrations())
         self.server.command("CREATE TABLE accounts AS SELECT 7 AS number", self.name(dsn))
         self.assertIn("it has the table public.accounts;", (await self.restore(dsn, code=1)).stderr)
-        await RestoringStore(database).abandon()
+        await RestoringStore(database).abandon_restore()
         self.assertEqual(self.tables(dsn), {"accounts"})
         self.server.command("DROP TABLE accounts", self.name(dsn))
         await self.restore(dsn)

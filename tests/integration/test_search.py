@@ -12,7 +12,7 @@ from svc.model.errors import TooManyRoles
 from svc.model.policy_rows import Changes
 from svc.model.ports import IPolicyTransaction
 from svc.model.query_results import MembersQuery, Place, Sealed, Search
-from svc.storage.driver.migrations import Migration, migrate, packaged
+from svc.storage.driver.migrations import Migration, load_migrations, migrate
 from svc.storage.driver.statements import Statement
 from svc.storage.sql import membership_graph
 from svc.storage.sql.search import SHORT
@@ -36,7 +36,7 @@ class EnglishTests(InPostgres):
     """What the fakes of the stores don't know."""
 
     async def _found(self, stores: Stores, text: str, *, split: bool = True) -> list[str]:
-        return names(await stores.roles.members(searching(text, split=split)))
+        return names(await stores.roles.list_members(searching(text, split=split)))
 
     @scenario
     async def test_english(self) -> None:
@@ -135,9 +135,11 @@ class EnglishTests(InPostgres):
         late: list[Deferred[None]] = []
 
         async def first(transaction: IPolicyTransaction) -> None:
-            await transaction.apply(role("policy:a"), Changes(create=Draft().annotate("host:h", {"a": "orange"}).rows), {})
+            await transaction.apply_changes(
+                role("policy:a"), Changes(create=Draft().annotate("host:h", {"a": "orange"}).rows), {}
+            )
             late.append(begun(load(stores, Draft().annotate("host:h", {"b": "lemon"}), role("policy:b"))))
-            await stores.state.connected()
+            await stores.state.check_connection()
 
         await stores.policies.transact(first)
         await late[0]
@@ -151,7 +153,7 @@ class MigrationTests(PostgresTestCase):
         """The migration makes documents of what is there already."""
         dsn = await self.create_database(migrated=False)
         database = await self.open_database(dsn)
-        before: list[Migration] = packaged()[:2]
+        before: list[Migration] = load_migrations()[:2]
         await migrate(database, before)
         self.server.command(
             "INSERT INTO roles (role_id) VALUES ('acct:group:g'), ('acct:host:web/blue');"
@@ -163,7 +165,7 @@ class MigrationTests(PostgresTestCase):
         await migrate(database)
         stores = stores_on(database)
         for text in ("blue", "orange", "host"):
-            self.assertEqual(names(await stores.roles.members(searching(text))), ["host:web/blue"])
+            self.assertEqual(names(await stores.roles.list_members(searching(text))), ["host:web/blue"])
 
 
 class RowsReadTests(DatabaseTestCase):
@@ -175,7 +177,7 @@ class RowsReadTests(DatabaseTestCase):
         # In one session, so that what is counted for it has been by the time that it answers the last question.
         self.one = await self.open_database(self.dsn, pool_size=1)
         self.stores = stores_on(self.one)
-        await self.stores.accounts.create(ACCOUNT, Sealed(b"key"), base.signing_key(ACCOUNT, "k"))
+        await self.stores.accounts.create_account(ACCOUNT, Sealed(b"key"), base.signing_key(ACCOUNT, "k"))
         self.server.command("VACUUM ANALYZE", database_of(self.dsn))
         for ask in self._questions(""):
             await ask()
@@ -189,16 +191,16 @@ class RowsReadTests(DatabaseTestCase):
         orange = searching("orange", asked=GROUP)
         few = searching("host", asked=role("layer:l"))
         return [
-            lambda: roles.members(MembersQuery(GROUP, limit=10)),
-            lambda: roles.members(MembersQuery(GROUP, limit=10, after=place)),
-            lambda: roles.members(MembersQuery(GROUP, ("host", "user"), limit=10, after=place)),
-            lambda: roles.members(MembersQuery(GROUP, ("user",), limit=10)),
-            lambda: roles.memberships(MembersQuery(ADMIN, limit=10, after=place)),
-            lambda: roles.memberships(MembersQuery(ADMIN, ("layer",), limit=10)),
-            lambda: roles.role(GROUP),
-            lambda: roles.members(attrs.evolve(orange, limit=10)),
+            lambda: roles.list_members(MembersQuery(GROUP, limit=10)),
+            lambda: roles.list_members(MembersQuery(GROUP, limit=10, after=place)),
+            lambda: roles.list_members(MembersQuery(GROUP, ("host", "user"), limit=10, after=place)),
+            lambda: roles.list_members(MembersQuery(GROUP, ("user",), limit=10)),
+            lambda: roles.list_memberships(MembersQuery(ADMIN, limit=10, after=place)),
+            lambda: roles.list_memberships(MembersQuery(ADMIN, ("layer",), limit=10)),
+            lambda: roles.read_role(GROUP),
+            lambda: roles.list_members(attrs.evolve(orange, limit=10)),
             lambda: roles.count_members(orange),
-            lambda: roles.members(few),
+            lambda: roles.list_members(few),
         ]
 
     async def _read(self, ask: Callable[[], Awaitable[Any]], *tables: str) -> int:
@@ -222,35 +224,35 @@ class RowsReadTests(DatabaseTestCase):
         for number, ask in enumerate(self._questions("")[7:]):
             read = await self._read(ask, "documents")
             self.assertLessEqual(read, 10, number)
-        self.assertEqual(len(await self.stores.roles.members(searching("host", asked=role("layer:l")))), 5)
-        self.assertEqual(names(await self.stores.roles.members(searching("orange", asked=GROUP))), ["host:h03999"])
+        self.assertEqual(len(await self.stores.roles.list_members(searching("host", asked=role("layer:l")))), 5)
+        self.assertEqual(names(await self.stores.roles.list_members(searching("orange", asked=GROUP))), ["host:h03999"])
 
     async def test_both_ways_agree(self) -> None:
         """A search in a long list, by class or not, finds what it would find in a short one."""
         query = searching("host", asked=GROUP)
-        whole = await self.stores.roles.members(query)
+        whole = await self.stores.roles.list_members(query)
         self.assertEqual(len(whole), 2 * SHORT)
         self.assertEqual(await self.stores.roles.count_members(query), 2 * SHORT)
-        by_id = await self.stores.roles.members(attrs.evolve(query, search=Search("host", False, False), limit=5))
+        by_id = await self.stores.roles.list_members(attrs.evolve(query, search=Search("host", False, False), limit=5))
         self.assertEqual(names(by_id), names(whole)[:5])
         after = attrs.evolve(query, after=Place("acct:host:h03997", rank=2))
-        self.assertEqual(names(await self.stores.roles.members(after)), ["host:h03998", "host:h03999"])
-        self.assertEqual(await self.stores.roles.members(attrs.evolve(query, kinds=("group", "user"))), [])
+        self.assertEqual(names(await self.stores.roles.list_members(after)), ["host:h03998", "host:h03999"])
+        self.assertEqual(await self.stores.roles.list_members(attrs.evolve(query, kinds=("group", "user"))), [])
 
     async def test_graph_is_bounded(self) -> None:
         """Roles are followed over many batches, and no further than the bound (ROLE-32)."""
-        effective = await self.stores.roles.effective_members(MembersQuery(GROUP))
+        effective = await self.stores.roles.list_effective_members(MembersQuery(GROUP))
         self.assertEqual(len(effective.members), 2 * SHORT + 1)
         self.assertEqual(effective.path(effective.members[0]), ("acct:group:g", "acct:host:h00000"))
-        found = await self.stores.roles.effective_members(searching("orange", asked=GROUP))
+        found = await self.stores.roles.list_effective_members(searching("orange", asked=GROUP))
         self.assertEqual(list(map(found.place, found.members)), [Place("acct:host:h03999", rank=1)])
-        edges = [edge async for batch in self.stores.roles.graph(ADMIN, GROUP) for edge in batch]
+        edges = [edge async for batch in self.stores.roles.stream_graph(ADMIN, GROUP) for edge in batch]
         self.assertEqual(len(edges), 2 * (2 * SHORT) + 2)
         self.assertEqual(edges, sorted(set(edges)))
         for name, bound in (("ROLES_LIMIT", 2 * SHORT), ("EDGES_LIMIT", 2 * SHORT), ("STEPS_LIMIT", 1)):
             patched = self.patch(membership_graph, name, bound)
             with self.assertRaises(TooManyRoles):
-                await self.stores.roles.effective_members(MembersQuery(GROUP))
+                await self.stores.roles.list_effective_members(MembersQuery(GROUP))
             with self.assertRaises(TooManyRoles):
-                await self.stores.roles.held(ADMIN)
+                await self.stores.roles.list_held_roles(ADMIN)
             patched.restore()

@@ -28,8 +28,8 @@ from svc.storage.driver.columns import BATCH
 from svc.storage.driver.failures import StatementFailed
 from svc.storage.driver.statements import Statement, Transaction
 from svc.storage.events import RETENTION
-from svc.storage.kept_answers import claim
-from svc.storage.sealed_values import SealedStore
+from svc.storage.idempotency import claim_request_key
+from svc.storage.sealed_values import SealedValueStore
 from svc.storage.secrets import SecretStore
 from svc.storage.sql import visibility
 from tests.contracts import (
@@ -81,7 +81,7 @@ class AccountStoreTests(accounts.AccountsContract, InPostgres):
         async def attempt(number: int) -> bool:
             key = base.signing_key(ACCOUNT, f"k{number}")
             try:
-                await stores.accounts.create(ACCOUNT, Sealed(b"%d" % number), key)
+                await stores.accounts.create_account(ACCOUNT, Sealed(b"%d" % number), key)
             except Conflict:
                 return False
             return True
@@ -89,7 +89,7 @@ class AccountStoreTests(accounts.AccountsContract, InPostgres):
         outcomes = await gatherResults([begun(attempt(number)) for number in range(3)])
         self.assertEqual(sorted(outcomes), [False, False, True])
         winner = outcomes.index(True)
-        credential = await stores.credentials.credential(ADMIN)
+        credential = await stores.credentials.read_credential(ADMIN)
         self.assertEqual((credential.api_key, credential.signing_key), (b"%d" % winner, f"k{winner}"))
 
     @scenario
@@ -100,7 +100,7 @@ class AccountStoreTests(accounts.AccountsContract, InPostgres):
             begun(stores.accounts.rotate_signing_key(base.signing_key(ACCOUNT, f"new {number}"), 5.0)) for number in range(4)
         ]
         await gatherResults(rotations)
-        keys = await stores.accounts.signing_keys(ACCOUNT)
+        keys = await stores.accounts.list_signing_keys(ACCOUNT)
         self.assertEqual([key.retires_at for key in keys], [5.0, 5.0, 5.0, 5.0, None])
 
 
@@ -122,10 +122,10 @@ class CallerTests(callers.CallersContract, InPostgres):
         await self.made(stores)
         older = Caller(callers.ALICE, 0)
         with self.assertRaises(CallerReplaced):
-            await stores.roles.remains(older)
+            await stores.roles.caller_exists(older)
         await self.database.transact(partial(_executed, "UPDATE roles SET creation = 0 WHERE role_id LIKE '%:user:alice'"))
-        self.assertTrue(await stores.roles.remains(older))
-        self.assertEqual((await stores.credentials.credential(callers.ALICE)).creation, 0)
+        self.assertTrue(await stores.roles.caller_exists(older))
+        self.assertEqual((await stores.credentials.read_credential(callers.ALICE)).creation, 0)
 
 
 class DayTests(day.DayContract, InPostgres):
@@ -133,7 +133,7 @@ class DayTests(day.DayContract, InPostgres):
 
 
 class EndingStoreTests(endings.EndingsContract, InPostgres):
-    """``EndingStore``."""
+    """``UpcomingExpirationStore``."""
 
     async def end_key(self, role_id: str, at: float) -> None:
         """Have an API key end at a moment."""
@@ -154,7 +154,9 @@ class LdapMappingStoreTests(ldap_mappings.LdapMappingsContract, InPostgres):
         stores = await self._stores()
         await self.put(stores, ldap_mappings.DEVS, ldap_mappings.A, ldap_mappings.B)
         for names in ([ldap_mappings.DEVS], []):
-            logins = [stores.mappings.apply(ldap_mappings.CORP, ldap_mappings.ALICE, names, no_trail) for _ in range(4)]
+            logins = [
+                stores.mappings.apply_mappings(ldap_mappings.CORP, ldap_mappings.ALICE, names, no_trail) for _ in range(4)
+            ]
             outcomes = await gatherResults([begun(login) for login in logins])
             self.assertEqual(sorted(bool(difference) for difference, _ in outcomes), [False, False, False, True])
             expected = [ldap_mappings.A, ldap_mappings.B] if names else []
@@ -222,9 +224,9 @@ class LdapMappingStoreTests(ldap_mappings.LdapMappingsContract, InPostgres):
 
         async def removal(transaction: IMappingTransaction) -> list[tuple[str, str]]:
             await transaction.lock_mappings(ldap_mappings.CORP)
-            losing = await transaction.losing(ldap_mappings.CORP, ldap_mappings.DEVS, [ldap_mappings.A])
+            losing = await transaction.list_lost_memberships(ldap_mappings.CORP, ldap_mappings.DEVS, [ldap_mappings.A])
             names = [ldap_mappings.DEVS]
-            logins.append(begun(stores.mappings.apply(ldap_mappings.CORP, ldap_mappings.ALICE, names, no_trail)))
+            logins.append(begun(stores.mappings.apply_mappings(ldap_mappings.CORP, ldap_mappings.ALICE, names, no_trail)))
             waited = Deferred[None]()
             reactor.callLater(0.3, waited.callback, None)
             await waited
@@ -248,12 +250,12 @@ class LastLoginStoreTests(last_logins.LastLoginsContract, InPostgres):
 
         async def work(transaction: Transaction) -> None:
             await transaction.execute("SELECT FROM roles WHERE role_id = %s FOR UPDATE", ["acct:host:a"])
-            self.assertEqual(list(await stores.last_logins.record(logins)), logins[:1])
+            self.assertEqual(list(await stores.last_logins.record_logins(logins)), logins[:1])
 
         await self.database.transact(work)
-        self.assertEqual((await stores.last_logins.last_login(role("host:b"))).day, 100)
-        self.assertEqual(list(await stores.last_logins.record(logins)), [])
-        self.assertEqual((await stores.last_logins.last_login(role("host:a"))).day, 100)
+        self.assertEqual((await stores.last_logins.read_last_login(role("host:b"))).day, 100)
+        self.assertEqual(list(await stores.last_logins.record_logins(logins)), [])
+        self.assertEqual((await stores.last_logins.read_last_login(role("host:a"))).day, 100)
 
 
 class DirectoryUserStoreTests(directory_users.DirectoryUsersContract, InPostgres):
@@ -277,7 +279,7 @@ class KeptAnswerStoreTests(kept_answers.KeptAnswersContract, InPostgres):
         claimed, ended = Deferred[None](), Deferred[None]()
 
         async def work(transaction: Transaction) -> None:
-            self.assertIsNone(await claim(transaction, request))
+            self.assertIsNone(await claim_request_key(transaction, request))
             claimed.callback(None)
             await ended
 
@@ -311,7 +313,7 @@ class DeletedStoreTests(deleted.DeletedContract, InPostgres):
     async def test_sealed(self) -> None:
         """What is kept stays as it was sealed, under the name of its variable, and a backup is tried with it (DEL-25)."""
         world = await self.deleted_variable()
-        found = [each async for each in SealedStore(self.database).values() if "deleted" in each[1]]
+        found = [each async for each in SealedValueStore(self.database).stream_values() if "deleted" in each[1]]
         self.assertEqual(
             [shown for _, shown, _, _ in found], [f"acct:variable:app/db (version {n}, deleted)" for n in (1, 2)]
         )
@@ -336,8 +338,8 @@ class DeletedStoreTests(deleted.DeletedContract, InPostgres):
         """
         world = await self.deleted_variable()
         numbers, caller = await world.numbers(), await world.caller(ADMIN)
-        restoring = [begun(world.deleted.restore(caller, deleted.APP, numbers)) for _ in range(3)]
-        purging = begun(world.deleted.purge(caller, deleted.APP, numbers))
+        restoring = [begun(world.deleted.restore_records(caller, deleted.APP, numbers)) for _ in range(3)]
+        purging = begun(world.deleted.purge_records(caller, deleted.APP, numbers))
         found = [await DeferredList([one], consumeErrors=True) for one in restoring]
         for ((succeeded, result),) in found:
             self.assertTrue(succeeded or (isinstance(result, Failure) and result.check(PolicyConflict)), result)
@@ -373,7 +375,7 @@ class EventStoreTests(events.EventsContract, InPostgres):
                 " 'old', '-', '-', '{}', '' FROM generate_series(1, 1500)",
             )
         )
-        self.assertEqual(await stores.events.purge(IReactorTime(reactor).seconds() - RETENTION), 1500)
+        self.assertEqual(await stores.events.purge_before(IReactorTime(reactor).seconds() - RETENTION), 1500)
         self.assertEqual(await events.operations(stores), ["update"])
 
     @scenario
@@ -423,9 +425,9 @@ class HostFactoryStoreTests(factories.HostFactoriesContract, InPostgres):
 
         async def first(transaction: IPolicyTransaction) -> None:
             gone = Rows(resources=(ResourceRow("acct:host_factory:f", "acct:user:admin"),))
-            await transaction.apply(ROOT, Changes(delete=gone), {})
+            await transaction.apply_changes(ROOT, Changes(delete=gone), {})
             late.append(begun(stores.factories.create_host(digest, role("host:h"), {}, Sealed(b"key"))))
-            await stores.state.connected()
+            await stores.state.check_connection()
 
         await stores.policies.transact(first)
         with self.assertRaises(RecordNotFound):
@@ -443,14 +445,14 @@ class HostFactoryStoreTests(factories.HostFactoriesContract, InPostgres):
 
         async def first(transaction: IPolicyTransaction) -> None:
             keys = {"acct:host:h": Sealed(b"declared")}
-            await transaction.apply(ROOT, Changes(create=Draft().define("host:h").rows), keys)
+            await transaction.apply_changes(ROOT, Changes(create=Draft().define("host:h").rows), keys)
             late.append(begun(stores.factories.create_host(digest, role("host:h"), {}, Sealed(b"made"))))
-            await stores.state.connected()
+            await stores.state.check_connection()
 
         await stores.policies.transact(first)
         with self.assertRaises(Conflict):
             await late[0]
-        self.assertEqual((await stores.credentials.credential(role("host:h"))).api_key, b"declared")
+        self.assertEqual((await stores.credentials.read_credential(role("host:h"))).api_key, b"declared")
 
     @scenario
     async def test_made_while_the_policy_is(self) -> None:
@@ -463,14 +465,14 @@ class HostFactoryStoreTests(factories.HostFactoriesContract, InPostgres):
         late: list[Deferred[MadeHost]] = []
 
         async def first(transaction: IPolicyTransaction) -> None:
-            await transaction.apply(ROOT, Changes(create=draft.rows), {"acct:host:p/h": Sealed(b"declared")})
+            await transaction.apply_changes(ROOT, Changes(create=draft.rows), {"acct:host:p/h": Sealed(b"declared")})
             late.append(begun(stores.factories.create_host(digest, role("host:p/h"), {}, Sealed(b"made"))))
-            await stores.state.connected()
+            await stores.state.check_connection()
 
         await stores.policies.transact(first)
         with self.assertRaises(Conflict):
             await late[0]
-        self.assertEqual((await stores.credentials.credential(role("host:p/h"))).api_key, b"declared")
+        self.assertEqual((await stores.credentials.read_credential(role("host:p/h"))).api_key, b"declared")
 
     @scenario
     async def test_made_while_the_policy_waits(self) -> None:
@@ -483,14 +485,14 @@ class HostFactoryStoreTests(factories.HostFactoriesContract, InPostgres):
         seen: list[Present] = []
 
         async def second(transaction: IPolicyTransaction) -> None:
-            seen.append(await transaction.present(ROOT, draft.rows, ()))
+            seen.append(await transaction.read_present_rows(ROOT, draft.rows, ()))
             await stores.factories.create_host(digest, role("host:p/h"), {}, Sealed(b"made"))
-            await transaction.apply(ROOT, Changes(create=draft.rows), {"acct:host:p/h": Sealed(b"declared")})
+            await transaction.apply_changes(ROOT, Changes(create=draft.rows), {"acct:host:p/h": Sealed(b"declared")})
 
         with self.assertRaises(PolicyConflict):
             await stores.policies.transact(second)
         self.assertEqual(seen[0].foreign.resources, ())
-        self.assertEqual((await stores.credentials.credential(role("host:p/h"))).api_key, b"made")
+        self.assertEqual((await stores.credentials.read_credential(role("host:p/h"))).api_key, b"made")
         self.assertFalse(await stores.has_role(role("policy:p")))
 
 
@@ -518,8 +520,8 @@ class LoadTests(loads.LoadsContract, InPostgres):
 
         async def ask(transaction: IPolicyTransaction) -> tuple[Present, frozenset[str], list[str], list[str]]:
             return (
-                await transaction.present(role("policy:other"), draft.rows, names),
-                await transaction.existing(names),
+                await transaction.read_present_rows(role("policy:other"), draft.rows, names),
+                await transaction.filter_existing(names),
                 await transaction.not_permittable(role("user:nobody"), names),
                 await transaction.not_permittable(ADMIN, names),
             )
@@ -542,7 +544,7 @@ class LoadTests(loads.LoadsContract, InPostgres):
 
         stores = await self.stores()
         account = random_text(ACCOUNT_LIMIT)
-        await stores.accounts.create(account, Sealed(b"key"), base.signing_key(account, "k"))
+        await stores.accounts.create_account(account, Sealed(b"key"), base.signing_key(account, "k"))
         first, second, thing = (f"{random_text(64)}:{random_text(IDENTIFIER_LIMIT)}" for _ in range(3))
         draft = Draft(account).define(first, second, thing, owner=first).grant(first, second).grant(second, first)
         draft.permit(thing, second, random_text(64)).annotate(thing, {random_text(1024): "value"})
@@ -572,10 +574,10 @@ class LoadTests(loads.LoadsContract, InPostgres):
         late: list[Deferred[None]] = []
 
         async def first(transaction: IPolicyTransaction) -> None:
-            await transaction.apply(role("policy:a"), Changes(create=Draft().define("group:g").rows), {})
+            await transaction.apply_changes(role("policy:a"), Changes(create=Draft().define("group:g").rows), {})
             late.append(begun(load(stores, Draft().define("group:g"), role("policy:b"))))
             # The second waits for the first by now, or will find it done: the outcome is the same.
-            await stores.state.connected()
+            await stores.state.check_connection()
 
         await stores.policies.transact(first)
         with self.assertRaises(PolicyConflict):
@@ -591,9 +593,9 @@ class LoadTests(loads.LoadsContract, InPostgres):
 
         async def first(transaction: IPolicyTransaction) -> None:
             gone = Rows(resources=(ResourceRow("acct:group:g", "acct:user:admin"),))
-            await transaction.apply(ROOT, Changes(delete=gone), {})
+            await transaction.apply_changes(ROOT, Changes(delete=gone), {})
             late.append(begun(load(stores, Draft().permit("variable:v", "group:g", "read"), role("policy:a"))))
-            await stores.state.connected()
+            await stores.state.check_connection()
 
         await stores.policies.transact(first)
         with self.assertRaises(PolicyConflict):
@@ -608,10 +610,10 @@ class LoadTests(loads.LoadsContract, InPostgres):
         late: list[Deferred[None]] = []
 
         async def first(transaction: IPolicyTransaction) -> None:
-            await transaction.apply(role("policy:a"), Changes(create=Draft().define("group:g").rows), {})
+            await transaction.apply_changes(role("policy:a"), Changes(create=Draft().define("group:g").rows), {})
             gone = Rows(resources=(ResourceRow("acct:policy:a", "acct:user:admin"),))
             late.append(begun(change(stores, Changes(delete=gone))))
-            await stores.state.connected()
+            await stores.state.check_connection()
 
         await stores.policies.transact(first)
         await late[0]
@@ -654,15 +656,15 @@ class ResourceStoreTests(resources.ResourcesContract, InPostgres):
             (role("host:none"), []),
         ):
             query = ResourcesQuery(viewer, limit=10000)
-            self.assertEqual(await stores.resources.visible(query), expected)
-            self.assertEqual(await stores.resources.visible(attrs.evolve(query, limit=3, offset=1)), expected[1:4])
+            self.assertEqual(await stores.resources.list_visible(query), expected)
+            self.assertEqual(await stores.resources.list_visible(attrs.evolve(query, limit=3, offset=1)), expected[1:4])
             near = max(len(expected) - 2, 0)
-            self.assertEqual(await stores.resources.visible(attrs.evolve(query, limit=3, offset=near)), expected[near:])
+            self.assertEqual(await stores.resources.list_visible(attrs.evolve(query, limit=3, offset=near)), expected[near:])
             self.assertEqual(await stores.resources.count_visible(query), len(expected))
             rare = attrs.evolve(query, search=resources.native("rare"))
-            self.assertEqual(len(await stores.resources.visible(rare)), int(viewer is ADMIN))
+            self.assertEqual(len(await stores.resources.list_visible(rare)), int(viewer is ADMIN))
         few = ResourcesQuery(ADMIN, owner=role("host:h"))
-        self.assertEqual(await stores.resources.visible(few), [])
+        self.assertEqual(await stores.resources.list_visible(few), [])
 
 
 class SearchingResourceStoreTests(resources.ResourcesContract, InPostgres):
@@ -702,7 +704,7 @@ class WalkingInspectionTests(inspection.InspectionContract, InPostgres):
 
 
 class EffectiveStoreTests(effective.EffectiveContract, InPostgres):
-    """``EffectiveStore``."""
+    """``EffectivePolicyStore``."""
 
 
 class ImpactTests(impact.ImpactContract, InPostgres):
@@ -723,7 +725,7 @@ class SecretStoreTests(secrets.SecretsContract, InPostgres):
         await load(
             stores, Draft().define("variable:v").annotate("variable:v", {"svc/mime_type": "a", "conjur/mime_type": "b"})
         )
-        reading = await SecretStore(self.database, CONJUR).read(ADMIN, resource("variable:v"))
+        reading = await SecretStore(self.database, CONJUR).read_value(ADMIN, resource("variable:v"))
         self.assertEqual(reading.mime_type, "b")
 
     @scenario
@@ -736,9 +738,9 @@ class SecretStoreTests(secrets.SecretsContract, InPostgres):
 
         async def first(transaction: IPolicyTransaction) -> None:
             gone = Rows(resources=(ResourceRow("acct:variable:v", "acct:user:admin"),))
-            await transaction.apply(ROOT, Changes(delete=gone), {})
-            late.append(begun(stores.secrets.write(ADMIN, resource("variable:v"), seen.append)))
-            await stores.state.connected()
+            await transaction.apply_changes(ROOT, Changes(delete=gone), {})
+            late.append(begun(stores.secrets.write_value(ADMIN, resource("variable:v"), seen.append)))
+            await stores.state.check_connection()
 
         await stores.policies.transact(first)
         self.assertIsNone(await late[0])
@@ -768,16 +770,16 @@ class DatabaseStateTests(state.StateContract, InPostgres):
         """The simple transaction writes: the heartbeat moves, and the log with it."""
         states = (await self.stores()).state
         beaten_at = Statement("test_beaten_at", "SELECT beaten_at FROM heartbeat")
-        before, position = await self.database.fetch(beaten_at), await states.position()
-        await states.transaction()
+        before, position = await self.database.fetch(beaten_at), await states.read_position()
+        await states.check_transaction()
         self.assertGreater(await self.database.fetch(beaten_at), before)
-        self.assertGreater((await states.position()).position, position.position)
+        self.assertGreater((await states.read_position()).position, position.position)
 
     @scenario
     async def test_read_only(self) -> None:
         """A primary that is read-only for a while fails the simple transaction (DATA-51)."""
         database = await self.open_database(f"{self.server.dsn(SHARED)} options='-c default_transaction_read_only=on'")
         states = DatabaseState(database)
-        await states.connected()
+        await states.check_connection()
         with self.assertRaisesRegex(StoreUnavailable, "default_transaction_read_only"):
-            await states.transaction()
+            await states.check_transaction()

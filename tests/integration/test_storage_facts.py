@@ -22,7 +22,7 @@ from svc.model.policy_rows import Changes, Rows
 from svc.model.ports import IPolicyTransaction
 from svc.model.query_results import MembersQuery, ResourcesQuery, Sealed, Search
 from svc.storage.database_state import DatabaseState
-from svc.storage.driver.columns import column
+from svc.storage.driver.columns import to_array
 from svc.storage.driver.database import Database
 from svc.storage.driver.statements import Statement, Transaction
 from svc.storage.sql import visibility
@@ -74,9 +74,9 @@ class DamageTests(DatabaseTestCase):
             ),
             ("DELETE FROM roles", "SELECT"),
         ):
-            self.assertIs(await states.privilege_known(), True)
+            self.assertIs(await states.can_check_known_privileges(), True)
             self.server.command(damage, database)
-            self.assertIs(await states.privilege_known(), False, damage)
+            self.assertIs(await states.can_check_known_privileges(), False, damage)
             self.server.command(repair, database)
 
 
@@ -91,30 +91,30 @@ class StandbyTests(PostgresTestCase):
         dsn = await server.create_database("standby")
         database = await self.open_database(dsn)
         stores = stores_on(database)
-        await stores.accounts.create(ACCOUNT, Sealed(b"key"), base.signing_key(ACCOUNT, "k"))
+        await stores.accounts.create_account(ACCOUNT, Sealed(b"key"), base.signing_key(ACCOUNT, "k"))
         await stores.state.establish_canary(Sealed(b"canary"))
         await load(stores, authenticator().define("variable:v"))
-        await stores.secrets.write(ADMIN, resource("variable:v"), always(b"value"))
-        written = await stores.state.position()
+        await stores.secrets.write_value(ADMIN, resource("variable:v"), always(b"value"))
+        written = await stores.state.read_position()
         await maybeDeferred(database.stopService)
         await server.demote()
         stores = stores_on(await self.open_database(dsn))
 
-        await stores.state.connected()
-        await stores.state.transaction()
-        self.assertIs(await stores.state.privilege_known(), True)
+        await stores.state.check_connection()
+        await stores.state.check_transaction()
+        self.assertIs(await stores.state.can_check_known_privileges(), True)
         self.assertEqual(await stores.state.establish_canary(Sealed(b"another")), b"canary")
-        position = await stores.state.position()
+        position = await stores.state.read_position()
         self.assertTrue(position.standby)
         self.assertGreaterEqual(position.position, written.position)
-        self.assertTrue((await stores.authenticators.candidate(HOST, BRANCH, NAMES, UNDER)).may_authenticate)
-        self.assertEqual((await stores.secrets.read(ADMIN, resource("variable:v"))).sealed, b"value")
-        self.assertEqual(len(await stores.roles.members(MembersQuery(ROOT))), 1)
+        self.assertTrue((await stores.authenticators.read_candidate(HOST, BRANCH, NAMES, UNDER)).may_authenticate)
+        self.assertEqual((await stores.secrets.read_value(ADMIN, resource("variable:v"))).sealed, b"value")
+        self.assertEqual(len(await stores.roles.list_members(MembersQuery(ROOT))), 1)
 
         for refused in (
-            stores.accounts.create("more", Sealed(b"key"), base.signing_key("more", "m")),
+            stores.accounts.create_account("more", Sealed(b"key"), base.signing_key("more", "m")),
             stores.accounts.rotate_signing_key(base.signing_key(ACCOUNT, "n"), 1.0),
-            stores.secrets.write(ADMIN, resource("variable:v"), always(b"other")),
+            stores.secrets.write_value(ADMIN, resource("variable:v"), always(b"other")),
             load(stores, Draft().define("group:new")),
         ):
             with self.assertRaises(StoreReadOnly):
@@ -129,7 +129,7 @@ class PlanTests(DatabaseTestCase):
         # In one session, so that what is counted for it has been by the time that it answers the last question.
         database = await self.open_database(self.dsn, pool_size=1)
         stores = stores_on(database)
-        await stores.accounts.create(ACCOUNT, Sealed(b"key"), base.signing_key(ACCOUNT, "k"))
+        await stores.accounts.create_account(ACCOUNT, Sealed(b"key"), base.signing_key(ACCOUNT, "k"))
         self.server.command("VACUUM ANALYZE", database_of(self.dsn))
         before = await self._whole_reads(database)
         await self._ask(stores)
@@ -139,34 +139,34 @@ class PlanTests(DatabaseTestCase):
 
     async def _ask(self, stores: Stores) -> None:
         for caller in (ADMIN, HOST, role("host:nobody")):
-            await stores.authenticators.candidate(caller, BRANCH, NAMES, UNDER)
-            await stores.authenticators.settings(ACCOUNT, BRANCH, NAMES)
-            await stores.credentials.credential(caller)
-            await stores.secrets.read(caller, resource("variable:v"))
-            await stores.secrets.read(caller, resource("variable:v"), 1)
+            await stores.authenticators.read_candidate(caller, BRANCH, NAMES, UNDER)
+            await stores.authenticators.read_settings(ACCOUNT, BRANCH, NAMES)
+            await stores.credentials.read_credential(caller)
+            await stores.secrets.read_value(caller, resource("variable:v"))
+            await stores.secrets.read_value(caller, resource("variable:v"), 1)
             await stores.roles.access_facts(caller, ROOT.resource)
-            await stores.roles.members(MembersQuery(ROOT, limit=1))
+            await stores.roles.list_members(MembersQuery(ROOT, limit=1))
             await stores.roles.count_members(MembersQuery(ROOT, kinds=("host", "user")))
             searched = MembersQuery(ROOT, search=Search("admin", split=True, by_class=True))
             for query in (MembersQuery(ROOT), searched):
-                await stores.roles.members(query)
+                await stores.roles.list_members(query)
                 await stores.roles.count_members(query)
-                await stores.roles.memberships(query)
-                await stores.roles.effective_members(query)
-            await stores.roles.role(ROOT)
-            await stores.roles.held(caller)
-            async for _ in stores.roles.graph(caller, ROOT):
+                await stores.roles.list_memberships(query)
+                await stores.roles.list_effective_members(query)
+            await stores.roles.read_role(ROOT)
+            await stores.roles.list_held_roles(caller)
+            async for _ in stores.roles.stream_graph(caller, ROOT):
                 pass
             found = ResourcesQuery(caller, ACCOUNT, owner=HOST, search=native("variable h1"))
             for most, wanted in product((5000, 1), (ResourcesQuery(caller), found)):
                 # From starting points, and by walks.
                 self.patch(visibility, "POINTS_MOST", most)
                 self.patch(visibility, "MATCHES_MOST", most)
-                await stores.resources.visible(wanted)
+                await stores.resources.list_visible(wanted)
                 await stores.resources.count_visible(wanted)
             await described(stores, [str(ROOT), "acct:variable:v"], 100)
-            await stores.resources.permitted(ROOT.resource, "read", 10)
-        await stores.secrets.write(ADMIN, resource("variable:v"), lambda reading: None)
+            await stores.resources.list_permitted_roles(ROOT.resource, "read", 10)
+        await stores.secrets.write_value(ADMIN, resource("variable:v"), lambda reading: None)
 
     async def _whole_reads(self, database: Database) -> list[tuple[Any, ...]]:
         """How often each table has been read from end to end."""
@@ -234,7 +234,7 @@ class AgreementTests(InPostgres):
             account = f"graph{next(numbers)}"
             fake = stores_of(Memory())
             for stores in (real, fake):
-                await stores.accounts.create(account, Sealed(b"key"), base.signing_key(account, account))
+                await stores.accounts.create_account(account, Sealed(b"key"), base.signing_key(account, account))
                 draft = drawn(account, graph)
                 policy = role("policy:p", account)
                 root = role("policy:root", account)
@@ -267,10 +267,10 @@ class AgreementTests(InPostgres):
             # From starting points, and by walks.
             self.patch(visibility, "POINTS_MOST", most)
             query = ResourcesQuery(caller, owner=owner)
-            answers["visible", most, caller, owner] = await stores.resources.visible(query)
+            answers["visible", most, caller, owner] = await stores.resources.list_visible(query)
             answers["counted", most, caller, owner] = await stores.resources.count_visible(query)
         for thing in things:
-            answers["permitted", thing] = await stores.resources.permitted(thing, "read", 100)
+            answers["permitted", thing] = await stores.resources.list_permitted_roles(thing, "read", 100)
         return answers
 
     async def _allowed(self, stores: Stores, account: str) -> dict[object, object]:
@@ -285,7 +285,7 @@ class AgreementTests(InPostgres):
                     await transaction.not_grantable(caller, ids),
                     await transaction.not_permittable(caller, ids),
                     await transaction.owners_denying(caller, callers[0]),
-                    await transaction.visible(caller, ids),
+                    await transaction.filter_visible(caller, ids),
                 )
 
         await stores.policies.transact(ask)
@@ -304,7 +304,7 @@ class AgreementTests(InPostgres):
         await load(stores, draft)
         for most in range(1, 16):
             self.patch(visibility, "ROLES_MOST", most)
-            self.assertEqual(len(await stores.resources.visible(ResourcesQuery(role("user:u")))), 2 * len(groups), most)
+            self.assertEqual(len(await stores.resources.list_visible(ResourcesQuery(role("user:u")))), 2 * len(groups), most)
 
     @scenario
     async def test_columns(self) -> None:
@@ -317,7 +317,7 @@ class AgreementTests(InPostgres):
         @settings(max_examples=50, deadline=None, database=None, suppress_health_check=list(HealthCheck))
         @given(st.lists(texts), st.lists(st.binary(max_size=20)), st.lists(st.booleans()))
         def agree(words: list[str], values: list[bytes], flags: list[bool]) -> None:
-            columns = (column(words), column(values), column(flags))
+            columns = (to_array(words), to_array(values), to_array(flags))
             (row,) = awaited(self.database.fetch(reading, *columns))
             self.assertEqual(row, (words, values, flags))
 

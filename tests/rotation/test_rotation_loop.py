@@ -321,7 +321,7 @@ class LoopTests(LoopCase):
             await waiting[-1]
             raise StoreUnavailable("no answer")
 
-        self.patch(type(self.store), "take_turn", lambda _, work: hang(work))
+        self.patch(type(self.store), "run_exclusively", lambda _, work: hang(work))
         self.advance(RETRY_SECONDS)
         self.advance(3 * INTERVAL)
         self.assertEqual(len(waiting), 1)

@@ -112,17 +112,17 @@ class Store(MemoryExpirations):
     failing: str = ""
     error: Exception = Exception("a bug")
 
-    async def promote(self, *arguments: Any) -> int | None:
+    async def promote_value(self, *arguments: Any) -> int | None:
         """Commit, unless that fails."""
         if self.failing == "promote":
             raise self.error
-        return await super().promote(*arguments)
+        return await super().promote_value(*arguments)
 
-    async def rest(self, *arguments: Any) -> None:
+    async def mark_handled(self, *arguments: Any) -> None:
         """Commit, unless that fails."""
         if self.failing == "rest":
             raise self.error
-        await super().rest(*arguments)
+        await super().mark_handled(*arguments)
 
 
 class LoopCase(SynchronousTestCase):

@@ -43,39 +43,39 @@ class FakeDataKeys:
         if self.fault is not None:
             raise self.fault
 
-    async def keys(self) -> list[StoredDataKey]:
+    async def list_keys(self) -> list[StoredDataKey]:
         """See ``IDataKeys``."""
         self._demand()
         return self.stored
 
-    async def note_first(self, key_id: str) -> None:
+    async def record_first_key(self, key_id: str) -> None:
         """See ``IDataKeys``."""
         self.stored = [StoredDataKey(key_id)]
 
-    async def announce(self, process: str, user: KeyUser) -> None:
+    async def announce_process(self, process: str, user: KeyUser) -> None:
         """See ``IDataKeys``."""
         self._demand()
         self.said.append(user)
 
-    async def users(self) -> list[KeyUser]:
+    async def list_key_users(self) -> list[KeyUser]:
         """See ``IDataKeys``."""
         return self.said
 
-    async def totals(self) -> dict[str, int]:
+    async def count_sealed_values(self) -> dict[str, int]:
         """See ``IDataKeys``."""
         return {}
 
-    async def begin(self, current: str, new: str, canary: Sealed, totals: Mapping[str, int]) -> bool:
+    async def begin_rotation(self, current: str, new: str, canary: Sealed, totals: Mapping[str, int]) -> bool:
         """See ``IDataKeys``."""
         return True
 
-    async def step(self, reseal: Reseal, most: int, pause: float) -> Moved:
+    async def advance_rotation(self, reseal: Reseal, most: int, pause: float) -> Moved:
         """See ``IDataKeys``."""
         self._demand()
         self.asked.append((most, pause))
         return self.moves.pop(0) if self.moves else Moved.SEALED
 
-    async def progress(self) -> KeyProgress:
+    async def read_progress(self) -> KeyProgress:
         """See ``IDataKeys``."""
         return self.known
 

@@ -81,7 +81,7 @@ class ExaminingTests(SynchronousTestCase):
         self.data.rmdir()
         for user in (0, 1000):
             self.patch(os, "geteuid", lambda user=user: user)
-            DataDirectory(self.data).make()
+            DataDirectory(self.data).make_directory()
             self.assertEqual(self.modes(), {})
             self.data.rmdir()
 

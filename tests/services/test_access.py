@@ -16,8 +16,8 @@ from svc.model.dialect import NATIVE
 from svc.model.names import ResourceName, RoleName
 from svc.model.query_results import Caller
 from svc.services.access import AccessService
-from svc.services.holders import WalkBounds
-from svc.services.invocation import Invocation, Unrecorded
+from svc.services.access_paths import WalkBounds
+from svc.services.invocation import Invocation, NullRecorder
 from svc.services.resources import ResourceService
 from tests.contracts.base import Draft
 from tests.memory import Memory, MemoryRoles
@@ -82,7 +82,7 @@ class Case(SynchronousTestCase):
     def invoked(self, name: str = "user:officer") -> Invocation:
         """A call by a role."""
         role = RoleName.parse(full(name))
-        return Invocation(Caller(role, NOW), "192.0.2.1", Unrecorded())
+        return Invocation(Caller(role, NOW), "192.0.2.1", NullRecorder())
 
     def result(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """What a coroutine returns at once."""
@@ -97,7 +97,9 @@ class PoliciesTests(Case):
         found: list[tuple[str, Way]] = []
         after: Position | None = None
         while True:
-            page = self.result(self.access.who_can(self.invoked(), V, privilege, direct=direct, limit=limit, after=after))
+            page = self.result(
+                self.access.list_holders(self.invoked(), V, privilege, direct=direct, limit=limit, after=after)
+            )
             self.assertLessEqual(len(page.holders), limit)
             found += [(holder.role, holder.way) for holder in page.holders]
             after = page.after
@@ -139,15 +141,15 @@ class PoliciesTests(Case):
         for privilege in PRIVILEGES:
             found = self.holders(privilege, limit)
             names = [role for role, _ in found]
-            permitted = self.result(self.resources.permitted_roles(self.invoked(), V, privilege))
+            permitted = self.result(self.resources.list_permitted_roles(self.invoked(), V, privilege))
             self.assertEqual(sorted(names), permitted)
             self.assertEqual([len(way) for _, way in found], sorted(len(way) for _, way in found))
             for role, way in found:
                 self.check_way(way, role, V, (privilege,))
-            self.assertEqual(self.result(self.access.count(self.invoked(), V, privilege)), len(found))
+            self.assertEqual(self.result(self.access.count_holders(self.invoked(), V, privilege)), len(found))
             direct = self.holders(privilege, limit, direct=True)
             self.assertEqual(direct, [(role, way) for role, way in found if len(way) == 1])
-            self.assertEqual(self.result(self.access.count(self.invoked(), V, privilege, direct=True)), len(direct))
+            self.assertEqual(self.result(self.access.count_holders(self.invoked(), V, privilege, direct=True)), len(direct))
 
     @settings(max_examples=60, deadline=None)
     @given(policies(), st.sampled_from(BOUNDS))
@@ -160,7 +162,7 @@ class PoliciesTests(Case):
             for variable in (V, W):
                 had = []
                 for privilege in PRIVILEGES:
-                    verdict = self.result(self.access.can(self.invoked(), variable, privilege, role))
+                    verdict = self.result(self.access.check_privilege(self.invoked(), variable, privilege, role))
                     checked = self.checked(role, variable, privilege)
                     self.assertEqual(verdict.can, checked)
                     if checked:
@@ -177,7 +179,7 @@ class PoliciesTests(Case):
 
     def checked(self, role: RoleName, name: ResourceName, privilege: str) -> bool:
         """What the role itself is told, to whom what it doesn't see is missing."""
-        asked = self.resources.check(self.invoked(str(role).partition(":")[2]), name, privilege, None)
+        asked = self.resources.has_privilege(self.invoked(str(role).partition(":")[2]), name, privilege, None)
         try:
             return bool(self.result(asked))
         except self.failureException:
@@ -185,7 +187,7 @@ class PoliciesTests(Case):
 
     def holders_of(self, name: ResourceName, privilege: str) -> list[tuple[str, Way]]:
         """All holders, on one page."""
-        page = self.result(self.access.who_can(self.invoked(), name, privilege, limit=1000))
+        page = self.result(self.access.list_holders(self.invoked(), name, privilege, limit=1000))
         return [(holder.role, holder.way) for holder in page.holders]
 
     def reached(self, role: RoleName) -> list[ReachedResource]:
@@ -193,7 +195,7 @@ class PoliciesTests(Case):
         found: list[ReachedResource] = []
         after: str | None = None
         while True:
-            page = self.result(self.access.reach(self.invoked(), role, PRIVILEGES, limit=1, after=after))
+            page = self.result(self.access.list_reachable_resources(self.invoked(), role, PRIVILEGES, limit=1, after=after))
             found += page.resources
             after = page.after
             if after is None:
@@ -215,7 +217,7 @@ class LimitsTests(Case):
         after: Position | None = None
         with self.assertRaises(self.failureException) as raised:
             while len(found) < len(names):
-                page = self.result(self.access.who_can(self.invoked(), V, "read", limit=1, after=after))
+                page = self.result(self.access.list_holders(self.invoked(), V, "read", limit=1, after=after))
                 found += [holder.role for holder in page.holders]
                 after = page.after
         self.assertIn("TooManyRoles", str(raised.exception))
@@ -230,9 +232,9 @@ class LimitsTests(Case):
         for name, member in pairwise(names):
             draft.grant(name, member)
         self.begin(draft)
-        page = self.result(self.access.who_can(self.invoked(), V, "read", limit=1000))
+        page = self.result(self.access.list_holders(self.invoked(), V, "read", limit=1000))
         self.assertLess(len(page.holders), len(names))
-        rest = self.result(self.access.who_can(self.invoked(), V, "read", limit=1000, after=page.after))
+        rest = self.result(self.access.list_holders(self.invoked(), V, "read", limit=1000, after=page.after))
         found = {holder.role for holder in page.holders + rest.holders}
         self.assertEqual(found, {*map(full, names), full("user:admin")})
 

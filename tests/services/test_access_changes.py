@@ -451,7 +451,7 @@ class AccessTests(DryRunCase):
                 counts.append(sum(map(len, found.values())))
             self.assertLess(counts[0], counts[-1], limit)
             self.assertEqual(counts[-1], sum(map(len, expanded(whole["gains"], privileges).values())))
-        self.patch(reading, "LOOKS_MOST", 1)
+        self.patch(reading, "LOOKUPS_MOST", 1)
         self.assertIn("there may be more. Load the document in parts", self.said(text)[-1])
         self.assertEqual([self.access("[]")["advice"], self.access(text)["advice"]], [None, ADVICE])
 

@@ -15,7 +15,7 @@ from svc.model.policy_rows import MembershipRow, PermissionRow, ResourceRow, Row
 from svc.policy import access_changes
 from svc.policy.access_edges import Edge, MemberGraph
 from svc.services import access_changes as reading
-from svc.services.access_changes import AccessReading
+from svc.services.access_changes import AccessEdges
 from svc.web.routes.policies import access_json
 from tests.memory import Memory
 from tests.memory_policies import MemoryPolicyTransaction
@@ -96,7 +96,7 @@ class ReadingTests(SynchronousTestCase):
             if limited:
                 self.patch(reading, chance.choice(LIMITS), chance.randint(0, chance.choice([10, 40, 150])))
             self.patch(reading, "ROWS_FEW", chance.choice([0, 1, 2, 1000]))
-            self.patch(reading, "_NAMES", chance.choice([1, 2, 5000]))
+            self.patch(reading, "_NAMES_BATCH", chance.choice([1, 2, 5000]))
             before = graph_of(chance)
             after = graph_of(chance, before)
             told = self._told(before, after)
@@ -114,9 +114,11 @@ class ReadingTests(SynchronousTestCase):
 
     def _told(self, before: Memory, after: Memory) -> Any:
         async def read() -> DryRun:
-            asked = AccessReading(MemoryPolicyTransaction(after), rows_of(before, after), rows_of(after, before))
-            gains, losses = await asked.gains(), await asked.losses()
-            changes = [Batches.of(found.summary(asked.differing, None).changes(found.graph)) for found in (gains, losses)]
+            asked = AccessEdges(MemoryPolicyTransaction(after), rows_of(before, after), rows_of(after, before))
+            gains, losses = await asked.find_gains(), await asked.find_losses()
+            changes = [
+                Batches.of(found.make_summary(asked.differing, None).changes(found.graph)) for found in (gains, losses)
+            ]
             told = DryRun(gains=changes[0], losses=changes[1])
             return attrs.evolve(told, untold=Untold(complete=gains.complete and losses.complete))
 

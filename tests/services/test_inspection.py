@@ -5,7 +5,7 @@ from __future__ import annotations
 from svc.model.errors import Forbidden, RecordNotFound
 from svc.model.names import ResourceName, RoleName
 from svc.model.query_results import Caller
-from svc.services.inspection import demand_inspection, reads_all
+from svc.services.inspection import can_read_all, require_inspection
 from tests.memory import MemoryRoles
 from tests.web.world import ADMIN, WorldCase, user
 
@@ -35,7 +35,7 @@ class InspectionTests(WorldCase):
         """Who owns the root policy or inspects it may look at all of the account, and nobody else (INS-2)."""
         expected = {ADMIN: True, user("whole"): True, user("narrow"): False, user("reader"): False, user("gone"): False}
         for role, all_ in expected.items():
-            self.assertEqual(self.result_of(reads_all(self.roles, Caller(role, 0))), all_, role)
+            self.assertEqual(self.result_of(can_read_all(self.roles, Caller(role, 0))), all_, role)
 
     def test_demanded(self) -> None:
         """What takes ownership or inspection is 404 to who doesn't see the thing, and 403 to who only sees it (INS-7)."""
@@ -56,7 +56,7 @@ class InspectionTests(WorldCase):
 
         async def asked() -> type[Exception] | None:
             try:
-                await demand_inspection(self.roles, Caller(role, 0), name)
+                await require_inspection(self.roles, Caller(role, 0), name)
             except (Forbidden, RecordNotFound) as raised:
                 return type(raised)
             return None

@@ -27,8 +27,8 @@ from svc.model.query_results import Caller
 from svc.model.reasons import Reason, RefusalKind
 from svc.services.authenticators import AuthenticatorService, FederatedService
 from svc.services.credentials import CredentialService, Named
-from svc.services.host_factories import HostFactoryService, TokensWanted
-from svc.services.invocation import Invocation, Unrecorded
+from svc.services.host_factories import HostFactoryService, TokensRequest
+from svc.services.invocation import Invocation, NullRecorder
 from svc.services.login import AccessTokenService, ApiKeyService, LoginService
 from tests.memory import MemoryAccounts, MemoryAuthenticators, MemoryCredentials, MemoryKeptAnswers, MemoryRoles
 from tests.memory_factories import MemoryHostFactories
@@ -39,7 +39,7 @@ from tests.web.support import NOW
 from tests.web.world import ADMIN, WorldCase, user
 
 ADDRESS = "192.0.2.7"
-UNRECORDED = Unrecorded()
+UNRECORDED = NullRecorder()
 FLEET = ResourceName.of("acme", "host_factory", "fleet")
 
 POLICY = """
@@ -118,23 +118,23 @@ class LoginsTests(WorldCase):
         token = self.result_of(self.login.authenticate(self.request(self.api_key), UNRECORDED))
         caller = self.result_of(self.tokens.caller(b'Token token="%s"' % b64encode(token)))
         self.assertEqual(caller.role, ALICE)
-        self.assertEqual(self.result_of(self.api_keys.api_key(self.request(self.api_key), UNRECORDED)), self.api_key)
+        self.assertEqual(self.result_of(self.api_keys.read_api_key(self.request(self.api_key), UNRECORDED)), self.api_key)
         self.result_of(self.access_tokens.check_caller(caller))
-        self.assertEqual(len(self.result_of(self.access_tokens.public_keys("acme"))), 1)
-        for use_case in (self.login.authenticate, self.api_keys.api_key):
+        self.assertEqual(len(self.result_of(self.access_tokens.list_public_keys("acme"))), 1)
+        for use_case in (self.login.authenticate, self.api_keys.read_api_key):
             for login, reason in (("alice", Reason.CREDENTIALS_WRONG), ("nobody", Reason.ROLE_UNKNOWN)):
                 refusal = self.refused(use_case(self.request(b"wrong", login), UNRECORDED), AuthenticationRefused)
                 self.assertEqual((refusal.reason, refusal.kind), (reason, RefusalKind.UNPROVEN))
         self.refused(self.access_tokens.check_caller(Caller(user("nobody"), NOW)), Forbidden)
         for account in ("nowhere", "no such name"):
-            self.refused(self.access_tokens.public_keys(account), RecordNotFound)
+            self.refused(self.access_tokens.list_public_keys(account), RecordNotFound)
 
     def test_last_logins(self) -> None:
         """A login is noted when its token is issued; not one that is refused, nor a token that can't be issued, nor an API
         key that is told (END-20).
         """
         self.refused(self.login.authenticate(self.request(b"wrong"), UNRECORDED), AuthenticationRefused)
-        self.result_of(self.api_keys.api_key(self.request(self.api_key), UNRECORDED))
+        self.result_of(self.api_keys.read_api_key(self.request(self.api_key), UNRECORDED))
         self.assertEqual(self.noted, [])
         self.result_of(self.login.authenticate(self.request(self.api_key), UNRECORDED))
         self.assertEqual([admitted.role for admitted in self.noted], [ALICE])
@@ -148,9 +148,9 @@ class LoginsTests(WorldCase):
         rotated = self.result_of(
             self.credentials.rotate_api_key(self.request(self.api_key), lambda: None, ADDRESS, UNRECORDED)
         )
-        self.refused(self.api_keys.api_key(self.request(self.api_key), UNRECORDED), AuthenticationRefused)
+        self.refused(self.api_keys.read_api_key(self.request(self.api_key), UNRECORDED), AuthenticationRefused)
         rotation = self.result_of(
-            self.credentials.rotation(self.request(rotated.encode("ascii")), naming(ALICE), UNRECORDED)
+            self.credentials.read_rotation(self.request(rotated.encode("ascii")), naming(ALICE), UNRECORDED)
         )
         self.assertEqual(rotation.role, ALICE)
         for role, refusal in (
@@ -159,12 +159,12 @@ class LoginsTests(WorldCase):
             (EVE, CredentialUnknown),
             (OPS, CredentialImpossible),
         ):
-            asked = self.credentials.rotation(Caller(ALICE, NOW), naming(role), UNRECORDED)
+            asked = self.credentials.read_rotation(Caller(ALICE, NOW), naming(role), UNRECORDED)
             self.refused(asked, refusal)
 
     def test_a_host_of_a_factory(self) -> None:
         """Who may makes a token, and the token makes a host, whose API key logs it in; a revoked one makes none."""
-        wanted = TokensWanted(1, "2023-11-14T23:13:20Z")
+        wanted = TokensRequest(1, "2023-11-14T23:13:20Z")
         made = self.result_of(self.factories.create_tokens(invocation(ADMIN), FLEET, lambda: wanted))
         [token] = made.texts
 
@@ -183,7 +183,7 @@ class LoginsTests(WorldCase):
     def test_what_is_asked_for_is_read_late(self) -> None:
         """Nothing of what is asked for is read, and so none of it refused, until the caller is known to be allowed."""
         ci, credentials, wrong = ("acme", "ci"), self.credentials, self.request(b"wrong")
-        factories, wanted = self.factories, TokensWanted(1, "2023-11-15")
+        factories, wanted = self.factories, TokensRequest(1, "2023-11-15")
         token = self.result_of(factories.create_tokens(invocation(ADMIN), FLEET, lambda: wanted)).texts[0]
         for use_case, refusal in (
             (
@@ -191,32 +191,35 @@ class LoginsTests(WorldCase):
                 AuthenticationRefused,
             ),
             (credentials.rotate_api_key(wrong, unread, ADDRESS, UNRECORDED), AuthenticationRefused),
-            (credentials.rotation(wrong, unread, UNRECORDED), AuthenticationRefused),
+            (credentials.read_rotation(wrong, unread, UNRECORDED), AuthenticationRefused),
             (factories.create_tokens(invocation(EVE), FLEET, unread), RecordNotFound),
             (factories.create_tokens(invocation(ALICE), FLEET, unread), Forbidden),
             (factories.create_host(None, unread, unread, unread, ADDRESS, UNRECORDED), AuthenticationRefused),
             (factories.create_host("forged", unread, unread, unread, ADDRESS, UNRECORDED), AuthenticationRefused),
             (factories.create_host(token, self.may_not_write, unread, unread, ADDRESS, UNRECORDED), StoreReadOnly),
-            (self.authenticators.switch(invocation(ALICE), "acme", "authn-jwt/ci", unread), Forbidden),
-            (self.authenticators.switch(invocation(ALICE), "other", "authn-jwt/ci", unread), AuthenticationRefused),
-            (self.federated.explain(invocation(ALICE), *ci, None, unread), Forbidden),
-            (self.federated.explain(invocation(ALICE), "other", "ci", None, unread), RecordNotFound),
+            (self.authenticators.switch_authenticator(invocation(ALICE), "acme", "authn-jwt/ci", unread), Forbidden),
+            (
+                self.authenticators.switch_authenticator(invocation(ALICE), "other", "authn-jwt/ci", unread),
+                AuthenticationRefused,
+            ),
+            (self.federated.explain_token(invocation(ALICE), *ci, None, unread), Forbidden),
+            (self.federated.explain_token(invocation(ALICE), "other", "ci", None, unread), RecordNotFound),
         ):
             self.refused(use_case, refusal)
 
     def test_numbers_of_tokens(self) -> None:
         """No more tokens are made at once than may be, for any caller."""
         for count in (0, 1001):
-            self.assertRaises(ValueError, TokensWanted, count, "2023-11-15")
-        attrs.evolve(TokensWanted(1, "2023-11-15"), count=1000)
+            self.assertRaises(ValueError, TokensRequest, count, "2023-11-15")
+        attrs.evolve(TokensRequest(1, "2023-11-15"), count=1000)
 
     def test_authenticators(self) -> None:
         """An authenticator is known by its webservice, switched by its owner, and reported on to those who may read that."""
-        self.assertEqual(self.result_of(self.authenticators.known()).enabled, ["authn", "authn-jwt/ci"])
-        self.result_of(self.authenticators.switch(invocation(ADMIN), "acme", "authn-jwt/ci", lambda: False))
-        self.assertEqual(self.result_of(self.authenticators.known()).enabled, ["authn"])
-        self.assertTrue(self.result_of(self.federated.status(invocation(ADMIN), "acme", "ci")).listed)
-        self.result_of(self.federated.distrust(invocation(ADMIN), "acme", "ci", "key"))
-        report = self.result_of(self.federated.status(invocation(ADMIN), "acme", "ci"))
+        self.assertEqual(self.result_of(self.authenticators.list_authenticators()).enabled, ["authn", "authn-jwt/ci"])
+        self.result_of(self.authenticators.switch_authenticator(invocation(ADMIN), "acme", "authn-jwt/ci", lambda: False))
+        self.assertEqual(self.result_of(self.authenticators.list_authenticators()).enabled, ["authn"])
+        self.assertTrue(self.result_of(self.federated.read_status(invocation(ADMIN), "acme", "ci")).listed)
+        self.result_of(self.federated.distrust_key(invocation(ADMIN), "acme", "ci", "key"))
+        report = self.result_of(self.federated.read_status(invocation(ADMIN), "acme", "ci"))
         self.assertEqual([(key.key, key.by) for key in report.status.distrusted], [("key", str(ADMIN))])
-        self.refused(self.federated.trust(invocation(ALICE), "acme", "ci", "key"), Forbidden)
+        self.refused(self.federated.trust_key(invocation(ALICE), "acme", "ci", "key"), Forbidden)

@@ -11,8 +11,8 @@ from svc.model.query_results import Caller
 from svc.policy.document import Bounds
 from svc.policy.writing import as_yaml
 from svc.services.effective_policy import EffectivePolicyService
-from svc.services.invocation import Invocation, Unrecorded
-from svc.services.policy_loads import Loads, PolicyLoadService
+from svc.services.invocation import Invocation, NullRecorder
+from svc.services.policy_loads import LocalLoads, PolicyLoadService
 from tests.chronicle import Chronicle
 from tests.memory import MemoryRoles
 from tests.memory_effective import MemoryEffectivePolicies
@@ -26,7 +26,7 @@ ROOT = root_policy("acme")
 
 def invocation(role: RoleName) -> Invocation:
     """A use case that a role asks for, and nothing records."""
-    return Invocation(Caller(role, NOW, 0), "192.0.2.7", Unrecorded())
+    return Invocation(Caller(role, NOW, 0), "192.0.2.7", NullRecorder())
 
 
 class OutcomeTests(WorldCase):
@@ -36,7 +36,7 @@ class OutcomeTests(WorldCase):
         """Make the services."""
         super().setUp()
         roles = MemoryRoles(self.memory)
-        loads = Loads(MemoryPolicies(self.memory), self.vault, self.dialect, Bounds())
+        loads = LocalLoads(MemoryPolicies(self.memory), self.vault, self.dialect, Bounds())
         self.loads = PolicyLoadService(loads, roles, MemoryEvents(self.memory), Chronicle())
         self.effective = EffectivePolicyService(
             MemoryEffectivePolicies(self.memory), roles, self.vault, self.dialect, self.clock
@@ -44,7 +44,7 @@ class OutcomeTests(WorldCase):
 
     def begin(self, text: str, role: RoleName = ADMIN, dry_run: bool = False) -> Deferred[LoadOutcome]:
         """Load a document into the root."""
-        asked = self.loads.load(invocation(role), ROOT, LoadMode.APPEND, text.encode(), dry_run=dry_run)
+        asked = self.loads.load_policy(invocation(role), ROOT, LoadMode.APPEND, text.encode(), dry_run=dry_run)
         return Deferred.fromCoroutine(asked)
 
     def test_load(self) -> None:
@@ -80,7 +80,7 @@ class OutcomeTests(WorldCase):
         )
         for dry_run in (False, True):
             self.failureResultOf(self.begin("[]\n", user("bob"), dry_run), RecordNotFound)
-        asked = self.effective.statements(invocation(user("bob")), ROOT)
+        asked = self.effective.read_statements(invocation(user("bob")), ROOT)
         self.failureResultOf(Deferred.fromCoroutine(asked), RecordNotFound)
         self.successResultOf(self.begin("- !permit { role: !user bob, privilege: read, resource: !policy root }\n"))
         self.failureResultOf(self.begin("[]\n", user("bob")), Forbidden)
@@ -88,8 +88,8 @@ class OutcomeTests(WorldCase):
     def test_effective_policy(self) -> None:
         """What was loaded is returned as statements, within the limit."""
         self.successResultOf(self.begin("- !group g\n- !variable v\n"))
-        told = self.successResultOf(Deferred.fromCoroutine(self.effective.statements(invocation(ADMIN), ROOT)))
+        told = self.successResultOf(Deferred.fromCoroutine(self.effective.read_statements(invocation(ADMIN), ROOT)))
         self.assertEqual("".join(as_yaml(told)), "---\n- !user admin\n- !variable v\n- !group g\n")
-        asked = self.effective.statements(invocation(ADMIN), ROOT, limit=1)
+        asked = self.effective.read_statements(invocation(ADMIN), ROOT, limit=1)
         refusal = self.failureResultOf(Deferred.fromCoroutine(asked), InvalidParameter).value
         self.assertIn("CONJ00164E", refusal.message)

@@ -14,7 +14,7 @@ from svc.model.policy_loads import Load, LoadOutcome
 from svc.model.ports import ILoads, IPolicies, IPolicyTransaction
 from svc.policy.document import Bounds
 from svc.services import policy_loads
-from svc.services.policy_loads import NEAR_BYTES, Loads, NearAndFar, PolicyLoadService
+from svc.services.policy_loads import LOCAL_BYTES, LoadRouter, LocalLoads, PolicyLoadService
 from svc.web.routes.policies import Policies
 from tests.chronicle import Chronicle
 from tests.memory import Memory, MemoryRoles
@@ -36,20 +36,20 @@ class Counted:
     inner: ILoads
     count: int = 0
 
-    async def load(self, load: Load) -> LoadOutcome:
+    async def load_policy(self, load: Load) -> LoadOutcome:
         """Pass it on."""
         self.count += 1
-        return await self.inner.load(load)
+        return await self.inner.load_policy(load)
 
 
 @attrs.frozen
 class OvertakenTransaction(MemoryPolicyTransaction):
     """A load which another one overtakes that deletes a host: after it was read, and before its owners are."""
 
-    async def ownership(self, records: Sequence[str], placed: Sequence[str]) -> Ownership:
+    async def read_ownership(self, records: Sequence[str], placed: Sequence[str]) -> Ownership:
         """Return owners, when the host is gone."""
         self.memory.delete_resources(["acme:host:app/web"])
-        return await super().ownership(records, placed)
+        return await super().read_ownership(records, placed)
 
 
 @implementer(IPolicies)
@@ -70,7 +70,7 @@ class OvertakenTests(WorldCase):
     def test_declared_and_deleted(self) -> None:
         """A record that a document declares, and that is deleted while it is loaded, makes the load a conflict (POL-50)."""
         self.load("- !policy app\n- !host app/web\n")
-        loads = Loads(OvertakenPolicies(self.memory), self.vault, self.dialect, Bounds())
+        loads = LocalLoads(OvertakenPolicies(self.memory), self.vault, self.dialect, Bounds())
         service = PolicyLoadService(loads, MemoryRoles(self.memory), MemoryEvents(self.memory), Chronicle())
         self.client = Client(Policies(service))
         answer = self.load("- !host web\n", "app", status=409)
@@ -85,8 +85,8 @@ class NearAndFarTests(WorldCase):
         """Have loads done in two places, on one store."""
         super().setUp()
         store = MemoryPolicies(self.memory)
-        self.far = Counted(Loads(store, self.vault, self.dialect, Bounds()))
-        loads = NearAndFar(Loads(store, self.vault, self.dialect, Bounds(), MOST), self.far)
+        self.far = Counted(LocalLoads(store, self.vault, self.dialect, Bounds()))
+        loads = LoadRouter(LocalLoads(store, self.vault, self.dialect, Bounds(), MOST), self.far)
         verifyObject(ILoads, loads)
         self.client = Client(
             Policies(PolicyLoadService(loads, MemoryRoles(self.memory), MemoryEvents(self.memory), Chronicle()))
@@ -106,8 +106,8 @@ class NearAndFarTests(WorldCase):
 
     def test_long(self) -> None:
         """A document of more bytes is loaded far (POL-51)."""
-        self.assertFalse(self.went_far("#" * (NEAR_BYTES - 1) + "\n"))
-        self.assertTrue(self.went_far("#" * NEAR_BYTES + "\n"))
+        self.assertFalse(self.went_far("#" * (LOCAL_BYTES - 1) + "\n"))
+        self.assertTrue(self.went_far("#" * LOCAL_BYTES + "\n"))
 
     def test_aliases(self) -> None:
         """So is one that may say at length what is short, by an alias."""

@@ -13,9 +13,9 @@ from svc.model.errors import Forbidden, InvalidParameter, RecordNotFound, Refusa
 from svc.model.events import EventBatch
 from svc.model.names import ResourceName, RoleName
 from svc.model.query_results import Caller, MembersQuery, ResourcesQuery, Search
-from svc.services import pages
-from svc.services.invocation import Invocation, Recorder, Unrecorded
-from svc.services.pages import BATCH, SEARCH_BATCH, USUAL, first_of, not_empty
+from svc.services import membership_lists
+from svc.services.invocation import Invocation, NullRecorder, Recorder
+from svc.services.membership_lists import BATCH, SEARCH_BATCH, USUAL, first_batch_query, require_rows
 from svc.services.resources import ResourceService
 from svc.services.roles import RoleService
 from tests.memory import MemoryRoles
@@ -45,7 +45,7 @@ class Facts:
 
     told: dict[str, object] = attrs.field(factory=dict)
 
-    def tell(self, **facts: object) -> None:
+    def add_audit_facts(self, **facts: object) -> None:
         """Keep the facts."""
         self.told.update(facts)
 
@@ -101,7 +101,7 @@ class ServiceCase(WorldCase):
 
     def invoked(self, role: RoleName = ADMIN, recorder: Recorder | None = None) -> Invocation:
         """The role as the one who asks."""
-        return Invocation(Caller(role, NOW), PEER, recorder or Unrecorded())
+        return Invocation(Caller(role, NOW), PEER, recorder or NullRecorder())
 
     def assert_refused(self, expected: type[Refusal], asked: Awaitable[Any]) -> None:
         """The use case ends in this refusal."""
@@ -122,15 +122,15 @@ class RoleServiceTests(ServiceCase):
         for role, refusal in ((user("bob"), Forbidden), (ADMIN, None)):
             invocation = self.invoked(role)
             for asked in (
-                self.roles.members(invocation, query),
+                self.roles.list_members(invocation, query),
                 self.roles.count_members(invocation, query),
-                self.roles.effective_members(invocation, query),
+                self.roles.list_effective_members(invocation, query),
                 self.roles.count_effective_members(invocation, query),
-                self.roles.memberships(invocation, query, ()),
+                self.roles.list_memberships(invocation, query, ()),
                 self.roles.count_memberships(invocation, query, ()),
-                self.roles.all_roles(invocation, OPS, ()),
-                self.roles.graph(invocation, OPS),
-                self.roles.show(invocation, OPS),
+                self.roles.list_held_roles(invocation, OPS, ()),
+                self.roles.stream_graph(invocation, OPS),
+                self.roles.read_role(invocation, OPS),
             ):
                 if refusal is None:
                     self.result_of(asked)
@@ -142,12 +142,12 @@ class RoleServiceTests(ServiceCase):
         for limit in (None, 1, BATCH):
             asked = Asked(MemoryRoles(self.memory))
             roles = RoleService(asked, self.dialect, MemoryLastLogins(self.memory))  # type: ignore[arg-type]
-            page = self.result_of(roles.members(self.invoked(), MembersQuery(OPS, limit=limit)))
+            page = self.result_of(roles.list_members(self.invoked(), MembersQuery(OPS, limit=limit)))
             self.assertEqual(len(self.result_of(listed(page.batches))), 1 if limit == 1 else 2)
             self.assertEqual(asked.names, ["judged_members"])
         asked = Asked(MemoryRoles(self.memory))
         roles = RoleService(asked, self.dialect, MemoryLastLogins(self.memory))  # type: ignore[arg-type]
-        shown = self.result_of(roles.show(self.invoked(), OPS))
+        shown = self.result_of(roles.read_role(self.invoked(), OPS))
         self.assertEqual([len(batch) for batch in self.result_of(batched(shown.members)) if batch], [2])
         self.assertEqual(asked.names, ["judged_members", "role"])
 
@@ -161,10 +161,10 @@ class RoleServiceTests(ServiceCase):
             (3, MembersQuery(OPS), [True]),
             (2, MembersQuery(OPS), [True, False]),
         ):
-            self.patch(pages, "BATCH", batch)
+            self.patch(membership_lists, "BATCH", batch)
             asked = Asked(MemoryRoles(self.memory))
             roles = RoleService(asked, self.dialect, MemoryLastLogins(self.memory))  # type: ignore[arg-type]
-            self.result_of(listed(self.result_of(roles.members(self.invoked(), query)).batches))
+            self.result_of(listed(self.result_of(roles.list_members(self.invoked(), query)).batches))
             judged = [
                 named.get("whole", False)
                 for name, named in zip(asked.names, asked.named, strict=True)
@@ -176,19 +176,19 @@ class RoleServiceTests(ServiceCase):
         """A grant that was there already is told to the recorder; what is taken back twice isn't found."""
         for unchanged in (False, True):
             facts = Facts()
-            self.result_of(self.roles.grant(self.invoked(recorder=facts), OPS, user("bob")))
+            self.result_of(self.roles.add_member(self.invoked(recorder=facts), OPS, user("bob")))
             self.assertEqual(facts.told, {"unchanged": unchanged})
-        page = self.result_of(self.roles.members(self.invoked(), MembersQuery(OPS)))
+        page = self.result_of(self.roles.list_members(self.invoked(), MembersQuery(OPS)))
         members = [row.member for row in self.result_of(listed(page.batches))]
         self.assertEqual(members, ["acme:user:admin", "acme:user:alice", "acme:user:bob"])
-        self.result_of(self.roles.revoke(self.invoked(), OPS, user("bob")))
-        self.assert_refused(RecordNotFound, self.roles.revoke(self.invoked(), OPS, user("bob")))
+        self.result_of(self.roles.remove_member(self.invoked(), OPS, user("bob")))
+        self.assert_refused(RecordNotFound, self.roles.remove_member(self.invoked(), OPS, user("bob")))
 
     def test_one_account(self) -> None:
         """A role has members of its own account alone, whichever interface asks."""
         other = RoleName("other", "user", "x")
-        self.assert_refused(InvalidParameter, self.roles.grant(self.invoked(), OPS, other))
-        self.assert_refused(InvalidParameter, self.roles.revoke(self.invoked(), OPS, other))
+        self.assert_refused(InvalidParameter, self.roles.add_member(self.invoked(), OPS, other))
+        self.assert_refused(InvalidParameter, self.roles.remove_member(self.invoked(), OPS, other))
 
 
 class ResourceServiceTests(ServiceCase):
@@ -197,12 +197,12 @@ class ResourceServiceTests(ServiceCase):
     def test_acting_as(self) -> None:
         """A role asks for itself or for one that it holds, and for no other."""
         query, alice = ResourcesQuery(user("alice"), "acme"), self.invoked(user("alice"))
-        found = self.result_of(self.resources.list(alice, query, str(OPS), lambda: None))
+        found = self.result_of(self.resources.list_resources(alice, query, str(OPS), lambda: None))
         self.assertEqual([resource.id for resource in self.result_of(listed(found))], [str(V)])
-        self.assertEqual(self.result_of(self.resources.count(alice, query, None, lambda: None)), 1)
+        self.assertEqual(self.result_of(self.resources.count_resources(alice, query, None, lambda: None)), 1)
         for other in ("acme:user:bob", "acme:user:none", "no role"):
-            self.assert_refused(Forbidden, self.resources.list(alice, query, other, lambda: None))
-            self.assert_refused(Forbidden, self.resources.check(alice, V, "read", other))
+            self.assert_refused(Forbidden, self.resources.list_resources(alice, query, other, lambda: None))
+            self.assert_refused(Forbidden, self.resources.has_privilege(alice, V, "read", other))
 
     def test_questions(self) -> None:
         """The first page of an account, of few, is one question of the store; any other list takes several."""
@@ -221,7 +221,7 @@ class ResourceServiceTests(ServiceCase):
             names: list[str] = []
             store, roles = Asked(MemoryResources(self.memory), names), Asked(MemoryRoles(self.memory), names)
             resources = ResourceService(store, roles, NATIVE)  # type: ignore[arg-type]
-            asked = resources.list(
+            asked = resources.list_resources(
                 self.invoked(user("alice")), query, acting_as, partial(str, owner) if owner else _no_owner
             )
             self.result_of(listed(self.result_of(asked)))
@@ -234,37 +234,43 @@ class ResourceServiceTests(ServiceCase):
             raise InvalidParameter("owner", "none")
 
         query, nobody = ResourcesQuery(user("nobody"), "acme", limit=10), self.invoked(user("nobody"))
-        self.assert_refused(Forbidden, self.resources.list(nobody, query, None, lambda: None))
-        self.assert_refused(Forbidden, self.resources.list(nobody, query, None, no_owner))
-        self.assert_refused(InvalidParameter, self.resources.list(self.invoked(user("alice")), query, None, no_owner))
+        self.assert_refused(Forbidden, self.resources.list_resources(nobody, query, None, lambda: None))
+        self.assert_refused(Forbidden, self.resources.list_resources(nobody, query, None, no_owner))
+        self.assert_refused(
+            InvalidParameter, self.resources.list_resources(self.invoked(user("alice")), query, None, no_owner)
+        )
 
     def test_portions(self) -> None:
         """A first page that is longer than a portion is read to its end."""
         query = ResourcesQuery(ADMIN, "acme", limit=USUAL)
-        found = self.result_of(batched(self.result_of(self.resources.list(self.invoked(), query, None, lambda: None))))
+        found = self.result_of(
+            batched(self.result_of(self.resources.list_resources(self.invoked(), query, None, lambda: None)))
+        )
         self.assertGreater(len(found), 1)
         ids = [resource.id for portion in found for resource in portion]
-        self.assertEqual(ids, self.result_of(MemoryResources(self.memory).visible(query)))
+        self.assertEqual(ids, self.result_of(MemoryResources(self.memory).list_visible(query)))
 
     def test_privileges(self) -> None:
         """A check says whether a privilege is there; who doesn't see the resource is told that there is none."""
         for privilege, expected in (("read", True), ("update", False)):
-            self.assertIs(self.result_of(self.resources.check(self.invoked(user("alice")), V, privilege, None)), expected)
+            self.assertIs(
+                self.result_of(self.resources.has_privilege(self.invoked(user("alice")), V, privilege, None)), expected
+            )
         for asked in (
-            self.resources.check(self.invoked(user("bob")), V, "read", None),
-            self.resources.permitted_roles(self.invoked(user("bob")), V, "read"),
-            self.resources.show(self.invoked(user("bob")), V),
+            self.resources.has_privilege(self.invoked(user("bob")), V, "read", None),
+            self.resources.list_permitted_roles(self.invoked(user("bob")), V, "read"),
+            self.resources.read_resource(self.invoked(user("bob")), V),
         ):
             self.assert_refused(RecordNotFound, asked)
 
 
 class PagesTests(ServiceCase):
-    """Tests of ``svc.services.pages``, whose lists are in ``tests.web.routes.test_listing``."""
+    """Tests of ``svc.services.membership_lists``, whose lists are in ``tests.web.routes.test_listing``."""
 
     def test_first(self) -> None:
         """A page that fits a batch is read with a row more; of a longer one, or a whole list, a batch comes first."""
         for limit, expected in ((1, 2), (BATCH, BATCH + 1), (BATCH + 1, BATCH), (None, BATCH)):
-            self.assertEqual(first_of(MembersQuery(OPS, limit=limit)).limit, expected)
+            self.assertEqual(first_batch_query(MembersQuery(OPS, limit=limit)).limit, expected)
         self.assertLess(BATCH, SEARCH_BATCH)
 
     def test_not_empty(self) -> None:
@@ -275,7 +281,7 @@ class PagesTests(ServiceCase):
                 yield batch
 
         async def read(*these: Sequence[int]) -> list[int]:
-            return await listed(await not_empty(batches(*these), OPS))
+            return await listed(await require_rows(batches(*these), OPS))
 
         self.assertEqual(self.result_of(read([], [1, 2], [], [3])), [1, 2, 3])
         self.assert_refused(RecordNotFound, read())

@@ -13,14 +13,14 @@ from twisted.trial.unittest import SynchronousTestCase
 from svc.model.counts import Census
 from svc.model.errors import StoreUnavailable
 from svc.model.versions import StateVersion
+from svc.storage.cache.commit_counters import CommitCounters
 from svc.storage.driver.connection import Fetched, Session
 from svc.storage.driver.database import Database
-from svc.storage.driver.progress import Reached
+from svc.storage.driver.progress import ReachedPosition
 from svc.storage.driver.standbys import Standby
-from svc.storage.driver.statements import NamedAnswer, RememberedReading, Statement, Transaction
-from svc.storage.memory.slots import Slots
-from svc.storage.places import Places
-from svc.storage.readings import Readings
+from svc.storage.driver.statements import CachedReading, NamedAnswer, Statement, Transaction
+from svc.storage.read_routing import ReadRouter
+from svc.storage.replicas import Replicas
 
 T = TypeVar("T")
 
@@ -106,11 +106,11 @@ class ImaginedPlace:
         """Run work, whose statements are answered with the name."""
         return await work(cast(Transaction, self))
 
-    async def read_told(self, reading: RememberedReading[T]) -> tuple[NamedAnswer[T], str]:
+    async def read_told(self, reading: CachedReading[T]) -> tuple[NamedAnswer[T], str]:
         """Run a reading, whose statements are answered with the name."""
         return await self.look(reading.work), self.server
 
-    async def read(self, reading: RememberedReading[T]) -> T:
+    async def read(self, reading: CachedReading[T]) -> T:
         """Run a reading."""
         answer, _ = await self.read_told(reading)
         return answer.value
@@ -159,7 +159,7 @@ class ImaginedSearch:
         self.standbys = standbys
         self.searches = 0
 
-    async def found(self) -> list[Standby]:
+    async def find_standbys(self) -> list[Standby]:
         """See ``Standbys``."""
         self.searches += 1
         there = [each for each in self.standbys if not each.away and not each.hangs]
@@ -168,7 +168,7 @@ class ImaginedSearch:
                 each.name,
                 cast(Database, each),
                 cast(Session, ImaginedSession(each, lambda _: None)),
-                Reached(each.server, each.timeline, each.position),
+                ReachedPosition(each.server, each.timeline, each.position),
                 each.lag,
             )
             for each in there
@@ -180,7 +180,7 @@ class PlacesCase(SynchronousTestCase):
 
     def setUp(self) -> None:
         """Begin."""
-        self.clock, self.slots = Clock(), Slots.private()
+        self.clock, self.slots = Clock(), CommitCounters.for_one_process()
         self.primary = ImaginedPlace("a", 10, primary=True)
         self.first, self.second = ImaginedPlace("b", 10), ImaginedPlace("c", 10)
         self.search = ImaginedSearch(self.first, self.second)
@@ -189,14 +189,14 @@ class PlacesCase(SynchronousTestCase):
     def begin(self) -> None:
         """Begin, as a process that is started."""
         primary: Any = self.primary
-        self.places = Places(self.clock, primary, self.search, self.slots)
+        self.places = Replicas(self.clock, primary, self.search, self.slots)
         self.places.startService()
         self.addCleanup(self.places.stopService)
-        self.readings = Readings(self.clock, self.places)
+        self.readings = ReadRouter(self.clock, self.places)
 
     def write(self, position: int, timeline: int = 1, system: int = SYSTEM) -> None:
         """Note a commit of this server."""
-        self.slots.advance(confirmed=True, version=StateVersion(system, timeline, position))
+        self.slots.count_commit(confirmed=True, version=StateVersion(system, timeline, position))
 
     def used(self) -> str:
         """The standby in use."""

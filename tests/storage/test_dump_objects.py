@@ -5,11 +5,11 @@ from __future__ import annotations
 from twisted.trial.unittest import SynchronousTestCase
 
 from svc.model.errors import StartRefused
-from svc.storage.dump_objects import KINDS, demand_own_objects, made
+from svc.storage.dump_objects import KINDS, known_objects, require_own_objects
 
 #: The entries of a dump with all objects, in a schema, and what is not restored or not the database's own beside them.
 WHOLE = (
-    *(f"{kind} place {name} svc" for kind, name in sorted(made())),
+    *(f"{kind} place {name} svc" for kind, name in sorted(known_objects())),
     "TABLE DATA place accounts svc",
     "SEQUENCE SET place key_refresh_numbers svc",
     "ACL place TABLE accounts svc",
@@ -25,26 +25,26 @@ class DemandOwnObjectsTests(SynchronousTestCase):
 
     def test_own(self) -> None:
         """A dump of this program's objects is taken, in any one schema, and so is one that lacks newer ones (DATA-39)."""
-        schema, objects = demand_own_objects(WHOLE)
+        schema, objects = require_own_objects(WHOLE)
         self.assertEqual(schema, "place")
-        self.assertEqual(objects, {(kind, "place", name.partition("(")[0]) for kind, name in made()})
-        _, older = demand_own_objects([entry for entry in WHOLE if "ldap_mappings" not in entry])
+        self.assertEqual(objects, {(kind, "place", name.partition("(")[0]) for kind, name in known_objects()})
+        _, older = require_own_objects([entry for entry in WHOLE if "ldap_mappings" not in entry])
         self.assertEqual({name for kind, _, name in objects - older if kind == "TABLE"}, {"ldap_mappings"})
-        demand_own_objects([f"{entry.rpartition(' ')[0]} the owner" for entry in WHOLE])
-        self.assertEqual({kind for kind, _ in made()}, set(KINDS))
+        require_own_objects([f"{entry.rpartition(' ')[0]} the owner" for entry in WHOLE])
+        self.assertEqual({kind for kind, _ in known_objects()}, set(KINDS))
 
     def test_schemas(self) -> None:
         """The schema may have any name, also one with blanks (DATA-57)."""
         for name in ("sy", "Its Own", "TABLE DATA"):
             entries = [entry.replace(" place ", f" {name} ") for entry in WHOLE]
-            self.assertEqual(demand_own_objects(entries)[0], name)
+            self.assertEqual(require_own_objects(entries)[0], name)
 
     def test_quotes(self) -> None:
         """Types of a function's arguments may have quotes, as with ``quote_all_identifiers`` (DATA-58)."""
         self.assertIn("FUNCTION place guard_sealed_column(regclass, name) svc", WHOLE)
         quoted = [entry.replace("(regclass, name)", '("regclass", "name")') for entry in WHOLE]
-        self.assertEqual(demand_own_objects(quoted), demand_own_objects(WHOLE))
-        twice = self.assertRaises(StartRefused, demand_own_objects, [*WHOLE, *(set(quoted) - set(WHOLE))])
+        self.assertEqual(require_own_objects(quoted), require_own_objects(WHOLE))
+        twice = self.assertRaises(StartRefused, require_own_objects, [*WHOLE, *(set(quoted) - set(WHOLE))])
         self.assertIn("it holds 'FUNCTION place guard_sealed_column(regclass, name)'", twice.message)
 
     def test_strange(self) -> None:
@@ -76,10 +76,10 @@ class DemandOwnObjectsTests(SynchronousTestCase):
             "OPERATOR place =",
             "BLOB - 16384",
         ):
-            refused = self.assertRaises(StartRefused, demand_own_objects, [*WHOLE, f"{strange} svc"])
+            refused = self.assertRaises(StartRefused, require_own_objects, [*WHOLE, f"{strange} svc"])
             self.assertIn(f"it holds {strange!r}, which this program doesn't make: it was altered", refused.message)
 
     def test_another_database(self) -> None:
         """A dump without the record of the migrations is none of this program's (DATA-20)."""
-        refused = self.assertRaises(StartRefused, demand_own_objects, ["TABLE public notes svc"])
+        refused = self.assertRaises(StartRefused, require_own_objects, ["TABLE public notes svc"])
         self.assertEqual(refused.message, "it holds no database of this program")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from svc.storage.dumps import complaint_of, dumpers, parse_bytea
+from svc.storage.dumps import complaint_of, parse_bytea, program_candidates
 
 OWN = "/usr/bin/pg_dump"
 
@@ -14,13 +14,13 @@ class DumpersTests(SynchronousTestCase):
 
     def test_embedded(self) -> None:
         """The embedded PostgreSQL is dumped by the program that came with it, whatever else the machine has."""
-        self.assertEqual(dumpers(embedded=True, own=OWN), [None])
-        self.assertEqual(dumpers(embedded=True, own=None), [None])
+        self.assertEqual(program_candidates(embedded=True, own=OWN), [None])
+        self.assertEqual(program_candidates(embedded=True, own=None), [None])
 
     def test_of_the_operator(self) -> None:
         """Any other is dumped by the machine's own program, which speaks TLS, and else by ours."""
-        self.assertEqual(dumpers(embedded=False, own=OWN), [OWN, None])
-        self.assertEqual(dumpers(embedded=False, own=None), [None])
+        self.assertEqual(program_candidates(embedded=False, own=OWN), [OWN, None])
+        self.assertEqual(program_candidates(embedded=False, own=None), [None])
 
 
 class ByteaTests(SynchronousTestCase):

@@ -1,4 +1,4 @@
-"""Tests of ``svc.storage.places``: the standby in use, and when another is."""
+"""Tests of ``svc.storage.replicas``: the standby in use, and when another is."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from twisted.internet.defer import Deferred
 
 from svc.model.errors import StoreUnavailable
 from svc.storage.driver.statements import Statement
-from svc.storage.places import BEAT, BEHIND, LONELY_BEAT, PAUSE, STALE
+from svc.storage.replicas import BEHIND, PAUSE, POLL_INTERVAL, SINGLE_POLL_INTERVAL, STALE
 from tests.storage.places import SYSTEM, ImaginedPlace, ImaginedSession, PlacesCase
 
 
@@ -26,19 +26,19 @@ class ChoiceTests(PlacesCase):
         (CLU-41).
         """
         self.first.away = True
-        self.pass_time(BEAT + 0.1)
+        self.pass_time(POLL_INTERVAL + 0.1)
         self.assertEqual((self.used(), self.first.started), ("c", 0))
         self.second.away = True
-        self.pass_time(BEAT + 0.1)
+        self.pass_time(POLL_INTERVAL + 0.1)
         self.assertEqual(self.used(), "")
         self.first.away = False
-        self.pass_time(2 * BEAT)
+        self.pass_time(2 * POLL_INTERVAL)
         self.assertEqual(self.used(), "b")
 
     def test_hangs(self) -> None:
         """One that hangs is given up after a second, with all that is under way there (CLU-41)."""
         self.first.hangs = True
-        self.pass_time(2 * BEAT + 0.3)
+        self.pass_time(2 * POLL_INTERVAL + 0.3)
         self.assertEqual(self.used(), "c")
 
     def test_behind(self) -> None:
@@ -51,23 +51,23 @@ class ChoiceTests(PlacesCase):
             self.first.position = position
         self.assertEqual((self.used(), self.search.searches), ("b", 1))
         self.write(40)
-        self.pass_time(BEHIND + 2 * BEAT + 0.1)
+        self.pass_time(BEHIND + 2 * POLL_INTERVAL + 0.1)
         self.assertEqual(self.used(), "")
         self.second.position = 40
-        self.pass_time(2 * BEAT)
+        self.pass_time(2 * POLL_INTERVAL)
         self.assertEqual(self.used(), "c")
 
     def test_stale(self) -> None:
         """One whose newest heartbeat is old isn't used while there is a primary (CLU-40)."""
         self.first.lag = STALE + 1
-        self.assertIsNotNone(self.places.shown(()))
-        self.pass_time(BEAT + 0.1)
+        self.assertIsNotNone(self.places.find_readable_standby(()))
+        self.pass_time(POLL_INTERVAL + 0.1)
         self.assertEqual(self.used(), "c")
         self.second.lag = STALE + 1
-        self.pass_time(2 * BEAT)
+        self.pass_time(2 * POLL_INTERVAL)
         self.assertEqual(self.used(), "")
         self.primary.away = True
-        self.pass_time(2 * BEAT)
+        self.pass_time(2 * POLL_INTERVAL)
         self.assertEqual(self.used(), "b")
 
     def test_furthest(self) -> None:
@@ -76,8 +76,8 @@ class ChoiceTests(PlacesCase):
         """
         self.write(20)
         self.primary.away, self.second.position = True, 20
-        self.assertIsNone(self.places.shown(()))
-        self.pass_time(BEAT + 0.1)
+        self.assertIsNone(self.places.find_readable_standby(()))
+        self.pass_time(POLL_INTERVAL + 0.1)
         self.assertEqual(self.used(), "c")
         self.places.stopService()
         self.first.position = 19
@@ -88,11 +88,11 @@ class ChoiceTests(PlacesCase):
         """One that is promoted is kept until there are sessions with a primary (CLU-41)."""
         self.primary.away = True
         self.first.position, self.first.timeline = None, 2
-        self.pass_time(2 * BEAT)
+        self.pass_time(2 * POLL_INTERVAL)
         self.assertEqual(self.used(), "b")
-        self.assertIsNotNone(self.places.shown(()))
+        self.assertIsNotNone(self.places.find_readable_standby(()))
         self.primary.away = False
-        self.pass_time(BEAT + 0.1)
+        self.pass_time(POLL_INTERVAL + 0.1)
         self.assertNotEqual(self.used(), "b")
 
     def test_promoted_hastens(self) -> None:
@@ -100,14 +100,14 @@ class ChoiceTests(PlacesCase):
         once (CLU-42).
         """
         self.primary.away = True
-        self.pass_time(BEAT + LONELY_BEAT)
+        self.pass_time(POLL_INTERVAL + SINGLE_POLL_INTERVAL)
         self.assertEqual(self.primary.hastened, 0)
         self.first.position, self.first.timeline = None, 2
-        self.pass_time(LONELY_BEAT + 0.05)
+        self.pass_time(SINGLE_POLL_INTERVAL + 0.05)
         self.assertGreater(self.primary.hastened, 0)
         self.primary.away = False
         hastened = self.primary.hastened
-        self.pass_time(2 * BEAT)
+        self.pass_time(2 * POLL_INTERVAL)
         self.assertEqual(self.primary.hastened, hastened)
 
 
@@ -128,24 +128,24 @@ class AskedPrimaryTests(PlacesCase):
         promoted, and everybody connects (CLU-41).
         """
         self.primary.opens = False
-        self.pass_time(3 * BEAT)
+        self.pass_time(3 * POLL_INTERVAL)
         self.assertNoResult(self.under_way)
         self.primary.opens = True
-        self.pass_time(2 * BEAT)
+        self.pass_time(2 * POLL_INTERVAL)
         self.assertEqual(len(self.primary.sessions), 2)
 
     def test_just_come(self) -> None:
         """Nor is one that came while the session was opened (CLU-41)."""
         self.primary.opens, self.primary.away_from_pool = False, True
-        self.pass_time(BEAT + 0.5)
+        self.pass_time(POLL_INTERVAL + 0.5)
         self.primary.away_from_pool, self.primary.hangs = False, True
-        self.pass_time(BEAT / 2)
+        self.pass_time(POLL_INTERVAL / 2)
         self.assertNoResult(self.under_way)
 
     def test_hangs(self) -> None:
         """One that answers nobody is lost within two seconds, with all that is under way there (CLU-41)."""
         self.primary.hangs = True
-        self.pass_time(2 * BEAT + 0.1)
+        self.pass_time(2 * POLL_INTERVAL + 0.1)
         self.failureResultOf(self.under_way, StoreUnavailable)
 
 
@@ -154,41 +154,41 @@ class ShownTests(PlacesCase):
 
     def test_positions(self) -> None:
         """It has what it has replayed, of the primary's own history; it is asked soon when it lacks something (CLU-39)."""
-        self.assertIsNotNone(self.places.shown(()))
+        self.assertIsNotNone(self.places.find_readable_standby(()))
         self.write(11)
-        self.assertIsNone(self.places.shown(()))
+        self.assertIsNone(self.places.find_readable_standby(()))
         self.first.position = 11
-        self.assertIsNone(self.places.shown(()))
+        self.assertIsNone(self.places.find_readable_standby(()))
         self.pass_time(2 * PAUSE)
-        self.assertIsNotNone(self.places.shown(()))
+        self.assertIsNotNone(self.places.find_readable_standby(()))
         self.write(5, timeline=2)
         self.pass_time(2 * PAUSE)
-        self.assertIsNone(self.places.shown(()))
+        self.assertIsNone(self.places.find_readable_standby(()))
         self.first.timeline = 2
-        self.places.shown(())
+        self.places.find_readable_standby(())
         self.pass_time(2 * PAUSE)
-        self.assertIsNotNone(self.places.shown(()))
+        self.assertIsNotNone(self.places.find_readable_standby(()))
 
     def test_another_system(self) -> None:
         """A standby of another system than this server writes to is never read from (CLU-44)."""
         self.write(1, system=SYSTEM + 1)
         self.pass_time(2 * PAUSE)
-        self.assertIsNone(self.places.shown(()))
+        self.assertIsNone(self.places.find_readable_standby(()))
         self.primary.away = True
-        self.pass_time(BEAT + 0.1)
-        self.assertIsNone(self.places.shown(()))
+        self.pass_time(POLL_INTERVAL + 0.1)
+        self.assertIsNone(self.places.find_readable_standby(()))
 
     def test_unknown_outcome(self) -> None:
         """After a commit with an unknown outcome the primary is asked where it stands, which is to be replayed (CLU-39)."""
-        self.slots.advance(confirmed=False)
+        self.slots.count_commit(confirmed=False)
         self.primary.position = 12
-        self.assertIsNone(self.places.shown(()))
+        self.assertIsNone(self.places.find_readable_standby(()))
         self.pass_time(2 * PAUSE)
-        self.assertIsNone(self.places.shown(()))
+        self.assertIsNone(self.places.find_readable_standby(()))
         self.first.position = 12
-        self.assertIsNone(self.places.shown(()))
+        self.assertIsNone(self.places.find_readable_standby(()))
         self.pass_time(2 * PAUSE)
-        self.assertIsNotNone(self.places.shown(()))
+        self.assertIsNotNone(self.places.find_readable_standby(()))
 
     def test_begins(self) -> None:
         """A process that is started reads from no standby before that has what the primary had then (CLU-39)."""
@@ -197,13 +197,13 @@ class ShownTests(PlacesCase):
         self.begin()
         self.assertEqual(self.used(), "")
         self.pass_time(1.5)
-        self.assertIsNone(self.places.shown(()))
+        self.assertIsNone(self.places.find_readable_standby(()))
         self.primary.hangs = False
         self.pass_time(1.5)
-        self.assertIsNone(self.places.shown(()))
+        self.assertIsNone(self.places.find_readable_standby(()))
         self.first.position = 30
-        self.pass_time(BEAT + 0.1)
-        self.assertIsNotNone(self.places.shown(()))
+        self.pass_time(POLL_INTERVAL + 0.1)
+        self.assertIsNotNone(self.places.find_readable_standby(()))
 
 
 class SessionsTests(PlacesCase):
@@ -229,9 +229,9 @@ class SessionsTests(PlacesCase):
         """Looks are made where readings go, and begin again when these go elsewhere (CLU-39)."""
         self.assertIs(self.open(), self.first)
         self.first.away = True
-        self.pass_time(BEAT + 0.1)
+        self.pass_time(POLL_INTERVAL + 0.1)
         self.assertEqual([type(reason) for reason in self.lost], [StoreUnavailable])
         self.assertIs(self.open(), self.second)
         self.second.away = True
-        self.pass_time(BEAT + 0.1)
+        self.pass_time(POLL_INTERVAL + 0.1)
         self.assertIs(self.open(), self.primary)

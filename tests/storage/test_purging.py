@@ -12,7 +12,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from svc.model.counts import PurgeCounts
 from svc.model.deleted_records import DeletedRecord, Keeping, RoleIdentity
 from svc.model.query_results import Sealed
-from svc.storage.purging import INTERVAL, Purging
+from svc.storage.purging import INTERVAL, PurgeService
 from svc.telemetry.metrics import Metrics
 from tests.memory import KeptRow, Memory, MemoryKeptAnswers
 from tests.memory_deleted import MemoryDeleted
@@ -29,7 +29,7 @@ class PurgingTests(SynchronousTestCase):
         for version in (1, 2, 3):
             record = DeletedRecord(0, "acct:variable:v", OWNER, None, True, 1.0, 0.0, 0.0, versions=(version,))
             self.memory.keep(KeptRow(record, OWNER, {version: (Sealed(b"x" * 1400), (0.0, None))}))
-        self.purging = Purging(
+        self.purging = PurgeService(
             self.clock, MemoryDeleted(self.memory), MemoryKeptAnswers(self.memory), self.memory.demand_primary
         )
         self.logged: list[str] = []
@@ -48,7 +48,7 @@ class PurgingTests(SynchronousTestCase):
         """
         self.purging.startService()
         self.assertEqual(list(self.memory.deleted), [2, 3])
-        self.assertEqual(self.purging.counts(), PurgeCounts(2, 2 * 1912, 0, 1))
+        self.assertEqual(self.purging.purge_counts(), PurgeCounts(2, 2 * 1912, 0, 1))
         self.memory.now += 9 * INTERVAL
         self.clock.advance(INTERVAL)
         self.assertEqual(list(self.memory.deleted), [2, 3])
@@ -63,7 +63,7 @@ class PurgingTests(SynchronousTestCase):
             ],
         )
         metrics = Metrics()
-        metrics.watch_deleted(self.purging.counts)
+        metrics.watch_deleted(self.purging.purge_counts)
         text = generate_latest(metrics.registry).decode()
         for line in ("svc_deleted_records 0.0", "svc_deleted_bytes 0.0"):
             self.assertIn(line, text)

@@ -1,4 +1,4 @@
-"""Tests of ``svc.storage.readings``: where the readings of a request go, and where else when that fails."""
+"""Tests of ``svc.storage.read_routing``: where the readings of a request go, and where else when that fails."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from svc.model.names import RoleName
 from svc.model.request_notes import RequestNotes, begin_notes
 from svc.model.versions import StateVersion
 from svc.storage.driver.connection import Fetched
-from svc.storage.driver.statements import NamedAnswer, RememberedReading, Statement, Transaction
-from svc.storage.places import BEAT, HOPE, PAUSE
-from svc.storage.readings import WAIT
+from svc.storage.driver.statements import CachedReading, NamedAnswer, Statement, Transaction
+from svc.storage.read_routing import WAIT
+from svc.storage.replicas import PAUSE, POLL_INTERVAL, STANDBY_PATIENCE
 from tests.storage.places import SYSTEM, PlacesCase
 
 _NAME = Statement("name", "SELECT name")
@@ -72,16 +72,16 @@ class PlaceTests(ReadingsCase):
             return NamedAnswer(await transaction.fetch(_NAME), None)
 
         async def kinds() -> list[object]:
-            reading = RememberedReading(("name",), named)
-            told, server = await self.readings.fetch_told(_NAME)
-            page, page_server = await self.readings.read_told(reading)
-            looked = await self.readings.look(named)
+            reading = CachedReading(("name",), named)
+            told, server = await self.readings.fetch_with_server(_NAME)
+            page, page_server = await self.readings.read_with_server(reading)
+            looked = await self.readings.transact_read_only(named)
             rows = [
                 told,
                 page.value,
                 looked.value,
                 await self.readings.read(reading),
-                await self.readings.fetch_afresh(_NAME),
+                await self.readings.fetch_uncached(_NAME),
             ]
             return [server, page_server, *(name for ((name,),) in rows)]
 
@@ -104,14 +104,14 @@ class PlaceTests(ReadingsCase):
 
         def caught_up() -> None:
             self.first.position = 11
-            self.pass_time(BEAT + 0.1)
+            self.pass_time(POLL_INTERVAL + 0.1)
             self.assertEqual(self.told(), "b")
 
         self.assertEqual(self.told(2, between=caught_up), "aa")
 
         def replaced() -> None:
             self.first.away, self.second.position = True, 11
-            self.pass_time(BEAT + 0.1)
+            self.pass_time(POLL_INTERVAL + 0.1)
             self.assertEqual(self.told(), "c")
 
         self.assertEqual(self.told(2, between=replaced), "ba")
@@ -125,7 +125,7 @@ class FailoverTests(ReadingsCase):
         self.first.hangs = True
         under_way = self.ask()
         self.assertNoResult(under_way)
-        self.pass_time(2 * BEAT + 0.3)
+        self.pass_time(2 * POLL_INTERVAL + 0.3)
         self.assertEqual(self.successResultOf(under_way), "a")
         self.second.away = True
         self.assertEqual(self.told(), "a")
@@ -153,7 +153,7 @@ class FailoverTests(ReadingsCase):
         self.first.position = 11
         self.assertNoResult(waits)
         self.primary.away = True
-        self.pass_time(BEAT)
+        self.pass_time(POLL_INTERVAL)
         self.primary.abandon("it hangs")
         self.pass_time(3 * PAUSE)
         self.assertEqual(self.successResultOf(waits), "b")
@@ -170,10 +170,10 @@ class FailoverTests(ReadingsCase):
         self.pass_time(3 * PAUSE)
         self.failureResultOf(waits, StoreUnavailable)
         self.first.away = self.second.away = True
-        self.pass_time(2 * BEAT)
+        self.pass_time(2 * POLL_INTERVAL)
         waits = self.ask()
         self.assertNoResult(waits)
-        self.pass_time(HOPE)
+        self.pass_time(STANDBY_PATIENCE)
         self.failureResultOf(waits, StoreUnavailable)
         self.failureResultOf(self.ask(), StoreUnavailable)
 
@@ -235,7 +235,7 @@ class VersionsTests(ReadingsCase):
 
         async def request() -> str:
             begin_notes()
-            await self.readings.reached(versions, _ROLE)
+            await self.readings.wait_until_reached(versions, _ROLE)
             ((name,),) = await self.readings.fetch(_NAME)
             return str(name)
 
@@ -262,6 +262,6 @@ class CountsTests(ReadingsCase):
 
     def test_counts(self) -> None:
         """Those with the primary count, and those with the standby; without any, nothing can be read (CLU-42)."""
-        self.assertEqual((self.readings.readings().sessions, self.readings.census().sessions), (4, 4))
+        self.assertEqual((self.readings.count_read_sessions().sessions, self.readings.count_sessions().sessions), (4, 4))
         self.primary.away = True
-        self.assertEqual(self.readings.readings().sessions, 2)
+        self.assertEqual(self.readings.count_read_sessions().sessions, 2)

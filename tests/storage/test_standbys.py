@@ -14,7 +14,7 @@ from twisted.python.failure import Failure
 from twisted.trial.unittest import SynchronousTestCase
 
 from svc.model.errors import StartRefused
-from svc.storage.standbys import Primary, hand_over
+from svc.storage.standbys import Primary, change_owner
 
 
 class PrimaryTests(SynchronousTestCase):
@@ -26,7 +26,7 @@ class PrimaryTests(SynchronousTestCase):
         with socket.create_server(("127.0.0.1", 0)) as taken:
             port = taken.getsockname()[1]
         primary = Primary(NoThreads(), f"host=127.0.0.1 port={port} user=x dbname=y")
-        refusal = self.failureResultOf(Deferred.fromCoroutine(primary.waits_for("two")), StartRefused).value
+        refusal = self.failureResultOf(Deferred.fromCoroutine(primary.is_synchronous("two")), StartRefused).value
         self.assertRegex(str(refusal), "the primary can't be reached: .*Connection refused")
         for told in ("FATAL:  password authentication failed", "SCHWERWIEGEND:  kein Eintrag in pg_hba.conf"):
             error = psycopg2.OperationalError(f"{place}{told}\n")
@@ -35,7 +35,7 @@ class PrimaryTests(SynchronousTestCase):
                 raise error
 
             self.patch(psycopg2, "connect", refused)
-            refusal = self.failureResultOf(Deferred.fromCoroutine(primary.waits_for("two")), StartRefused).value
+            refusal = self.failureResultOf(Deferred.fromCoroutine(primary.is_synchronous("two")), StartRefused).value
             self.assertEqual(refusal.message, f"the primary refuses: {place}{told}")
 
 
@@ -84,7 +84,7 @@ class HandOverTests(SynchronousTestCase):
         status = data.stat()
         known = {path.lstat().st_ino: str(path.relative_to(data)) for path in data.rglob("*")}
         self.patch(os, "chown", chown)
-        hand_over(data, status.st_uid)
+        change_owner(data, status.st_uid)
         self.assertEqual(sorted(given), ["PG_VERSION", "base", "base/1", "base/1/2", "link"])
         self.assertEqual([name for name in given if name.startswith("base")], ["base/1/2", "base/1", "base"])
 
@@ -92,5 +92,5 @@ class HandOverTests(SynchronousTestCase):
         """A folder that another user owns by now is not given away."""
         found: list[Any] = []
         self.patch(os, "chown", lambda *given, **_: found.append(given))
-        self.assertRaises(StartRefused, hand_over, self.folder / "data", os.geteuid() + 1)
+        self.assertRaises(StartRefused, change_owner, self.folder / "data", os.geteuid() + 1)
         self.assertEqual(found, [])

@@ -44,10 +44,10 @@ from svc.server.serving import load_console
 from svc.server.singletons import Singletons
 from svc.services.authenticators import AuthenticatorService, FederatedService
 from svc.services.policy_edits import PolicyEdits
-from svc.services.policy_loads import Loads
+from svc.services.policy_loads import LocalLoads
 from svc.services.watches import Watches
 from svc.settings.reading import read_settings
-from svc.storage.memory.slots import Slots
+from svc.storage.cache.commit_counters import CommitCounters
 from svc.web.http.refused import RefusalWatch
 from svc.web.openapi.routes import Documentation
 from tests.aws import Sts
@@ -127,7 +127,7 @@ class Changes:
     def __init__(self) -> None:
         self.followers: list[Callable[[TouchedRecords], None]] = []
 
-    def follow(self, told: Callable[[TouchedRecords], None]) -> Callable[[], None]:
+    def follow_changes(self, told: Callable[[TouchedRecords], None]) -> Callable[[], None]:
         """See ``IChanges``."""
         self.followers.append(told)
         return lambda: self.followers.remove(told)
@@ -278,10 +278,10 @@ class MemoryServer(Server):
         return PolicyEdits(self.policy_edit_store, self.world.records)
 
     @cached_property
-    def loads(self) -> Loads:
+    def loads(self) -> LocalLoads:
         """Loads in this process."""
         bounds = Bounds(records=self.world.records)
-        return Loads(MemoryPolicies(self.memory), self.installation.vault, self.settings.dialect, bounds)
+        return LocalLoads(MemoryPolicies(self.memory), self.installation.vault, self.settings.dialect, bounds)
 
     @cached_property
     def state(self) -> MemoryState:
@@ -513,7 +513,7 @@ class WorldCase(SynchronousTestCase):
             settings=settings,
             installation=installation,
             services=MultiService(),
-            slots=Slots.private(),
+            slots=CommitCounters.for_one_process(),
             make_console=load_console(settings),
             world=self,
         )

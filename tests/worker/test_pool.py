@@ -113,7 +113,7 @@ class PoolTests(SynchronousTestCase):
     def load(self, document: bytes = b"- !user bob\n", caller: str | None = None) -> Deferred[LoadOutcome]:
         """Begin a load, of a caller of its own when none is given."""
         self.callers += 1
-        return Deferred.fromCoroutine(self.workers.load(load(document, caller or f"user-{self.callers}")))
+        return Deferred.fromCoroutine(self.workers.load_policy(load(document, caller or f"user-{self.callers}")))
 
     def refused(self, begun: Deferred[LoadOutcome]) -> str:
         """Why a load is refused."""

@@ -24,7 +24,7 @@ class SlowLoads:
     def __init__(self) -> None:
         self.ending: list[Deferred[LoadOutcome]] = []
 
-    async def load(self, load: Load) -> LoadOutcome:
+    async def load_policy(self, load: Load) -> LoadOutcome:
         """See ``ILoads``."""
         self.ending.append(Deferred())
         return await self.ending[-1]
@@ -54,7 +54,7 @@ class LoadsInTurnTests(SynchronousTestCase):
         """A load begins when it has its turn, of its caller's, and gives it back with its outcome (CFG-34)."""
         self.assertTrue(verifyObject(ILoads, self.loads))
         wanted = load(b"", "alice")
-        loading = Deferred.fromCoroutine(self.loads.load(wanted))
+        loading = Deferred.fromCoroutine(self.loads.load_policy(wanted))
         self.assertEqual((self.whose, self.inner.ending), ([str(wanted.caller.role)], []))
         self.turn.callback(None)
         outcome = cast("LoadOutcome", object())
@@ -65,7 +65,7 @@ class LoadsInTurnTests(SynchronousTestCase):
     def test_failure(self) -> None:
         """What a load raises is raised, and its turn is given back."""
         self.turn.callback(None)
-        loading: Deferred[Any] = Deferred.fromCoroutine(self.loads.load(load(b"", "alice")))
+        loading: Deferred[Any] = Deferred.fromCoroutine(self.loads.load_policy(load(b"", "alice")))
         self.inner.ending[0].errback(PolicyConflict())
         self.failureResultOf(loading, PolicyConflict)
         self.assertEqual(self.given, 1)
@@ -73,7 +73,7 @@ class LoadsInTurnTests(SynchronousTestCase):
     def test_the_client_leaves(self) -> None:
         """A load whose client has left has its turn until it ends."""
         self.turn.callback(None)
-        loading: Deferred[Any] = Deferred.fromCoroutine(self.loads.load(load(b"", "alice")))
+        loading: Deferred[Any] = Deferred.fromCoroutine(self.loads.load_policy(load(b"", "alice")))
         loading.cancel()
         self.failureResultOf(loading, CancelledError)
         self.assertEqual(self.given, 0)

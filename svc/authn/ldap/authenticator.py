@@ -225,8 +225,8 @@ class LdapAuthenticator:
         """Return the findings about a request (Note [Same work]), once mappings have their effect if it ``changes`` that."""
         role, webservice = asked.role, asked.webservice
         assert asked.settings is not None
-        candidate = await self._reader.candidate(role, webservice.identifier, VARIABLES, NAME)
-        credential = await self._credentials.credential(role)
+        candidate = await self._reader.read_candidate(role, webservice.identifier, VARIABLES, NAME)
+        credential = await self._credentials.read_credential(role)
         unreadable: Objection | None = None
         try:
             opened = None if credential.api_key is None else self._vault.open(api_key_name(role), credential.api_key)

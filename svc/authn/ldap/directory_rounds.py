@@ -94,7 +94,7 @@ class MissingEntries:
 
         try:
             await self.demand_primary()
-            change = await self.users.admit(role, make_trail)
+            change = await self.users.clear_mark(role, make_trail)
         except (StoreReadOnly, StoreUnavailable) as refusal:
             _log.debug("{role} stays refused until the next round: {why}", role=printable(str(role)), why=str(refusal))
             return
@@ -104,7 +104,7 @@ class MissingEntries:
 
     async def problem(self, webservice: ResourceName) -> Problem | None:
         """Return why the last round of an authenticator changed nothing, where it isn't seen from the directory as it is."""
-        fault = await self.users.fault(webservice, LAPSE)
+        fault = await self.users.read_fault(webservice, LAPSE)
         if fault is None or fault.startswith(_UNASKED):
             return None
         remedy = "Mend the directory; if these people are really gone, delete their users in policy."
@@ -175,7 +175,7 @@ class DirectoryRounds(RoundsService):
             if self._every is not None:
                 await self._run_rounds(self._every)
             if now - self._primary_since >= LAPSE:
-                await self._record_change(await self._users.lapse(LAPSE, self._make_trail))
+                await self._record_change(await self._users.clear_stale_marks(LAPSE, self._make_trail))
         except StoreReadOnly:
             self._faults, self._unfinished, self._primary_since = {}, set(), None
         except (StoreUnavailable, OutcomeUnknown):
@@ -188,7 +188,7 @@ class DirectoryRounds(RoundsService):
         while True:
             found = await self._servers.list_webservices(after, _ACCOUNTS_BATCH)
             webservices = {each: await self._again(each) for _, several in found for each in several}
-            turns = await self._users.begin(webservices, every, self._apart) if webservices else ()
+            turns = await self._users.begin_rounds(webservices, every, self._apart) if webservices else ()
             self._unfinished.update(str(turn.webservice) for turn in turns if turn.due)
             for turn in turns:
                 seen.add(str(turn.webservice))
@@ -222,7 +222,7 @@ class DirectoryRounds(RoundsService):
         except AuditUnavailable as refusal:
             fault = f"{_UNRECORDED}{refusal.why}"
         if fault != turn.fault:
-            await self._users.conclude(turn.webservice, fault)
+            await self._users.record_fault(turn.webservice, fault)
             name = printable(str(turn.webservice))
             if fault is None:
                 _log.info("The round of {webservice} went well again", webservice=name)
@@ -241,7 +241,7 @@ class DirectoryRounds(RoundsService):
             return f"{_UNASKED}{server}"
         looked, missing, found = 0, list[RoleName](), list[RoleName]()
         after = ""
-        while users := await self._users.users(webservice, after, STATES_MOST):
+        while users := await self._users.list_users(webservice, after, STATES_MOST):
             after = str(users[-1].role)
             states = await self._directories().read_entry_states(server, [user.role.identifier for user in users])
             looked += sum(not user.refused for user in users)
@@ -256,7 +256,9 @@ class DirectoryRounds(RoundsService):
         if missing or found:
             self._journal.require_available()
             gone = missing if fault is None else ()
-            await self._record_change(await self._users.settle(webservice, gone, found, self._apart, self._make_trail))
+            await self._record_change(
+                await self._users.record_findings(webservice, gone, found, self._apart, self._make_trail)
+            )
         return fault
 
     def _note_fault(self, webservice: ResourceName, fault: str | None) -> None:

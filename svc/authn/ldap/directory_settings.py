@@ -90,13 +90,13 @@ class LdapServers:
         self, webservice: ResourceName, settings: AuthenticatorSettings
     ) -> LdapServer | LdapMisconfiguration:
         """Return the directory of one authenticator, whose ``settings`` were read."""
-        annotations = await self.reader.webservice_annotations(webservice, ANNOTATIONS, ANNOTATION_LIMIT + 1)
+        annotations = await self.reader.read_annotations(webservice, ANNOTATIONS, ANNOTATION_LIMIT + 1)
         values = open_values(webservice.account, webservice.identifier, settings, self.vault)
         return parse_directory(annotations, values)
 
     async def read_settings(self, webservice: ResourceName) -> AuthenticatorSettings:
         """Read the settings of one authenticator, as they are now."""
-        return await self.reader.settings(webservice.account, webservice.identifier, VARIABLES)
+        return await self.reader.read_settings(webservice.account, webservice.identifier, VARIABLES)
 
     async def find_server(self, webservice: ResourceName) -> LdapServer | LdapMisconfiguration:
         """Read the directory of one authenticator, as it is set now."""
@@ -109,7 +109,7 @@ class LdapServers:
         """
         if not self.dialect.switch_enables and not any(name.startswith(f"{NAME}/") for name in self.enabled):
             return []
-        seen = await self.store.some_webservices(f"{self.dialect.prefix}/{NAME}", after, limit)
+        seen = await self.store.list_webservices_by_account(f"{self.dialect.prefix}/{NAME}", after, limit)
         usable = self._is_usable
         return [(account, [name for name, on in found if usable(name, on)]) for account, found in seen.items()]
 

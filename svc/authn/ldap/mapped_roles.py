@@ -53,16 +53,16 @@ class MappedRoles:
 
     async def mapped_kinds(self, webservice: ResourceName) -> frozenset[str]:
         """Return of what kinds the names are that an authenticator maps."""
-        return await self.store.kinds(webservice)
+        return await self.store.list_kinds(webservice)
 
     async def group_names(self, webservice: ResourceName) -> Sequence[str]:
         """Return the names of groups that an authenticator maps, as they were written."""
-        return await self.store.names(webservice, GROUP)
+        return await self.store.list_names(webservice, GROUP)
 
     async def preview_changes(self, webservice: ResourceName, role: RoleName, proven: ProvenPerson) -> MappedOutcome:
         """Return what a login would change, and whether its role could authenticate then."""
         names = names_of(role.identifier, proven.groups, proven.group_base_dn)
-        return MappedOutcome(await self.store.foreseen(webservice, role, names), len(proven.groups))
+        return MappedOutcome(await self.store.preview_changes(webservice, role, names), len(proven.groups))
 
     async def apply_mappings(
         self, request: LoginRequest, webservice: ResourceName, role: RoleName, proven: ProvenPerson
@@ -87,7 +87,7 @@ class MappedRoles:
         names = names_of(role.identifier, proven.groups, proven.group_base_dn)
         try:
             await self.demand_primary()
-            difference, may = await self.store.apply(webservice, role, names, make_trail)
+            difference, may = await self.store.apply_mappings(webservice, role, names, make_trail)
         except (StoreReadOnly, PrimaryContested):
             why = "its groups give it other roles than it has, and this server can't write that: the primary can"
             return attrs.evolve(outcome, write_failure=(Reason.LDAP_ROLES_UNWRITTEN, why))

@@ -17,11 +17,11 @@ BATCH: Final = 5000
 TEXT: Final = 2_000_000
 
 
-def column(values: Iterable[str | bytes | bool]) -> str:
+def to_array(values: Iterable[str | bytes | bool]) -> str:
     """Return the array of these values, for a parameter of type ``text[]``, ``bytea[]`` or ``boolean[]``."""
     given: tuple[Any, ...] = tuple(values)
     if not given or not isinstance(given[0], str):
-        return "{" + ",".join(map(_element, given)) + "}"
+        return "{" + ",".join(map(_array_element, given)) + "}"
     # The number of quotation marks between texts is known: only if there are more, or a backslash, is each text checked.
     joined = '","'.join(given)
     if "\\" in joined or joined.count('"') > 2 * (len(given) - 1):
@@ -38,34 +38,34 @@ def rows_of(*types: str) -> str:
     return f"(SELECT * FROM unnest({columns}) LIMIT cardinality($1))"
 
 
-def batches(rows: Sequence[tuple[str | bytes | bool, ...]]) -> Iterator[list[str]]:
+def column_batches(rows: Sequence[tuple[str | bytes | bool, ...]]) -> Iterator[list[str]]:
     """Return the columns of each batch of rows; no batch when there are no rows."""
     for start in range(0, len(rows), BATCH):
-        yield from _parts(rows[start : start + BATCH])
+        yield from _split_rows(rows[start : start + BATCH])
 
 
-async def for_each(
+async def fetch_for_rows(
     transaction: Transaction, statement: Statement, rows: Sequence[tuple[str | bytes | bool, ...]], *others: object
 ) -> Fetched:
     """Run a statement for all rows, a batch at a time, and return what it returns.
 
     Its first parameters are the columns of ``rows``, those after them are ``others``.
     """
-    return [row for columns in batches(rows) for row in await transaction.fetch(statement, *columns, *others)]
+    return [row for columns in column_batches(rows) for row in await transaction.fetch(statement, *columns, *others)]
 
 
-def _parts(rows: Sequence[tuple[str | bytes | bool, ...]]) -> Iterator[list[str]]:
+def _split_rows(rows: Sequence[tuple[str | bytes | bool, ...]]) -> Iterator[list[str]]:
     """Return the columns of rows in halves, and these in halves, until each is within ``TEXT``."""
     columns: list[tuple[Any, ...]] = list(zip(*rows, strict=True))
     if len(rows) > 1 and sum(sum(map(len, values)) for values in columns if not isinstance(values[0], bool)) > TEXT:
         half = len(rows) // 2
-        yield from _parts(rows[:half])
-        yield from _parts(rows[half:])
+        yield from _split_rows(rows[:half])
+        yield from _split_rows(rows[half:])
     else:
-        yield list(map(column, columns))
+        yield list(map(to_array, columns))
 
 
-def _element(value: bytes | bool) -> str:
+def _array_element(value: bytes | bool) -> str:
     if isinstance(value, bytes):
         return '"\\\\x' + value.hex() + '"'
     return "t" if value else "f"

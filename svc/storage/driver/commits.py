@@ -63,7 +63,7 @@ def version_after(session: Session, positions: Fetched) -> StateVersion | None:
     return None
 
 
-def note_version(version: StateVersion | None) -> None:
+def record_version(version: StateVersion | None) -> None:
     """Note the version for the request that the transaction was done for, if any."""
     notes = request_notes()
     if notes is not None and version is not None:
@@ -81,13 +81,13 @@ async def commit(patience: float, written: Written, session: Session, lasted: fl
     try:
         positions = await session.run(COMMIT)
     except StoreUnavailable as refusal:
-        if session.lost or session.clean:  # Note [One message]
+        if session.lost or session.is_clean:  # Note [One message]
             written(False, None)
             raise OutcomeUnknown(f"a COMMIT was not answered: {refusal.why}") from None
         await roll_back(session)
         raise
     except Exception as error:
-        if session.clean:  # The COMMIT failed, or what comes after it.
+        if session.is_clean:  # The COMMIT failed, or what comes after it.
             written(False, None)
         await roll_back(session)
         if isinstance(error, TransactionAborted):
@@ -98,10 +98,10 @@ async def commit(patience: float, written: Written, session: Session, lasted: fl
     written(not notices, version)
     if notices:
         raise OutcomeUnknown(f"PostgreSQL answered a COMMIT with a warning: {notices[0]}")
-    note_version(version)
+    record_version(version)
 
 
-async def attempted(
+async def attempt_transaction(
     session: Session, begin: str, work: Callable[[Transaction], Awaitable[T]], statement_timeout: float | None
 ) -> T:
     """Run ``work`` once after ``begin``; what it did is yet to be committed.
@@ -123,6 +123,6 @@ async def attempted(
 
 async def roll_back(session: Session) -> None:
     """Roll back, as far as that works: otherwise the session is dropped by its owner, and the server rolls back."""
-    if not session.lost and not session.clean:
+    if not session.lost and not session.is_clean:
         with suppress(StoreUnavailable, StatementFailed):
             await session.run("ROLLBACK")

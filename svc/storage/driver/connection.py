@@ -47,8 +47,15 @@ from txpostgres import txpostgres
 
 from svc.model.databases import OLDEST_POSTGRESQL, OLDEST_TESTED_POSTGRESQL
 from svc.model.errors import StoreUnavailable
-from svc.storage.driver.failures import NOT_A_SESSION, Contention, DatabaseUnfit, ends_session, summary, translated
-from svc.storage.driver.shield import shielded
+from svc.storage.driver.failures import (
+    NOT_A_SESSION,
+    Contention,
+    DatabaseUnfit,
+    ends_session,
+    summarize_error,
+    translate_error,
+)
+from svc.storage.driver.shield import run_to_end
 
 
 class SharedText(str):
@@ -77,7 +84,7 @@ _BEGIN: Final = f"""
             FROM unnest(%s::text[], %s::text[]) AS wanted (name, value) JOIN pg_settings USING (name))
     FROM (SELECT pg_is_in_recovery() AS standby OFFSET 0) AS mode CROSS JOIN pg_control_system()
 """
-_KEPT: Final = """
+_SETTINGS_HOLD: Final = """
     SELECT current_setting('svc.session', true) IS NOT DISTINCT FROM %s AND NOT EXISTS (
         SELECT FROM unnest(%s::text[], %s::text[]) AS made (name, value)
         WHERE current_setting(name, true) IS DISTINCT FROM value
@@ -87,12 +94,12 @@ _KEPT: Final = """
 Fetched = list[tuple[Any, ...]]
 
 
-def _bytes(value: str | None, cursor: object) -> bytes | None:
+def _parse_bytes(value: str | None, cursor: object) -> bytes | None:
     view = psycopg2.BINARY(value, cursor)
     return None if view is None else bytes(view)
 
 
-_BYTEA: Final = psycopg2.extensions.new_type(psycopg2.BINARY.values, "BYTEA", _bytes)
+_BYTEA: Final = psycopg2.extensions.new_type(psycopg2.BINARY.values, "BYTEA", _parse_bytes)
 _BYTEA_ARRAY: Final = psycopg2.extensions.new_array_type((1001,), "BYTEA[]", _BYTEA)
 
 
@@ -118,7 +125,7 @@ class Session(txpostgres.Connection):  # type: ignore[misc]  # txpostgres is unt
         #: The server's process that serves it, and when that was started.
         self.process, self.started = 0, ""
         self._mark = token_hex(8)
-        self._made: Mapping[str, str] = {}
+        self._applied: Mapping[str, str] = {}
         #: Whether it was lost during a statement, which the server may still be running.
         self.interrupted = False
         self._descriptor = -1
@@ -134,19 +141,19 @@ class Session(txpostgres.Connection):  # type: ignore[misc]  # txpostgres is unt
         """
         try:
             # Cancelled itself, txpostgres would open a second connection to ask the server to cancel, and block meanwhile.
-            await shielded(self._connected(parameters))
+            await run_to_end(self._open_connection(parameters))
         except (StoreUnavailable, CancelledError):
             self.close()
             raise
 
-    async def _connected(self, parameters: Mapping[str, object]) -> None:
+    async def _open_connection(self, parameters: Mapping[str, object]) -> None:
         try:
-            await self._reach(parameters)
+            await self._connect_once(parameters)
             if self._quotes_escaped:  # Note [Quoting]
                 self._connection.close()
                 options = f"{parameters.get('options', '')} -c standard_conforming_strings=on"
                 try:
-                    await self._reach({**parameters, "options": options})
+                    await self._connect_once({**parameters, "options": options})
                 except psycopg2.OperationalError as error:
                     if "startup parameter" in str(error):
                         raise DatabaseUnfit(_QUOTES_ESCAPED) from None
@@ -157,11 +164,11 @@ class Session(txpostgres.Connection):  # type: ignore[misc]  # txpostgres is unt
             psycopg2.extensions.register_type(_BYTEA_ARRAY, self._connection)
             self._descriptor = os.dup(self._connection.fileno())
         except (psycopg2.Error, ConnectionClosed, OSError) as error:
-            raise StoreUnavailable(summary(error)) from None
+            raise StoreUnavailable(summarize_error(error)) from None
         self._cursor = self._connection.cursor()
         self.reactor.addReader(self)
 
-    async def _reach(self, parameters: Mapping[str, object]) -> None:
+    async def _connect_once(self, parameters: Mapping[str, object]) -> None:
         self._connection = psycopg2.connect(**parameters, async_=True)
         await self.poll()
 
@@ -170,7 +177,7 @@ class Session(txpostgres.Connection):  # type: ignore[misc]  # txpostgres is unt
         """Return whether psycopg2 quotes for a session with ``standard_conforming_strings`` off."""
         return bool(self._connection.info.parameter_status("standard_conforming_strings") == "off")
 
-    async def begin(self, settings: Mapping[str, str]) -> list[str]:
+    async def apply_settings(self, settings: Mapping[str, str]) -> list[str]:
         """Make the settings, verify them, and identify the PostgreSQL (Note [Settings after connecting]).
 
         Return the notices that PostgreSQL sent at the login.
@@ -185,18 +192,18 @@ class Session(txpostgres.Connection):  # type: ignore[misc]  # txpostgres is unt
         wanted = [list(settings), list(settings.values())]
         try:
             answer = await self.run(_BEGIN, (settings["statement_timeout"], self._mark, *wanted))
-            ((self.server, self.timeline, self.process, self.started, _, self._made),) = answer
-            await self.verify()
+            ((self.server, self.timeline, self.process, self.started, _, self._applied),) = answer
+            await self.verify_settings()
         except (psycopg2.Error, Contention) as error:
-            raise StoreUnavailable(f"the settings of a session can't be made: {summary(error)}") from None
+            raise StoreUnavailable(f"the settings of a session can't be made: {summarize_error(error)}") from None
         return self.take_notices()
 
-    async def verify(self) -> None:
-        """Return if the settings hold that :meth:`begin` made.
+    async def verify_settings(self) -> None:
+        """Return if the settings hold that :meth:`apply_settings` made.
 
         :raises DatabaseUnfit: they don't.
         """
-        ((kept,),) = await self.run(_KEPT, (self._mark, list(self._made), list(self._made.values())))
+        ((kept,),) = await self.run(_SETTINGS_HOLD, (self._mark, list(self._applied), list(self._applied.values())))
         if not kept:
             raise DatabaseUnfit(NOT_A_SESSION)
 
@@ -212,7 +219,7 @@ class Session(txpostgres.Connection):  # type: ignore[misc]  # txpostgres is unt
         return notices
 
     @property
-    def clean(self) -> bool:
+    def is_clean(self) -> bool:
         """Return whether it is open, outside any transaction, with no statement under way."""
         idle = psycopg2.extensions.TRANSACTION_STATUS_IDLE
         return not self.lost and self._answer is None and self._connection.get_transaction_status() == idle
@@ -232,7 +239,7 @@ class Session(txpostgres.Connection):  # type: ignore[misc]  # txpostgres is unt
                 raise TypeError(f"not a parameter of a statement: {', '.join(kind.__name__ for kind in refused)}")
             self._cursor.execute(sql, parameters or None)
         except Exception as error:
-            reason = translated(error)
+            reason = translate_error(error)
             if ends_session(error):
                 self.drop(reason)
             elif finish is not None:
@@ -244,10 +251,10 @@ class Session(txpostgres.Connection):  # type: ignore[misc]  # txpostgres is unt
         answer: Deferred[Fetched] = Deferred()
         self._answer = answer
         # An answer that is already there is delivered in the next turn of the reactor, not before this has returned.
-        self._poll(partial(self.reactor.callLater, 0, self._end))
+        self._poll(partial(self.reactor.callLater, 0, self._deliver_result))
         return answer
 
-    def answers(self) -> bool:
+    def is_open(self) -> bool:
         """Return whether the connection is still open, without sending anything; a closed one is lost."""
         try:
             self._connection.poll()
@@ -256,11 +263,11 @@ class Session(txpostgres.Connection):  # type: ignore[misc]  # txpostgres is unt
                 self._connection.notices.clear()
                 self._connection.poll()
         except psycopg2.Error as error:
-            self.drop(translated(error))
+            self.drop(translate_error(error))
             return False
         return True
 
-    def grow_older(self, seconds: float) -> None:
+    def count_time(self, seconds: float) -> None:
         """Count time; a statement that goes unanswered for longer than ``patience`` loses the session."""
         if self._answer is not None:
             self._waited += seconds
@@ -302,7 +309,7 @@ class Session(txpostgres.Connection):  # type: ignore[misc]  # txpostgres is unt
             # Not the connection's own, which would watch one socket of libpq's while libpq already tries the next.
             txpostgres._PollingMixin.doRead(self)
         else:
-            self._poll(self._end)
+            self._poll(self._deliver_result)
 
     def doWrite(self) -> None:  # noqa: N802  # the name is Twisted's
         """Send the rest of a statement, now that there is room."""
@@ -310,7 +317,7 @@ class Session(txpostgres.Connection):  # type: ignore[misc]  # txpostgres is unt
             super().doWrite()
         elif self._descriptor >= 0:
             self.reactor.removeWriter(self)
-            self._poll(self._end)
+            self._poll(self._deliver_result)
 
     def connectionLost(self, reason: Failure) -> None:
         """Lose the session: the reactor has seen the other side close, or an error."""
@@ -331,12 +338,12 @@ class Session(txpostgres.Connection):  # type: ignore[misc]  # txpostgres is unt
             elif state == psycopg2.extensions.POLL_OK:
                 end(self._answer, None)
 
-    def _end(self, answer: Deferred[Fetched] | None, error: Exception | None) -> None:
+    def _deliver_result(self, answer: Deferred[Fetched] | None, error: Exception | None) -> None:
         """Deliver the result of the statement that ``answer`` waits for; ``None`` means an unsolicited message."""
         if answer is not self._answer:
             return
         if error is not None and (answer is None or ends_session(error) or not isinstance(error, psycopg2.Error)):
-            self.drop(translated(error))
+            self.drop(translate_error(error))
             return
         if answer is None:
             return
@@ -353,4 +360,4 @@ class Session(txpostgres.Connection):  # type: ignore[misc]  # txpostgres is unt
         if error is None:
             answer.callback(rows)
         else:
-            answer.errback(Failure(translated(error)))
+            answer.errback(Failure(translate_error(error)))

@@ -43,15 +43,15 @@ from twisted.logger import Logger
 
 from svc.model.counts import Census
 from svc.model.errors import PrimaryContested, StoreReadOnly, StoreUnavailable
-from svc.storage.driver.commits import Written, attempted, commit
+from svc.storage.driver.commits import Written, attempt_transaction, commit
 from svc.storage.driver.connection import Fetched, Session
 from svc.storage.driver.failures import Contention, SessionReplaced
 from svc.storage.driver.hosts import Hosts
 from svc.storage.driver.location import Location
 from svc.storage.driver.pool import Pool
 from svc.storage.driver.primaries import Primaries
-from svc.storage.driver.shield import shielded
-from svc.storage.driver.statements import NamedAnswer, RememberedReading, Statement, Transaction, run_prepared
+from svc.storage.driver.shield import run_to_end
+from svc.storage.driver.statements import CachedReading, NamedAnswer, Statement, Transaction, run_prepared
 
 T = TypeVar("T")
 #: How long after the statement time-out the server's report of it may take to arrive, in seconds.
@@ -61,8 +61,8 @@ ATTEMPTS: Final = 3
 #: How long to wait before a transaction is run again, so that the conflicting one can end; in seconds, times the attempts.
 CONFLICT_PAUSE: Final = 0.05
 #: How long to wait for abandoned processes to end: the time between two checks, in seconds, and the number of checks.
-GLANCE: Final = 0.05
-GLANCES: Final = 40
+POLL_INTERVAL: Final = 0.05
+POLLS: Final = 40
 _BEGIN: Final = "BEGIN"
 #: A transaction whose statements all see what the first one saw.
 _BEGIN_SNAPSHOT: Final = "BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY"
@@ -95,13 +95,13 @@ class Database(Service):
     :param dsn: a URL or a string of ``key=value`` pairs, as libpq reads it.
     :param pool_size: how many connections are held for readings, and without ``writers`` as many again for writes.
     :param statement_timeout: how long PostgreSQL may work on one statement, in seconds.
-    :param first_wait: how long :meth:`connected` waits for PostgreSQL, in seconds.
-    :param chance: see :func:`svc.storage.driver.pool.pauses`.
+    :param first_wait: how long :meth:`wait_until_connected` waits for PostgreSQL, in seconds.
+    :param chance: see :func:`svc.storage.driver.pool.retry_pauses`.
     :raises ConfigurationInvalid: the DSN cannot be read.
     """
 
     #: Readings and writes are of one DSN.
-    splits = False
+    uses_standbys = False
 
     def __init__(
         self,
@@ -126,41 +126,43 @@ class Database(Service):
         self._chance = chance
         self._patience = statement_timeout + GRACE
         #: The server processes that sessions left behind in the middle of a statement, with the start of each.
-        self._left: set[tuple[int, str]] = set()
+        self._abandoned: set[tuple[int, str]] = set()
         #: When a write was last refused, when sessions were last replaced for that, and the pause before the next
         #: replacement.
         self._refused, self._renewed, self._renewal = -inf, -inf, FIRST_RENEWAL
         #: The one PostgreSQL that readings may be of, as ``Session.server``; empty for whichever the DSN leads to.
-        self.only = ""
+        self.required_server = ""
 
-        def pool(connect: Callable[[Callable[[Exception], None]], Coroutine[Any, Any, Session]], size: int) -> Pool[Session]:
+        def make_pool(
+            connect: Callable[[Callable[[Exception], None]], Coroutine[Any, Any, Session]], size: int
+        ) -> Pool[Session]:
             return Pool(reactor, connect, size=size, patience=self._patience, chance=chance)
 
-        self._readings = pool(self._connect, pool_size)
+        self._read_pool = make_pool(self._connect_to_read, pool_size)
         self._writers = pool_size if writers is None else writers
-        self._writes = pool(self._connect_to_write, self._writers)
+        self._write_pool = make_pool(self._connect_to_write, self._writers)
 
-    def tell_commits(self, written: Written, newest: Callable[[], int] = lambda: 0) -> None:
+    def report_commits(self, written: Written, newest: Callable[[], int] = lambda: 0) -> None:
         """Have ``written`` called for each commit; ``newest`` returns the newest timeline of any (Note [Left behind])."""
         self._written, self._newest = written, newest
 
-    def census(self) -> Census:
+    def count_sessions(self) -> Census:
         """Count the sessions of both pools, and the callers that wait for one. Thread-safe."""
-        return Census.summed((self._readings.census(), self._writes.census()))
+        return Census.summed((self._read_pool.count_sessions(), self._write_pool.count_sessions()))
 
-    def readings(self) -> Census:
+    def count_read_sessions(self) -> Census:
         """Count the sessions for readings; without any, no request can be served."""
-        return self._readings.census()
+        return self._read_pool.count_sessions()
 
-    def writing(self) -> Census:
+    def count_write_sessions(self) -> Census:
         """Count the sessions for readings, but no more than there are for writes; without any, nothing can be changed."""
-        readings = self._readings.census()
-        return attrs.evolve(readings, sessions=min(readings.sessions, self._writes.census().sessions))
+        readings = self._read_pool.count_sessions()
+        return attrs.evolve(readings, sessions=min(readings.sessions, self._write_pool.count_sessions().sessions))
 
     @property
     def server(self) -> str:
         """The one PostgreSQL that all sessions for readings are with, as ``Session.server``; empty where it isn't one."""
-        servers = {session.server for session in self._readings.sessions()}
+        servers = {session.server for session in self._read_pool.open_sessions()}
         return servers.pop() if len(servers) == 1 else ""
 
     @property
@@ -173,8 +175,8 @@ class Database(Service):
         super().startService()  # type: ignore[no-untyped-call]  # Twisted has no types here
         if self._location.suits_one:
             self._primaries.start()
-        self._readings.start()
-        self._writes.start()
+        self._read_pool.start()
+        self._write_pool.start()
 
     def stopService(self) -> Deferred[None]:
         """Take no more work, wait for transactions under way, though not for ever, and close every connection."""
@@ -183,40 +185,40 @@ class Database(Service):
         return Deferred.fromCoroutine(self._stop())
 
     async def _stop(self) -> None:
-        await gatherResults([Deferred.fromCoroutine(pool.stop()) for pool in (self._writes, self._readings)])
-        if self._left:
+        await gatherResults([Deferred.fromCoroutine(pool.stop()) for pool in (self._write_pool, self._read_pool)])
+        if self._abandoned:
             # Opening a session for writing terminates the processes that lost sessions left behind.
             last = Deferred.fromCoroutine(self._connect_to_write(lambda _: None)).addTimeout(self._patience, self._reactor)
             with suppress(StoreUnavailable, DeferredTimeout):
                 (await last).close()
 
-    async def connected(self) -> None:
+    async def wait_until_connected(self) -> None:
         """Return when PostgreSQL has been reached; attempts go on behind this call, also after it failed.
 
         :raises StoreUnavailable: it has not been reached within ``first_wait`` seconds.
         :raises DatabaseUnfit: it was reached, and can't be used.
         """
         deadline = self._reactor.seconds() + self._first_wait
-        await self._readings.connected(self._first_wait)
+        await self._read_pool.wait_until_connected(self._first_wait)
         if self._writers:
-            await self._writes.connected(max(0.0, deadline - self._reactor.seconds()))
-        pools = (self._readings, self._writes) if self._writers else (self._readings,)
+            await self._write_pool.wait_until_connected(max(0.0, deadline - self._reactor.seconds()))
+        pools = (self._read_pool, self._write_pool) if self._writers else (self._read_pool,)
         for pool in pools:
             # A pooler gives each transaction the session that was used last, or the next in turn: either shows here.
             for _ in range(2):
-                await shielded(self._verify(pool, await pool.borrow()))
+                await run_to_end(self._verify_session(pool, await pool.borrow()))
         for pool in pools:
             # One that balances load gives some sessions another PostgreSQL.
             if pool.unfit is not None:
                 raise pool.unfit
 
-    async def _verify(self, pool: Pool[Session], session: Session) -> None:
+    async def _verify_session(self, pool: Pool[Session], session: Session) -> None:
         try:
-            await session.verify()
+            await session.verify_settings()
         except Contention as contention:
             raise StoreUnavailable(str(contention)) from None
         finally:
-            _give_back(pool, session)
+            _return_session(pool, session)
 
     async def pause(self, seconds: float) -> None:
         """Return after so many seconds, for work that is to be retried."""
@@ -231,55 +233,57 @@ class Database(Service):
         :raises StoreReadOnly: it is a write.
         :raises TypeError: a parameter is none of ``str bytes int float bool None`` and no list.
         """
-        rows, _ = await self.fetch_told(statement, *parameters)
+        rows, _ = await self.fetch_with_server(statement, *parameters)
         return rows
 
-    async def fetch_afresh(self, statement: Statement, *parameters: object) -> Fetched:
+    async def fetch_uncached(self, statement: Statement, *parameters: object) -> Fetched:
         """Do as ``fetch``: here every answer is PostgreSQL's own, and none is cached."""
         return await self.fetch(statement, *parameters)
 
-    async def fetch_told(self, statement: Statement, *parameters: object) -> tuple[Fetched, str]:
+    async def fetch_with_server(self, statement: Statement, *parameters: object) -> tuple[Fetched, str]:
         """Do as ``fetch``, and also return which PostgreSQL answered, as ``Session.server``; empty if that isn't known."""
-        session = await self._borrow(self._readings)
+        session = await self._borrow_session(self._read_pool)
         server = session.server
         try:
             if session.prepared.get(statement.name) is statement:
-                return await session.run(statement.execution, parameters, self._readings.release), server
-            return await shielded(self._fetch_first(session, statement, parameters)), server
+                return await session.run(statement.execution, parameters, self._read_pool.release), server
+            return await run_to_end(self._prepare_and_fetch(session, statement, parameters)), server
         except Contention:
             # It was rolled back as a whole: on a standby, where replay takes precedence, that may happen to any reading.
-            return await self.look(lambda transaction: transaction.fetch(statement, *parameters)), ""
+            return await self.transact_read_only(lambda transaction: transaction.fetch(statement, *parameters)), ""
 
     async def open_session(self, lost: Callable[[Exception], None]) -> Session:
         """Open a session for readings beside those of the pools, which its caller closes; ``lost`` is as in ``Session``.
 
         :raises StoreUnavailable: PostgreSQL can't be reached, or refuses.
         """
-        return await self._connect(lost)
+        return await self._connect_to_read(lost)
 
     async def change(self, statement: Statement, *parameters: object) -> Fetched:
         """Run a prepared statement that writes, in a transaction of its own, and return its rows; see :meth:`transact`."""
         return await self.transact(lambda transaction: transaction.fetch(statement, *parameters))
 
-    async def look(self, work: Callable[[Transaction], Awaitable[T]]) -> T:
+    async def transact_read_only(self, work: Callable[[Transaction], Awaitable[T]]) -> T:
         """Run ``work``, which writes nothing, in one transaction of a session for readings, and return its result.
 
         :raises StoreUnavailable: PostgreSQL cannot be reached now.
         :raises StoreReadOnly: it writes.
         """
-        return await shielded(self._transaction(self._readings, await self._borrow(self._readings), work, None, _look))
+        return await run_to_end(
+            self._run_transaction(self._read_pool, await self._borrow_session(self._read_pool), work, None, _end_reading)
+        )
 
-    async def read(self, reading: RememberedReading[T]) -> T:
-        """Run a reading, whose statements all see one state of the database, and return its answer; raises as ``look``."""
-        answer, _ = await self.read_told(reading)
+    async def read(self, reading: CachedReading[T]) -> T:
+        """Run a reading, whose statements all see one state of the database, and return its answer; raises as ``transact_read_only``."""
+        answer, _ = await self.read_with_server(reading)
         return answer.value
 
-    async def read_told(self, reading: RememberedReading[T]) -> tuple[NamedAnswer[T], str]:
+    async def read_with_server(self, reading: CachedReading[T]) -> tuple[NamedAnswer[T], str]:
         """Do as ``read``, and also return which PostgreSQL answered, as ``Session.server``."""
-        session = await self._borrow(self._readings)
+        session = await self._borrow_session(self._read_pool)
         server = session.server
-        running = self._transaction(self._readings, session, reading.work, None, _look, begin=_BEGIN_SNAPSHOT)
-        return await shielded(running), server
+        running = self._run_transaction(self._read_pool, session, reading.work, None, _end_reading, begin=_BEGIN_SNAPSHOT)
+        return await run_to_end(running), server
 
     async def transact(self, work: Callable[[Transaction], Awaitable[T]], *, statement_timeout: float | None = None) -> T:
         """Run ``work`` in one transaction and return its result: all of it happens, or, when it raises, nothing.
@@ -295,20 +299,20 @@ class Database(Service):
         if not self._writers:
             raise StoreReadOnly
         ended = partial(commit, self._patience, self._written)
-        session = await self._borrow(self._writes)
-        return await shielded(self._transaction(self._writes, session, work, statement_timeout, ended))
+        session = await self._borrow_session(self._write_pool)
+        return await run_to_end(self._run_transaction(self._write_pool, session, work, statement_timeout, ended))
 
-    async def beat(self, statement: Statement, *parameters: object) -> None:
+    async def change_unreported(self, statement: Statement, *parameters: object) -> None:
         """Run a statement that writes what is never cached: its COMMIT isn't reported; otherwise as ``change``."""
         ended = partial(commit, self._patience, lambda *_: None)
-        session = await self._borrow(self._writes)
+        session = await self._borrow_session(self._write_pool)
 
-        async def work(transaction: Transaction) -> None:
+        async def run_statement(transaction: Transaction) -> None:
             await transaction.fetch(statement, *parameters)
 
-        await shielded(self._transaction(self._writes, session, work, None, ended))
+        await run_to_end(self._run_transaction(self._write_pool, session, run_statement, None, ended))
 
-    def beside(self, dsn: str, first_wait: float) -> Database:
+    def make_sibling(self, dsn: str, first_wait: float) -> Database:
         """Return a database at another place, with as many sessions for readings as this one, and none for writing."""
         return Database(
             self._reactor,
@@ -322,26 +326,26 @@ class Database(Service):
 
     def hasten(self) -> None:
         """Try to connect now, since there may be a primary again."""
-        self._readings.hasten()
-        self._writes.hasten()
+        self._read_pool.hasten()
+        self._write_pool.hasten()
 
     def abandon(self, why: str) -> None:
         """Lose every session for readings, with the statements under way there, which go unanswered."""
-        self._readings.abandon(why)
+        self._read_pool.abandon(why)
 
-    async def _borrow(self, pool: Pool[Session]) -> Session:
+    async def _borrow_session(self, pool: Pool[Session]) -> Session:
         """Return a session of a pool that isn't left behind (Note [Left behind])."""
         session = await pool.borrow()
         newest = max(self._newest(), self._primaries.newest(session.server))
         if not 0 < session.timeline < newest:
             try:
-                self._primaries.check(session.server, session.timeline, writes=pool is self._writes)
+                self._primaries.check(session.server, session.timeline, writes=pool is self._write_pool)
             except PrimaryContested:
-                _give_back(pool, session)
+                _return_session(pool, session)
                 raise
             return session
         why = StoreUnavailable("it was opened with a former primary")
-        for each in [each for each in pool.sessions() if 0 < each.timeline < newest]:
+        for each in [each for each in pool.open_sessions() if 0 < each.timeline < newest]:
             each.drop(why)
         session = await pool.borrow()
         if 0 < session.timeline < newest:
@@ -357,7 +361,7 @@ class Database(Service):
         session = Session(self._reactor, lambda _: None, self._patience)
         await session.open(place)
         try:
-            await session.begin(self._location.settings(read_only=True))
+            await session.apply_settings(self._location.session_settings(read_only=True))
             return session.server, session.timeline
         finally:
             session.close()
@@ -371,69 +375,69 @@ class Database(Service):
             await self._primaries.look()
             self._primaries.check(session.server, session.timeline, writes=False)
 
-    async def _connect(self, lost: Callable[[Exception], None]) -> Session:
+    async def _connect_to_read(self, lost: Callable[[Exception], None]) -> Session:
         session = await self._hosts.open(lambda: Session(self._reactor, lost, self._patience), read_only=True)
         try:
-            await self._begin(session, read_only=True)
-            if self.only not in {"", session.server}:
+            await self._begin_session(session, read_only=True)
+            if self.required_server not in {"", session.server}:
                 raise StoreUnavailable("another PostgreSQL has taken its place, or it was restarted")
             await self._demand_newest(session)
         except BaseException:
             session.close()
             raise
-        self._writes.hasten()
+        self._write_pool.hasten()
         return session
 
     async def _connect_to_write(self, lost: Callable[[Exception], None]) -> Session:
         """Open a session for writing, after the processes of lost ones have ended (Note [Ended, not cancelled])."""
 
-        def left(reason: Exception) -> None:
+        def note_abandoned(reason: Exception) -> None:
             if session.interrupted and session.started:
-                self._left.add((session.process, session.started))
+                self._abandoned.add((session.process, session.started))
             lost(reason)
 
-        session = await self._hosts.open(lambda: Session(self._reactor, left, self._patience), read_only=False)
+        session = await self._hosts.open(lambda: Session(self._reactor, note_abandoned, self._patience), read_only=False)
         try:
-            await self._begin(session, read_only=False)
+            await self._begin_session(session, read_only=False)
             await self._demand_newest(session)
-            await self._end_left(session)
+            await self._terminate_abandoned(session)
         except BaseException:
             session.close()
             raise
-        self._readings.hasten()
+        self._read_pool.hasten()
         return session
 
-    async def _begin(self, session: Session, *, read_only: bool) -> None:
-        for remark in await session.begin(self._location.settings(read_only=read_only)):
+    async def _begin_session(self, session: Session, *, read_only: bool) -> None:
+        for remark in await session.apply_settings(self._location.session_settings(read_only=read_only)):
             if remark not in self._remarks:
                 self._remarks.add(remark)
                 _log.warn("PostgreSQL remarked at a login: {remark}", remark=remark)
 
-    async def _end_left(self, session: Session) -> None:
+    async def _terminate_abandoned(self, session: Session) -> None:
         """Terminate the server processes that lost sessions left behind, and return when they are gone.
 
         :raises StoreUnavailable: they don't go.
         """
-        for _ in range(GLANCES):
-            left = sorted(self._left)
+        for _ in range(POLLS):
+            left = sorted(self._abandoned)
             if not left:
                 return
             running = await session.run(_TERMINATE, [list(column) for column in zip(*left, strict=True)])
             if not running:
-                self._left.difference_update(left)
+                self._abandoned.difference_update(left)
                 return
             for process, _ in running:
                 _log.debug("PostgreSQL's process {process}, which a lost session left behind, is ended", process=process)
-            await deferLater(self._reactor, GLANCE)
+            await deferLater(self._reactor, POLL_INTERVAL)
         raise StoreUnavailable("PostgreSQL does not end the sessions that were given up")
 
-    async def _fetch_first(self, session: Session, statement: Statement, parameters: tuple[object, ...]) -> Fetched:
+    async def _prepare_and_fetch(self, session: Session, statement: Statement, parameters: tuple[object, ...]) -> Fetched:
         try:
             return await run_prepared(session, statement, parameters)
         finally:
-            _give_back(self._readings, session)
+            _return_session(self._read_pool, session)
 
-    async def _transaction(
+    async def _run_transaction(
         self,
         pool: Pool[Session],
         session: Session,
@@ -451,12 +455,12 @@ class Database(Service):
                 if statement_timeout is not None:
                     session.patience = statement_timeout + GRACE
                 try:
-                    result = await attempted(session, begin, work, statement_timeout)
+                    result = await attempt_transaction(session, begin, work, statement_timeout)
                     await end(session, self._reactor.seconds() - began)
                 except Contention as contention:
                     conflict = str(contention)
                 except StoreReadOnly:
-                    if pool is self._writes:
+                    if pool is self._write_pool:
                         await self._refuse_unless_standby(session)
                     raise
                 else:
@@ -464,7 +468,7 @@ class Database(Service):
             raise StoreUnavailable(f"{ATTEMPTS} attempts met conflicts with other transactions: {conflict}")
         finally:
             session.patience = self._patience
-            _give_back(pool, session)
+            _return_session(pool, session)
 
     async def _refuse_unless_standby(self, session: Session) -> None:
         """Return on a standby; else have the sessions of a primary replaced, with pauses (Note [Read-only for a while]).
@@ -491,17 +495,17 @@ class Database(Service):
             if since < inf:
                 self._renewal = min(2 * self._renewal, LONGEST_RENEWAL)
             self._renewed = now
-            self._writes.renew(why)
+            self._write_pool.renew_idle(why)
         raise StoreUnavailable(why)
 
 
-def _give_back(pool: Pool[Session], session: Session) -> None:
-    if session.clean:
+def _return_session(pool: Pool[Session], session: Session) -> None:
+    if session.is_clean:
         pool.release(session)
     else:
         session.drop(StoreUnavailable("a transaction was left unfinished"))
 
 
-async def _look(session: Session, _: float) -> None:
+async def _end_reading(session: Session, _: float) -> None:
     """End a transaction that only reads: whether it is committed makes no difference."""
     await session.run("COMMIT")

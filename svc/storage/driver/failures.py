@@ -23,7 +23,7 @@ ForeignKeyViolation: Final[type[Exception]] = sqlstates.ForeignKeyViolation
 LockNotAvailable: Final[type[Exception]] = sqlstates.LockNotAvailable
 #: A statement came after one that had failed in the same transaction; SQLSTATE 25P02.
 TransactionAborted: Final[type[Exception]] = sqlstates.InFailedSqlTransaction
-#: Any of them, and every other error that PostgreSQL reports about a statement and that :func:`translated` lets pass.
+#: Any of them, and every other error that PostgreSQL reports about a statement and that :func:`translate_error` lets pass.
 StatementFailed: Final[type[Exception]] = psycopg2.Error
 
 _READ_ONLY: Final = "25006"
@@ -58,24 +58,24 @@ class SessionReplaced(StoreUnavailable):
     """A session was ended here, so that a new one takes its place."""
 
 
-def translated(error: Exception) -> Exception:
+def translate_error(error: Exception) -> Exception:
     """Return the error to raise instead of ``error``; ``error`` itself where the tables above don't have it."""
     state = _sqlstate(error)
-    reason = _translated(error, state)
+    reason = _translate_state(error, state)
     if reason is not error:
         reason.__cause__ = error
     return reason
 
 
-def _translated(error: Exception, state: str) -> Exception:
+def _translate_state(error: Exception, state: str) -> Exception:
     if state == _READ_ONLY:
         return StoreReadOnly()
     if state in _CONTENTION:
-        return Contention(summary(error))
+        return Contention(summarize_error(error))
     if state in _SWAPPED:
-        return StoreUnavailable(f"{summary(error)}: {NOT_A_SESSION}")
+        return StoreUnavailable(f"{summarize_error(error)}: {NOT_A_SESSION}")
     if ends_session(error) or state in _UNAVAILABLE or state[:2] in _UNAVAILABLE_CLASSES:
-        return StoreUnavailable(summary(error))
+        return StoreUnavailable(summarize_error(error))
     return error
 
 
@@ -97,7 +97,7 @@ def _sqlstate(error: Exception) -> str:
     return str(error.pgcode or "") if isinstance(error, psycopg2.Error) else ""
 
 
-def summary(error: BaseException) -> str:
+def summarize_error(error: BaseException) -> str:
     """Return the first line of an error's text, for the log: what follows it may quote a row."""
     if isinstance(error, StoreUnavailable):
         return error.why

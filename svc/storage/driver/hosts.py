@@ -21,7 +21,7 @@ HEAD_START: Final = 0.25
 PAUSE: Final = 0.25
 
 #: The parameters of libpq that tell hosts apart.
-_PLACE: Final = ("host", "hostaddr", "port")
+_ADDRESS: Final = ("host", "hostaddr", "port")
 
 
 class Openable(Protocol):
@@ -37,7 +37,7 @@ class Openable(Protocol):
 class SuitableHosts(Protocol):
     """``Location``, as far as it is needed here."""
 
-    async def alternatives(self, *, read_only: bool) -> Sequence[Mapping[str, str]]:
+    async def list_alternatives(self, *, read_only: bool) -> Sequence[Mapping[str, str]]:
         """Return parameters of libpq: for each host separately where only one can suit."""
 
 
@@ -49,7 +49,7 @@ class Hosts(Generic[S]):
 
     def __init__(self, clock: Any, places: SuitableHosts) -> None:
         self._clock = clock
-        self._places = places
+        self._location = places
         #: The host that was found last.
         self._last = ""
         #: Hosts on an older timeline than another primary: a session with one would be refused.
@@ -68,7 +68,7 @@ class Hosts(Generic[S]):
 
         :raises StoreUnavailable: no host suits.
         """
-        alternatives = await self._places.alternatives(read_only=read_only)
+        alternatives = await self._location.list_alternatives(read_only=read_only)
         if len(alternatives) == 1:
             session = make()
             await session.open(alternatives[0])
@@ -85,7 +85,7 @@ class Hosts(Generic[S]):
 
 def by_name(places: Sequence[Mapping[str, str]]) -> Mapping[str, Mapping[str, str]]:
     """Return the parameters of hosts by a name for each, which has all that tells them apart."""
-    return {" ".join(each[name] for name in _PLACE if name in each): each for each in places}
+    return {" ".join(each[name] for name in _ADDRESS if name in each): each for each in places}
 
 
 class _Attempt(Generic[S]):
@@ -99,8 +99,8 @@ class _Attempt(Generic[S]):
         #: The host of which the result is.
         self._deciding = ""
         self._others = [name for name in hosts if name != first]
-        self._head_start = clock.callLater(HEAD_START, self._all)
-        self._begin(first)
+        self._head_start = clock.callLater(HEAD_START, self._start_others)
+        self._start_host(first)
 
     def end(self) -> None:
         """Give up what is under way."""
@@ -110,27 +110,27 @@ class _Attempt(Generic[S]):
             if name != self._deciding:  # None is cancelled while it runs.
                 trying.cancel()
 
-    def _begin(self, name: str) -> None:
-        self._trying[name] = Deferred.fromCoroutine(self._try(name)).addErrback(self._failed)
+    def _start_host(self, name: str) -> None:
+        self._trying[name] = Deferred.fromCoroutine(self._try_host(name)).addErrback(self._report_bug)
 
-    def _failed(self, failure: Any) -> None:
+    def _report_bug(self, failure: Any) -> None:
         if not failure.check(CancelledError) and not self.result.called:
             self.result.errback(failure)
 
-    def _all(self) -> None:
+    def _start_others(self) -> None:
         """Try the others, too."""
         for name in self._others:
             if not self.result.called:
-                self._begin(name)
+                self._start_host(name)
 
-    async def _try(self, name: str) -> None:
+    async def _try_host(self, name: str) -> None:
         """Try one host until there is a result."""
         while True:
             session = self._make()
             try:
                 await session.open(self._hosts[name])
             except StoreUnavailable as refusal:
-                self._refused(name, refusal.why)
+                self._record_refusal(name, refusal.why)
             else:
                 if self.result.called:
                     session.close()
@@ -141,7 +141,7 @@ class _Attempt(Generic[S]):
                 return
             await deferLater(self._clock, PAUSE)
 
-    def _refused(self, name: str, why: str) -> None:
+    def _record_refusal(self, name: str, why: str) -> None:
         self._refusals[name] = f"{name}: {why}"
         if self._head_start.active():
             self._head_start.reset(0)

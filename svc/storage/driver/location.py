@@ -27,7 +27,7 @@ from svc.net.lookup import resolved
 #: How long a transaction may hold its locks while this side is silent, in seconds: the process hangs, or its machine sleeps.
 IDLE_IN_TRANSACTION: Final = 30.0
 #: The values of ``target_session_attrs`` that only one of several hosts can match.
-_SUITS_ONE: Final = frozenset({"primary", "read-write"})
+_SINGLE_SUITABLE: Final = frozenset({"primary", "read-write"})
 #: The parameters for libpq unless the DSN sets others: they detect within a minute that a peer has vanished.
 _DEFAULTS: Final = {"application_name": "svc", "keepalives_idle": "30", "keepalives_interval": "10", "keepalives_count": "3"}
 
@@ -45,10 +45,10 @@ def with_attributes(dsn: str, attributes: Literal["primary", "standby"], **place
     try:
         return str(psycopg2.extensions.make_dsn(dsn, **place, target_session_attrs=attributes))
     except psycopg2.Error:
-        raise _unreadable() from None
+        raise _invalid_dsn() from None
 
 
-def _unreadable() -> ConfigurationInvalid:
+def _invalid_dsn() -> ConfigurationInvalid:
     return ConfigurationInvalid("database_url", "is neither a PostgreSQL URL nor key=value pairs")
 
 
@@ -83,14 +83,14 @@ class Location:
             "enable_bitmapscan": "off",
             "jit": "off",
         }
-        self._parameters = {**_DEFAULTS, **parts_of(dsn), "client_encoding": "UTF8"}
+        self._parameters = {**_DEFAULTS, **dsn_parameters(dsn), "client_encoding": "UTF8"}
 
     @property
     def suits_one(self) -> bool:
         """Return whether only one of several hosts can suit: the primary."""
-        return self._parameters.get("target_session_attrs") in _SUITS_ONE
+        return self._parameters.get("target_session_attrs") in _SINGLE_SUITABLE
 
-    def settings(self, *, read_only: bool) -> Mapping[str, str]:
+    def session_settings(self, *, read_only: bool) -> Mapping[str, str]:
         """Return what a session is to be set to once it is connected, by the names of ``pg_settings``.
 
         :param read_only: whether PostgreSQL is to refuse writes in this session. A session that writes keeps the setting of
@@ -98,7 +98,7 @@ class Location:
         """
         return {**self._settings, "default_transaction_read_only": "on"} if read_only else self._settings
 
-    async def parameters(self, *, read_only: bool) -> Mapping[str, str]:
+    async def resolve_parameters(self, *, read_only: bool) -> Mapping[str, str]:
         """Return the parameters of libpq, with the addresses that its host names have now (Note [Names before connecting]).
 
         :param read_only: whether the session is for readings alone.
@@ -121,24 +121,24 @@ class Location:
         columns = (",".join(column) for column in zip(*found, strict=True))
         return {**parameters, **dict(zip(("host", "hostaddr", "port"), columns, strict=True))}
 
-    async def alternatives(self, *, read_only: bool) -> list[Mapping[str, str]]:
+    async def list_alternatives(self, *, read_only: bool) -> list[Mapping[str, str]]:
         """Return parameters as ``parameters`` does: for each host, and each address of one, where only one can suit, else
         for all of them (Note [Side by side] in ``hosts``).
         """
-        parameters = await self.parameters(read_only=read_only)
-        if parameters.get("target_session_attrs") not in _SUITS_ONE:
+        parameters = await self.resolve_parameters(read_only=read_only)
+        if parameters.get("target_session_attrs") not in _SINGLE_SUITABLE:
             return [parameters]
-        return [{**parameters, **place} for place in _places(parameters)]
+        return [{**parameters, **place} for place in _split_hosts(parameters)]
 
-    async def places(self) -> list[Mapping[str, str]]:
+    async def list_hosts(self) -> list[Mapping[str, str]]:
         """Return where each of the hosts is, and each address of one: ``host``, ``hostaddr``, ``port``, as far as given.
 
         :raises StoreUnavailable: a host name has no address now.
         """
-        return _places(await self.parameters(read_only=True))
+        return _split_hosts(await self.resolve_parameters(read_only=True))
 
 
-def _places(parameters: Mapping[str, str]) -> list[Mapping[str, str]]:
+def _split_hosts(parameters: Mapping[str, str]) -> list[Mapping[str, str]]:
     columns = {name: parameters[name].split(",") for name in ("host", "hostaddr", "port") if parameters.get(name)}
     count = max((len(values) for name, values in columns.items() if name != "port"), default=1)
     # A single port is that of all hosts.
@@ -148,7 +148,7 @@ def _places(parameters: Mapping[str, str]) -> list[Mapping[str, str]]:
     ]
 
 
-def parts_of(dsn: str) -> dict[str, str]:
+def dsn_parameters(dsn: str) -> dict[str, str]:
     """Return the parameters that a DSN gives, by the names of libpq.
 
     :raises ConfigurationInvalid: it cannot be read. It holds a password, perhaps, and is not repeated.
@@ -156,7 +156,7 @@ def parts_of(dsn: str) -> dict[str, str]:
     try:
         given: dict[str, str] = psycopg2.extensions.parse_dsn(dsn)
     except psycopg2.Error:
-        raise _unreadable() from None
+        raise _invalid_dsn() from None
     return given
 
 

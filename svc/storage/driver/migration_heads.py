@@ -64,7 +64,7 @@ class MigrationHead:
     locks: tuple[Lock, ...] = ()
 
 
-def head_of(version: int, sql: str) -> MigrationHead:
+def parse_head(version: int, sql: str) -> MigrationHead:
     """Read the head of the migration with this version.
 
     :raises ValueError: a line begins like one of a head, and isn't one.
@@ -75,10 +75,10 @@ def head_of(version: int, sql: str) -> MigrationHead:
     kind = _KIND.fullmatch(first)
     if kind is None or (not kind[1] and not 0 < int(kind[2]) <= version):
         raise ValueError(f"migration {version:04} must begin with `-- expand` or `-- contract since N`, and has {first!r}")
-    return MigrationHead(0 if kind[1] else int(kind[2]), tuple(_locks(version, others)))
+    return MigrationHead(0 if kind[1] else int(kind[2]), tuple(_parse_locks(version, others)))
 
 
-def _locks(version: int, lines: list[str]) -> Iterator[Lock]:
+def _parse_locks(version: int, lines: list[str]) -> Iterator[Lock]:
     for line in lines:
         if not line.startswith("-- locks"):
             return

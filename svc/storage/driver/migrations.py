@@ -30,9 +30,9 @@ from twisted.logger import Logger
 
 from svc.model.errors import StandbyBehind, StartRefused, StoreReadOnly, StoreUnavailable
 from svc.storage.driver.database import Database
-from svc.storage.driver.failures import LockNotAvailable, StatementFailed, summary
+from svc.storage.driver.failures import LockNotAvailable, StatementFailed, summarize_error
 from svc.storage.driver.location import milliseconds
-from svc.storage.driver.migration_heads import Lock, MigrationHead, head_of
+from svc.storage.driver.migration_heads import Lock, MigrationHead, parse_head
 from svc.storage.driver.statements import Statement, Transaction
 
 #: The key of the advisory lock: ``svc`` and a blank in ASCII for this program, then 1 for this purpose.
@@ -119,13 +119,13 @@ FORMER: Final[Mapping[str, tuple[str, ...]]] = {
 _COMMENT: Final = re.compile(r"('(?:[^']|'')*')|--[^\n]*|/\*.*?\*/", re.DOTALL)
 _FILE = re.compile(r"([0-9]{4})_[a-z0-9_]+\.sql")
 _SURROUNDINGS: Final = Statement("migration_surroundings", "SELECT pg_is_in_recovery(), current_setting('server_encoding')")
-_RECORDS: Final = Statement.named("migration_records")(
+_RECORDS: Final = Statement.with_name("migration_records")(
     "SELECT to_regclass('schema_versions') IS NOT NULL, to_regclass('schema_steps') IS NOT NULL"
 )
 _APPLIED: Final = Statement(
     "migration_applied", "SELECT version, name, sha256, version FROM schema_versions ORDER BY version"
 )
-_APPLIED_STEPS: Final = Statement.named("migration_applied_steps")("""
+_APPLIED_STEPS: Final = Statement.with_name("migration_applied_steps")("""
     SELECT version, name, sha256, min(needs) FROM (
         SELECT version, name, sha256, needs FROM schema_steps
         UNION ALL SELECT version, name, sha256, version FROM schema_versions
@@ -145,7 +145,7 @@ _TABLES: Final = """
         applied_at timestamptz NOT NULL DEFAULT now()
     )
 """
-_USERS: Final = Statement.named("migration_users")("""
+_USERS: Final = Statement.with_name("migration_users")("""
     SELECT pid, application_name, coalesce(extract(epoch FROM clock_timestamp() - min(xact_start)), 0)::float
     FROM pg_locks JOIN pg_stat_activity USING (pid)
     WHERE granted AND pid <> pg_backend_pid()
@@ -157,7 +157,7 @@ _USERS: Final = Statement.named("migration_users")("""
 #: A transaction that has lasted so long, in seconds, would make a migration wait.
 LONG: Final = 1.0
 
-_SIZES: Final = Statement.named("forecast_sizes")("""
+_SIZES: Final = Statement.with_name("forecast_sizes")("""
     SELECT name, pg_total_relation_size(to_regclass(name)) FROM unnest($1::text[]) AS name
     WHERE to_regclass(name) IS NOT NULL
 """)
@@ -176,12 +176,12 @@ class Migration:
     head: MigrationHead = attrs.field(init=False, repr=False)
 
     @sha256.default
-    def _sha256(self) -> str:
+    def _compute_sha256(self) -> str:
         lines = (line.rstrip() for line in _COMMENT.sub(r"\1", self.sql).split("\n"))
         return hashlib.sha256("\n".join(filter(None, lines)).encode()).hexdigest()
 
     @property
-    def recorded(self) -> str:
+    def recorded_sha256(self) -> str:
         """The hash that a database keeps of it."""
         return FORMER.get(self.sha256, (self.sha256,))[0]
 
@@ -190,8 +190,8 @@ class Migration:
         return name == self.name and sha256 in {self.sha256, *FORMER.get(self.sha256, ())}
 
     @head.default
-    def _head(self) -> MigrationHead:
-        return head_of(self.version, self.sql)
+    def _parse_head(self) -> MigrationHead:
+        return parse_head(self.version, self.sql)
 
 
 @attrs.frozen
@@ -215,7 +215,7 @@ class TableUser:
         return f"process {self.process} ({self.program or 'unnamed'}), for {self.seconds:.0f} s"
 
 
-def numbered(files: Mapping[str, str]) -> list[Migration]:
+def order_migrations(files: Mapping[str, str]) -> list[Migration]:
     """Put SQL files in order, by the number that their names begin with.
 
     :raises ValueError: a name is not of the form ``NNNN_name.sql``, the numbers are not 1, 2, 3 …, or a head is malformed.
@@ -229,25 +229,27 @@ def numbered(files: Mapping[str, str]) -> list[Migration]:
     return migrations
 
 
-def packaged() -> list[Migration]:
+def load_migrations() -> list[Migration]:
     """Return the migrations of this program, in order."""
     schema = resources.files("svc.storage") / "schema"
-    return numbered({file.name: file.read_text(encoding="utf-8") for file in schema.iterdir() if file.name.endswith(".sql")})
+    return order_migrations(
+        {file.name: file.read_text(encoding="utf-8") for file in schema.iterdir() if file.name.endswith(".sql")}
+    )
 
 
 async def migrate(database: Database, wanted: Sequence[Migration] | None = None) -> int:
     """Bring the schema up to date and return its version, which is higher if a newer program has migrated it.
 
-    :param wanted: the migrations to have been applied, instead of :func:`packaged` ones.
+    :param wanted: the migrations to have been applied, instead of :func:`load_migrations` ones.
     :raises StartRefused: the schema is incompatible with this program, or made from other files; or PostgreSQL refuses to
         change it, or others keep its tables locked.
     :raises StandbyBehind: it is too old, and this is a standby, to which its primary hasn't yet sent a newer one.
     :raises StoreUnavailable: PostgreSQL went away; each migration that was applied by then stays.
     """
-    migrations = packaged() if wanted is None else wanted
+    migrations = load_migrations() if wanted is None else wanted
 
     try:
-        standing = await stand(database, migrations)
+        standing = await read_schema_state(database, migrations)
         if standing.pending and standing.standby:
             raise StandbyBehind(
                 f"the schema of this standby is at version {standing.version}, and this program needs {len(migrations)}:"
@@ -263,30 +265,30 @@ async def migrate(database: Database, wanted: Sequence[Migration] | None = None)
             standing = await _step(database, migrations, standing.pending[0])
     except (StatementFailed, StoreReadOnly) as error:
         raise StartRefused(
-            f"PostgreSQL refused to change the schema ({summary(error)}): the database must be this program's own,"
+            f"PostgreSQL refused to change the schema ({summarize_error(error)}): the database must be this program's own,"
             " and its role must be allowed to create tables there"
         ) from error
     return standing.version
 
 
-async def stand(database: Database, migrations: Sequence[Migration]) -> SchemaState:
+async def read_schema_state(database: Database, migrations: Sequence[Migration]) -> SchemaState:
     """Return the state of the schema, without a lock and without writing.
 
     :raises StartRefused: it is incompatible with this program, or made from other files.
     :raises StoreUnavailable: PostgreSQL can't be reached.
     """
 
-    async def look(transaction: Transaction) -> SchemaState:
+    async def read_state(transaction: Transaction) -> SchemaState:
         ((standby, encoding),) = await transaction.fetch(_SURROUNDINGS)
         if encoding != "UTF8":
             raise StartRefused(f"the database's encoding is {encoding}: create it with ENCODING 'UTF8'")
-        version = _version(await applied(transaction), migrations)
+        version = _check_version(await read_applied(transaction), migrations)
         return SchemaState(version, standby, migrations[version:])
 
-    return await database.look(look)
+    return await database.transact_read_only(read_state)
 
 
-async def applied(transaction: Transaction) -> Sequence[tuple[int, str, str, int]]:
+async def read_applied(transaction: Transaction) -> Sequence[tuple[int, str, str, int]]:
     """Return the version, name, SHA-256 and needs of each migration that was applied (Note [Two records])."""
     ((versions, steps),) = await transaction.fetch(_RECORDS)
     if not versions:
@@ -329,13 +331,13 @@ async def _apply_next(transaction: Transaction, migrations: Sequence[Migration])
     """Apply and record the next migration; return the schema's state then, and the migration, ``None`` for none."""
     await transaction.execute("SELECT pg_advisory_xact_lock(%s)", (_LOCK,))
     await transaction.execute(_TABLES)
-    version = _version(await applied(transaction), migrations)
+    version = _check_version(await read_applied(transaction), migrations)
     if version >= len(migrations):
         return SchemaState(version, False, []), None
     migration = migrations[version]
     await transaction.execute(f"SET LOCAL lock_timeout = {milliseconds(LOCK_TIMEOUT)}")
     await transaction.execute(migration.sql)
-    record, needs = (migration.version, migration.name, migration.recorded), migration.head.needs
+    record, needs = (migration.version, migration.name, migration.recorded_sha256), migration.head.needs
     if migration.version > FIRST_RELEASE:
         await transaction.fetch(_RECORD_STEP, *record, needs)
     if migration.version <= FIRST_RELEASE or needs > FIRST_RELEASE:
@@ -343,7 +345,7 @@ async def _apply_next(transaction: Transaction, migrations: Sequence[Migration])
     return SchemaState(version + 1, False, migrations[version + 1 :]), migration
 
 
-def _version(recorded: Sequence[tuple[int, str, str, int]], migrations: Sequence[Migration]) -> int:
+def _check_version(recorded: Sequence[tuple[int, str, str, int]], migrations: Sequence[Migration]) -> int:
     """Return how many migrations are applied; refuse records of other ones, and newer ones that are incompatible."""
     for (version, name, sha256, _), migration in zip(recorded, migrations, strict=False):
         if version != migration.version or not migration.is_recorded(name, sha256):
@@ -361,7 +363,7 @@ def _version(recorded: Sequence[tuple[int, str, str, int]], migrations: Sequence
 
 
 @attrs.frozen
-class Locked:
+class LockedTable:
     """A table that is locked, its size in bytes, with its indexes, and for about how many seconds it is locked."""
 
     lock: Lock
@@ -378,7 +380,7 @@ class MigrationStep:
     """A migration that would be made: the tables that it locks, and the sessions that it would wait for now."""
 
     migration: Migration
-    locked: Sequence[Locked]
+    locked: Sequence[LockedTable]
     waits_for: Sequence[TableUser]
 
 
@@ -386,19 +388,19 @@ class MigrationStep:
 class Forecast:
     """How the schema stands, the version that this program brings it to, and how."""
 
-    standing: SchemaState
+    state: SchemaState
     known: int
     steps: Sequence[MigrationStep]
 
 
-async def forecast(database: Database, wanted: Sequence[Migration] | None = None) -> Forecast:
+async def forecast_migrations(database: Database, wanted: Sequence[Migration] | None = None) -> Forecast:
     """Find out what :func:`migrate` would do; nothing is locked or written.
 
     :raises StartRefused: as ``migrate`` does.
     :raises StoreUnavailable: PostgreSQL can't be reached.
     """
-    migrations = packaged() if wanted is None else wanted
-    standing = await stand(database, migrations)
+    migrations = load_migrations() if wanted is None else wanted
+    standing = await read_schema_state(database, migrations)
     tables = sorted({lock.table for each in standing.pending for lock in each.head.locks})
     sizes: dict[str, int] = dict(await database.fetch(_SIZES, tables))
     return Forecast(standing, len(migrations), [await _make_step(database, each, sizes) for each in standing.pending])
@@ -406,7 +408,7 @@ async def forecast(database: Database, wanted: Sequence[Migration] | None = None
 
 async def _make_step(database: Database, migration: Migration, sizes: Mapping[str, int]) -> MigrationStep:
     # A table that isn't there is made by a migration before this one.
-    locked = [Locked(lock, sizes[lock.table]) for lock in migration.head.locks if lock.table in sizes]
+    locked = [LockedTable(lock, sizes[lock.table]) for lock in migration.head.locks if lock.table in sizes]
     return MigrationStep(
         migration, locked, [each for each in await table_users(database, migration) if each.seconds >= LONG]
     )

@@ -28,10 +28,10 @@ from twisted.python.failure import Failure
 
 from svc.model.counts import Census
 from svc.model.errors import StoreUnavailable
-from svc.storage.driver.failures import DatabaseUnfit, SessionReplaced, summary
+from svc.storage.driver.failures import DatabaseUnfit, SessionReplaced, summarize_error
 
 #: Time between two checks of what waits, in seconds.
-BEAT: Final = 0.25
+TICK: Final = 0.25
 #: Longest pause between two attempts to connect, in seconds. A session that lived as long makes the pauses begin again.
 LONGEST_PAUSE: Final = 0.5
 #: How many callers may wait for a session at a time.
@@ -46,10 +46,10 @@ class Lendable(Protocol):
 
     lost: bool
 
-    def answers(self) -> bool:
+    def is_open(self) -> bool:
         """Return whether the session is still open, without asking the server; a closed one is lost."""
 
-    def grow_older(self, seconds: float) -> None:
+    def count_time(self, seconds: float) -> None:
         """Count time for a statement that is under way."""
 
     def drop(self, reason: Exception) -> None:
@@ -59,7 +59,7 @@ class Lendable(Protocol):
 S = TypeVar("S", bound=Lendable)
 
 
-def pauses(chance: Callable[[], float]) -> Iterator[float]:
+def retry_pauses(chance: Callable[[], float]) -> Iterator[float]:
     """Yield the seconds to wait before each attempt to connect: none, then growing, shortened at random to half at least.
 
     :param chance: returns random numbers of [0, 1), so that a cluster's servers do not all come back at once.
@@ -88,7 +88,7 @@ class Pool(Generic[S]):
 
     :param connect: opens a session, which calls its argument once with the reason when it is lost; may be cancelled.
     :param patience: the bound of every wait, in seconds (Note [Patience]).
-    :param chance: see :func:`pauses`.
+    :param chance: see :func:`retry_pauses`.
     """
 
     def __init__(
@@ -120,17 +120,17 @@ class Pool(Generic[S]):
         self._lending = False
         self._replacing = False
         self._drained: Deferred[None] | None = None
-        self._beat = LoopingCall(self._grow_older)
-        self._beat.clock = reactor
+        self._ticker = LoopingCall(self._count_time)
+        self._ticker.clock = reactor
         self._waits, self._waited, self._returned = 0, 0.0, 0
 
-    def census(self) -> Census:
+    def count_sessions(self) -> Census:
         """Count the sessions, those that are lent, and the callers that wait. Thread-safe."""
         waiting = sum(not waiter.session.called for waiter in list(self._waiters))
         sessions, idle = len(self._sessions), len(self._idle)
         return Census(sessions, max(0, sessions - idle), waiting, self._waits, self._waited, self._returned)
 
-    def sessions(self) -> Iterator[S]:
+    def open_sessions(self) -> Iterator[S]:
         """Return the sessions that are open, lent or not."""
         return iter(self._sessions)
 
@@ -139,19 +139,19 @@ class Pool(Generic[S]):
         self._open = True
         self.unfit = None
         self._trying, self._followers = None, []
-        self._beat.start(BEAT, now=False).addErrback(_log_bug)
-        self._keepers = [Deferred.fromCoroutine(self._keep()).addErrback(_log_bug) for _ in range(self._size)]
+        self._ticker.start(TICK, now=False).addErrback(_log_bug)
+        self._keepers = [Deferred.fromCoroutine(self._keep_session()).addErrback(_log_bug) for _ in range(self._size)]
 
     async def stop(self) -> None:
         """Lend no more, wait for lent sessions, at most ``patience`` seconds, and close all."""
         if not self._open:
             return
         self._open = False
-        self._turn_away(_CLOSED)
+        self._refuse_waiters(_CLOSED)
         arrivals, self._arrivals = self._arrivals, []
         for arrival in arrivals:
             arrival.errback(StoreUnavailable(_CLOSED))
-        if self._lent:
+        if self._has_lent:
             self._drained = Deferred()
             try:
                 await self._drained.addTimeout(self._patience, self._reactor)
@@ -160,8 +160,8 @@ class Pool(Generic[S]):
             self._drained = None
         # The caller may be one of the keepers, and a keeper can't be cancelled while it runs.
         await deferLater(self._reactor, 0)
-        if self._beat.running:
-            self._beat.stop()
+        if self._ticker.running:
+            self._ticker.stop()
         for keeper in self._keepers:
             keeper.cancel()
         for session in tuple(self._sessions):
@@ -169,7 +169,7 @@ class Pool(Generic[S]):
         self._sessions.clear()
         self._idle.clear()
 
-    async def connected(self, wait: float) -> None:
+    async def wait_until_connected(self, wait: float) -> None:
         """Return once there is a session, at most ``wait`` seconds from now.
 
         :raises StoreUnavailable: there is none; the message says why the last attempt failed.
@@ -193,7 +193,7 @@ class Pool(Generic[S]):
             raise StoreUnavailable(_CLOSED)
         while self._idle:
             session = self._idle.pop()
-            if session.answers():
+            if session.is_open():
                 return session
         if self._unreachable is not None and not self._sessions:
             raise StoreUnavailable(self._unreachable)
@@ -214,10 +214,10 @@ class Pool(Generic[S]):
             self._returned += 1
             self._idle.append(session)
             if self._waiters and not self._lending:
-                self._lend()
-        self._look_drained()
+                self._lend_idle()
+        self._check_drained()
 
-    def _lend(self) -> None:
+    def _lend_idle(self) -> None:
         # A caller may give the session back before it returns from here: a loop, so that many of them need no deep stack.
         self._lending = True
         while self._idle and self._waiters:
@@ -227,7 +227,7 @@ class Pool(Generic[S]):
         self._lending = False
 
     @property
-    def _lent(self) -> bool:
+    def _has_lent(self) -> bool:
         return len(self._sessions) > len(self._idle)
 
     def abandon(self, why: str) -> None:
@@ -235,9 +235,9 @@ class Pool(Generic[S]):
         self._unreachable = why
         for session in tuple(self._sessions):
             session.drop(StoreUnavailable(why))
-        self._turn_away(why)
+        self._refuse_waiters(why)
 
-    def renew(self, why: str) -> None:
+    def renew_idle(self, why: str) -> None:
         """Lose the sessions that nobody has now; new ones take their places."""
         for session in tuple(self._idle):
             session.drop(SessionReplaced(why))
@@ -259,9 +259,9 @@ class Pool(Generic[S]):
             if end.active():
                 end.cancel()
 
-    async def _keep(self) -> None:
+    async def _keep_session(self) -> None:
         """Keep one session open: connect, and connect again when it is lost."""
-        attempts, place = pauses(self._chance), object()
+        attempts, place = retry_pauses(self._chance), object()
         while True:
             await self._pause(next(attempts))
             if self._trying not in {None, place}:
@@ -273,7 +273,7 @@ class Pool(Generic[S]):
                 connecting = Deferred.fromCoroutine(self._connect(gone.callback))
                 session = await connecting.addTimeout(self._patience, self._reactor)
             except StoreUnavailable as refusal:
-                self._missed(place, refusal.why)
+                self._record_failure(place, refusal.why)
                 if isinstance(refusal, DatabaseUnfit):
                     self.unfit = refusal
                     arrivals, self._arrivals = self._arrivals, []
@@ -281,21 +281,21 @@ class Pool(Generic[S]):
                         arrival.errback(refusal)
                 continue
             except DeferredTimeout:
-                self._missed(place, _unanswered(self._patience))
+                self._record_failure(place, _unanswered(self._patience))
                 continue
             except CancelledError:
                 raise
             except Exception:  # no caller would try again
                 _log.failure("An attempt to connect to the database met a bug")
-                self._missed(place, "an attempt to connect met a bug")
+                self._record_failure(place, "an attempt to connect met a bug")
                 continue
             since = self._reactor.seconds()
-            self._admit(session)
-            self._forget(session, await gone)
+            self._admit_session(session)
+            self._forget_session(session, await gone)
             if self._reactor.seconds() - since >= LONGEST_PAUSE:
-                attempts = pauses(self._chance)
+                attempts = retry_pauses(self._chance)
 
-    def _admit(self, session: S) -> None:
+    def _admit_session(self, session: S) -> None:
         if not self._sessions and not self._replacing:
             _log.info("The database is connected")
         self._unreachable, self._trying, self._replacing = None, None, False
@@ -306,18 +306,18 @@ class Pool(Generic[S]):
         for each in waiting:
             each.callback(None)
 
-    def _forget(self, session: S, reason: Exception) -> None:
+    def _forget_session(self, session: S, reason: Exception) -> None:
         self._replacing = isinstance(reason, SessionReplaced)
         if self._replacing:
-            _log.debug("A database connection is replaced: {why}", why=summary(reason))
+            _log.debug("A database connection is replaced: {why}", why=summarize_error(reason))
         else:
-            _log.warn("A database connection was lost: {why}", why=summary(reason))
+            _log.warn("A database connection was lost: {why}", why=summarize_error(reason))
         self._sessions.remove(session)
         if session in self._idle:
             self._idle.remove(session)
-        self._look_drained()
+        self._check_drained()
 
-    def _missed(self, place: object, why: str) -> None:
+    def _record_failure(self, place: object, why: str) -> None:
         """Note a failed attempt to connect; without any session, callers that wait are refused."""
         if self._trying is None:
             self._trying = place
@@ -325,23 +325,23 @@ class Pool(Generic[S]):
             _log.warn("The database cannot be reached: {why}", why=why)
         self._unreachable = why
         if not self._sessions:
-            self._turn_away(why)
+            self._refuse_waiters(why)
 
-    def _turn_away(self, why: str) -> None:
+    def _refuse_waiters(self, why: str) -> None:
         while self._waiters:
             waiter = self._waiters.popleft()
             if not waiter.session.called:
                 waiter.session.errback(StoreUnavailable(why))
 
-    def _look_drained(self) -> None:
-        if self._drained is not None and not self._drained.called and not self._lent:
+    def _check_drained(self) -> None:
+        if self._drained is not None and not self._drained.called and not self._has_lent:
             self._drained.callback(None)
 
-    def _grow_older(self) -> None:
+    def _count_time(self) -> None:
         for session in tuple(self._sessions):
-            session.grow_older(BEAT)
+            session.count_time(TICK)
         for waiter in self._waiters:
-            waiter.waited += BEAT
+            waiter.waited += TICK
         while self._waiters and (self._waiters[0].session.called or self._waiters[0].waited >= self._patience):
             waiter = self._waiters.popleft()
             if not waiter.session.called:

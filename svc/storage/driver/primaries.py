@@ -24,7 +24,7 @@ from twisted.python.failure import Failure
 from svc.model.errors import PrimaryContested, StoreUnavailable
 from svc.storage.driver.commits import system_of
 from svc.storage.driver.hosts import SuitableHosts, by_name
-from svc.storage.driver.patience import in_time
+from svc.storage.driver.query_timeout import within_timeout
 
 #: Seconds between two looks, and for which a session waits for one.
 EVERY: Final = 5.0
@@ -135,7 +135,7 @@ class Primaries:
 
     async def _look(self) -> None:
         try:
-            places = by_name(await self._places.alternatives(read_only=True))
+            places = by_name(await self._places.list_alternatives(read_only=True))
         except StoreUnavailable:  # the pool says so in the log
             return
         if len(places) < 2:
@@ -146,7 +146,7 @@ class Primaries:
 
     async def _asked(self, host: str, place: Mapping[str, str]) -> Primary | None:
         try:
-            server, timeline = await in_time(Deferred.fromCoroutine(self._ask(place)), self._clock)
+            server, timeline = await within_timeout(Deferred.fromCoroutine(self._ask(place)), self._clock)
         except (StoreUnavailable, DeferredTimeout, CancelledError) as refusal:
             _log.debug("{host} is no primary: {why}", host=host, why=str(refusal))
             return None

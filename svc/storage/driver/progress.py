@@ -35,32 +35,32 @@ from svc.storage.driver.connection import IDENTITY, TIMELINE, Fetched
 from svc.storage.driver.statements import Statement
 
 #: How long a request waits, at most, in seconds.
-PATIENCE: Final = 2.0
+WAIT_TIMEOUT: Final = 2.0
 
 #: The time between an answer and the next query, while a request waits, in seconds.
 PAUSE: Final = 0.025
 
 #: How many requests may wait, and how many of one role.
 WAITERS: Final = 100
-EACH: Final = 20
+WAITERS_PER_ROLE: Final = 20
 
 #: The timeline, and the position that was replayed, of a standby; a primary's position is NULL.
-REACHED: Final = f"""
+POSITION_QUERY: Final = f"""
     SELECT standby, CASE WHEN standby
             THEN greatest((SELECT timeline FROM heartbeat WHERE single), (SELECT timeline_id FROM pg_control_checkpoint()))
             ELSE {TIMELINE} END AS timeline,
         CASE WHEN standby THEN (coalesce(pg_last_wal_replay_lsn(), '0/0') - '0/0')::bigint END AS position
     FROM (SELECT pg_is_in_recovery() AS standby OFFSET 0) AS mode
 """
-_POSITION: Final = Statement.named("progress_position")(f"""
+_POSITION: Final = Statement.with_name("progress_position")(f"""
     SELECT {IDENTITY}, timeline, position
-    FROM ({REACHED}) AS reached CROSS JOIN pg_control_system()
+    FROM ({POSITION_QUERY}) AS reached CROSS JOIN pg_control_system()
 """)
 
 _log = Logger()
 
 
-class Asked(Protocol):
+class PolledDatabase(Protocol):
     """The database, as far as it is needed here."""
 
     @property
@@ -72,7 +72,7 @@ class Asked(Protocol):
 
 
 @attrs.frozen
-class Reached:
+class ReachedPosition:
     """The log that a PostgreSQL has on its timeline: all up to ``position``, or all there is where that is ``None``.
 
     ``server`` is as in ``Session``.
@@ -82,15 +82,15 @@ class Reached:
     timeline: int
     position: int | None
 
-    def covers(self, version: StateVersion) -> bool:
+    def covers_version(self, version: StateVersion) -> bool:
         """Return whether nobody needs to wait for a version (Note [Histories])."""
         if version.system != system_of(self.server) or version.timeline < self.timeline:
             return True
         return version.timeline == self.timeline and (self.position is None or version.position <= self.position)
 
-    def shows(self, version: StateVersion) -> bool:
-        """Return whether a commit of this server's is visible: as ``covers``, but a standby of another system isn't ours."""
-        return self.covers(version) and (self.position is None or version.system == system_of(self.server))
+    def shows_commit(self, version: StateVersion) -> bool:
+        """Return whether a commit of this server's is visible: as ``covers_version``, but a standby of another system isn't ours."""
+        return self.covers_version(version) and (self.position is None or version.system == system_of(self.server))
 
 
 @attrs.frozen(eq=False)
@@ -103,61 +103,61 @@ class _Waiting:
 class Progress:
     """Delays requests until their versions are reached. While any waits, the database is polled, once for all of them."""
 
-    def __init__(self, database: Asked, clock: Any) -> None:
+    def __init__(self, database: PolledDatabase, clock: Any) -> None:
         self._database = database
         self._clock = clock
-        self._newest: Reached | None = None
+        self._newest: ReachedPosition | None = None
         self._waiting: list[_Waiting] = []
-        self._asking = False
+        self._polling = False
 
-    async def reached(self, versions: Sequence[StateVersion], role: RoleName) -> None:
+    async def wait_until_reached(self, versions: Sequence[StateVersion], role: RoleName) -> None:
         """Return when readings are answered from a state at least as new as each version, for a request of this role.
 
-        :raises StoreBehind: they aren't within ``PATIENCE``, or too many wait already.
+        :raises StoreBehind: they aren't within ``WAIT_TIMEOUT``, or too many wait already.
         :raises StoreUnavailable: the database can't be reached.
         """
-        if self._have(versions):
+        if self._has_reached(versions):
             return
-        if len(self._waiting) >= WAITERS or sum(each.role == role for each in self._waiting) >= EACH:
+        if len(self._waiting) >= WAITERS or sum(each.role == role for each in self._waiting) >= WAITERS_PER_ROLE:
             raise StoreBehind("too many requests wait for what was changed elsewhere")
         waiting = _Waiting(versions, role, Deferred())
         self._waiting.append(waiting)
-        if not self._asking:
-            self._asking = True
-            Deferred.fromCoroutine(self._ask()).addErrback(_log_bug)
+        if not self._polling:
+            self._polling = True
+            Deferred.fromCoroutine(self._poll_position()).addErrback(_log_bug)
         try:
-            await waiting.arrival.addTimeout(PATIENCE, self._clock)
+            await waiting.arrival.addTimeout(WAIT_TIMEOUT, self._clock)
         except DeferredTimeout:
             raise StoreBehind("what was changed elsewhere has not arrived here yet") from None
         finally:
             self._waiting.remove(waiting)
 
-    def _have(self, versions: Sequence[StateVersion]) -> bool:
+    def _has_reached(self, versions: Sequence[StateVersion]) -> bool:
         newest = self._newest
         if newest is None or newest.server != self._database.server:
             return False
-        return all(map(newest.covers, versions))
+        return all(map(newest.covers_version, versions))
 
-    async def _ask(self) -> None:
+    async def _poll_position(self) -> None:
         """Poll until no request waits any more."""
         try:
             # A request whose Deferred has fired may still be in the list.
             while any(not waiting.arrival.called for waiting in self._waiting):
                 try:
                     ((server, timeline, position),) = await self._database.fetch(_POSITION)
-                    self._newest = Reached(server, timeline, position)
+                    self._newest = ReachedPosition(server, timeline, position)
                 except Exception as error:  # whatever it is, the waiting requests get it
-                    self._refuse(error)
+                    self._refuse_waiting(error)
                     continue
                 for waiting in tuple(self._waiting):
-                    if self._have(waiting.versions) and not waiting.arrival.called:
+                    if self._has_reached(waiting.versions) and not waiting.arrival.called:
                         waiting.arrival.callback(None)
                 if self._waiting:
                     await deferLater(self._clock, PAUSE)
         finally:
-            self._asking = False
+            self._polling = False
 
-    def _refuse(self, error: Exception) -> None:
+    def _refuse_waiting(self, error: Exception) -> None:
         for waiting in tuple(self._waiting):
             if not waiting.arrival.called:
                 waiting.arrival.errback(Failure(error))

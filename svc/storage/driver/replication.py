@@ -30,13 +30,13 @@ from svc.storage.driver.database import Database
 from svc.storage.driver.statements import Statement
 
 #: Time between two beats, in seconds.
-BEAT: Final = 1.0
+HEARTBEAT_INTERVAL: Final = 1.0
 #: How often a standby is polled in that time.
-LOOKS: Final = 4
+POLLS_PER_HEARTBEAT: Final = 4
 _STANDBY: Final = Statement("replication_standby", "SELECT pg_is_in_recovery()")
 
 # A primary's control file has its timeline after the first checkpoint only. A standby has its primary's.
-_IDENTITY: Final = Statement.named("replication_identity")(f"""
+_IDENTITY: Final = Statement.with_name("replication_identity")(f"""
     SELECT system_identifier,
         CASE WHEN standby THEN (SELECT timeline_id FROM pg_control_checkpoint())
             ELSE {TIMELINE} END,
@@ -45,7 +45,7 @@ _IDENTITY: Final = Statement.named("replication_identity")(f"""
 """)
 
 # A little less than a beat: of several servers one writes the beat, and one that is slightly early doesn't skip its own.
-_BEAT: Final = Statement.named("replication_beat")(f"""
+_HEARTBEAT: Final = Statement.with_name("replication_beat")(f"""
     UPDATE heartbeat SET beaten_at = clock_timestamp(), timeline = log.timeline,
         since = CASE WHEN heartbeat.timeline = log.timeline THEN since ELSE clock_timestamp() END
     FROM (SELECT {TIMELINE} AS timeline OFFSET 0) AS log
@@ -68,17 +68,17 @@ class Replication(Service):
 
     def __init__(self, database: Database, clock: Any, *, beats: bool = True) -> None:
         self._database = database
-        self._beats = beats
+        self._writes_heartbeats = beats
         self._standby: bool | None = None
-        self._beating = False
-        self._turns = 0
-        self._loop = LoopingCall(lambda: Deferred.fromCoroutine(self._look()))
+        self._writing = False
+        self._rounds = 0
+        self._loop = LoopingCall(lambda: Deferred.fromCoroutine(self._poll_role()))
         self._loop.clock = clock
 
     def startService(self) -> None:
         """Begin with a beat."""
         super().startService()  # type: ignore[no-untyped-call] # Twisted's
-        self._loop.start(BEAT / LOOKS).addErrback(_log_bug)
+        self._loop.start(HEARTBEAT_INTERVAL / POLLS_PER_HEARTBEAT).addErrback(_log_bug)
 
     def stopService(self) -> None:
         """Stop the loop; the answer to a question under way is dropped."""
@@ -87,20 +87,20 @@ class Replication(Service):
             self._loop.stop()
 
     @property
-    def writable(self) -> bool:
+    def is_writable(self) -> bool:
         """Return whether the database was a primary when it was last asked; false before the first answer."""
         return self._standby is False
 
-    async def demand_primary(self) -> None:
+    async def require_primary(self) -> None:
         """Return when a write may begin.
 
         :raises StoreReadOnly: the database is a standby.
         :raises StoreUnavailable: it was a standby at the last answer, and can't be reached now.
         """
-        if self._standby is not False and await self.standby():
+        if self._standby is not False and await self.is_standby():
             raise StoreReadOnly()
 
-    async def standby(self) -> bool:
+    async def is_standby(self) -> bool:
         """Ask whether the database is a standby.
 
         :raises StoreUnavailable: it can't be reached.
@@ -114,7 +114,7 @@ class Replication(Service):
         self._standby = standby
         return bool(standby)
 
-    async def identity(self) -> DatabaseIdentity:
+    async def read_identity(self) -> DatabaseIdentity:
         """Ask which PostgreSQL this is.
 
         :raises StoreUnavailable: it can't be reached.
@@ -123,25 +123,25 @@ class Replication(Service):
         # PostgreSQL has no unsigned numbers.
         return DatabaseIdentity(system % (1 << 64), timeline, started, standby)
 
-    async def _look(self) -> None:
-        self._turns += 1
-        if self._standby is False and self._turns % LOOKS:
+    async def _poll_role(self) -> None:
+        self._rounds += 1
+        if self._standby is False and self._rounds % POLLS_PER_HEARTBEAT:
             return
         try:
-            standby = await self.standby()
+            standby = await self.is_standby()
         except StoreUnavailable:  # the pool says so in the log
             self._standby = self._standby or None  # A primary may come back as a standby.
         except Exception:  # the loop must go on
             _log.failure("It could not be found out whether the database is a standby")
         else:
             # Nothing waits for it: a write may hang, as for a synchronous standby, while queries are answered.
-            if self._beats and not standby and not self._beating:
-                Deferred.fromCoroutine(self._beat()).addErrback(_log_bug)
+            if self._writes_heartbeats and not standby and not self._writing:
+                Deferred.fromCoroutine(self._write_heartbeat()).addErrback(_log_bug)
 
-    async def _beat(self) -> None:
-        self._beating = True
+    async def _write_heartbeat(self) -> None:
+        self._writing = True
         try:
-            await self._database.beat(_BEAT)
+            await self._database.change_unreported(_HEARTBEAT)
         except StoreReadOnly:
             self._standby = None  # Its role was about to change, or it takes no writes for another reason.
         except StoreUnavailable:
@@ -149,7 +149,7 @@ class Replication(Service):
         except Exception:  # the loop must go on
             _log.failure("A beat failed")
         finally:
-            self._beating = False
+            self._writing = False
 
 
 def _log_bug(failure: Failure) -> None:

@@ -24,17 +24,17 @@ T = TypeVar("T")
 _log = Logger()
 
 
-def shielded(work: Coroutine[Deferred[Any], Any, T]) -> Deferred[T]:
+def run_to_end(work: Coroutine[Deferred[Any], Any, T]) -> Deferred[T]:
     """Run ``work`` to its end; the Deferred that is returned can be cancelled without disturbing it.
 
     When the caller has left, a result is dropped and so is a refusal; another exception, which is a bug, is logged.
     """
     outer: Deferred[T] = Deferred()
 
-    def fail(failure: Failure) -> None:
+    def report_failure(failure: Failure) -> None:
         if outer.called and not failure.check(Refusal, Contention):
             _log.failure("Work that its caller had left failed", failure)
         outer.errback(failure)
 
-    Deferred.fromCoroutine(work).addCallbacks(outer.callback, fail)
+    Deferred.fromCoroutine(work).addCallbacks(outer.callback, report_failure)
     return outer

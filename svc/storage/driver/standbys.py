@@ -19,14 +19,14 @@ from svc.storage.driver.connection import Session
 from svc.storage.driver.database import Database
 from svc.storage.driver.failures import Contention, StatementFailed
 from svc.storage.driver.location import Location, with_attributes
-from svc.storage.driver.patience import PATIENCE, in_time
-from svc.storage.driver.progress import REACHED, Reached
+from svc.storage.driver.progress import POSITION_QUERY, ReachedPosition
+from svc.storage.driver.query_timeout import QUERY_TIMEOUT, within_timeout
 
 #: The timeline and the position, and how old the newest heartbeat is, in seconds.
-_ASKED: Final = f"""
+_POSITION: Final = f"""
     SELECT timeline, position,
         (SELECT extract(epoch FROM clock_timestamp() - beaten_at)::float FROM heartbeat WHERE single)
-    FROM ({REACHED}) AS reached
+    FROM ({POSITION_QUERY}) AS reached
 """
 
 _log = Logger()
@@ -42,29 +42,29 @@ class Standby:
     name: str
     database: Database
     session: Session
-    reached: Reached
+    reached: ReachedPosition
     lag: float
 
-    async def ask(self, clock: Any) -> None:
+    async def poll_position(self, clock: Any) -> None:
         """Poll how far it is now; a standby that was promoted has the position ``None``.
 
         :raises StoreUnavailable: it doesn't answer.
         """
-        self.reached, self.lag = await _asked(self.session, clock)
+        self.reached, self.lag = await _read_position(self.session, clock)
 
     def close(self, why: str) -> None:
         """Close the session that polls; the database is stopped by its owner."""
         self.session.drop(StoreUnavailable(why))
 
 
-async def _asked(session: Session, clock: Any) -> tuple[Reached, float]:
+async def _read_position(session: Session, clock: Any) -> tuple[ReachedPosition, float]:
     try:
-        ((timeline, position, lag),) = await in_time(session.run(_ASKED), clock)
+        ((timeline, position, lag),) = await within_timeout(session.run(_POSITION), clock)
     except DeferredTimeout:
-        raise StoreUnavailable(f"it gave no answer in {PATIENCE:g} s") from None
+        raise StoreUnavailable(f"it gave no answer in {QUERY_TIMEOUT:g} s") from None
     except (StatementFailed, Contention) as error:
         raise StoreUnavailable(f"it can't say how far it is: {error}") from None
-    return Reached(session.server, timeline, position), lag
+    return ReachedPosition(session.server, timeline, position), lag
 
 
 def name_of(place: Mapping[str, str]) -> str:
@@ -79,32 +79,32 @@ class Standbys:
     def __init__(self, reactor: Any, dsn: str, primary: Database) -> None:
         self._reactor = reactor
         self._dsn = dsn
-        self._location = Location(reactor, dsn, PATIENCE)
+        self._location = Location(reactor, dsn, QUERY_TIMEOUT)
         self._primary = primary
 
-    async def found(self) -> list[Standby]:
+    async def find_standbys(self) -> list[Standby]:
         """Return every standby that answers now, in the order of the DSN. The caller closes those that it doesn't take."""
         try:
-            places = await self._location.places()
+            places = await self._location.list_hosts()
         except StoreUnavailable as refusal:
             _log.debug("Hosts of the database have no address: {why}", why=refusal.why)
             return []
-        trying = [Deferred.fromCoroutine(self._tried(place)) for place in places]
+        trying = [Deferred.fromCoroutine(self._try_host(place)) for place in places]
         try:
             return [standby for standby in await gatherResults(trying, consumeErrors=True) if standby is not None]
         except FirstError as error:
             raise error.subFailure.value from None  # type: ignore[misc]  # the type allows for none
 
-    async def _tried(self, place: Mapping[str, str]) -> Standby | None:
+    async def _try_host(self, place: Mapping[str, str]) -> Standby | None:
         name = name_of(place)
         session: Session | None = None
         try:
-            database = self._primary.beside(with_attributes(self._dsn, "standby", **place), PATIENCE)
+            database = self._primary.make_sibling(with_attributes(self._dsn, "standby", **place), QUERY_TIMEOUT)
             opening = Deferred.fromCoroutine(database.open_session(lambda _: None))
-            session = await in_time(opening, self._reactor)
+            session = await within_timeout(opening, self._reactor)
             # After a restart it may have replayed less than before.
-            database.only = session.server
-            return Standby(name, database, session, *await _asked(session, self._reactor))
+            database.required_server = session.server
+            return Standby(name, database, session, *await _read_position(session, self._reactor))
         except (StoreUnavailable, DeferredTimeout) as refusal:
             _log.debug("{name} is no standby to read from: {why}", name=name, why=str(refusal))
             if session is not None:

@@ -18,7 +18,7 @@ _NAME = re.compile(r"[a-z][a-z0-9_]{0,62}")
 _PARAMETER = re.compile(r"\$([1-9][0-9]*)")
 
 #: How many of the last columns of a cached statement's rows are for the cache: see ``svc/storage/sql/dependencies.py``.
-_TOLD = 3
+_DEPENDENCY_COLUMNS = 3
 
 
 @attrs.frozen
@@ -34,32 +34,32 @@ class Statement:
     execution: str = attrs.field(init=False, repr=False, eq=False)
 
     @classmethod
-    def named(cls, name: str) -> Callable[[str], Self]:
+    def with_name(cls, name: str) -> Callable[[str], Self]:
         """Return the constructor for a statement with this name, which takes its SQL alone."""
         return partial(cls, name)
 
     @preparation.default
-    def _preparation(self) -> str:
+    def _default_preparation(self) -> str:
         return f"PREPARE {self.name} AS {self.sql}"
 
     @execution.default
-    def _execution(self) -> str:
+    def _default_execution(self) -> str:
         count = max(map(int, _PARAMETER.findall(self.sql)), default=0)
         return f"EXECUTE {self.name}" + (f" ({', '.join(['%s'] * count)})" if count else "")
 
 
 #: A query that only tests whether the database answers.
-TURN = Statement("turn", "SELECT true")
+PING = Statement("turn", "SELECT true")
 
 
 @attrs.frozen
-class RememberedStatement(Statement):
-    """A statement whose answer may be cached (see ``svc/storage/memory``).
+class CachedStatement(Statement):
+    """A statement whose answer may be cached (see ``svc/storage/cache``).
 
-    ``asking`` is the same statement with more columns at the end of its rows: see ``svc/storage/sql/dependencies.py``.
+    ``with_dependencies`` is the same statement with more columns at the end of its rows: see ``svc/storage/sql/dependencies.py``.
     """
 
-    asking: Statement = attrs.field(kw_only=True, eq=False)
+    with_dependencies: Statement = attrs.field(kw_only=True, eq=False)
 
 
 async def run_prepared(session: Session, statement: Statement, parameters: tuple[object, ...]) -> Fetched:
@@ -81,14 +81,14 @@ class Transaction:
 
     async def fetch(self, statement: Statement, *parameters: object) -> Fetched:
         """Run a prepared statement and return its rows."""
-        return await run_prepared(self._current(), statement, parameters)
+        return await run_prepared(self._current_session(), statement, parameters)
 
     async def execute(self, sql: str, parameters: Sequence[object] = ()) -> int:
         """Run a statement that is not prepared, with ``%s`` where parameters go; return the number of rows it touched.
 
         Without parameters a ``%`` is only that, and ``sql`` may have several statements, parted by semicolons.
         """
-        session = self._current()
+        session = self._current_session()
         await session.run(sql, parameters)
         return session.row_count
 
@@ -96,7 +96,7 @@ class Transaction:
         """Refuse further statements."""
         self._session = None
 
-    def _current(self) -> Session:
+    def _current_session(self) -> Session:
         if self._session is None:
             raise RuntimeError("this transaction has ended")
         return self._session
@@ -118,18 +118,18 @@ class NamedAnswer(Generic[T]):
     single: bool = False
 
 
-def named_answer(told: Fetched) -> NamedAnswer[Fetched]:
-    """Return the rows of ``RememberedStatement.asking`` without their last columns, and the values of these."""
-    rows = [row[:-_TOLD] for row in told]
+def split_dependencies(told: Fetched) -> NamedAnswer[Fetched]:
+    """Return the rows of ``CachedStatement.with_dependencies`` without their last columns, and the values of these."""
+    rows = [row[:-_DEPENDENCY_COLUMNS] for row in told]
     if not told:
         return NamedAnswer(rows, None)
-    names, _, known = told[0][-_TOLD:]
+    names, _, known = told[0][-_DEPENDENCY_COLUMNS:]
     lasts = min((row[-2] for row in told if row[-2] is not None), default=None)
     return NamedAnswer(rows, names, known, lasts, single=len(rows) == 1)
 
 
 @attrs.frozen
-class RememberedReading(Generic[T]):
+class CachedReading(Generic[T]):
     """A reading of several statements in one state of the database, whose answer may be cached.
 
     ``key`` tells it apart from every other: its name, which no cached statement has, and all parameters. ``work`` runs the
@@ -153,16 +153,16 @@ class Statements(Fetching, Protocol):
     Every method is as the ``Database``'s.
     """
 
-    async def fetch_afresh(self, statement: Statement, *parameters: object) -> Fetched:
+    async def fetch_uncached(self, statement: Statement, *parameters: object) -> Fetched:
         """Run a statement that reads, now: nothing of its answer comes from the cache."""
 
-    async def read(self, reading: RememberedReading[T]) -> T:
+    async def read(self, reading: CachedReading[T]) -> T:
         """Run a reading of several statements."""
 
     async def change(self, statement: Statement, *parameters: object) -> Fetched:
         """Run a statement that writes."""
 
-    async def look(self, work: Callable[[Transaction], Awaitable[T]]) -> T:
+    async def transact_read_only(self, work: Callable[[Transaction], Awaitable[T]]) -> T:
         """Run a transaction that reads."""
 
     async def transact(self, work: Callable[[Transaction], Awaitable[T]], *, statement_timeout: float | None = None) -> T:
@@ -173,16 +173,16 @@ class ReadSource(Statements, Protocol):
     """The source whose answers the read cache keeps: the database itself, or one whose readings may go to standbys."""
 
     @property
-    def splits(self) -> bool:
+    def uses_standbys(self) -> bool:
         """Return whether readings may go to another PostgreSQL than writes."""
 
-    def readings(self) -> Census:
+    def count_read_sessions(self) -> Census:
         """Count the sessions for readings."""
 
-    async def fetch_told(self, statement: Statement, *parameters: object) -> tuple[Fetched, str]:
+    async def fetch_with_server(self, statement: Statement, *parameters: object) -> tuple[Fetched, str]:
         """Do as ``fetch``, and also return which PostgreSQL answered."""
 
-    async def read_told(self, reading: RememberedReading[T]) -> tuple[NamedAnswer[T], str]:
+    async def read_with_server(self, reading: CachedReading[T]) -> tuple[NamedAnswer[T], str]:
         """Do as ``read``, and also return which PostgreSQL answered."""
 
     async def open_session(self, lost: Callable[[Exception], None]) -> Session:

@@ -36,19 +36,19 @@ class Binaries:
     @property
     def initdb(self) -> str:
         """Return the program that makes a cluster."""
-        return self.program("initdb")
+        return self.program_path("initdb")
 
     @property
     def postgres(self) -> str:
         """Return the program of the server."""
-        return self.program("postgres")
+        return self.program_path("postgres")
 
-    def program(self, name: str) -> str:
+    def program_path(self, name: str) -> str:
         """Return another program, such as ``pg_dump``."""
         return str(self.root / _INSTALLATION / "bin" / name)
 
     @property
-    def needs(self) -> list[tuple[str, int]]:
+    def required_paths(self) -> list[tuple[str, int]]:
         """Return the paths that the user who runs the programs must reach, with the mode of access(2)."""
         installation = self.root / _INSTALLATION
         return [
@@ -58,14 +58,14 @@ class Binaries:
             (str(installation / "lib" / "postgresql"), os.R_OK | os.X_OK),
         ]
 
-    def copied(self, into: Path) -> Binaries:
+    def copy_into(self, into: Path) -> Binaries:
         """Copy the installation for every user to read, unless a complete copy is there; blocks for a fraction of a second.
 
         :raises OSError: the disk is full, or the like.
         """
         original, copies = os.stat(self.postgres), into / "programs"
         copy = copies / f"{original.st_size:x}-{original.st_mtime_ns:x}"
-        files = {name: (self.root / name).stat().st_size for name in self._files()}
+        files = {name: (self.root / name).stat().st_size for name in self._list_files()}
         # Power may have failed before a file was on the disk, or a cleaner of temporary files may have been at work.
         if all((copy / name).is_file() and (copy / name).stat().st_size == size for name, size in files.items()):
             return Binaries(copy)
@@ -78,7 +78,7 @@ class Binaries:
             Path(directory).chmod(0o755)
         return Binaries(copy)
 
-    def _files(self) -> Iterator[str]:
+    def _list_files(self) -> Iterator[str]:
         """Return the files that a server needs: without headers, libraries to link with, and other programs."""
         for part in _PARTS:
             for directory, directories, names in os.walk(self.root / part):
@@ -89,7 +89,7 @@ class Binaries:
                         yield str(path.relative_to(self.root))
 
 
-def installed(python: tuple[int, int] = sys.version_info[:2]) -> Binaries:
+def find_installed(python: tuple[int, int] = sys.version_info[:2]) -> Binaries:
     """Find PostgreSQL where pip put it; ``python`` is the version of Python that runs.
 
     :raises StartRefused: it isn't installed.

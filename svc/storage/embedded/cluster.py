@@ -22,7 +22,7 @@ INITDB: Final = (
 #: The statements for a new cluster, for PostgreSQL in single-user mode, one a line.
 FIRST_STATEMENTS: Final = f"CREATE ROLE {DATABASE} LOGIN;\nCREATE DATABASE {DATABASE} OWNER {DATABASE};\n".encode()
 #: The first Linux whose syncfs(2) reports what could not be written.
-_HONEST: Final = (5, 8)
+_SYNCFS_RELIABLE: Final = (5, 8)
 
 
 def sync_method(platform: str, release: str) -> str:
@@ -31,7 +31,7 @@ def sync_method(platform: str, release: str) -> str:
     It is one call if the system, whose ``release`` this is, reports when that failed: file by file takes seconds.
     """
     numbers = tuple(map(int, re.findall(r"\d+", release)[:2]))
-    return "syncfs" if platform == "linux" and numbers >= _HONEST else "fsync"
+    return "syncfs" if platform == "linux" and numbers >= _SYNCFS_RELIABLE else "fsync"
 
 
 #: Settings of the server. They are given on the command line, where they win over any file in the cluster.
@@ -68,7 +68,7 @@ SETTINGS: Final = {
     "TimeZone": "UTC",
 }
 
-#: The access rules: nobody but those in ``identities`` may connect, and each of them only as these two roles.
+#: The access rules: nobody but those in ``user_map`` may connect, and each of them only as these two roles.
 ACCESS: Final = f"local {DATABASE} {DATABASE} peer map=svc\nlocal all {SUPERUSER} peer map=svc\n"
 #: The name of the socket.
 SOCKET: Final = f".s.PGSQL.{SETTINGS['port']}"
@@ -76,7 +76,7 @@ SOCKET: Final = f".s.PGSQL.{SETTINGS['port']}"
 _SOCKET_DIRECTORY_LIMIT: Final = 103 - len(f"/{SOCKET}")
 
 
-def identities(users: Iterable[str]) -> str:
+def user_map(users: Iterable[str]) -> str:
     """Return the map by which users of the operating system, and no others, may connect."""
     quoted = ['"' + user.replace('"', '""') + '"' for user in sorted(set(users))]
     return "".join(f"svc {user} {role}\n" for user in quoted for role in (DATABASE, SUPERUSER))
@@ -88,7 +88,7 @@ def is_addressable(directory: Path) -> bool:
     return len(os.fsencode(text)) <= _SOCKET_DIRECTORY_LIMIT and "," not in text and text.isprintable()
 
 
-def dsn(directory: Path) -> str:
+def socket_dsn(directory: Path) -> str:
     """Return the libpq DSN of the database behind the socket in ``directory``.
 
     It has a ``hostaddr`` because libpq would prefer one of the environment to the socket.

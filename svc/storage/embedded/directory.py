@@ -55,7 +55,7 @@ class Holder:
 
 
 @attrs.frozen
-class Standing:
+class DirectoryState:
     """The state of a data directory before anything is made there, and which directories are missing, outermost first."""
 
     names: frozenset[str]
@@ -87,7 +87,7 @@ class DataDirectory:
         """Return the file that a running PostgreSQL holds locked."""
         return self.path / "postmaster.lock"
 
-    def make(self) -> None:
+    def make_directory(self) -> None:
         """Make the directory if it isn't there, and check that nobody but its owner can write in it.
 
         A new one is closed to others; only root's lets them pass, because PostgreSQL runs as another user then.
@@ -107,7 +107,7 @@ class DataDirectory:
         if status.st_mode & 0o022:
             raise StartRefused(f"other users can write in the data directory {self.path}: run chmod go-w on it")
 
-    def lock(self, *, serving: bool) -> Holder | None:
+    def take_lock(self, *, serving: bool) -> Holder | None:
         """Take the lock; return the holder where another process has it.
 
         :raises StartRefused: the directory belongs to another user, and nobody holds the lock.
@@ -179,7 +179,7 @@ class DataDirectory:
     def adopt_cluster(self, path: Path) -> None:
         """Rename a complete cluster to its final name."""
         path.rename(self.cluster)
-        self._sync()
+        self._sync_directory()
 
     def open_log(self) -> int:
         """Open PostgreSQL's log to append to it, beginning a new one when it has grown too large."""
@@ -194,7 +194,7 @@ class DataDirectory:
             log.seek(max(since, end - 4096))
             return "\n".join(log.read(4096).decode(errors="replace").strip().splitlines()[-15:])
 
-    def clear(self) -> None:
+    def clear_leftovers(self) -> None:
         """Remove unfinished clusters and the runtime directory of a dead process; blocks for up to a second.
 
         Only for the holder of the lock, while no PostgreSQL runs.
@@ -202,29 +202,29 @@ class DataDirectory:
         for unfinished in self.path.glob(f"{_UNFINISHED}*"):
             shutil.rmtree(unfinished, ignore_errors=True)
         if self._runtime_dir_record.exists():
-            runtime_dir.remove(Path(os.fsdecode(self._runtime_dir_record.read_bytes())))
+            runtime_dir.remove_directory(Path(os.fsdecode(self._runtime_dir_record.read_bytes())))
             self._runtime_dir_record.unlink()
 
-    def standing(self) -> Standing:
+    def read_state(self) -> DirectoryState:
         """Return what is there now."""
         missing = [place for place in (*reversed(self.path.parents), self.path) if not os.path.lexists(place)]
-        return Standing(frozenset(os.listdir(self.path) if self.path.is_dir() else ()), tuple(missing))
+        return DirectoryState(frozenset(os.listdir(self.path) if self.path.is_dir() else ()), tuple(missing))
 
-    def standing_since(self, before: Standing) -> Standing:
+    def state_since(self, before: DirectoryState) -> DirectoryState:
         """Return what was there when the lock was taken, ``before`` that unless another process has made something since.
 
         Only for the holder of the lock, which hasn't made anything but the directory and the lock yet.
         """
         names = frozenset(os.listdir(self.path)) | {_LOCK}
-        return before if names == before.names | {_LOCK} else Standing(names, ())
+        return before if names == before.names | {_LOCK} else DirectoryState(names, ())
 
-    def undo(self, before: Standing) -> None:
+    def undo_changes(self, before: DirectoryState) -> None:
         """Remove what a ``svc`` has made here since, and the directories; what isn't a ``svc``'s own is left alone.
 
         Only for the holder of the lock, while no PostgreSQL runs. The lock is given up.
         """
-        self._remove((*_OURS, *_KEYS, *_RECORDS), before.names)
-        self._remove((_RESTORING,), before.names)
+        self._remove_matching((*_OURS, *_KEYS, *_RECORDS), before.names)
+        self._remove_matching((_RESTORING,), before.names)
         if _LOCK not in before.names:
             (self.path / _LOCK).unlink(missing_ok=True)
         self.release()
@@ -237,14 +237,14 @@ class DataDirectory:
         """Return whether a backup is being restored into the directory, or a restore was killed."""
         return os.path.lexists(self.path / _RESTORING)
 
-    def demand_restorable(self) -> None:
+    def require_restorable(self) -> None:
         """Return when a backup may be restored here: a ``svc`` has made nothing here, or only a restore has.
 
         Other files are left alone, as at a first start: ``lost+found`` of a file system, those of a home directory.
 
         :raises StartRefused: something of a ``svc`` is there; says what.
         """
-        names = sorted(self.standing().names)
+        names = sorted(self.read_state().names)
         found = [name for name in names if any(fnmatchcase(name, own) for own in (*_OURS, *_KEYS, *_RECORDS))]
         if found and not self.is_restoring:
             raise StartRefused(
@@ -254,31 +254,31 @@ class DataDirectory:
     def begin_restore(self) -> None:
         """Mark the directory, after removing what a restore has left that was killed; for the holder of the lock.
 
-        :raises StartRefused: as :meth:`demand_restorable`.
+        :raises StartRefused: as :meth:`require_restorable`.
         """
-        self.demand_restorable()
-        self._remove((*_OURS, *_KEYS), frozenset())
+        self.require_restorable()
+        self._remove_matching((*_OURS, *_KEYS), frozenset())
         mark = os.open(self.path / _RESTORING, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
         try:
             os.write(mark, _MARK.encode())
             os.fsync(mark)
         finally:
             os.close(mark)
-        self._sync()
+        self._sync_directory()
 
     def end_restore(self) -> None:
         """Take the mark away: the directory is complete; for the holder of the lock."""
         (self.path / _RESTORING).unlink()
-        self._sync()
+        self._sync_directory()
 
-    def _remove(self, patterns: Sequence[str], kept: Collection[str]) -> None:
+    def _remove_matching(self, patterns: Sequence[str], kept: Collection[str]) -> None:
         for path in [path for pattern in patterns for path in self.path.glob(pattern) if path.name not in kept]:
             if path.is_dir() and not path.is_symlink():
                 shutil.rmtree(path, ignore_errors=True)
             else:
                 path.unlink(missing_ok=True)
 
-    def _sync(self) -> None:
+    def _sync_directory(self) -> None:
         directory = os.open(self.path, os.O_RDONLY)
         try:
             os.fsync(directory)

@@ -1,6 +1,6 @@
 """The embedded PostgreSQL: ``svc``'s own database server, its child, in its data directory (DATA-21).
 
-Note [One life]. All that the service does between start and stop is one coroutine, ``EmbeddedPostgres._live``, and stopping
+Note [One life]. All that the service does between start and stop is one coroutine, ``EmbeddedPostgres._run_service``, and stopping
 cancels it: its ``finally`` clauses stop processes, remove files and release the lock, innermost first. So stopping is no
 special case in any state, and when the Deferred of the stop fires, nothing runs any more.
 """
@@ -23,7 +23,7 @@ from svc.model.errors import StartRefused
 from svc.model.text import encodable
 from svc.storage.embedded import cluster
 from svc.storage.embedded.directory import DataDirectory
-from svc.storage.embedded.postmaster import GLANCE, ISystemReactor, is_accepting
+from svc.storage.embedded.postmaster import POLL_INTERVAL, ISystemReactor, is_accepting
 from svc.storage.embedded.runtime_dir import RuntimeDir
 from svc.storage.embedded.server import PostgresServer
 
@@ -40,7 +40,7 @@ PATIENCE: Final = 30.0
 log = Logger()
 
 
-def _absolute(path: Path) -> Path:
+def _absolute_path(path: Path) -> Path:
     return Path(os.path.abspath(path))
 
 
@@ -55,37 +55,37 @@ class EmbeddedPostgres(Service):
     ``restoring``: a backup is restored into the directory, which must be new. It is removed again when the service stops
     before ``restored`` was set.
 
-    ``undone`` is called when PostgreSQL has ended, while the lock is still held: it returns whether to remove what was made
+    ``should_undo`` is called when PostgreSQL has ended, while the lock is still held: it returns whether to remove what was made
     here since the lock was taken.
     """
 
     reactor: ISystemReactor
-    directory: Path = attrs.field(converter=_absolute)
+    directory: Path = attrs.field(converter=_absolute_path)
     joining: bool = attrs.field(default=False, kw_only=True)
     durable: bool = attrs.field(default=True, kw_only=True)
     restoring: bool = attrs.field(default=False, kw_only=True)
     restored: bool = attrs.field(default=False, init=False)
-    undone: Callable[[], bool] = attrs.field(default=lambda: False, kw_only=True)
-    _life: Deferred[None] | None = attrs.field(default=None, init=False)
+    should_undo: Callable[[], bool] = attrs.field(default=lambda: False, kw_only=True)
+    _running: Deferred[None] | None = attrs.field(default=None, init=False)
     _outcome: str | Failure | None = attrs.field(default=None, init=False)
     _waiting: list[Deferred[str]] = attrs.field(factory=list, init=False)
 
     def startService(self) -> None:
-        """Begin; :meth:`ready` returns when it is done, and how."""
+        """Begin; :meth:`wait_until_ready` returns when it is done, and how."""
         super().startService()  # type: ignore[no-untyped-call]  # Twisted has no types here
         self._outcome = None
-        self._life = Deferred.fromCoroutine(self._live())
+        self._running = Deferred.fromCoroutine(self._run_service())
 
     def stopService(self) -> Deferred[None]:
         """Stop what was started; fires when nothing of it runs any more. A server that was joined goes on."""
         super().stopService()  # type: ignore[no-untyped-call]  # Twisted has no types here
-        life, self._life = self._life, None
+        life, self._running = self._running, None
         if life is None:
             return succeed(None)
         life.cancel()
         return life
 
-    async def ready(self) -> str:
+    async def wait_until_ready(self) -> str:
         """Wait until connections are accepted, also while a PostgreSQL that died is started again; return the libpq DSN.
 
         :raises StartRefused: it can't start, or was stopped.
@@ -98,46 +98,46 @@ class EmbeddedPostgres(Service):
             self._outcome.raiseException()
         return self._outcome
 
-    async def _live(self) -> None:
+    async def _run_service(self) -> None:
         try:
             running: Deferred[None] = Deferred()  # no process can be waited for before
             self.reactor.callWhenRunning(running.callback, None)
             await running
-            await self._use(DataDirectory(self.directory))
+            await self._serve_directory(DataDirectory(self.directory))
         except CancelledError:
-            self._settle(Failure(StartRefused("PostgreSQL was stopped")))
+            self._set_outcome(Failure(StartRefused("PostgreSQL was stopped")))
         except OSError as error:
-            self._settle(Failure(StartRefused(encodable(f"PostgreSQL cannot run in {self.directory}: {error}"))))
+            self._set_outcome(Failure(StartRefused(encodable(f"PostgreSQL cannot run in {self.directory}: {error}"))))
         except StartRefused as refusal:
-            self._settle(Failure(StartRefused(encodable(refusal.message))))
+            self._set_outcome(Failure(StartRefused(encodable(refusal.message))))
         except Exception:
             log.failure("The embedded PostgreSQL came to an unforeseen end")
-            self._settle(Failure())
+            self._set_outcome(Failure())
 
-    def _settle(self, outcome: str | Failure) -> None:
+    def _set_outcome(self, outcome: str | Failure) -> None:
         self._outcome = outcome
         # Those who wait may stop the service at once, and a coroutine can't be cancelled from within.
-        self.reactor.callLater(0, self._tell)
+        self.reactor.callLater(0, self._notify_waiting)
 
-    def _tell(self) -> None:
+    def _notify_waiting(self) -> None:
         while self._waiting and self._outcome is not None:
             self._waiting.pop().callback(self._outcome)
 
-    async def _use(self, directory: DataDirectory) -> None:
+    async def _serve_directory(self, directory: DataDirectory) -> None:
         """Serve from the directory, or join the server that does, until this is cancelled."""
-        before = directory.standing()
+        before = directory.read_state()
         if self.restoring:
-            directory.demand_restorable()
-        directory.make()
+            directory.require_restorable()
+        directory.make_directory()
         runtime_dir = RuntimeDir(directory.record_runtime_dir)
-        if not await self._lock(directory):
+        if not await self._take_lock(directory):
             try:
-                self._settle(_address(directory, runtime_dir))
+                self._set_outcome(_make_dsn(directory, runtime_dir))
                 await Deferred()
             finally:
                 runtime_dir.remove()
             return
-        found = directory.standing_since(before)
+        found = directory.state_since(before)
         server = PostgresServer(self.reactor, directory, runtime_dir, self.durable)
         if directory.is_restoring and not self.restoring:
             directory.release()
@@ -147,51 +147,51 @@ class EmbeddedPostgres(Service):
         begun = False
         try:
             if self.restoring:
-                directory.demand_restorable()
-                await server.take_over()
+                directory.require_restorable()
+                await server.stop_leftovers()
                 directory.begin_restore()
                 begun = True
-            await self._keep_up(server)
+            await self._keep_running(server)
         finally:
             try:
-                await server.clear()
+                await server.clear_leftovers()
                 if self.restored:
                     directory.end_restore()
                 elif begun:
-                    directory.undo(attrs.evolve(before, names=frozenset()))
-                elif self.undone():
-                    directory.undo(found)
+                    directory.undo_changes(attrs.evolve(before, names=frozenset()))
+                elif self.should_undo():
+                    directory.undo_changes(found)
             finally:
                 directory.release()
 
-    async def _lock(self, directory: DataDirectory) -> bool:
+    async def _take_lock(self, directory: DataDirectory) -> bool:
         """Take the lock; return false when a running server has it, which may be joined."""
         deadline = self.reactor.seconds() + PATIENCE
-        while holder := directory.lock(serving=not self.joining):
+        while holder := directory.take_lock(serving=not self.joining):
             if holder.serving and self.joining and is_accepting(directory):
                 return False
             # A command is soon done with the directory, and a server that was just started accepts soon.
             if (holder.serving and not self.joining) or self.reactor.seconds() >= deadline:
                 raise StartRefused(f"{directory.path} is in use by another svc, process {holder.pid}")
-            await deferLater(self.reactor, GLANCE)
+            await deferLater(self.reactor, POLL_INTERVAL)
         return True
 
-    async def _keep_up(self, server: PostgresServer) -> None:
+    async def _keep_running(self, server: PostgresServer) -> None:
         """Run PostgreSQL, again and again; raises ``StartRefused`` or ``OSError`` when it never came up."""
-        await server.take_over()
-        address = _address(server.directory, server.runtime_dir)
+        await server.stop_leftovers()
+        address = _make_dsn(server.directory, server.runtime_dir)
         proven, tries, pause = False, 0, 0.0
 
-        def accepting() -> None:
+        def note_accepting() -> None:
             nonlocal proven
             proven = True
             log.info("PostgreSQL accepts connections in {directory}", directory=encodable(self.directory))
-            self._settle(address)
+            self._set_outcome(address)
 
         while True:
             began = self.reactor.seconds()
             try:
-                ending = await server.run(accepting)
+                ending = await server.run(note_accepting)
             except (StartRefused, OSError) as error:
                 if not proven:
                     raise
@@ -210,11 +210,11 @@ def next_pause(last: float, lasted: float) -> float:
     return SHORTEST_PAUSE if last == 0 or lasted >= STEADY else min(2 * last, LONGEST_PAUSE)
 
 
-def _address(directory: DataDirectory, runtime_dir: RuntimeDir) -> str:
+def _make_dsn(directory: DataDirectory, runtime_dir: RuntimeDir) -> str:
     """Return the DSN of the socket in the cluster, by way of the runtime directory where its own path won't do."""
     place = directory.cluster
     if not cluster.is_addressable(place):
         place = runtime_dir.link("socket", place)
         if not cluster.is_addressable(place):
             raise StartRefused(f"PostgreSQL's socket cannot be reached by way of {place}: set TMPDIR to a short, plain path")
-    return cluster.dsn(place)
+    return cluster.socket_dsn(place)

@@ -30,7 +30,7 @@ PATH_LIMIT: Final = 800
 UNREACHABLE: Final = 77
 
 
-def obey(order: dict[str, Any]) -> None:
+def run_order(order: dict[str, Any]) -> None:
     """Change user and directory as the order says, then execute its program; returns only when it names none.
 
     An order has the ``directory``, the ``uid`` and ``gid``; paths to ``reach``, each with the mode of access(2) that this
@@ -59,11 +59,11 @@ def obey(order: dict[str, Any]) -> None:
         with open(file, "w", encoding="utf-8") as stream:
             stream.write(text)
     if order["program"]:
-        environment = {**order["environment"], "PGDATA": own_place(order["directory"])}
+        environment = {**order["environment"], "PGDATA": reachable_name(order["directory"])}
         os.execve(order["program"][0], order["program"], environment)  # noqa: S606 # no shell is wanted
 
 
-def own_place(directory: str) -> str:
+def reachable_name(directory: str) -> str:
     """Return the name by which this process can reach the directory that it stands in, ``directory`` where that works.
 
     :raises SystemExit: there is none; standard error has the message.
@@ -80,4 +80,4 @@ def own_place(directory: str) -> str:
 
 
 if __name__ == "__main__":
-    obey(json.loads(sys.argv[1]))
+    run_order(json.loads(sys.argv[1]))

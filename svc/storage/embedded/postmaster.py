@@ -45,7 +45,7 @@ STOP_PROGRAM: Final = ((signal.SIGKILL, 5.0),)
 #: PostgreSQL's environment, and nothing of the one of ``svc``, which holds the data key.
 ENVIRONMENT: Final = {"PATH": "/usr/bin:/bin", "LC_ALL": "C", "TZ": "UTC"}
 #: How often a process that isn't a child is checked, in seconds.
-GLANCE: Final = 0.05
+POLL_INTERVAL: Final = 0.05
 #: Where Linux lists processes, and how the titles of a postmaster's children begin.
 _PROCESSES: Final = Path("/proc")
 _CHILD: Final = b"postgres: "
@@ -61,7 +61,7 @@ class ISystemReactor(IReactorCore, IReactorProcess, IReactorThreads, IReactorTim
 
 
 @attrs.define(eq=False, slots=False)
-class Child(ProcessProtocol):
+class ChildProcess(ProcessProtocol):
     """A child process, with its outcome in words, and where in PostgreSQL's log its part begins."""
 
     clock: IReactorTime
@@ -86,7 +86,7 @@ class Child(ProcessProtocol):
         while self._waiting:
             self._waiting.pop().callback(None)
 
-    async def ends(self, within: float | None = None) -> bool:
+    async def wait_for_end(self, within: float | None = None) -> bool:
         """Wait for its end, for so many seconds at most; return whether it has ended."""
         if self.outcome is None:
             waiting: Deferred[None] = Deferred(self._waiting.remove)
@@ -110,8 +110,8 @@ class Child(ProcessProtocol):
                     if number == signal.SIGKILL:
                         self._kill_session(self.transport.pid)
                     self.transport.signalProcess(number)
-                await self.ends(patience)
-        await self.ends()
+                await self.wait_for_end(patience)
+        await self.wait_for_end()
 
     @staticmethod
     def _kill_session(pid: object) -> None:
@@ -137,7 +137,7 @@ class Launcher:
         remove: Sequence[str] = (),
         write: Mapping[str, str] | None = None,
         stdin: bytes | None = None,
-    ) -> Child:
+    ) -> ChildProcess:
         """Start a program in the directory ``place``; the other parameters are those of ``launch.obey``.
 
         :raises OSError: files or processes can't be had.
@@ -150,7 +150,7 @@ class Launcher:
             files.callback(os.close, log := self.directory.open_log())
             lock = os.open(self.directory.postmaster_lock, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
             files.callback(os.close, lock)
-            child = Child(self.reactor, os.lseek(log, 0, os.SEEK_END), stdin)
+            child = ChildProcess(self.reactor, os.lseek(log, 0, os.SEEK_END), stdin)
             channels: dict[int, Any] = {0: null if stdin is None else "w", 1: log, 2: log, launch.LOCK: lock}
             self.reactor.spawnProcess(child, sys.executable, command, ENVIRONMENT, childFDs=channels)
         return child
@@ -198,27 +198,27 @@ async def stop_orphan(clock: IReactorTime, directory: DataDirectory) -> int | No
             pid = await _postmaster_after(patience, clock, directory)
     if pid is not None:
         raise StartRefused(f"the PostgreSQL that an earlier svc left in {directory.path}, process {pid}, does not end")
-    for straggler in stragglers(directory):
+    for straggler in find_stragglers(directory):
         with contextlib.suppress(ProcessLookupError):
             os.kill(straggler, signal.SIGKILL)
     return orphan
 
 
-def stragglers(directory: DataDirectory, processes: Path = _PROCESSES) -> list[int]:
+def find_stragglers(directory: DataDirectory, processes: Path = _PROCESSES) -> list[int]:
     """Return the processes that a dead postmaster left running in the cluster (Note [Stragglers])."""
     try:
         place = directory.cluster.stat()
         found = [int(entry.name) for entry in processes.iterdir() if entry.name.isdigit()]
     except OSError:
         return []
-    parents = {pid: parent for pid in found if (parent := _straggler(processes / str(pid), place)) is not None}
-    return [pid for pid, parent in parents.items() if not _stands(processes / str(parent), place)]
+    parents = {pid: parent for pid in found if (parent := _straggler_parent(processes / str(pid), place)) is not None}
+    return [pid for pid, parent in parents.items() if not _works_in(processes / str(parent), place)]
 
 
-def _straggler(process: Path, place: os.stat_result) -> int | None:
+def _straggler_parent(process: Path, place: os.stat_result) -> int | None:
     """Return the parent of a process, if that is PostgreSQL's, no postmaster, and stands in a place."""
     try:
-        if not (_stands(process, place) and (process / "cmdline").read_bytes().startswith(_CHILD)):
+        if not (_works_in(process, place) and (process / "cmdline").read_bytes().startswith(_CHILD)):
             return None
         # The name may contain anything; after it come the state and the parent.
         return int((process / "stat").read_bytes().rpartition(b")")[2].split()[1])
@@ -226,7 +226,7 @@ def _straggler(process: Path, place: os.stat_result) -> int | None:
         return None
 
 
-def _stands(process: Path, place: os.stat_result) -> bool:
+def _works_in(process: Path, place: os.stat_result) -> bool:
     try:
         return os.path.samestat((process / "cwd").stat(), place)
     except OSError:
@@ -237,5 +237,5 @@ async def _postmaster_after(patience: float, clock: IReactorTime, directory: Dat
     """Return the postmaster when the time is up, or ``None`` as soon as there is none."""
     deadline = clock.seconds() + patience
     while (pid := postmaster_of(directory)) is not None and clock.seconds() < deadline:
-        await deferLater(clock, GLANCE)
+        await deferLater(clock, POLL_INTERVAL)
     return pid

@@ -22,9 +22,9 @@ _PREFIX: Final = "svc-"
 
 @attrs.define
 class RuntimeDir:
-    """A runtime directory. It is made when first used, and ``made`` is called with its path then."""
+    """A runtime directory. It is made when first used, and ``on_made`` is called with its path then."""
 
-    made: Callable[[Path], None]
+    on_made: Callable[[Path], None]
     _path: Path | None = None
     _file: int = -1
     _links: dict[Path, Path] = attrs.field(factory=dict)
@@ -37,7 +37,7 @@ class RuntimeDir:
         """
         if self._path is None:
             self._path = Path(tempfile.mkdtemp(prefix=_PREFIX))
-            self.made(self._path)
+            self.on_made(self._path)
             if os.geteuid() == 0:
                 self._path.chmod(0o711)
             self._file = os.open(self._path, os.O_RDONLY)
@@ -51,7 +51,7 @@ class RuntimeDir:
         self._links[link] = target
         return link
 
-    def keep(self) -> None:
+    def touch_times(self) -> None:
         """Update its times, if it was made; to be called every few hours, since cleaners of temporary files remove old ones.
 
         :raises OSError: it has been removed already, and can't be repaired.
@@ -67,12 +67,12 @@ class RuntimeDir:
         """Remove it with all that is in it, if it was made."""
         if self._path is not None:
             os.close(self._file)
-            remove(self._path)
+            remove_directory(self._path)
             self._path, self._file = None, -1
             self._links.clear()
 
 
-def remove(path: Path) -> None:
+def remove_directory(path: Path) -> None:
     """Remove a runtime directory of this user; anything else that stands under its path is left alone."""
     try:
         status = path.lstat()

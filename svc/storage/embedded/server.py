@@ -17,7 +17,7 @@ from svc.model.text import encodable
 from svc.storage.embedded import binaries, cluster, launch, postmaster, users
 from svc.storage.embedded.binaries import Binaries
 from svc.storage.embedded.directory import DataDirectory
-from svc.storage.embedded.postmaster import Child, ISystemReactor, Launcher
+from svc.storage.embedded.postmaster import ChildProcess, ISystemReactor, Launcher
 from svc.storage.embedded.runtime_dir import RuntimeDir
 
 T = TypeVar("T")
@@ -38,14 +38,14 @@ class PostgresServer:
     runtime_dir: RuntimeDir
     durable: bool
 
-    async def take_over(self) -> None:
+    async def stop_leftovers(self) -> None:
         """Stop the PostgreSQL of an earlier ``svc`` that was killed, and remove what it left; before the first ``run``.
 
         :raises StartRefused: it doesn't end.
         :raises OSError: it may not be stopped.
         """
         await self._stop_orphan()
-        await self.clear()
+        await self.clear_leftovers()
 
     async def run(self, accepting: Callable[[], None]) -> str:
         """Start PostgreSQL and stay until it ends; return how it ended, and the end of its log. Cancelling this stops it.
@@ -55,7 +55,7 @@ class PostgresServer:
         :raises StartRefused: the cluster or the programs can't be used.
         :raises OSError: files or processes can't be had.
         """
-        installed = binaries.installed()
+        installed = binaries.find_installed()
         version = self.directory.cluster_version()
         if version not in {None, binaries.RELEASE}:
             raise StartRefused(
@@ -66,62 +66,62 @@ class PostgresServer:
         user = users.postgres_user(None if version is None else self.directory.cluster.stat().st_uid)
         await self._stop_orphan()
         launcher = Launcher(self.reactor, self.directory, user)
-        programs = await self._runnable(installed, launcher) if os.geteuid() == 0 else installed
+        programs = await self._find_runnable(installed, launcher) if os.geteuid() == 0 else installed
         if version is None:
             await self._make_cluster(programs, launcher)
         child = launcher.launch(
             self.directory.cluster,
-            [programs.postgres, *self._settings()],
+            [programs.postgres, *self._setting_options()],
             # The launcher does this with the lock in hand, so these are of one that died: note [Who is a postmaster].
             remove=["postmaster.pid", f"{cluster.SOCKET}.lock", cluster.SOCKET],
-            write={"pg_hba.conf": cluster.ACCESS, "pg_ident.conf": cluster.identities(users.clients())},
+            write={"pg_hba.conf": cluster.ACCESS, "pg_ident.conf": cluster.user_map(users.list_clients())},
         )
         try:
-            if await self._accepts(child):
+            if await self._wait_until_accepting(child):
                 accepting()
-                while not await child.ends(UPKEEP):
-                    self._keep_runtime_dir()
+                while not await child.wait_for_end(UPKEEP):
+                    self._touch_runtime_dir()
         finally:
             await child.stop(postmaster.STOP_SERVER)
-        return self._last_words(child)
+        return self._describe_end(child)
 
-    async def clear(self) -> None:
+    async def clear_leftovers(self) -> None:
         """Remove what is of no use to the next ``svc``; to be called when PostgreSQL has ended."""
 
-        def work() -> None:
+        def remove_leftovers() -> None:
             self.runtime_dir.remove()
-            self.directory.clear()
+            self.directory.clear_leftovers()
 
-        await self._in_thread(work)
+        await self._in_thread(remove_leftovers)
 
     async def _stop_orphan(self) -> None:
         orphan = await postmaster.stop_orphan(self.reactor, self.directory)
         if orphan is not None:
             log.warn("Stopped the PostgreSQL that an earlier svc had left behind, process {pid}", pid=orphan)
 
-    async def _runnable(self, installed: Binaries, launcher: Launcher) -> Binaries:
+    async def _find_runnable(self, installed: Binaries, launcher: Launcher) -> Binaries:
         """Return the programs, or a copy that PostgreSQL's user can reach."""
         user, place = launcher.user.name, self.directory.path
         log.info("svc runs as root, so PostgreSQL runs as the user {user}", user=user)
-        if await self._reaches(installed.needs, launcher):
+        if await self._can_reach(installed.required_paths, launcher):
             return installed
-        if len(os.fsencode(place)) > launch.PATH_LIMIT or not await self._reaches([(str(place), os.X_OK)], launcher):
+        if len(os.fsencode(place)) > launch.PATH_LIMIT or not await self._can_reach([(str(place), os.X_OK)], launcher):
             place = self.runtime_dir.path
         report = "The user {user} cannot reach PostgreSQL's programs in {root}, and runs a copy of them in {place}"
         log.info(report, user=user, root=encodable(installed.root), place=encodable(place))
-        copy = await self._in_thread(lambda: installed.copied(place))
-        if not await self._reaches(copy.needs, launcher):
+        copy = await self._in_thread(lambda: installed.copy_into(place))
+        if not await self._can_reach(copy.required_paths, launcher):
             raise StartRefused(
                 f"the user {user}, as which PostgreSQL runs, can run programs neither in {installed.root} nor in {place}:"
                 " install svc, or put the data directory, where that is possible"
             )
         return copy
 
-    async def _reaches(self, paths: Sequence[tuple[str, int]], launcher: Launcher) -> bool:
+    async def _can_reach(self, paths: Sequence[tuple[str, int]], launcher: Launcher) -> bool:
         """Return whether PostgreSQL's user has that access to the paths; the system itself is asked, as that user."""
-        child = await self._done(launcher.launch(Path("/"), [], reach=paths))
+        child = await self._wait_for_program(launcher.launch(Path("/"), [], reach=paths))
         if child.exit_code not in {0, launch.UNREACHABLE}:
-            raise StartRefused(f"PostgreSQL cannot run as the user {launcher.user.name}: {self._last_words(child)}")
+            raise StartRefused(f"PostgreSQL cannot run as the user {launcher.user.name}: {self._describe_end(child)}")
         return child.exit_code == 0
 
     async def _make_cluster(self, programs: Binaries, launcher: Launcher) -> None:
@@ -129,18 +129,18 @@ class PostgresServer:
         log.info("Making a new PostgreSQL cluster in {directory}", directory=encodable(self.directory.path))
         place = self.directory.new_cluster(launcher.user.uid, launcher.user.gid)
         make = [programs.initdb, *cluster.INITDB, *([] if self.durable else ["--no-sync"])]
-        begin = [programs.postgres, "--single", *self._settings(), "-c", "exit_on_error=on", cluster.SUPERUSER]
+        begin = [programs.postgres, "--single", *self._setting_options(), "-c", "exit_on_error=on", cluster.SUPERUSER]
         for command, stdin in ((make, None), (begin, cluster.FIRST_STATEMENTS)):
-            child = await self._done(launcher.launch(place, command, stdin=stdin))
+            child = await self._wait_for_program(launcher.launch(place, command, stdin=stdin))
             if child.exit_code != 0:
-                raise StartRefused(f"PostgreSQL cannot make a cluster: {self._last_words(child)}")
+                raise StartRefused(f"PostgreSQL cannot make a cluster: {self._describe_end(child)}")
         await self._in_thread(lambda: self.directory.adopt_cluster(place))
 
-    async def _accepts(self, child: Child) -> bool:
+    async def _wait_until_accepting(self, child: ChildProcess) -> bool:
         """Wait until the child accepts connections, however long its recovery takes; return false when it ended first."""
         patience = self.reactor.seconds() + PATIENCE
         while not postmaster.is_accepting(self.directory):
-            if await child.ends(postmaster.GLANCE):
+            if await child.wait_for_end(postmaster.POLL_INTERVAL):
                 return False
             if self.reactor.seconds() >= patience:
                 where = encodable(self.directory.log)
@@ -148,24 +148,24 @@ class PostgresServer:
                 patience += PATIENCE
         return True
 
-    async def _done(self, child: Child) -> Child:
+    async def _wait_for_program(self, child: ChildProcess) -> ChildProcess:
         """Wait for a program to end; cancelling this ends it."""
         try:
-            await child.ends()
+            await child.wait_for_end()
         finally:
             await child.stop(postmaster.STOP_PROGRAM)
         return child
 
-    def _settings(self) -> list[str]:
+    def _setting_options(self) -> list[str]:
         settings = cluster.SETTINGS | ({} if self.durable else {"fsync": "off"})
         return [word for name, value in settings.items() for word in ("-c", f"{name}={value}")]
 
-    def _last_words(self, child: Child) -> str:
+    def _describe_end(self, child: ChildProcess) -> str:
         return f"{child.outcome}; its last words in {self.directory.log}:\n{self.directory.log_tail(child.log_start)}"
 
-    def _keep_runtime_dir(self) -> None:
+    def _touch_runtime_dir(self) -> None:
         try:
-            self.runtime_dir.keep()
+            self.runtime_dir.touch_times()
         except OSError as error:
             path = encodable(self.runtime_dir.path)
             log.error("svc needs {path}, which somebody removed: {error}", path=path, error=error)

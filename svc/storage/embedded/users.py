@@ -24,7 +24,7 @@ class User:
     gid: int
 
 
-def named(uid: int) -> str | None:
+def user_name(uid: int) -> str | None:
     """Return the name of the user with that id; ``None`` when it has none, as in containers that run under any id."""
     try:
         return pwd.getpwuid(uid).pw_name
@@ -32,9 +32,9 @@ def named(uid: int) -> str | None:
         return None
 
 
-def clients() -> list[str]:
+def list_clients() -> list[str]:
     """Return the names of the users that may connect: that of this process, and root."""
-    return [name for name in map(named, (0, os.geteuid())) if name is not None]
+    return [name for name in map(user_name, (0, os.geteuid())) if name is not None]
 
 
 def postgres_user(owner: int | None) -> User:
@@ -45,7 +45,7 @@ def postgres_user(owner: int | None) -> User:
     :raises StartRefused: there is no user for it.
     """
     if own := os.geteuid():
-        name = named(own)
+        name = user_name(own)
         if name is None:
             raise StartRefused(
                 f"PostgreSQL cannot run as the user with the id {own}, which has no name:"
@@ -55,7 +55,7 @@ def postgres_user(owner: int | None) -> User:
             raise StartRefused(f"PostgreSQL's cluster belongs to the user with the id {owner}, and svc runs as {name}")
         return User(name, own, os.getegid())
     if owner is not None:
-        name = named(owner)
+        name = user_name(owner)
         if owner == 0 or name is None:
             raise StartRefused(
                 f"PostgreSQL's cluster belongs to the user with the id {owner}, as which PostgreSQL cannot run: "

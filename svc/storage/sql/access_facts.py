@@ -25,7 +25,7 @@ Note [Standing in one statement]
 
 ``held`` are all roles that the caller holds, computed breadth first and only as far as the statement asks: an ``EXISTS``
 that finds what it looks for ends it. An account's admin holds every role of the account, so whether a caller owns something
-must not depend on listing them. It is therefore searched from the other end too: ``administrators`` are the owner's role and
+must not depend on listing them. It is therefore searched from the other end too: ``administrators_query`` are the owner's role and
 the roles that hold it through memberships with admin option alone. They are few, and a caller who holds one of them holds
 the owner's role. The admin is found among them by the first row of ``held``, a workload after its handful of roles.
 
@@ -71,7 +71,7 @@ CURRENT: Final = (
 )
 
 
-def administrators(roles: str, *carried: str) -> str:
+def administrators_query(roles: str, *carried: str) -> str:
     """Return a common table expression ``administrators (role_id)``: the roles that the query ``roles`` selects, and those
     that hold them through memberships with admin option alone. Columns of the query before that are ``carried`` along.
     """
@@ -88,13 +88,13 @@ def administrators(roles: str, *carried: str) -> str:
 
 def administrators_of(role: str) -> str:
     """Return a query ``(role_id)``: a role, and those that hold it through memberships with admin option alone."""
-    return f"WITH RECURSIVE {administrators(f'SELECT {role}')} SELECT role_id FROM administrators"
+    return f"WITH RECURSIVE {administrators_query(f'SELECT {role}')} SELECT role_id FROM administrators"
 
 
 #: Common table expressions after ``held`` of role ``$1``, the last of them with one row, ``access_facts``, about resource
 #: ``$2``, of the role whose numbers are ``$3``. Without that resource, nothing is searched for in ``held``.
-JUDGED: Final = f"""
-    {administrators("SELECT owner_id FROM resources WHERE resource_id = $2::text")},
+FACTS_TABLES: Final = f"""
+    {administrators_query("SELECT owner_id FROM resources WHERE resource_id = $2::text")},
     ownership (owns) AS MATERIALIZED (
         SELECT CASE WHEN EXISTS (SELECT FROM administrators)
             THEN EXISTS (SELECT FROM held WHERE role_id IN (SELECT role_id FROM administrators)) ELSE false END
@@ -115,14 +115,14 @@ JUDGED: Final = f"""
 """
 
 #: The beginning of a statement with one row ``access_facts``: of role ``$1``, its numbers ``$3``, about resource ``$2``.
-WITH_ACCESS_FACTS: Final = f"WITH RECURSIVE {HELD.format(caller='$1')}, {JUDGED}"
+WITH_ACCESS_FACTS: Final = f"WITH RECURSIVE {HELD.format(caller='$1')}, {FACTS_TABLES}"
 
 
 #: How many columns that row has.
 FACTS: Final = 6
 
 
-def identity(caller: Asker) -> tuple[str, str | None]:
+def caller_parameters(caller: Asker) -> tuple[str, str | None]:
     """Return a caller as the parameters of a statement: the role's full id, and its numbers, ``None`` for any."""
     if isinstance(caller, Caller):
         return str(caller.role), f"{{{caller.creation},{caller.epoch}}}"

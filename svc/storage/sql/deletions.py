@@ -14,40 +14,40 @@ from typing import Final
 
 from svc.model.deleted_records import RECORDS_MOST, Keeping
 from svc.model.names import THING_KINDS
-from svc.storage.driver.columns import for_each
+from svc.storage.driver.columns import fetch_for_rows
 from svc.storage.driver.statements import Statement, Transaction
 
 #: About how many bytes a row takes beside its values and facts.
 ROW_BYTES: Final = 512
 
-_LOCK: Final = Statement.named("deleted_lock_going")(
+_LOCK: Final = Statement.with_name("deleted_lock_going")(
     "SELECT resource_id FROM resources WHERE resource_id = ANY ($1::text[]) ORDER BY resource_id FOR UPDATE"
 )
 
 
-def _creation(role: str) -> str:
+def _creation_query(role: str) -> str:
     return f"(SELECT creation FROM roles WHERE role_id = {role})"
 
 
 def readers_of(variable: str) -> str:
     """Return a query for the identities of the roles that are permitted to read the values of a variable, in JSON."""
     return f"""(
-        SELECT jsonb_agg(jsonb_build_array(role_id, {_creation("permissions.role_id")})) FROM permissions
+        SELECT jsonb_agg(jsonb_build_array(role_id, {_creation_query("permissions.role_id")})) FROM permissions
         WHERE permissions.resource_id = {variable} AND privilege = 'execute'
     )"""
 
 
 #: Records without a policy, as hosts of host factories, aren't copied: they can be made again with a token. Nor are public
 #: keys: they are no secrets, and would belong to the next user of the name.
-_COPY: Final = Statement.named("deleted_copy")(f"""
+_COPY: Final = Statement.with_name("deleted_copy")(f"""
     WITH kept AS (
         INSERT INTO deleted_records (
             account, resource_id, creation, owner_id, owner_creation, policy_id, policy_creation, overwritten, made_at,
             bytes, facts
         )
         SELECT
-            split_part(going.resource_id, ':', 1), going.resource_id, {_creation("going.resource_id")},
-            owner_id, {_creation("going.owner_id")}, policy_id, {_creation("going.policy_id")}, false, created_at,
+            split_part(going.resource_id, ':', 1), going.resource_id, {_creation_query("going.resource_id")},
+            owner_id, {_creation_query("going.owner_id")}, policy_id, {_creation_query("going.policy_id")}, false, created_at,
             {ROW_BYTES} + octet_length(facts::text) + coalesce(
                 (SELECT sum(octet_length(sealed)) FROM secrets WHERE secrets.resource_id = going.resource_id), 0
             ), facts
@@ -66,7 +66,7 @@ _COPY: Final = Statement.named("deleted_copy")(f"""
                 ) END,
                 'grants', CASE WHEN kind <> ALL ('{{{",".join(sorted(THING_KINDS))}}}') THEN (
                     SELECT jsonb_agg(jsonb_build_array(
-                        role_id, member_id, admin_option, {_creation("granted.role_id")}, {_creation("granted.member_id")}
+                        role_id, member_id, admin_option, {_creation_query("granted.role_id")}, {_creation_query("granted.member_id")}
                     )) FROM (
                         SELECT * FROM memberships WHERE memberships.role_id = going.resource_id
                         UNION ALL
@@ -75,7 +75,7 @@ _COPY: Final = Statement.named("deleted_copy")(f"""
                 ) END,
                 'permissions', (
                     SELECT jsonb_agg(jsonb_build_array(
-                        resource_id, privilege, role_id, {_creation("given.role_id")}
+                        resource_id, privilege, role_id, {_creation_query("given.role_id")}
                     )) FROM (
                         SELECT * FROM permissions WHERE permissions.resource_id = going.resource_id
                         UNION ALL
@@ -104,11 +104,11 @@ _COPY: Final = Statement.named("deleted_copy")(f"""
     )
     SELECT number::text FROM kept
 """)
-_DROP_STAYING: Final = Statement.named("deleted_drop_staying")("""
+_DROP_STAYING: Final = Statement.with_name("deleted_drop_staying")("""
     DELETE FROM deleted_records WHERE number = ANY ($1::bigint[])
         AND EXISTS (SELECT FROM resources WHERE resources.resource_id = deleted_records.resource_id OFFSET 0)
 """)
-_DROP_OLDEST: Final = Statement.named("deleted_drop_oldest")(f"""
+_DROP_OLDEST: Final = Statement.with_name("deleted_drop_oldest")(f"""
     DELETE FROM deleted_records WHERE number = ANY (ARRAY(
         SELECT number FROM (
             SELECT number, sum(bytes) OVER (ORDER BY number DESC) AS total, row_number() OVER (ORDER BY number DESC) AS place
@@ -119,21 +119,21 @@ _DROP_OLDEST: Final = Statement.named("deleted_drop_oldest")(f"""
 """)
 
 
-async def keep(transaction: Transaction, going: Iterable[str]) -> list[tuple[str]]:
+async def copy_records(transaction: Transaction, going: Iterable[str]) -> list[tuple[str]]:
     """Copy the records that may go, and return the numbers of the copies (Note [Before and after])."""
     rows = [(resource,) for resource in sorted(going)]
-    await for_each(transaction, _LOCK, rows)
-    return [(number,) for (number,) in await for_each(transaction, _COPY, rows)]
+    await fetch_for_rows(transaction, _LOCK, rows)
+    return [(number,) for (number,) in await fetch_for_rows(transaction, _COPY, rows)]
 
 
-async def settle(transaction: Transaction, account: str, copies: Sequence[tuple[str]], keeping: Keeping) -> int:
+async def drop_copies(transaction: Transaction, account: str, copies: Sequence[tuple[str]], keeping: Keeping) -> int:
     """Drop the copies of records that stayed, then the oldest of an account that has too many; return how many of these."""
     if not copies:
         return 0
-    await for_each(transaction, _DROP_STAYING, copies)
-    return await bound(transaction, account, keeping)
+    await fetch_for_rows(transaction, _DROP_STAYING, copies)
+    return await purge_excess(transaction, account, keeping)
 
 
-async def bound(transaction: Transaction, account: str, keeping: Keeping) -> int:
+async def purge_excess(transaction: Transaction, account: str, keeping: Keeping) -> int:
     """Remove for good the oldest records of an account that has too many, and return how many these were."""
     return len(await transaction.fetch(_DROP_OLDEST, account, keeping.bytes))

@@ -4,7 +4,7 @@ Note [What a remembered statement returns]. After its own columns, a cached stat
 change may change the answer (``schema/0010_changes.sql``); ``lasts``, in how many seconds the row changes by itself, NULL
 for never; ``known``, whether it is about something that exists. ``names`` and ``known`` are taken from the first row. A
 statement follows memberships no further than it must; it returns one more name than the cache keeps apart
-(``svc/storage/memory/names.py``, Note [Coarse names]).
+(``svc/storage/cache/dependency_names.py``, Note [Coarse names]).
 
 Note [Who administers]. Whether a caller owns a thing is searched from both ends (``access_facts``, Note [Standing in one
 statement]), but it follows from the roles that the caller holds, and the thing's owner: a role that administers the owner
@@ -21,7 +21,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from svc.storage.driver.statements import RememberedStatement, Statement
+from svc.storage.driver.statements import CachedStatement, Statement
 
 #: One more than the cache keeps apart.
 _MOST: Final = 65
@@ -37,19 +37,19 @@ NONE: Final = ", NULL::text[], NULL::double precision, NULL::boolean"
 CALLER_NAMES: Final = "ARRAY['r:' || $1, 'k:' || split_part($1, ':', 1)]"
 
 
-def named(*names: tuple[str, str]) -> str:
+def name_array(*names: tuple[str, str]) -> str:
     """Return an array of names in SQL, each of a letter and an id in SQL, such as ``("r", "$1")``."""
     return "ARRAY[" + ", ".join(f"'{letter}:' || {sql}" for letter, sql in names) + "]"
 
 
-def remembered(
+def cached_statement(
     name: str,
     sql: Callable[[str], str],
     *names: str,
     lasts: str = "NULL::double precision",
     known: str = "true",
     first: str = "true",
-) -> RememberedStatement:
+) -> CachedStatement:
     """Return a statement whose answer may be cached.
 
     :param sql: returns the statement with more columns, each after a comma, or with ``""``.
@@ -57,4 +57,4 @@ def remembered(
     :param first: whether a row is the first, in SQL, where there may be more.
     """
     columns = f", CASE WHEN {first} THEN {' || '.join(names)} END, {lasts}, {known}"
-    return RememberedStatement(name, sql(""), asking=Statement(f"{name}_remembered", sql(columns)))
+    return CachedStatement(name, sql(""), with_dependencies=Statement(f"{name}_remembered", sql(columns)))

@@ -30,11 +30,11 @@ from svc.model.query_results import (
     SecretVersion,
     texts_of,
 )
-from svc.storage.driver.columns import column
+from svc.storage.driver.columns import to_array
 from svc.storage.driver.statements import Fetching, Statement
 
 #: How many tokens of a host factory are shown.
-TOKENS_TOLD: Final = 100
+TOKENS_LISTED: Final = 100
 #: The approximate weight of a portion, in bytes of its texts: the reactor takes some milliseconds for it.
 PORTION: Final = 64 * 1024
 #: How many resources are requested at once.
@@ -51,7 +51,7 @@ _ROW: Final = 40
 #: order then: an index that has them in order could be read from end to end for each resource. As soon as ``$2`` bytes are
 #: exceeded, ``fits`` is false, and permissions and annotations aren't read. Of each sort no more rows are weighed than could
 #: fit (Note [Portions]).
-_DESCRIBED: Final = Statement.named("resources_described")(f"""
+_DESCRIBED: Final = Statement.with_name("resources_described")(f"""
     SELECT
         place, fits, resource_id, owner_id, policy_id, extract(epoch FROM created_at)::double precision,
         CASE WHEN fits THEN ARRAY(
@@ -107,7 +107,7 @@ _DESCRIBED: Final = Statement.named("resources_described")(f"""
                         FROM (SELECT * FROM memberships WHERE member_id = asked.id LIMIT {RECORD_LIMITS.layers}) AS granted
                     ), 0) + coalesce((
                         SELECT sum({_ROW} * (1 + cardinality(networks)))
-                        FROM (SELECT * FROM host_factory_tokens WHERE factory_id = asked.id LIMIT {TOKENS_TOLD}) AS token
+                        FROM (SELECT * FROM host_factory_tokens WHERE factory_id = asked.id LIMIT {TOKENS_LISTED}) AS token
                     ), 0)
                     WHEN 'policy'
                     THEN 200 * (SELECT count(*) FROM policy_versions WHERE policy_versions.policy_id = asked.id)
@@ -123,7 +123,7 @@ _DESCRIBED: Final = Statement.named("resources_described")(f"""
 """)
 
 #: The permissions of a resource behind one, by role and privilege.
-_PERMISSIONS_AFTER: Final = Statement.named("resource_permissions_after")("""
+_PERMISSIONS_AFTER: Final = Statement.with_name("resource_permissions_after")("""
     SELECT privilege, role_id, policy_id
     FROM (SELECT * FROM permissions WHERE resource_id = $1::text OFFSET 0) AS given
     WHERE (role_id, privilege) > ($2::text, $3::text)
@@ -131,7 +131,7 @@ _PERMISSIONS_AFTER: Final = Statement.named("resource_permissions_after")("""
 """)
 
 #: The annotations of a resource behind one, while those before have less than ``$4`` bytes.
-_ANNOTATIONS_AFTER: Final = Statement.named("resource_annotations_after")(f"""
+_ANNOTATIONS_AFTER: Final = Statement.with_name("resource_annotations_after")(f"""
     SELECT name, value, policy_id FROM (
         SELECT *, sum(weight) OVER (ORDER BY name) - weight AS before FROM (
             SELECT name, value, policy_id, {_ROW} + octet_length(name) + octet_length(value) AS weight
@@ -142,7 +142,7 @@ _ANNOTATIONS_AFTER: Final = Statement.named("resource_annotations_after")(f"""
 """)
 
 #: The versions of policies, with texts of each from the newest on, while all have at most ``$2`` bytes together.
-_HISTORY: Final = Statement.named("resources_history")("""
+_HISTORY: Final = Statement.with_name("resources_history")("""
     SELECT
         policy_id, version, extract(epoch FROM created_at)::double precision, sha256, loaded_by, client_ip,
         CASE WHEN sum(octet_length(text)) OVER (ORDER BY place, version DESC) <= $2::bigint THEN text END
@@ -152,31 +152,31 @@ _HISTORY: Final = Statement.named("resources_history")("""
 """)
 
 #: The tokens of host factories that expire first.
-_TOKENS: Final = Statement.named("resources_tokens")(f"""
+_TOKENS: Final = Statement.with_name("resources_tokens")(f"""
     SELECT asked.id, digest, expires_at, networks FROM unnest($1::text[]) AS asked (id) CROSS JOIN LATERAL (
         SELECT digest, expires_at, networks FROM host_factory_tokens WHERE factory_id = asked.id
-        ORDER BY expires_at, digest LIMIT {TOKENS_TOLD}
+        ORDER BY expires_at, digest LIMIT {TOKENS_LISTED}
     ) AS token
     ORDER BY expires_at, digest
 """)
 
 
-async def described(database: Fetching, ids: Sequence[str], text_limit: int) -> AsyncIterator[Sequence[Resource]]:
+async def stream_described(database: Fetching, ids: Sequence[str], text_limit: int) -> AsyncIterator[Sequence[Resource]]:
     """See ``IResources``."""
     start, number, room = 0, BATCH, text_limit
     while start < len(ids):
         asked = ids[start : start + number]
-        rows = await database.fetch(_DESCRIBED, column(asked), PORTION)
+        rows = await database.fetch(_DESCRIBED, to_array(asked), PORTION)
         fitting = [row for row in rows if row[1]]
         if not fitting and rows:
-            (resource,) = await _resources(database, rows[:1], room)
+            (resource,) = await _make_resources(database, rows[:1], room)
             room -= texts_of([resource])
-            async for part in _parts(database, resource, rows[0]):
+            async for part in _stream_parts(database, resource, rows[0]):
                 yield part
             start, number = start + rows[0][0], max(number // 2, 1)
             continue
         if fitting:
-            resources = await _resources(database, fitting, room)
+            resources = await _make_resources(database, fitting, room)
             room -= texts_of(resources)
             yield resources
         if len(fitting) == len(rows):
@@ -187,16 +187,16 @@ async def described(database: Fetching, ids: Sequence[str], text_limit: int) -> 
 
 async def first_portion(database: Fetching, ids: Sequence[str], text_limit: int) -> list[Resource]:
     """Return those of some resources that exist, in the order of ``ids``, as long as they fit into a portion together."""
-    rows = await database.fetch(_DESCRIBED, column(ids), PORTION) if ids else []
-    return await _resources(database, [row for row in rows if row[1]], text_limit)
+    rows = await database.fetch(_DESCRIBED, to_array(ids), PORTION) if ids else []
+    return await _make_resources(database, [row for row in rows if row[1]], text_limit)
 
 
-async def _resources(database: Fetching, rows: Sequence[tuple[Any, ...]], text_limit: int) -> list[Resource]:
+async def _make_resources(database: Fetching, rows: Sequence[tuple[Any, ...]], text_limit: int) -> list[Resource]:
     """Return the resources of rows, as far as these have them."""
     policies = [row[2] for row in rows if row[2].split(":", 2)[1] == "policy"]
-    history = await _history(database, policies, text_limit) if policies else {}
+    history = await _read_history(database, policies, text_limit) if policies else {}
     factories = [row[2] for row in rows if row[2].split(":", 2)[1] == "host_factory"]
-    tokens = await _tokens(database, factories) if factories else {}
+    tokens = await _read_tokens(database, factories) if factories else {}
     return [
         Resource(
             id=name,
@@ -210,7 +210,7 @@ async def _resources(database: Fetching, rows: Sequence[tuple[Any, ...]], text_l
             layers=tuple(layers),
             restrictions=tuple(restrictions),
             tokens=tuple(tokens.get(name, ())),
-            expiration=_expiration(expiration)
+            expiration=_parse_expiration(expiration)
             if any(is_about_expiration(annotation[0]) for annotation in annotations)
             else None,
         )
@@ -220,7 +220,7 @@ async def _resources(database: Fetching, rows: Sequence[tuple[Any, ...]], text_l
     ]
 
 
-async def _parts(database: Fetching, resource: Resource, row: tuple[Any, ...]) -> AsyncIterator[Sequence[Resource]]:
+async def _stream_parts(database: Fetching, resource: Resource, row: tuple[Any, ...]) -> AsyncIterator[Sequence[Resource]]:
     """Return a resource in parts, of which it is the last; ``row`` is that of :data:`_DESCRIBED`."""
     last = ("", "")
     while permissions := await database.fetch(_PERMISSIONS_AFTER, resource.id, *last, _PERMISSIONS_READ):
@@ -235,24 +235,24 @@ async def _parts(database: Fetching, resource: Resource, row: tuple[Any, ...]) -
         described = tuple(ResourceAnnotation(*annotation) for annotation in annotations)
         yield [attrs.evolve(resource, annotations=described, continued=True)]
         name = annotations[-1][0]
-    yield [attrs.evolve(resource, expiration=_expiration(row[10]) if about_expiration else None)]
+    yield [attrs.evolve(resource, expiration=_parse_expiration(row[10]) if about_expiration else None)]
 
 
-async def _history(database: Fetching, policies: Sequence[str], text_limit: int) -> Mapping[str, list[RecordedVersion]]:
+async def _read_history(database: Fetching, policies: Sequence[str], text_limit: int) -> Mapping[str, list[RecordedVersion]]:
     history = defaultdict[str, list[RecordedVersion]](list)
-    for policy, *version in await database.fetch(_HISTORY, column(policies), text_limit):
+    for policy, *version in await database.fetch(_HISTORY, to_array(policies), text_limit):
         history[policy].append(RecordedVersion(*version))
     return history
 
 
-async def _tokens(database: Fetching, factories: Sequence[str]) -> Mapping[str, list[OutstandingToken]]:
+async def _read_tokens(database: Fetching, factories: Sequence[str]) -> Mapping[str, list[OutstandingToken]]:
     tokens = defaultdict[str, list[OutstandingToken]](list)
-    for factory, digest, expires_at, networks in await database.fetch(_TOKENS, column(factories)):
+    for factory, digest, expires_at, networks in await database.fetch(_TOKENS, to_array(factories)):
         tokens[factory].append(OutstandingToken(called(digest), expires_at, tuple(networks)))
     return tokens
 
 
-def _expiration(row: Sequence[str | None] | None) -> Expiration | None:
+def _parse_expiration(row: Sequence[str | None] | None) -> Expiration | None:
     if row is None:
         return None
     due_at, failures, fault = row

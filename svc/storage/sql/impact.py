@@ -21,9 +21,9 @@ from svc.model.policy_rows import (
     Side,
     Surroundings,
 )
-from svc.storage.driver.columns import batches, column, for_each, rows_of
+from svc.storage.driver.columns import column_batches, fetch_for_rows, rows_of, to_array
 from svc.storage.driver.statements import Statement, Transaction
-from svc.storage.sql.inspection import inspected
+from svc.storage.sql.inspection import inspected_query
 from svc.storage.sql.owners import own_within
 from svc.storage.sql.role_closure import CALLER, held_among
 
@@ -31,7 +31,7 @@ from svc.storage.sql.role_closure import CALLER, held_among
 
 #: More than is really deleted with them, since owners and policies may be deleted without a thing. Includes a user's public
 #: keys.
-_GONE: Final = Statement.named("impact_gone")(f"""
+_GONE: Final = Statement.with_name("impact_gone")(f"""
     WITH RECURSIVE gone (id) AS (
         SELECT unnest($1::text[]) COLLATE "C"
         UNION
@@ -54,10 +54,10 @@ _GONE: Final = Statement.named("impact_gone")(f"""
 """)
 
 
-def _touching(name: str, table: str, columns: str, ends: Sequence[str]) -> Statement:
+def _touched_statement(name: str, table: str, columns: str, ends: Sequence[str]) -> Statement:
     """Return the rows of a table that name an id in one of these columns."""
     looks = " UNION ALL ".join(f"SELECT {columns} FROM {table} WHERE {end} = gone.id" for end in ends)
-    return Statement.named(name)(f"""
+    return Statement.with_name(name)(f"""
         SELECT {columns} FROM unnest($1::text[]) AS gone (id), LATERAL (
             SELECT {columns} FROM ({looks}) AS looked OFFSET 0
         ) AS found LIMIT $2::bigint
@@ -69,14 +69,20 @@ _PERMISSION: Final = "resource_id, privilege, role_id"
 _ANNOTATION: Final = "resource_id, name, value"
 
 _TOUCHED: Final[Sequence[tuple[Any, Statement]]] = (
-    (ResourceRow, _touching("impact_resources", "resources", "resource_id, owner_id", ["resource_id"])),
-    (MembershipRow, _touching("impact_memberships", "memberships", _MEMBERSHIP, ["role_id", "member_id", "policy_id"])),
-    (PermissionRow, _touching("impact_permissions", "permissions", _PERMISSION, ["resource_id", "role_id", "policy_id"])),
-    (AnnotationRow, _touching("impact_annotations", "annotations", _ANNOTATION, ["resource_id", "policy_id"])),
+    (ResourceRow, _touched_statement("impact_resources", "resources", "resource_id, owner_id", ["resource_id"])),
+    (
+        MembershipRow,
+        _touched_statement("impact_memberships", "memberships", _MEMBERSHIP, ["role_id", "member_id", "policy_id"]),
+    ),
+    (
+        PermissionRow,
+        _touched_statement("impact_permissions", "permissions", _PERMISSION, ["resource_id", "role_id", "policy_id"]),
+    ),
+    (AnnotationRow, _touched_statement("impact_annotations", "annotations", _ANNOTATION, ["resource_id", "policy_id"])),
 )
 
 
-async def going(
+async def list_cascading_ids(
     transaction: Transaction, policy: str, resources: Sequence[str], most: int | None = None
 ) -> dict[str, None] | None:
     """Return the ids of all that may be deleted with resources in a load of ``policy``, with these; ``None`` for more than
@@ -84,22 +90,22 @@ async def going(
     """
     gone: dict[str, None] = {}
     limit = None if most is None else most + 1
-    for (ids,) in batches([(resource,) for resource in resources]):
+    for (ids,) in column_batches([(resource,) for resource in resources]):
         gone.update((full, None) for (full,) in await transaction.fetch(_GONE, ids, policy, limit))
         if most is not None and len(gone) > most:
             return None
     return gone
 
 
-async def deleted_with(transaction: Transaction, policy: str, resources: Sequence[str], most: int) -> Rows | None:
+async def read_deletion_cascade(transaction: Transaction, policy: str, resources: Sequence[str], most: int) -> Rows | None:
     """See ``IPolicyTransaction``."""
-    gone = await going(transaction, policy, resources, most)
+    gone = await list_cascading_ids(transaction, policy, resources, most)
     if gone is None:
         return None
     sorts, count = [], 0
     for row, statement in _TOUCHED:
         found: dict[Any, None] = {}
-        for (ids,) in batches([(full,) for full in gone]):
+        for (ids,) in column_batches([(full,) for full in gone]):
             found.update((row(*values), None) for values in await transaction.fetch(statement, ids, most + 1))
             if count + len(found) > most:
                 return None
@@ -110,27 +116,27 @@ async def deleted_with(transaction: Transaction, policy: str, resources: Sequenc
 
 # -- the surroundings of resources -------------------------------------------------------------------------------------
 
-_SEEN: Final = Statement.named("impact_seen")(f"""
+_OWNERS: Final = Statement.with_name("impact_seen")(f"""
     SELECT resource_id, owner_id, policy_id FROM {rows_of("text")} AS asked (resource_id) JOIN resources USING (resource_id)
 """)
 
 
-def _sample(name: str, table: str, columns: str, end: str) -> Statement:
+def _sample_statement(name: str, table: str, columns: str, end: str) -> Statement:
     """Return some of the rows of a table that name an id in this column: ``$2`` for each id, ``$3`` in all."""
-    return Statement.named(name)(f"""
+    return Statement.with_name(name)(f"""
         SELECT {columns} FROM unnest($1::text[]) AS asked (id), LATERAL (
             SELECT {columns} FROM {table} WHERE {end} = asked.id LIMIT $2::bigint
         ) AS found LIMIT $3::bigint
     """)
 
 
-_MEMBERS: Final = _sample("impact_members", "memberships", _MEMBERSHIP, "role_id")
-_HELD: Final = _sample("impact_held", "memberships", _MEMBERSHIP, "member_id")
-_GIVEN: Final = _sample("impact_permitted", "permissions", _PERMISSION, "resource_id")
-_PERMITS: Final = _sample("impact_permits", "permissions", _PERMISSION, "role_id")
-_ANNOTATED: Final = _sample("impact_annotated", "annotations", _ANNOTATION, "resource_id")
-_OWNED: Final = _sample("impact_owned", "resources", "resource_id, owner_id", "owner_id")
-_OWNER: Final = _sample("impact_owner", "resources", "resource_id, owner_id", "resource_id")
+_MEMBERS: Final = _sample_statement("impact_members", "memberships", _MEMBERSHIP, "role_id")
+_HELD: Final = _sample_statement("impact_held", "memberships", _MEMBERSHIP, "member_id")
+_GIVEN: Final = _sample_statement("impact_permitted", "permissions", _PERMISSION, "resource_id")
+_PERMITS: Final = _sample_statement("impact_permits", "permissions", _PERMISSION, "role_id")
+_ANNOTATED: Final = _sample_statement("impact_annotated", "annotations", _ANNOTATION, "resource_id")
+_OWNED: Final = _sample_statement("impact_owned", "resources", "resource_id, owner_id", "owner_id")
+_OWNER: Final = _sample_statement("impact_owner", "resources", "resource_id, owner_id", "resource_id")
 _SAMPLES: Final[Sequence[tuple[Any, Sequence[Statement]]]] = (
     (MembershipRow, [_MEMBERS, _HELD]),
     (PermissionRow, [_GIVEN, _PERMITS]),
@@ -138,15 +144,15 @@ _SAMPLES: Final[Sequence[tuple[Any, Sequence[Statement]]]] = (
 )
 
 
-async def surroundings(transaction: Transaction, resources: Sequence[str], each: int) -> Surroundings:
+async def read_surroundings(transaction: Transaction, resources: Sequence[str], each: int) -> Surroundings:
     """See ``IPolicyTransaction``."""
     ids = [(resource,) for resource in resources]
-    seen = {full: Seen(owner, by) for full, owner, by in await for_each(transaction, _SEEN, ids)}
+    seen = {full: Seen(owner, by) for full, owner, by in await fetch_for_rows(transaction, _OWNERS, ids)}
     sorts = []
     for row, statements in _SAMPLES:
         found: dict[Any, None] = {}
         for statement in statements:
-            found.update((row(*values), None) for values in await for_each(transaction, statement, ids, each, None))
+            found.update((row(*values), None) for values in await fetch_for_rows(transaction, statement, ids, each, None))
         sorts.append(tuple(found))
     return Surroundings(seen, Rows((), *sorts))
 
@@ -161,9 +167,9 @@ _SIDES: Final[dict[Side, tuple[Statement | None, Statement | None, Statement | N
 }
 
 
-async def leading(transaction: Transaction, side: Side, names: Sequence[str], each: int, most: int) -> Rows:
+async def read_adjacent_rows(transaction: Transaction, side: Side, names: Sequence[str], each: int, most: int) -> Rows:
     """See ``IPolicyTransaction``."""
-    ids, sorts = column(names), []
+    ids, sorts = to_array(names), []
     for row, statement in zip((ResourceRow, MembershipRow, PermissionRow), _SIDES[side], strict=True):
         found = [] if statement is None else await transaction.fetch(statement, ids, each, most)
         sorts.append(tuple(starmap(row, found)))
@@ -188,7 +194,7 @@ _INSPECTORS: Final = f"""
     ) AS given
 """
 
-VISIBLE: Final = Statement.named("impact_visible")(f"""
+VISIBLE: Final = Statement.with_name("impact_visible")(f"""
     WITH RECURSIVE {CALLER.format(caller="$2")},
     thing (resource_id, owner_id) AS MATERIALIZED (
         SELECT found.resource_id, found.owner_id FROM unnest($1::text[]) AS asked (id), LATERAL (
@@ -198,7 +204,7 @@ VISIBLE: Final = Statement.named("impact_visible")(f"""
     {held_among("owning", "$2", "SELECT owner_id FROM thing")},
     {held_among("permitted", "$2", _PERMITTED)},
     {held_among("inspecting", "$2", _INSPECTORS)},
-    {inspected(_UNOWNED, "SELECT role_id FROM inspecting")}
+    {inspected_query(_UNOWNED, "SELECT role_id FROM inspecting")}
     SELECT resource_id FROM thing WHERE (owner_id IN (SELECT role_id FROM owning)) IS TRUE OR EXISTS (
         SELECT FROM permissions
         WHERE permissions.resource_id = thing.resource_id AND (role_id IN (SELECT role_id FROM permitted)) IS TRUE OFFSET 0
@@ -206,7 +212,7 @@ VISIBLE: Final = Statement.named("impact_visible")(f"""
 """)
 
 
-async def visible(transaction: Transaction, caller: RoleName, resources: Sequence[str]) -> frozenset[str]:
+async def filter_visible(transaction: Transaction, caller: RoleName, resources: Sequence[str]) -> frozenset[str]:
     """See ``IPolicyTransaction``."""
-    rows = await for_each(transaction, VISIBLE, [(resource,) for resource in resources], str(caller))
+    rows = await fetch_for_rows(transaction, VISIBLE, [(resource,) for resource in resources], str(caller))
     return frozenset(full for (full,) in rows)

@@ -20,27 +20,27 @@ import attrs
 from svc.model.authorization import INSPECT
 from svc.model.names import RoleName
 from svc.model.query_results import AccessFacts, Asker, Caller
-from svc.storage.driver.columns import batches, column
+from svc.storage.driver.columns import column_batches, to_array
 from svc.storage.driver.connection import Fetched
 from svc.storage.driver.statements import (
+    CachedReading,
+    CachedStatement,
     NamedAnswer,
-    RememberedReading,
-    RememberedStatement,
     Statements,
     Transaction,
-    named_answer,
+    split_dependencies,
 )
 from svc.storage.sql.access_facts import HELD
-from svc.storage.sql.dependencies import HELD_NAMES, remembered
+from svc.storage.sql.dependencies import HELD_NAMES, cached_statement
 
-#: Runs a statement: in a transaction, or as ``Statements.fetch`` or ``Statements.fetch_afresh`` does.
+#: Runs a statement: in a transaction, or as ``Statements.fetch`` or ``Statements.fetch_uncached`` does.
 Fetch = Callable[..., Awaitable[Fetched]]
 
 #: The full id of the root policy of an id's account.
 _ROOT: Final = "split_part({id}, ':', 1) || ':policy:root'"
 
 
-def inspected(ids: str, held: str = "SELECT role_id FROM held") -> str:
+def inspected_query(ids: str, held: str = "SELECT role_id FROM held") -> str:
     """Return common table expressions, the last of them ``inspected (id)``: of the ids that a query ``(id)`` selects, those
     that are policies that a role inspects, are owned by one, or are of an account whose root it inspects.
 
@@ -91,13 +91,13 @@ def inspected(ids: str, held: str = "SELECT role_id FROM held") -> str:
 
 
 # A role may exist without a resource (ROLE-5).
-_INSPECTED: Final = remembered(
+_INSPECTED: Final = cached_statement(
     "inspected",
     lambda more: (
         f"""
     WITH RECURSIVE {HELD.format(caller="$1")},
     asked (id) AS MATERIALIZED (SELECT unnest($2::text[]) COLLATE "C"),
-    {inspected("SELECT id FROM asked")}
+    {inspected_query("SELECT id FROM asked")}
     SELECT ARRAY(
         SELECT id FROM inspected WHERE EXISTS (SELECT FROM resources WHERE resource_id = inspected.id OFFSET 0)
             OR EXISTS (SELECT FROM roles WHERE role_id = inspected.id OFFSET 0)
@@ -110,34 +110,34 @@ _INSPECTED: Final = remembered(
 )
 
 
-async def inspected_of(fetch: Fetch, caller: RoleName, resources: Iterable[str]) -> frozenset[str]:
+async def filter_inspected(fetch: Fetch, caller: RoleName, resources: Iterable[str]) -> frozenset[str]:
     """Return those of the full ids of which there is a resource or a role, and that a role inspects."""
     found = set[str]()
-    for (ids,) in batches([(full,) for full in resources]):
+    for (ids,) in column_batches([(full,) for full in resources]):
         ((some,),) = await fetch(_INSPECTED, str(caller), ids)
         found.update(some)
     return frozenset(found)
 
 
-def is_settled(access_facts: AccessFacts) -> bool:
+def needs_no_inspection(access_facts: AccessFacts) -> bool:
     """Return whether nothing depends on inspection: the caller isn't there, or sees the resource anyway."""
     return access_facts.owns or bool(access_facts.privileges) or not access_facts.caller_exists
 
 
-async def with_inspection(fetch: Fetch, caller: Asker, read: Mapping[str, AccessFacts]) -> Mapping[str, AccessFacts]:
+async def add_inspection(fetch: Fetch, caller: Asker, read: Mapping[str, AccessFacts]) -> Mapping[str, AccessFacts]:
     """Return access facts, by the full ids of their resources, after looking up inspection where something depends on it."""
-    unsettled = _unsettled(read)
-    return opened(read, await inspected_of(fetch, _role(caller), unsettled)) if unsettled else read
+    unsettled = _needing_inspection(read)
+    return mark_inspected(read, await filter_inspected(fetch, _role_of(caller), unsettled)) if unsettled else read
 
 
-def opened(read: Mapping[str, AccessFacts], found: Container[str]) -> Mapping[str, AccessFacts]:
+def mark_inspected(read: Mapping[str, AccessFacts], found: Container[str]) -> Mapping[str, AccessFacts]:
     """Return access facts, by the full ids of their resources, of which those that were ``found`` are only inspected."""
     return {full: attrs.evolve(each, inspects=True) if full in found else each for full, each in read.items()}
 
 
 async def read_with_inspection(
     database: Statements,
-    statement: RememberedStatement,
+    statement: CachedStatement,
     parameters: Sequence[object],
     caller: Asker,
     judged: Callable[[Fetched], Mapping[str, AccessFacts]],
@@ -147,19 +147,19 @@ async def read_with_inspection(
     ``judged`` returns the access facts in rows, by the full ids of their resources.
     """
 
-    async def work(transaction: Transaction) -> NamedAnswer[tuple[Fetched, frozenset[str]]]:
-        told = named_answer(await transaction.fetch(statement.asking, *parameters))
-        asked = column(_unsettled(judged(told.value)))
-        more = named_answer(await transaction.fetch(_INSPECTED.asking, str(_role(caller)), asked))
+    async def read_both(transaction: Transaction) -> NamedAnswer[tuple[Fetched, frozenset[str]]]:
+        told = split_dependencies(await transaction.fetch(statement.with_dependencies, *parameters))
+        asked = to_array(_needing_inspection(judged(told.value)))
+        more = split_dependencies(await transaction.fetch(_INSPECTED.with_dependencies, str(_role_of(caller)), asked))
         names = None if told.names is None or more.names is None else [*told.names, *more.names]
         return NamedAnswer((told.value, frozenset(more.value[0][0])), names, told.known, told.lasts, told.single)
 
-    return await database.read(RememberedReading((f"{statement.name}_inspected", *parameters), work))
+    return await database.read(CachedReading((f"{statement.name}_inspected", *parameters), read_both))
 
 
-def _unsettled(read: Mapping[str, AccessFacts]) -> list[str]:
-    return [full for full, each in read.items() if not is_settled(each)]
+def _needing_inspection(read: Mapping[str, AccessFacts]) -> list[str]:
+    return [full for full, each in read.items() if not needs_no_inspection(each)]
 
 
-def _role(caller: Asker) -> RoleName:
+def _role_of(caller: Asker) -> RoleName:
     return caller.role if isinstance(caller, Caller) else caller

@@ -14,14 +14,14 @@ def kinds_of(account: str) -> str:
     """Return the common table expression ``kinds (kind)`` of an account, which ends with NULL."""
     return f"""
     kinds (kind) AS (
-        SELECT {_first(account, f"{account} || ':'")}
+        SELECT {_first_kind(account, f"{account} || ':'")}
         UNION ALL
-        SELECT {_first(account, f"{account} || ':' || kinds.kind || ';'")} FROM kinds WHERE kinds.kind IS NOT NULL
+        SELECT {_first_kind(account, f"{account} || ':' || kinds.kind || ';'")} FROM kinds WHERE kinds.kind IS NOT NULL
     )
     """
 
 
-def _first(account: str, start: str) -> str:
+def _first_kind(account: str, start: str) -> str:
     """Return the kind of an account's first resource from some id on. A semicolon follows the colon in byte order."""
     return f"""(
         SELECT split_part(resource_id, ':', 2) FROM resources
@@ -29,7 +29,7 @@ def _first(account: str, start: str) -> str:
     )"""
 
 
-_KINDS: Final = Statement.named("account_kinds")(f"""
+_KINDS: Final = Statement.with_name("account_kinds")(f"""
     WITH RECURSIVE {kinds_of("$1::text")} SELECT kind FROM kinds WHERE kind IS NOT NULL
 """)
 

@@ -15,11 +15,11 @@ from typing import Final
 from svc.model.errors import TooManyRoles
 from svc.model.names import RoleName
 from svc.model.query_results import EffectiveMembers, MembersQuery, Place
-from svc.storage.driver.columns import column
+from svc.storage.driver.columns import to_array
 from svc.storage.driver.statements import Statement, Statements
-from svc.storage.sql.access_facts import HELD, administrators
-from svc.storage.sql.inspection import inspected
-from svc.storage.sql.search import ranks
+from svc.storage.sql.access_facts import HELD, administrators_query
+from svc.storage.sql.inspection import inspected_query
+from svc.storage.sql.search import rank_matches
 
 #: How many roles are followed for one request.
 ROLES_LIMIT: Final = 50_000
@@ -34,11 +34,11 @@ BATCH: Final = 1000
 Edge = tuple[str, str]
 
 
-def _step(name: str, own: str, other: str) -> Statement:
+def _step_statement(name: str, own: str, other: str) -> Statement:
     """Return the statement that leads from the roles ``$1`` in column ``own`` to those in column ``other``, of each from
     behind ``$2`` on, in order. PostgreSQL takes them one after the other (Note [Pages by key] in ``memberships``).
     """
-    return Statement.named(name)(f"""
+    return Statement.with_name(name)(f"""
         SELECT role_id, member_id FROM unnest($1::text[], $2::text[]) AS asked (id, after), LATERAL (
             SELECT role_id, member_id FROM memberships
             WHERE ({own}, {other}) > (asked.id, asked.after) AND ({own}, {other}) < (asked.id, $3::text)
@@ -47,23 +47,23 @@ def _step(name: str, own: str, other: str) -> Statement:
     """)
 
 
-_DOWN: Final = _step("membership_graph_down", "role_id", "member_id")
-_UP: Final = _step("membership_graph_up", "member_id", "role_id")
+_DOWN: Final = _step_statement("membership_graph_down", "role_id", "member_id")
+_UP: Final = _step_statement("membership_graph_up", "member_id", "role_id")
 
-_VISIBLE: Final = Statement.named("membership_graph_visible")(f"""
+_VISIBLE: Final = Statement.with_name("membership_graph_visible")(f"""
     WITH RECURSIVE {HELD.format(caller="$1")},
     thing AS MATERIALIZED (
         SELECT resource_id, owner_id FROM unnest($2::text[]) AS asked (id), LATERAL (
             SELECT resource_id, owner_id FROM resources WHERE resource_id = asked.id OFFSET 0
         ) AS found
     ),
-    {administrators("SELECT DISTINCT owner_id, owner_id FROM thing", "owner_id")},
+    {administrators_query("SELECT DISTINCT owner_id, owner_id FROM thing", "owner_id")},
     owner AS MATERIALIZED (
         SELECT owner_id FROM (SELECT DISTINCT owner_id FROM thing) AS asked WHERE EXISTS (SELECT FROM held WHERE role_id IN (
             SELECT role_id FROM administrators WHERE administrators.owner_id = asked.owner_id
         ))
     ),
-    {inspected("SELECT DISTINCT owner_id FROM thing WHERE owner_id NOT IN (SELECT owner_id FROM owner)")}
+    {inspected_query("SELECT DISTINCT owner_id FROM thing WHERE owner_id NOT IN (SELECT owner_id FROM owner)")}
     SELECT resource_id FROM thing WHERE owner_id IN (SELECT owner_id FROM owner) OR EXISTS (
         SELECT FROM (SELECT role_id FROM permissions WHERE permissions.resource_id = thing.resource_id OFFSET 0) AS given
         WHERE role_id IN (SELECT role_id FROM held)
@@ -71,14 +71,14 @@ _VISIBLE: Final = Statement.named("membership_graph_visible")(f"""
 """)
 
 
-async def effective_members(database: Statements, query: MembersQuery) -> EffectiveMembers:
+async def list_effective_members(database: Statements, query: MembersQuery) -> EffectiveMembers:
     """See ``IRoles``."""
     search, after = query.search, query.after
-    led_from = await _followed(database, _DOWN, query.role)
+    led_from = await _follow_memberships(database, _DOWN, query.role)
     members = [name for name in sorted(led_from) if not query.kinds or name.split(":", 2)[1] in query.kinds]
     classes: dict[str, int] = {}
     if search is not None:
-        matching = await ranks(database, search, members)
+        matching = await rank_matches(database, search, members)
         members = [member for member in members if member in matching]
         if search.by_class:
             classes = matching
@@ -89,23 +89,25 @@ async def effective_members(database: Statements, query: MembersQuery) -> Effect
     return EffectiveMembers(str(query.role), members[query.offset : beyond], classes, led_from)
 
 
-async def held(database: Statements, role: RoleName) -> list[str]:
+async def list_held_roles(database: Statements, role: RoleName) -> list[str]:
     """See ``IRoles``."""
-    return sorted({str(role), *await _followed(database, _UP, role)})
+    return sorted({str(role), *await _follow_memberships(database, _UP, role)})
 
 
-async def graph(database: Statements, caller: RoleName, role: RoleName) -> AsyncIterator[Sequence[Edge]]:
+async def stream_graph(database: Statements, caller: RoleName, role: RoleName) -> AsyncIterator[Sequence[Edge]]:
     """See ``IRoles``."""
-    around = sorted({str(role), *await _followed(database, _UP, role), *await _followed(database, _DOWN, role)})
+    around = sorted(
+        {str(role), *await _follow_memberships(database, _UP, role), *await _follow_memberships(database, _DOWN, role)}
+    )
     seen: list[str] = []
     for start in range(0, len(around), BATCH):
-        rows = await database.fetch(_VISIBLE, str(caller), column(around[start : start + BATCH]))
+        rows = await database.fetch(_VISIBLE, str(caller), to_array(around[start : start + BATCH]))
         seen.extend(sorted(name for (name,) in rows))
-    async for edges in _edges(database, _DOWN, role.account, seen):
+    async for edges in _stream_edges(database, _DOWN, role.account, seen):
         yield edges
 
 
-async def _followed(database: Statements, step: Statement, role: RoleName) -> dict[str, str]:
+async def _follow_memberships(database: Statements, step: Statement, role: RoleName) -> dict[str, str]:
     """Return every role that steps from ``role`` lead to, with the role from which it was reached first: by a shortest way.
 
     :raises TooManyRoles: one of the limits is exceeded.
@@ -116,7 +118,7 @@ async def _followed(database: Statements, step: Statement, role: RoleName) -> di
     while coming:
         steps += 1
         new: list[str] = []
-        async for batch in _edges(database, step, role.account, coming):
+        async for batch in _stream_edges(database, step, role.account, coming):
             edges += len(batch)
             for here, there in batch if step is _DOWN else ((member, name) for name, member in batch):
                 if there not in reached:
@@ -129,14 +131,16 @@ async def _followed(database: Statements, step: Statement, role: RoleName) -> di
     return reached
 
 
-async def _edges(database: Statements, step: Statement, account: str, roles: Sequence[str]) -> AsyncIterator[Sequence[Edge]]:
+async def _stream_edges(
+    database: Statements, step: Statement, account: str, roles: Sequence[str]
+) -> AsyncIterator[Sequence[Edge]]:
     """Return all memberships of ``roles`` in the direction of ``step``, role by role, each pair once."""
     position, after = 0, ""
     while position < len(roles):
         asked = roles[position : position + BATCH]
         places = [after, *[""] * (len(asked) - 1)]
         # A semicolon follows the colon in byte order.
-        rows = await database.fetch(step, column(asked), column(places), f"{account};", BATCH)
+        rows = await database.fetch(step, to_array(asked), to_array(places), f"{account};", BATCH)
         # A pair that is there twice, for ownership and for a grant, comes so in one batch: the next begins behind both.
         edges: list[Edge] = list(dict.fromkeys(rows))
         if edges:

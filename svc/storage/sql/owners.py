@@ -16,11 +16,11 @@ from typing import Final
 from svc.model.names import root_policy
 from svc.model.ownership import Ownership
 from svc.model.policy_rows import Seen
-from svc.storage.driver.columns import for_each
+from svc.storage.driver.columns import fetch_for_rows
 from svc.storage.driver.statements import Statement, Transaction
 
 # A batch is followed upwards as one: common owners are followed once, and a circle ends.
-_OWNERS: Final = Statement.named("owners_of")("""
+_OWNERS: Final = Statement.with_name("owners_of")("""
     WITH RECURSIVE known (id) AS (
         SELECT unnest($1::text[]) COLLATE "C"
         UNION
@@ -31,7 +31,7 @@ _OWNERS: Final = Statement.named("owners_of")("""
         SELECT resource_id, owner_id, policy_id FROM resources WHERE resource_id = known.id OFFSET 0
     ) AS found
 """)
-_LAST_POLICY: Final = Statement.named("owners_last_policy")("""
+_LAST_POLICY: Final = Statement.with_name("owners_last_policy")("""
     SELECT asked.id, (
         SELECT resource_id FROM resources WHERE resource_id >= asked.first AND resource_id <= asked.id
         ORDER BY resource_id DESC LIMIT 1
@@ -55,51 +55,51 @@ def own_within(policy: str, loaded: str) -> str:
     """
 
 
-async def ownership(transaction: Transaction, records: Iterable[str], placed: Sequence[str]) -> Ownership:
+async def read_ownership(transaction: Transaction, records: Iterable[str], placed: Sequence[str]) -> Ownership:
     """See ``IPolicyTransaction``."""
-    around = await _around(transaction, placed)
+    around = await _find_policies_around(transaction, placed)
     asked = dict.fromkeys((*records, *around.values()))
-    found = await for_each(transaction, _OWNERS, [(record,) for record in asked])
+    found = await fetch_for_rows(transaction, _OWNERS, [(record,) for record in asked])
     return Ownership({record: Seen(owner, policy) for record, owner, policy in found}, around)
 
 
-async def _around(transaction: Transaction, records: Sequence[str]) -> dict[str, str]:
+async def _find_policies_around(transaction: Transaction, records: Sequence[str]) -> dict[str, str]:
     """Return the policy around each record (Note [The policy around])."""
-    folders = {record: _folder(record) for record in records}
+    folders = {record: _parent_id(record) for record in records}
     led: dict[str, str] = {}
     coming = {folder for folder in folders.values() if not _is_root(folder)}
     while coming:
-        rows = [(folder, folder[: _start(folder)]) for folder in sorted(coming)]
-        for folder, last in await for_each(transaction, _LAST_POLICY, rows):
-            led[folder] = folder if last == folder else _common(folder, last or "")
+        rows = [(folder, folder[: _identifier_start(folder)]) for folder in sorted(coming)]
+        for folder, last in await fetch_for_rows(transaction, _LAST_POLICY, rows):
+            led[folder] = folder if last == folder else _common_parent(folder, last or "")
         coming = {folder for folder in led.values() if folder not in led and not _is_root(folder)}
-    return {record: _end(folder, led) for record, folder in folders.items()}
+    return {record: _follow_parents(folder, led) for record, folder in folders.items()}
 
 
-def _folder(record: str) -> str:
+def _parent_id(record: str) -> str:
     """Return the full id that a policy just around a record would have; the root's, where there can be none."""
     account, _, identifier = record.split(":", 2)
-    return _policy(account, identifier.rpartition("/")[0])
+    return _policy_id(account, identifier.rpartition("/")[0])
 
 
-def _common(folder: str, other: str) -> str:
+def _common_parent(folder: str, other: str) -> str:
     """Return the longest proper beginning of a folder, up to a slash, that ``other`` begins with too."""
     same = next((at for at, (one, two) in enumerate(zip(folder, other, strict=False)) if one != two), len(other))
-    start = _start(folder)
-    return _policy(folder.partition(":")[0], folder[start : max(start, folder.rfind("/", start, same + 1))])
+    start = _identifier_start(folder)
+    return _policy_id(folder.partition(":")[0], folder[start : max(start, folder.rfind("/", start, same + 1))])
 
 
-def _end(folder: str, led: dict[str, str]) -> str:
+def _follow_parents(folder: str, led: dict[str, str]) -> str:
     while (following := led.get(folder, folder)) != folder:
         folder = following
     return folder
 
 
-def _policy(account: str, identifier: str) -> str:
+def _policy_id(account: str, identifier: str) -> str:
     return f"{account}:policy:{identifier}" if identifier else str(root_policy(account))
 
 
-def _start(folder: str) -> int:
+def _identifier_start(folder: str) -> int:
     """Return where the identifier begins."""
     return folder.index(":policy:") + len(":policy:")
 

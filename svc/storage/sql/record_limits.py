@@ -6,13 +6,13 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from svc.model.policy_rows import RecordLimit
-from svc.storage.driver.columns import for_each
+from svc.storage.driver.columns import fetch_for_rows
 from svc.storage.driver.statements import Statement, Transaction
 
 
-def _counting(limit: RecordLimit, number: str, rows: str) -> Statement:
+def _count_statement(limit: RecordLimit, number: str, rows: str) -> Statement:
     """Return those of the records ``$1`` whose ``number`` of rows, each of the record ``asked.id``, is more than ``$2``."""
-    return Statement.named(f"record_limit_{limit}")(f"""
+    return Statement.with_name(f"record_limit_{limit}")(f"""
         SELECT asked.id, counted.number FROM unnest($1::text[]) AS asked (id), LATERAL (
             SELECT {number} AS number FROM ({rows} OFFSET 0) AS carried
         ) AS counted
@@ -22,7 +22,7 @@ def _counting(limit: RecordLimit, number: str, rows: str) -> Statement:
 
 # "0" follows the slash in byte order.
 _COUNTED: Final[Mapping[RecordLimit, Statement]] = {
-    limit: _counting(limit, number, rows)
+    limit: _count_statement(limit, number, rows)
     for limit, number, rows in (
         (RecordLimit.ANNOTATIONS, "count(*)", "SELECT FROM annotations WHERE resource_id = asked.id"),
         (
@@ -50,9 +50,9 @@ _COUNTED: Final[Mapping[RecordLimit, Statement]] = {
 }
 
 
-async def exceeding(
+async def list_exceeding(
     transaction: Transaction, limit: RecordLimit, records: Sequence[str], most: int
 ) -> list[tuple[str, int]]:
     """See ``IPolicyTransaction``."""
-    rows = await for_each(transaction, _COUNTED[limit], [(record,) for record in records], most)
+    rows = await fetch_for_rows(transaction, _COUNTED[limit], [(record,) for record in records], most)
     return sorted((record, int(number)) for record, number in rows)

@@ -22,10 +22,10 @@ from svc.model.policy_rows import (
     Rows,
 )
 from svc.model.query_results import Sealed
-from svc.storage.driver.columns import for_each, rows_of
+from svc.storage.driver.columns import fetch_for_rows, rows_of
 from svc.storage.driver.statements import Statement, Transaction
 from svc.storage.sql import deletions, impact, search
-from svc.storage.sql.mapped import SAID, UNMAP
+from svc.storage.sql.mapped_memberships import NOT_MAPPED, UNMAP
 from svc.storage.sql.owners import own_within
 
 Row = TypeVar("Row", bound=tuple[Any, ...])
@@ -57,74 +57,74 @@ class _Table(Generic[Row]):
         """Return all columns, as in a ``SELECT``."""
         return ", ".join(self.types)
 
-    def keys(self, rows: Sequence[Row]) -> list[tuple[Any, ...]]:
+    def keys_of(self, rows: Sequence[Row]) -> list[tuple[Any, ...]]:
         """Return the keys of rows."""
         return [row[: self.key] for row in rows]
 
     @own.default
-    def _own(self) -> Statement:
+    def _default_own(self) -> Statement:
         return Statement(f"{self.name}_own", f"SELECT {self.columns} FROM {self.name} WHERE policy_id = $1::text")
 
     @foreign.default
-    def _foreign(self) -> Statement:
+    def _default_foreign(self) -> Statement:
         keys = ", ".join(list(self.types)[: self.key])
-        return Statement.named(f"{self.name}_foreign")(f"""
-            SELECT {self.columns} FROM {self._rows(self.key)} AS wanted ({keys}) JOIN {self.name} USING ({keys})
+        return Statement.with_name(f"{self.name}_foreign")(f"""
+            SELECT {self.columns} FROM {self._rows_query(self.key)} AS wanted ({keys}) JOIN {self.name} USING ({keys})
             WHERE policy_id IS DISTINCT FROM ${self.key + 1}::text AND {self.condition}
         """)
 
     @named.default
-    def _named(self) -> Statement:
+    def _default_named(self) -> Statement:
         keys = ", ".join(list(self.types)[: self.key])
-        return Statement.named(f"{self.name}_named")(f"""
+        return Statement.with_name(f"{self.name}_named")(f"""
             SELECT {self.columns}, policy_id IS NOT DISTINCT FROM ${self.key + 1}::text
-            FROM {self._rows(self.key)} AS wanted ({keys}) JOIN {self.name} USING ({keys}) WHERE {self.condition}
+            FROM {self._rows_query(self.key)} AS wanted ({keys}) JOIN {self.name} USING ({keys}) WHERE {self.condition}
         """)
 
-    def create(self) -> Statement:
+    def create_statement(self) -> Statement:
         """Return a statement that takes columns of rows, then the policy that records them."""
         arrays = ", ".join(f"${number}::{element}[]" for number, element in enumerate(self.types.values(), start=1))
-        return Statement.named(f"{self.name}_create")(f"""
+        return Statement.with_name(f"{self.name}_create")(f"""
             INSERT INTO {self.name} ({self.columns}, policy_id) SELECT {self.columns}, ${len(self.types) + 1}::text
             FROM unnest({arrays}) AS created ({self.columns})
         """)
 
-    def update(self) -> Statement:
+    def update_statement(self) -> Statement:
         """Return a statement for the last column of rows: it takes columns, then the policy that must have recorded them."""
         last = list(self.types)[-1]
-        return Statement.named(f"{self.name}_update")(f"""
+        return Statement.with_name(f"{self.name}_update")(f"""
             UPDATE {self.name} AS {self.name[:-1]} SET {last} = changed.{last}
-            FROM {self._rows(len(self.types))} AS changed ({self.columns})
-            WHERE {self._same("changed", len(self.types))}
+            FROM {self._rows_query(len(self.types))} AS changed ({self.columns})
+            WHERE {self._same_condition("changed", len(self.types))}
         """)
 
-    def delete(self) -> Statement:
+    def delete_statement(self) -> Statement:
         """Return a statement that takes columns of keys, then the policy that must have recorded the rows."""
-        return Statement.named(f"{self.name}_delete")(f"""
+        return Statement.with_name(f"{self.name}_delete")(f"""
             DELETE FROM {self.name} AS {self.name[:-1]}
-            USING {self._rows(self.key)} AS deleted ({", ".join(list(self.types)[: self.key])})
-            WHERE {self._same("deleted", self.key)}
+            USING {self._rows_query(self.key)} AS deleted ({", ".join(list(self.types)[: self.key])})
+            WHERE {self._same_condition("deleted", self.key)}
         """)
 
-    async def read(
+    async def read_rows(
         self, transaction: Transaction, policy: str, keys: Sequence[tuple[Any, ...]]
     ) -> tuple[tuple[Row, ...], ...]:
         """Return the policy's own rows, and the foreign ones."""
         own = await transaction.fetch(self.own, policy)
-        foreign = await for_each(transaction, self.foreign, keys, policy)
+        foreign = await fetch_for_rows(transaction, self.foreign, keys, policy)
         return tuple(self.row(*row) for row in own), tuple(self.row(*row) for row in foreign)
 
-    async def read_named(
+    async def read_rows_by_key(
         self, transaction: Transaction, policy: str, keys: Sequence[tuple[Any, ...]]
     ) -> tuple[tuple[Row, ...], ...]:
         """Return the rows with these keys: the policy's own, and the foreign ones."""
-        found = dict.fromkeys(tuple(row) for row in await for_each(transaction, self.named, keys, policy))
+        found = dict.fromkeys(tuple(row) for row in await fetch_for_rows(transaction, self.named, keys, policy))
         return tuple(tuple(self.row(*row) for *row, is_own in found if is_own is own) for own in (True, False))
 
-    def _rows(self, width: int) -> str:
+    def _rows_query(self, width: int) -> str:
         return rows_of(*list(self.types.values())[:width])
 
-    def _same(self, rows: str, width: int) -> str:
+    def _same_condition(self, rows: str, width: int) -> str:
         """Return the condition that a row has a key and a policy, which is the parameter after ``width`` columns.
 
         ``IS NOT DISTINCT FROM`` is a condition that no index serves: with ``=``, all rows of the policy might be read for
@@ -140,62 +140,62 @@ _MEMBERSHIPS: Final = _Table(
     MembershipRow,
     3,
     {"role_id": "text", "member_id": "text", "ownership": "boolean", "admin_option": "boolean"},
-    SAID,
+    NOT_MAPPED,
 )
 _PERMISSIONS: Final = _Table(
     "permissions", PermissionRow, 3, {"resource_id": "text", "privilege": "text", "role_id": "text"}
 )
 _ANNOTATIONS: Final = _Table("annotations", AnnotationRow, 2, {"resource_id": "text", "name": "text", "value": "text"})
-_STORED_RESTRICTIONS: Final = Statement.named("restrictions_stored")("""
+_STORED_RESTRICTIONS: Final = Statement.with_name("restrictions_stored")("""
     SELECT asked.role_id, cidr FROM unnest($1::text[]) AS asked (role_id), LATERAL (
         SELECT cidr FROM restrictions WHERE restrictions.role_id = asked.role_id OFFSET 0
     ) AS restriction
 """)
-_RESTRICTIONS: Final = Statement.named("restrictions_own")("""
+_RESTRICTIONS: Final = Statement.with_name("restrictions_own")("""
     SELECT wanted.role_id, cidr
     FROM unnest($1::text[]) AS wanted (role_id), LATERAL (
         SELECT cidr FROM restrictions WHERE restrictions.role_id = wanted.role_id OFFSET 0
     ) AS restriction
     WHERE (SELECT policy_id FROM roles WHERE roles.role_id = wanted.role_id) = $2::text
 """)
-_EXISTING: Final = Statement.named("resources_existing")(f"""
+_EXISTING: Final = Statement.with_name("resources_existing")(f"""
     SELECT resource_id FROM {rows_of("text")} AS asked (resource_id) JOIN resources USING (resource_id)
 """)
 
 
-async def read(transaction: Transaction, policy: str, wanted: Rows, deleted: Sequence[str]) -> Present:
+async def read_present(transaction: Transaction, policy: str, wanted: Rows, deleted: Sequence[str]) -> Present:
     """Read the rows relevant to loading ``wanted`` into the policy, and to deleting the resources ``deleted``."""
     resources = dict.fromkeys((*(row.resource for row in wanted.resources), *deleted))
     tables = [
-        await _RESOURCES.read(transaction, policy, [(resource,) for resource in resources]),
-        await _MEMBERSHIPS.read(transaction, policy, _MEMBERSHIPS.keys(wanted.memberships)),
-        await _PERMISSIONS.read(transaction, policy, _PERMISSIONS.keys(wanted.permissions)),
-        await _ANNOTATIONS.read(transaction, policy, _ANNOTATIONS.keys(wanted.annotations)),
+        await _RESOURCES.read_rows(transaction, policy, [(resource,) for resource in resources]),
+        await _MEMBERSHIPS.read_rows(transaction, policy, _MEMBERSHIPS.keys_of(wanted.memberships)),
+        await _PERMISSIONS.read_rows(transaction, policy, _PERMISSIONS.keys_of(wanted.permissions)),
+        await _ANNOTATIONS.read_rows(transaction, policy, _ANNOTATIONS.keys_of(wanted.annotations)),
     ]
     own, foreign = (Rows(*rows) for rows in zip(*tables, strict=True))
-    restricted = await for_each(transaction, _RESTRICTIONS, _restrictable(wanted.resources), policy)
+    restricted = await fetch_for_rows(transaction, _RESTRICTIONS, _restrictable_roles(wanted.resources), policy)
     return Present(attrs.evolve(own, restrictions=tuple(RestrictionRow(*row) for row in restricted)), foreign)
 
 
-async def read_named(transaction: Transaction, policy: str, keys: RowKeys) -> Present:
+async def read_present_by_key(transaction: Transaction, policy: str, keys: RowKeys) -> Present:
     """Read the rows that have these keys, and the restrictions that the policy recorded of the roles."""
     tables = [
-        await _RESOURCES.read_named(transaction, policy, [(resource,) for resource in keys.resources]),
-        await _MEMBERSHIPS.read_named(transaction, policy, keys.memberships),
-        await _PERMISSIONS.read_named(transaction, policy, keys.permissions),
-        await _ANNOTATIONS.read_named(transaction, policy, keys.annotations),
+        await _RESOURCES.read_rows_by_key(transaction, policy, [(resource,) for resource in keys.resources]),
+        await _MEMBERSHIPS.read_rows_by_key(transaction, policy, keys.memberships),
+        await _PERMISSIONS.read_rows_by_key(transaction, policy, keys.permissions),
+        await _ANNOTATIONS.read_rows_by_key(transaction, policy, keys.annotations),
     ]
     own, foreign = (Rows(*rows) for rows in zip(*tables, strict=True))
-    restricted = await for_each(transaction, _RESTRICTIONS, [(role,) for role in keys.restricted], policy)
+    restricted = await fetch_for_rows(transaction, _RESTRICTIONS, [(role,) for role in keys.restricted], policy)
     return Present(attrs.evolve(own, restrictions=tuple(RestrictionRow(*row) for row in restricted)), foreign)
 
 
-async def existing(transaction: Transaction, resources: Sequence[str]) -> frozenset[str]:
+async def filter_existing(transaction: Transaction, resources: Sequence[str]) -> frozenset[str]:
     """Return those of the resources that are there."""
-    return frozenset(chain.from_iterable(await for_each(transaction, _EXISTING, [(asked,) for asked in resources])))
+    return frozenset(chain.from_iterable(await fetch_for_rows(transaction, _EXISTING, [(asked,) for asked in resources])))
 
 
-async def stored(transaction: Transaction, rows: Rows) -> Rows:
+async def read_stored(transaction: Transaction, rows: Rows) -> Rows:
     """Return the rows that have the keys of ``rows``, of any policy, and all restrictions of its resources."""
     # No policy has the empty text for its id, so that all are foreign to it.
     tables: tuple[tuple[_Table[Any], Sequence[Any]], ...] = (
@@ -205,10 +205,10 @@ async def stored(transaction: Transaction, rows: Rows) -> Rows:
         (_ANNOTATIONS, rows.annotations),
     )
     found = [
-        tuple([table.row(*row) for row in await for_each(transaction, table.foreign, table.keys(asked), "")])
+        tuple([table.row(*row) for row in await fetch_for_rows(transaction, table.foreign, table.keys_of(asked), "")])
         for table, asked in tables
     ]
-    restricted = await for_each(transaction, _STORED_RESTRICTIONS, _restrictable(rows.resources))
+    restricted = await fetch_for_rows(transaction, _STORED_RESTRICTIONS, _restrictable_roles(rows.resources))
     return attrs.evolve(Rows(*found), restrictions=tuple(RestrictionRow(*row) for row in restricted))
 
 
@@ -216,35 +216,35 @@ async def stored(transaction: Transaction, rows: Rows) -> Rows:
 
 # A role that no policy recorded can outlive its resource. A policy that defines its name gets a new role, without the old
 # one's memberships, privileges and credential.
-_DELETE_REMAINS: Final = Statement.named("roles_delete_remains")("""
+_DELETE_REMAINS: Final = Statement.with_name("roles_delete_remains")("""
     DELETE FROM roles
     WHERE role_id = ANY ($1::text[]) AND NOT EXISTS (SELECT FROM resources WHERE resource_id = roles.role_id OFFSET 0)
 """)
-_CREATE_ROLES: Final = Statement.named("roles_create")(
+_CREATE_ROLES: Final = Statement.with_name("roles_create")(
     "INSERT INTO roles (role_id, policy_id) SELECT role_id, $2::text FROM unnest($1::text[]) AS created (role_id)"
 )
-_CREATE_CREDENTIALS: Final = Statement.named("credentials_create")("""
+_CREATE_CREDENTIALS: Final = Statement.with_name("credentials_create")("""
     INSERT INTO credentials (role_id, api_key)
     SELECT role_id, api_key FROM unnest($1::text[], $2::bytea[]) AS created (role_id, api_key)
 """)
-_CREATE_RESOURCES: Final = _RESOURCES.create()
-_CREATE_MEMBERSHIPS: Final = _MEMBERSHIPS.create()
-_CREATE_PERMISSIONS: Final = _PERMISSIONS.create()
-_CREATE_ANNOTATIONS: Final = _ANNOTATIONS.create()
-_CREATE_RESTRICTIONS: Final = Statement.named("restrictions_create")("""
+_CREATE_RESOURCES: Final = _RESOURCES.create_statement()
+_CREATE_MEMBERSHIPS: Final = _MEMBERSHIPS.create_statement()
+_CREATE_PERMISSIONS: Final = _PERMISSIONS.create_statement()
+_CREATE_ANNOTATIONS: Final = _ANNOTATIONS.create_statement()
+_CREATE_RESTRICTIONS: Final = Statement.with_name("restrictions_create")("""
     INSERT INTO restrictions (role_id, cidr)
     SELECT role_id, cidr FROM unnest($1::text[], $2::text[]) AS created (role_id, cidr)
 """)
 
 # -- updating and deleting --------------------------------------------------------------------------------------------
 
-_UPDATE_RESOURCES: Final = _RESOURCES.update()
-_UPDATE_MEMBERSHIPS: Final = _MEMBERSHIPS.update()
-_UPDATE_ANNOTATIONS: Final = _ANNOTATIONS.update()
-_DELETE_MEMBERSHIPS: Final = _MEMBERSHIPS.delete()
-_DELETE_PERMISSIONS: Final = _PERMISSIONS.delete()
-_DELETE_ANNOTATIONS: Final = _ANNOTATIONS.delete()
-_DELETE_RESTRICTIONS: Final = Statement.named("restrictions_delete")("""
+_UPDATE_RESOURCES: Final = _RESOURCES.update_statement()
+_UPDATE_MEMBERSHIPS: Final = _MEMBERSHIPS.update_statement()
+_UPDATE_ANNOTATIONS: Final = _ANNOTATIONS.update_statement()
+_DELETE_MEMBERSHIPS: Final = _MEMBERSHIPS.delete_statement()
+_DELETE_PERMISSIONS: Final = _PERMISSIONS.delete_statement()
+_DELETE_ANNOTATIONS: Final = _ANNOTATIONS.delete_statement()
+_DELETE_RESTRICTIONS: Final = Statement.with_name("restrictions_delete")("""
     DELETE FROM restrictions
     WHERE role_id = ANY ($1::text[])
         AND ((role_id, cidr) IN (SELECT * FROM unnest($1, $2::text[]) AS deleted (role_id, cidr))) IS TRUE
@@ -270,60 +270,60 @@ _GONE: Final = f"""
 _DELETE_ROLES: Final = Statement(
     "roles_delete", f"{_GONE} DELETE FROM roles WHERE role_id = ANY (ARRAY(SELECT role_id FROM gone))"
 )
-_ANNOTATED_BY_GONE: Final = Statement.named("annotated_by_gone")(f"""
+_ANNOTATED_BY_GONE: Final = Statement.with_name("annotated_by_gone")(f"""
     {_GONE} SELECT DISTINCT resource_id
     FROM gone, LATERAL (SELECT resource_id FROM annotations WHERE policy_id = gone.role_id OFFSET 0) AS annotated
 """)
 _DELETE_RESOURCES: Final = Statement("resources_delete", "DELETE FROM resources WHERE resource_id = ANY ($1::text[])")
 
 
-async def change(
+async def apply_changes(
     transaction: Transaction, policy: str, changes: Changes, api_keys: Mapping[str, Sealed], keeping: Keeping
 ) -> int:
     """Make the changes, in an order in which no row refers to one that is not there yet, or is gone already.
 
-    Return as ``IPolicyTransaction.apply``.
+    Return as ``IPolicyTransaction.apply_changes``.
     """
-    await _create(transaction, policy, changes.create, api_keys)
-    await _update(transaction, policy, changes.update)
+    await _create_rows(transaction, policy, changes.create, api_keys)
+    await _update_rows(transaction, policy, changes.update)
     # With a policy its annotations are deleted, also those on resources that stay.
-    bared = await for_each(transaction, _ANNOTATED_BY_GONE, _roles_of(changes.delete.resources), policy)
+    bared = await fetch_for_rows(transaction, _ANNOTATED_BY_GONE, _roles_of(changes.delete.resources), policy)
     deleted = [row.resource for row in changes.delete.resources] if keeping.keeps else []
-    copies = await deletions.keep(transaction, await impact.going(transaction, policy, deleted) or ())
-    await _delete(transaction, policy, changes.delete)
-    await search.index(transaction, {*chain.from_iterable(bared), *_redescribed(changes)})
-    return await deletions.settle(transaction, policy.partition(":")[0], copies, keeping)
+    copies = await deletions.copy_records(transaction, await impact.list_cascading_ids(transaction, policy, deleted) or ())
+    await _delete_rows(transaction, policy, changes.delete)
+    await search.index_documents(transaction, {*chain.from_iterable(bared), *_redescribed_resources(changes)})
+    return await deletions.drop_copies(transaction, policy.partition(":")[0], copies, keeping)
 
 
-async def _create(transaction: Transaction, policy: str, rows: Rows, api_keys: Mapping[str, Sealed]) -> None:
+async def _create_rows(transaction: Transaction, policy: str, rows: Rows, api_keys: Mapping[str, Sealed]) -> None:
     roles = _roles_of(rows.resources)
-    await for_each(transaction, _DELETE_REMAINS, roles)
-    await for_each(transaction, _CREATE_ROLES, roles, policy)
-    await for_each(transaction, _CREATE_CREDENTIALS, list(api_keys.items()))
-    await for_each(transaction, _CREATE_RESOURCES, rows.resources, policy)
-    await for_each(transaction, UNMAP, [row[:2] for row in rows.memberships if not row.ownership])
-    await for_each(transaction, _CREATE_MEMBERSHIPS, rows.memberships, policy)
-    await for_each(transaction, _CREATE_PERMISSIONS, rows.permissions, policy)
-    await for_each(transaction, _CREATE_ANNOTATIONS, rows.annotations, policy)
-    await for_each(transaction, _CREATE_RESTRICTIONS, rows.restrictions)
+    await fetch_for_rows(transaction, _DELETE_REMAINS, roles)
+    await fetch_for_rows(transaction, _CREATE_ROLES, roles, policy)
+    await fetch_for_rows(transaction, _CREATE_CREDENTIALS, list(api_keys.items()))
+    await fetch_for_rows(transaction, _CREATE_RESOURCES, rows.resources, policy)
+    await fetch_for_rows(transaction, UNMAP, [row[:2] for row in rows.memberships if not row.ownership])
+    await fetch_for_rows(transaction, _CREATE_MEMBERSHIPS, rows.memberships, policy)
+    await fetch_for_rows(transaction, _CREATE_PERMISSIONS, rows.permissions, policy)
+    await fetch_for_rows(transaction, _CREATE_ANNOTATIONS, rows.annotations, policy)
+    await fetch_for_rows(transaction, _CREATE_RESTRICTIONS, rows.restrictions)
 
 
-async def _update(transaction: Transaction, policy: str, rows: Rows) -> None:
-    await for_each(transaction, _UPDATE_RESOURCES, rows.resources, policy)
-    await for_each(transaction, _UPDATE_MEMBERSHIPS, rows.memberships, policy)
-    await for_each(transaction, _UPDATE_ANNOTATIONS, rows.annotations, policy)
+async def _update_rows(transaction: Transaction, policy: str, rows: Rows) -> None:
+    await fetch_for_rows(transaction, _UPDATE_RESOURCES, rows.resources, policy)
+    await fetch_for_rows(transaction, _UPDATE_MEMBERSHIPS, rows.memberships, policy)
+    await fetch_for_rows(transaction, _UPDATE_ANNOTATIONS, rows.annotations, policy)
 
 
-async def _delete(transaction: Transaction, policy: str, rows: Rows) -> None:
-    await for_each(transaction, _DELETE_RESTRICTIONS, rows.restrictions, policy)
-    await for_each(transaction, _DELETE_ANNOTATIONS, _ANNOTATIONS.keys(rows.annotations), policy)
-    await for_each(transaction, _DELETE_PERMISSIONS, _PERMISSIONS.keys(rows.permissions), policy)
-    await for_each(transaction, _DELETE_MEMBERSHIPS, _MEMBERSHIPS.keys(rows.memberships), policy)
-    await for_each(transaction, _DELETE_ROLES, _roles_of(rows.resources), policy)
-    await for_each(transaction, _DELETE_RESOURCES, _RESOURCES.keys(rows.resources))
+async def _delete_rows(transaction: Transaction, policy: str, rows: Rows) -> None:
+    await fetch_for_rows(transaction, _DELETE_RESTRICTIONS, rows.restrictions, policy)
+    await fetch_for_rows(transaction, _DELETE_ANNOTATIONS, _ANNOTATIONS.keys_of(rows.annotations), policy)
+    await fetch_for_rows(transaction, _DELETE_PERMISSIONS, _PERMISSIONS.keys_of(rows.permissions), policy)
+    await fetch_for_rows(transaction, _DELETE_MEMBERSHIPS, _MEMBERSHIPS.keys_of(rows.memberships), policy)
+    await fetch_for_rows(transaction, _DELETE_ROLES, _roles_of(rows.resources), policy)
+    await fetch_for_rows(transaction, _DELETE_RESOURCES, _RESOURCES.keys_of(rows.resources))
 
 
-def _redescribed(changes: Changes) -> Iterator[str]:
+def _redescribed_resources(changes: Changes) -> Iterator[str]:
     """Return the resources whose search documents change."""
     yield from (row.resource for row in changes.create.resources)
     for rows in (changes.create, changes.update, changes.delete):
@@ -335,6 +335,6 @@ def _roles_of(resources: Sequence[ResourceRow]) -> list[tuple[str]]:
     return [(row.resource,) for row in resources if is_role_kind(row.resource.split(":", 2)[1])]
 
 
-def _restrictable(resources: Sequence[ResourceRow]) -> list[tuple[str]]:
+def _restrictable_roles(resources: Sequence[ResourceRow]) -> list[tuple[str]]:
     """Return the resources that log in, as one column."""
     return [(row.resource,) for row in resources if row.resource.split(":", 2)[1] in ACTOR_KINDS]

@@ -79,7 +79,7 @@ _UPDATERS: Final = """
 """
 
 
-def updating(caller: str) -> str:
+def updating_query(caller: str) -> str:
     """Return the common table expressions for :data:`UPDATABLE`, after ``thing (resource_id, owner_id)``."""
     return f"{held_among('owning', caller, 'SELECT owner_id FROM thing')}, {held_among('updating', caller, _UPDATERS)}"
 

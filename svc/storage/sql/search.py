@@ -15,14 +15,14 @@ from itertools import chain
 from typing import Final
 
 from svc.model.query_results import Search
-from svc.storage.driver.columns import BATCH, column, for_each
+from svc.storage.driver.columns import BATCH, fetch_for_rows, to_array
 from svc.storage.driver.statements import Statement, Statements, Transaction
 
 #: A list of at most as many rows is scanned itself (Note [Searches from both ends]).
 SHORT: Final = 2000
 
 #: A common table expression with one row: the query that ``text`` is, and all its words.
-ASKED: Final = """
+QUERY_WORDS: Final = """
     asked (query, words) AS MATERIALIZED (
         SELECT plainto_tsquery('english', phrase), tsvector_to_array(to_tsvector('english', phrase))
         FROM (VALUES (translate({text}, './-', '   '))) AS given (phrase)
@@ -52,12 +52,12 @@ CLASS: Final = """
 """
 
 # A document is made from all annotations of its resource: of two loads that annotate it, the second waits and looks again.
-_LOCK: Final = Statement.named("documents_lock")("""
+_LOCK: Final = Statement.with_name("documents_lock")("""
     SELECT FROM unnest($1::text[]) AS asked (resource_id), LATERAL (
         SELECT FROM documents WHERE documents.resource_id = asked.resource_id FOR NO KEY UPDATE
     ) AS locked
 """)
-_INDEX: Final = Statement.named("documents_index")("""
+_INDEX: Final = Statement.with_name("documents_index")("""
     INSERT INTO documents (resource_id, split, plain)
     SELECT described.resource_id, split, plain
     FROM unnest($1::text[]) AS asked (resource_id), LATERAL (
@@ -65,23 +65,23 @@ _INDEX: Final = Statement.named("documents_index")("""
     ) AS described
     ON CONFLICT (resource_id) DO UPDATE SET split = excluded.split, plain = excluded.plain
 """)
-_RANKS: Final = Statement.named("documents_ranks")(f"""
-    WITH {ASKED.format(text="$2::text")}
+_RANKS: Final = Statement.with_name("documents_ranks")(f"""
+    WITH {QUERY_WORDS.format(text="$2::text")}
     SELECT resource_id, {CLASS.format(by_class="$4::boolean", document="found.document")}
     FROM unnest($1::text[]) AS listed (resource_id),
         LATERAL {MATCHING.format(split="$3::boolean", resource_id="listed.resource_id")}
 """)
 
 
-async def index(transaction: Transaction, resource_ids: Iterable[str]) -> None:
+async def index_documents(transaction: Transaction, resource_ids: Iterable[str]) -> None:
     """Bring the documents of resources up to date, after they or their annotations were changed; of those that exist."""
     asked = [(resource_id,) for resource_id in sorted(set(resource_ids))]
-    await for_each(transaction, _LOCK, asked)
-    await for_each(transaction, _INDEX, asked)
+    await fetch_for_rows(transaction, _LOCK, asked)
+    await fetch_for_rows(transaction, _INDEX, asked)
 
 
-async def ranks(database: Statements, search: Search, resource_ids: Sequence[str]) -> dict[str, int]:
+async def rank_matches(database: Statements, search: Search, resource_ids: Sequence[str]) -> dict[str, int]:
     """Return the class of each of the resources that match; 0 for all where ``search.by_class`` is false."""
     batches = [resource_ids[start : start + BATCH] for start in range(0, len(resource_ids), BATCH)]
-    rows = [await database.fetch(_RANKS, column(batch), search.text, search.split, search.by_class) for batch in batches]
+    rows = [await database.fetch(_RANKS, to_array(batch), search.text, search.split, search.by_class) for batch in batches]
     return dict(chain.from_iterable(rows))

@@ -41,11 +41,11 @@ import attrs
 from svc.model.authorization import INSPECT
 from svc.model.names import ACCOUNT_LIMIT, THING_KINDS, is_kind, order_of_kind
 from svc.model.query_results import ResourcesQuery
-from svc.storage.driver.columns import column
+from svc.storage.driver.columns import to_array
 from svc.storage.driver.statements import Fetching, Statement
 from svc.storage.sql.access_facts import administrators_of
-from svc.storage.sql.inspection import inspected
-from svc.storage.sql.search import ASKED, CLASS, FOUND, MATCHING
+from svc.storage.sql.inspection import inspected_query
+from svc.storage.sql.search import CLASS, FOUND, MATCHING, QUERY_WORDS
 
 #: With so many roles, or so many starting points, a list is not made from starting points.
 ROLES_MOST = 1000
@@ -65,7 +65,7 @@ _OF_KINDS: Final = "($4::text[] IS NULL OR split_part(resource_id, ':', 2) = ANY
 _WITHIN: Final = f"resource_id > $2::text AND resource_id < $3::text AND {_OF_KINDS}"
 
 
-def _held(name: str, parameter: str, limit: str = "") -> str:
+def _held_query(name: str, parameter: str, limit: str = "") -> str:
     """Return the common table expression of the roles that a role holds; if there are more than a limit, at least so many.
 
     A role can hold another twice, by ownership and by a grant: half of the rows that are read may be the same roles.
@@ -79,14 +79,14 @@ def _held(name: str, parameter: str, limit: str = "") -> str:
     """
 
 
-_ASKED: Final = ASKED.format(text="$8::text")
+_QUERY_WORDS: Final = QUERY_WORDS.format(text="$8::text")
 _CLASS: Final = CLASS.format(by_class="$10::boolean", document="found.document")
-_HELD_BY_ALL: Final = f"{_held('held', '$1')}, {_held('held_by_owner', '$5')}"
+_HELD_BY_ALL: Final = f"{_held_query('held', '$1')}, {_held_query('held_by_owner', '$5')}"
 
 
-def _seen(*, inspecting: bool) -> str:
+def _seen_query(*, inspecting: bool) -> str:
     """Return what follows ``candidates (resource_id, owner_id, class)``, each of them once; ``inspecting``: a viewer may."""
-    opened = inspected("SELECT owner_id FROM owners WHERE wanted AND NOT owned")
+    opened = inspected_query("SELECT owner_id FROM owners WHERE wanted AND NOT owned")
     return f"""
     owners (owner_id, owned, wanted) AS MATERIALIZED (
         SELECT
@@ -121,24 +121,24 @@ _ANSWER: Final = """
 """
 
 
-def _from_points(name: str, start: str, *, searching: bool) -> Statement:
+def _points_statement(name: str, start: str, *, searching: bool) -> Statement:
     """Return the statement for a list from the points of ``held`` or ``held_by_owner``; first, whether it is complete.
 
-    From ``held`` it is NULL where the viewer inspects something. With this it is made from ``inspected``, which are the
+    From ``held`` it is NULL where the viewer inspects something. With this it is made from ``inspected_query``, which are the
     points of ``held`` and what lies beneath.
     """
     roles, points = ("$11::bigint", "$12::bigint") if searching else ("$8::bigint", "$9::bigint")
     seeing, inspecting = start != "held_by_owner", start == "inspected"
-    held = _held("held", "$1", f"LIMIT 2 * {roles}" * seeing)
-    held_by_owner = _held("held_by_owner", "$5", f"LIMIT 2 * {roles}" * (not seeing))
+    held = _held_query("held", "$1", f"LIMIT 2 * {roles}" * seeing)
+    held_by_owner = _held_query("held_by_owner", "$5", f"LIMIT 2 * {roles}" * (not seeing))
     permitted = f"UNION ALL (SELECT resource_id, privilege FROM permissions WHERE role_id = few.role_id LIMIT {points})"
     more = {
         "held": f"AND NULLIF(NOT EXISTS (SELECT FROM points WHERE privilege = '{INSPECT}'), false)",
         "inspected": f"AND (SELECT count(*) FROM beneath) < {points}",
     }.get(start, "")
     matching = f"CROSS JOIN LATERAL {MATCHING.format(split='$9::boolean', resource_id='point.resource_id')}"
-    return Statement.named(name)(f"""
-        WITH RECURSIVE {held}, {held_by_owner}, {f"{_ASKED}," if searching else ""}
+    return Statement.with_name(name)(f"""
+        WITH RECURSIVE {held}, {held_by_owner}, {f"{_QUERY_WORDS}," if searching else ""}
         few (role_id) AS MATERIALIZED (SELECT role_id FROM {"held" if seeing else start} LIMIT {roles}),
         points (resource_id, privilege) AS MATERIALIZED (
             SELECT point.* FROM few CROSS JOIN LATERAL (
@@ -147,7 +147,7 @@ def _from_points(name: str, start: str, *, searching: bool) -> Statement:
             ) AS point
             LIMIT {points}
         ),
-        {_beneath(points) if inspecting else ""}
+        {_beneath_query(points) if inspecting else ""}
         extent (complete) AS MATERIALIZED (
             SELECT (SELECT count(*) FROM points) < {points} AND (SELECT count(*) FROM few) < {roles} {more}
         ),
@@ -164,12 +164,12 @@ def _from_points(name: str, start: str, *, searching: bool) -> Statement:
             ) AS resource
             {matching if searching else ""}
         ),
-        {_seen(inspecting=start != "held")}
+        {_seen_query(inspecting=start != "held")}
         SELECT (SELECT complete FROM extent), {_ANSWER}
     """)
 
 
-def _beneath(most: str) -> str:
+def _beneath_query(most: str) -> str:
     """Return the common table expressions of what the viewer inspects by its ``points``: of one, up to so many.
 
     Beneath the root lies all of its account. Only what is a role can own anything.
@@ -202,8 +202,8 @@ def _beneath(most: str) -> str:
 
 
 #: The list from the documents that match a search; whether they are fewer than ``$11``, and it is complete, comes first.
-_FOUND: Final = Statement.named("resources_found")(f"""
-    WITH RECURSIVE {_HELD_BY_ALL}, {_ASKED},
+_FOUND: Final = Statement.with_name("resources_found")(f"""
+    WITH RECURSIVE {_HELD_BY_ALL}, {_QUERY_WORDS},
     matching (resource_id, document) AS MATERIALIZED (
         SELECT resource_id, document FROM {FOUND.format(split="$9::boolean", most="$11::bigint")}
     ),
@@ -216,12 +216,12 @@ _FOUND: Final = Statement.named("resources_found")(f"""
             WHERE resources.resource_id = found.resource_id AND {_WITHIN} OFFSET 0
         ) AS resource
     ),
-    {_seen(inspecting=True)}
+    {_seen_query(inspecting=True)}
     SELECT (SELECT complete FROM extent), {_ANSWER}
 """)
 
 
-def _walked(name: str, *, searching: bool) -> Statement:
+def _walk_statement(name: str, *, searching: bool) -> Statement:
     """Return the statement for a window of a walk, from ``$2`` on. The last id comes first, or NULL when there are no more.
 
     Where there is a search, and it goes by class, only what has the class ``$11`` is a candidate.
@@ -231,8 +231,8 @@ def _walked(name: str, *, searching: bool) -> Statement:
         CROSS JOIN LATERAL {MATCHING.format(split="$9::boolean", resource_id="passed.resource_id")}
         WHERE (NOT $10 OR {_CLASS} = $11::integer) AND
     """
-    return Statement.named(name)(f"""
-        WITH RECURSIVE {_HELD_BY_ALL}, {f"{_ASKED}," if searching else ""}
+    return Statement.with_name(name)(f"""
+        WITH RECURSIVE {_HELD_BY_ALL}, {f"{_QUERY_WORDS}," if searching else ""}
         passed (resource_id, owner_id) AS MATERIALIZED (
             SELECT resource_id, owner_id FROM resources WHERE resource_id > $2::text AND resource_id < $3::text
             ORDER BY resource_id LIMIT {window}
@@ -241,20 +241,20 @@ def _walked(name: str, *, searching: bool) -> Statement:
             SELECT resource_id, owner_id, 0 FROM passed {found if searching else "WHERE"}
             {_OF_KINDS}
         ),
-        {_seen(inspecting=True)}
+        {_seen_query(inspecting=True)}
         SELECT (SELECT max(resource_id) FROM passed HAVING count(*) = {window}), {_ANSWER}
     """)
 
 
 #: By the roles to start from, and whether there is a search.
 _POINTS: Final[Mapping[tuple[str, bool], Statement]] = {
-    (start, searching): _from_points(f"resources_of_{start}{'_found' * searching}", start, searching=searching)
+    (start, searching): _points_statement(f"resources_of_{start}{'_found' * searching}", start, searching=searching)
     for start in ("held", "inspected", "held_by_owner")
     for searching in (False, True)
 }
 #: By whether there is a search.
 _WALK: Final[Mapping[bool, Statement]] = {
-    searching: _walked(f"resources_walk{'_found' * searching}", searching=searching) for searching in (False, True)
+    searching: _walk_statement(f"resources_walk{'_found' * searching}", searching=searching) for searching in (False, True)
 }
 
 
@@ -266,27 +266,27 @@ class Listing:
     ids: list[str]
 
 
-async def listing(database: Fetching, query: ResourcesQuery, *, counting: bool) -> Listing:
+async def list_visible(database: Fetching, query: ResourcesQuery, *, counting: bool) -> Listing:
     """Return what a query matches. ``number`` is that of all only when it counts, whatever its ``limit`` and ``offset``."""
     kinds = sorted({*filter(is_kind, query.kinds)}, key=order_of_kind)
     if query.kinds and not kinds:
         return Listing(0, [])
     # Where there is no order, there are no classes.
     by_class = query.search is not None and query.search.by_class and not counting
-    asked = _Asked(
+    asked = _ListParameters(
         str(query.viewer),
-        *_range(query, kinds),
-        column(kinds) if kinds else None,
+        *_id_range(query, kinds),
+        to_array(kinds) if kinds else None,
         None if query.owner is None else str(query.owner),
         () if query.search is None else (query.search.text, query.search.split, by_class),
     )
     offset, limit = (0, 0) if counting else (query.offset, query.limit)
-    return await _at_once(database, asked, offset, limit) or await _walk_all(database, asked, offset, limit, by_class)
+    return await _list_at_once(database, asked, offset, limit) or await _walk_all(database, asked, offset, limit, by_class)
 
 
-async def _at_once(database: Fetching, asked: _Asked, offset: int, limit: int) -> Listing | None:
+async def _list_at_once(database: Fetching, asked: _ListParameters, offset: int, limit: int) -> Listing | None:
     """Return a list that one statement can make: from starting points, or from what matches a search."""
-    parameters = asked.parameters(asked.after, offset, limit)
+    parameters = asked.as_tuple(asked.after, offset, limit)
     for start in ("held",) if asked.owner is None else ("held_by_owner", "held"):
         for way in (start, "inspected"):
             statement = _POINTS[way, bool(asked.search)]
@@ -302,11 +302,11 @@ async def _at_once(database: Fetching, asked: _Asked, offset: int, limit: int) -
     return None
 
 
-async def _walk_all(database: Fetching, asked: _Asked, offset: int, limit: int, by_class: bool) -> Listing:
+async def _walk_all(database: Fetching, asked: _ListParameters, offset: int, limit: int, by_class: bool) -> Listing:
     """Return a list that is made by walks: one for each class of a search that goes by class."""
     whole = Listing(0, [])
     for rank in range(3) if by_class else range(1):
-        part = await _walk(database, asked, rank, max(offset - whole.number, 0), limit - len(whole.ids))
+        part = await _walk_windows(database, asked, rank, max(offset - whole.number, 0), limit - len(whole.ids))
         whole = Listing(whole.number + part.number, whole.ids + part.ids)
         if 0 < limit <= len(whole.ids):
             break
@@ -314,7 +314,7 @@ async def _walk_all(database: Fetching, asked: _Asked, offset: int, limit: int, 
 
 
 @attrs.frozen
-class _Asked:
+class _ListParameters:
     """The parameters of all statements for one list: see Note [Starting points and walks]."""
 
     viewer: str
@@ -324,16 +324,16 @@ class _Asked:
     owner: str | None
     search: tuple[object, ...]
 
-    def parameters(self, after: str, offset: int, limit: int) -> tuple[object, ...]:
+    def as_tuple(self, after: str, offset: int, limit: int) -> tuple[object, ...]:
         """Return the parameters of a statement that looks at what lies after an id."""
         return self.viewer, after, self.beyond, self.kinds, self.owner, offset, limit, *self.search
 
 
-async def _walk(database: Fetching, asked: _Asked, rank: int, offset: int, limit: int) -> Listing:
+async def _walk_windows(database: Fetching, asked: _ListParameters, rank: int, offset: int, limit: int) -> Listing:
     number, found, after = 0, list[str](), asked.after
     window = min(max(offset + limit, WINDOW_LEAST), WINDOW_MOST)
     while True:
-        parameters = asked.parameters(after, max(offset - number, 0), limit - len(found))
+        parameters = asked.as_tuple(after, max(offset - number, 0), limit - len(found))
         more = (rank, window) if asked.search else (window,)
         ((last, seen, ids),) = await database.fetch(_WALK[bool(asked.search)], *parameters, *more)
         number += seen
@@ -343,7 +343,7 @@ async def _walk(database: Fetching, asked: _Asked, rank: int, offset: int, limit
         after, window = last, min(16 * window, WINDOW_MOST)
 
 
-def _range(query: ResourcesQuery, kinds: list[str]) -> tuple[str, str]:
+def _id_range(query: ResourcesQuery, kinds: list[str]) -> tuple[str, str]:
     """Return what all ids lie between. A semicolon follows the colon in byte order, and a zero the slash."""
     account, below = query.account, query.below
     if account is None:

@@ -11,7 +11,7 @@ import attrs
 from svc.model.errors import InvalidName, InvalidParameter
 from svc.model.events import Event, EventsQuery, StoredEvent
 from svc.model.names import ResourceName
-from svc.services.audit_reading import AuditService
+from svc.services.audit_events import AuditService
 from svc.web.console import links, pages
 from svc.web.console.rendering import Rendering
 from svc.web.http.declarations import Parameter, Source
@@ -115,9 +115,9 @@ class AuditPage:
         data = tuple((element, name, value) for element, name, value in given if value)
         query = EventsQuery("", procid=request or None, data=data, load=load, limit=pages.ROWS + 1, offset=offset or 0)
         found = await (
-            self.audit.all_events(call.invocation, query)
+            self.audit.list_all_events(call.invocation, query)
             if what is None
-            else self.audit.events_of(call.invocation, query, what)
+            else self.audit.list_events_about(call.invocation, query, what)
         )
         filters: Mapping[str, str] = {
             name: value

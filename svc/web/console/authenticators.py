@@ -14,7 +14,7 @@ from svc.model.events import Event
 from svc.model.ports import IRoles
 from svc.model.refusals import RefusalsFound, RefusalSum
 from svc.services.authenticators import AuthenticatorReport, AuthenticatorService, FederatedService
-from svc.services.inspection import reads_all
+from svc.services.inspection import can_read_all
 from svc.services.login import AccessTokenService
 from svc.services.refusals import RefusalService
 from svc.web.console import links, pages
@@ -87,7 +87,7 @@ class AuthenticatorPages:
     async def all(self, call: Call) -> Response:
         """Return which authenticators there are, with their states and where there is more of them (CON-40)."""
         await self.tokens.check_caller(call.caller)
-        known = await self.authenticators.known()
+        known = await self.authenticators.list_authenticators()
         names = sorted({*known.configured, *known.enabled})
         refused = await self._refused(call)
         cards = [await self._card(call, name, refused) for name in names[:STATES]]
@@ -107,7 +107,7 @@ class AuthenticatorPages:
         """Return an authenticator's faults and keys, and the form for a token (CON-41)."""
         service = self._service(call, kind, service_id)
         try:
-            report = await service.status(call.invocation, call.caller.role.account, service_id)
+            report = await service.read_status(call.invocation, call.caller.role.account, service_id)
         except InvalidName:
             raise _unknown(call, kind, service_id) from None
         name, refused = authenticator_name(kind, service_id), await self._refused(call)
@@ -127,13 +127,13 @@ class AuthenticatorPages:
         service = self._service(call, kind, service_id)
         account = call.caller.role.account
         try:
-            found = await service.explain(call.invocation, account, service_id, login, lambda: call.late(JWT))
+            found = await service.explain_token(call.invocation, account, service_id, login, lambda: call.late(JWT))
         except InvalidName:
             raise _unknown(call, kind, service_id) from None
         return self._page(call, authenticator_name(kind, service_id), explanation=found, login=login or "")
 
     def _service(self, call: Call, kind: str, service_id: str | None) -> FederatedService:
-        call.tell(authenticator=kind)
+        call.add_audit_facts(authenticator=kind)
         service = self.federated.get(kind)
         if service is None or (kind in SINGLE_TYPES) != (service_id is None):
             raise _unknown(call, kind, service_id)
@@ -141,10 +141,10 @@ class AuthenticatorPages:
 
     async def _refused(self, call: Call) -> RefusalsFound | None:
         """Return recent refusals; ``None`` for those who may not know them."""
-        if not await reads_all(self.roles, call.caller):
+        if not await can_read_all(self.roles, call.caller):
             return None
-        found = await self.refusals.recent(call.invocation, limit=1)
-        call.tell(refusals=True)
+        found = await self.refusals.list_recent(call.invocation, limit=1)
+        call.add_audit_facts(refusals=True)
         return found
 
     async def _card(self, call: Call, name: str, refused: RefusalsFound | None) -> AuthenticatorCard:
@@ -155,10 +155,10 @@ class AuthenticatorPages:
             return plain
         try:
             account = call.caller.role.account
-            report = await self.federated[kind].status(call.invocation, account, service_id or None, ask=False)
+            report = await self.federated[kind].read_status(call.invocation, account, service_id or None, ask=False)
         except (Forbidden, RecordNotFound, InvalidName):
             return plain
-        call.tell(states=(*call.facts.get("states", ()), name))
+        call.add_audit_facts(states=(*call.facts.get("states", ()), name))
         return attrs.evolve(plain, report=report, age=_age(report))
 
     def _plain(self, name: str, refused: RefusalsFound | None) -> AuthenticatorCard:

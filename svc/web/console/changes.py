@@ -173,8 +173,10 @@ class ChangePage:
 
     async def _load(self, call: Call, change: Change, *, dry_run: bool) -> Loaded | DryRun | DocumentFaults:
         policy = RoleName.of(call.caller.role.account, "policy", change.policy)
-        call.tell(policy=str(policy), dry_run=dry_run)
-        return await self.loads.load(call.invocation, policy, change.mode, change.text.encode("utf-8"), dry_run=dry_run)
+        call.add_audit_facts(policy=str(policy), dry_run=dry_run)
+        return await self.loads.load_policy(
+            call.invocation, policy, change.mode, change.text.encode("utf-8"), dry_run=dry_run
+        )
 
     def _page(
         self,

@@ -14,8 +14,8 @@ from svc.model.endings import START, Ending, EndingKind, EndingPlace
 from svc.model.errors import Forbidden, InvalidName
 from svc.model.last_logins import BEGINNING, IdlePlace
 from svc.model.names import ResourceName, is_role_kind
-from svc.services.expiring import EndingsQuery, ExpiringService
-from svc.services.unused import UnusedQuery, UnusedService
+from svc.services.inactive_roles import InactiveRoleService, InactiveRolesQuery
+from svc.services.upcoming_expirations import UpcomingExpirationService, UpcomingExpirationsQuery
 from svc.web.console import links, pages
 from svc.web.console.rendering import Rendering
 from svc.web.http.response import Response
@@ -70,7 +70,7 @@ class ExpiringPage:
     routes = Routes()
 
     rendering: Rendering
-    endings: ExpiringService
+    endings: UpcomingExpirationService
     wall: WallClock
 
     @pages.shown(
@@ -83,7 +83,9 @@ class ExpiringPage:
     )
     async def show(self, call: Call, *, within: int, kinds: frozenset[EndingKind], after: EndingPlace) -> Response:
         """Return the expirations in the account that are near (CON-45)."""
-        page = await self.endings.expiring(call.invocation, EndingsQuery(within, AGE, kinds, pages.ROWS, after))
+        page = await self.endings.list_expirations(
+            call.invocation, UpcomingExpirationsQuery(within, AGE, kinds, pages.ROWS, after)
+        )
         now, chosen = self.wall.seconds(), sorted(kind.value for kind in kinds)
         asked = (("within", within), *(("kind", kind) for kind in chosen))
         more = None if page.after is None else links.with_query(links.EXPIRING, (*asked, ("after", cursor_of(page.after))))
@@ -91,7 +93,7 @@ class ExpiringPage:
             call.visit,
             "endings.html",
             title="What ends",
-            endings=[ShownEnding.of(each, now) for each in page.endings],
+            endings=[ShownEnding.of(each, now) for each in page.expirations],
             days=[(days, links.with_query(links.EXPIRING, (("within", days * _DAY), *asked[1:]))) for days in _DAYS],
             within=within,
             day=_DAY,
@@ -120,7 +122,7 @@ class IdleRolesPage:
     routes = Routes()
 
     rendering: Rendering
-    idle: UnusedService
+    idle: InactiveRoleService
 
     @pages.shown(
         routes,
@@ -132,7 +134,7 @@ class IdleRolesPage:
     )
     async def show(self, call: Call, *, since: int, after: IdlePlace) -> Response:
         """Return the users and hosts of the account without a login for so long (CON-49)."""
-        page = await self.idle.unused(call.invocation, UnusedQuery(since, pages.ROWS, after))
+        page = await self.idle.list_inactive(call.invocation, InactiveRolesQuery(since, pages.ROWS, after))
         asked = (("since", since),)
         more = None if page.after is None else links.with_query(links.UNUSED, (*asked, ("after", cursor_of(page.after))))
         return self.rendering.page(

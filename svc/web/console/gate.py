@@ -133,7 +133,7 @@ class Gate:
         text = self._cookie(incoming, _SESSION)
         if text is None:
             raise BearerRefused("there is no session")
-        session = await self._sessions.resumed(text, incoming.client_ip)
+        session = await self._sessions.resume_session(text, incoming.client_ip)
         return Visit(session.id, session, caller_of(session))
 
     def check_form(self, visit: Visit, incoming: Incoming, body: bytes) -> None:

@@ -13,11 +13,11 @@ from svc.model.databases import Ages
 from svc.model.errors import Forbidden, StoreUnavailable
 from svc.model.events import Event, EventsQuery
 from svc.model.ports import IDatabaseState, IRoles
-from svc.services.audit_reading import AuditService
-from svc.services.expiring import EndingsQuery, ExpiringService
-from svc.services.inspection import reads_all
+from svc.services.audit_events import AuditService
+from svc.services.inspection import can_read_all
 from svc.services.login import AccessTokenService
 from svc.services.refusals import RefusalService
+from svc.services.upcoming_expirations import UpcomingExpirationService, UpcomingExpirationsQuery
 from svc.web.console import links, pages
 from svc.web.console.endings import ShownEnding
 from svc.web.console.rendering import Rendering
@@ -64,7 +64,7 @@ class Home:
     audit: AuditService
     roles: IRoles
     tokens: AccessTokenService
-    endings: ExpiringService
+    endings: UpcomingExpirationService
     refusals: RefusalService
     wall: WallClock
     state: IDatabaseState
@@ -79,12 +79,12 @@ class Home:
     async def show(self, call: Call) -> Response:
         """Return the health of the cluster, upcoming expirations, recent refusals, and the last changes (CON-19)."""
         await self.tokens.check_caller(call.caller)
-        ending = await self.endings.expiring(call.invocation, EndingsQuery(WITHIN, AGE, limit=ENDINGS))
+        ending = await self.endings.list_expirations(call.invocation, UpcomingExpirationsQuery(WITHIN, AGE, limit=ENDINGS))
         changes, refused, backups = None, None, None
-        if await reads_all(self.roles, call.caller):
-            call.tell(read=True)
-            refused = await self.refusals.recent(call.invocation, limit=1)
-            changes = await self.audit.all_events(call.invocation, EventsQuery(call.caller.role.account, limit=CHANGES))
+        if await can_read_all(self.roles, call.caller):
+            call.add_audit_facts(read=True)
+            refused = await self.refusals.list_recent(call.invocation, limit=1)
+            changes = await self.audit.list_all_events(call.invocation, EventsQuery(call.caller.role.account, limit=CHANGES))
             backups = backed_up(await self._ages(), self.wall.seconds())
         servers = await self.overview.servers()
         return self.rendering.page(
@@ -96,7 +96,7 @@ class Home:
             succession=succession(successor(servers)) if len(servers) > 1 else None,
             versions=versions(servers),
             backups=backups,
-            endings=[ShownEnding.of(each, self.wall.seconds()) for each in ending.endings],
+            endings=[ShownEnding.of(each, self.wall.seconds()) for each in ending.expirations],
             ends_on=ending.after is not None,
             within=WITHIN_DAYS,
             refused=refused,
@@ -107,6 +107,6 @@ class Home:
 
     async def _ages(self) -> Ages | None:
         try:
-            return await self.state.ages()
+            return await self.state.read_ages()
         except StoreUnavailable:
             return None

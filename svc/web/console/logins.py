@@ -16,8 +16,8 @@ from svc.model.errors import (
     PasswordsBusy,
     RecordNotFound,
 )
-from svc.services.explanations import KeyExplanations, Tried
 from svc.services.login import AccessTokenService
+from svc.services.login_explanations import KeyExplanations, LoginAttempt
 from svc.web.console import links, pages
 from svc.web.console.rendering import Rendering
 from svc.web.http.declarations import Parameter, Source, Unaudited
@@ -81,8 +81,8 @@ class LoginExplained:
     )
     async def explain(self, call: Call, *, login: str, evidence: bytes | None, address: str | None) -> Response:
         """Return each check of a login; a key that is tried counts as a login, and isn't shown again (CON-50)."""
-        tried = Tried(evidence, address)
-        found = await self.explanations.explain(call.invocation, call.caller.role.account, None, login, tried)
+        tried = LoginAttempt(evidence, address)
+        found = await self.explanations.explain_login(call.invocation, call.caller.role.account, None, login, tried)
         return self._page(call, login, address or "", found)
 
     def _page(self, call: Call, login: str, address: str, explanation: Explanation | None) -> Response:

@@ -86,7 +86,7 @@ class PolicyTree:
         if text.strip():
             query = ResourcesQuery(call.caller.role, account, (kind,) if kind else (), None, search, pages.ROWS + 1, start)
             _tell(call, (*asked, ("search", text), ("limit", query.limit), ("offset", start or None)))
-            found = await self.resources.names(call.invocation, query)
+            found = await self.resources.list_names(call.invocation, query)
         more = links.with_query(links.SEARCH, (("search", text), ("kind", kind), ("offset", start + pages.ROWS)))
         return self.rendering.page(
             call.visit,
@@ -104,7 +104,7 @@ class PolicyTree:
         account = call.caller.role.account if policy is None else policy.account
         query = ResourcesQuery(call.caller.role, account, (kind,), limit=pages.ROWS + 1, after=after)
         _tell(call, (("account", account), ("kind", kind), ("limit", query.limit)))
-        found = await self.resources.names(call.invocation, query, policy)
+        found = await self.resources.list_names(call.invocation, query, policy)
         path = links.POLICIES if policy is None else links.policy(str(policy))
         rows = found[: pages.ROWS]
         more = links.with_query(path, (("kind", kind), ("after", rows[-1]))) if len(found) > len(rows) else None
@@ -129,7 +129,7 @@ async def above(access: AccessService, call: Call, name: ResourceName) -> list[t
     parts = name.identifier.split("/")
     around = ["/".join(parts[:end]) for end in range(1, len(parts))]
     names = [str(ResourceName(name.account, "policy", identifier)) for identifier in around if identifier]
-    seen = await access.seen(call.invocation, names)
+    seen = await access.filter_visible(call.invocation, names)
     return [(each, each in seen) for each in names]
 
 
@@ -141,4 +141,4 @@ def _depth(full_id: str, policy: ResourceName | None) -> int:
 
 def _tell(call: Call, asked: Sequence[tuple[str, Any]]) -> None:
     """Record what is listed, as for the routes of resources."""
-    call.tell(asked=tuple((name, str(value)) for name, value in asked if value is not None))
+    call.add_audit_facts(asked=tuple((name, str(value)) for name, value in asked if value is not None))

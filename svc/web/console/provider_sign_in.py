@@ -89,7 +89,7 @@ class ProviderSignIn:
     async def begin(self, call: Call, *, host: str | None, account: str, service_id: str, back: str) -> Response:
         """Lead the browser to a provider (Note [There and back])."""
         state, redirect_uri = secrets.token_urlsafe(24), self.own.url(host) + links.CALLBACK
-        begun = await self.offered.begin(account, service_id, redirect_uri, state)
+        begun = await self.offered.begin_login(account, service_id, redirect_uri, state)
         offer = begun.offer
         call.visit.begins = self.cookies.sealed_begun(
             BegunSignIn(
@@ -133,7 +133,7 @@ class ProviderSignIn:
             redirect_uri=begun.redirect_uri,
         )
         call.visit.tried = request, begun.back
-        call.tell(account=begun.account, authenticator="authn-oidc", service_id=begun.service_id)
+        call.add_audit_facts(account=begun.account, authenticator="authn-oidc", service_id=begun.service_id)
         late = self.wall.seconds() - begun.began_at > PATIENCE
         if not late and issuer != begun.issuer and (issuer is not None or begun.names_issuer):
             said = "no 'iss'" if issuer is None else f"the 'iss' {shown(issuer)}"

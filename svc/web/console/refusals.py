@@ -60,7 +60,7 @@ class RefusalsPage:
     ) -> Response:
         """Return refusals of the account, the newest first, and how many there are of each sort (CON-46)."""
         sort = RefusalSort(reason, authenticator or None, service or None) if reason else None
-        found = await self.refusals.recent(call.invocation, request or None, after, pages.ROWS, sort=sort)
+        found = await self.refusals.list_recent(call.invocation, request or None, after, pages.ROWS, sort=sort)
         given = {"request": request, "reason": reason, "authenticator": authenticator, "service": service}
         filters: Mapping[str, str] = {name: value for name, value in given.items() if value}
         more = links.with_query(links.REFUSALS, (*filters.items(), ("after", found.before)))

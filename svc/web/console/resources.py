@@ -14,7 +14,7 @@ from svc.model.errors import Forbidden, InvalidParameter, NoValue, RecordNotFoun
 from svc.model.events import Event
 from svc.model.names import ResourceName, is_role_kind
 from svc.model.query_results import Permission, Resource, ResourceAnnotation
-from svc.services.access import REACHED, AccessService
+from svc.services.access import REACH_PRIVILEGES, AccessService
 from svc.services.resources import ResourceService
 from svc.services.secrets import SecretService
 from svc.web.console import links, pages
@@ -127,8 +127,8 @@ class ResourcePage:
         """Return what there is to know of a resource, but for values (CON-25)."""
         resource, several = pages.named(name), not privilege
         found = await self._read(call, resource)
-        asked = [(each, HOLDERS) for each in REACHED] if not privilege else [(privilege, pages.ROWS)]
-        call.tell(asked=asked)
+        asked = [(each, HOLDERS) for each in REACH_PRIVILEGES] if not privilege else [(privilege, pages.ROWS)]
+        call.add_audit_facts(asked=asked)
         who = [await self._who_can(call, resource, *each, None if several else after) for each in asked]
         return await self._page(call, resource, found, None, who, None if several else privilege)
 
@@ -144,9 +144,9 @@ class ResourcePage:
     async def show_value(self, call: Call, name: str, *, version: int | None) -> Response:
         """Return the same page with a value of the variable (CON-12)."""
         variable = pages.named(name, "variable")
-        call.tell(version=None if version is None else str(version))
-        secret = await self.secrets.read(call.invocation, variable, version)
-        call.tell(read=True)
+        call.add_audit_facts(version=None if version is None else str(version))
+        secret = await self.secrets.read_value(call.invocation, variable, version)
+        call.add_audit_facts(read=True)
         value = _readable(version, secret.value or b"")
         return await self._page(call, variable, await self._read(call, variable), value, (), None)
 
@@ -154,7 +154,7 @@ class ResourcePage:
         self, call: Call, name: ResourceName, privilege: str, limit: int, after: Position | None
     ) -> ShownHolders:
         try:
-            page = await self.access.who_can(call.invocation, name, privilege, limit=limit, after=after)
+            page = await self.access.list_holders(call.invocation, name, privilege, limit=limit, after=after)
         except TooManyRoles:
             return ShownHolders(privilege, None)
         if page.after is None:
@@ -164,7 +164,7 @@ class ResourcePage:
 
     async def _read(self, call: Call, name: ResourceName) -> ShownResource:
         found: ShownResource | None = None
-        async for portion in await self.resources.show(call.invocation, name, texts=0):
+        async for portion in await self.resources.read_resource(call.invocation, name, texts=0):
             for part in portion:
                 found = found or ShownResource(part)
                 found.add(part)
@@ -182,7 +182,7 @@ class ResourcePage:
     ) -> Response:
         resource, around = found.resource, await above(self.access, call, name)
         ways = [(each.privilege, holder.way) for each in who_can for holder in each.holders or ()]
-        others = {each.privilege for each in found.permissions}.difference(REACHED, {privilege})
+        others = {each.privilege for each in found.permissions}.difference(REACH_PRIVILEGES, {privilege})
         return self.rendering.page(
             call.visit,
             "resource.html",

@@ -14,10 +14,10 @@ from svc.model.last_logins import LastLogin
 from svc.model.names import ACTOR_KINDS, ResourceName, RoleName
 from svc.model.query_results import Membership, MembersQuery, Place
 from svc.services.access import AccessService
-from svc.services.audit_reading import AuditService
+from svc.services.audit_events import AuditService
+from svc.services.inactive_roles import InactiveRoleService
 from svc.services.revocation import RevocationService
 from svc.services.roles import RoleService
-from svc.services.unused import UnusedService
 from svc.web.console import links, pages
 from svc.web.console.policies import above
 from svc.web.console.rendering import Rendering
@@ -68,7 +68,7 @@ class RolePage:
     rendering: Rendering
     roles: RoleService
     access: AccessService
-    idle: UnusedService
+    idle: InactiveRoleService
     audit: AuditService
     revocation: RevocationService
 
@@ -78,19 +78,19 @@ class RolePage:
         resource = pages.named(name)
         role = _role(resource)
         try:
-            page = await self.roles.members(call.invocation, MembersQuery(role, limit=pages.ROWS, after=after))
+            page = await self.roles.list_members(call.invocation, MembersQuery(role, limit=pages.ROWS, after=after))
         except Forbidden:
             # By the routes of roles that is another answer than of a role that isn't there (ROLE-10).
             raise RecordNotFound.of(role, hidden=True) from None
         members = [member async for batch in page.batches for member in batch]
         memberships: list[Membership] = []
-        async for batch in (await self.roles.memberships(call.invocation, MembersQuery(role), ())).batches:
+        async for batch in (await self.roles.list_memberships(call.invocation, MembersQuery(role), ())).batches:
             memberships += batch[: pages.ROWS + 1]
             break
         tokens = await self._tokens(call, role) if role.kind in ACTOR_KINDS else None
-        call.tell(reach=True)
+        call.add_audit_facts(reach=True)
         most = REACHED if reached_after is None else pages.ROWS
-        reach = await self.access.reach(call.invocation, role, limit=most, after=reached_after)
+        reach = await self.access.list_reachable_resources(call.invocation, role, limit=most, after=reached_after)
         path = links.role(str(role))
         further = None if reach.after is None else links.with_query(path, (("after", resource_cursor(reach.after)),))
         return self.rendering.page(
@@ -124,20 +124,20 @@ class RolePage:
     async def revoke(self, call: Call, name: str) -> Response:
         """Revoke all access tokens and sessions of the role (CON-48)."""
         role = _role(pages.named(name))
-        await self.revocation.revoke(call.invocation, lambda: role)
+        await self.revocation.revoke_role_tokens(call.invocation, lambda: role)
         if role == call.caller.role:
             call.visit.ended = True
             return Response.empty(303, (("Location", f"{links.SIGN_IN}?out"),))
         return self.rendering.page(call.visit, "revoked.html", title="Tokens revoked", name=str(role))
 
     async def _tokens(self, call: Call, role: RoleName) -> ShownTokens:
-        last_login = await self.roles.last_login(call.invocation, role)
-        call.tell(tokens=True)
+        last_login = await self.roles.read_last_login(call.invocation, role)
+        call.add_audit_facts(tokens=True)
         revoked: Sequence[StoredEvent] | None = None
         query = EventsQuery("", msgid="token", what="revoke", limit=1)
         with suppress(Forbidden):
-            revoked = await self.audit.events_of(call.invocation, query, role.resource, "role")
-            call.tell(audit=True)
+            revoked = await self.audit.list_events_about(call.invocation, query, role.resource, "role")
+            call.add_audit_facts(audit=True)
         is_own = role == call.caller.role
         may_revoke = not is_own and await self.revocation.may_revoke(call.caller, role)
         return ShownTokens(last_login, await self.idle.followers(), revoked, is_own, may_revoke)

@@ -67,7 +67,7 @@ class SignIn:
     async def form(self, call: Call, *, back: str | None, out: bool, account: str | None) -> Response:
         """Return the form to sign in, and the providers of an account (CON-60)."""
         told, account = "You are signed out in this browser." if out else "", (account or "").strip()
-        begun = await self.offered.providers(account) if account else []
+        begun = await self.offered.list_logins(account) if account else []
         providers = [each.offer for each in begun if each.url is not None]
         if account and not providers:
             told = "This account has no provider at which people can sign in now."
@@ -90,8 +90,8 @@ class SignIn:
         request = LoginRequest(account.strip(), login, evidence.encode("utf-8"), call.client_ip)
         back = links.come_back(back)
         call.visit.tried = request, back
-        call.tell(account=request.account)
-        call.visit.session = await self.sessions.begin(request, call)
+        call.add_audit_facts(account=request.account)
+        call.visit.session = await self.sessions.begin_session(request, call)
         return Response.empty(303, (("Location", back),))
 
     @pages.pressed(
@@ -118,7 +118,7 @@ class SignIn:
     )
     async def end_all(self, call: Call) -> Response:
         """End all sessions and access tokens of the role, in all browsers and programs (TOK-36)."""
-        await self.revocation.revoke(call.invocation, lambda: None)
+        await self.revocation.revoke_role_tokens(call.invocation, lambda: None)
         call.visit.ended = True
         return Response.empty(303, (("Location", f"{links.SIGN_IN}?out"),))
 

@@ -117,7 +117,7 @@ class Call:
     _demand_primary: Callable[[], Awaitable[None]] = attrs.field(repr=False)
     _route: Route = attrs.field(repr=False)
     _visit: Visit | None = attrs.field(default=None, repr=False)
-    #: Facts that the route recorded for the audit; see :meth:`tell`.
+    #: Facts that the route recorded for the audit; see :meth:`add_audit_facts`.
     facts: dict[str, Any] = attrs.field(factory=dict, repr=False, init=False)
 
     async def demand_primary(self) -> None:
@@ -174,7 +174,7 @@ class Call:
         """Return the value of a header; several lines of one name are joined with commas (RFC 9110 5.3)."""
         return self._incoming.header(name.encode("ascii"))
 
-    def tell(self, **facts: object) -> None:
+    def add_audit_facts(self, **facts: object) -> None:
         """Record for the audit what the path and the query don't say, as soon as it is known; never a secret."""
         self.facts.update(facts)
 

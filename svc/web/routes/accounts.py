@@ -39,7 +39,7 @@ class Accounts:
     )
     async def create(self, call: Call, *, key: str | None) -> Response:
         """Make an account, and return the API key of its admin."""
-        account = await self.accounts.create(call.invocation, lambda: call.late(_ID), call.request_key(key))
+        account = await self.accounts.create_account(call.invocation, lambda: call.late(_ID), call.request_key(key))
         return Response.json({"id": account.name, "api_key": account.api_key}, 201)
 
     @routes.add(
@@ -53,7 +53,7 @@ class Accounts:
     )
     async def list_names(self, call: Call) -> Response:
         """Return the names of all accounts."""
-        return Response.json(await self.accounts.names(call.invocation))
+        return Response.json(await self.accounts.list_accounts(call.invocation))
 
     @routes.add(
         "DELETE",
@@ -66,5 +66,5 @@ class Accounts:
     )
     async def delete(self, call: Call, account: str) -> Response:
         """Delete an account with all that it holds."""
-        await self.accounts.delete(call.invocation, account)
+        await self.accounts.delete_account(call.invocation, account)
         return Response.empty()

@@ -13,7 +13,7 @@ from svc.model.clocks import iso_milliseconds, rfc3339
 from svc.model.errors import Forbidden, InvalidName, InvalidParameter, RecordNotFound
 from svc.model.events import PARAMETERS, EventsQuery, StoredEvent
 from svc.model.names import ResourceName
-from svc.services.audit_reading import AuditService
+from svc.services.audit_events import AuditService
 from svc.web.http.declarations import Answer, Parameter, Source
 from svc.web.http.json_bytes import Json
 from svc.web.http.response import Response
@@ -138,22 +138,22 @@ class Audit:
     @_listing("/audit", errors=(Forbidden,), privileges="owns or inspects the root policy")
     async def everything(self, call: Call, *, query: EventsQuery) -> Response:
         """List the events of the caller's account."""
-        return await _listed(await self.audit.all_events(call.invocation, query))
+        return await _listed(await self.audit.list_all_events(call.invocation, query))
 
     @_listing("/audit/resources/<tail:identifier>")
     async def of_resource(self, call: Call, identifier: str, *, query: EventsQuery) -> Response:
         """List the events whose subject has this resource."""
-        return await _listed(await self.audit.events_of(call.invocation, query, _named(identifier), "resource"))
+        return await _listed(await self.audit.list_events_about(call.invocation, query, _named(identifier), "resource"))
 
     @_listing("/audit/roles/<tail:identifier>")
     async def of_role(self, call: Call, identifier: str, *, query: EventsQuery) -> Response:
         """List the events whose subject has this role."""
-        return await _listed(await self.audit.events_of(call.invocation, query, _named(identifier), "role"))
+        return await _listed(await self.audit.list_events_about(call.invocation, query, _named(identifier), "role"))
 
     @_listing("/audit/entities/<tail:identifier>")
     async def of_entity(self, call: Call, identifier: str, *, query: EventsQuery) -> Response:
         """List the events whose subject has this id as role, resource or member."""
-        return await _listed(await self.audit.events_of(call.invocation, query, _named(identifier), None))
+        return await _listed(await self.audit.list_events_about(call.invocation, query, _named(identifier), None))
 
 
 def _named(text: str) -> ResourceName:

@@ -1,7 +1,7 @@
 """The audit events of each route's requests, made from the path, the query and the facts that the route recorded.
 
 A route names its function here (``routes.add(…, audit=…)``). The words are those of the installed base where it has them
-(AUD-3). The route itself records facts of a body (``Call.tell``), never its secrets.
+(AUD-3). The route itself records facts of a body (``Call.add_audit_facts``), never its secrets.
 """
 
 from __future__ import annotations

@@ -141,7 +141,7 @@ class Authenticators:
     )
     async def tell_all(self, call: Call) -> Response:  # noqa: ARG002 (every route takes its call)
         """Return which types there are, and which authenticators policy defines and may be used (AUTH-4)."""
-        return Response.json(attrs.asdict(await self.authenticators.known()))
+        return Response.json(attrs.asdict(await self.authenticators.list_authenticators()))
 
     @_switching("/authn/<flat:account>")
     async def switch_default(self, call: Call, account: str) -> Response:
@@ -159,7 +159,7 @@ class Authenticators:
         return await self._switch(call, account, f"authn-{kind}/{service_id}")
 
     async def _switch(self, call: Call, account: str, name: str) -> Response:
-        await self.authenticators.switch(call.invocation, account, name, lambda: call.late(ENABLED))
+        await self.authenticators.switch_authenticator(call.invocation, account, name, lambda: call.late(ENABLED))
         return Response.empty()
 
     @routes.add(
@@ -207,7 +207,7 @@ class FederatedAuthenticators:
     async def status(self, call: Call, service_id: str | None, account: str) -> Response:
         """Return the faults of an authenticator, and its keys; a fault is 500, as installed clients expect (AUTH-60)."""
         try:
-            report = await self.authenticators.status(call.invocation, account, service_id)
+            report = await self.authenticators.read_status(call.invocation, account, service_id)
         except (RecordNotFound, Forbidden) as refusal:
             return _no_status(call, refusal)
         status = report.status
@@ -239,7 +239,7 @@ class FederatedAuthenticators:
     )
     async def explain(self, call: Call, service_id: str | None, account: str, login: str | None) -> Response:
         """Return how a token would be evaluated, check by check; nothing is issued."""
-        found = await self.authenticators.explain(call.invocation, account, service_id, login, lambda: call.late(JWT))
+        found = await self.authenticators.explain_token(call.invocation, account, service_id, login, lambda: call.late(JWT))
         return Response.json(
             {"admitted": found.admitted, "role": found.role, "steps": [_step(step) for step in found.steps]}
         )
@@ -264,13 +264,13 @@ class FederatedAuthenticators:
     )
     async def distrust(self, call: Call, service_id: str | None, account: str, key: str) -> Response:
         """Let a key, by its id or its thumbprint, verify nothing any more (AUTH-51)."""
-        await self.authenticators.distrust(call.invocation, account, service_id, key)
+        await self.authenticators.distrust_key(call.invocation, account, service_id, key)
         return Response.empty()
 
     @_key_trust("DELETE", answers=(Answer(204, "the key is trusted again"),), audit=authenticator_events.key_trusted)
     async def trust(self, call: Call, service_id: str | None, account: str, key: str) -> Response:
         """Let a key verify again."""
-        await self.authenticators.trust(call.invocation, account, service_id, key)
+        await self.authenticators.trust_key(call.invocation, account, service_id, key)
         return Response.empty()
 
 
@@ -292,9 +292,9 @@ class DirectoryAuthenticators:
     )
     async def status(self, call: Call, service_id: str, account: str) -> Response:
         """Return the faults of an authenticator, how its directory answers, and its last refusals (AUTH-58)."""
-        call.tell(authenticator=DIRECTORY_TYPE)
+        call.add_audit_facts(authenticator=DIRECTORY_TYPE)
         try:
-            status, refusals = await self.directories.status(call.invocation, account, service_id)
+            status, refusals = await self.directories.read_status(call.invocation, account, service_id)
         except (RecordNotFound, Forbidden) as refusal:
             return _no_status(call, refusal)
         again = None if status.again is None else math.ceil(status.again)
@@ -327,7 +327,7 @@ def _status(problems: Sequence[Problem], document: Mapping[str, object]) -> Resp
 
 
 def _keys(report: AuthenticatorReport) -> dict[str, object]:
-    keys, asked = report.status.keys, report.asked_at
+    keys, asked = report.status.keys, report.requested_at
     return {
         "source": report.status.source,
         "uri": report.status.uri,

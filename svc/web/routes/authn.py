@@ -19,8 +19,8 @@ from svc.model.errors import (
     WrongDataKey,
 )
 from svc.model.reasons import Reason
-from svc.services.batches import BatchService
 from svc.services.login import AccessTokenService, ApiKeyService, LoginService
+from svc.services.secret_batches import BatchService
 from svc.web.http.basic import BASIC
 from svc.web.http.declarations import Answer, Body, Parameter, Source, Unaudited
 from svc.web.http.response import Response
@@ -78,7 +78,7 @@ class Authn:
         """Return the API key of the role that HTTP Basic credentials prove (TOK-2)."""
         name, password = call.late(BASIC)
         request = LoginRequest(account, name, password, call.client_ip)
-        return Response.content(await self.api_keys.api_key(request, call), _TEXT.media_type)
+        return Response.content(await self.api_keys.read_api_key(request, call), _TEXT.media_type)
 
     @routes.add(
         "POST",
@@ -137,7 +137,7 @@ class Authn:
     )
     async def publish_keys(self, call: Call, account: str) -> Response:  # noqa: ARG002 (every route takes its call)
         """Return the keys that verify the account's access tokens, as a JWK set (TOK-33)."""
-        keys = await self.tokens.public_keys(account)
+        keys = await self.tokens.list_public_keys(account)
         return attrs.evolve(Response.json({"keys": keys}), cache_control="public, max-age=60")
 
     @routes.add(
@@ -247,7 +247,7 @@ class FederatedAuthn:
         login: str | None,
         evidence: tuple[str, tuple[Reason, str] | None],
     ) -> LoginRequest:
-        call.tell(authenticator=self.name)
+        call.add_audit_facts(authenticator=self.name)
         token, fault = evidence
         return LoginRequest(account, login, token.encode("utf-8"), call.client_ip, service_id, fault)
 
@@ -274,10 +274,10 @@ class LdapAuthn:
     )
     async def tell_api_key(self, call: Call, service_id: str, account: str) -> Response:
         """Return the API key of the role that HTTP Basic credentials prove (AUTH-52)."""
-        call.tell(authenticator="authn-ldap")
+        call.add_audit_facts(authenticator="authn-ldap")
         name, password = call.late(BASIC)
         request = LoginRequest(account, name, password, call.client_ip, service_id, origin=call.origin)
-        return Response.content(await self.api_keys.api_key(request, call), _TEXT.media_type)
+        return Response.content(await self.api_keys.read_api_key(request, call), _TEXT.media_type)
 
     @routes.add(
         "POST",
@@ -333,5 +333,5 @@ def _by_key(call: Call, account: str, login: str) -> LoginRequest:
 
 
 def _by_password(call: Call, service_id: str, account: str, login: str) -> LoginRequest:
-    call.tell(authenticator="authn-ldap")
+    call.add_audit_facts(authenticator="authn-ldap")
     return LoginRequest(account, login, call.body, call.client_ip, service_id, origin=call.origin)

@@ -11,7 +11,7 @@ from twisted.internet.task import deferLater
 
 from svc.model.errors import BadRequest, Forbidden, InvalidParameter, NotText, NoValue, TooLarge, WrongDataKey
 from svc.model.strict_json import Malformed, json_object
-from svc.services.batches import LONG, SHORT, BatchLimits, BatchService, SecretBatch
+from svc.services.secret_batches import LONG, SHORT, BatchLimits, BatchService, SecretBatch
 from svc.web.http.declarations import Answer, Body, Parameter, Source
 from svc.web.http.faults import reason_of
 from svc.web.http.json_bytes import Json, written
@@ -155,10 +155,10 @@ class SecretBatches:
 
         asked = None if none_match is None or none_match.anything else is_known
         invocation = call.invocation
-        batch = await self.batches.read(
+        batch = await self.batches.read_secrets(
             invocation.caller, call, ids, limits, is_known=asked, partial=partial, texts=not form
         )
-        call.tell(refused={text: reason_of(refusal) for text, refusal in batch.refused.items()})
+        call.add_audit_facts(refused={text: reason_of(refusal) for text, refusal in batch.refused.items()})
         headers = () if batch.tag is None else tagged(f'W/"{batch.tag}{form}"')
         return batch, headers if batch.known or not form else (*headers, ("Content-Encoding", "base64"))
 

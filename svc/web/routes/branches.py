@@ -9,11 +9,11 @@ import attrs
 
 from svc.model.names import RoleName, root_policy
 from svc.services.branch_rules import (
-    around,
+    branch_around,
+    id_within,
     is_root,
     path_of,
-    refuse,
-    within,
+    refuse_faults,
     wrong_annotations,
 )
 from svc.services.branches import BranchEntries, BranchEntry
@@ -83,8 +83,8 @@ class Branches:
         accept = await begin(call, self.tokens)
         given = members_of(call.late(NEW), ("name", "branch"), ("owner", "annotations"))
         new = new_entry(account, given)
-        call.tell(name=within(new.branch, new.name))
-        return answer(accept, _item(await self.branches.create(call.invocation, new)), 201)
+        call.add_audit_facts(name=id_within(new.branch, new.name))
+        return answer(accept, _item(await self.branches.create_entry(call.invocation, new)), 201)
 
     @_adding(
         "GET",
@@ -99,7 +99,7 @@ class Branches:
     async def list(self, call: Call, account: str) -> Response:
         """List branches."""
         accept = await begin(call, self.tokens, ("limit", "offset"))
-        found = await self.branches.page(call.invocation, account, *page(call))
+        found = await self.branches.read_page(call.invocation, account, *page(call))
         return answer(accept, {"branches": [_item(each) async for each in found.entries], "count": found.count})
 
     @_of_one(
@@ -116,10 +116,10 @@ class Branches:
     async def show(self, call: Call, account: str, identifier: str) -> Response:
         """Return a branch."""
         accept = await begin(call, self.tokens)
-        found = await self.branches.one(call.invocation, RoleName.of(account, "policy", identifier))
-        if fresh(call, found.tag):
-            return Response.empty(304, tagged(found.tag))
-        return answer(accept, _item(found), headers=tagged(found.tag))
+        found = await self.branches.read_entry(call.invocation, RoleName.of(account, "policy", identifier))
+        if fresh(call, found.entity_tag):
+            return Response.empty(304, tagged(found.entity_tag))
+        return answer(accept, _item(found), headers=tagged(found.entity_tag))
 
     @_of_one(
         "PATCH",
@@ -135,21 +135,21 @@ class Branches:
         accept = await begin(call, self.tokens)
         given = members_of(call.late(CHANGES), (), ("owner", "annotations"))
         owner, annotations = given.get("owner"), given.get("annotations")
-        refuse(
+        refuse_faults(
             [
                 *(wrong_owner(owner) if owner is not None else ()),
                 *wrong_annotations({} if annotations is None else annotations),
             ]
         )
         said = annotations if isinstance(annotations, dict) else {}
-        changed = await self.branches.update(
+        changed = await self.branches.update_entry(
             call.invocation,
             RoleName.of(account, "policy", identifier),
             None if owner is None else role_of(account, owner),
             said,
             precondition(call),
         )
-        return answer(accept, _item(changed), headers=tagged(changed.tag))
+        return answer(accept, _item(changed), headers=tagged(changed.entity_tag))
 
     @_of_one(
         "DELETE",
@@ -162,13 +162,13 @@ class Branches:
     async def delete(self, call: Call, account: str, identifier: str) -> Response:
         """Delete a branch with everything in it."""
         await begin(call, self.tokens)
-        await self.branches.delete(call.invocation, RoleName.of(account, "policy", identifier), precondition(call))
+        await self.branches.delete_entry(call.invocation, RoleName.of(account, "policy", identifier), precondition(call))
         return Response.empty()
 
 
 def _item(entry: BranchEntry) -> dict[str, Json]:
     name = entry.name
-    place = root_policy(name.account) if is_root(name) else around(name.account, name.identifier)
+    place = root_policy(name.account) if is_root(name) else branch_around(name.account, name.identifier)
     return {
         "name": name.identifier.rpartition("/")[2],
         "branch": path_of(place),

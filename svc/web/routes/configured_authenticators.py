@@ -12,13 +12,13 @@ import attrs
 from svc.model.errors import AuthenticatorNotFound, BadRequest, InvalidParameter, Unprocessable, WrongDataKey
 from svc.model.names import RoleName
 from svc.model.strict_json import Malformed, json_object
-from svc.services.authenticator_types import missing, refuse_others, values_of, wrong_type
+from svc.services.authenticator_types import missing_parameter, parse_data, refuse_unknown, wrong_type
 from svc.services.configured_authenticators import (
     LISTED_MOST,
     ConfiguredAuthenticator,
     ConfiguredAuthenticatorService,
     NewAuthenticator,
-    unsupported,
+    unsupported_type,
 )
 from svc.services.login import AccessTokenService
 from svc.web.http.declarations import WHOLE, Answer, Parameter, Source
@@ -106,7 +106,7 @@ class ConfiguredAuthenticators:
         kind, limit, offset = call.late(TYPE), call.late(LIMIT), call.late(OFFSET)
         if limit is None:
             limit = LISTED_MOST if offset is None else PAGE_OFFSET
-        found = await self.authenticators.page(call.invocation, account, kind, min(limit, LISTED_MOST), offset or 0)
+        found = await self.authenticators.read_page(call.invocation, account, kind, min(limit, LISTED_MOST), offset or 0)
         items = [_item(each) for each in found.authenticators]
         return answer_any(accept, {"authenticators": items, "count": found.count})
 
@@ -123,8 +123,8 @@ class ConfiguredAuthenticators:
         """Make an authenticator with all that it consists of."""
         accept = await self._begin(call)
         new = self._new(account, call.late(NEW))
-        call.tell(kind=new.kind, name=new.name)
-        return answer_any(accept, _item(await self.authenticators.create(call.invocation, new)), 201)
+        call.add_audit_facts(kind=new.kind, name=new.name)
+        return answer_any(accept, _item(await self.authenticators.create_authenticator(call.invocation, new)), 201)
 
     @_of_one(
         "GET",
@@ -136,7 +136,9 @@ class ConfiguredAuthenticators:
     async def show(self, call: Call, account: str, kind: str, name: str | None) -> Response:
         """Return an authenticator; an account has one of some types, whose name may be left out."""
         accept = await self._begin(call)
-        return answer_any(accept, _item(await self.authenticators.one(call.invocation, account, kind, name or "")))
+        return answer_any(
+            accept, _item(await self.authenticators.read_authenticator(call.invocation, account, kind, name or ""))
+        )
 
     @_of_one(
         "PATCH",
@@ -151,13 +153,15 @@ class ConfiguredAuthenticators:
         accept = await self._begin(call)
         given = call.late(SWITCH)
         if "enabled" not in given:
-            raise missing("enabled")
+            raise missing_parameter("enabled")
         if others := [other for other in given if other != "enabled"]:
             raise Unprocessable(f"The following parameters were not expected: '{', '.join(others)[:500]}'")
         on = given["enabled"]
         if not isinstance(on, bool):
             raise Unprocessable("The enabled parameter must be of type=boolean")
-        return answer_any(accept, _item(await self.authenticators.switch(call.invocation, account, kind, name or "", on)))
+        return answer_any(
+            accept, _item(await self.authenticators.switch_authenticator(call.invocation, account, kind, name or "", on))
+        )
 
     @_of_one(
         "DELETE",
@@ -169,7 +173,7 @@ class ConfiguredAuthenticators:
     async def delete(self, call: Call, account: str, kind: str, name: str | None) -> Response:
         """Delete an authenticator with all that belongs to it."""
         await self._begin(call)
-        await self.authenticators.delete(call.invocation, account, kind, name or "")
+        await self.authenticators.delete_authenticator(call.invocation, account, kind, name or "")
         return Response.empty()
 
     async def _begin(self, call: Call) -> str:
@@ -185,16 +189,16 @@ class ConfiguredAuthenticators:
             raise wrong_type("enabled", "true, false")
         owner, annotations = _object(given, "owner"), _object(given, "annotations") or {}
         _object(given, "data")
-        refuse_others([other for other in given if other not in _NEW_SHAPE.members])
+        refuse_unknown([other for other in given if other not in _NEW_SHAPE.members])
         role = None if owner is None else _role(account, owner)
         told = {
             _annotation("annotations", key, _KEY, 500): _annotation(key, value, _VALUE, 120)
             for key, value in annotations.items()
         }
-        place = self.authenticators.place(account, kind, name)
+        place = self.authenticators.find_location(account, kind, name)
         if place is None:
-            raise unsupported(kind)
-        return NewAuthenticator(account, kind, name, enabled, role, values_of(place.kind, given.get("data")), told)
+            raise unsupported_type(kind)
+        return NewAuthenticator(account, kind, name, enabled, role, parse_data(place.kind, given.get("data")), told)
 
 
 def _item(found: ConfiguredAuthenticator) -> dict[str, object]:
@@ -222,7 +226,7 @@ def _object(given: Mapping[str, object], name: str) -> Mapping[str, object] | No
 def _text(given: Mapping[str, object], name: str, pattern: re.Pattern[str] | None, most: int) -> str:
     value = given.get(name)
     if value in (None, ""):
-        raise missing(name)
+        raise missing_parameter(name)
     return _fitting(name, value, pattern, most)
 
 
@@ -238,13 +242,13 @@ def _fitting(name: str, value: object, pattern: re.Pattern[str] | None, most: in
 
 def _annotation(name: str, text_: object, pattern: re.Pattern[str], most: int) -> str:
     if text_ == "":
-        raise missing(name)
+        raise missing_parameter(name)
     return _fitting(name, text_, pattern, most)
 
 
 def _role(account: str, owner: Mapping[str, object]) -> RoleName:
     ident, kind = _text(owner, "id", _ID, 500), _text(owner, "kind", None, 60)
-    refuse_others([other for other in owner if other not in {"id", "kind"}])
+    refuse_unknown([other for other in owner if other not in {"id", "kind"}])
     if kind not in _OWNERS:
         raise Unprocessable(f"Invalid 'kind' parameter. It is one of {', '.join(_OWNERS)}.")
     return RoleName.of(account, kind, ident.removeprefix("/") or ident)

@@ -93,7 +93,7 @@ class Credentials:
     )
     async def tell_rotation(self, call: Call, account: str) -> Response:
         """Return when an API key was rotated, to those who may do that."""
-        rotation = await self.credentials.rotation(_caller(call, account), named_role(call, account), call)
+        rotation = await self.credentials.read_rotation(_caller(call, account), named_role(call, account), call)
         timestamp = "" if rotation.at is None else iso_seconds(rotation.at)
         return Response.json({"role": str(rotation.role), "timestamp": timestamp})
 

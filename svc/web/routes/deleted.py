@@ -12,7 +12,7 @@ from svc.model.clocks import iso_milliseconds
 from svc.model.deleted_records import DeletedRecord
 from svc.model.errors import Forbidden, InvalidParameter, PolicyConflict, PolicyInvalid, RecordNotFound
 from svc.model.names import RoleName
-from svc.services.deleted import BATCH_MOST, DeletedService, Left
+from svc.services.deleted_records import BATCH_MOST, DeletedService, RestoreObstacle
 from svc.web.http.declarations import NO_BODY, Answer, Parameter, PathName, Source
 from svc.web.http.json_bytes import Json
 from svc.web.http.response import Response
@@ -70,7 +70,7 @@ _RECORD: Final = obj(
 _RESTORED: Final = obj(
     {
         "restored": array(obj({"number": INTEGER, "id": TEXT, "versions": _VERSIONS})),
-        "left": array(obj({"number": INTEGER, "reason": text(*Left)})),
+        "left": array(obj({"number": INTEGER, "reason": text(*RestoreObstacle)})),
         "rows_left_out": INTEGER,
     }
 )
@@ -101,7 +101,7 @@ class DeletedRecords:
     )
     async def listed(self, call: Call, policy: RoleName, *, limit: int, offset: int) -> Response:
         """List the deleted records that can be restored."""
-        records = await self.deleted.listed(call.invocation, policy, limit, offset)
+        records = await self.deleted.list_records(call.invocation, policy, limit, offset)
         return Response.json([_shown(record) for record in records])
 
     @_of_policy(
@@ -114,12 +114,12 @@ class DeletedRecords:
     )
     async def restore(self, call: Call, policy: RoleName, *, numbers: tuple[int, ...]) -> Response:
         """Restore records and values."""
-        outcome = await self.deleted.restore(call.invocation, policy, numbers)
+        outcome = await self.deleted.restore_records(call.invocation, policy, numbers)
         restored: list[Json] = [
             {"number": record.number, "id": record.resource, "versions": list(record.versions)} for record in outcome.records
         ]
-        left: list[Json] = [{"number": number, "reason": why.value} for number, why in sorted(outcome.left.items())]
-        return Response.json({"restored": restored, "left": left, "rows_left_out": outcome.left_out})
+        left: list[Json] = [{"number": number, "reason": why.value} for number, why in sorted(outcome.skipped.items())]
+        return Response.json({"restored": restored, "left": left, "rows_left_out": outcome.skipped_rows})
 
     @_of_policy(
         "DELETE",
@@ -130,7 +130,7 @@ class DeletedRecords:
     )
     async def purge(self, call: Call, policy: RoleName, *, numbers: tuple[int, ...]) -> Response:
         """Purge records for good."""
-        purged = await self.deleted.purge(call.invocation, policy, numbers or None)
+        purged = await self.deleted.purge_records(call.invocation, policy, numbers or None)
         return Response.json({"purged": len(purged)})
 
 

@@ -79,7 +79,7 @@ class EffectivePolicies:
         except ValueError:
             return Response.empty(400)
         limit = LIMIT_MOST if limit is None else limit
-        told = await self.policies.statements(call.invocation, policy, depth, limit)
+        told = await self.policies.read_statements(call.invocation, policy, depth, limit)
         if (content_type or "").partition(";")[0].strip().lower() == "application/json":
             return Response.json_text(await self._text(as_json(told)))
         return Response.content((await self._text(as_yaml(told))).encode("utf-8"), "application/x-yaml")

@@ -15,8 +15,8 @@ from svc.model.clocks import iso_milliseconds
 from svc.model.endings import START, Ending, EndingKind, EndingPlace
 from svc.model.errors import Forbidden, InvalidParameter
 from svc.model.last_logins import BEGINNING, IdlePlace, iso_day
-from svc.services.expiring import EndingsQuery, ExpiringService
-from svc.services.unused import UnusedQuery, UnusedRole, UnusedService
+from svc.services.inactive_roles import InactiveRole, InactiveRoleService, InactiveRolesQuery
+from svc.services.upcoming_expirations import UpcomingExpirationService, UpcomingExpirationsQuery
 from svc.web.http.declarations import Answer, Parameter, Source
 from svc.web.http.json_bytes import Json
 from svc.web.http.response import Response
@@ -125,8 +125,8 @@ class Endings:
 
     routes = Routes()
 
-    endings: ExpiringService
-    idle: UnusedService
+    endings: UpcomingExpirationService
+    idle: InactiveRoleService
 
     @routes.add(
         "GET",
@@ -144,9 +144,11 @@ class Endings:
         self, call: Call, *, within: int, age: int, kinds: frozenset[EndingKind], limit: int, after: EndingPlace
     ) -> Response:
         """Return what expires soon in the caller's account."""
-        page = await self.endings.expiring(call.invocation, EndingsQuery(within, age, kinds, limit, after))
+        page = await self.endings.list_expirations(
+            call.invocation, UpcomingExpirationsQuery(within, age, kinds, limit, after)
+        )
         cursor = None if page.after is None else cursor_of(page.after)
-        return Response.json({"expiring": [_shown(ending) for ending in page.endings], "after": cursor})
+        return Response.json({"expiring": [_shown(ending) for ending in page.expirations], "after": cursor})
 
     @routes.add(
         "GET",
@@ -174,11 +176,11 @@ class Endings:
     )
     async def unused(self, call: Call, *, since: int, limit: int, after: IdlePlace) -> Response:
         """Return the users and hosts of the caller's account that have not logged in for so long."""
-        page = await self.idle.unused(call.invocation, UnusedQuery(since, limit, after))
+        page = await self.idle.list_inactive(call.invocation, InactiveRolesQuery(since, limit, after))
         return Response.json(
             {
                 "unused": [_idle(role) for role in page.roles],
-                "kept_since": iso_milliseconds(page.kept_since),
+                "kept_since": iso_milliseconds(page.recorded_since),
                 "followers_counted": False,
                 "followers": list(page.followers),
                 "after": None if page.after is None else cursor_of(page.after),
@@ -202,7 +204,7 @@ def _shown(ending: Ending) -> dict[str, Json]:
     return shown | {name: value for name, value in told.items() if value is not None}
 
 
-def _idle(unused: UnusedRole) -> dict[str, Json]:
+def _idle(unused: InactiveRole) -> dict[str, Json]:
     role = unused.role
     return {
         "role": role.role,

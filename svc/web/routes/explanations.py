@@ -18,7 +18,7 @@ from svc.model.errors import (
     PasswordsBusy,
     RecordNotFound,
 )
-from svc.services.explanations import KeyExplanations, Tried
+from svc.services.login_explanations import KeyExplanations, LoginAttempt
 from svc.web.http.declarations import Answer, Body, Parameter, Source
 from svc.web.http.json_bytes import Json
 from svc.web.http.response import Response
@@ -86,8 +86,8 @@ class KeyLogins:
         self, call: Call, account: str, login: str, *, evidence: bytes | None, address: str | None
     ) -> Response:
         """Return how a login by API key or password would be evaluated, check by check."""
-        tried = Tried(evidence, address)
-        return _explained(await self.by_key.explain(call.invocation, account, None, login, tried))
+        tried = LoginAttempt(evidence, address)
+        return _explained(await self.by_key.explain_login(call.invocation, account, None, login, tried))
 
     @_explaining(
         "/authn-ldap/<service_id>/<flat:account>/<tail:login>/explain", privileges="read on the webservice's status"
@@ -96,8 +96,8 @@ class KeyLogins:
         self, call: Call, service_id: str, account: str, login: str, *, evidence: bytes | None, address: str | None
     ) -> Response:
         """Return how a login by a directory's password would be evaluated, check by check."""
-        tried = Tried(evidence, address)
-        return _explained(await self.by_ldap.explain(call.invocation, account, service_id, login, tried))
+        tried = LoginAttempt(evidence, address)
+        return _explained(await self.by_ldap.explain_login(call.invocation, account, service_id, login, tried))
 
 
 def _explained(found: Explanation) -> Response:

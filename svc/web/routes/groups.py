@@ -9,7 +9,15 @@ import attrs
 
 from svc.model.clocks import iso_milliseconds
 from svc.model.names import RoleName
-from svc.services.branch_rules import MEMBERS, around, path_of, refuse, within, wrong_annotations, wrong_role
+from svc.services.branch_rules import (
+    MEMBERS,
+    branch_around,
+    id_within,
+    path_of,
+    refuse_faults,
+    wrong_annotations,
+    wrong_role,
+)
 from svc.services.branches import BranchEntries, BranchEntry
 from svc.services.group_members import GroupMemberService
 from svc.services.login import AccessTokenService
@@ -82,8 +90,8 @@ class Groups:
         accept = await begin(call, self.tokens)
         given = members_of(call.late(NEW), ("name", "branch"), ("annotations",))
         new = new_entry(account, given)
-        call.tell(name=within(new.branch, new.name))
-        return answer(accept, _item(await self.groups.create(call.invocation, new)), 201)
+        call.add_audit_facts(name=id_within(new.branch, new.name))
+        return answer(accept, _item(await self.groups.create_entry(call.invocation, new)), 201)
 
     @_adding(
         "GET",
@@ -98,7 +106,7 @@ class Groups:
     async def list(self, call: Call, account: str) -> Response:
         """List groups."""
         accept = await begin(call, self.tokens, ("limit", "offset"))
-        found = await self.groups.page(call.invocation, account, *page(call))
+        found = await self.groups.read_page(call.invocation, account, *page(call))
         return answer(accept, {"groups": [_item(each) async for each in found.entries], "count": found.count})
 
     @_of_one(
@@ -112,10 +120,10 @@ class Groups:
     async def show(self, call: Call, account: str, identifier: str) -> Response:
         """Return a group."""
         accept = await begin(call, self.tokens)
-        found = await self.groups.one(call.invocation, RoleName.of(account, "group", identifier))
-        if fresh(call, found.tag):
-            return Response.empty(304, tagged(found.tag))
-        return answer(accept, _item(found), headers=tagged(found.tag))
+        found = await self.groups.read_entry(call.invocation, RoleName.of(account, "group", identifier))
+        if fresh(call, found.entity_tag):
+            return Response.empty(304, tagged(found.entity_tag))
+        return answer(accept, _item(found), headers=tagged(found.entity_tag))
 
     @_of_one(
         "PATCH",
@@ -130,11 +138,11 @@ class Groups:
         """Set annotations."""
         accept = await begin(call, self.tokens)
         said = members_of(call.late(CHANGES), (), ("annotations",)).get("annotations")
-        refuse(wrong_annotations({} if said is None else said))
+        refuse_faults(wrong_annotations({} if said is None else said))
         name = RoleName.of(account, "group", identifier)
         told = said if isinstance(said, dict) else {}
-        changed = await self.groups.update(call.invocation, name, None, told, precondition(call))
-        return answer(accept, _item(changed), headers=tagged(changed.tag))
+        changed = await self.groups.update_entry(call.invocation, name, None, told, precondition(call))
+        return answer(accept, _item(changed), headers=tagged(changed.entity_tag))
 
     @_of_one(
         "DELETE",
@@ -147,7 +155,7 @@ class Groups:
     async def delete(self, call: Call, account: str, identifier: str) -> Response:
         """Delete a group with all that it owns."""
         await begin(call, self.tokens)
-        await self.groups.delete(call.invocation, RoleName.of(account, "group", identifier), precondition(call))
+        await self.groups.delete_entry(call.invocation, RoleName.of(account, "group", identifier), precondition(call))
         return Response.empty()
 
     @_adding(
@@ -190,7 +198,7 @@ class GroupMembers:
         """List members of a group; who owns it isn't one by that."""
         accept = await begin(call, self.tokens, ("limit", "offset"))
         group = RoleName.of(account, "group", identifier)
-        found = await self.members.page(call.invocation, group, *page(call))
+        found = await self.members.read_page(call.invocation, group, *page(call))
         items = [{"id": member.identifier, "kind": member.kind} for member in found.members]
         return answer(accept, {"members": items, "count": found.count})
 
@@ -207,7 +215,9 @@ class GroupMembers:
         accept = await begin(call, self.tokens)
         given = members_of(call.late(NEW_MEMBER), ("kind", "id"))
         group = RoleName.of(account, "group", identifier)
-        member = await self.members.add(call.invocation, group, partial(_named, call, account, given["kind"], given["id"]))
+        member = await self.members.add_member(
+            call.invocation, group, partial(_named, call, account, given["kind"], given["id"])
+        )
         return answer(accept, {"kind": member.kind, "id": member.identifier}, 201)
 
     @_adding(
@@ -221,14 +231,14 @@ class GroupMembers:
         """Remove a member of a group."""
         await begin(call, self.tokens)
         group = RoleName.of(account, "group", identifier)
-        await self.members.remove(call.invocation, group, partial(_named, call, account, kind, member))
+        await self.members.remove_member(call.invocation, group, partial(_named, call, account, kind, member))
         return Response.empty()
 
 
 def _named(call: Call, account: str, kind: object, ident: object) -> RoleName:
-    refuse(wrong_role(kind, ident, MEMBERS, "member"))
+    refuse_faults(wrong_role(kind, ident, MEMBERS, "member"))
     member = role_of(account, {"kind": kind, "id": ident})
-    call.tell(member=str(member))
+    call.add_audit_facts(member=str(member))
     return member
 
 
@@ -236,7 +246,7 @@ def _item(entry: BranchEntry) -> dict[str, Json]:
     name = entry.name
     return {
         "name": name.identifier.rpartition("/")[2],
-        "branch": path_of(around(name.account, name.identifier)),
+        "branch": path_of(branch_around(name.account, name.identifier)),
         "annotations": entry.annotations,
         "created_at": iso_milliseconds(entry.created_at),
     }

@@ -18,7 +18,7 @@ from svc.model.errors import (
     WrongDataKey,
 )
 from svc.model.names import RESOURCE_KINDS, ResourceName
-from svc.services.host_factories import COUNT_MOST, HostFactoryService, TokensWanted
+from svc.services.host_factories import COUNT_MOST, HostFactoryService, TokensRequest
 from svc.web.http.declarations import PARAMETERS, Answer, Body, Parameter, Source
 from svc.web.http.response import Response
 from svc.web.http.routing import PUBLIC, REQUIRED, Call, Routes
@@ -118,11 +118,11 @@ class HostFactories:
     )
     async def create_tokens(self, call: Call, *, host_factory: str | None, key: str | None) -> Response:
         """Make ``count`` tokens that are good until ``expiration``, from the networks ``cidr``."""
-        call.tell(factory=host_factory or "-")
+        call.add_audit_facts(factory=host_factory or "-")
         made = await self.factories.create_tokens(
             call.invocation,
             _factory(host_factory),
-            lambda: TokensWanted(expiration=call.late(EXPIRATION), count=call.late(COUNT), networks=call.late(NETWORKS)),
+            lambda: TokensRequest(expiration=call.late(EXPIRATION), count=call.late(COUNT), networks=call.late(NETWORKS)),
             call.request_key(key),
         )
         told = {"expiration": iso_seconds(made.token.expires_at), "cidr": list(made.token.networks)}
@@ -140,8 +140,8 @@ class HostFactories:
     )
     async def list_tokens(self, call: Call, *, host_factory: ResourceName, limit: int, offset: int | None) -> Response:
         """Return the tokens of a factory, by the ids by which they can be revoked."""
-        call.tell(factory=str(host_factory))
-        found = await self.factories.tokens(call.invocation, host_factory, limit, offset or 0)
+        call.add_audit_facts(factory=str(host_factory))
+        found = await self.factories.list_tokens(call.invocation, host_factory, limit, offset or 0)
         return Response.json(list(map(token_json, found)))
 
     @routes.add(
@@ -171,7 +171,7 @@ class HostFactories:
     )
     async def create_host(self, call: Call, *, token: str | None, key: str | None) -> Response:
         """Make the host ``id`` of the token's factory, with ``annotations``, or give it another API key."""
-        call.tell(authenticator="host-factory")
+        call.add_audit_facts(authenticator="host-factory")
         made = await self.factories.create_host(
             token,
             call.demand_primary,

@@ -137,22 +137,22 @@ class LdapMappings:
         return await self._remove(call, service_id, account, USER, name)
 
     async def _list(self, call: Call, service_id: str, account: str, kind: str) -> Response:
-        call.tell(kind=kind)
-        return Response.json({"keys": await self.mappings.names(call.invocation, account, service_id, kind)})
+        call.add_audit_facts(kind=kind)
+        return Response.json({"keys": await self.mappings.list_names(call.invocation, account, service_id, kind)})
 
     async def _show(self, call: Call, service_id: str, account: str, kind: str, name: str) -> Response:
-        call.tell(kind=kind)
-        return _told(kind, await self.mappings.one(call.invocation, account, service_id, kind, name))
+        call.add_audit_facts(kind=kind)
+        return _told(kind, await self.mappings.read_mapping(call.invocation, account, service_id, kind, name))
 
     async def _set(self, call: Call, service_id: str, account: str, kind: str, name: str) -> Response:
-        call.tell(kind=kind)
+        call.add_audit_facts(kind=kind)
         wanted = partial(call.late, ROLES)
-        mapping, made = await self.mappings.set(call.invocation, account, service_id, kind, name, wanted)
+        mapping, made = await self.mappings.set_mapping(call.invocation, account, service_id, kind, name, wanted)
         return _told(kind, mapping, 201 if made else 200)
 
     async def _remove(self, call: Call, service_id: str, account: str, kind: str, name: str) -> Response:
-        call.tell(kind=kind)
-        await self.mappings.remove(call.invocation, account, service_id, kind, name)
+        call.add_audit_facts(kind=kind)
+        await self.mappings.remove_mapping(call.invocation, account, service_id, kind, name)
         return Response.empty()
 
 

@@ -11,9 +11,9 @@ from svc.model.authentication import LoginRequest
 from svc.model.errors import AuthenticationRefused, BadRequest, TooLarge
 from svc.model.oidc import CodeLogin
 from svc.model.reasons import Reason
-from svc.services.batches import BatchService
 from svc.services.login import LoginService
-from svc.services.oidc import BegunLogin, OidcService
+from svc.services.oidc import OidcService, PreparedLogin
+from svc.services.secret_batches import BatchService
 from svc.web.http.declarations import Answer, Body, Parameter, Source, Unaudited
 from svc.web.http.json_bytes import Json
 from svc.web.http.response import Response
@@ -79,7 +79,7 @@ class OidcAuthn:
     )
     async def providers(self, call: Call, account: str) -> Response:  # noqa: ARG002 (every route takes its call)
         """Return a login of its own at each provider of an account (OIDC-8)."""
-        return Response.json_any([self._provider(begun) for begun in await self.offered.providers(account)])
+        return Response.json_any([self._provider(begun) for begun in await self.offered.list_logins(account)])
 
     @routes.add(
         "GET",
@@ -104,7 +104,7 @@ class OidcAuthn:
         accept_encoding: str | None,
     ) -> Response:
         """Exchange an authorization code for an access token (OIDC-11)."""
-        call.tell(authenticator=_NAME)
+        call.add_audit_facts(authenticator=_NAME)
         evidence = (code or "").encode("utf-8")
         request = CodeLogin(account, None, evidence, call.client_ip, service_id, nonce=nonce or "", verifier=code_verifier)
         return issued(await self.by_code.authenticate(request, call), accept_encoding)
@@ -162,7 +162,7 @@ class OidcAuthn:
         request = _by_token(call, service_id, account, evidence)
         return await with_values(call, self.by_token, self.batches, request, wanted, accept_encoding)
 
-    def _provider(self, begun: BegunLogin) -> dict[str, Json]:
+    def _provider(self, begun: PreparedLogin) -> dict[str, Json]:
         offer = begun.offer
         told: dict[str, Json] = {"service_id": offer.service_id, "type": _NAME, "name": offer.name}
         if begun.url is not None:
@@ -175,6 +175,6 @@ class OidcAuthn:
 
 
 def _by_token(call: Call, service_id: str, account: str, evidence: tuple[str, tuple[Reason, str] | None]) -> LoginRequest:
-    call.tell(authenticator=_NAME)
+    call.add_audit_facts(authenticator=_NAME)
     token, fault = evidence
     return LoginRequest(account, None, token.encode("utf-8"), call.client_ip, service_id, fault)

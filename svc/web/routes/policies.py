@@ -150,7 +150,7 @@ class Policies:
 
     async def _load(self, call: Call, policy: RoleName, mode: LoadMode, dry_run: bool, key: str | None) -> Response:
         request = call.request_key(key)
-        match await self.loads.load(call.invocation, policy, mode, call.body, dry_run=dry_run, request=request):
+        match await self.loads.load_policy(call.invocation, policy, mode, call.body, dry_run=dry_run, request=request):
             case Loaded() as loaded:
                 return await _response(_loaded(loaded), 201)
             case DryRun() as told:

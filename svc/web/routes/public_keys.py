@@ -40,7 +40,7 @@ class PublicKeys:
     )
     async def show(self, call: Call, user: RoleName) -> Response:  # noqa: ARG002 (every route takes its call)
         """Return a user's keys in the order of their names."""
-        return Response.content(b"\n".join(await self.keys.of_user(user)) + b"\n", _TEXT)
+        return Response.content(b"\n".join(await self.keys.list_keys(user)) + b"\n", _TEXT)
 
     @routes.add(
         "POST",
@@ -57,5 +57,5 @@ class PublicKeys:
         """Replace a key."""
         if expirations:
             raise InvalidParameter("kind", "Invalid secret kind: public_key")
-        await self.keys.write(call.invocation, ResourceName.of(account, "public_key", identifier), call.body)
+        await self.keys.replace_key(call.invocation, ResourceName.of(account, "public_key", identifier), call.body)
         return Response.empty(201)

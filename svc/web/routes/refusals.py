@@ -83,7 +83,7 @@ class Refusals:
     )
     async def show(self, call: Call, *, request: str | None, after: int | None, limit: int) -> Response:
         """Return the refusals of the caller's account."""
-        found = await self.refusals.recent(call.invocation, request, after, limit)
+        found = await self.refusals.list_recent(call.invocation, request, after, limit)
         return Response.json(
             {
                 "server": call.origin.server.hostname,

@@ -13,7 +13,7 @@ from svc.model.errors import Forbidden, InvalidName, InvalidParameter, RecordNot
 from svc.model.names import RESOURCE_KINDS, ResourceName, RoleName, account_name
 from svc.model.query_results import ResourcesQuery, Search
 from svc.services.access import AccessService
-from svc.services.pages import in_batches
+from svc.services.membership_lists import in_batches
 from svc.services.resources import ResourceService
 from svc.web.http.declarations import Answer, Parameter, PathName, Source
 from svc.web.http.response import Response
@@ -159,7 +159,7 @@ class Resources:
         if kind not in RESOURCE_KINDS:
             # Policies may have invented the kind: this is shown to callers that see a resource of it.
             query = ResourcesQuery(call.caller.role, account_name(account), (kind,))
-            if not await self.resources.count(call.invocation, query, call.late(ACTING_AS), lambda: None):
+            if not await self.resources.count_resources(call.invocation, query, call.late(ACTING_AS), lambda: None):
                 raise call.no_route()
         return await self._list(call, account, (kind,), part)
 
@@ -171,7 +171,7 @@ class Resources:
     )
     async def check(self, call: Call, name: ResourceName, *, privilege: str, role: str | None) -> Response:
         """Return whether the caller, or a role that it holds, has a privilege (RES-15, RES-21, RES-23)."""
-        has = await self.resources.check(call.invocation, name, privilege, role or None)
+        has = await self.resources.has_privilege(call.invocation, name, privilege, role or None)
         return Response.empty(204 if has else 404)
 
     @_reading(
@@ -182,7 +182,9 @@ class Resources:
     )
     async def permitted_roles(self, call: Call, name: ResourceName, *, privilege: str) -> Response:
         """Return the roles that have a privilege (RES-23)."""
-        return await Response.json_array(in_batches(await self.resources.permitted_roles(call.invocation, name, privilege)))
+        return await Response.json_array(
+            in_batches(await self.resources.list_permitted_roles(call.invocation, name, privilege))
+        )
 
     @_reading(
         when="who_can",
@@ -207,8 +209,8 @@ class Resources:
     ) -> Response:
         """Return the roles that have a privilege, each with a way; or how many they are (ACC-1)."""
         if count:
-            return count_of(await self.access.count(call.invocation, name, privilege, direct=direct))
-        page = await self.access.who_can(call.invocation, name, privilege, direct=direct, limit=limit, after=after)
+            return count_of(await self.access.count_holders(call.invocation, name, privilege, direct=direct))
+        page = await self.access.list_holders(call.invocation, name, privilege, direct=direct, limit=limit, after=after)
         return Response.json(holders_json(page))
 
     @_reading(
@@ -220,12 +222,12 @@ class Resources:
     )
     async def can(self, call: Call, name: ResourceName, *, privilege: str, role: RoleName) -> Response:
         """Return whether a role has a privilege, and why or what is missing (ACC-8)."""
-        return Response.json(verdict_json(await self.access.can(call.invocation, name, privilege, role)))
+        return Response.json(verdict_json(await self.access.check_privilege(call.invocation, name, privilege, role)))
 
     @_reading(answers=(Answer(200, "the resource", RESOURCE_SHAPE),))
     async def show(self, call: Call, name: ResourceName) -> Response:
         """Return the resource with its permissions and annotations (RES-15)."""
-        return await Response.json_pieces(described(await self.resources.show(call.invocation, name)))
+        return await Response.json_pieces(described(await self.resources.read_resource(call.invocation, name)))
 
     async def _list(self, call: Call, account: str | None, kinds: tuple[str, ...], part: Part) -> Response:
         if account is not None:
@@ -233,6 +235,6 @@ class Resources:
         acting_as, owner = call.late(ACTING_AS), partial(call.late, OWNER)
         query = ResourcesQuery(call.caller.role, account, kinds, None, part.search, part.limit, part.offset)
         if part.count:
-            return count_of(part.counted(await self.resources.count(call.invocation, query, acting_as, owner)))
-        found = await self.resources.list(call.invocation, query, acting_as, owner)
+            return count_of(part.counted(await self.resources.count_resources(call.invocation, query, acting_as, owner)))
+        found = await self.resources.list_resources(call.invocation, query, acting_as, owner)
         return await Response.json_pieces(described(found), head=b"[", tail=b"]")

@@ -34,7 +34,7 @@ class Revocation:
     )
     async def revoke(self, call: Call, account: str) -> Response:
         """Revoke all access tokens and sessions of the caller, or of the role ``role``."""
-        await self.revocation.revoke(call.invocation, named_role(call, account))
+        await self.revocation.revoke_role_tokens(call.invocation, named_role(call, account))
         return Response.empty()
 
     @routes.add(
@@ -49,5 +49,5 @@ class Revocation:
     )
     async def revoke_all(self, call: Call, account: str) -> Response:
         """Revoke all access tokens and sessions of an account."""
-        await self.revocation.revoke_all(call.invocation, account)
+        await self.revocation.revoke_account_tokens(call.invocation, account)
         return Response.empty()

@@ -14,8 +14,8 @@ from svc.model.errors import Forbidden, InvalidName, InvalidParameter, RecordNot
 from svc.model.last_logins import iso_day
 from svc.model.names import ROLE_KINDS, RoleName
 from svc.model.query_results import EffectiveMembers, Membership, MembersQuery, Place, Search
-from svc.services.access import REACHED, AccessService
-from svc.services.pages import BATCH, in_batches
+from svc.services.access import REACH_PRIVILEGES, AccessService
+from svc.services.membership_lists import BATCH, in_batches
 from svc.services.roles import RoleService
 from svc.web.http.declarations import NO_BODY, Answer, Parameter, PathName, Source
 from svc.web.http.json_bytes import Json
@@ -100,7 +100,7 @@ class Roles:
     async def graph(self, call: Call, role: RoleName) -> Response:
         """Return the memberships around a role, as far as the caller may see them."""
         demand_whole(call.query, "graph", "count", *PARTS)
-        pairs = await self.roles.graph(call.invocation, role)
+        pairs = await self.roles.stream_graph(call.invocation, role)
         edges = ([{"parent": parent, "child": child} for parent, child in batch] async for batch in pairs)
         return await Response.json_array(edges)
 
@@ -112,7 +112,7 @@ class Roles:
     )
     async def all_roles(self, call: Call, role: RoleName, *, wanted: tuple[str, ...], count: bool) -> Response:
         """Return the ids of all roles that a role holds, itself included, or of those in ``filter``; or how many."""
-        held = await self.roles.all_roles(call.invocation, role, _full_ids(wanted, role))
+        held = await self.roles.list_held_roles(call.invocation, role, _full_ids(wanted, role))
         return count_of(len(held)) if count else await Response.json_array(in_batches(held))
 
     @_reading(
@@ -140,7 +140,7 @@ class Roles:
         query, members = MembersQuery(role, kinds, limit, offset or 0, search, after), _full_ids(wanted, role)
         if count:
             return count_of(await self.roles.count_memberships(call.invocation, query, members))
-        page = await self.roles.memberships(call.invocation, query, members)
+        page = await self.roles.list_memberships(call.invocation, query, members)
         return await Response.json_array(_records(page.batches), link(_path_to(call, role), page.last, limit, call.query))
 
     @_reading(
@@ -173,12 +173,12 @@ class Roles:
         if transitive:
             if count:
                 return count_of(await self.roles.count_effective_members(call.invocation, query))
-            effective = await self.roles.effective_members(call.invocation, query)
+            effective = await self.roles.list_effective_members(call.invocation, query)
             ways = _ways(effective.found, effective.members)
             return await Response.json_array(ways, link(_path_to(call, role), effective.last, limit, call.query))
         if count:
             return count_of(await self.roles.count_members(call.invocation, query))
-        page = await self.roles.members(call.invocation, query)
+        page = await self.roles.list_members(call.invocation, query)
         return await Response.json_array(_records(page.batches), link(_path_to(call, role), page.last, limit, call.query))
 
     @_reading(
@@ -191,14 +191,16 @@ class Roles:
         self, call: Call, role: RoleName, *, privileges: tuple[str, ...], limit: int, after: str | None
     ) -> Response:
         """Return what a role can do with which resources (ACC-12)."""
-        page = await self.access.reach(call.invocation, role, privileges or REACHED, limit=limit, after=after)
+        page = await self.access.list_reachable_resources(
+            call.invocation, role, privileges or REACH_PRIVILEGES, limit=limit, after=after
+        )
         return Response.json(reach_json(page))
 
     @_reading(answers=(Answer(200, "the role with its direct members, owners first", _SHOWN),))
     async def show(self, call: Call, role: RoleName) -> Response:
         """Return the role with its direct members."""
-        shown = await self.roles.show(call.invocation, role)
-        reading = shown.reading
+        shown = await self.roles.read_role(call.invocation, role)
+        reading = shown.role
         about: dict[str, Json] = {"created_at": iso_milliseconds(reading.created_at), "id": str(role)}
         if reading.policy:
             about["policy"] = reading.policy
@@ -216,7 +218,7 @@ class Roles:
     )
     async def grant(self, call: Call, role: RoleName, *, member: RoleName) -> Response:
         """Make ``member`` a member of the role."""
-        await self.roles.grant(call.invocation, role, member)
+        await self.roles.add_member(call.invocation, role, member)
         return Response.empty()
 
     @_changing(
@@ -227,7 +229,7 @@ class Roles:
     )
     async def revoke(self, call: Call, role: RoleName, *, member: RoleName) -> Response:
         """Remove ``member`` from the role."""
-        await self.roles.revoke(call.invocation, role, member)
+        await self.roles.remove_member(call.invocation, role, member)
         return Response.empty()
 
 

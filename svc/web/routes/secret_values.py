@@ -12,8 +12,8 @@ from typing import Final
 
 from svc.model.authentication import LoginRequest
 from svc.model.errors import Forbidden, InvalidParameter, NotText, NoValue, Refusal, TooLarge, WrongDataKey
-from svc.services.batches import WITH_LOGIN, BatchService, login_and_read
 from svc.services.login import LoginService
+from svc.services.secret_batches import WITH_LOGIN, BatchService, login_and_read
 from svc.web.http.declarations import Answer, Parameter, Source
 from svc.web.http.faults import answer_to, reason_of
 from svc.web.http.json_bytes import Json
@@ -109,7 +109,7 @@ async def with_values(
     ids, partial = wanted
     encoded = is_base64(encoding)
     token, batch = await login_and_read(login, batches, request, call, ids, partial=partial, texts=not encoded)
-    call.tell(refused={text: reason_of(refusal) for text, refusal in batch.refused.items()})
+    call.add_audit_facts(refused={text: reason_of(refusal) for text, refusal in batch.refused.items()})
     write = value_writer(encoding)
     document: dict[str, Json] = {
         "token": base64.b64encode(token).decode("ascii"),

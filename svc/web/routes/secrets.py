@@ -60,7 +60,7 @@ class Secrets:
     ) -> Response:
         """Return a value: the newest, or the one of a version."""
         known = preconditions(match, none_match).fresh
-        secret = await self.secrets.read(call.invocation, variable, version, known)
+        secret = await self.secrets.read_value(call.invocation, variable, version, known)
         if secret.value is None:
             return Response.empty(304, tagged(secret.tag))
         headers = (("Content-Disposition", "attachment"), *tagged(secret.tag))
@@ -80,7 +80,7 @@ class Secrets:
     )
     async def write(self, call: Call, variable: ResourceName, *, match: Tags | None, none_match: Tags | None) -> Response:
         """Set the value."""
-        tag = await self.secrets.write(call.invocation, variable, call.body, preconditions(match, none_match).demand)
+        tag = await self.secrets.write_value(call.invocation, variable, call.body, preconditions(match, none_match).demand)
         return Response.empty(201, tagged(tag))
 
     @routes.add(

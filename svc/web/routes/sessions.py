@@ -61,7 +61,7 @@ class Sessions:
     async def open(self, call: Call, account: str, login: str, *, lifetime: int | None) -> Response:
         """Open a session of a user (TOK-40)."""
         request = LoginRequest(account, login, call.body, call.client_ip)
-        return _open(await self.sessions.open(request, lifetime, call.demand_primary, call), 201)
+        return _open(await self.sessions.open_session(request, lifetime, call.demand_primary, call), 201)
 
     @routes.add(
         "POST",
@@ -75,9 +75,9 @@ class Sessions:
     )
     async def renew(self, call: Call, account: str, login: str) -> Response:
         """Exchange a refresh token for an access token and the next refresh token (TOK-43)."""
-        call.tell(authenticator="session")
+        call.add_audit_facts(authenticator="session")
         request = LoginRequest(account, login, call.body, call.client_ip)
-        return _open(await self.sessions.renew(request, call.demand_primary, call), 200)
+        return _open(await self.sessions.renew_session(request, call.demand_primary, call), 200)
 
     @_of_a_role(
         "GET",
@@ -87,7 +87,7 @@ class Sessions:
     )
     async def show(self, call: Call, account: str) -> Response:
         """Return the sessions of the caller, or of the role ``role``, with where each was used last (TOK-49)."""
-        found = await self.sessions.listed(call.invocation, named_role(call, account))
+        found = await self.sessions.list_sessions(call.invocation, named_role(call, account))
         return Response.json(
             [
                 {
@@ -110,7 +110,7 @@ class Sessions:
     )
     async def end_all(self, call: Call, account: str) -> Response:
         """End all sessions of the caller, or of the role ``role`` (TOK-50)."""
-        await self.sessions.end(call.invocation, named_role(call, account))
+        await self.sessions.end_sessions(call.invocation, named_role(call, account))
         return Response.empty()
 
     @_of_a_role(
@@ -122,7 +122,7 @@ class Sessions:
     )
     async def end(self, call: Call, account: str, session_id: str) -> Response:
         """End a session of the caller, or of the role ``role`` (TOK-50)."""
-        await self.sessions.end(call.invocation, named_role(call, account), session_id)
+        await self.sessions.end_sessions(call.invocation, named_role(call, account), session_id)
         return Response.empty()
 
 

@@ -8,8 +8,8 @@ import attrs
 
 from svc.model.authentication import LoginRequest
 from svc.model.errors import AuthenticationRefused
-from svc.services.batches import BatchService
 from svc.services.login import LoginService
+from svc.services.secret_batches import BatchService
 from svc.web.http.declarations import Body
 from svc.web.http.response import Response
 from svc.web.http.routing import PUBLIC, Call, Routes
@@ -85,5 +85,5 @@ class SignedAuthn:
         return await with_values(call, self.login, self.batches, request, wanted, accept_encoding)
 
     def _request(self, call: Call, service_id: str, account: str, login: str | None) -> LoginRequest:
-        call.tell(authenticator=self.name)
+        call.add_audit_facts(authenticator=self.name)
         return LoginRequest(account, login, call.body, call.client_ip, service_id)

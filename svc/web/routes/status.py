@@ -109,12 +109,12 @@ class Status:
     async def tell(self, call: Call) -> Response:
         """Return what this server is, as far as it knows (WIRE-50): what it doesn't know is left out."""
         await self.tokens.check_caller(call.caller)
-        position = await self.state.position()
+        position = await self.state.read_position()
         return Response.json(
             {
                 "version": self._version,
                 "role": "follower" if position.standby else "primary",
-                "authenticators": attrs.asdict(await self.authenticators.known()),
+                "authenticators": attrs.asdict(await self.authenticators.list_authenticators()),
                 "configuration": {self.dialect.prefix: {"account": call.caller.role.account}},
                 "services": {self.dialect.service: {"version": self._version}},
             }

@@ -22,7 +22,7 @@ from svc.model.names import RoleName
 from svc.services.branch_rules import (
     OWNERS,
     branch_at,
-    refuse,
+    refuse_faults,
     wrong_annotations,
     wrong_name,
     wrong_path,
@@ -165,7 +165,7 @@ def new_entry(account: str, given: Mapping[str, object]) -> NewEntry:
     """
     name, branch, owner, annotations = (given.get(each) for each in ("name", "branch", "owner", "annotations"))
     faults = [*wrong_name(name), *wrong_path(branch), *(wrong_owner(owner) if owner is not None else ())]
-    refuse([*faults, *wrong_annotations({} if annotations is None else annotations)])
+    refuse_faults([*faults, *wrong_annotations({} if annotations is None else annotations)])
     assert isinstance(name, str)
     assert isinstance(branch, str)
     said = annotations if isinstance(annotations, dict) else {}

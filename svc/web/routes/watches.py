@@ -53,17 +53,17 @@ class SecretWatches:
     )
     async def watch(self, call: Call, *, ids: list[str], last: str | None) -> Response:
         """Tell the versions of secrets, and of each new one."""
-        if not self.watches.possible:
+        if not self.watches.is_possible:
             return Response.json({"error": "a server with --memory-lag 0 follows no changes"}, 501)
         invocation = call.invocation
-        await self.watches.admit(invocation, ids)
+        await self.watches.admit_watch(invocation, ids)
         # nginx would keep events until it has a buffer full of them.
         unbuffered = (("X-Accel-Buffering", "no"),)
         return Response(200, b"", _STREAM, unbuffered, pieces=_events(self.watches, invocation.caller, ids, last))
 
 
 async def _events(watches: Watches, caller: Caller, ids: list[str], last: str | None) -> AsyncGenerator[bytes, None]:
-    begin, following = _RETRY, watches.follow(caller, ids, last)
+    begin, following = _RETRY, watches.stream_events(caller, ids, last)
     # A stream may last for long: it keeps what it needs.
     del watches, caller, ids, last
     async for told in following:

@@ -12,8 +12,8 @@ from svc.storage.driver.failures import (
     ForeignKeyViolation,
     UniqueViolation,
     ends_session,
-    summary,
-    translated,
+    summarize_error,
+    translate_error,
 )
 
 
@@ -34,34 +34,36 @@ class FailuresTests(SynchronousTestCase):
             *("25P03", "25P04", "55P03"),
         ):
             error = raised(sqlstate)
-            translation = translated(error)
+            translation = translate_error(error)
             self.assertIsInstance(translation, StoreUnavailable, sqlstate)
-            self.assertEqual(summary(translation), "What happened")
+            self.assertEqual(summarize_error(translation), "What happened")
             self.assertIs(translation.__cause__, error)
 
     def test_the_drivers_own(self) -> None:
         """What the driver itself says of a connection means that the store is unavailable, and the connection lost."""
         for kind in (psycopg2.OperationalError, psycopg2.InterfaceError, psycopg2.DatabaseError):
             error = kind("server closed the connection\n\tunexpectedly")
-            self.assertIsInstance(translated(error), StoreUnavailable)
-            self.assertEqual(summary(translated(error)), "server closed the connection")
+            self.assertIsInstance(translate_error(error), StoreUnavailable)
+            self.assertEqual(summarize_error(translate_error(error)), "server closed the connection")
             self.assertTrue(ends_session(error))
 
     def test_read_only(self) -> None:
         """A write on a standby is refused as such."""
-        self.assertIsInstance(translated(raised("25006")), StoreReadOnly)
+        self.assertIsInstance(translate_error(raised("25006")), StoreReadOnly)
 
     def test_contention(self) -> None:
         """Serialization failures and deadlocks are conflicts, after which a transaction can be run again."""
         for sqlstate in ("40001", "40P01"):
-            self.assertIsInstance(translated(raised(sqlstate)), Contention)
+            self.assertIsInstance(translate_error(raised(sqlstate)), Contention)
 
     def test_stale(self) -> None:
         """A prepared statement that has become stale makes the store unavailable and ends the session."""
         for sqlstate in ("0A000", "26000", "42P05"):
-            self.assertIsInstance(translated(raised(sqlstate)), StoreUnavailable)
+            self.assertIsInstance(translate_error(raised(sqlstate)), StoreUnavailable)
             self.assertTrue(ends_session(raised(sqlstate)))
-            self.assertEqual("pool_mode = session" in summary(translated(raised(sqlstate))), sqlstate != "0A000")
+            self.assertEqual(
+                "pool_mode = session" in summarize_error(translate_error(raised(sqlstate))), sqlstate != "0A000"
+            )
 
     def test_what_passes(self) -> None:
         """What says something about the rows, or is a bug, passes as it is, and the session stays."""
@@ -72,15 +74,15 @@ class FailuresTests(SynchronousTestCase):
         }
         for sqlstate, kind in passing.items():
             error = raised(sqlstate)
-            self.assertIs(translated(error), error)
+            self.assertIs(translate_error(error), error)
             self.assertIsInstance(error, kind)
             self.assertFalse(ends_session(error))
         for bug in (ValueError("a NUL"), TypeError(), psycopg2.ProgrammingError("can't adapt"), psycopg2.DataError("date")):
-            self.assertIs(translated(bug), bug)
+            self.assertIs(translate_error(bug), bug)
             self.assertFalse(ends_session(bug))
 
     def test_summary(self) -> None:
         """A summary has no detail that could quote a row, and an error without a text is called by its type."""
-        self.assertEqual(summary(raised("23505")), "What happened")
-        self.assertEqual(summary(StoreUnavailable("asleep")), "asleep")
-        self.assertEqual(summary(TypeError()), "TypeError")
+        self.assertEqual(summarize_error(raised("23505")), "What happened")
+        self.assertEqual(summarize_error(StoreUnavailable("asleep")), "asleep")
+        self.assertEqual(summarize_error(TypeError()), "TypeError")

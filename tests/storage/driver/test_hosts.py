@@ -46,7 +46,7 @@ class ImaginedHosts:
         self.does: dict[str, str] = {}
         self.attempts: list[Attempted] = []
 
-    async def alternatives(self, *, read_only: bool) -> Sequence[Mapping[str, str]]:
+    async def list_alternatives(self, *, read_only: bool) -> Sequence[Mapping[str, str]]:
         """See ``Location``."""
         assert read_only
         return [{"host": name, "port": "1"} for name in self.names]

@@ -79,7 +79,7 @@ class LocationTests(SynchronousTestCase):
     def located(self, dsn: str) -> Mapping[str, str]:
         """What a DSN becomes."""
         location = Location(Reactor(KNOWN), dsn, 2.5)
-        return self.successResultOf(Deferred.fromCoroutine(location.parameters(read_only=False)))
+        return self.successResultOf(Deferred.fromCoroutine(location.resolve_parameters(read_only=False)))
 
     def hosts(self, dsn: str) -> tuple[str | None, str | None, str | None]:
         """Where a DSN leads."""
@@ -101,7 +101,7 @@ class LocationTests(SynchronousTestCase):
             ),
         ):
             location = Location(Reactor(KNOWN), dsn, 2.5)
-            self.assertEqual(self.successResultOf(Deferred.fromCoroutine(location.places())), places, dsn)
+            self.assertEqual(self.successResultOf(Deferred.fromCoroutine(location.list_hosts())), places, dsn)
 
     def test_alternatives(self) -> None:
         """Of several hosts each is tried on its own where one alone suits; else they are left to libpq (CLU-42)."""
@@ -112,7 +112,7 @@ class LocationTests(SynchronousTestCase):
             ("prefer-standby", ["192.0.2.1,192.0.2.2"]),
         ):
             location = Location(Reactor(KNOWN), f"host=192.0.2.1,192.0.2.2 port=7 target_session_attrs={attributes}", 2.5)
-            found = self.successResultOf(Deferred.fromCoroutine(location.alternatives(read_only=False)))
+            found = self.successResultOf(Deferred.fromCoroutine(location.list_alternatives(read_only=False)))
             self.assertEqual([(each["host"], each["port"]) for each in found], [(host, "7") for host in hosts])
             self.assertEqual({each["target_session_attrs"] for each in found}, {attributes})
 
@@ -131,7 +131,7 @@ class LocationTests(SynchronousTestCase):
         """A primary that is read-only for a while suits sessions for readings, whatever the DSN wants (DATA-51)."""
         location = Location(Reactor(KNOWN), "host=192.0.2.1 target_session_attrs=read-write", 2.5)
         for read_only, attributes in ((True, "primary"), (False, "read-write")):
-            parameters = self.successResultOf(Deferred.fromCoroutine(location.parameters(read_only=read_only)))
+            parameters = self.successResultOf(Deferred.fromCoroutine(location.resolve_parameters(read_only=read_only)))
             self.assertEqual(parameters["target_session_attrs"], attributes)
 
     def test_fakes(self) -> None:
@@ -145,7 +145,7 @@ class LocationTests(SynchronousTestCase):
         self.assertNotIn("options", self.located("dbname=svc"))
         self.assertEqual(self.located("options='-c search_path=svc'")["options"], "-c search_path=svc")
         self.assertEqual(self.located("client_encoding=LATIN1")["client_encoding"], "UTF8")
-        settings = Location(Reactor(KNOWN), "options='-c timezone=Mars'", 2.5).settings(read_only=False)
+        settings = Location(Reactor(KNOWN), "options='-c timezone=Mars'", 2.5).session_settings(read_only=False)
         self.assertEqual((settings["statement_timeout"], settings["TimeZone"]), ("2500", "UTC"))
 
     def test_read_only(self) -> None:
@@ -154,7 +154,7 @@ class LocationTests(SynchronousTestCase):
         """
         location = Location(Reactor(KNOWN), "options='-c default_transaction_read_only=off'", 2.5)
         for read_only, expected in ((True, "on"), (False, None)):
-            self.assertEqual(location.settings(read_only=read_only).get("default_transaction_read_only"), expected)
+            self.assertEqual(location.session_settings(read_only=read_only).get("default_transaction_read_only"), expected)
 
     def test_defaults(self) -> None:
         """The name under which connections appear, and how dead peers are noticed, is the DSN's affair when it says so."""
@@ -198,7 +198,9 @@ class LocationTests(SynchronousTestCase):
     def test_missing(self) -> None:
         """When no name has an address, the store is unavailable."""
         location = Location(Reactor(KNOWN), "host=missing,absent", 1.0)
-        failure = self.failureResultOf(Deferred.fromCoroutine(location.parameters(read_only=False)), StoreUnavailable)
+        failure = self.failureResultOf(
+            Deferred.fromCoroutine(location.resolve_parameters(read_only=False)), StoreUnavailable
+        )
         self.assertIn("missing, absent", failure.value.why)
 
     def test_milliseconds(self) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from svc.storage.driver.migration_heads import Lock, MigrationHead, head_of
+from svc.storage.driver.migration_heads import Lock, MigrationHead, parse_head
 
 
 class MigrationHeadTests(SynchronousTestCase):
@@ -26,7 +26,7 @@ class MigrationHeadTests(SynchronousTestCase):
             ("-- What it is.\n-- expand", MigrationHead(12)),
             ("", MigrationHead(12)),
         ):
-            self.assertEqual(head_of(12, sql), wanted, sql)
+            self.assertEqual(parse_head(12, sql), wanted, sql)
 
     def test_malformed(self) -> None:
         """What begins as a head and isn't one is refused (OPS-2)."""
@@ -44,7 +44,7 @@ class MigrationHeadTests(SynchronousTestCase):
             "-- expand\n-- locks a: share, slowly",
         ):
             with self.assertRaises(ValueError, msg=sql):
-                head_of(12, sql)
+                parse_head(12, sql)
 
     def test_durations(self) -> None:
         """Work takes longer on a larger table, and longer to write than to read (OPS-4)."""

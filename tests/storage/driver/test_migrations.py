@@ -10,7 +10,7 @@ from typing import Final
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from svc.storage.driver.migrations import FIRST_RELEASE, FORMER, Migration, numbered, packaged
+from svc.storage.driver.migrations import FIRST_RELEASE, FORMER, Migration, load_migrations, order_migrations
 
 #: The ``sha256`` of each migration after those of ``FORMER``, by its name. A line is added with the file, and never changed.
 LANDED: Final[Mapping[str, str]] = {
@@ -28,7 +28,7 @@ class NumberedTests(SynchronousTestCase):
         """Files are put in the order of their numbers, whatever order they come in (DATA-10)."""
         files = {f"{number:04}_step.sql": f"SELECT {number}" for number in (3, 1, 2)}
         self.assertEqual(
-            numbered(files), [Migration(number, f"{number:04}_step.sql", f"SELECT {number}") for number in (1, 2, 3)]
+            order_migrations(files), [Migration(number, f"{number:04}_step.sql", f"SELECT {number}") for number in (1, 2, 3)]
         )
 
     def test_gaps_and_doubles(self) -> None:
@@ -41,7 +41,7 @@ class NumberedTests(SynchronousTestCase):
             ["0001-a.sql"],
         ):
             with self.assertRaises(ValueError):
-                numbered(dict.fromkeys(names, ""))
+                order_migrations(dict.fromkeys(names, ""))
 
     def test_checksum(self) -> None:
         """A migration is known by the SHA-256 of its statements: comments and blank lines may change, and nothing else may
@@ -50,7 +50,7 @@ class NumberedTests(SynchronousTestCase):
         sql = "SELECT 'π';\nSELECT '--', '/* */', 'it''s';"
         known = Migration(1, "0001_π.sql", sql)
         self.assertEqual(known.sha256, hashlib.sha256(sql.encode()).hexdigest())
-        self.assertEqual(known.recorded, known.sha256)
+        self.assertEqual(known.recorded_sha256, known.sha256)
         for same in (
             f"-- expand\n-- don't\n\n{sql}\n",
             "SELECT 'π'; -- that's pi\n\n  \nSELECT '--', '/* */', 'it''s';",
@@ -66,23 +66,23 @@ class PackagedTests(SynchronousTestCase):
 
     def test_there_are_some(self) -> None:
         """The program brings its schema along, numbered from 1."""
-        self.assertEqual([migration.version for migration in packaged()], list(range(1, len(packaged()) + 1)))
-        self.assertTrue(packaged())
+        self.assertEqual([migration.version for migration in load_migrations()], list(range(1, len(load_migrations()) + 1)))
+        self.assertTrue(load_migrations())
 
     def test_landed(self) -> None:
         """A migration that has landed stays as it is, but for its comments (DATA-11)."""
         landed = [*FORMER, *LANDED.values()]
-        for migration, known in zip_longest(packaged(), landed):
+        for migration, known in zip_longest(load_migrations(), landed):
             assert migration is not None, f"a migration is gone: {known}"
             remedy = f"its statements have changed; if {migration.name} is new, add it to LANDED: {migration.sha256}"
             self.assertEqual(migration.sha256, known, remedy)
-        self.assertEqual([migration.name for migration in packaged()[len(FORMER) :]], [*LANDED])
+        self.assertEqual([migration.name for migration in load_migrations()[len(FORMER) :]], [*LANDED])
 
     def test_former(self) -> None:
         """Databases whose migrations were recorded by the hashes of whole files are this program's, also where a comment has
         another wording since (DATA-11).
         """
-        deleted, mappings = packaged()[12], packaged()[20]
+        deleted, mappings = load_migrations()[12], load_migrations()[20]
         for migration, before, after in (
             (deleted, "-- read its values, whoever said so.", "-- read its values, no matter who said so."),
             (deleted, "", ""),
@@ -93,16 +93,16 @@ class PackagedTests(SynchronousTestCase):
             self.assertTrue(migration.is_recorded(migration.name, migration.sha256))
             self.assertFalse(migration.is_recorded("other.sql", former))
             self.assertFalse(migration.is_recorded(migration.name, "0" * 64))
-        for migration in packaged()[:21]:
-            self.assertEqual(migration.recorded, hashlib.sha256(migration.sql.encode()).hexdigest())
+        for migration in load_migrations()[:21]:
+            self.assertEqual(migration.recorded_sha256, hashlib.sha256(migration.sql.encode()).hexdigest())
 
     def test_heads(self) -> None:
         """Each migration since the first release says whether older programs bear it (OPS-2)."""
-        for migration in packaged()[FIRST_RELEASE:]:
+        for migration in load_migrations()[FIRST_RELEASE:]:
             first = migration.sql.partition("\n")[0]
             self.assertRegex(first, "^-- (expand|contract since [0-9]+)$", f"{migration.name}: begin it with `-- expand`")
 
     def test_no_transactions_of_their_own(self) -> None:
         """No migration ends the transaction that records it."""
-        for migration in packaged():
+        for migration in load_migrations():
             self.assertIsNone(re.search(r"^\s*(BEGIN|COMMIT|ROLLBACK|END)\s*;", migration.sql, re.IGNORECASE | re.MULTILINE))

@@ -16,7 +16,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from svc.model.counts import Census
 from svc.model.errors import StoreUnavailable
 from svc.storage.driver.failures import DatabaseUnfit
-from svc.storage.driver.pool import BEAT, LONGEST_PAUSE, QUEUE_LIMIT, Pool, pauses
+from svc.storage.driver.pool import LONGEST_PAUSE, QUEUE_LIMIT, TICK, Pool, retry_pauses
 
 PATIENCE = 6.0
 
@@ -30,13 +30,13 @@ class Imagined:
         self.age = 0.0
         self._tell = lost
 
-    def answers(self) -> bool:
+    def is_open(self) -> bool:
         """Alive, unless it is told that the server has gone."""
         if self.dead:
             self.drop(StoreUnavailable("gone"))
         return not self.dead
 
-    def grow_older(self, seconds: float) -> None:
+    def count_time(self, seconds: float) -> None:
         """Count."""
         self.age += seconds
 
@@ -52,12 +52,12 @@ class PausesTests(SynchronousTestCase):
 
     def test_growth(self) -> None:
         """The first attempt is made at once, and the pauses after it double up to the longest."""
-        self.assertEqual(list(islice(pauses(lambda: 0.0), 9)), [0, 0.05, 0.1, 0.2, 0.4, *4 * [LONGEST_PAUSE]])
+        self.assertEqual(list(islice(retry_pauses(lambda: 0.0), 9)), [0, 0.05, 0.1, 0.2, 0.4, *4 * [LONGEST_PAUSE]])
 
     @given(st.floats(0, 1, exclude_max=True))
     def test_chance(self, chance: float) -> None:
         """Chance shortens a pause, to no less than half."""
-        for whole, shortened in islice(zip(pauses(lambda: 0.0), pauses(lambda: chance), strict=True), 9):
+        for whole, shortened in islice(zip(retry_pauses(lambda: 0.0), retry_pauses(lambda: chance), strict=True), 9):
             self.assertTrue(whole / 2 <= shortened <= whole)
 
 
@@ -121,7 +121,7 @@ class PoolTests(SynchronousTestCase):
         self.refusal = None
         self.pool.hasten()
         self.clock.advance(0)
-        self.assertEqual(self.pool.census().sessions, 2)
+        self.assertEqual(self.pool.count_sessions().sessions, 2)
         self.pool.hasten()
 
     def test_lends_each_once(self) -> None:
@@ -149,12 +149,12 @@ class PoolTests(SynchronousTestCase):
     def test_unfit(self) -> None:
         """Nobody waits for a database that can't be used until something is changed; attempts go on (DATA-53)."""
         self.refusal, self.kind = "too old", DatabaseUnfit
-        connected = Deferred.fromCoroutine(self.pool.connected(10.0))
+        connected = Deferred.fromCoroutine(self.pool.wait_until_connected(10.0))
         self.clock.advance(0)
         self.assertEqual(self.failureResultOf(connected, DatabaseUnfit).value.why, "too old")
         self.refusal = None
         self.clock.advance(LONGEST_PAUSE)
-        self.successResultOf(Deferred.fromCoroutine(self.pool.connected(10.0)))
+        self.successResultOf(Deferred.fromCoroutine(self.pool.wait_until_connected(10.0)))
         assert self.pool.unfit is not None
         self.assertEqual(self.pool.unfit.why, "too old")
 
@@ -163,11 +163,11 @@ class PoolTests(SynchronousTestCase):
         self.clock.advance(0)
         lent = self.successResultOf(self.borrow())
         with capturedLogs() as events:
-            self.pool.renew("it is read-only")
+            self.pool.renew_idle("it is read-only")
         self.assertEqual([event["log_level"] for event in events], [LogLevel.debug])
         self.assertEqual([session.lost for session in self.sessions], [session is not lent for session in self.sessions])
         self.pass_time(0.1)
-        self.assertEqual((len(self.sessions), self.pool.census().sessions), (3, 2))
+        self.assertEqual((len(self.sessions), self.pool.count_sessions().sessions), (3, 2))
 
     def test_turned_away(self) -> None:
         """When the server cannot be reached those who wait are told, and those who come are told at once."""
@@ -215,7 +215,7 @@ class PoolTests(SynchronousTestCase):
         """
         self.silent = True
         borrowed = self.borrow()
-        starting = Deferred.fromCoroutine(self.pool.connected(10.0))
+        starting = Deferred.fromCoroutine(self.pool.wait_until_connected(10.0))
         self.pass_time(PATIENCE + 0.1)
         self.refused(borrowed, "6 seconds")
         self.pass_time(4.0)
@@ -296,20 +296,20 @@ class PoolTests(SynchronousTestCase):
     def test_census(self) -> None:
         """It tells how many sessions there are and are lent, who waits, and for how long altogether somebody has had to."""
         self.clock.advance(0)
-        self.assertEqual(self.pool.census(), Census(2, 0, 0, 0, 0.0))
+        self.assertEqual(self.pool.count_sessions(), Census(2, 0, 0, 0, 0.0))
         sessions = [self.successResultOf(self.borrow()) for _ in range(2)]
         waits, leaves = self.borrow(), self.borrow()
-        self.assertEqual(self.pool.census(), Census(2, 2, 2, 2, 0.0))
+        self.assertEqual(self.pool.count_sessions(), Census(2, 2, 2, 2, 0.0))
         self.clock.advance(1.5)
         leaves.cancel()
         self.failureResultOf(leaves, CancelledError)
-        self.assertEqual(self.pool.census(), Census(2, 2, 1, 2, 1.5))
-        returned = self.pool.census().returned
+        self.assertEqual(self.pool.count_sessions(), Census(2, 2, 1, 2, 1.5))
+        returned = self.pool.count_sessions().returned
         self.pool.release(sessions[0])
         self.successResultOf(waits)
         self.pool.release(sessions[1])
-        self.assertEqual(self.pool.census(), Census(2, 1, 0, 2, 3.0))
-        self.assertEqual(self.pool.census().returned - returned, 2)
+        self.assertEqual(self.pool.count_sessions(), Census(2, 1, 0, 2, 3.0))
+        self.assertEqual(self.pool.count_sessions().returned - returned, 2)
 
     def test_queue_is_bounded_in_time(self) -> None:
         """Nobody waits longer than patience allows, and who left is forgotten (LIM-20)."""
@@ -322,7 +322,7 @@ class PoolTests(SynchronousTestCase):
         self.pass_time(PATIENCE - 1)
         self.assertNoResult(waiting)
         late = self.borrow()
-        self.pass_time(1 + BEAT)
+        self.pass_time(1 + TICK)
         self.refused(waiting, "no connection came free in 6 seconds")
         self.assertNoResult(late)
 
@@ -346,29 +346,29 @@ class PoolTests(SynchronousTestCase):
         """Sessions are told of time that passes; a time in which the reactor itself stood still counts as a moment."""
         self.clock.advance(0)
         self.pass_time(10)
-        self.assertTrue(10 - 2 * BEAT <= self.sessions[0].age <= 10)
+        self.assertTrue(10 - 2 * TICK <= self.sessions[0].age <= 10)
         self.sessions[0].age = 0
         self.clock.advance(1000)
-        self.assertEqual(self.sessions[0].age, BEAT)
+        self.assertEqual(self.sessions[0].age, TICK)
 
     def test_connected(self) -> None:
         """Who asks to be told when the first session is there, is told then, and later at once."""
-        connected = Deferred.fromCoroutine(self.pool.connected(3.0))
+        connected = Deferred.fromCoroutine(self.pool.wait_until_connected(3.0))
         self.assertNoResult(connected)
         self.clock.advance(0)
         self.successResultOf(connected)
-        self.successResultOf(Deferred.fromCoroutine(self.pool.connected(3.0)))
+        self.successResultOf(Deferred.fromCoroutine(self.pool.wait_until_connected(3.0)))
 
     def test_not_connected(self) -> None:
         """Who asks in vain is told so when the wait is over, with the last reason, and may ask again."""
         self.refusal = "refused"
-        connected = Deferred.fromCoroutine(self.pool.connected(3.0))
+        connected = Deferred.fromCoroutine(self.pool.wait_until_connected(3.0))
         self.pass_time(2.9)
         self.assertNoResult(connected)
         self.pass_time(0.2)
         self.assertEqual(self.failureResultOf(connected, StoreUnavailable).value.why, "refused")
         self.refusal = None
-        connected = Deferred.fromCoroutine(self.pool.connected(3.0))
+        connected = Deferred.fromCoroutine(self.pool.wait_until_connected(3.0))
         self.pass_time(2.1)
         self.successResultOf(connected)
 
@@ -408,7 +408,7 @@ class PoolTests(SynchronousTestCase):
 
     def test_stop_from_within(self) -> None:
         """A stop by the one who was told of the first session stops all the same."""
-        connected = Deferred.fromCoroutine(self.pool.connected(3.0)).addCallback(lambda _: self.stop())
+        connected = Deferred.fromCoroutine(self.pool.wait_until_connected(3.0)).addCallback(lambda _: self.stop())
         self.clock.advance(0)
         self.clock.advance(0)
         self.successResultOf(connected)
@@ -418,7 +418,7 @@ class PoolTests(SynchronousTestCase):
     def test_stop_while_connecting(self) -> None:
         """A stop gives up the attempts that are under way, and tells those who wait for one."""
         self.silent = True
-        connected = Deferred.fromCoroutine(self.pool.connected(3.0))
+        connected = Deferred.fromCoroutine(self.pool.wait_until_connected(3.0))
         self.clock.advance(0)
         stopped = self.stop()
         self.failureResultOf(connected, StoreUnavailable)

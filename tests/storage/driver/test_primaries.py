@@ -37,7 +37,7 @@ class PrimariesTests(SynchronousTestCase):
         if event["log_level"].name == "error" and event["log_namespace"] == "svc.storage.driver.primaries":
             self.logged.append(event["log_format"].format(**event))
 
-    async def alternatives(self, *, read_only: bool) -> Sequence[Mapping[str, str]]:
+    async def list_alternatives(self, *, read_only: bool) -> Sequence[Mapping[str, str]]:
         """See ``Location``."""
         return [{"host": "a", "port": "1"}, {"host": "b", "port": "1"}]
 

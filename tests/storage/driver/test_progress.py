@@ -15,7 +15,7 @@ from svc.model.errors import StoreBehind, StoreUnavailable
 from svc.model.names import RoleName
 from svc.model.versions import StateVersion
 from svc.storage.driver.connection import Fetched
-from svc.storage.driver.progress import EACH, PATIENCE, PAUSE, WAITERS, Progress, Reached
+from svc.storage.driver.progress import PAUSE, WAIT_TIMEOUT, WAITERS, WAITERS_PER_ROLE, Progress, ReachedPosition
 from svc.storage.driver.statements import Statement
 
 SYSTEM = 0xFEDCBA9876543210
@@ -63,7 +63,7 @@ class ReachedTests(SynchronousTestCase):
         """Another system and a lower timeline need no wait, nor does this one on a primary; a higher does, wherever
         (CLU-29).
         """
-        standby, primary = Reached(SERVER, 3, 100), Reached(SERVER, 3, None)
+        standby, primary = ReachedPosition(SERVER, 3, 100), ReachedPosition(SERVER, 3, None)
         for named, on_standby, on_primary in (
             (version(100, 3), True, True),
             (version(101, 3), False, True),
@@ -71,16 +71,18 @@ class ReachedTests(SynchronousTestCase):
             (version(1, 4), False, False),
             (version(101, 4, 7), True, True),
         ):
-            self.assertEqual((standby.covers(named), primary.covers(named)), (on_standby, on_primary), str(named))
+            self.assertEqual(
+                (standby.covers_version(named), primary.covers_version(named)), (on_standby, on_primary), str(named)
+            )
 
     @given(NUMBERS, NUMBERS, NUMBERS, NUMBERS)
     def test_older(self, timeline: int, position: int, at: int, further: int) -> None:
         """A database that has a version has all that are older, and so does it when it has come further (CLU-29)."""
-        reached = Reached(SERVER, at, 3)
-        if reached.covers(version(position, timeline)):
-            self.assertTrue(reached.covers(version(max(1, position - further), timeline)))
-            self.assertTrue(attrs.evolve(reached, position=3 + further).covers(version(position, timeline)))
-            self.assertTrue(attrs.evolve(reached, timeline=at + further).covers(version(position, timeline)))
+        reached = ReachedPosition(SERVER, at, 3)
+        if reached.covers_version(version(position, timeline)):
+            self.assertTrue(reached.covers_version(version(max(1, position - further), timeline)))
+            self.assertTrue(attrs.evolve(reached, position=3 + further).covers_version(version(position, timeline)))
+            self.assertTrue(attrs.evolve(reached, timeline=at + further).covers_version(version(position, timeline)))
 
 
 class ProgressTests(SynchronousTestCase):
@@ -94,7 +96,7 @@ class ProgressTests(SynchronousTestCase):
     def begin(self, *positions: int, role: int = 0, versions: Sequence[StateVersion] = ()) -> Deferred[None]:
         """Begin to wait."""
         wanted = [*map(version, positions), *versions]
-        return Deferred.fromCoroutine(self.progress.reached(wanted, user(role)))
+        return Deferred.fromCoroutine(self.progress.wait_until_reached(wanted, user(role)))
 
     def test_known(self) -> None:
         """What was reached before is reached without a question (CLU-28)."""
@@ -138,7 +140,7 @@ class ProgressTests(SynchronousTestCase):
         for answers in (True, False):
             self.database.held = None if answers else []
             waiting = self.begin(11)
-            self.clock.pump([PAUSE] * int(PATIENCE / PAUSE - 1))
+            self.clock.pump([PAUSE] * int(WAIT_TIMEOUT / PAUSE - 1))
             self.assertNoResult(waiting)
             self.clock.advance(2 * PAUSE)
             refusal = self.failureResultOf(waiting, StoreBehind).value
@@ -146,9 +148,9 @@ class ProgressTests(SynchronousTestCase):
 
     def test_few(self) -> None:
         """Few wait at a time, and fewer of one role; when one has ended another may (CLU-30)."""
-        of_one = [self.begin(11) for _ in range(EACH)]
+        of_one = [self.begin(11) for _ in range(WAITERS_PER_ROLE)]
         self.failureResultOf(self.begin(11), StoreBehind)
-        others = [self.begin(11, role=number) for number in range(1, 1 + WAITERS - EACH)]
+        others = [self.begin(11, role=number) for number in range(1, 1 + WAITERS - WAITERS_PER_ROLE)]
         self.failureResultOf(self.begin(11, role=-1), StoreBehind)
         # What was reached doesn't wait.
         self.successResultOf(self.begin(10))

@@ -42,16 +42,16 @@ class ReplicationTests(SynchronousTestCase):
         replication.startService()
         self.addCleanup(replication.stopService)
         clock.pump([0.25] * 8)
-        self.assertEqual((database.questions, database.beats, replication.writable), (9, 0, False))
+        self.assertEqual((database.questions, database.beats, replication.is_writable), (9, 0, False))
         database.standby = False
         clock.pump([0.25])
-        self.assertEqual((database.beats, replication.writable), (1, True))
+        self.assertEqual((database.beats, replication.is_writable), (1, True))
         database.questions = database.beats = 0
         clock.pump([0.25] * 12)
         self.assertEqual((database.questions, database.beats), (3, 3))
         database.standby = True
         clock.pump([0.25] * 4)
-        self.assertFalse(replication.writable)
+        self.assertFalse(replication.is_writable)
 
     def test_a_former_primary(self) -> None:
         """A primary that went away is none until asked again, since it may be back as a standby (CLU-4, CLU-5)."""
@@ -61,14 +61,14 @@ class ReplicationTests(SynchronousTestCase):
         replication = Replication(double, clock)
         replication.startService()
         self.addCleanup(replication.stopService)
-        self.assertTrue(replication.writable)
+        self.assertTrue(replication.is_writable)
         database.reachable = False
         clock.pump([0.25] * 4)
-        self.assertFalse(replication.writable)
+        self.assertFalse(replication.is_writable)
         database.reachable = database.standby = True
-        self.assertFalse(replication.writable)
+        self.assertFalse(replication.is_writable)
         clock.pump([0.25])
-        self.assertFalse(replication.writable)
+        self.assertFalse(replication.is_writable)
         database.standby = False
         clock.pump([0.25])
-        self.assertTrue(replication.writable)
+        self.assertTrue(replication.is_writable)

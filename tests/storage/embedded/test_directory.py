@@ -11,7 +11,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from svc.model.errors import StartRefused
 from svc.model.text import encodable
-from svc.storage.embedded.directory import LOG_LIMIT, DataDirectory, Standing
+from svc.storage.embedded.directory import LOG_LIMIT, DataDirectory, DirectoryState
 
 
 def mode(path: Path) -> int:
@@ -37,13 +37,13 @@ class MakeTests(DirectoryTestCase):
         for umask in (0, 0o077):
             self.addCleanup(os.umask, os.umask(umask))
             directory = DataDirectory(self.root / str(umask) / "data")
-            directory.make()
+            directory.make_directory()
             self.assertEqual(mode(directory.path), 0o711 if os.geteuid() == 0 else 0o700)
 
     def test_parents(self) -> None:
         """Nobody else can write in the directories made above it."""
         self.addCleanup(os.umask, os.umask(0))
-        self.directory.make()
+        self.directory.make_directory()
         self.assertEqual(mode(self.directory.path.parent), 0o755)
 
     def test_present(self) -> None:
@@ -52,7 +52,7 @@ class MakeTests(DirectoryTestCase):
             path = self.root / f"{present:o}"
             path.mkdir()
             path.chmod(present)
-            DataDirectory(path).make()
+            DataDirectory(path).make_directory()
             self.assertEqual(mode(path), present)
 
     def test_writable(self) -> None:
@@ -61,12 +61,12 @@ class MakeTests(DirectoryTestCase):
             path = self.root / f"{present:o}"
             path.mkdir()
             path.chmod(present)
-            self.assertRaises(StartRefused, DataDirectory(path).make)
+            self.assertRaises(StartRefused, DataDirectory(path).make_directory)
 
     def test_file(self) -> None:
         """A file is refused."""
         (self.root / "file").touch()
-        self.assertRaises(StartRefused, DataDirectory(self.root / "file").make)
+        self.assertRaises(StartRefused, DataDirectory(self.root / "file").make_directory)
 
 
 class UndoTests(DirectoryTestCase):
@@ -74,8 +74,8 @@ class UndoTests(DirectoryTestCase):
 
     def fill(self) -> None:
         """Make what a server makes, under a lock, and something that is somebody else's."""
-        self.directory.make()
-        self.assertIsNone(self.directory.lock(serving=True))
+        self.directory.make_directory()
+        self.assertIsNone(self.directory.take_lock(serving=True))
         for name in ("cluster", "unfinished-x", "programs"):
             (self.directory.path / name / "deep").mkdir(parents=True)
         for name in ("data-key", "admin-key-acme", "postgres.log", "postmaster.lock", "annex", "audit.log"):
@@ -83,19 +83,19 @@ class UndoTests(DirectoryTestCase):
 
     def test_new(self) -> None:
         """A directory that a start has made goes with all above it that the start has made, too."""
-        before = self.directory.standing()
+        before = self.directory.read_state()
         self.fill()
-        self.directory.undo(before)
+        self.directory.undo_changes(before)
         self.assertEqual(list(self.root.iterdir()), [])
 
     def test_present(self) -> None:
         """What was there before stays, and so does what isn't a server's own."""
         (self.directory.path / "cluster").mkdir(parents=True)
         (self.directory.path / "data-key").touch()
-        before = self.directory.standing()
+        before = self.directory.read_state()
         (self.directory.path / "notes").touch()
         self.fill()
-        self.directory.undo(before)
+        self.directory.undo_changes(before)
         self.assertEqual(sorted(os.listdir(self.directory.path)), ["cluster", "data-key", "notes"])
         self.assertTrue((self.directory.path / "cluster" / "deep").exists())
 
@@ -119,7 +119,7 @@ class RestoreTests(DirectoryTestCase):
             "ldap-refused",
         ):
             directory = DataDirectory(self.root / name)
-            directory.make()
+            directory.make_directory()
             (directory.path / name).touch()
             refusal = self.assertRaises(StartRefused, directory.begin_restore)
             self.assertIn(f"a svc has used {directory.path}: it has {name};", refusal.message)
@@ -131,9 +131,9 @@ class RestoreTests(DirectoryTestCase):
         DATA-37).
         """
         others = [".bash_history", ".cache", "lost+found", "notes"]
-        self.directory.demand_restorable()
-        self.directory.make()
-        self.assertIsNone(self.directory.lock(serving=False))
+        self.directory.require_restorable()
+        self.directory.make_directory()
+        self.assertIsNone(self.directory.take_lock(serving=False))
         for name in others:
             (self.directory.path / name).touch()
         for _ in range(2):
@@ -141,12 +141,12 @@ class RestoreTests(DirectoryTestCase):
             for name in ("cluster", "unfinished-x"):
                 (self.directory.path / name).mkdir()
             (self.directory.path / "data-key").touch()
-        self.directory.undo(Standing(frozenset(), ()))
+        self.directory.undo_changes(DirectoryState(frozenset(), ()))
         self.assertEqual(sorted(os.listdir(self.directory.path)), others)
 
     def test_again(self) -> None:
         """One that a killed restore has left is emptied of what that made, and marked until the restore has ended."""
-        self.directory.make()
+        self.directory.make_directory()
         self.directory.begin_restore()
         self.assertTrue(self.directory.is_restoring)
         (self.directory.path / "cluster").mkdir()
@@ -164,7 +164,7 @@ class LockTests(DirectoryTestCase):
     def setUp(self) -> None:
         """Make the directory."""
         super().setUp()
-        self.directory.make()
+        self.directory.make_directory()
 
     def other(self) -> DataDirectory:
         """The same directory, as another svc sees it."""
@@ -175,22 +175,22 @@ class LockTests(DirectoryTestCase):
     def test_held(self) -> None:
         """The lock is held by one, and says who that is, and what for."""
         for serving in (True, False):
-            self.assertIsNone(self.directory.lock(serving=serving))
-            holder = self.other().lock(serving=True)
+            self.assertIsNone(self.directory.take_lock(serving=serving))
+            holder = self.other().take_lock(serving=True)
             assert holder is not None
             self.assertEqual((holder.pid, holder.serving), (str(os.getpid()), serving))
             self.directory.release()
 
     def test_released(self) -> None:
         """A lock that was released is free; releasing it again does nothing."""
-        self.directory.lock(serving=True)
+        self.directory.take_lock(serving=True)
         self.directory.release()
         self.directory.release()
-        self.assertIsNone(self.other().lock(serving=True))
+        self.assertIsNone(self.other().take_lock(serving=True))
 
     def test_mode(self) -> None:
         """Nobody else can open the lock, and so hold it."""
-        self.directory.lock(serving=True)
+        self.directory.take_lock(serving=True)
         self.assertEqual(mode(self.directory.path / "lock"), 0o600)
 
     def test_link(self) -> None:
@@ -198,7 +198,7 @@ class LockTests(DirectoryTestCase):
         target = self.root / "target"
         target.write_text("precious")
         (self.directory.path / "lock").symlink_to(target)
-        self.assertRaises(OSError, self.directory.lock, serving=True)
+        self.assertRaises(OSError, self.directory.take_lock, serving=True)
         self.assertEqual(target.read_text(), "precious")
 
 
@@ -208,7 +208,7 @@ class ClusterTests(DirectoryTestCase):
     def setUp(self) -> None:
         """Make the directory."""
         super().setUp()
-        self.directory.make()
+        self.directory.make_directory()
 
     def test_none(self) -> None:
         """There is no cluster at first."""
@@ -229,7 +229,7 @@ class ClusterTests(DirectoryTestCase):
         (self.directory.new_cluster(os.geteuid(), os.getegid()) / "PG_VERSION").write_text("18\n")
         for name in ("cluster-of-yesterday", "programs", "data-key"):
             (self.directory.path / name).mkdir()
-        self.directory.clear()
+        self.directory.clear_leftovers()
         names = {path.name for path in self.directory.path.iterdir()}
         self.assertEqual(names, {"cluster", "cluster-of-yesterday", "programs", "data-key"})
 
@@ -255,18 +255,18 @@ class RuntimeDirTests(DirectoryTestCase):
 
     def test_recorded(self) -> None:
         """A runtime directory that was recorded is removed, also when its name is no UTF-8."""
-        self.directory.make()
-        self.directory.lock(serving=True)
+        self.directory.make_directory()
+        self.directory.take_lock(serving=True)
         runtime_dir = self.root / os.fsdecode(b"svc-\xe4")
         (runtime_dir / "socket").mkdir(parents=True)
         self.directory.record_runtime_dir(runtime_dir)
-        self.directory.clear()
+        self.directory.clear_leftovers()
         self.assertFalse(runtime_dir.exists())
-        self.directory.clear()
+        self.directory.clear_leftovers()
 
     def test_without_lock(self) -> None:
         """A process without the lock doesn't record its runtime directory over the holder's."""
-        self.directory.make()
+        self.directory.make_directory()
         self.directory.record_runtime_dir(self.root / "svc-mine")
         self.assertEqual(list(self.directory.path.iterdir()), [])
 
@@ -277,7 +277,7 @@ class LogTests(DirectoryTestCase):
     def setUp(self) -> None:
         """Make the directory."""
         super().setUp()
-        self.directory.make()
+        self.directory.make_directory()
 
     def write(self, text: bytes) -> None:
         """Append to the log."""

@@ -78,7 +78,7 @@ class ServiceTests(SynchronousTestCase):
     def test_several_wait(self) -> None:
         """Several may wait until it is ready; one who gives up, even because of what another learned, disturbs nobody."""
         postgres = EmbeddedPostgres(reactor := QuietReactor(), Path(self.mktemp()))
-        first, second, third = (Deferred.fromCoroutine(postgres.ready()) for _ in range(3))
+        first, second, third = (Deferred.fromCoroutine(postgres.wait_until_ready()) for _ in range(3))
 
         def give_up(_: Failure) -> None:
             first.cancel()

@@ -35,7 +35,7 @@ class PlaceTests(SynchronousTestCase):
 
     def test_path(self) -> None:
         """It is the directory's path where that leads there."""
-        self.assertEqual(launch.own_place(self.root), self.root)
+        self.assertEqual(launch.reachable_name(self.root), self.root)
 
     def test_overlong(self) -> None:
         """A path that PostgreSQL couldn't take is replaced by one that means the directory it stands in."""
@@ -44,7 +44,7 @@ class PlaceTests(SynchronousTestCase):
             path = os.path.join(path, "x" * 200)
             os.mkdir(path)
         os.chdir(path)
-        self.assertEqual(launch.own_place(path), "/proc/self/cwd")
+        self.assertEqual(launch.reachable_name(path), "/proc/self/cwd")
         self.assertTrue(os.path.samefile("/proc/self/cwd", path))
 
     if not os.path.isdir("/proc/self/cwd"):

@@ -18,7 +18,7 @@ from zope.interface import implementer
 from zope.interface.verify import verifyObject
 
 from svc.storage.embedded.directory import DataDirectory
-from svc.storage.embedded.postmaster import STOP_SERVER, Child, is_accepting, postmaster_of, stragglers
+from svc.storage.embedded.postmaster import STOP_SERVER, ChildProcess, find_stragglers, is_accepting, postmaster_of
 
 
 @implementer(IProcessTransport)
@@ -32,7 +32,7 @@ class Process(StringTransport):
         super().__init__()
         self._clock = clock
         self._mortal = mortal
-        self.child = Child(clock, 0)
+        self.child = ChildProcess(clock, 0)
         self.child.makeConnection(self)
         self.signals: list[tuple[float, int]] = []
         self.written: list[object] = []
@@ -127,7 +127,7 @@ class ChildTests(SynchronousTestCase):
     def test_within(self) -> None:
         """Waiting for the end may have a limit, may be cancelled, and be done by several."""
         child = Process(self.clock, signal.SIGINT).child
-        limited, patient, cancelled = (Deferred.fromCoroutine(child.ends(within)) for within in (1.0, None, 5.0))
+        limited, patient, cancelled = (Deferred.fromCoroutine(child.wait_for_end(within)) for within in (1.0, None, 5.0))
         cancelled.addErrback(lambda _: None)
         cancelled.cancel()
         self.clock.advance(1.0)
@@ -141,7 +141,7 @@ class ChildTests(SynchronousTestCase):
         """What a program is to read is written to it, to the end; others get nothing."""
         for stdin, written in ((b"text", [(0, b"text"), ("closed", 0)]), (None, [])):
             process = Process(self.clock, signal.SIGINT)
-            Child(self.clock, 0, stdin).makeConnection(process)
+            ChildProcess(self.clock, 0, stdin).makeConnection(process)
             self.assertEqual(process.written, written)
 
 
@@ -197,8 +197,8 @@ class StragglerTests(SynchronousTestCase):
             (21, 20, cluster, "postgres: svc: svc svc [local] idle"),
         ):
             self.run_process(pid, parent, cwd, command)
-        self.assertEqual(sorted(stragglers(self.directory, self.processes)), [10, 11])
+        self.assertEqual(sorted(find_stragglers(self.directory, self.processes)), [10, 11])
 
     def test_unknown(self) -> None:
         """Where the system tells nothing of processes, none are known."""
-        self.assertEqual(stragglers(self.directory, self.processes / "absent"), [])
+        self.assertEqual(find_stragglers(self.directory, self.processes / "absent"), [])

@@ -24,7 +24,7 @@ class RuntimeDirTests(SynchronousTestCase):
 
     def test_on_demand(self) -> None:
         """It is made when first used, told once, and gone when removed."""
-        self.runtime_dir.keep()
+        self.runtime_dir.touch_times()
         self.assertEqual(self.made, [])
         path = self.runtime_dir.path
         self.assertEqual(self.runtime_dir.path, path)
@@ -44,17 +44,17 @@ class RuntimeDirTests(SynchronousTestCase):
         link = self.runtime_dir.link("socket", Path("/target"))
         link.unlink()
         os.utime(self.runtime_dir.path, (1, 1))
-        self.runtime_dir.keep()
+        self.runtime_dir.touch_times()
         self.assertEqual(link.readlink(), Path("/target"))
         self.assertGreater(self.runtime_dir.path.stat().st_mtime, 1)
         os.utime(link, (1, 1), follow_symlinks=False)
-        self.runtime_dir.keep()
+        self.runtime_dir.touch_times()
         self.assertGreater(link.lstat().st_mtime, 1)
 
     def test_gone(self) -> None:
         """Keeping one that has been cleared away fails, for the log; removing it doesn't."""
         self.runtime_dir.path.rmdir()
-        self.assertRaises(FileNotFoundError, self.runtime_dir.keep)
+        self.assertRaises(FileNotFoundError, self.runtime_dir.touch_times)
         self.runtime_dir.remove()
 
 
@@ -70,10 +70,10 @@ class RemoveTests(SynchronousTestCase):
         path = self.root / "svc-left"
         (path / "programs").mkdir(parents=True)
         (path / "socket").symlink_to(self.root)
-        runtime_dir.remove(path)
+        runtime_dir.remove_directory(path)
         self.assertFalse(path.exists())
         self.assertTrue(self.root.exists())
-        runtime_dir.remove(path)
+        runtime_dir.remove_directory(path)
 
     def test_other(self) -> None:
         """What isn't a runtime directory stays: another name, a file, a link to a directory."""
@@ -81,7 +81,7 @@ class RemoveTests(SynchronousTestCase):
         (self.root / "svc-file").touch()
         (self.root / "svc-link").symlink_to(self.root / "precious")
         for name in ("precious", "svc-file", "svc-link"):
-            runtime_dir.remove(self.root / name)
+            runtime_dir.remove_directory(self.root / name)
         self.assertEqual({path.name for path in self.root.iterdir()}, {"precious", "svc-file", "svc-link"})
 
     def test_of_another_user(self) -> None:
@@ -89,7 +89,7 @@ class RemoveTests(SynchronousTestCase):
         path = self.root / "svc-trap"
         path.mkdir()
         os.chown(path, 1, -1)
-        runtime_dir.remove(path)
+        runtime_dir.remove_directory(path)
         self.assertTrue(path.exists())
 
     if os.geteuid() != 0:

@@ -8,7 +8,7 @@ import pwd
 from twisted.trial.unittest import SynchronousTestCase
 
 from svc.model.errors import StartRefused
-from svc.storage.embedded.users import UNPRIVILEGED, clients, named, postgres_user
+from svc.storage.embedded.users import UNPRIVILEGED, list_clients, postgres_user, user_name
 
 AS_ROOT = None if os.geteuid() == 0 else "only root may choose"
 
@@ -38,7 +38,7 @@ class RootTests(SynchronousTestCase):
 
     def test_clients(self) -> None:
         """Only root may connect."""
-        self.assertEqual(set(clients()), {named(0)})
+        self.assertEqual(set(list_clients()), {user_name(0)})
 
 
 class OtherTests(SynchronousTestCase):
@@ -62,7 +62,7 @@ class OtherTests(SynchronousTestCase):
 
     def test_clients(self) -> None:
         """That user and root may connect (DATA-21)."""
-        self.assertEqual(set(clients()), {named(0), named(os.geteuid())})
+        self.assertEqual(set(list_clients()), {user_name(0), user_name(os.geteuid())})
 
 
 class NameTests(SynchronousTestCase):
@@ -70,4 +70,4 @@ class NameTests(SynchronousTestCase):
 
     def test_nameless(self) -> None:
         """A user may have no name."""
-        self.assertIsNone(named(54321))
+        self.assertIsNone(user_name(54321))

@@ -1,1 +1,1 @@
-"""Tests of ``svc.storage.memory``."""
+"""Tests of ``svc.storage.cache``."""

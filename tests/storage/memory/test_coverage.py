@@ -1,4 +1,4 @@
-"""Tests of ``svc.storage.memory.coverage``."""
+"""Tests of ``svc.storage.cache.version_barrier``."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from svc.model.names import RoleName
 from svc.model.request_notes import begin_notes
 from svc.model.versions import StateVersion
-from svc.storage.memory.coverage import Coverage
+from svc.storage.cache.version_barrier import VersionBarrier
 
 ALICE = RoleName("acme", "user", "alice")
 
@@ -46,11 +46,11 @@ class CoverageTests(SynchronousTestCase):
     def setUp(self) -> None:
         """Make a memory that has looked for nothing."""
         self.memory = Looking()
-        self.coverage = Coverage(cast(Any, Reaching()), cast(Any, self.memory))
+        self.coverage = VersionBarrier(cast(Any, Reaching()), cast(Any, self.memory))
 
     def looks(self, position: int) -> int:
         """Return how often memory has looked, once a request has asked for this position."""
-        asked = self.coverage.reached([StateVersion(1, 1, position)], ALICE)
+        asked = self.coverage.wait_until_reached([StateVersion(1, 1, position)], ALICE)
         self.successResultOf(Deferred.fromCoroutine(asked))
         return self.memory.looks
 

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
+from svc.storage.cache.entries import CacheEntries, CacheShare
 from svc.storage.driver.connection import SharedText
-from svc.storage.memory.entries import Entries, Share
 
 #: Bytes: few enough that answers give way.
 LIMIT = 400_000
@@ -34,7 +34,7 @@ class EntriesTests(SynchronousTestCase):
 
     def setUp(self) -> None:
         """Make room for some."""
-        self.entries = Entries(LIMIT)
+        self.entries = CacheEntries(LIMIT)
 
     def put(
         self,
@@ -42,7 +42,7 @@ class EntriesTests(SynchronousTestCase):
         *names: str,
         rows: Any = ((b"",),),
         ends_at: float | None = None,
-        share: Share = Share.OF_ONE,
+        share: CacheShare = CacheShare.SINGLE_ROW,
     ) -> int:
         """Remember an answer."""
         return self.entries.put((key,), list(rows), frozenset(names), ends_at, share)
@@ -51,19 +51,19 @@ class EntriesTests(SynchronousTestCase):
     @given(st.data())
     def test_model(self, data: st.DataObject) -> None:
         """Whatever is put, dropped and asked for: bytes are bounded, and an answer is the last one put, and none dropped."""
-        entries, model = Entries(LIMIT), dict[tuple[object, ...], Kept]()
+        entries, model = CacheEntries(LIMIT), dict[tuple[object, ...], Kept]()
         now = 0.0
         for _ in range(data.draw(st.integers(1, 40))):
             match data.draw(st.sampled_from(["put", "put", "put", "drop", "discard", "get", "later", "clear"])):
                 case "put":
-                    key, share = data.draw(_KEYS), data.draw(st.sampled_from(Share))
+                    key, share = data.draw(_KEYS), data.draw(st.sampled_from(CacheShare))
                     ends_at = data.draw(st.none() | st.floats(now, now + 5))
                     kept = Kept(data.draw(_ROWS), data.draw(_NAMES), ends_at)
                     entries.put(key, kept.rows, kept.names, ends_at, share)
                     model[key] = kept
                 case "drop":
                     names = data.draw(_NAMES)
-                    entries.drop(names)
+                    entries.drop_dependent(names)
                     model = {key: kept for key, kept in model.items() if not kept.names & names}
                 case "discard":
                     key = data.draw(_KEYS)
@@ -84,18 +84,18 @@ class EntriesTests(SynchronousTestCase):
             self.assertLessEqual(entries.size, LIMIT)
             self.assertLessEqual(len(entries), len(model))
         # Whoever is left without names is dropped by nothing but all.
-        entries.drop({name for kept in model.values() for name in kept.names})
+        entries.drop_dependent({name for kept in model.values() for name in kept.names})
         self.assertLessEqual(len(entries), sum(not kept.names for kept in model.values()))
         entries.clear()
         self.assertEqual((entries.size, len(entries)), (0, 0))
 
     def test_replaced(self) -> None:
         """A later answer takes the place of the earlier one, with its names and its share (CLU-35)."""
-        self.put("a", "x", rows=[(b"old",)], share=Share.STRANGERS)
+        self.put("a", "x", rows=[(b"old",)], share=CacheShare.NEGATIVE)
         self.put("a", "y", rows=[(b"new",)])
-        self.assertEqual(self.entries.drop(["x"]), 0)
+        self.assertEqual(self.entries.drop_dependent(["x"]), 0)
         self.assertEqual(self.entries.get(("a",), 0.0), [(b"new",)])
-        self.assertEqual(self.entries.drop(["y"]), 1)
+        self.assertEqual(self.entries.drop_dependent(["y"]), 1)
         self.assertEqual(self.entries.size, 0)
 
     def test_least_recently_used(self) -> None:
@@ -115,7 +115,7 @@ class EntriesTests(SynchronousTestCase):
             self.put(number, f"x{number}")
         before = self.entries.size
         for number in range(5000):
-            self.put(f"stranger {number}", "y", share=Share.STRANGERS)
+            self.put(f"stranger {number}", "y", share=CacheShare.NEGATIVE)
         self.assertLessEqual(self.entries.size - before, LIMIT / 16)
         self.assertTrue(all(self.entries.get((number,), 0.0) for number in range(30)))
         self.assertIsNone(self.entries.get(("stranger 1",), 0.0))
@@ -124,7 +124,7 @@ class EntriesTests(SynchronousTestCase):
         """Batches and lists take a quarter at most, and displace no answer of one row (CLU-35)."""
         self.put("login", "x")
         for number in range(500):
-            self.put(f"list {number}", "y", rows=[(b"v" * 1000,)] * 5, share=Share.OF_MANY)
+            self.put(f"list {number}", "y", rows=[(b"v" * 1000,)] * 5, share=CacheShare.SEVERAL_ROWS)
         self.assertLessEqual(self.entries.size, LIMIT / 4 + 2000)
         self.assertIsNotNone(self.entries.get(("login",), 0.0))
 
@@ -132,7 +132,7 @@ class EntriesTests(SynchronousTestCase):
         """An answer weighs what its texts do, however deep in it they are (CLU-35)."""
         text = "t" * 1000
         for value in ([(text,)], (Kept([(text,)], frozenset(), None),), Kept([((text,),)], frozenset(), None)):
-            self.entries.put(("a",), value, frozenset(), None, Share.OF_MANY)
+            self.entries.put(("a",), value, frozenset(), None, CacheShare.SEVERAL_ROWS)
             self.assertGreater(self.entries.size, len(text))
             self.assertLess(self.entries.size, 2 * len(text))
 

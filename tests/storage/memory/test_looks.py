@@ -13,11 +13,11 @@ from twisted.trial.unittest import SynchronousTestCase
 from svc.model.counts import Census
 from svc.model.errors import StoreUnavailable
 from svc.model.versions import StateVersion
+from svc.storage.cache.commit_counters import CommitCounters
+from svc.storage.cache.invalidation_poll import InvalidationPoll
 from svc.storage.driver.connection import Fetched, Session
 from svc.storage.driver.database import Database
-from svc.storage.driver.patience import PATIENCE
-from svc.storage.memory.looks import Looks
-from svc.storage.memory.slots import Slots
+from svc.storage.driver.query_timeout import QUERY_TIMEOUT
 
 LAG = 2.0
 
@@ -97,11 +97,11 @@ class LooksCase(SynchronousTestCase):
 
     def setUp(self) -> None:
         """Open the session, and look once."""
-        self.clock, self.slots = Clock(), Slots.private()
+        self.clock, self.slots = Clock(), CommitCounters.for_one_process()
         self.database = LookedAt(self.clock)
         self.changed: list[list[str]] = []
         self.began: list[int] = []
-        self.looks = Looks(
+        self.looks = InvalidationPoll(
             self.clock,
             cast(Database, self.database),
             self.slots,
@@ -120,11 +120,11 @@ class LooksCase(SynchronousTestCase):
 
     def confirm(self) -> Deferred[bool]:
         """Ask for a confirmation."""
-        return Deferred.fromCoroutine(self.looks.confirm())
+        return Deferred.fromCoroutine(self.looks.confirm_current())
 
     def look(self, *rows: tuple[Any, ...]) -> None:
         """Have it look, and be answered so."""
-        asked = Deferred.fromCoroutine(self.looks.afresh())
+        asked = Deferred.fromCoroutine(self.looks.poll_now())
         self.session.answer(*rows)
         self.assertTrue(self.successResultOf(asked))
 
@@ -135,57 +135,59 @@ class CurrentTests(LooksCase):
     def test_age(self) -> None:
         """It is current for the lag after the look was sent, however long that took to be answered (CLU-32)."""
         asked = self.confirm()
-        self.clock.advance(PATIENCE * 0.9)
+        self.clock.advance(QUERY_TIMEOUT * 0.9)
         self.session.answer()
         self.assertTrue(self.successResultOf(asked))
-        self.clock.advance(LAG - PATIENCE * 0.9)
-        self.assertTrue(self.looks.current())
+        self.clock.advance(LAG - QUERY_TIMEOUT * 0.9)
+        self.assertTrue(self.looks.is_current())
         self.clock.advance(0.001)
-        self.assertFalse(self.looks.current())
+        self.assertFalse(self.looks.is_current())
 
     def test_slots(self) -> None:
         """It isn't current once any process of the server has written (CLU-31)."""
-        self.assertTrue(self.looks.current())
+        self.assertTrue(self.looks.is_current())
         for confirmed in (True, False):
-            self.slots.advance(confirmed=confirmed)
-            self.assertFalse(self.looks.current())
+            self.slots.count_commit(confirmed=confirmed)
+            self.assertFalse(self.looks.is_current())
             self.look()
-            self.assertTrue(self.looks.current())
+            self.assertTrue(self.looks.is_current())
 
     def test_looks_ahead(self) -> None:
         """From half of the lag on, a request that is answered from memory has it look again, once (CLU-32)."""
         self.clock.advance(LAG / 2)
-        self.assertTrue(self.looks.current())
+        self.assertTrue(self.looks.is_current())
         self.assertIsNone(self.session.asked)
         self.clock.advance(0.1)
-        self.assertTrue(self.looks.current())
-        self.assertTrue(self.looks.current())
+        self.assertTrue(self.looks.is_current())
+        self.assertTrue(self.looks.is_current())
         self.assertEqual(self.session.looks, 2)
         self.session.answer()
-        self.assertTrue(self.looks.current())
+        self.assertTrue(self.looks.is_current())
         self.assertEqual(self.session.looks, 2)
 
     def test_joined(self) -> None:
         """Requests wait for the look under way, unless the server has written since it was sent (CLU-31)."""
         first, second = self.confirm(), self.confirm()
-        self.slots.advance(confirmed=True)
+        self.slots.count_commit(confirmed=True)
         third, fourth = self.confirm(), self.confirm()
         self.session.answer()
         self.assertTrue(self.successResultOf(first) and self.successResultOf(second))
         self.assertNoResult(third)
-        self.assertFalse(self.looks.current())
+        self.assertFalse(self.looks.is_current())
         self.session.answer()
         self.assertTrue(self.successResultOf(third) and self.successResultOf(fourth))
         self.assertEqual(self.session.looks, 3)
 
     def test_joined_late(self) -> None:
         """Requests don't wait for a look that was sent longer ago than the lag (CLU-32)."""
-        looks = Looks(self.clock, cast(Database, self.database), self.slots, 0.2, self.changed.append, lambda: None)
+        looks = InvalidationPoll(
+            self.clock, cast(Database, self.database), self.slots, 0.2, self.changed.append, lambda: None
+        )
         looks.start()
         self.clock.advance(0)
-        first = Deferred.fromCoroutine(looks.confirm())
+        first = Deferred.fromCoroutine(looks.confirm_current())
         self.clock.advance(0.3)
-        second = Deferred.fromCoroutine(looks.confirm())
+        second = Deferred.fromCoroutine(looks.confirm_current())
         self.session.answer()
         self.assertTrue(self.successResultOf(first))
         self.assertNoResult(second)
@@ -228,7 +230,7 @@ class ChangeTests(LooksCase):
 
     def test_touched(self) -> None:
         """An answer is untouched if no look since it was asked for found its names, and none was forgotten (CLU-32)."""
-        mark = self.looks.mark()
+        mark = self.looks.reading_mark()
         assert mark is not None
         self.look(("11:11:", False, "0", "1", None, None, None), change(10, "v:a", "m:acct:b"))
         for names, untouched in (
@@ -238,15 +240,15 @@ class ChangeTests(LooksCase):
             (["~:other"], True),
             ([], True),
         ):
-            self.assertEqual(self.looks.untouched(mark, "one", names), untouched, names)
-        later = self.looks.mark()
+            self.assertEqual(self.looks.is_untouched(mark, "one", names), untouched, names)
+        later = self.looks.reading_mark()
         assert later is not None
-        self.assertTrue(self.looks.untouched(later, "one", ["v:a"]))
-        self.assertFalse(self.looks.untouched(later, "another", ["v:b"]))
+        self.assertTrue(self.looks.is_untouched(later, "one", ["v:a"]))
+        self.assertFalse(self.looks.is_untouched(later, "another", ["v:b"]))
         self.look(("11:11:", False, "11", "1", None, None, None))
-        self.assertTrue(self.looks.untouched(later, "one", ["v:b"]), "what was removed had been seen")
+        self.assertTrue(self.looks.is_untouched(later, "one", ["v:b"]), "what was removed had been seen")
         self.look(("12:12:", False, "12", "1", None, None, None))
-        self.assertFalse(self.looks.untouched(later, "one", ["v:b"]), "something was removed unseen")
+        self.assertFalse(self.looks.is_untouched(later, "one", ["v:b"]), "something was removed unseen")
         self.assertEqual(self.began, [1, 4])
 
     def test_everything(self) -> None:
@@ -257,15 +259,15 @@ class ChangeTests(LooksCase):
     def test_many_changes(self) -> None:
         """A look that returns as many changes as it may leaves out others, so that everything has changed (CLU-32)."""
         self.look(("10:10:", True, "0", "1", None, None, None))
-        mark = self.looks.mark()
+        mark = self.looks.reading_mark()
         assert mark is not None
         many = [change(xid, f"v:{xid}") for xid in range(11, 11 + 5_000)]
         self.look(("10:6000:", True, "0", "1", None, None, None), *many[1:])
         self.assertEqual(len(self.changed[0]), 4_999)
-        self.assertTrue(self.looks.untouched(mark, "one", ["v:x", "*"]))
+        self.assertTrue(self.looks.is_untouched(mark, "one", ["v:x", "*"]))
         self.look(("10:6000:", True, "0", "1", None, None, None), *many)
         self.assertEqual(self.changed[1:], [["*"]])
-        self.assertFalse(self.looks.untouched(mark, "one", ["v:x", "*"]))
+        self.assertFalse(self.looks.is_untouched(mark, "one", ["v:x", "*"]))
         self.look(("10:6000:", True, "0", "1", None, None, None), *many[1:], change(6_000, "v:left-out"))
         self.assertEqual(self.changed[2:], [["*"]])
         self.look(("6000:6001:", True, "0", "1", None, None, None), change(6_000, "v:left-out"), change(6_001, "v:late"))
@@ -273,12 +275,12 @@ class ChangeTests(LooksCase):
 
     def test_many_names(self) -> None:
         """So many names are kept; readings under way then are not remembered (CLU-35)."""
-        mark = self.looks.mark()
+        mark = self.looks.reading_mark()
         assert mark is not None
         self.look(("10:11:", False, "0", "1", None, None, None), change(10, *(f"v:{number}" for number in range(50_001))))
-        self.assertTrue(self.looks.untouched(mark, "one", ["v:x"]))
+        self.assertTrue(self.looks.is_untouched(mark, "one", ["v:x"]))
         self.look(("11:12:", False, "0", "1", None, None, None), change(11, "v:y"))
-        self.assertFalse(self.looks.untouched(mark, "one", ["v:x"]))
+        self.assertFalse(self.looks.is_untouched(mark, "one", ["v:x"]))
 
 
 class ReachedTests(LooksCase):
@@ -290,7 +292,7 @@ class ReachedTests(LooksCase):
 
     def asked(self, far: str, *rows: tuple[Any, ...]) -> bool:
         """Whether a look confirms what is remembered."""
-        asked = Deferred.fromCoroutine(self.looks.afresh())
+        asked = Deferred.fromCoroutine(self.looks.poll_now())
         self.session.answer(self.reached(far), *rows)
         return self.successResultOf(asked)
 
@@ -305,20 +307,20 @@ class ReachedTests(LooksCase):
     def test_standby(self) -> None:
         """A look at a standby confirms nothing before that had replayed what this server wrote until then (CLU-39)."""
         self.begin("1 10")
-        self.assertTrue(self.looks.current())
-        self.slots.advance(confirmed=True, version=StateVersion(7, 1, 12))
+        self.assertTrue(self.looks.is_current())
+        self.slots.count_commit(confirmed=True, version=StateVersion(7, 1, 12))
         self.assertFalse(self.asked("1 11"))
-        self.assertFalse(self.looks.current())
+        self.assertFalse(self.looks.is_current())
         self.assertTrue(self.asked("1 12"))
-        self.assertTrue(self.looks.current())
-        self.assertTrue(self.looks.shows([StateVersion(7, 1, 12)]))
-        self.assertFalse(self.looks.shows([StateVersion(7, 1, 13)]))
+        self.assertTrue(self.looks.is_current())
+        self.assertTrue(self.looks.shows_versions([StateVersion(7, 1, 12)]))
+        self.assertFalse(self.looks.shows_versions([StateVersion(7, 1, 13)]))
 
     def test_changes_found(self) -> None:
         """What it finds is forgotten all the same, and what outlives the database is what was confirmed (CLU-36, CLU-39)."""
         self.begin("1 10")
         confirmed = self.looks.confirmed
-        self.slots.advance(confirmed=True, version=StateVersion(7, 1, 12))
+        self.slots.count_commit(confirmed=True, version=StateVersion(7, 1, 12))
         self.assertFalse(self.asked("1 11", change(10, "v:a")))
         self.assertEqual(self.changed, [["v:a"]])
         self.assertIs(self.looks.confirmed, confirmed)
@@ -326,22 +328,22 @@ class ReachedTests(LooksCase):
     def test_unknown_outcome(self) -> None:
         """Where readings may go to standbys, it confirms nothing while the outcome of a commit is unknown (CLU-39)."""
         self.begin("1 10")
-        self.slots.advance(confirmed=False)
+        self.slots.count_commit(confirmed=False)
         self.assertTrue(self.asked("1 11"))
         self.database.splits = True
         self.assertFalse(self.asked("1 11"))
-        self.slots.settle(self.slots.unsettled(), StateVersion(7, 1, 11))
+        self.slots.resolve_pending(self.slots.pending_number(), StateVersion(7, 1, 11))
         self.assertTrue(self.asked("1 11"))
 
     def test_former_primary(self) -> None:
         """A session with a primary that was left behind looks no more, and confirms nothing (CLU-44)."""
         self.begin("1")
-        self.slots.advance(confirmed=True, version=StateVersion(7, 1, 12))
+        self.slots.count_commit(confirmed=True, version=StateVersion(7, 1, 12))
         self.assertTrue(self.asked("1"))
-        self.slots.advance(confirmed=True, version=StateVersion(7, 2, 5))
+        self.slots.count_commit(confirmed=True, version=StateVersion(7, 2, 5))
         self.assertFalse(self.asked("1"))
         self.assertTrue(self.session.lost)
-        self.assertFalse(self.looks.shows([]))
+        self.assertFalse(self.looks.shows_versions([]))
 
 
 class SessionTests(LooksCase):
@@ -349,28 +351,28 @@ class SessionTests(LooksCase):
 
     def test_lost(self) -> None:
         """Without a session nothing is confirmed, and what was begun before isn't remembered after it (CLU-33)."""
-        mark = self.looks.mark()
+        mark = self.looks.reading_mark()
         assert mark is not None
         asked = self.confirm()
         self.session.drop(StoreUnavailable("gone"))
         self.assertFalse(self.successResultOf(asked))
-        self.assertTrue(self.looks.lost)
-        self.assertFalse(self.looks.current())
-        self.assertIsNone(self.looks.mark())
+        self.assertTrue(self.looks.is_lost)
+        self.assertFalse(self.looks.is_current())
+        self.assertIsNone(self.looks.reading_mark())
         self.assertFalse(self.successResultOf(self.confirm()))
         self.clock.advance(0)
         self.session.answer()
         self.assertEqual(self.began, [1, 2])
-        self.assertTrue(self.looks.current())
-        self.assertFalse(self.looks.untouched(mark, "one", []))
+        self.assertTrue(self.looks.is_current())
+        self.assertFalse(self.looks.is_untouched(mark, "one", []))
 
     def test_patience(self) -> None:
         """A look that isn't answered in time loses the session: those who wait ask the database (CLU-33)."""
         first = self.confirm()
-        self.clock.pump([PATIENCE / 4] * 2)
-        self.slots.advance(confirmed=True)
+        self.clock.pump([QUERY_TIMEOUT / 4] * 2)
+        self.slots.count_commit(confirmed=True)
         second = self.confirm()
-        self.clock.pump([PATIENCE / 4] * 2)
+        self.clock.pump([QUERY_TIMEOUT / 4] * 2)
         self.assertFalse(self.successResultOf(first))
         self.assertFalse(self.successResultOf(second))
         self.assertTrue(self.session.lost)
@@ -378,7 +380,7 @@ class SessionTests(LooksCase):
     def test_suspended(self) -> None:
         """A process that was suspended while it looked doesn't take the database for one that can't be asked (CLU-36)."""
         asked = self.confirm()
-        self.clock.advance(10 * PATIENCE)
+        self.clock.advance(10 * QUERY_TIMEOUT)
         self.assertFalse(self.looks.failing)
         self.session.answer()
         self.assertTrue(self.successResultOf(asked))
@@ -397,14 +399,14 @@ class SessionTests(LooksCase):
         self.assertFalse(self.successResultOf(self.confirm()))
         self.clock.advance(0)
         self.session.answer()
-        self.assertTrue(self.looks.current())
+        self.assertTrue(self.looks.is_current())
 
     def test_bug(self) -> None:
         """A look whose answer isn't understood loses the session (CLU-33)."""
         asked = self.confirm()
         self.session.answer(("no snapshot", False, "0", "1", None, None, None))
         self.assertFalse(self.successResultOf(asked))
-        self.assertTrue(self.looks.lost)
+        self.assertTrue(self.looks.is_lost)
         self.assertEqual(len(self.flushLoggedErrors(ValueError)), 1)
 
     def test_stopped(self) -> None:

@@ -13,11 +13,11 @@ from twisted.trial.unittest import SynchronousTestCase
 from svc.model.changes import TouchedRecords
 from svc.model.errors import StoreUnavailable
 from svc.model.request_notes import begin_notes
+from svc.storage.cache.commit_counters import CommitCounters
+from svc.storage.cache.read_cache import ReadCache
 from svc.storage.driver.connection import Fetched
 from svc.storage.driver.database import Database
-from svc.storage.driver.statements import NamedAnswer, RememberedReading, Statement, Transaction
-from svc.storage.memory.memory import Memory
-from svc.storage.memory.slots import Slots
+from svc.storage.driver.statements import CachedReading, NamedAnswer, Statement, Transaction
 from tests.storage.memory.test_looks import LAG, LookedAt, LookingSession, change
 
 T = TypeVar("T")
@@ -37,13 +37,13 @@ class Read(LookedAt):
         self.turns += 1
         return [(True,)]
 
-    async def read_told(self, reading: RememberedReading[T]) -> tuple[NamedAnswer[T], str]:
+    async def read_told(self, reading: CachedReading[T]) -> tuple[NamedAnswer[T], str]:
         """Run a reading."""
         if self.away:
             raise StoreUnavailable("it is away")
         return await reading.work(cast(Transaction, None)), self.server
 
-    async def read(self, reading: RememberedReading[T]) -> T:
+    async def read(self, reading: CachedReading[T]) -> T:
         """Run a reading."""
         answer, _ = await self.read_told(reading)
         return answer.value
@@ -76,9 +76,9 @@ class ReadTests(SynchronousTestCase):
         self.database = Read(self.clock)
         self.memory = self._memory()
 
-    def _memory(self, **options: Any) -> Memory:
-        self.slots = Slots.private()
-        memory = Memory(self.clock, cast(Database, self.database), self.slots, lag=LAG, limit=LIMIT, **options)
+    def _memory(self, **options: Any) -> ReadCache:
+        self.slots = CommitCounters.for_one_process()
+        memory = ReadCache(self.clock, cast(Database, self.database), self.slots, lag=LAG, limit=LIMIT, **options)
         memory.startService()
         self.addCleanup(memory.stopService)
         self.clock.advance(0)
@@ -92,7 +92,7 @@ class ReadTests(SynchronousTestCase):
 
     def begin(self, page: Page, *key: object) -> Deferred[tuple[int]]:
         """Begin to read a page."""
-        return Deferred.fromCoroutine(self.memory.read(RememberedReading(("page", *key), page.work)))
+        return Deferred.fromCoroutine(self.memory.read(CachedReading(("page", *key), page.work)))
 
     def told(self, page: Page, *key: object) -> int:
         """Read a page."""
@@ -101,7 +101,7 @@ class ReadTests(SynchronousTestCase):
 
     def look(self, *touched: str) -> None:
         """Have it look, and find something."""
-        asked = Deferred.fromCoroutine(self.memory.look_again())
+        asked = Deferred.fromCoroutine(self.memory.poll_now())
         self.session.answer(("20:20:", False, "0", "1", None, None, None), change(10, *touched))
         self.assertTrue(self.successResultOf(asked))
 
@@ -112,7 +112,7 @@ class ReadTests(SynchronousTestCase):
         for touched, expected in (("v:acct:variable:x", 1), ("r:other:host:h", 1), ("r:acct:host:h", 3), ("*", 4)):
             self.look(touched)
             self.assertEqual(self.told(page), expected, touched)
-        counts = self.memory.counts()
+        counts = self.memory.cache_counts()
         self.assertEqual((counts.hits, counts.misses), (4, 4))
 
     def test_followed(self) -> None:
@@ -120,7 +120,7 @@ class ReadTests(SynchronousTestCase):
         are made every second for them, and no more when nobody follows (SEC-48, SEC-52).
         """
         told: list[TouchedRecords] = []
-        end = self.memory.follow(told.append)
+        end = self.memory.follow_changes(told.append)
         self.look("v:acct:variable:x/y", "m:acct:user:z", "r:acct:host:h", "k:other", "c:acct:host:h")
         found = TouchedRecords(frozenset({"acct:variable:x/y", "acct:host:h"}), frozenset({"other"}))
         self.assertEqual(told, [found])
@@ -134,7 +134,7 @@ class ReadTests(SynchronousTestCase):
                 self.session.answer(("20:20:", False, "0", "1", None, None, None))
         self.assertIn(self.session.looks - looks, (2, 3))
         # Rows of changes that it hasn't seen were removed.
-        asked = Deferred.fromCoroutine(self.memory.look_again())
+        asked = Deferred.fromCoroutine(self.memory.poll_now())
         self.session.answer(("30:30:", False, "25", "1", None, None, None))
         self.successResultOf(asked)
         self.assertEqual(told[-1], TouchedRecords(everything=True))
@@ -148,7 +148,7 @@ class ReadTests(SynchronousTestCase):
         """What may change without a name is read each time (CLU-34)."""
         page = Page(names=None)
         self.assertEqual([self.told(page), self.told(page)], [1, 2])
-        self.assertEqual(self.memory.counts().entries, 0)
+        self.assertEqual(self.memory.cache_counts().entries, 0)
 
     def test_overtaken(self) -> None:
         """What a change has overtaken while it was read isn't remembered (CLU-32)."""
@@ -195,7 +195,7 @@ class ReadTests(SynchronousTestCase):
             page = Page()
             self.told(page)
             if written:
-                self.slots.advance(confirmed=True)
+                self.slots.count_commit(confirmed=True)
             self.session.drop(StoreUnavailable("gone"))
             self.database.away = True
 
@@ -225,13 +225,13 @@ class ReadTests(SynchronousTestCase):
         """
         self.memory = self._memory(serve_stale=30.0)
         self.told(Page())
-        self.slots.advance(confirmed=True)
-        self.assertFalse(self.memory.stands_in())
+        self.slots.count_commit(confirmed=True)
+        self.assertFalse(self.memory.can_serve_stale())
         looks = self.session.looks
         self.clock.advance(0.15)
         self.assertEqual(self.session.looks, looks + 1)
         self.session.answer()
-        self.assertTrue(self.memory.stands_in())
+        self.assertTrue(self.memory.can_serve_stale())
         self.clock.pump([0.1] * 8)
         self.assertEqual(self.session.looks, looks + 1)
 
@@ -244,7 +244,7 @@ class ReadTests(SynchronousTestCase):
         async def turn(recalled: bool = True, asked: bool = False, stale: float | None = None) -> None:
             notes = begin_notes()
             notes.recalled, notes.asked, notes.stale = recalled, asked, stale
-            await self.memory.take_turn()
+            await self.memory.equalize_timing()
 
         def questions(**noted: Any) -> int:
             self.database.turns = 0
@@ -255,7 +255,7 @@ class ReadTests(SynchronousTestCase):
         self.database.busy = True
         self.assertEqual((questions(), questions(asked=True), questions(recalled=False)), (1, 0, 0))
         self.database.busy = False
-        asked = Deferred.fromCoroutine(self.memory.look_again())
+        asked = Deferred.fromCoroutine(self.memory.poll_now())
         self.clock.advance(0.01)
         self.assertEqual(questions(), 1, "a look is slow")
         self.session.answer()
@@ -272,7 +272,7 @@ class ReadTests(SynchronousTestCase):
 
         async def asked() -> tuple[bool, bool]:
             notes = begin_notes()
-            await self.memory.read(RememberedReading(("page",), page.work))
+            await self.memory.read(CachedReading(("page",), page.work))
             return notes.asked, notes.recalled
 
         told = [self.successResultOf(copy_context().run(Deferred.fromCoroutine, asked())) for _ in range(2)]

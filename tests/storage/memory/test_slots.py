@@ -7,7 +7,7 @@ import mmap
 from twisted.trial.unittest import SynchronousTestCase
 
 from svc.model.versions import StateVersion
-from svc.storage.memory.slots import BYTES, WIDTH, Slots, Written
+from svc.storage.cache.commit_counters import BYTES, WIDTH, CommitCounters, WrittenVersions
 
 
 class SlotsTests(SynchronousTestCase):
@@ -20,33 +20,35 @@ class SlotsTests(SynchronousTestCase):
         self.addCleanup(page.close)
         self.addCleanup(view.release)
         self.view = view
-        self.slots = [Slots(view, number) for number in range(3)]
+        self.slots = [CommitCounters(view, number) for number in range(3)]
 
     def test_seen_by_all(self) -> None:
         """A commit of one process changes what all read, whether it was confirmed or not (CLU-31)."""
         for slots in self.slots:
             for confirmed in (True, False):
-                before = [each.read() for each in self.slots]
-                slots.advance(confirmed=confirmed)
-                after = [each.read() for each in self.slots]
+                before = [each.read_counters() for each in self.slots]
+                slots.count_commit(confirmed=confirmed)
+                after = [each.read_counters() for each in self.slots]
                 self.assertTrue(all(one != other for one, other in zip(before, after, strict=True)))
                 self.assertEqual(len(set(after)), 1)
 
     def test_confirmed(self) -> None:
         """Commits that were confirmed are told apart from those that perhaps happened (CLU-36)."""
-        before = self.slots[0].read()
-        self.slots[1].advance(confirmed=False)
-        self.assertEqual(Slots.confirmed(before), Slots.confirmed(self.slots[0].read()))
-        self.slots[1].advance(confirmed=True)
-        self.assertEqual(Slots.confirmed(self.slots[0].read()), [0, 1, 0])
+        before = self.slots[0].read_counters()
+        self.slots[1].count_commit(confirmed=False)
+        self.assertEqual(
+            CommitCounters.confirmed_commits(before), CommitCounters.confirmed_commits(self.slots[0].read_counters())
+        )
+        self.slots[1].count_commit(confirmed=True)
+        self.assertEqual(CommitCounters.confirmed_commits(self.slots[0].read_counters()), [0, 1, 0])
 
     def test_replaced(self) -> None:
         """A process that takes another's place goes on counting where that ended (CLU-31)."""
-        self.slots[2].advance(confirmed=True)
-        before = self.slots[0].read()
-        Slots(self.view, 2).advance(confirmed=True)
-        self.assertEqual(Slots.confirmed(self.slots[0].read()), [0, 0, 2])
-        self.assertNotEqual(self.slots[0].read(), before)
+        self.slots[2].count_commit(confirmed=True)
+        before = self.slots[0].read_counters()
+        CommitCounters(self.view, 2).count_commit(confirmed=True)
+        self.assertEqual(CommitCounters.confirmed_commits(self.slots[0].read_counters()), [0, 0, 2])
+        self.assertNotEqual(self.slots[0].read_counters(), before)
 
     def test_versions(self) -> None:
         """The newest version of each system counts that any process has made, whatever comes after it (CLU-39)."""
@@ -57,37 +59,40 @@ class SlotsTests(SynchronousTestCase):
             (2, StateVersion(7, 2, 3)),
             (2, StateVersion(7, 1, 99)),
         ):
-            self.slots[number].advance(confirmed=True, version=version)
-        read = self.slots[0].read()
-        self.assertEqual(self.slots[1].written(read), Written((StateVersion(7, 2, 3),)))
-        self.slots[2].advance(confirmed=True, version=StateVersion(8, 1, 1))
-        written = self.slots[0].written(self.slots[0].read())
+            self.slots[number].count_commit(confirmed=True, version=version)
+        read = self.slots[0].read_counters()
+        self.assertEqual(self.slots[1].written_versions(read), WrittenVersions((StateVersion(7, 2, 3),)))
+        self.slots[2].count_commit(confirmed=True, version=StateVersion(8, 1, 1))
+        written = self.slots[0].written_versions(self.slots[0].read_counters())
         self.assertEqual(set(written.versions), {StateVersion(7, 1, 12), StateVersion(8, 1, 1)})
-        self.assertEqual(self.slots[0].written(read).timeline, 2)
+        self.assertEqual(self.slots[0].written_versions(read).timeline, 2)
 
     def test_nothing_written(self) -> None:
         """At first nothing is written (CLU-39)."""
-        written = self.slots[0].written(self.slots[0].read())
-        self.assertEqual((written, written.timeline), (Written(), 0))
+        written = self.slots[0].written_versions(self.slots[0].read_counters())
+        self.assertEqual((written, written.timeline), (WrittenVersions(), 0))
 
     def test_settled(self) -> None:
         """A commit with an unknown outcome has no version until the primary was asked afterwards where it stands, by the
         process that made it (CLU-39).
         """
         one, other = self.slots[:2]
-        self.assertIsNone(one.unsettled())
-        one.advance(confirmed=False)
-        number = one.unsettled()
-        one.advance(confirmed=False)
-        self.assertFalse(other.written(other.read()).settled)
-        self.assertIsNone(other.unsettled())
-        one.settle(number, StateVersion(7, 1, 10))
-        self.assertFalse(other.written(other.read()).settled)
-        one.settle(one.unsettled(), StateVersion(7, 1, 11))
-        self.assertEqual(other.written(other.read()), Written((StateVersion(7, 1, 11),)))
+        self.assertIsNone(one.pending_number())
+        one.count_commit(confirmed=False)
+        number = one.pending_number()
+        one.count_commit(confirmed=False)
+        self.assertFalse(other.written_versions(other.read_counters()).certain)
+        self.assertIsNone(other.pending_number())
+        one.resolve_pending(number, StateVersion(7, 1, 10))
+        self.assertFalse(other.written_versions(other.read_counters()).certain)
+        one.resolve_pending(one.pending_number(), StateVersion(7, 1, 11))
+        self.assertEqual(other.written_versions(other.read_counters()), WrittenVersions((StateVersion(7, 1, 11),)))
 
     def test_private(self) -> None:
         """A server of one process has a page of its own."""
-        one, other = Slots.private(), Slots.private()
-        one.advance(confirmed=True)
-        self.assertEqual((Slots.confirmed(one.read()), Slots.confirmed(other.read())), ([1], [0]))
+        one, other = CommitCounters.for_one_process(), CommitCounters.for_one_process()
+        one.count_commit(confirmed=True)
+        self.assertEqual(
+            (CommitCounters.confirmed_commits(one.read_counters()), CommitCounters.confirmed_commits(other.read_counters())),
+            ([1], [0]),
+        )

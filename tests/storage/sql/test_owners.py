@@ -10,7 +10,7 @@ from twisted.internet.defer import Deferred
 from twisted.trial.unittest import SynchronousTestCase
 
 from svc.storage.driver.statements import Statement, Transaction
-from svc.storage.sql.owners import ownership
+from svc.storage.sql.owners import read_ownership
 
 
 def elements(column: str) -> list[str]:
@@ -44,7 +44,7 @@ class RoundsTests(SynchronousTestCase):
         database = Policies(sorted(policies))
         records = [f"acct:host:{'/'.join('a' * 300)}/{number}/b/c/d/e/f/g/h" for number in range(50)]
         records += [f"acct:host:x{number}/{'/'.join('x' * 400)}" for number in range(50)]
-        done = Deferred.fromCoroutine(ownership(cast("Transaction", database), (), records))
+        done = Deferred.fromCoroutine(read_ownership(cast("Transaction", database), (), records))
         around = self.successResultOf(done).around
         deepest = "acct:policy:" + "/".join("a" * 295)
         self.assertEqual([around[record] for record in records], [deepest] * 50 + ["acct:policy:root"] * 50)

@@ -587,14 +587,14 @@ class DistrustTests(AuthenticatorsCase):
         """A key is distrusted, by whom is kept, and trusted again; what isn't distrusted can't be (AUTH-64)."""
         for key in ("k1", "a/b c:ü", "k1"):
             self.assertEqual(self.send("PUT", key), 204)
-        kept = self.result_of(self.store.distrusted(next(self._webservices())))
+        kept = self.result_of(self.store.list_distrusted_keys(next(self._webservices())))
         self.assertEqual([(found.key, found.by) for found in kept], [("a/b c:ü", str(MAX)), ("k1", str(MAX))])
         self.assertEqual(self.send("DELETE", "k1"), 204)
         self.assertEqual(self.send("DELETE", "k1"), 404)
         self.assertEqual([key for _, key in self.memory.distrusted], ["a/b c:ü"])
 
     def _webservices(self) -> Any:
-        return (name for name, _ in self.result_of(self.store.webservices(self.dialect.prefix)))
+        return (name for name, _ in self.result_of(self.store.list_webservices(self.dialect.prefix)))
 
     def test_callers(self) -> None:
         """It takes ``update`` on the webservice: 404 for who doesn't see it, 401 without a token (AUTH-64)."""

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from svc.model.dialect import CONJUR
 from svc.model.names import RoleName
-from svc.services.batches import LONG, PIECE, PIECE_BYTES
+from svc.services.secret_batches import LONG, PIECE, PIECE_BYTES
 from tests.web.support import Answer
 from tests.web.world import ADMIN, WorldCase, user
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from svc.services.deleted import BATCH_MOST
+from svc.services.deleted_records import BATCH_MOST
 from tests.web.support import Answer
 from tests.web.world import ADMIN, WorldCase, user
 

@@ -11,7 +11,7 @@ from svc.model.authentication import KeySource, KeysState
 from svc.model.dialect import CONJUR
 from svc.model.endings import EndingKind
 from svc.model.last_logins import DAY, day_of, iso_day
-from svc.services import expiring, unused
+from svc.services import inactive_roles, upcoming_expirations
 from svc.web.routes.expiring import cursor_of
 from tests.authn.test_login_notes import TODAY
 from tests.memory import ExpirationRow
@@ -199,8 +199,8 @@ class ExpiringTests(EndingsCase):
             whole = self.listed(f"age={DAY}", role)
             for window in (1, 2, 3):
                 for limit in (1, 2, 3):
-                    self.patch(expiring, "WINDOW", window)
-                    self.patch(expiring, "WINDOWS", 1)
+                    self.patch(upcoming_expirations, "WINDOW", window)
+                    self.patch(upcoming_expirations, "WINDOWS", 1)
                     self.assertEqual(self.listed(f"age={DAY}&limit={limit}", role), whole, (window, limit))
         self.assertGreater(len(whole), 2)
 
@@ -354,8 +354,8 @@ class UnusedTests(EndingsCase):
             whole = self.idle(role=role)
             for window in (1, 2):
                 for limit in (1, 2, 3):
-                    self.patch(unused, "WINDOW", window)
-                    self.patch(unused, "WINDOWS", 1)
+                    self.patch(inactive_roles, "WINDOW", window)
+                    self.patch(inactive_roles, "WINDOWS", 1)
                     self.assertEqual(self.idle(f"limit={limit}", role), whole)
         for odd in ("x", _written([1, 0.0, "a"]), _written([True, 0, "a"]), _written([True, 1e300, "a"])):
             self.assertIn("'after' is none", self.refused(f"after={odd}", "/unused"))

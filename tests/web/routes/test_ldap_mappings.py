@@ -370,7 +370,7 @@ class EffectTests(MappingCase):
             async def refused(*_: object, why: Exception = error) -> None:
                 raise why
 
-            self.patch(MemoryLdapMappings, "apply", refused)
+            self.patch(MemoryLdapMappings, "apply_mappings", refused)
             self.assertEqual(self.login(), 503)
 
     def test_groups_unknown(self) -> None:

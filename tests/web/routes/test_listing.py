@@ -8,7 +8,7 @@ from itertools import product
 from svc.model.dialect import CONJUR, NATIVE
 from svc.model.names import ROLE_KINDS
 from svc.model.query_results import Place
-from svc.services.pages import BATCH, SEARCH_BATCH
+from svc.services.membership_lists import BATCH, SEARCH_BATCH
 from svc.web.routes.cursors import cursor_of
 from svc.web.routes.listing import SEARCH_LIMIT
 from tests.web.world import ADMIN, WorldCase

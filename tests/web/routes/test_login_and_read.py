@@ -15,8 +15,8 @@ from svc.model.authentication import Admitted, IAuthenticator, LoginRequest, Ref
 from svc.model.dialect import CONJUR
 from svc.model.errors import AuthenticationRefused
 from svc.model.reasons import RefusalKind
-from svc.services.batches import WITH_LOGIN, BatchService, login_and_read
-from svc.services.invocation import Unrecorded
+from svc.services.invocation import NullRecorder
+from svc.services.secret_batches import WITH_LOGIN, BatchService, login_and_read
 from tests.authn.ldap.test_authenticator import PASSWORD as LDAP_PASSWORD
 from tests.authn.ldap.test_authenticator import LdapCase
 from tests.memory import MemorySecrets
@@ -160,7 +160,7 @@ class LoginAndReadTests(WorldCase):
         login = attrs.evolve(self.login_service, authenticator=Late())
         batches = BatchService(MemorySecrets(memory), self.vault, Clock())
         request = LoginRequest("acme", "host/shop", self.key, "192.0.2.7")
-        reading = login_and_read(login, batches, request, Unrecorded(), [FULL_PASSWORD], partial=False, texts=True)
+        reading = login_and_read(login, batches, request, NullRecorder(), [FULL_PASSWORD], partial=False, texts=True)
         refused = self.failureResultOf(Deferred.fromCoroutine(reading), AuthenticationRefused)
         self.assertEqual(refused.value.kind, RefusalKind.UNPROVEN)
 

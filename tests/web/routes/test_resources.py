@@ -74,7 +74,7 @@ class ResourcesCase(WorldCase):
 
     def other_account(self) -> None:
         """Make the account ``other`` with a user ``eve``, who may read one variable of ``acme``, and a variable."""
-        made = MemoryAccounts(self.memory).create("other", Sealed(b"key"), signing_key("other", "k"))
+        made = MemoryAccounts(self.memory).create_account("other", Sealed(b"key"), signing_key("other", "k"))
         self.result_of(made)
         text = b"- !user eve\n- !variable hidden\n- !permit { role: !user eve, privilege: read, resource: !variable hidden }"
         self.assertEqual(self.client.post("/policies/other/policy/root", text, role=admin_of("other")).status, 201)

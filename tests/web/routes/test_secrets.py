@@ -6,7 +6,7 @@ import base64
 
 from svc.model.dialect import CONJUR
 from svc.model.names import RoleName
-from svc.services.batches import SHORT
+from svc.services.secret_batches import SHORT
 from tests.web.support import Answer
 from tests.web.world import ADMIN, WorldCase, user
 

@@ -215,7 +215,7 @@ class RenewalTests(SessionsCase):
     def test_at_once(self) -> None:
         """Of two renewals with one token at the same moment, the one that comes later gets what the other got (TOK-44)."""
         first = self.open()
-        turn, others = MemorySessions.turn, list[Any]()
+        turn, others = MemorySessions.rotate_token, list[Any]()
 
         async def overtaken(store: MemorySessions, *asked: Any) -> bool:
             if not others:
@@ -223,13 +223,13 @@ class RenewalTests(SessionsCase):
                 others[0] = self.renew(first)
             return await turn(store, *asked)
 
-        self.patch(MemorySessions, "turn", overtaken)
+        self.patch(MemorySessions, "rotate_token", overtaken)
         self.assertEqual(self.renew(first)["refresh_token"], others[0]["refresh_token"])
 
         async def never(store: MemorySessions, *asked: Any) -> bool:
             return False
 
-        self.patch(MemorySessions, "turn", never)
+        self.patch(MemorySessions, "rotate_token", never)
         self.assertEqual(self.ask_to_renew(others[0]["refresh_token"]).status, 503)
 
     def test_other_address(self) -> None:

@@ -316,7 +316,7 @@ class WatchesTests(WorldCase):
         clock, changes = Clock(), Changes()
         watches = Watches(clock, clock, changes, MemorySecrets(self.memory), 3)
         watches.startService()
-        told = watches.follow(Caller(ALICE, 0, expires_at=60.0), [KEY], None)
+        told = watches.stream_events(Caller(ALICE, 0, expires_at=60.0), [KEY], None)
         self.result_of(anext(told))
         after = Deferred.fromCoroutine(anext(told))
         clock.pump([1] * (int(HEARTBEAT) - 1))
@@ -334,7 +334,7 @@ class WatchesTests(WorldCase):
         clock, changes = Clock(), Changes()
         watches = Watches(clock, clock, changes, MemorySecrets(self.memory), 1000)
         watches.startService()
-        streams = [watches.follow(Caller(ALICE, 0), [KEY], None) for _ in range(250)]
+        streams = [watches.stream_events(Caller(ALICE, 0), [KEY], None) for _ in range(250)]
         for stream in streams:
             self.result_of(anext(stream))
         waiting = [Deferred.fromCoroutine(anext(stream)) for stream in streams]

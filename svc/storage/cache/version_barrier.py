@@ -14,44 +14,44 @@ from svc.model.errors import StoreUnavailable
 from svc.model.names import RoleName
 from svc.model.request_notes import request_notes
 from svc.model.versions import StateVersion
+from svc.storage.cache.read_cache import ReadCache
 from svc.storage.driver.progress import Progress
-from svc.storage.memory.memory import Memory
 
 #: How many versions are kept.
-_KEPT: Final = 1000
+_COVERED_MOST: Final = 1000
 
 
-class Coverage:
+class VersionBarrier:
     """Delays requests until the database and its read cache have reached their versions."""
 
-    def __init__(self, progress: Progress, memory: Memory) -> None:
+    def __init__(self, progress: Progress, memory: ReadCache) -> None:
         self._progress = progress
-        self._memory = memory
+        self._cache = memory
         self._history = -1
         #: Versions that the cache has. Nothing follows from one for an earlier one: a client may name a version yet to come.
         self._covered: set[StateVersion] = set()
 
-    async def reached(self, versions: Sequence[StateVersion], role: RoleName) -> None:
+    async def wait_until_reached(self, versions: Sequence[StateVersion], role: RoleName) -> None:
         """See ``Progress``."""
-        covered = self._history == self._memory.history and self._covered.issuperset(versions)
-        if covered and not self._memory.lost:
+        covered = self._history == self._cache.history and self._covered.issuperset(versions)
+        if covered and not self._cache.is_lost:
             return
         try:
-            await self._progress.reached(versions, role)
+            await self._progress.wait_until_reached(versions, role)
         except StoreUnavailable:
-            if covered and self._memory.stands_in():
+            if covered and self._cache.can_serve_stale():
                 return
             raise
         if covered:
             return
-        if await self._memory.look_again():
-            self._cover(versions)
+        if await self._cache.poll_now():
+            self._record_covered(versions)
         elif (notes := request_notes()) is not None:
             # The database may have gone since, and the standby that replaces it may be older.
             notes.may_outlive = False
 
-    def _cover(self, versions: Sequence[StateVersion]) -> None:
-        if self._history != self._memory.history or len(self._covered) > _KEPT:
+    def _record_covered(self, versions: Sequence[StateVersion]) -> None:
+        if self._history != self._cache.history or len(self._covered) > _COVERED_MOST:
             self._covered.clear()
-        self._history = self._memory.history
+        self._history = self._cache.history
         self._covered.update(versions)

@@ -19,13 +19,13 @@ from svc.model.errors import AuthenticationRefused, Forbidden, RecordNotFound
 from svc.model.names import RoleName, root_policy
 from svc.model.ports import IRoles
 from svc.model.reasons import PUT_OFF, Reason
-from svc.services.authenticators import DEFAULT, operated, webservice_of
-from svc.services.invocation import Invocation, printables
+from svc.services.authenticators import DEFAULT, require_operator, webservice_of
+from svc.services.invocation import Invocation, printable_facts
 
 #: Reasons that reveal nothing about a role: those of the authenticator, the directory, the address.
 _OF_NO_ROLE: Final = PUT_OFF | {Reason.AUTHENTICATOR_NOT_ENABLED, Reason.FAILURES_TOO_MANY}
 
-_UNSEEN: Final = (
+_HIDDEN_DETAIL: Final = (
     "there is no such role, or the key or password is another, or the role may not log in so, or not now, or not from there:"
     " which of these is told to those who see the role"
 )
@@ -34,7 +34,7 @@ _log = Logger()
 
 
 @attrs.frozen
-class Tried:
+class LoginAttempt:
     """The login that an operator wants to try: ``evidence``, or ``None``, from ``address``, ``None`` for the operator's."""
 
     evidence: bytes | None = attrs.field(repr=False)
@@ -50,8 +50,8 @@ class KeyExplanations:
     roles: IRoles
     dialect: Dialect
 
-    async def explain(
-        self, invocation: Invocation, account: str, service_id: str | None, login: str, tried: Tried
+    async def explain_login(
+        self, invocation: Invocation, account: str, service_id: str | None, login: str, tried: LoginAttempt
     ) -> Explanation:
         """Return how a login would be evaluated, check by check (REF-10 to REF-15).
 
@@ -62,11 +62,11 @@ class KeyExplanations:
         :raises PasswordsBusy: too many passwords wait to be compared.
         """
         recorder, caller = invocation.recorder, invocation.caller
-        recorder.tell(authenticator=self.name, login=login, tried=tried.evidence is not None)
+        recorder.add_audit_facts(authenticator=self.name, login=login, tried=tried.evidence is not None)
         if account != caller.role.account:
             raise RecordNotFound(account, "account", account)
         role = RoleName.from_login(account, login)
-        sees = await self._sees(invocation, role, service_id)
+        sees = await self._can_see(invocation, role, service_id)
         if tried.evidence is None and not sees:
             raise Forbidden("doesn't see the role, and tries no key or password")
         found = await self.explainer.explain(
@@ -81,21 +81,21 @@ class KeyExplanations:
             )
         )
         reason = found.reason.value if isinstance(found, Refused) else "none"
-        recorder.tell(reason=reason)
+        recorder.add_audit_facts(reason=reason)
         _log.info(
             "{role} had a login of {subject} at {authenticator} explained, refused for: {reason}",
-            **printables(role=caller.role, subject=role, authenticator=self.name, reason=reason),
+            **printable_facts(role=caller.role, subject=role, authenticator=self.name, reason=reason),
         )
         if isinstance(found, Refused) and not isinstance(found, ExplainedRefusal):
             raise AuthenticationRefused(found.reason, found.kind, found.retry_after)
         explanation = found if isinstance(found, Explanation) else Explanation(found.steps, str(role), False)
-        return explanation if sees else _unseen(explanation, role)
+        return explanation if sees else _hide_details(explanation, role)
 
-    async def _sees(self, invocation: Invocation, role: RoleName, service_id: str | None) -> bool:
+    async def _can_see(self, invocation: Invocation, role: RoleName, service_id: str | None) -> bool:
         """Return whether the caller, who has the privilege, sees the role. The same is read for one that doesn't exist."""
         caller = invocation.caller
         if service_id is not None:
-            await operated(self.roles, self.dialect, invocation, role.account, self.name, service_id)
+            await require_operator(self.roles, self.dialect, invocation, role.account, self.name, service_id)
         facts = await self.roles.access_facts(caller, role.resource)
         # Trying a key is more than looking: an auditor may not.
         rules = (await self.roles.access_facts(caller, root_policy(role.account).resource)).owns
@@ -107,11 +107,11 @@ class KeyExplanations:
         return rules or role_sight(facts) == Allowed()
 
 
-def _unseen(explanation: Explanation, role: RoleName) -> Explanation:
+def _hide_details(explanation: Explanation, role: RoleName) -> Explanation:
     """Return the part of a decision that a login reveals (Note [No oracle])."""
     if explanation.admitted:
         return Explanation((Step("credentials", "passed", "the login would be admitted"),), str(role), True)
     failed = next(step for step in explanation.steps if step.outcome == "failed")
     if failed.reason not in _OF_NO_ROLE:
-        failed = Step("credentials", "failed", _UNSEEN, Reason.CREDENTIALS_WRONG)
+        failed = Step("credentials", "failed", _HIDDEN_DETAIL, Reason.CREDENTIALS_WRONG)
     return Explanation((failed,), str(role), False)

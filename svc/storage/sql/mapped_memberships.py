@@ -8,13 +8,13 @@ from svc.storage.driver.columns import rows_of
 from svc.storage.driver.statements import Statement
 
 #: The condition that a row of ``memberships`` doesn't come from mappings alone.
-SAID: Final = """(memberships.ownership OR NOT EXISTS (
+NOT_MAPPED: Final = """(memberships.ownership OR NOT EXISTS (
     SELECT FROM mapped_memberships AS mapped
     WHERE mapped.role_id = memberships.role_id AND mapped.member_id = memberships.member_id OFFSET 0
 ))"""
 
 #: Takes columns of roles and members, and removes grants that come from mappings alone, so that others can grant them.
-UNMAP: Final = Statement.named("memberships_unmap")(f"""
+UNMAP: Final = Statement.with_name("memberships_unmap")(f"""
     DELETE FROM mapped_memberships AS mapped USING {rows_of("text", "text")} AS said (role_id, member_id)
     WHERE mapped.role_id = said.role_id AND mapped.member_id = said.member_id
 """)

@@ -38,8 +38,8 @@ from svc.model.access_port import IAccess
 from svc.model.errors import TooManyRoles
 
 #: How many roles, and how many memberships between them, are kept for a request.
-KEPT_ROLES: Final = 500
-KEPT_EDGES: Final = 2000
+ROLES_LIMIT: Final = 500
+EDGES_LIMIT: Final = 2000
 
 #: How many memberships are read at once: about 5 ms of the reactor.
 BATCH: Final = 1000
@@ -51,16 +51,16 @@ READ_MOST: Final = 10_000
 STEPS_MOST: Final = 4000
 
 #: How many characters the ids of a place have together.
-PLACE_MOST: Final = 16_000
+POSITION_MOST: Final = 16_000
 
 #: How many levels beyond the base there may be.
-DEEP_MOST: Final = 64
+DEPTH_MOST: Final = 64
 
 #: Ids from the base's level on.
 Chain = tuple[str, ...]
 
 
-def behind(text: str) -> str:
+def text_after(text: str) -> str:
     """Return the first text after another one, in the order of bytes: none has a NUL."""
     return f"{text}\x01"
 
@@ -69,31 +69,31 @@ def behind(text: str) -> str:
 class WalkBounds:
     """The limits on what one request may read and keep."""
 
-    roles: int = KEPT_ROLES
-    edges: int = KEPT_EDGES
+    roles: int = ROLES_LIMIT
+    edges: int = EDGES_LIMIT
     batch: int = BATCH
     read: int = READ_MOST
 
 
 @attrs.frozen
-class Levels:
+class HolderLevels:
     """The first levels, as far as they are kept: ``whole`` when these are all. Each role has its parent, or ``""``."""
 
     target: Target
-    kept: Sequence[dict[str, str]]
+    loaded: Sequence[dict[str, str]]
     by: dict[str, By]
     whole: bool
     #: The lengths of the ways of the roles that are kept.
     lengths: dict[str, int] = attrs.field(init=False, repr=False)
 
     @lengths.default
-    def _lengths(self) -> dict[str, int]:
-        return {role: number for number, level in enumerate(self.kept, 1) for role in level}
+    def _default_lengths(self) -> dict[str, int]:
+        return {role: number for number, level in enumerate(self.loaded, 1) for role in level}
 
     @classmethod
-    async def read(cls, store: IAccess, target: Target, bounds: WalkBounds) -> Levels:
+    async def read(cls, store: IAccess, target: Target, bounds: WalkBounds) -> HolderLevels:
         """Read the levels of a target."""
-        first = await store.direct(target, "", bounds.roles + 1)
+        first = await store.list_direct_holders(target, "", bounds.roles + 1)
         if len(first) > bounds.roles:
             return cls(target, (), {}, whole=False)
         by = {step.role: step.by for step in first if step.role is not None}
@@ -107,12 +107,12 @@ class Levels:
                 limit = min(bounds.batch, bounds.edges + 1 - edges, bounds.roles + 1)
                 if limit <= 0 or len(known) + len(found) > bounds.roles:
                     return cls(target, kept, by, whole=False)
-                rows = await store.members(asked, limit)
+                rows = await store.list_direct_members(asked, limit)
                 edges += len(rows)
                 for role, member in rows:
                     if member not in known:
                         found.setdefault(member, role)
-                asked = rest_of(asked, rows, limit)
+                asked = remaining_requests(asked, rows, limit)
             if len(known) + len(found) > bounds.roles:
                 return cls(target, kept, by, whole=False)
             kept.append(found)
@@ -120,19 +120,19 @@ class Levels:
         return cls(target, kept[:-1], by, whole=True)
 
     @property
-    def base_length(self) -> int:
+    def frontier_length(self) -> int:
         """Return the number of the base's level."""
-        return len(self.kept) or 1
+        return len(self.loaded) or 1
 
     @property
-    def base(self) -> Base:
+    def frontier(self) -> Base:
         """Return the base."""
-        return Base(self.target, frozenset(self.kept[-1]) if self.kept else None)
+        return Base(self.target, frozenset(self.loaded[-1]) if self.loaded else None)
 
-    def way(self, role: str) -> Way:
+    def access_path(self, role: str) -> Way:
         """Return the way of a role that is kept."""
         steps = list[WayStep]()
-        for level in reversed(self.kept[: self.lengths[role]]):
+        for level in reversed(self.loaded[: self.lengths[role]]):
             parent = level[role]
             steps.append(WayStep(role, By.MEMBER if parent else self.by[role]))
             role = parent
@@ -140,11 +140,11 @@ class Levels:
 
 
 @attrs.define
-class Walk:
+class HolderWalk:
     """One request's walk through the levels."""
 
     store: IAccess
-    levels: Levels
+    levels: HolderLevels
     bounds: WalkBounds
     _spent: int = 0
     #: By the number of a level: the roles that were found there with their parents; and for others, a role on which they
@@ -154,7 +154,7 @@ class Walk:
     #: How roles of a first level that is not kept have the privilege: by ownership or permission.
     _by: dict[str, By] = attrs.field(factory=dict)
 
-    async def page(self, limit: int, position: Position, *, direct: bool) -> tuple[list[Way], Position | None]:
+    async def read_page(self, limit: int, position: Position, *, direct: bool) -> tuple[list[Way], Position | None]:
         """Return ways from a position on, ``limit`` at most, and the position after them if there may be more.
 
         :raises TooManyRoles: they are too long.
@@ -164,88 +164,88 @@ class Walk:
         steps = 0
         while not direct or position.length == 1:
             length, start = position.length, position.start
-            if length > self.levels.base_length + DEEP_MOST:
-                raise TooManyRoles(KEPT_ROLES)
-            start = start if len(start) == self._ids(length) else ()
-            async for found, resume in self._level(length, start, limit + 1 - len(ways)):
+            if length > self.levels.frontier_length + DEPTH_MOST:
+                raise TooManyRoles(ROLES_LIMIT)
+            start = start if len(start) == self._chain_size(length) else ()
+            async for found, resume in self._read_level(length, start, limit + 1 - len(ways)):
                 if full is not None and found:
                     return ways, full
                 taken = 0
                 while taken < len(found) and len(ways) < limit and steps < STEPS_MOST:
-                    ways.append(self._way(length, found[taken]))
+                    ways.append(self._access_path(length, found[taken]))
                     steps += length
                     taken += 1
-                position = _position(length, position.found or taken > 0, resume)
+                position = _make_position(length, position.found or taken > 0, resume)
                 if taken and (len(ways) == limit or steps >= STEPS_MOST):
                     last = found[taken - 1]
-                    full = _position(length, True, (*last[:-1], behind(last[-1])))
+                    full = _make_position(length, True, (*last[:-1], text_after(last[-1])))
                     if taken < len(found):
                         return ways, full
                 if self._spent >= self.bounds.read:
                     return ways, full or position
-            if not position.found or (self.levels.whole and length >= len(self.levels.kept)):
+            if not position.found or (self.levels.whole and length >= len(self.levels.loaded)):
                 break
             position = Position(length + 1)
         return ways, None
 
-    def _ids(self, length: int) -> int:
+    def _chain_size(self, length: int) -> int:
         """Return how many ids a chain of a level has: in a kept one a parent's and its own, in the base only its own."""
-        kept = len(self.levels.kept)
-        return 2 if length < kept or (length == kept and self.levels.whole) else length - self.levels.base_length + 1
+        kept = len(self.levels.loaded)
+        return 2 if length < kept or (length == kept and self.levels.whole) else length - self.levels.frontier_length + 1
 
-    def _way(self, length: int, chain: Chain) -> Way:
-        if length <= len(self.levels.kept):
-            return self.levels.way(chain[-1])
-        if not self.levels.kept:
+    def _access_path(self, length: int, chain: Chain) -> Way:
+        if length <= len(self.levels.loaded):
+            return self.levels.access_path(chain[-1])
+        if not self.levels.loaded:
             return (*(WayStep(role, By.MEMBER) for role in reversed(chain[1:])), WayStep(chain[0], self._by[chain[0]]))
-        return (*(WayStep(role, By.MEMBER) for role in reversed(chain[1:])), *self.levels.way(chain[0]))
+        return (*(WayStep(role, By.MEMBER) for role in reversed(chain[1:])), *self.levels.access_path(chain[0]))
 
-    async def _level(self, length: int, start: Chain, wanted: int) -> AsyncIterator[tuple[list[Chain], Chain]]:
+    async def _read_level(self, length: int, start: Chain, wanted: int) -> AsyncIterator[tuple[list[Chain], Chain]]:
         """Return the chains of a level, from the ids ``start`` on, in batches, each with the ids at which it continues."""
-        kept = self.levels.kept
+        kept = self.levels.loaded
         if length <= len(kept):
-            own = [(parent, role)[-self._ids(length) :] for role, parent in kept[length - 1].items()]
+            own = [(parent, role)[-self._chain_size(length) :] for role, parent in kept[length - 1].items()]
             found = sorted(chain for chain in own if chain >= start)
             for begin in range(0, len(found), self.bounds.batch):
                 part = found[begin : begin + self.bounds.batch]
-                yield part, (*part[-1][:-1], behind(part[-1][-1]))
+                yield part, (*part[-1][:-1], text_after(part[-1][-1]))
         elif length == 1:
-            async for batch in self._direct(start[0] if start else "", wanted):
+            async for batch in self._read_first_level(start[0] if start else "", wanted):
                 yield batch
         else:
-            async for prefixes, resume in self._level(length - 1, start[:-1], wanted):
+            async for prefixes, resume in self._read_level(length - 1, start[:-1], wanted):
                 led = {prefix[-1]: prefix for prefix in prefixes}
                 asked = [(role, start[-1] if start and prefix == start[:-1] else "") for role, prefix in led.items()]
                 while asked:
-                    limit = self._portion(wanted)
-                    rows = await self.store.members(asked, limit)
+                    limit = self._batch_size(wanted)
+                    rows = await self.store.list_direct_members(asked, limit)
                     self._spent += len(rows)
-                    asked = rest_of(asked, rows, limit)
-                    accepted = await self._accepted_of(length, rows)
+                    asked = remaining_requests(asked, rows, limit)
+                    accepted = await self._filter_accepted(length, rows)
                     chains = [(*led[role], member) for role, member in accepted]
                     yield chains, (*led[asked[0][0]], asked[0][1]) if asked else (*resume, "")
                 if not led:
                     yield [], (*resume, "")
 
-    async def _direct(self, start: str, wanted: int) -> AsyncIterator[tuple[list[Chain], Chain]]:
+    async def _read_first_level(self, start: str, wanted: int) -> AsyncIterator[tuple[list[Chain], Chain]]:
         """Return the first level, which is not kept."""
         while True:
-            limit = self._portion(wanted)
-            steps = await self.store.direct(self.levels.target, start, limit)
+            limit = self._batch_size(wanted)
+            steps = await self.store.list_direct_holders(self.levels.target, start, limit)
             self._spent += len(steps)
             roles = [step.role for step in steps if step.role is not None]
             self._by.update((step.role, step.by) for step in steps if step.role is not None)
             if roles:
-                start = behind(roles[-1])
+                start = text_after(roles[-1])
                 yield [(role,) for role in roles], (start,)
             if len(steps) < limit:
                 return
 
-    def _portion(self, wanted: int) -> int:
+    def _batch_size(self, wanted: int) -> int:
         """Return how many rows to read at once: for a page that is not full yet, about as many as it lacks."""
         return min(self.bounds.batch, max(2 * wanted, 50))
 
-    async def _accepted_of(self, length: int, rows: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
+    async def _filter_accepted(self, length: int, rows: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
         """Return those of pairs of a role and a member of it of which the member hangs on the role."""
         accepted, rejected = self._accepted.setdefault(length, {}), self._rejected.setdefault(length, {})
         asked: dict[str, str] = {}
@@ -254,88 +254,90 @@ class Walk:
             if not (member in accepted or (known is not None and known <= role) or member in self.levels.lengths):
                 asked[member] = min(role, asked.get(member, role))
         if asked:
-            steps = length - self.levels.base_length - 1
-            earlier = await self.store.earlier(tuple(asked.items()), self.levels.base, steps)
+            steps = length - self.levels.frontier_length - 1
+            earlier = await self.store.filter_reached_earlier(tuple(asked.items()), self.levels.frontier, steps)
             rejected.update((member, role) for member, role in asked.items() if member in earlier)
             accepted.update((member, role) for member, role in asked.items() if member not in earlier)
         return [(role, member) for role, member in dict.fromkeys(rows) if accepted.get(member) == role]
 
 
-def _position(length: int, found: bool, start: Chain) -> Position:
-    if sum(map(len, start)) > PLACE_MOST:
-        raise TooManyRoles(KEPT_ROLES)
+def _make_position(length: int, found: bool, start: Chain) -> Position:
+    if sum(map(len, start)) > POSITION_MOST:
+        raise TooManyRoles(ROLES_LIMIT)
     return Position(length, found, start)
 
 
-def rest_of(asked: Sequence[tuple[str, str]], rows: Sequence[tuple[str, str]], limit: int) -> list[tuple[str, str]]:
+def remaining_requests(
+    asked: Sequence[tuple[str, str]], rows: Sequence[tuple[str, str]], limit: int
+) -> list[tuple[str, str]]:
     """Return what remains to be requested after reading these rows, of ``limit`` at most."""
     if len(rows) < limit:
         return []
     role, last = rows[-1]
     place = next(number for number, (name, _) in enumerate(asked) if name == role)
-    return [(role, behind(last)), *asked[place + 1 :]]
+    return [(role, text_after(last)), *asked[place + 1 :]]
 
 
 @attrs.frozen
-class Found:
-    """A shortest way of a role to a target; without one, ``settled`` means that there is none."""
+class PathSearch:
+    """A shortest way of a role to a target; without one, ``certain`` means that there is none."""
 
-    way: Way | None
-    settled: bool
+    path: Way | None
+    certain: bool
 
 
-async def way_from(store: IAccess, role: str, target: Target, bounds: WalkBounds) -> Found:
+async def find_path(store: IAccess, role: str, target: Target, bounds: WalkBounds) -> PathSearch:
     """Return the way of a role to the target, if that is found soon."""
-    above = await Above.read(store, role, bounds)
-    found = await store.direct_among(target, above.roles)
+    above = await RoleClosure.read(store, role, bounds)
+    found = await store.filter_direct_holders(target, above.roles)
     if found:
-        return Found(above.way(min(found, key=above.place)), settled=True)
-    return Found(None, settled=True) if above.whole else await far_way(store, role, target, bounds, 1)
+        return PathSearch(above.access_path(min(found, key=above.sort_key)), certain=True)
+    return PathSearch(None, certain=True) if above.whole else await find_far_path(store, role, target, bounds, 1)
 
 
-async def far_way(store: IAccess, role: str, target: Target, bounds: WalkBounds, most: int = DEEP_MOST) -> Found:
+async def find_far_path(store: IAccess, role: str, target: Target, bounds: WalkBounds, most: int = DEPTH_MOST) -> PathSearch:
     """Return the way of a role that holds many others: from the resource, as far as that is kept, then from the role.
 
     :param most: how many memberships there may be between the levels that are kept and the role.
     """
-    levels = await Levels.read(store, target, bounds)
+    levels = await HolderLevels.read(store, target, bounds)
     if role in levels.lengths:
-        return Found(levels.way(role), settled=True)
+        return PathSearch(levels.access_path(role), certain=True)
     if levels.whole:
-        return Found(None, settled=True)
-    base, way, here = levels.base, [WayStep(role, By.MEMBER)], role
+        return PathSearch(None, certain=True)
+    base, way, here = levels.frontier, [WayStep(role, By.MEMBER)], role
     for far in range(most):
-        if (there := await store.nearest(role, base, far)) is None:
+        if (there := await store.find_nearest_role(role, base, far)) is None:
             continue
         for steps in range(far, -1, -1):
             if steps < far:
-                there = await store.nearest(here, base, steps)
+                there = await store.find_nearest_role(here, base, steps)
             if there is None:
                 break  # It was revoked meanwhile.
             here = there
             way += [WayStep(here, By.MEMBER)] if steps else []
         else:
-            rest = levels.way(here) if levels.kept else tuple(await store.direct_among(target, [here]))
-            return Found((*way, *rest), settled=True)
+            rest = levels.access_path(here) if levels.loaded else tuple(await store.filter_direct_holders(target, [here]))
+            return PathSearch((*way, *rest), certain=True)
         break
-    return Found(None, settled=False)
+    return PathSearch(None, certain=False)
 
 
 @attrs.frozen
-class Above:
+class RoleClosure:
     """The roles that a role holds, level by level, as far as they are few: ``whole`` when these are all."""
 
     levels: Sequence[dict[str, str]]
     whole: bool
     #: How many memberships away each of them is.
-    places: dict[str, int] = attrs.field(init=False, repr=False)
+    distances: dict[str, int] = attrs.field(init=False, repr=False)
 
-    @places.default
-    def _places(self) -> dict[str, int]:
+    @distances.default
+    def _default_distances(self) -> dict[str, int]:
         return {role: number for number, level in enumerate(self.levels) for role in level}
 
     @classmethod
-    async def read(cls, store: IAccess, role: str, bounds: WalkBounds) -> Above:
+    async def read(cls, store: IAccess, role: str, bounds: WalkBounds) -> RoleClosure:
         """Read them."""
         levels, known, edges = [{role: ""}], {role}, 0
         while levels[-1]:
@@ -345,12 +347,12 @@ class Above:
                 limit = min(bounds.batch, bounds.edges + 1 - edges, bounds.roles + 1)
                 if limit <= 0 or len(known) + len(found) > bounds.roles:
                     return cls(levels, whole=False)
-                rows = await store.held(asked, limit)
+                rows = await store.list_direct_memberships(asked, limit)
                 edges += len(rows)
                 for name, held in rows:
                     if held not in known:
                         found.setdefault(held, name)
-                asked = rest_of(asked, rows, limit)
+                asked = remaining_requests(asked, rows, limit)
             if len(known) + len(found) > bounds.roles:
                 return cls(levels, whole=False)
             levels.append(found)
@@ -360,16 +362,16 @@ class Above:
     @property
     def roles(self) -> Collection[str]:
         """Return them all."""
-        return self.places
+        return self.distances
 
-    def place(self, step: WayStep) -> tuple[int, bool, str]:
+    def sort_key(self, step: WayStep) -> tuple[int, bool, str]:
         """Return the place of a last step among others: near ones first, of these owners, then by id."""
         role = step.role or ""
-        return self.places[role], step.by is not By.OWNER, role
+        return self.distances[role], step.by is not By.OWNER, role
 
-    def way(self, last: WayStep) -> Way:
+    def access_path(self, last: WayStep) -> Way:
         """Return the way that ends with this step."""
-        length, _, role = self.place(last)
+        length, _, role = self.sort_key(last)
         steps = [last]
         for level in reversed(self.levels[1 : length + 1]):
             role = level[role]

@@ -11,7 +11,7 @@ from zope.interface import implementer
 from svc.model.errors import RequestRunning, TooOften
 from svc.model.kept_answers import KEPT, PIECES_MOST, AnswerKept, IKeptAnswers, KeptAnswer, Once, RequestKey
 from svc.model.query_results import Sealed
-from svc.storage.driver.columns import for_each
+from svc.storage.driver.columns import fetch_for_rows
 from svc.storage.driver.statements import Fetching, Statement, Statements, Transaction
 from svc.storage.sql.advisory_locks import lock_numbers
 
@@ -28,26 +28,26 @@ LINGER: Final = 60.0
 
 _LOCK: Final = Statement("kept_answer_lock", "SELECT pg_try_advisory_xact_lock($1::integer, $2::integer)")
 # A separate statement, after the lock: it must see what the last holder of the lock committed.
-_FIND: Final = Statement.named("kept_answer_find")(f"""
+_FIND: Final = Statement.with_name("kept_answer_find")(f"""
     SELECT (SELECT count(*) FROM (SELECT FROM kept_answers WHERE caller = $1::text LIMIT {PIECES_MOST}) AS stored),
         found.request, found.made_at > clock_timestamp() - interval '{KEPT} seconds'
     FROM (SELECT) AS always LEFT JOIN (
         SELECT request, made_at FROM kept_answers WHERE caller = $1 AND key = $2::text AND piece = 0
     ) AS found ON true
 """)
-_PIECES: Final = Statement.named("kept_answer_pieces")(f"""
+_PIECES: Final = Statement.with_name("kept_answer_pieces")(f"""
     SELECT sealed FROM kept_answers WHERE caller = $1::text AND key = $2::text AND piece >= $3::integer
     ORDER BY piece LIMIT {READ}
 """)
 _FORGET: Final = Statement(
     "kept_answer_forget", "DELETE FROM kept_answers WHERE caller = $1::text AND key = $2::text RETURNING piece"
 )
-_KEEP: Final = Statement.named("kept_answer_keep")("""
+_ADD: Final = Statement.with_name("kept_answer_keep")("""
     INSERT INTO kept_answers (caller, key, piece, request, sealed)
     SELECT $3::text, $4::text, piece::integer, $5::bytea, sealed
     FROM unnest($1::text[], $2::bytea[]) AS added (piece, sealed)
 """)
-_PURGE: Final = Statement.named("kept_answers_purge")(f"""
+_PURGE: Final = Statement.with_name("kept_answers_purge")(f"""
     DELETE FROM kept_answers WHERE ctid = ANY (ARRAY(
         SELECT ctid FROM kept_answers WHERE made_at < statement_timestamp() - interval '{KEPT + LINGER} seconds'
         ORDER BY made_at LIMIT {PURGED}
@@ -55,7 +55,7 @@ _PURGE: Final = Statement.named("kept_answers_purge")(f"""
 """)
 
 
-async def claim(transaction: Transaction, request: RequestKey) -> KeptAnswer | None:
+async def claim_request_key(transaction: Transaction, request: RequestKey) -> KeptAnswer | None:
     """Lock a key until the transaction ends, and return the answer that is kept for it.
 
     :raises RequestRunning: another transaction has the lock.
@@ -64,39 +64,39 @@ async def claim(transaction: Transaction, request: RequestKey) -> KeptAnswer | N
     ((locked,),) = await transaction.fetch(_LOCK, *lock_numbers("kept answer", request.caller, request.key))
     if not locked:
         raise RequestRunning
-    return await _found(transaction, request)
+    return await _find_answer(transaction, request)
 
 
-async def keep(transaction: Transaction, request: RequestKey, pieces: Sequence[Sealed]) -> None:
+async def keep_answer(transaction: Transaction, request: RequestKey, pieces: Sequence[Sealed]) -> None:
     """Keep the answer to a request whose key was claimed in this transaction."""
     await transaction.fetch(_FORGET, request.caller, request.key)
     rows = [(str(number), piece) for number, piece in enumerate(pieces)]
-    await for_each(transaction, _KEEP, rows, request.caller, request.key, request.digest)
+    await fetch_for_rows(transaction, _ADD, rows, request.caller, request.key, request.digest)
 
 
 async def transact_once(database: Statements, once: Once[T] | None, work: Callable[[Transaction], Awaitable[T]]) -> T:
     """Run ``work`` in one transaction and return its result; with ``once``, only if it wasn't done before.
 
     :raises AnswerKept: it was, for the same request.
-    :raises Refusal: as :func:`claim` does, or the key belongs to another request.
+    :raises Refusal: as :func:`claim_request_key` does, or the key belongs to another request.
     """
     if once is None:
         return await database.transact(work)
     request, answer = once.request, once.answer
 
-    async def claimed(transaction: Transaction) -> T:
-        kept = await claim(transaction, request)
+    async def run_once(transaction: Transaction) -> T:
+        kept = await claim_request_key(transaction, request)
         if kept is not None:
             kept.demand(request)
             raise AnswerKept(request, kept)
         result = await work(transaction)
-        await keep(transaction, request, answer(result))
+        await keep_answer(transaction, request, answer(result))
         return result
 
-    return await database.transact(claimed)
+    return await database.transact(run_once)
 
 
-async def _found(database: Fetching, request: RequestKey) -> KeptAnswer | None:
+async def _find_answer(database: Fetching, request: RequestKey) -> KeptAnswer | None:
     ((count, digest, fresh),) = await database.fetch(_FIND, request.caller, request.key)
     if not fresh:
         if count >= PIECES_MOST:
@@ -111,16 +111,16 @@ async def _found(database: Fetching, request: RequestKey) -> KeptAnswer | None:
 
 @implementer(IKeptAnswers)
 @attrs.frozen
-class KeptAnswerStore:
+class IdempotencyStore:
     """Provides ``IKeptAnswers`` on PostgreSQL."""
 
     _database: Statements
 
-    async def kept(self, request: RequestKey) -> KeptAnswer | None:
+    async def read_answer(self, request: RequestKey) -> KeptAnswer | None:
         """See ``IKeptAnswers``."""
-        return await _found(self._database, request)
+        return await _find_answer(self._database, request)
 
-    async def purge(self) -> int:
+    async def purge_expired(self) -> int:
         """See ``IKeptAnswers``."""
         count = 0
         while removed := len(await self._database.change(_PURGE)):

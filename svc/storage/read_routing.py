@@ -26,11 +26,11 @@ from svc.model.request_notes import RequestNotes, request_notes
 from svc.model.versions import StateVersion
 from svc.storage.driver.connection import Fetched, Session
 from svc.storage.driver.database import Database
-from svc.storage.driver.patience import PATIENCE
 from svc.storage.driver.progress import Progress
+from svc.storage.driver.query_timeout import QUERY_TIMEOUT
 from svc.storage.driver.standbys import Standby
-from svc.storage.driver.statements import NamedAnswer, RememberedReading, Statement, Transaction
-from svc.storage.places import PAUSE, Places
+from svc.storage.driver.statements import CachedReading, NamedAnswer, Statement, Transaction
+from svc.storage.replicas import PAUSE, Replicas
 
 T = TypeVar("T")
 
@@ -39,72 +39,72 @@ WAIT: Final = 2.0
 
 
 @attrs.frozen
-class _InUse:
+class _StandbyInUse:
     """The standby in use, as ``Progress`` polls it."""
 
-    _places: Places
+    _replicas: Replicas
 
     @property
     def server(self) -> str:
-        """See ``Asked``."""
-        standby = self._places.standby
+        """See ``PolledDatabase``."""
+        standby = self._replicas.standby
         return "" if standby is None else standby.reached.server
 
     async def fetch(self, statement: Statement, *parameters: object) -> Fetched:
-        """See ``Asked``."""
-        standby = self._places.standby
+        """See ``PolledDatabase``."""
+        standby = self._replicas.standby
         if standby is None:
             raise StoreUnavailable("there is neither a primary nor a standby")
         return await standby.database.fetch(statement, *parameters)
 
 
-class Readings:
+class ReadRouter:
     """Runs readings where they may go, and all else on the primary. Provides ``ReadSource``."""
 
-    splits = True
+    uses_standbys = True
 
-    def __init__(self, clock: Any, places: Places) -> None:
+    def __init__(self, clock: Any, places: Replicas) -> None:
         self._clock = clock
-        self._places = places
+        self._replicas = places
         self._primary = places.primary
-        self._progress, self._standby_progress = Progress(places.primary, clock), Progress(_InUse(places), clock)
+        self._progress, self._standby_progress = Progress(places.primary, clock), Progress(_StandbyInUse(places), clock)
 
-    def readings(self) -> Census:
+    def count_read_sessions(self) -> Census:
         """Count the sessions for readings, with the primary and with the standby; without any, nothing can be read."""
-        return self._summed(lambda place: place.readings())
+        return self._sum_counts(lambda place: place.count_read_sessions())
 
-    def census(self) -> Census:
+    def count_sessions(self) -> Census:
         """Count all sessions. Thread-safe."""
-        return self._summed(lambda place: place.census())
+        return self._sum_counts(lambda place: place.count_sessions())
 
-    def _summed(self, count: Callable[[Database], Census]) -> Census:
-        standby = self._places.standby
+    def _sum_counts(self, count: Callable[[Database], Census]) -> Census:
+        standby = self._replicas.standby
         counted = count(self._primary)
         return counted if standby is None else Census.summed((counted, count(standby.database)))
 
     async def fetch(self, statement: Statement, *parameters: object) -> Fetched:
         """See ``Database``."""
-        return await self._read(lambda place: place.fetch(statement, *parameters))
+        return await self._route_read(lambda place: place.fetch(statement, *parameters))
 
-    async def fetch_afresh(self, statement: Statement, *parameters: object) -> Fetched:
+    async def fetch_uncached(self, statement: Statement, *parameters: object) -> Fetched:
         """See ``Database``."""
         return await self.fetch(statement, *parameters)
 
-    async def fetch_told(self, statement: Statement, *parameters: object) -> tuple[Fetched, str]:
+    async def fetch_with_server(self, statement: Statement, *parameters: object) -> tuple[Fetched, str]:
         """See ``Database``."""
-        return await self._read(lambda place: place.fetch_told(statement, *parameters))
+        return await self._route_read(lambda place: place.fetch_with_server(statement, *parameters))
 
-    async def read(self, reading: RememberedReading[T]) -> T:
+    async def read(self, reading: CachedReading[T]) -> T:
         """See ``Database``."""
-        return await self._read(lambda place: place.read(reading))
+        return await self._route_read(lambda place: place.read(reading))
 
-    async def read_told(self, reading: RememberedReading[T]) -> tuple[NamedAnswer[T], str]:
+    async def read_with_server(self, reading: CachedReading[T]) -> tuple[NamedAnswer[T], str]:
         """See ``Database``."""
-        return await self._read(lambda place: place.read_told(reading))
+        return await self._route_read(lambda place: place.read_with_server(reading))
 
-    async def look(self, work: Callable[[Transaction], Awaitable[T]]) -> T:
+    async def transact_read_only(self, work: Callable[[Transaction], Awaitable[T]]) -> T:
         """See ``Database``."""
-        return await self._read(lambda place: place.look(work))
+        return await self._route_read(lambda place: place.transact_read_only(work))
 
     async def change(self, statement: Statement, *parameters: object) -> Fetched:
         """See ``Database``."""
@@ -115,26 +115,26 @@ class Readings:
         return await self._primary.transact(work, statement_timeout=statement_timeout)
 
     async def open_session(self, lost: Callable[[Exception], None]) -> Session:
-        """See ``Places``."""
-        return await self._places.open_session(lost)
+        """See ``Replicas``."""
+        return await self._replicas.open_session(lost)
 
-    async def reached(self, versions: Sequence[StateVersion], role: RoleName) -> None:
+    async def wait_until_reached(self, versions: Sequence[StateVersion], role: RoleName) -> None:
         """See ``Progress``; after it, the current request reads from no older state."""
         notes = request_notes()
         if notes is not None:
             notes.at_least = tuple(versions)
-        if self._shown(notes) is not None:
+        if self._find_standby(notes) is not None:
             return
         try:
-            await self._progress.reached(versions, role)
+            await self._progress.wait_until_reached(versions, role)
         except StoreBehind:
             raise
         except StoreUnavailable:
-            await self._standby_progress.reached(versions, role)
+            await self._standby_progress.wait_until_reached(versions, role)
 
     # -- where it goes
 
-    async def _read(self, work: Callable[[Database], Awaitable[T]]) -> T:
+    async def _route_read(self, work: Callable[[Database], Awaitable[T]]) -> T:
         """Note [Failover]."""
         notes = request_notes()
         if notes is not None and notes.writes:
@@ -142,52 +142,52 @@ class Readings:
         failed: Standby | None = None
         both_away: float | None = None
         while True:
-            standby, sent = self._shown(notes), self._clock.seconds()
+            standby, sent = self._find_standby(notes), self._clock.seconds()
             if standby is failed:
                 standby = None
             try:
                 result = await work(self._primary if standby is None else standby.database)
             except StoreUnavailable:
                 now = self._clock.seconds()
-                if now - sent > PATIENCE and self._answers(standby):
+                if now - sent > QUERY_TIMEOUT and self._has_sessions(standby):
                     # By then the loss of the place's other sessions has been noticed.
                     await deferLater(self._clock, PAUSE)
                 if standby is not None:
-                    if now - sent > PATIENCE and self._answers(standby):
+                    if now - sent > QUERY_TIMEOUT and self._has_sessions(standby):
                         raise
                     failed = standby
-                    self._places.doubt()
+                    self._replicas.recheck_standby()
                     continue
                 both_away = now if both_away is None else both_away
                 if self._is_final(notes, now - both_away, now - sent):
                     raise
                 failed = None
-                self._places.doubt()
+                self._replicas.recheck_standby()
                 await deferLater(self._clock, PAUSE)
             else:
                 if notes is not None:
                     notes.place = standby or self._primary
                 return result
 
-    def _answers(self, standby: Standby | None) -> bool:
+    def _has_sessions(self, standby: Standby | None) -> bool:
         """Return whether there are sessions with the place that a reading went to."""
         if standby is None:
-            return self._places.primary_answers
-        return standby is self._places.standby and standby.database.readings().sessions > 0
+            return self._replicas.has_primary
+        return standby is self._replicas.standby and standby.database.count_read_sessions().sessions > 0
 
     def _is_final(self, notes: RequestNotes | None, waited: float, lasted: float) -> bool:
         """Return whether a reading has failed for good: ``waited`` seconds without a place, ``lasted`` in the last try."""
         if notes is not None and notes.place is self._primary:
             return True
-        if self._places.hopeless:
+        if self._replicas.lacks_standby:
             return True
-        return waited > WAIT or (lasted > PATIENCE and self._places.primary_answers)
+        return waited > WAIT or (lasted > QUERY_TIMEOUT and self._replicas.has_primary)
 
-    def _shown(self, notes: RequestNotes | None) -> Standby | None:
+    def _find_standby(self, notes: RequestNotes | None) -> Standby | None:
         """Return the standby in use if this request may read from it (Note [Where a reading goes])."""
         if notes is None:
-            return self._places.shown(())
+            return self._replicas.find_readable_standby(())
         if notes.place is None:
-            return self._places.shown(notes.at_least)
-        standby = self._places.standby
+            return self._replicas.find_readable_standby(notes.at_least)
+        standby = self._replicas.standby
         return standby if notes.place is standby else None

@@ -13,7 +13,7 @@ from svc.model.kept_answers import AnswerKept, KeptAnswer, Once, RequestKey
 from svc.model.query_results import Sealed
 
 
-def once(vault: Vault, request: RequestKey | None, caller: Any, answer: Any) -> Once[Any] | None:
+def make_once(vault: Vault, request: RequestKey | None, caller: Any, answer: Any) -> Once[Any] | None:
     """Return the order to a store to make a change once for a caller's key, and keep ``answer``; ``None`` without a key."""
     if request is None:
         return None
@@ -30,7 +30,7 @@ def sealed_pieces(vault: Vault, request: RequestKey, documents: Iterable[Any]) -
 
 
 @attrs.frozen
-class OpenedPieces:
+class DecryptedPieces:
     """The documents of a kept answer from one piece on, each opened only when it is reached; they can be iterated again.
 
     Iteration raises ``WrongDataKey``.
@@ -38,17 +38,17 @@ class OpenedPieces:
 
     vault: Vault
     request: RequestKey
-    kept: KeptAnswer
+    answer: KeptAnswer
     first: int = 0
 
     def __iter__(self) -> Iterator[Any]:
-        for number, piece in enumerate(self.kept.pieces[self.first :], self.first):
+        for number, piece in enumerate(self.answer.pieces[self.first :], self.first):
             yield json.loads(self.vault.open(kept_answer_name(self.request.caller, self.request.key, number), piece))
 
 
-def opened(vault: Vault, before: AnswerKept) -> Any:
+def open_answer(vault: Vault, before: AnswerKept) -> Any:
     """Return the first document of a kept answer.
 
     :raises WrongDataKey: it doesn't open.
     """
-    return next(iter(OpenedPieces(vault, before.request, before.answer)))
+    return next(iter(DecryptedPieces(vault, before.request, before.answer)))

@@ -40,13 +40,13 @@ from svc.policy.ids import OF_USERS
 from svc.policy.load_events import events_of
 from svc.policy.record_limits import refuse_excess
 from svc.services.invocation import Invocation
-from svc.services.policy_loads import lacking, refuse_grown
+from svc.services.policy_loads import find_lacking_authority, refuse_grown
 
 #: How many records are restored, or purged by their numbers, at once: that takes a process a moment.
 BATCH_MOST: Final = 100
 
 
-class Left(enum.StrEnum):
+class RestoreObstacle(enum.StrEnum):
     """Why something isn't restored."""
 
     NOT_KEPT = "not-kept"  # or not the caller's to restore
@@ -65,12 +65,12 @@ class Left(enum.StrEnum):
 class Restored:
     """The outcome: the restored records, and by number why others weren't restored.
 
-    ``left_out``: how many grants and permissions of these weren't restored with them.
+    ``skipped_rows``: how many grants and permissions of these weren't restored with them.
     """
 
     records: Sequence[DeletedRecord]
-    left: Mapping[int, Left]
-    left_out: int
+    skipped: Mapping[int, RestoreObstacle]
+    skipped_rows: int
 
 
 @attrs.frozen
@@ -84,116 +84,126 @@ class DeletedService:
     store: IDeletedRecords
     limits: RecordLimits = RECORD_LIMITS
 
-    async def listed(self, invocation: Invocation, policy: RoleName, limit: int, offset: int) -> list[DeletedRecord]:
+    async def list_records(self, invocation: Invocation, policy: RoleName, limit: int, offset: int) -> list[DeletedRecord]:
         """Return the policy's kept records that the caller may restore, or inspects (INS-1), the newest first."""
 
-        async def work(transaction: IDeletedTransaction) -> list[DeletedRecord]:
-            return await transaction.listed(policy, await _shown(transaction, invocation, policy), limit, offset)
+        async def read_records(transaction: IDeletedTransaction) -> list[DeletedRecord]:
+            return await transaction.list_records(
+                policy, await _visible_owners(transaction, invocation, policy), limit, offset
+            )
 
-        return await self.store.look(work)
+        return await self.store.transact_read_only(read_records)
 
-    async def restore(self, invocation: Invocation, policy: RoleName, numbers: Sequence[int]) -> Restored:
+    async def restore_records(self, invocation: Invocation, policy: RoleName, numbers: Sequence[int]) -> Restored:
         """Restore records and values, as far as possible.
 
         :raises PolicyConflict: the policy is being loaded.
         :raises PolicyInvalid: a record would carry more than it may.
         """
-        return await self.store.transact(functools.partial(self._restore, invocation, policy, numbers))
+        return await self.store.transact(functools.partial(self._restore_records, invocation, policy, numbers))
 
-    async def purge(self, invocation: Invocation, policy: RoleName, numbers: Sequence[int] | None) -> list[str]:
-        """Purge the records kept under these numbers, or all that ``listed`` returns; return the full id of each."""
+    async def purge_records(self, invocation: Invocation, policy: RoleName, numbers: Sequence[int] | None) -> list[str]:
+        """Purge the records kept under these numbers, or all that ``list_records`` returns; return the full id of each."""
 
-        async def work(transaction: IDeletedTransaction) -> list[str]:
-            owners = await _disposable(transaction, invocation, policy)
-            purged = await transaction.purge(policy, owners, numbers)
-            invocation.recorder.tell(purged=purged)
+        async def purge_and_audit(transaction: IDeletedTransaction) -> list[str]:
+            owners = await _disposable_owners(transaction, invocation, policy)
+            purged = await transaction.purge_records(policy, owners, numbers)
+            invocation.recorder.add_audit_facts(purged=purged)
             if purged and (trail := invocation.recorder.trail) is not None:
-                await transaction.audit(trail)
+                await transaction.write_events(trail)
             return purged
 
-        return await self.store.transact(work)
+        return await self.store.transact(purge_and_audit)
 
-    async def _restore(
+    async def _restore_records(
         self, invocation: Invocation, policy: RoleName, numbers: Sequence[int], transaction: IDeletedTransaction
     ) -> Restored:
         # Strangers must not take the lock: meanwhile others would get a conflict.
-        await _demand_update(transaction, invocation, policy)
-        await transaction.lock(policy)
-        disposable = await _disposable(transaction, invocation, policy)
-        asked = await transaction.chosen(policy, disposable, numbers)
+        await _require_update(transaction, invocation, policy)
+        await transaction.lock_policy(policy)
+        disposable = await _disposable_owners(transaction, invocation, policy)
+        asked = await transaction.lock_records(policy, disposable, numbers)
         found = frozenset(record.number for record in asked)
-        left = {number: Left.NOT_KEPT for number in numbers if number not in found}
-        left |= {record.number: Left.TOO_MUCH for record in asked if not record.whole}
+        left = {number: RestoreObstacle.NOT_KEPT for number in numbers if number not in found}
+        left |= {record.number: RestoreObstacle.TOO_MUCH for record in asked if not record.whole}
         asked = [record for record in asked if record.whole]
-        standings = await transaction.standings({record.resource for record in asked})
+        standings = await transaction.read_present_records({record.resource for record in asked})
         coming = [record for record in asked if not record.overwritten and record.resource not in standings]
-        making = _Making(policy, coming, await transaction.creations(_roles_named(coming)))
+        making = _RestorePlan(policy, coming, await transaction.read_creations(_mentioned_roles(coming)))
         await making.authorize(transaction, invocation.caller.role)
-        left |= making.left
-        rows = await making.rows(transaction)
+        left |= making.skipped
+        rows = await making.read_rows(transaction)
         changes = Changes(create=rows)
-        if making.coming:
+        if making.restorable:
             refuse_excess(rows, self.limits)
-            await transaction.apply(policy, changes, {})
+            await transaction.apply_changes(policy, changes, {})
             await refuse_grown(transaction, changes, self.limits)
-        filled = _filled(policy, asked, making.coming, standings, left)
-        made = tuple(making.coming.values())
-        await transaction.take_back(made, filled)
+        filled = _find_fillable(policy, asked, making.restorable, standings, left)
+        made = tuple(making.restorable.values())
+        await transaction.restore_records(made, filled)
         back = {record.number for record in (*made, *filled)}
         restored = [record for record in asked if record.number in back]
         events = [event._replace(policy=None) for event in events_of(policy, 0, changes)]
-        invocation.recorder.tell(restored=[(record.resource, record.versions) for record in restored], rows=events)
+        invocation.recorder.add_audit_facts(
+            restored=[(record.resource, record.versions) for record in restored], rows=events
+        )
         if restored and (trail := invocation.recorder.trail) is not None:
-            await transaction.audit(trail)
-        return Restored(restored, left, making.left_out)
+            await transaction.write_events(trail)
+        return Restored(restored, left, making.skipped_rows)
 
 
-async def _demand_update(transaction: IDeletedTransaction, invocation: Invocation, policy: RoleName) -> None:
+async def _require_update(transaction: IDeletedTransaction, invocation: Invocation, policy: RoleName) -> None:
     require(await transaction.access_facts(invocation.caller, policy), "update", policy.resource)
 
 
-async def _disposable(transaction: IDeletedTransaction, invocation: Invocation, policy: RoleName) -> list[RoleIdentity]:
+async def _disposable_owners(
+    transaction: IDeletedTransaction, invocation: Invocation, policy: RoleName
+) -> list[RoleIdentity]:
     """Return the owners whose records of the policy the caller may restore or purge (Note [Whose it is])."""
-    await _demand_update(transaction, invocation, policy)
-    return await _owners(transaction, policy, functools.partial(transaction.held, invocation.caller.role))
+    await _require_update(transaction, invocation, policy)
+    return await _list_owners(transaction, policy, functools.partial(transaction.filter_held, invocation.caller.role))
 
 
-async def _shown(transaction: IDeletedTransaction, invocation: Invocation, policy: RoleName) -> list[RoleIdentity]:
+async def _visible_owners(transaction: IDeletedTransaction, invocation: Invocation, policy: RoleName) -> list[RoleIdentity]:
     """Return the owners whose records of the policy the caller may restore or purge, or inspects."""
     role, facts = invocation.caller.role, await transaction.access_facts(invocation.caller, policy)
-    if not (facts.inspects or (facts.privileges and await transaction.inspected(role, [str(policy)]))):
-        return await _disposable(transaction, invocation, policy)
+    if not (facts.inspects or (facts.privileges and await transaction.filter_inspected(role, [str(policy)]))):
+        return await _disposable_owners(transaction, invocation, policy)
 
     async def open_to(roles: Sequence[str]) -> frozenset[str]:
-        return await transaction.held(role, roles) | await transaction.inspected(role, roles)
+        return await transaction.filter_held(role, roles) | await transaction.filter_inspected(role, roles)
 
-    return await _owners(transaction, policy, open_to)
+    return await _list_owners(transaction, policy, open_to)
 
 
-async def _owners(
+async def _list_owners(
     transaction: IDeletedTransaction, policy: RoleName, open_to: Callable[[Sequence[str]], Awaitable[frozenset[str]]]
 ) -> list[RoleIdentity]:
     """Return the owners of records that the policy owns, and those that lead to a role that is ``open_to`` the caller."""
-    owners = {owner.identity: owner for owner in await transaction.owners(policy)}
+    owners = {owner.identity: owner for owner in await transaction.list_owners(policy)}
     there = [owner.identity.role for owner in owners.values() if owner.there]
     held = await open_to(there)
-    found = await transaction.ownership([str(policy), *there], ())
-    kept = {_node(owner): Seen(_node(owners[owner.owner]), None) for owner in owners.values() if owner.owner is not None}
-    owned = {f"\0{_node(owner)}": Seen(_node(owner), None) for owner in owners.values()}
+    found = await transaction.read_ownership([str(policy), *there], ())
+    kept = {
+        _owner_key(owner): Seen(_owner_key(owners[owner.owner]), None)
+        for owner in owners.values()
+        if owner.owner is not None
+    }
+    owned = {f"\0{_owner_key(owner)}": Seen(_owner_key(owner), None) for owner in owners.values()}
     ownership = Ownership({**found.records, **kept, **owned}, {})
     return [
         identity
         for identity, owner in owners.items()
-        if ownership.owns(str(policy), f"\0{_node(owner)}") or _end(owner, owners) in held
+        if ownership.owns(str(policy), f"\0{_owner_key(owner)}") or _first_existing_owner(owner, owners) in held
     ]
 
 
-def _node(owner: KeptOwner) -> str:
+def _owner_key(owner: KeptOwner) -> str:
     """Return the key of an owner among the owners of others; for one that is gone, a key that no id can equal."""
     return owner.identity.role if owner.there else f"{owner.identity.role}\0{owner.identity.creation}"
 
 
-def _end(owner: KeptOwner, owners: Mapping[RoleIdentity, KeptOwner]) -> str | None:
+def _first_existing_owner(owner: KeptOwner, owners: Mapping[RoleIdentity, KeptOwner]) -> str | None:
     """Return the first owner in the chain of owners that exists."""
     seen = set[RoleIdentity]()
     while not owner.there:
@@ -204,20 +214,20 @@ def _end(owner: KeptOwner, owners: Mapping[RoleIdentity, KeptOwner]) -> str | No
     return owner.identity.role
 
 
-def _roles_named(records: Iterable[DeletedRecord]) -> set[str]:
+def _mentioned_roles(records: Iterable[DeletedRecord]) -> set[str]:
     return {role for record in records for role in (record.owner.role, *record.creations)}
 
 
-class _Making:
-    """Records that are made again: ``coming`` by full ids, as far as they can be, and why others are ``left``.
+class _RestorePlan:
+    """Records that are made again: ``restorable`` by full ids, as far as they can be, and why others are ``skipped``.
 
     For each id the newest of ``records`` is made again whose owner exists, or is made again. ``creations`` are those of the
     roles that they name, as far as these exist.
     """
 
     def __init__(self, policy: RoleName, records: Iterable[DeletedRecord], creations: Mapping[str, int]) -> None:
-        self.left: dict[int, Left] = {}
-        self.left_out = 0
+        self.skipped: dict[int, RestoreObstacle] = {}
+        self.skipped_rows = 0
         self._policy = policy
         self._creations = creations
         self._grants: list[MembershipRow] = []
@@ -225,43 +235,45 @@ class _Making:
         older: dict[str, list[DeletedRecord]] = {}
         for record in sorted(records, key=lambda record: record.number):
             older.setdefault(record.resource, []).append(record)
-        self.coming: dict[str, DeletedRecord] = {full: found.pop() for full, found in older.items()}
+        self.restorable: dict[str, DeletedRecord] = {full: found.pop() for full, found in older.items()}
         self._all = frozenset(older)
-        while self._follow_owners():
-            self.coming |= {full: found.pop() for full, found in older.items() if found and full not in self.coming}
+        while self._skip_orphans():
+            self.restorable |= {full: found.pop() for full, found in older.items() if found and full not in self.restorable}
 
     async def authorize(self, transaction: IDeletedTransaction, caller: RoleName) -> None:
         """Leave out what requires authority that the caller lacks (Note [As a load])."""
-        coming, policy = self.coming, str(self._policy)
-        grants = {row for record in coming.values() for row in record.grants if self._same(record, row[:2])}
-        permissions = {row for record in coming.values() for row in record.permissions if self._same(record, (row.role,))}
+        coming, policy = self.restorable, str(self._policy)
+        grants = {row for record in coming.values() for row in record.grants if self._has_same_roles(record, row[:2])}
+        permissions = {
+            row for record in coming.values() for row in record.permissions if self._has_same_roles(record, (row.role,))
+        }
         granted = {row.role for row in grants}.difference(coming)
         things = {row.resource for row in permissions}.difference(coming)
-        things = set(await transaction.existing(tuple(things)))
+        things = set(await transaction.filter_existing(tuple(things)))
         permissions = {row for row in permissions if row.resource in things or row.resource in coming}
         made = [full for full in coming if full.split(":", 2)[1] not in OF_USERS]
-        ownership = await transaction.ownership([policy, *granted, *things], made)
+        ownership = await transaction.read_ownership([policy, *granted, *things], made)
         own = frozenset(full for full, seen in ownership.records.items() if seen.policy == policy)
         disposed = Disposed(self._policy, sorted(granted), sorted(things), (), (), made, own, ())
-        denied = set(await lacking(transaction, caller, claims(disposed, ownership)))
+        denied = set(await find_lacking_authority(transaction, caller, claims(disposed, ownership)))
         for full in made:
             around = ownership.around[full]
             if ("permit", around) in denied and around != policy and not ownership.owns(policy, around):
-                self._leave(full, Left.FORBIDDEN)
-        self._follow_owners()
+                self._skip_record(full, RestoreObstacle.FORBIDDEN)
+        self._skip_orphans()
         self._grants = [row for row in grants if ("grant", row.role) not in denied]
         self._permissions = [row for row in permissions if ("permit", row.resource) not in denied]
 
-    async def rows(self, transaction: IDeletedTransaction) -> Rows:
+    async def read_rows(self, transaction: IDeletedTransaction) -> Rows:
         """Return the rows of the records that are made again, without those that exist."""
-        records = self.coming.values()
+        records = self.restorable.values()
         wanted = Rows(memberships=tuple(sorted(self._grants)), permissions=tuple(sorted(self._permissions)))
-        stored = await transaction.stored(wanted)
+        stored = await transaction.read_stored_rows(wanted)
         there = {row[:3] for row in (*stored.memberships, *stored.permissions)}
-        grants = [row for row in wanted.memberships if self._ends(row.role, row.member)]
-        permissions = [row for row in wanted.permissions if self._ends(row.resource, row.role)]
+        grants = [row for row in wanted.memberships if self._is_restored_row(row.role, row.member)]
+        permissions = [row for row in wanted.permissions if self._is_restored_row(row.resource, row.role)]
         asked = {row for record in records for row in (*record.grants, *record.permissions)}
-        self.left_out = len(asked) - len(grants) - len(permissions)
+        self.skipped_rows = len(asked) - len(grants) - len(permissions)
         ownerships = (
             MembershipRow(record.resource, record.owner.role, ownership=True, admin_option=True)
             for record in records
@@ -275,40 +287,40 @@ class _Making:
             tuple(row for record in records for row in record.restrictions),
         )
 
-    def _ends(self, *ends: str) -> bool:
+    def _is_restored_row(self, *ends: str) -> bool:
         """Return whether a row still concerns records that are made again, and none that was left out since."""
-        left = {full for full in ends if full in self._all and full not in self.coming}
-        return not left and any(full in self.coming for full in ends)
+        left = {full for full in ends if full in self._all and full not in self.restorable}
+        return not left and any(full in self.restorable for full in ends)
 
-    def _same(self, record: DeletedRecord, roles: Iterable[str]) -> bool:
+    def _has_same_roles(self, record: DeletedRecord, roles: Iterable[str]) -> bool:
         """Return whether roles are the same that a record's rows meant."""
-        return all(self._is_there(RoleIdentity(role, record.creations[role])) for role in roles)
+        return all(self._role_exists(RoleIdentity(role, record.creations[role])) for role in roles)
 
-    def _is_there(self, identity: RoleIdentity) -> bool:
+    def _role_exists(self, identity: RoleIdentity) -> bool:
         """Return whether a role exists, or is made again."""
         role, creation = identity
-        if role in self.coming:
-            return self.coming[role].creation == creation
+        if role in self.restorable:
+            return self.restorable[role].creation == creation
         return self._creations.get(role) == creation
 
-    def _follow_owners(self) -> bool:
+    def _skip_orphans(self) -> bool:
         """Leave out records whose owner neither exists nor is made again, and return whether there were any."""
-        left = len(self.left)
-        while orphans := [full for full, record in self.coming.items() if not self._is_there(record.owner)]:
+        left = len(self.skipped)
+        while orphans := [full for full, record in self.restorable.items() if not self._role_exists(record.owner)]:
             for full in orphans:
-                self._leave(full, Left.OWNER_GONE)
-        return len(self.left) > left
+                self._skip_record(full, RestoreObstacle.OWNER_GONE)
+        return len(self.skipped) > left
 
-    def _leave(self, full: str, why: Left) -> None:
-        self.left[self.coming.pop(full).number] = why
+    def _skip_record(self, full: str, why: RestoreObstacle) -> None:
+        self.skipped[self.restorable.pop(full).number] = why
 
 
-def _filled(
+def _find_fillable(
     policy: RoleName,
     asked: Sequence[DeletedRecord],
     made: Mapping[str, DeletedRecord],
     standings: Mapping[str, PresentRecord],
-    left: dict[int, Left],
+    left: dict[int, RestoreObstacle],
 ) -> list[DeletedRecord]:
     """Return the records whose values are put back, and note in ``left`` why others are not.
 
@@ -325,7 +337,7 @@ def _filled(
     for record in sorted(asked, key=lambda record: (record.overwritten, -record.number)):
         if record.number in left or record.number in done:
             continue
-        why = _unfit(policy, record, now.get(record.resource))
+        why = _find_obstacle(policy, record, now.get(record.resource))
         if why is not None:
             left[record.number] = why
             continue
@@ -335,17 +347,17 @@ def _filled(
     return filled
 
 
-def _unfit(policy: RoleName, record: DeletedRecord, standing: PresentRecord | None) -> Left | None:
+def _find_obstacle(policy: RoleName, record: DeletedRecord, standing: PresentRecord | None) -> RestoreObstacle | None:
     """Return why a record's values can't be put back into the existing one; ``None`` if they can."""
     if standing is None:
-        return Left.RECORD_MISSING
+        return RestoreObstacle.RECORD_MISSING
     if standing.owner != record.owner or standing.policy != str(policy):
-        return Left.OTHER_OWNER
+        return RestoreObstacle.OTHER_OWNER
     if not record.versions:
-        return Left.RECORD_EXISTS
+        return RestoreObstacle.RECORD_EXISTS
     if record.overwritten and standing.made_at != record.made_at:
-        return Left.OTHER_RECORD
+        return RestoreObstacle.OTHER_RECORD
     if not standing.readers <= record.readers:
-        return Left.OTHER_READERS
+        return RestoreObstacle.OTHER_READERS
     # A variable never reuses a version's number: values that were pushed out find their places free, below the newest.
-    return None if record.overwritten or standing.newest is None else Left.NEWER_VALUES
+    return None if record.overwritten or standing.newest is None else RestoreObstacle.NEWER_VALUES

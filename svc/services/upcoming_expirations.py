@@ -23,7 +23,7 @@ from svc.model.endings import OF_THE_SERVER, START, Ending, EndingKind, EndingPl
 from svc.model.errors import Forbidden
 from svc.model.ports import IAccounts, IResources, IRoles
 from svc.model.query_results import Caller, ResourcesQuery
-from svc.services.inspection import reads_all
+from svc.services.inspection import can_read_all
 from svc.services.invocation import Invocation
 
 #: How many rows are read at once, and of each sort in one request.
@@ -37,7 +37,7 @@ _Read = Callable[[EndingPlace, int], Awaitable[EndingsReading]]
 
 
 @attrs.frozen
-class EndingsQuery:
+class UpcomingExpirationsQuery:
     """A query for expirations within so many seconds, and for keys without one that become so old; no kinds mean all."""
 
     within: int
@@ -48,15 +48,15 @@ class EndingsQuery:
 
 
 @attrs.frozen
-class EndingsPage:
+class UpcomingExpirationsPage:
     """A page of the list, in order; ``after`` is where the next one continues, ``None`` at the end."""
 
-    endings: Sequence[Ending]
+    expirations: Sequence[Ending]
     after: EndingPlace | None
 
 
 @attrs.frozen
-class KeyEndings:
+class KeyExpirations:
     """Signing keys of an account, and keys of its identity providers that this process has cached.
 
     ``providers`` has the authenticators' kinds by name. ``longest`` is the age at which keys of providers that are renewed
@@ -71,19 +71,19 @@ class KeyEndings:
     wall: WallClock
     longest: float | None
 
-    async def signing_keys(self, account: str, age: int) -> list[Ending]:
+    async def list_signing_keys(self, account: str, age: int) -> list[Ending]:
         """Return the newest key, which ages, and those before it, which retire."""
         found = []
-        for key in await self.accounts.signing_keys(account):
+        for key in await self.accounts.list_signing_keys(account):
             newest = key.retires_at is None
             at = key.created_at + age if key.retires_at is None else key.retires_at
             found.append(Ending(EndingKind.SIGNING_KEY, at, account, key.key_id, key.created_at, newest))
         return found
 
-    async def provider_keys(self, caller: Caller, age: int) -> list[Ending]:
+    async def list_provider_keys(self, caller: Caller, age: int) -> list[Ending]:
         """Return the keys of providers: those that aren't renewed age, others expire if they can't be renewed by then."""
         found = []
-        for name, service_id in (await self._authenticators(caller))[:AUTHENTICATORS]:
+        for name, service_id in (await self._list_authenticators(caller))[:AUTHENTICATORS]:
             known = await self.providers[name].cached_keys_state(caller.role.account, service_id)
             if known is None or known[1].fetched_at is None:
                 continue
@@ -96,10 +96,10 @@ class KeyEndings:
                 found.append(Ending(EndingKind.PROVIDER_KEYS, at, *about))
         return found
 
-    async def _authenticators(self, caller: Caller) -> list[tuple[str, str | None]]:
+    async def _list_authenticators(self, caller: Caller) -> list[tuple[str, str | None]]:
         """Return types, and service ids where they have one."""
         query = ResourcesQuery(caller.role, caller.role.account, ("webservice",))
-        parts = [name.split(":", 2)[2].split("/") for name in await self.resources.visible(query)]
+        parts = [name.split(":", 2)[2].split("/") for name in await self.resources.list_visible(query)]
         return [
             (name, rest[0] if rest else None)
             for prefix, name, *rest in (each for each in parts if len(each) in {2, 3})
@@ -108,35 +108,35 @@ class KeyEndings:
 
 
 @attrs.frozen
-class ExpiringService:
+class UpcomingExpirationService:
     """The use case. ``certificates`` returns those of this server: the setting of each, its purpose, its expiration."""
 
     store: IEndings
     roles: IRoles
-    keys: KeyEndings
+    keys: KeyExpirations
     certificates: Callable[[], Awaitable[Iterable[tuple[str, str, float]]]]
     wall: WallClock
 
-    async def expiring(self, invocation: Invocation, query: EndingsQuery) -> EndingsPage:
+    async def list_expirations(self, invocation: Invocation, query: UpcomingExpirationsQuery) -> UpcomingExpirationsPage:
         """Return the expirations of the caller's account whose resources it sees; all, if it may look at the whole account.
 
         :raises Forbidden: the caller's role is gone.
         """
         caller = invocation.caller
-        if not await self.roles.remains(caller):
+        if not await self.roles.caller_exists(caller):
             raise Forbidden("the token's role no longer exists")
-        everything = await reads_all(self.roles, caller)
+        everything = await can_read_all(self.roles, caller)
         kinds = frozenset(query.kinds or EndingKind).difference(() if everything else OF_THE_SERVER)
         until = self.wall.seconds() + query.within
         found: list[Ending] = []
         ends: list[EndingPlace] = []
-        for read in self._stored(caller.role.account, query, kinds, until):
-            some, last = await self._seen(read, caller, query, everything=everything)
+        for read in self._stored_readers(caller.role.account, query, kinds, until):
+            some, last = await self._read_visible(read, caller, query, everything=everything)
             found += some
             ends += [] if last is None else [last]
         found += [
             ending
-            for ending in await self._at_hand(caller, query, kinds)
+            for ending in await self._list_local(caller, query, kinds)
             if ending.at <= until and query.after < ending.place
         ]
         found.sort(key=lambda ending: ending.place)
@@ -144,31 +144,33 @@ class ExpiringService:
         if complete is not None:
             found = [ending for ending in found if ending.place <= complete]
         if len(found) > query.limit:
-            return EndingsPage(found[: query.limit], found[query.limit - 1].place)
-        return EndingsPage(found, complete)
+            return UpcomingExpirationsPage(found[: query.limit], found[query.limit - 1].place)
+        return UpcomingExpirationsPage(found, complete)
 
-    def _stored(self, account: str, query: EndingsQuery, kinds: AbstractSet[EndingKind], until: float) -> Iterator[_Read]:
+    def _stored_readers(
+        self, account: str, query: UpcomingExpirationsQuery, kinds: AbstractSet[EndingKind], until: float
+    ) -> Iterator[_Read]:
         """Return the readers of the sorts that the store knows; expirations in the past are left out."""
         store = self.store
         now = EndingPlace(self.wall.seconds(), -1, "", "")
 
-        def reading(read: Callable[..., Awaitable[EndingsReading]], *more: float, ended: bool = False) -> _Read:
-            async def window(after: EndingPlace, most: int) -> EndingsReading:
+        def make_reader(read: Callable[..., Awaitable[EndingsReading]], *more: float, ended: bool = False) -> _Read:
+            async def read_window(after: EndingPlace, most: int) -> EndingsReading:
                 return await read(account, after if ended else max(after, now), until, *more, most)
 
-            return window
+            return read_window
 
         if not kinds.isdisjoint({EndingKind.VALUE, EndingKind.ROTATION}):
-            yield partial(_of_kinds, reading(store.variables, ended=True), kinds)
+            yield partial(_filter_kinds, make_reader(store.list_variables, ended=True), kinds)
         if EndingKind.HOST_FACTORY_TOKEN in kinds:
-            yield reading(store.factory_tokens)
+            yield make_reader(store.list_factory_tokens)
         if EndingKind.API_KEY in kinds:
-            yield reading(store.ending_api_keys)
-            yield reading(store.rotated_api_keys, query.age, ended=True)
-            yield reading(store.first_api_keys, query.age, ended=True)
+            yield make_reader(store.list_expiring_api_keys)
+            yield make_reader(store.list_rotated_api_keys, query.age, ended=True)
+            yield make_reader(store.list_unrotated_api_keys, query.age, ended=True)
 
-    async def _seen(
-        self, read: _Read, caller: Caller, query: EndingsQuery, *, everything: bool
+    async def _read_visible(
+        self, read: _Read, caller: Caller, query: UpcomingExpirationsQuery, *, everything: bool
     ) -> tuple[list[Ending], EndingPlace | None]:
         """Return the items of one sort that the caller sees, and how far they go (Note [Windows])."""
         found: list[Ending] = []
@@ -178,7 +180,7 @@ class ExpiringService:
             reading = await read(after, WINDOW)
             some, after = reading.endings, reading.last
             if not everything and some:
-                visible = await self.store.visible(caller.role, sorted({ending.id for ending in some}))
+                visible = await self.store.filter_visible(caller.role, sorted({ending.id for ending in some}))
                 some = [ending for ending in some if ending.id in visible or ending.id == str(caller.role)]
             found += some
             if len(found) > query.limit:
@@ -187,20 +189,22 @@ class ExpiringService:
                 break
         return found, after
 
-    async def _at_hand(self, caller: Caller, query: EndingsQuery, kinds: AbstractSet[EndingKind]) -> list[Ending]:
+    async def _list_local(
+        self, caller: Caller, query: UpcomingExpirationsQuery, kinds: AbstractSet[EndingKind]
+    ) -> list[Ending]:
         """Return the expirations that need no walk through the store: certificates, signing keys, and keys of providers."""
         found: list[Ending] = []
         if EndingKind.CERTIFICATE in kinds:
             found += [Ending(EndingKind.CERTIFICATE, at, setting, name) for setting, name, at in await self.certificates()]
         if EndingKind.SIGNING_KEY in kinds:
             now = self.wall.seconds()
-            keys = await self.keys.signing_keys(caller.role.account, query.age)
+            keys = await self.keys.list_signing_keys(caller.role.account, query.age)
             found += [key for key in keys if key.by_age or key.at > now]
         if EndingKind.PROVIDER_KEYS in kinds:
-            found += await self.keys.provider_keys(caller, query.age)
+            found += await self.keys.list_provider_keys(caller, query.age)
         return found
 
 
-async def _of_kinds(read: _Read, kinds: AbstractSet[EndingKind], after: EndingPlace, most: int) -> EndingsReading:
+async def _filter_kinds(read: _Read, kinds: AbstractSet[EndingKind], after: EndingPlace, most: int) -> EndingsReading:
     reading = await read(after, most)
     return attrs.evolve(reading, endings=[ending for ending in reading.endings if ending.kind in kinds])

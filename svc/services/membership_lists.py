@@ -37,49 +37,49 @@ class Page(Generic[R_co]):
 
 @attrs.frozen
 class MembershipList:
-    """A list of memberships: ``read`` returns the rows of a query, and ``place`` a row's key."""
+    """A list of memberships: ``read`` returns the rows of a query, and ``key_of`` a row's key."""
 
     read: Callable[[MembersQuery], Awaitable[Sequence[Membership]]]
-    place: Callable[[Membership], Place]
+    key_of: Callable[[Membership], Place]
 
-    async def page(self, query: MembersQuery, first: Sequence[Membership]) -> Page[Membership]:
-        """Return the page of a query; without a ``limit``, all. ``first`` are the rows of ``first_of(query)``."""
+    async def read_page(self, query: MembersQuery, first: Sequence[Membership]) -> Page[Membership]:
+        """Return the page of a query; without a ``limit``, all. ``first`` are the rows of ``first_batch_query(query)``."""
         limit = query.limit
-        if limit is not None and limit <= _batch(query):
-            last = self.place(first[limit - 1]) if len(first) > limit else None
+        if limit is not None and limit <= _batch_size(query):
+            last = self.key_of(first[limit - 1]) if len(first) > limit else None
             return Page(in_batches(first[:limit]), last)
-        last = None if limit is None else await self._last(query, limit)
-        return Page(self.batches(query, first, last), last)
+        last = None if limit is None else await self._find_last_key(query, limit)
+        return Page(self.read_batches(query, first, last), last)
 
-    async def batches(
+    async def read_batches(
         self, query: MembersQuery, rows: Sequence[Membership], last: Place | None = None
     ) -> AsyncIterator[Sequence[Membership]]:
         """Return ``rows``, the first batch from the query's place on, and those after it, up to ``last``, or to the end."""
-        batch = _batch(query)
+        batch = _batch_size(query)
         query = attrs.evolve(query, limit=batch)
         while True:
-            within = rows if last is None else [row for row in rows if not last.before(self.place(row))]
+            within = rows if last is None else [row for row in rows if not last.before(self.key_of(row))]
             if within:
                 yield within
             if len(within) < batch:
                 return
-            query = attrs.evolve(query, offset=0, after=self.place(rows[-1]))
+            query = attrs.evolve(query, offset=0, after=self.key_of(rows[-1]))
             rows = await self.read(query)
 
-    async def _last(self, query: MembersQuery, limit: int) -> Place | None:
+    async def _find_last_key(self, query: MembersQuery, limit: int) -> Place | None:
         """Return the key of the last row of the page, if there is another after it."""
         offset = query.offset + limit - 1
         rows = await self.read(attrs.evolve(query, limit=2, offset=offset)) if offset <= _ROWS_MAX else ()
-        return self.place(rows[0]) if len(rows) > 1 else None
+        return self.key_of(rows[0]) if len(rows) > 1 else None
 
 
-def first_of(query: MembersQuery) -> MembersQuery:
+def first_batch_query(query: MembersQuery) -> MembersQuery:
     """Return the query of the first rows that are read of a list."""
-    batch = _batch(query)
+    batch = _batch_size(query)
     return attrs.evolve(query, limit=batch if query.limit is None or query.limit > batch else query.limit + 1)
 
 
-def _batch(query: MembersQuery) -> int:
+def _batch_size(query: MembersQuery) -> int:
     return SEARCH_BATCH if query.search else BATCH
 
 
@@ -89,18 +89,18 @@ async def in_batches(rows: Sequence[R_co]) -> AsyncIterator[Sequence[R_co]]:
         yield rows[start : start + BATCH]
 
 
-async def not_empty(batches: AsyncIterator[Sequence[R_co]], name: object) -> AsyncIterator[Sequence[R_co]]:
+async def require_rows(batches: AsyncIterator[Sequence[R_co]], name: object) -> AsyncIterator[Sequence[R_co]]:
     """Return the same batches, when there is anything in them.
 
     :raises NotFound: the role or resource ``name`` was deleted after it was read.
     """
 
-    async def resumed(first: Sequence[R_co]) -> AsyncIterator[Sequence[R_co]]:
+    async def chain_batches(first: Sequence[R_co]) -> AsyncIterator[Sequence[R_co]]:
         yield first
         async for batch in batches:
             yield batch
 
     async for first in batches:
         if first:
-            return resumed(first)
+            return chain_batches(first)
     raise RecordNotFound.of(name)

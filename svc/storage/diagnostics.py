@@ -10,10 +10,10 @@ from svc.model.databases import Ages, DatabaseFacts
 from svc.storage.database_state import DatabaseState
 from svc.storage.driver.database import Database
 from svc.storage.driver.statements import Statement
-from svc.storage.sealed_values import SealedStore
+from svc.storage.sealed_values import SealedValueStore
 
 _CLOCK: Final = Statement("examination_clock", "SELECT extract(epoch FROM clock_timestamp())::double precision")
-_FACTS: Final = Statement.named("examination_facts")("""
+_FACTS: Final = Statement.with_name("examination_facts")("""
     SELECT
         current_setting('server_version_num')::integer,
         current_setting('listen_addresses'),
@@ -26,7 +26,7 @@ _FACTS: Final = Statement.named("examination_facts")("""
         (SELECT extract(epoch FROM nullif(rolvaliduntil, 'infinity'))::double precision
             FROM pg_roles WHERE rolname = session_user AND rolvaliduntil > '-infinity')
 """)
-_OPEN_RULES: Final = Statement.named("examination_rules")("""
+_OPEN_RULES: Final = Statement.with_name("examination_rules")("""
     SELECT count(*)::integer FROM pg_hba_file_rules()
     WHERE type LIKE 'host%' AND auth_method <> 'reject' AND error IS NULL
         AND (address = 'all' OR (address IN ('0.0.0.0', '::') AND netmask IN ('0.0.0.0', '::')))
@@ -34,24 +34,24 @@ _OPEN_RULES: Final = Statement.named("examination_rules")("""
 
 
 @attrs.frozen
-class Examination:
+class DatabaseDiagnostics:
     """Queries to the database; ``current`` is the newest version of the schema that this program knows."""
 
     _database: Database
     _current: int
 
-    async def clock(self) -> float:
+    async def read_clock(self) -> float:
         """Return the time of day on PostgreSQL's machine, in epoch seconds."""
         ((seconds,),) = await self._database.fetch(_CLOCK)
         return float(seconds)
 
-    async def facts(self) -> DatabaseFacts:
+    async def read_facts(self) -> DatabaseFacts:
         """Return the facts to evaluate.
 
         :raises StoreUnavailable: PostgreSQL can't be reached.
         :raises StartRefused: the database has no schema yet.
         """
-        version = await SealedStore(self._database).version()
+        version = await SealedValueStore(self._database).read_schema_version()
         ((server, listens, most, used, durable, superuser, archived, may_see, ends),) = await self._database.fetch(_FACTS)
         rules = None
         if may_see:
@@ -69,6 +69,6 @@ class Examination:
             superuser=superuser,
             archived=archived,
             password_ends=ends,
-            ages=await state.ages() if current else Ages(None, None),
-            lag=(await state.position()).lag_seconds,
+            ages=await state.read_ages() if current else Ages(None, None),
+            lag=(await state.read_position()).lag_seconds,
         )

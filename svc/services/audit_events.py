@@ -12,7 +12,7 @@ from svc.model.errors import Forbidden, RecordNotFound
 from svc.model.events import EventsQuery, IEvents, StoredEvent
 from svc.model.names import ResourceName
 from svc.model.ports import IRoles
-from svc.services.inspection import demand_inspection, reads_all
+from svc.services.inspection import can_read_all, require_inspection
 from svc.services.invocation import Invocation
 
 
@@ -23,16 +23,16 @@ class AuditService:
     events: IEvents
     roles: IRoles
 
-    async def all_events(self, invocation: Invocation, query: EventsQuery) -> list[StoredEvent]:
+    async def list_all_events(self, invocation: Invocation, query: EventsQuery) -> list[StoredEvent]:
         """List events of the whole account.
 
         :raises Forbidden: the caller neither owns nor inspects its root policy.
         """
-        if not await reads_all(self.roles, invocation.caller):
+        if not await can_read_all(self.roles, invocation.caller):
             raise Forbidden("neither owns nor inspects the root policy, which the whole audit takes")
-        return await self.events.listed(attrs.evolve(query, account=invocation.caller.role.account))
+        return await self.events.list_events(attrs.evolve(query, account=invocation.caller.role.account))
 
-    async def events_of(
+    async def list_events_about(
         self, invocation: Invocation, query: EventsQuery, name: ResourceName, parameter: str | None = None
     ) -> list[StoredEvent]:
         """List events about ``name``: those whose subject has it as ``parameter``, ``resource`` or ``role``, or as anything.
@@ -43,12 +43,12 @@ class AuditService:
         account = invocation.caller.role.account
         if name.account != account:
             raise RecordNotFound.of(name)
-        if not await reads_all(self.roles, invocation.caller):
-            await demand_inspection(self.roles, invocation.caller, name)
+        if not await can_read_all(self.roles, invocation.caller):
+            await require_inspection(self.roles, invocation.caller, name)
         query = attrs.evolve(query, account=account)
         if parameter is None:
-            return await self.events.listed(attrs.evolve(query, about=str(name)))
+            return await self.events.list_events(attrs.evolve(query, about=str(name)))
         wanted = ("subject", parameter, str(name))
         if any(given[:2] == wanted[:2] and given != wanted for given in query.data):
             return []
-        return await self.events.listed(attrs.evolve(query, data=tuple({*query.data, wanted})))
+        return await self.events.list_events(attrs.evolve(query, data=tuple({*query.data, wanted})))

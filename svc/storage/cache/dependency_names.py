@@ -37,34 +37,34 @@ _WHOLE: Final = frozenset("*k")
 _IN_FOLDERS: Final = frozenset("rv")
 
 
-def _account(name: str) -> str:
+def _account_of(name: str) -> str:
     """Return the account of a name, which is a letter, a colon and an account or a full id."""
     return name[2:].partition(":")[0]
 
 
-def depended_on(names: Iterable[str]) -> frozenset[str]:
+def expand_dependencies(names: Iterable[str]) -> frozenset[str]:
     """Return all names that a reading depends on, given the ``names`` that it follows (Note [Coarse names])."""
     found, followed = {ALL}, 0
     for name in names:
-        account = _account(name)
+        account = _account_of(name)
         found.add(f"*:{account}")
         followed += name[0] == "m"
         found.add(f"~:{account}" if name[0] == "m" and followed > FOLLOWED else name)
     return frozenset(found)
 
 
-def touched_by(names: Iterable[str]) -> Iterator[str]:
+def expand_touched(names: Iterable[str]) -> Iterator[str]:
     """Return all names that a change touches, given the ``names`` that it wrote."""
     for name in names:
         yield name
         letter = name[0]
         if letter in _POLICY:
-            yield f"~:{_account(name)}"
-        if letter in _IN_FOLDERS and (folder := _folder(name)) is not None:
+            yield f"~:{_account_of(name)}"
+        if letter in _IN_FOLDERS and (folder := _folder_of(name)) is not None:
             yield folder
 
 
-def touched(names: Iterable[str]) -> TouchedRecords:
+def touched_records(names: Iterable[str]) -> TouchedRecords:
     """Return the records and accounts of names that a poll found."""
     ids, accounts = set(), set()
     for name in names:
@@ -77,14 +77,14 @@ def touched(names: Iterable[str]) -> TouchedRecords:
     return TouchedRecords(frozenset(ids), frozenset(accounts))
 
 
-def folded(names: Iterable[str], ids: Collection[str]) -> Iterator[str]:
+def fold_names(names: Iterable[str], ids: Collection[str]) -> Iterator[str]:
     """Return names, with the names of folders in the place of these ids' own if there are many (Note [Folders])."""
     for name in names:
-        folder = _folder(name) if len(ids) > FEW and name[0] in _IN_FOLDERS and name[2:] in ids else None
+        folder = _folder_of(name) if len(ids) > FEW and name[0] in _IN_FOLDERS and name[2:] in ids else None
         yield name if folder is None else folder
 
 
-def _folder(name: str) -> str | None:
+def _folder_of(name: str) -> str | None:
     """Return the name of the folder that a record or value is in; ``None`` for one that is in none."""
     end = name.rfind("/")
     return f"/{name[1:end]}" if end > 0 else None

@@ -22,7 +22,7 @@ from svc.model.versions import StateVersion
 #: The numbers in a slot: counters, and the three numbers of a version.
 _CONFIRMED: Final = 0
 _UNKNOWN: Final = 1
-_SETTLED: Final = 2
+_RESOLVED: Final = 2
 _VERSION: Final = 3
 WIDTH: Final = 6
 
@@ -31,14 +31,14 @@ BYTES: Final = 8
 
 
 @attrs.frozen
-class Written:
+class WrittenVersions:
     """The writes of a server's processes: the newest version on each system that they wrote to.
 
-    ``settled``: whether that is all of it (Note [Settled]).
+    ``certain``: whether that is all of it (Note [Settled]).
     """
 
     versions: tuple[StateVersion, ...] = ()
-    settled: bool = True
+    certain: bool = True
 
     @property
     def timeline(self) -> int:
@@ -47,7 +47,7 @@ class Written:
 
 
 @attrs.frozen
-class Slots:
+class CommitCounters:
     """The slots of all processes of a server, on one page of memory, of which this process writes the one numbered ``own``.
 
     ``page`` is a view of unsigned 8-byte numbers, ``WIDTH`` for each slot.
@@ -56,48 +56,48 @@ class Slots:
     _page: memoryview
     _own: int = 0
     #: The last bytes that were decoded, and their meaning.
-    _known: dict[bytes, Written] = attrs.field(factory=dict, init=False, eq=False)
+    _known: dict[bytes, WrittenVersions] = attrs.field(factory=dict, init=False, eq=False)
 
     @classmethod
-    def private(cls) -> Self:
+    def for_one_process(cls) -> Self:
         """Return the slot of a server that is one process."""
         return cls(memoryview(bytearray(WIDTH * BYTES)).cast("Q"))
 
-    def advance(self, *, confirmed: bool, version: StateVersion | None = None) -> None:
+    def count_commit(self, *, confirmed: bool, version: StateVersion | None = None) -> None:
         """Count a commit of this process, with the version of the state after it; called before anybody learns of it."""
         if version is not None:
-            self._reach(version)
+            self._raise_version(version)
         self._page[self._own * WIDTH + (_CONFIRMED if confirmed else _UNKNOWN)] += 1
 
-    def unsettled(self) -> int | None:
-        """Return the number for ``settle``; ``None`` when this process has nothing to settle (Note [Settled])."""
+    def pending_number(self) -> int | None:
+        """Return the number for ``resolve_pending``; ``None`` when this process has nothing to settle (Note [Settled])."""
         counters = self._page[self._own * WIDTH : self._own * WIDTH + _VERSION]
-        return None if counters[_SETTLED] == counters[_UNKNOWN] else counters[_UNKNOWN]
+        return None if counters[_RESOLVED] == counters[_UNKNOWN] else counters[_UNKNOWN]
 
-    def settle(self, number: int | None, version: StateVersion) -> None:
-        """Note the version at which the primary stood after ``unsettled`` had returned the number."""
-        self._reach(version)
+    def resolve_pending(self, number: int | None, version: StateVersion) -> None:
+        """Note the version at which the primary stood after ``pending_number`` had returned the number."""
+        self._raise_version(version)
         if number is not None:
-            self._page[self._own * WIDTH + _SETTLED] = number
+            self._page[self._own * WIDTH + _RESOLVED] = number
 
-    def read(self) -> bytes:
+    def read_counters(self) -> bytes:
         """Return all numbers; equal when nothing was written in between."""
         return self._page.tobytes()
 
-    def written(self, read: bytes) -> Written:
+    def written_versions(self, read: bytes) -> WrittenVersions:
         """Return what was written by then, from the result of ``read``."""
         known = self._known.get(read)
         if known is None:
             self._known.clear()
-            known = self._known[read] = _written(memoryview(read).cast("Q").tolist())
+            known = self._known[read] = _parse_written(memoryview(read).cast("Q").tolist())
         return known
 
     @staticmethod
-    def confirmed(read: bytes) -> list[int]:
+    def confirmed_commits(read: bytes) -> list[int]:
         """Return the counters of confirmed commits of all slots, from the result of ``read``."""
         return memoryview(read).cast("Q").tolist()[_CONFIRMED::WIDTH]
 
-    def _reach(self, version: StateVersion) -> None:
+    def _raise_version(self, version: StateVersion) -> None:
         """Note a version, unless the slot has a newer one of that system."""
         at = self._own * WIDTH + _VERSION
         system, *reached = self._page[at : at + 3]
@@ -105,11 +105,11 @@ class Slots:
             self._page[at], self._page[at + 1], self._page[at + 2] = version.system, version.timeline, version.position
 
 
-def _written(numbers: list[int]) -> Written:
+def _parse_written(numbers: list[int]) -> WrittenVersions:
     newest: dict[int, StateVersion] = {}
     for at in range(_VERSION, len(numbers) - 2, WIDTH):
         version = StateVersion(*numbers[at : at + 3])
         other = newest.get(version.system)
         if version.timeline and (other is None or (other.timeline, other.position) < (version.timeline, version.position)):
             newest[version.system] = version
-    return Written(tuple(newest.values()), numbers[_UNKNOWN::WIDTH] == numbers[_SETTLED::WIDTH])
+    return WrittenVersions(tuple(newest.values()), numbers[_UNKNOWN::WIDTH] == numbers[_RESOLVED::WIDTH])

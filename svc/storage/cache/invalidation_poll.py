@@ -44,13 +44,13 @@ from twisted.python.failure import Failure
 
 from svc.model.errors import StoreUnavailable
 from svc.model.versions import StateVersion
+from svc.storage.cache.commit_counters import CommitCounters, WrittenVersions
+from svc.storage.cache.dependency_names import ALL, expand_touched
 from svc.storage.driver.connection import Fetched, Session
 from svc.storage.driver.failures import Contention, StatementFailed
-from svc.storage.driver.patience import in_time
-from svc.storage.driver.progress import REACHED, Reached
+from svc.storage.driver.progress import POSITION_QUERY, ReachedPosition
+from svc.storage.driver.query_timeout import within_timeout
 from svc.storage.driver.statements import ReadSource, Statement
-from svc.storage.memory.names import ALL, touched_by
-from svc.storage.memory.slots import Slots, Written
 
 #: Seconds between two attempts to open a session.
 _PAUSE: Final = 0.25
@@ -65,7 +65,7 @@ _TOUCHED: Final = 50_000
 #: counts as changed (Note [Too many]). One transaction names about 2,000 at most (``schema/0010_changes.sql``).
 _FOUND: Final = 5_000
 
-_LOOK: Final = Statement.named("memory_look")(f"""
+_POLL: Final = Statement.with_name("memory_look")(f"""
     SELECT
         pg_current_snapshot()::text, pg_is_in_recovery(), (SELECT below::text FROM changes_removed WHERE single),
         current_setting('svc.reached'), NULL::text, NULL::text, NULL::text[]
@@ -83,10 +83,10 @@ _LOOK: Final = Statement.named("memory_look")(f"""
 """)
 
 #: Precedes a poll, in one message with it (Note [Known before]): the timeline, and the position of a standby.
-_FAR: Final = Statement.named("memory_far")(
-    f"SELECT set_config('svc.reached', concat_ws(' ', timeline, position), false) FROM ({REACHED}) AS reached"
+_POSITION: Final = Statement.with_name("memory_far")(
+    f"SELECT set_config('svc.reached', concat_ws(' ', timeline, position), false) FROM ({POSITION_QUERY}) AS reached"
 )
-_BOTH: Final = f"{_FAR.execution}; {_LOOK.execution}"
+_BOTH: Final = f"{_POSITION.execution}; {_POLL.execution}"
 
 #: A row of changes: its transaction, and its place in the table. Rows of another history may have numbers that this one has
 #: yet to give to transactions.
@@ -96,15 +96,15 @@ _log = Logger()
 
 
 @attrs.frozen
-class Sent:
+class PendingPoll:
     """A poll under way: when it was sent (seconds), and what the processes of the server had written before."""
 
     at: float
-    slots: bytes
+    counters: bytes
 
 
 @attrs.frozen
-class SeenState:
+class PolledSnapshot:
     """The state that a poll saw; the changes that it could not see are those from ``new`` on, and of those ``running``.
 
     ``handled``: those from ``new`` on that were seen (Note [What is new]). ``primary``: it was surely a primary's.
@@ -112,17 +112,19 @@ class SeenState:
     [Known before]).
     """
 
-    sent: Sent
+    sent: PendingPoll
     oldest: int
     new: int
     running: tuple[int, ...] = ()
     handled: frozenset[ChangesRow] = frozenset()
     primary: bool = False
-    reached: Reached | None = None
+    reached: ReachedPosition | None = None
     shows: bool = True
 
     @classmethod
-    def of(cls, sent: Sent, last: SeenState | None, snapshot: str, standby: bool, seen: Iterable[ChangesRow]) -> SeenState:
+    def of(
+        cls, sent: PendingPoll, last: PolledSnapshot | None, snapshot: str, standby: bool, seen: Iterable[ChangesRow]
+    ) -> PolledSnapshot:
         """Return the state of a snapshot as PostgreSQL writes it; ``seen`` are the rows that the poll returned.
 
         ``last`` is the state before. The snapshot may be a standby's that was promoted before it reported its role.
@@ -134,7 +136,7 @@ class SeenState:
         return cls(sent, int(oldest), int(next_), tuple(map(int, filter(None, running.split(",")))), primary=True)
 
 
-class Looks:
+class InvalidationPoll:
     """Invalidation polls of one database, made as they are needed.
 
     ``lag`` is in seconds, of the reactor's clock, which counts also while the machine sleeps (``model/clocks``). ``changed``
@@ -146,14 +148,14 @@ class Looks:
         self,
         reactor: Any,
         database: ReadSource,
-        slots: Slots,
+        slots: CommitCounters,
         lag: float,
         changed: Callable[[list[str]], None],
         began: Callable[[], None],
     ) -> None:
         self._reactor = reactor
         self._database = database
-        self._slots = slots
+        self._counters = slots
         self._lag = lag
         self._changed = changed
         self._began = began
@@ -162,16 +164,16 @@ class Looks:
         self._stopped = False
         #: The number of the session: it rises when that ends.
         self.history = 0
-        self._seen: SeenState | None = None
+        self._snapshot: PolledSnapshot | None = None
         #: The state that was confirmed last, also when its history has ended, and that history's number.
-        self.confirmed: SeenState | None = None
+        self.confirmed: PolledSnapshot | None = None
         self.confirmed_in = 0
         self.processed = 0
         #: Whether the database can't be reached, according to the last attempt to poll, or to open a session for polling.
         self.failing = False
         self._working = False
-        self._sent: Sent | None = None
-        self._took = math.inf
+        self._sent: PendingPoll | None = None
+        self._duration = math.inf
         self._waiting: list[Deferred[bool]] = []
         self._joined: list[Deferred[bool]] = []
         self._touched: dict[str, int] = {}
@@ -179,66 +181,70 @@ class Looks:
         self._forgotten = 0
 
     @property
-    def lost(self) -> bool:
+    def is_lost(self) -> bool:
         """Return whether there is no session to poll with."""
         return self._session is None
 
-    def age(self) -> float | None:
+    def last_age(self) -> float | None:
         """Return the seconds since the last confirmed poll was sent."""
         return None if self.confirmed is None else self._reactor.seconds() - self.confirmed.sent.at
 
     @property
-    def took(self) -> float:
+    def last_duration(self) -> float:
         """Return the seconds that the last poll took, or the one under way has taken if these are more."""
-        return self._took if self._sent is None else max(self._took, self._reactor.seconds() - self._sent.at)
+        return self._duration if self._sent is None else max(self._duration, self._reactor.seconds() - self._sent.at)
 
-    def current(self) -> bool:
+    def is_current(self) -> bool:
         """Return whether the cache is known to hold for a request that begins now; start the next poll in time."""
-        seen = self._seen
-        if seen is None or not seen.shows or self._slots.read() != seen.sent.slots:
+        seen = self._snapshot
+        if seen is None or not seen.shows or self._counters.read_counters() != seen.sent.counters:
             return False
         age = self._reactor.seconds() - seen.sent.at
         if age > self._lag / 2 and self._sent is None and age <= self._lag:
-            self._next(Deferred())
+            self._request_poll(Deferred())
         return bool(age <= self._lag)
 
-    async def confirm(self) -> bool:
+    async def confirm_current(self) -> bool:
         """Return whether the cache is known to hold for a request that begins now, after a poll if need be."""
         sent = None if self._session is None else self._sent
-        if sent is not None and sent.slots == self._slots.read() and self._reactor.seconds() - sent.at <= self._lag:
+        if (
+            sent is not None
+            and sent.counters == self._counters.read_counters()
+            and self._reactor.seconds() - sent.at <= self._lag
+        ):
             asked: Deferred[bool] = Deferred()
             self._joined.append(asked)
             return await asked
-        return await self.afresh()
+        return await self.poll_now()
 
     def keep_current(self) -> None:
         """Poll, or open a session to poll with, though nobody waits for it."""
         if self._session is None:
             self.start()
         elif not self._working:
-            self._next(Deferred())
+            self._request_poll(Deferred())
 
-    async def afresh(self) -> bool:
+    async def poll_now(self) -> bool:
         """Return whether a poll succeeded that was sent after this was called."""
         if self._session is None:
             self.start()
             return False
         asked: Deferred[bool] = Deferred()
-        self._next(asked)
+        self._request_poll(asked)
         return await asked
 
-    def shows(self, versions: Iterable[StateVersion]) -> bool:
+    def shows_versions(self, versions: Iterable[StateVersion]) -> bool:
         """Return whether the last poll was on a standby that had replayed all these versions."""
-        reached = None if self._seen is None else self._seen.reached
-        return reached is not None and reached.position is not None and all(map(reached.covers, versions))
+        reached = None if self._snapshot is None else self._snapshot.reached
+        return reached is not None and reached.position is not None and all(map(reached.covers_version, versions))
 
-    def mark(self) -> int | None:
+    def reading_mark(self) -> int | None:
         """Return the moment at which a reading is sent, as the number of the poll that was processed last; ``None`` when the
         reading can't be cached.
         """
-        return None if self._seen is None else self.processed
+        return None if self._snapshot is None else self.processed
 
-    def untouched(self, mark: int, server: str, names: Iterable[str]) -> bool:
+    def is_untouched(self, mark: int, server: str, names: Iterable[str]) -> bool:
         """Return whether a reading that ``server`` answered holds up to the last poll: no change since touches it."""
         if self._session is None or server != self._session.server or mark < self._forgotten:
             return False
@@ -257,23 +263,23 @@ class Looks:
     def start(self) -> None:
         """Open the session, unless that is under way; the next request for it tries again."""
         if self._opening is None and not self._stopped:
-            self._opening = Deferred.fromCoroutine(self._opened())
+            self._opening = Deferred.fromCoroutine(self._open_session())
             self._opening.addErrback(_log_bug)
 
-    async def _opened(self) -> None:
+    async def _open_session(self) -> None:
         """Open a session and poll once; after a failure the next request tries again, after a pause."""
         session: Session | None = None
         try:
-            opening = Deferred.fromCoroutine(self._database.open_session(self._lost))
-            session = await in_time(opening, self._reactor)
-            for statement in (_FAR, _LOOK):
-                await in_time(session.run(statement.preparation), self._reactor)
-            if not self._database.readings().sessions:
+            opening = Deferred.fromCoroutine(self._database.open_session(self._note_loss))
+            session = await within_timeout(opening, self._reactor)
+            for statement in (_POSITION, _POLL):
+                await within_timeout(session.run(statement.preparation), self._reactor)
+            if not self._database.count_read_sessions().sessions:
                 raise StoreUnavailable("there is no session yet for what isn't remembered")
             self._session = session
-            self._next(Deferred())
+            self._request_poll(Deferred())
         except (StoreUnavailable, StatementFailed, Contention, DeferredTimeout) as error:
-            self.failing = isinstance(error, DeferredTimeout) or not self._database.readings().sessions
+            self.failing = isinstance(error, DeferredTimeout) or not self._database.count_read_sessions().sessions
             _log.debug("There is no session to look for changes with: {why}", why=str(error))
             if session is not None:
                 session.drop(StoreUnavailable("it was of no use"))
@@ -281,8 +287,8 @@ class Looks:
         finally:
             self._opening = None
 
-    def _lost(self, reason: Exception) -> None:
-        self._session, self._seen = None, None
+    def _note_loss(self, reason: Exception) -> None:
+        self._session, self._snapshot = None, None
         self.history += 1
         self._forgotten = self.processed + 1
         if not self._stopped:
@@ -290,23 +296,23 @@ class Looks:
 
     # -- looks
 
-    def _next(self, asked: Deferred[bool]) -> None:
+    def _request_poll(self, asked: Deferred[bool]) -> None:
         """Make ``asked`` wait for a poll that is sent from now on."""
         self._waiting.append(asked)
         if not self._working:
-            Deferred.fromCoroutine(self._work()).addErrback(lambda failure: _log.failure("Looks ended", failure))
+            Deferred.fromCoroutine(self._run_polls()).addErrback(lambda failure: _log.failure("Looks ended", failure))
 
-    async def _work(self) -> None:
+    async def _run_polls(self) -> None:
         """Poll until nobody waits for another poll."""
         self._working = True
         try:
             while self._waiting:
                 self._joined, self._waiting = self._waiting, []
                 # The counters first: writes made meanwhile belong to the next poll.
-                slots = self._slots.read()
-                self._sent = Sent(self._reactor.seconds(), slots)
-                confirmed = await self._look(self._sent)
-                self._took = self._reactor.seconds() - self._sent.at
+                slots = self._counters.read_counters()
+                self._sent = PendingPoll(self._reactor.seconds(), slots)
+                confirmed = await self._poll_once(self._sent)
+                self._duration = self._reactor.seconds() - self._sent.at
                 self._sent = None
                 asked, self._joined = self._joined, []
                 for each in asked:
@@ -314,14 +320,14 @@ class Looks:
         finally:
             self._working, self._sent = False, None
 
-    async def _look(self, sent: Sent) -> bool:
-        session, seen = self._session, self._seen
+    async def _poll_once(self, sent: PendingPoll) -> bool:
+        session, seen = self._session, self._snapshot
         if session is None or session.lost:
             return False
         known = (_NOTHING, "{}") if seen is None else (str(seen.new), "{" + ",".join(map(str, seen.running)) + "}")
         try:
-            rows = await in_time(session.run(_BOTH, known), self._reactor)
-            return self._process(sent, seen, session.server, rows)
+            rows = await within_timeout(session.run(_BOTH, known), self._reactor)
+            return self._process_answer(sent, seen, session.server, rows)
         except (StoreUnavailable, StatementFailed, Contention, DeferredTimeout) as error:
             self.failing = isinstance(error, DeferredTimeout)
             session.drop(StoreUnavailable(f"a look for changes failed: {error}"))
@@ -331,7 +337,7 @@ class Looks:
             _log.failure("A look for changes failed")
             return False
 
-    def _process(self, sent: Sent, seen: SeenState | None, server: str, rows: Fetched) -> bool:
+    def _process_answer(self, sent: PendingPoll, seen: PolledSnapshot | None, server: str, rows: Fetched) -> bool:
         """Process the answer to a poll, and return whether it shows all writes that the slots had."""
         self.failing = False
         ((snapshot, standby, below, far, *_),) = [row for row in rows if row[0] is not None]
@@ -344,7 +350,7 @@ class Looks:
         else:
             new = [touched for row, touched in found.items() if row not in seen.handled]
             # Note [Too many]
-            names = [ALL] if len(found) >= _FOUND else [name for touched in new for name in touched_by(touched)]
+            names = [ALL] if len(found) >= _FOUND else [name for touched in new for name in expand_touched(touched)]
             if len(self._touched) > _TOUCHED:
                 self._touched.clear()
                 self._forgotten = self.processed
@@ -352,21 +358,21 @@ class Looks:
             if names:
                 self._changed([ALL] if ALL in names else names)
         timeline, _, position = far.partition(" ")
-        reached = Reached(server, int(timeline), int(position) if position else None)
-        shows = self._shows(reached, self._slots.written(sent.slots))
-        state = SeenState.of(sent, seen, snapshot, standby, found)
-        self._seen = attrs.evolve(state, reached=reached, shows=shows)
+        reached = ReachedPosition(server, int(timeline), int(position) if position else None)
+        shows = self._shows_writes(reached, self._counters.written_versions(sent.counters))
+        state = PolledSnapshot.of(sent, seen, snapshot, standby, found)
+        self._snapshot = attrs.evolve(state, reached=reached, shows=shows)
         if shows:
-            self.confirmed, self.confirmed_in = self._seen, self.history
+            self.confirmed, self.confirmed_in = self._snapshot, self.history
         elif reached.position is None:
             raise StoreUnavailable("this PostgreSQL is no longer the primary that this server has written to")
         return shows
 
-    def _shows(self, reached: Reached, written: Written) -> bool:
+    def _shows_writes(self, reached: ReachedPosition, written: WrittenVersions) -> bool:
         """Return whether a PostgreSQL that has reached so much shows all that was written."""
         # On a primary every commit is visible, whatever its version.
-        settled = written.settled or reached.position is None or not self._database.splits
-        return settled and all(map(reached.shows, written.versions))
+        settled = written.certain or reached.position is None or not self._database.uses_standbys
+        return settled and all(map(reached.shows_commit, written.versions))
 
 
 def _log_bug(failure: Failure) -> None:

@@ -24,16 +24,20 @@ from svc.storage.driver.connection import SharedText
 Key = tuple[object, ...]
 
 
-class Share(enum.IntEnum):
+class CacheShare(enum.IntEnum):
     """The share of the cache that an answer is kept in: of one row, of several, or about something that doesn't exist."""
 
-    OF_ONE = enum.auto()
-    OF_MANY = enum.auto()
-    STRANGERS = enum.auto()
+    SINGLE_ROW = enum.auto()
+    SEVERAL_ROWS = enum.auto()
+    NEGATIVE = enum.auto()
 
 
 #: The part of all bytes that each share may take (Notes [Strangers] and [Lists]).
-_PARTS: Final[Mapping[Share, float]] = {Share.OF_ONE: 11 / 16, Share.OF_MANY: 1 / 4, Share.STRANGERS: 1 / 16}
+_PARTS: Final[Mapping[CacheShare, float]] = {
+    CacheShare.SINGLE_ROW: 11 / 16,
+    CacheShare.SEVERAL_ROWS: 1 / 4,
+    CacheShare.NEGATIVE: 1 / 16,
+}
 
 #: The largest answer that is cached, as a part of all bytes.
 _LARGEST: Final = 1 / 64
@@ -47,26 +51,26 @@ _VALUE: Final = 56
 
 
 @attrs.frozen(eq=False)
-class RememberedAnswer:
+class CachedAnswer:
     """An answer: its value, the names that it depends on, when it expires (seconds, ``None`` for never), and its bytes."""
 
     value: Any
     names: tuple[str, ...]
     ends_at: float | None
     size: int
-    share: Share
+    share: CacheShare
 
 
-class Entries:
+class CacheEntries:
     """The most recently used answers, in ``limit`` bytes."""
 
     def __init__(self, limit: int) -> None:
         self._limits = {share: int(limit * part) for share, part in _PARTS.items()}
         self._largest = int(limit * _LARGEST)
-        self._answers: dict[Key, RememberedAnswer] = {}
+        self._answers: dict[Key, CachedAnswer] = {}
         #: The keys of each share, the least recently used first.
-        self._used: dict[Share, OrderedDict[Key, None]] = {share: OrderedDict() for share in Share}
-        self._sizes = dict.fromkeys(Share, 0)
+        self._used: dict[CacheShare, OrderedDict[Key, None]] = {share: OrderedDict() for share in CacheShare}
+        self._sizes = dict.fromkeys(CacheShare, 0)
         self._by_name: dict[str, set[Key]] = {}
 
     @property
@@ -89,17 +93,17 @@ class Entries:
         self._used[entry.share].move_to_end(key)
         return entry.value
 
-    def put(self, key: Key, value: object, names: frozenset[str], ends_at: float | None, share: Share) -> int:
+    def put(self, key: Key, value: object, names: frozenset[str], ends_at: float | None, share: CacheShare) -> int:
         """Cache an answer, in the place of an older one, and return how many others were evicted."""
         self.discard(key)
-        size = _ENTRY + _weight(key) + _weight(value)
+        size = _ENTRY + _weigh_value(key) + _weigh_value(value)
         size += sum(_NAME if name in self._by_name else _NEW_NAME for name in names)
         if size > self._largest:
             return 0
         used, evicted = self._used[share], 0
         # Many answers depend on the same names: each text is kept once.
         shared = tuple(map(sys.intern, names))
-        self._answers[key] = RememberedAnswer(value, shared, ends_at, size, share)
+        self._answers[key] = CachedAnswer(value, shared, ends_at, size, share)
         used[key] = None
         self._sizes[share] += size
         for name in shared:
@@ -122,7 +126,7 @@ class Entries:
             if not keys:
                 del self._by_name[name]
 
-    def drop(self, names: Iterable[str]) -> int:
+    def drop_dependent(self, names: Iterable[str]) -> int:
         """Drop the answers that depend on one of the names, and return how many those were."""
         dropped = 0
         for name in names:
@@ -138,18 +142,18 @@ class Entries:
         self._by_name.clear()
         for used in self._used.values():
             used.clear()
-        self._sizes = dict.fromkeys(Share, 0)
+        self._sizes = dict.fromkeys(CacheShare, 0)
         return count
 
 
-def _weight(value: object) -> int:
+def _weigh_value(value: object) -> int:
     """Return about how many bytes a value takes."""
     if isinstance(value, SharedText):
         return 0
     if isinstance(value, str | bytes):
         return _VALUE + len(value)
     if isinstance(value, tuple | list):
-        return _VALUE + 8 * len(value) + sum(map(_weight, value))
+        return _VALUE + 8 * len(value) + sum(map(_weigh_value, value))
     if attrs.has(type(value)):
-        return _weight(attrs.astuple(cast(Any, value), recurse=False))
+        return _weigh_value(attrs.astuple(cast(Any, value), recurse=False))
     return _VALUE

@@ -53,7 +53,7 @@ PIECE: Final = 1000
 PIECE_BYTES: Final = 1024 * 1024
 
 #: How many values are opened, or checked, before other requests are served.
-_TURN: Final = 500
+_PAUSE_EVERY: Final = 500
 
 
 @attrs.frozen
@@ -92,7 +92,7 @@ class BatchService:
     vault: Vault
     clock: IReactorTime
 
-    async def read(
+    async def read_secrets(
         self,
         caller: Caller,
         recorder: Recorder,
@@ -120,64 +120,64 @@ class BatchService:
         """
         if len(ids) > limits.ids:
             raise InvalidParameter("variable_ids", f"'variable_ids' may name at most {limits.ids} secrets at once")
-        recorder.tell(resources=ids)
+        recorder.add_audit_facts(resources=ids)
         if is_known is not None:
-            tag = await self._tag(caller, ids)
+            tag = await self._compute_tag(caller, ids)
             if tag is not None and is_known(tag):
-                recorder.tell(resources=(), batch=tag, count=len(ids), known=True)
+                recorder.add_audit_facts(resources=(), batch=tag, count=len(ids), known=True)
                 return SecretBatch(tag=tag, known=True)
-        recorder.tell(resources=list(dict.fromkeys(ids)))
-        readings = await self._readings(caller, ids, limits.bytes)
-        refused = await self._judged(readings, limits, partial=partial)
-        values = await self._opened(readings, refused, texts=texts, partial=partial)
+        recorder.add_audit_facts(resources=list(dict.fromkeys(ids)))
+        readings = await self._read_pieces(caller, ids, limits.bytes)
+        refused = await self._find_refusals(readings, limits, partial=partial)
+        values = await self._decrypt_values(readings, refused, texts=texts, partial=partial)
         if refused or not tagged:
             return SecretBatch(values, refused)
-        tag = _together([_digest(piece, [readings[text] for text in piece]) for piece in _pieces(ids)])
-        recorder.tell(batch=tag, count=len(ids))
+        tag = _combine_digests([_digest_versions(piece, [readings[text] for text in piece]) for piece in _split_pieces(ids)])
+        recorder.add_audit_facts(batch=tag, count=len(ids))
         return SecretBatch(values, tag=tag)
 
-    async def _tag(self, caller: Caller, ids: Sequence[str]) -> str | None:
+    async def _compute_tag(self, caller: Caller, ids: Sequence[str]) -> str | None:
         """Return the tag of a batch; ``None`` if one of its secrets can't be read (Note [One comparison])."""
         digests: list[str] = []
-        for piece in _pieces(ids):
+        for piece in _split_pieces(ids):
             if digests:
                 await self._pause()
-            digests.append(await self.store.digest(caller, piece, functools.partial(_digest, piece)))
-        return _together(digests) if all(digests) else None
+            digests.append(await self.store.digest_values(caller, piece, functools.partial(_digest_versions, piece)))
+        return _combine_digests(digests) if all(digests) else None
 
-    async def _readings(self, caller: Caller, ids: Sequence[str], most: int) -> dict[str, SecretReading | None]:
+    async def _read_pieces(self, caller: Caller, ids: Sequence[str], most: int) -> dict[str, SecretReading | None]:
         """Return the reading of each; ``None`` for a text that can't be an id (Note [In pieces])."""
         readings: dict[str, SecretReading | None] = {}
-        for piece in _pieces(ids):
+        for piece in _split_pieces(ids):
             if readings:
                 await self._pause()
             names = {text: name for text in piece if (name := name_of(text)) is not None}
-            some = await self._piece(caller, [*names.values()], most) if names else []
+            some = await self._read_piece(caller, [*names.values()], most) if names else []
             found = dict(zip(names, some, strict=True))
             readings |= {text: found.get(text) for text in piece}
             most -= sum(len(reading.sealed) for reading in some if reading.sealed is not None)
         return readings
 
-    async def _piece(self, caller: Caller, names: Sequence[ResourceName], most: int) -> list[SecretReading]:
+    async def _read_piece(self, caller: Caller, names: Sequence[ResourceName], most: int) -> list[SecretReading]:
         """Read at most so many bytes of values, or none where there are more."""
-        readings = await self.store.read_all(caller, names, min(most, PIECE_BYTES))
+        readings = await self.store.read_newest_values(caller, names, min(most, PIECE_BYTES))
         if most <= PIECE_BYTES or len(names) == 1 or not any(map(_is_withheld, readings)):
             return readings
         half = len(names) // 2
-        before = await self._piece(caller, names[:half], most)
+        before = await self._read_piece(caller, names[:half], most)
         most -= sum(len(reading.sealed) for reading in before if reading.sealed is not None)
         await self._pause()
-        return before + await self._piece(caller, names[half:], most)
+        return before + await self._read_piece(caller, names[half:], most)
 
-    async def _judged(
+    async def _find_refusals(
         self, readings: Mapping[str, SecretReading | None], limits: BatchLimits, *, partial: bool
     ) -> dict[str, Refusal]:
         """Return the refusals of what can't be read, if the rest is to be returned; else raise the first, by their order."""
         refused: dict[str, Refusal] = {}
-        first: dict[ReadingFault, Refusal] = {}
+        first: dict[SecretFault, Refusal] = {}
         allowed: AccessFacts | None = None
         for step, (text, reading) in enumerate(readings.items(), 1):
-            if not step % _TURN:
+            if not step % _PAUSE_EVERY:
                 await self._pause()
             # Most have the access facts of the one before.
             if reading is not None and reading.access_facts is allowed and reading.sealed is not None:
@@ -188,13 +188,13 @@ class BatchService:
                 continue
             refused[text] = refusal_of(fault, text, reading, limits)
             # Hidden and missing secrets are reported in the order of the request, so that they look alike.
-            first.setdefault(ReadingFault.MISSING if fault is ReadingFault.INVISIBLE else fault, refused[text])
-        whole = {fault for fault in first if not partial or fault in _OF_ALL}
+            first.setdefault(SecretFault.MISSING if fault is SecretFault.INVISIBLE else fault, refused[text])
+        whole = {fault for fault in first if not partial or fault in _FATAL_FAULTS}
         if whole:
             raise first[min(whole)]
         return refused
 
-    async def _opened(
+    async def _decrypt_values(
         self,
         readings: Mapping[str, SecretReading | None],
         refused: dict[str, Refusal],
@@ -206,7 +206,7 @@ class BatchService:
         values: dict[str, bytes] = {}
         unfit: list[Refusal] = []
         for step, (text, reading) in enumerate(readings.items(), 1):
-            if not step % _TURN:
+            if not step % _PAUSE_EVERY:
                 await self._pause()
             if text in refused or reading is None or reading.sealed is None:
                 continue
@@ -231,7 +231,7 @@ class BatchService:
         await deferLater(self.clock, 0)
 
 
-class ReadingFault(enum.IntEnum):
+class SecretFault(enum.IntEnum):
     """Why a value isn't returned, in the order of reporting. Values that weren't read are ``TOO_LARGE``."""
 
     CALLER_GONE = 0
@@ -243,59 +243,59 @@ class ReadingFault(enum.IntEnum):
 
 
 #: The faults that affect a whole batch.
-_OF_ALL: Final = frozenset({ReadingFault.CALLER_GONE, ReadingFault.TOO_LARGE})
+_FATAL_FAULTS: Final = frozenset({SecretFault.CALLER_GONE, SecretFault.TOO_LARGE})
 
 _DENIALS: Final = {
-    Denial.CALLER_GONE: ReadingFault.CALLER_GONE,
-    Denial.PRIVILEGE_MISSING: ReadingFault.FORBIDDEN,
-    Denial.MISSING: ReadingFault.MISSING,
-    Denial.INVISIBLE: ReadingFault.INVISIBLE,
+    Denial.CALLER_GONE: SecretFault.CALLER_GONE,
+    Denial.PRIVILEGE_MISSING: SecretFault.FORBIDDEN,
+    Denial.MISSING: SecretFault.MISSING,
+    Denial.INVISIBLE: SecretFault.INVISIBLE,
 }
 
 
-def fault_of(reading: SecretReading | None) -> ReadingFault | None:
+def fault_of(reading: SecretReading | None) -> SecretFault | None:
     """Return why a value isn't returned, ``None`` where it is; a text that can't be an id has no reading."""
     if reading is None:
-        return ReadingFault.MISSING
+        return SecretFault.MISSING
     decision = use(reading.access_facts, "execute")
     if isinstance(decision, Denied):
         return _DENIALS[decision.reason]
     if reading.version is None or reading.ended_at is not None:
-        return ReadingFault.VALUELESS
-    return ReadingFault.TOO_LARGE if reading.sealed is None else None
+        return SecretFault.VALUELESS
+    return SecretFault.TOO_LARGE if reading.sealed is None else None
 
 
-def refusal_of(fault: ReadingFault, text: str, reading: SecretReading | None = None, limits: BatchLimits = SHORT) -> Refusal:
+def refusal_of(fault: SecretFault, text: str, reading: SecretReading | None = None, limits: BatchLimits = SHORT) -> Refusal:
     """Return the refusal to return the value of a full id."""
     match fault:
-        case ReadingFault.CALLER_GONE:
+        case SecretFault.CALLER_GONE:
             return Forbidden("role of the token no longer exists")
-        case ReadingFault.FORBIDDEN:
+        case SecretFault.FORBIDDEN:
             return Forbidden(f"lacks execute on {text}")
-        case ReadingFault.TOO_LARGE:
+        case SecretFault.TOO_LARGE:
             return TooLarge("all secrets that are read at once, sealed and together,", limits.bytes)
-        case ReadingFault.VALUELESS if reading is not None:
+        case SecretFault.VALUELESS if reading is not None:
             return NoValue(text, reading.ended_at, readable=True)
         case _:
-            return NoValue(text, hidden=fault is ReadingFault.INVISIBLE)
+            return NoValue(text, hidden=fault is SecretFault.INVISIBLE)
 
 
-def _digest(ids: Sequence[str], readings: Sequence[SecretReading | None]) -> str:
+def _digest_versions(ids: Sequence[str], readings: Sequence[SecretReading | None]) -> str:
     """Return a digest of the names of the newest versions; empty if the caller can't read one, or one has no value."""
     named = []
     for text, reading in zip(ids, readings, strict=True):
-        if fault_of(reading) not in {None, ReadingFault.TOO_LARGE} or reading is None:
+        if fault_of(reading) not in {None, SecretFault.TOO_LARGE} or reading is None:
             return ""
         named.append(f"{text} {reading.version} {reading.stamp}")
     return hashlib.sha256("\n".join(named).encode("utf-8")).hexdigest()
 
 
-def _together(digests: Sequence[str]) -> str:
+def _combine_digests(digests: Sequence[str]) -> str:
     """Return the tag of a batch of pieces with these digests."""
     return hashlib.sha256("".join(digests).encode("ascii")).hexdigest()[:32]
 
 
-def _pieces(things: Sequence[T]) -> Iterator[Sequence[T]]:
+def _split_pieces(things: Sequence[T]) -> Iterator[Sequence[T]]:
     return (things[start : start + PIECE] for start in range(0, len(things), PIECE))
 
 
@@ -308,7 +308,7 @@ def _is_text(value: bytes) -> bool:
 
 
 def _is_withheld(reading: SecretReading) -> bool:
-    return fault_of(reading) is ReadingFault.TOO_LARGE
+    return fault_of(reading) is SecretFault.TOO_LARGE
 
 
 @functools.lru_cache(1024)
@@ -330,18 +330,18 @@ async def login_and_read(
     partial: bool,
     texts: bool,
 ) -> tuple[bytes, SecretBatch]:
-    """Return an access token for the role that a request proves, and secrets as ``BatchService.read`` reads them for it.
+    """Return an access token for the role that a request proves, and secrets as ``BatchService.read_secrets`` reads them for it.
 
     Nothing is looked up before the login is admitted, and no token is issued if the secrets are refused.
 
     :raises AuthenticationRefused: the login is refused.
-    :raises Forbidden: as ``BatchService.read``, which raises the rest, too.
+    :raises Forbidden: as ``BatchService.read_secrets``, which raises the rest, too.
     """
-    admitted = await login.admitted(request, recorder)
+    admitted = await login.admit_request(request, recorder)
     caller = Caller(admitted.role, 0, admitted.creation, admitted.epoch)
     try:
-        batch = await batches.read(caller, recorder, ids, WITH_LOGIN, partial=partial, texts=texts, tagged=False)
+        batch = await batches.read_secrets(caller, recorder, ids, WITH_LOGIN, partial=partial, texts=texts, tagged=False)
     except CallerReplaced:
         # The role was deleted, or its tokens revoked, while it logged in.
         raise AuthenticationRefused(Reason.ROLE_UNKNOWN) from None
-    return await login.issue(admitted), batch
+    return await login.issue_token(admitted), batch

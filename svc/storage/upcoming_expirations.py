@@ -14,14 +14,14 @@ from svc.model.expiration import ROTATOR
 from svc.model.host_factories import called
 from svc.model.names import RoleName
 from svc.storage.driver.statements import Statement, Statements
-from svc.storage.sql.impact import visible
+from svc.storage.sql.impact import filter_visible
 
 #: Bytes of a digest, of which a token's name has the first (``called``).
 _DIGEST: Final = 32
 _NAME: Final = re.compile("sha256:([0-9a-f]{12})")
 
 # A variable that is due at once, since its annotations were changed, gets its real due time within seconds.
-_VARIABLES: Final = Statement.named("endings_variables")(f"""
+_VARIABLES: Final = Statement.with_name("endings_variables")(f"""
     SELECT
         resource_id, extract(epoch FROM due_at)::double precision, extract(epoch FROM created_at)::double precision,
         EXISTS (SELECT FROM annotations WHERE annotations.resource_id = due.resource_id AND name = '{ROTATOR}' OFFSET 0),
@@ -37,14 +37,14 @@ _VARIABLES: Final = Statement.named("endings_variables")(f"""
     ) AS newest ON true
     ORDER BY due_at, resource_id
 """)
-_TOKENS: Final = Statement.named("endings_factory_tokens")("""
+_TOKENS: Final = Statement.with_name("endings_factory_tokens")("""
     SELECT factory_id, digest, expires_at FROM host_factory_tokens
     WHERE split_part(factory_id, ':', 1) = $1::text
         AND (expires_at, factory_id, digest) > ($2::double precision, $3::text, $4::bytea)
         AND expires_at <= $5::double precision
     ORDER BY expires_at, factory_id, digest LIMIT $6::bigint
 """)
-_ENDING: Final = Statement.named("endings_api_keys")("""
+_EXPIRING: Final = Statement.with_name("endings_api_keys")("""
     SELECT role_id, expires_at, extract(epoch FROM coalesce(rotated_at, created_at))::double precision
     FROM (
         SELECT role_id, expires_at, rotated_at FROM credentials
@@ -54,14 +54,14 @@ _ENDING: Final = Statement.named("endings_api_keys")("""
     ) AS ending, LATERAL (SELECT created_at FROM roles WHERE roles.role_id = ending.role_id OFFSET 0) AS role
     ORDER BY expires_at, role_id
 """)
-_ROTATED: Final = Statement.named("endings_rotated_api_keys")("""
+_ROTATED: Final = Statement.with_name("endings_rotated_api_keys")("""
     SELECT role_id, extract(epoch FROM rotated_at)::double precision, true FROM credentials
     WHERE split_part(role_id, ':', 1) = $1::text AND rotated_at IS NOT NULL AND expires_at IS NULL
         AND (rotated_at, role_id) > (to_timestamp($2::double precision), $3::text)
         AND rotated_at <= to_timestamp($4::double precision)
     ORDER BY rotated_at, role_id LIMIT $5::bigint
 """)
-_FIRST: Final = Statement.named("endings_first_api_keys")("""
+_FIRST: Final = Statement.with_name("endings_first_api_keys")("""
     SELECT role_id, extract(epoch FROM created_at)::double precision, EXISTS (
         SELECT FROM credentials
         WHERE credentials.role_id = role.role_id AND rotated_at IS NULL AND expires_at IS NULL OFFSET 0
@@ -79,12 +79,12 @@ _FIRST: Final = Statement.named("endings_first_api_keys")("""
 
 @implementer(IEndings)
 @attrs.frozen
-class EndingStore:
+class UpcomingExpirationStore:
     """Provides ``IEndings`` on PostgreSQL."""
 
     _database: Statements
 
-    async def variables(self, account: str, after: EndingPlace, until: float, most: int) -> EndingsReading:
+    async def list_variables(self, account: str, after: EndingPlace, until: float, most: int) -> EndingsReading:
         """See ``IEndings``."""
         at, name, _ = after.start(EndingKind.VALUE)
         rows = await self._database.fetch(_VARIABLES, account, at, name, until, most)
@@ -93,52 +93,54 @@ class EndingStore:
             for name, at, since, rotated, to_come, failures, fault in rows
             if rotated or to_come
         ]
-        return EndingsReading(found, None if len(rows) < most else _place(EndingKind.VALUE, rows[-1][1], rows[-1][0]))
+        return EndingsReading(found, None if len(rows) < most else _place_of(EndingKind.VALUE, rows[-1][1], rows[-1][0]))
 
-    async def factory_tokens(self, account: str, after: EndingPlace, until: float, most: int) -> EndingsReading:
+    async def list_factory_tokens(self, account: str, after: EndingPlace, until: float, most: int) -> EndingsReading:
         """See ``IEndings``."""
         at, name, part = after.start(EndingKind.HOST_FACTORY_TOKEN)
-        rows = await self._database.fetch(_TOKENS, account, at, name, _behind(part), until, most)
+        rows = await self._database.fetch(_TOKENS, account, at, name, _last_digest(part), until, most)
         found = [Ending(EndingKind.HOST_FACTORY_TOKEN, ends, factory, called(bytes(known))) for factory, known, ends in rows]
         return EndingsReading(found, None if len(rows) < most else found[-1].place)
 
-    async def ending_api_keys(self, account: str, after: EndingPlace, until: float, most: int) -> EndingsReading:
+    async def list_expiring_api_keys(self, account: str, after: EndingPlace, until: float, most: int) -> EndingsReading:
         """See ``IEndings``."""
         at, name, _ = after.start(EndingKind.API_KEY)
-        rows = await self._database.fetch(_ENDING, account, at, name, until, most)
+        rows = await self._database.fetch(_EXPIRING, account, at, name, until, most)
         found = [Ending(EndingKind.API_KEY, ends, role, "", since) for role, ends, since in rows]
         return EndingsReading(found, None if len(rows) < most else found[-1].place)
 
-    async def rotated_api_keys(
+    async def list_rotated_api_keys(
         self, account: str, after: EndingPlace, until: float, age: float, most: int
     ) -> EndingsReading:
         """See ``IEndings``."""
-        return await self._aged(_ROTATED, account, after, until, age, most)
+        return await self._list_aged(_ROTATED, account, after, until, age, most)
 
-    async def first_api_keys(self, account: str, after: EndingPlace, until: float, age: float, most: int) -> EndingsReading:
+    async def list_unrotated_api_keys(
+        self, account: str, after: EndingPlace, until: float, age: float, most: int
+    ) -> EndingsReading:
         """See ``IEndings``."""
-        return await self._aged(_FIRST, account, after, until, age, most)
+        return await self._list_aged(_FIRST, account, after, until, age, most)
 
-    async def _aged(
+    async def _list_aged(
         self, statement: Statement, account: str, after: EndingPlace, until: float, age: float, most: int
     ) -> EndingsReading:
         at, name, _ = after.start(EndingKind.API_KEY)
         rows = await self._database.fetch(statement, account, at - age, name, until - age, most)
         found = [Ending(EndingKind.API_KEY, since + age, role, "", since, True) for role, since, counts in rows if counts]
         return EndingsReading(
-            found, None if len(rows) < most else _place(EndingKind.API_KEY, rows[-1][1] + age, rows[-1][0])
+            found, None if len(rows) < most else _place_of(EndingKind.API_KEY, rows[-1][1] + age, rows[-1][0])
         )
 
-    async def visible(self, caller: RoleName, ids: Sequence[str]) -> frozenset[str]:
+    async def filter_visible(self, caller: RoleName, ids: Sequence[str]) -> frozenset[str]:
         """See ``IEndings``."""
-        return await self._database.look(lambda transaction: visible(transaction, caller, ids))
+        return await self._database.transact_read_only(lambda transaction: filter_visible(transaction, caller, ids))
 
 
-def _behind(part: str) -> bytes:
+def _last_digest(part: str) -> bytes:
     """Return the last digest that has this name; an empty one for no name, and the last of all for any other text."""
     named = _NAME.fullmatch(part)
     return (bytes.fromhex(named[1]) if named else b"").ljust(_DIGEST, b"\xff") if part else b""
 
 
-def _place(kind: EndingKind, at: float, name: str) -> EndingPlace:
+def _place_of(kind: EndingKind, at: float, name: str) -> EndingPlace:
     return Ending(kind, at, name).place

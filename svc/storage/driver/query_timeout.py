@@ -11,31 +11,31 @@ from twisted.internet.task import LoopingCall
 T = TypeVar("T")
 
 #: How long it may take, in seconds; and in beats of the reactor.
-PATIENCE: Final = 1.0
-_BEATS: Final = 4
+QUERY_TIMEOUT: Final = 1.0
+_TICKS: Final = 4
 
 
-async def in_time(answer: Deferred[T], clock: Any) -> T:
-    """Return an answer that comes within ``PATIENCE``, counted in beats, so that the suspension of this process doesn't
+async def within_timeout(answer: Deferred[T], clock: Any) -> T:
+    """Return an answer that comes within ``QUERY_TIMEOUT``, counted in beats, so that the suspension of this process doesn't
     count.
 
     :raises TimeoutError: Twisted's: it doesn't, and has been cancelled.
     """
     beats = 0
 
-    def beat() -> None:
+    def count_tick() -> None:
         nonlocal beats
         beats += 1
-        if beats == _BEATS:
+        if beats == _TICKS:
             answer.cancel()
 
-    loop = LoopingCall(beat)
+    loop = LoopingCall(count_tick)
     loop.clock = clock
-    loop.start(PATIENCE / _BEATS, now=False)
+    loop.start(QUERY_TIMEOUT / _TICKS, now=False)
     try:
         return await answer
     except CancelledError:
-        if beats < _BEATS:
+        if beats < _TICKS:
             raise
         raise DeferredTimeout from None
     finally:

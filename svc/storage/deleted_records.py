@@ -23,11 +23,11 @@ from svc.model.deleted_records import (
 )
 from svc.model.names import ACTOR_KINDS, RoleName
 from svc.model.policy_rows import AnnotationRow, MembershipRow, PermissionRow, RestrictionRow
-from svc.storage.driver.columns import column, for_each, rows_of
+from svc.storage.driver.columns import fetch_for_rows, rows_of, to_array
 from svc.storage.driver.statements import Statement, Statements, Transaction
-from svc.storage.policies import PolicyTransaction, as_load
+from svc.storage.policies import PolicyTransaction, transact_as_load
 from svc.storage.sql import deletions
-from svc.storage.sql.inspection import inspected_of
+from svc.storage.sql.inspection import filter_inspected
 
 T = TypeVar("T")
 
@@ -35,7 +35,7 @@ T = TypeVar("T")
 PURGED: Final = 1000
 
 
-def _kept(table: str, seconds: str) -> str:
+def _retention_condition(table: str, seconds: str) -> str:
     """Return the condition that a row's retention isn't over."""
     return f"{table}.deleted_at > now() - make_interval(secs => {seconds}::double precision)"
 
@@ -43,12 +43,12 @@ def _kept(table: str, seconds: str) -> str:
 #: The condition that a row belongs to the policy ``$1``, in its current creation.
 _OF_POLICY: Final = "policy_id = $1::text AND policy_creation = (SELECT creation FROM roles WHERE role_id = $1)"
 
-_OWNERS: Final = Statement.named("deleted_owners")(
+_OWNERS: Final = Statement.with_name("deleted_owners")(
     f"""
     WITH RECURSIVE chain (role_id, creation, there, owner_id, owner_creation) AS (
         SELECT found.* FROM (
             SELECT DISTINCT owner_id, owner_creation FROM deleted_records
-            WHERE {_OF_POLICY} AND {_kept("deleted_records", "$2")}
+            WHERE {_OF_POLICY} AND {_retention_condition("deleted_records", "$2")}
         ) AS first, LATERAL ({{step}}) AS found
         UNION
         SELECT found.* FROM chain AS first, LATERAL ({{step}}) AS found WHERE first.owner_id IS NOT NULL
@@ -66,7 +66,7 @@ _OWNERS: Final = Statement.named("deleted_owners")(
                 CASE WHEN owner_id = resource_id THEN policy_creation ELSE owner_creation END AS owner_creation
             FROM deleted_records
             WHERE resource_id = first.owner_id AND creation = first.owner_creation AND NOT there
-                AND {_kept("deleted_records", "$2")}
+                AND {_retention_condition("deleted_records", "$2")}
             ORDER BY number DESC LIMIT 1
         ) AS above ON true
     """
@@ -79,9 +79,9 @@ _COLUMNS: Final = """
     extract(epoch FROM deleted_at)::double precision,
     extract(epoch FROM deleted_at + make_interval(secs => $2::double precision))::double precision,
     ARRAY(SELECT version FROM deleted_values WHERE record = number ORDER BY version), facts"""
-_LISTED: Final = Statement.named("deleted_listed")(f"""
+_LISTED: Final = Statement.with_name("deleted_listed")(f"""
     SELECT {_COLUMNS} FROM deleted_records
-    WHERE {_OF_POLICY} AND {_OF_OWNERS} AND {_kept("deleted_records", "$2")}
+    WHERE {_OF_POLICY} AND {_OF_OWNERS} AND {_retention_condition("deleted_records", "$2")}
     ORDER BY number DESC LIMIT $5::bigint OFFSET $6::bigint
 """)
 _LOCK_CHOSEN: Final = Statement(
@@ -92,27 +92,27 @@ _BY_NUMBER: Final = """
         SELECT * FROM deleted_records WHERE deleted_records.number = asked.one OFFSET 0
     ) AS kept
 """
-_CHOSEN: Final = Statement.named("deleted_chosen")(f"""
+_CHOSEN: Final = Statement.with_name("deleted_chosen")(f"""
     SELECT {_COLUMNS.removesuffix("facts")} CASE
         WHEN row_number() OVER named = 1 OR sum(octet_length(facts::text)) OVER named <= {FACTS_MOST} THEN facts END
     FROM {_BY_NUMBER}
-    WHERE {_OF_POLICY} AND {_OF_OWNERS} AND {_kept("kept", "$2")}
+    WHERE {_OF_POLICY} AND {_OF_OWNERS} AND {_retention_condition("kept", "$2")}
     WINDOW named AS (ORDER BY place) ORDER BY number DESC
 """)
-_PURGE: Final = Statement.named("deleted_purge")(f"""
+_PURGE: Final = Statement.with_name("deleted_purge")(f"""
     DELETE FROM deleted_records
-    WHERE {_OF_POLICY} AND {_OF_OWNERS} AND {_kept("deleted_records", "$2")} RETURNING resource_id
+    WHERE {_OF_POLICY} AND {_OF_OWNERS} AND {_retention_condition("deleted_records", "$2")} RETURNING resource_id
 """)
-_PURGE_CHOSEN: Final = Statement.named("deleted_purge_chosen")(f"""
+_PURGE_CHOSEN: Final = Statement.with_name("deleted_purge_chosen")(f"""
     DELETE FROM deleted_records WHERE number = ANY (ARRAY(
-        SELECT number FROM {_BY_NUMBER} WHERE {_OF_POLICY} AND {_OF_OWNERS} AND {_kept("kept", "$2")}
+        SELECT number FROM {_BY_NUMBER} WHERE {_OF_POLICY} AND {_OF_OWNERS} AND {_retention_condition("kept", "$2")}
     )) RETURNING resource_id
 """)
 
-_LOCK: Final = Statement.named("deleted_lock")(
+_LOCK: Final = Statement.with_name("deleted_lock")(
     "SELECT FROM resources WHERE resource_id = ANY ($1::text[]) ORDER BY resource_id FOR NO KEY UPDATE"
 )
-_STANDINGS: Final = Statement.named("deleted_standings")(f"""
+_PRESENT: Final = Statement.with_name("deleted_standings")(f"""
     SELECT
         resource_id, owner_id, (SELECT creation FROM roles WHERE role_id = owner_id), policy_id,
         extract(epoch FROM created_at)::double precision,
@@ -122,40 +122,40 @@ _STANDINGS: Final = Statement.named("deleted_standings")(f"""
         SELECT resource_id, owner_id, policy_id, created_at FROM resources WHERE resource_id = asked.id OFFSET 0
     ) AS found
 """)
-_CREATIONS: Final = Statement.named("deleted_creations")("""
+_CREATIONS: Final = Statement.with_name("deleted_creations")("""
     SELECT role_id, creation FROM unnest($1::text[]) AS asked (id), LATERAL (
         SELECT role_id, creation FROM roles WHERE role_id = asked.id OFFSET 0
     ) AS found
 """)
 
-_RENAME: Final = Statement.named("deleted_rename")(f"""
+_RENAME: Final = Statement.with_name("deleted_rename")(f"""
     UPDATE roles SET creation = made.creation FROM {rows_of("text", "bigint")} AS made (id, creation) WHERE role_id = made.id
 """)
-_DATE: Final = Statement.named("deleted_date")(f"""
+_DATE: Final = Statement.with_name("deleted_date")(f"""
     UPDATE resources SET created_at = (SELECT made_at FROM deleted_records WHERE deleted_records.number = made.number)
     FROM {rows_of("text", "bigint")} AS made (id, number) WHERE resource_id = made.id
 """)
-_FOLLOW: Final = Statement.named("deleted_follow")(f"""
+_FOLLOW: Final = Statement.with_name("deleted_follow")(f"""
     UPDATE deleted_records SET owner_creation = (SELECT roles.creation FROM roles WHERE role_id = made.id)
     FROM {rows_of("text", "bigint")} AS made (id, creation) WHERE owner_id = made.id AND owner_creation = made.creation
 """)
 
 #: The rows ``$1`` of records that were made again.
-_MADE: Final = """
+_RESTORED: Final = """
     unnest($1::bigint[]) AS asked (one), LATERAL (
         SELECT resource_id, facts FROM deleted_records WHERE deleted_records.number = asked.one OFFSET 0
     ) AS made
 """
-_SWITCH: Final = Statement.named("deleted_switch")(f"""
+_SWITCH: Final = Statement.with_name("deleted_switch")(f"""
     INSERT INTO authenticator_switches (resource_id, enabled)
-    SELECT resource_id, (facts ->> 'enabled')::boolean FROM {_MADE} WHERE facts ? 'enabled'
+    SELECT resource_id, (facts ->> 'enabled')::boolean FROM {_RESTORED} WHERE facts ? 'enabled'
 """)
-_DISTRUST: Final = Statement.named("deleted_distrust")(f"""
+_DISTRUST: Final = Statement.with_name("deleted_distrust")(f"""
     INSERT INTO distrusted_keys (resource_id, key, distrusted_by, created_at)
     SELECT resource_id, given ->> 0, given ->> 1, (given ->> 2)::timestamptz
-    FROM {_MADE}, jsonb_array_elements(facts -> 'distrusted') AS given
+    FROM {_RESTORED}, jsonb_array_elements(facts -> 'distrusted') AS given
 """)
-_FILL: Final = Statement.named("deleted_fill")("""
+_FILL: Final = Statement.with_name("deleted_fill")("""
     INSERT INTO secrets (resource_id, version, sealed, created_at, expires_at)
     SELECT resource_id, kept.* FROM unnest($1::bigint[]) AS asked (number), LATERAL (
         SELECT resource_id FROM deleted_records WHERE deleted_records.number = asked.number OFFSET 0
@@ -163,23 +163,23 @@ _FILL: Final = Statement.named("deleted_fill")("""
         SELECT version, sealed, created_at, expires_at FROM deleted_values WHERE record = asked.number OFFSET 0
     ) AS kept
 """)
-_NOTE: Final = Statement.named("deleted_note")("""
+_MARK_DUE: Final = Statement.with_name("deleted_note")("""
     UPDATE expirations SET due_at = '-infinity', changed = true, edition = edition + 1
     WHERE resource_id = ANY (ARRAY(SELECT resource_id FROM deleted_records WHERE number = ANY ($1::bigint[])))
 """)
 _REMOVE: Final = Statement("deleted_remove", "DELETE FROM deleted_records WHERE number = ANY ($1::bigint[])")
 
-_PURGE_OLD: Final = Statement.named("deleted_purge_old")(f"""
+_PURGE_OLD: Final = Statement.with_name("deleted_purge_old")(f"""
     DELETE FROM deleted_records WHERE number = ANY (ARRAY(
         SELECT number FROM deleted_records
         WHERE deleted_at <= now() - make_interval(secs => $1::double precision) ORDER BY deleted_at LIMIT {PURGED}
     )) RETURNING number
 """)
-_EXCESSIVE: Final = Statement.named("deleted_excessive")(f"""
+_EXCESSIVE: Final = Statement.with_name("deleted_excessive")(f"""
     SELECT account FROM deleted_records WHERE account IS NOT NULL
     GROUP BY account HAVING sum(bytes) > $1::bigint OR count(*) > {RECORDS_MOST} ORDER BY account
 """)
-_TOTALS: Final = Statement.named("deleted_totals")(
+_TOTALS: Final = Statement.with_name("deleted_totals")(
     "SELECT count(*), coalesce(sum(bytes), 0)::bigint FROM deleted_records WHERE account IS NOT NULL"
 )
 
@@ -192,13 +192,17 @@ class DeletedStore:
     _database: Statements
     _keeping: Keeping = KEEPING
 
-    async def look(self, work: Callable[[IDeletedTransaction], Awaitable[T]]) -> T:
+    async def transact_read_only(self, work: Callable[[IDeletedTransaction], Awaitable[T]]) -> T:
         """See ``IDeletedRecords``."""
-        return await self._database.look(lambda transaction: work(_DeletedTransaction(transaction, self._keeping)))
+        return await self._database.transact_read_only(
+            lambda transaction: work(_DeletedTransaction(transaction, self._keeping))
+        )
 
     async def transact(self, work: Callable[[IDeletedTransaction], Awaitable[T]]) -> T:
         """See ``IDeletedRecords``."""
-        return await as_load(self._database, lambda transaction: work(_DeletedTransaction(transaction, self._keeping)))
+        return await transact_as_load(
+            self._database, lambda transaction: work(_DeletedTransaction(transaction, self._keeping))
+        )
 
     async def purge_old(self) -> int:
         """See ``IDeletedRecords``."""
@@ -207,16 +211,16 @@ class DeletedStore:
             count += removed
         return count
 
-    async def bound(self) -> dict[str, int]:
+    async def enforce_limits(self) -> dict[str, int]:
         """See ``IDeletedRecords``."""
         accounts = [account for (account,) in await self._database.fetch(_EXCESSIVE, self._keeping.bytes)]
 
-        async def work(transaction: Transaction) -> dict[str, int]:
-            return {account: await deletions.bound(transaction, account, self._keeping) for account in accounts}
+        async def apply_limits(transaction: Transaction) -> dict[str, int]:
+            return {account: await deletions.purge_excess(transaction, account, self._keeping) for account in accounts}
 
-        return await self._database.transact(work) if accounts else {}
+        return await self._database.transact(apply_limits) if accounts else {}
 
-    async def kept(self) -> Kept:
+    async def read_usage(self) -> Kept:
         """See ``IDeletedRecords``."""
         (totals,) = await self._database.fetch(_TOTALS)
         return Kept(*totals)
@@ -227,7 +231,7 @@ class DeletedStore:
 class _DeletedTransaction(PolicyTransaction):
     """Provides ``IDeletedTransaction`` within one transaction of PostgreSQL."""
 
-    async def owners(self, policy: RoleName) -> list[KeptOwner]:
+    async def list_owners(self, policy: RoleName) -> list[KeptOwner]:
         """See ``IDeletedTransaction``."""
         rows = await self._transaction.fetch(_OWNERS, str(policy), self._keeping.seconds)
         return [
@@ -235,26 +239,30 @@ class _DeletedTransaction(PolicyTransaction):
             for role, creation, there, owner, owner_creation in rows
         ]
 
-    async def inspected(self, caller: RoleName, resources: Iterable[str]) -> frozenset[str]:
+    async def filter_inspected(self, caller: RoleName, resources: Iterable[str]) -> frozenset[str]:
         """See ``IDeletedTransaction``."""
-        return await inspected_of(self._transaction.fetch, caller, resources)
+        return await filter_inspected(self._transaction.fetch, caller, resources)
 
-    async def listed(self, policy: RoleName, owners: Iterable[RoleIdentity], limit: int, offset: int) -> list[DeletedRecord]:
+    async def list_records(
+        self, policy: RoleName, owners: Iterable[RoleIdentity], limit: int, offset: int
+    ) -> list[DeletedRecord]:
         """See ``IDeletedTransaction``."""
-        asked = self._asked(policy, owners)
-        return [_record(row) for row in await self._transaction.fetch(_LISTED, *asked, limit, offset)]
+        asked = self._query_parameters(policy, owners)
+        return [_parse_record(row) for row in await self._transaction.fetch(_LISTED, *asked, limit, offset)]
 
-    async def chosen(self, policy: RoleName, owners: Iterable[RoleIdentity], numbers: Sequence[int]) -> list[DeletedRecord]:
+    async def lock_records(
+        self, policy: RoleName, owners: Iterable[RoleIdentity], numbers: Sequence[int]
+    ) -> list[DeletedRecord]:
         """See ``IDeletedTransaction``."""
-        await self._transaction.fetch(_LOCK_CHOSEN, _numbers(numbers))
-        asked = self._asked(policy, owners)
-        return [_record(row) for row in await self._transaction.fetch(_CHOSEN, *asked, _numbers(numbers))]
+        await self._transaction.fetch(_LOCK_CHOSEN, _number_array(numbers))
+        asked = self._query_parameters(policy, owners)
+        return [_parse_record(row) for row in await self._transaction.fetch(_CHOSEN, *asked, _number_array(numbers))]
 
-    async def standings(self, resources: Iterable[str]) -> dict[str, PresentRecord]:
+    async def read_present_records(self, resources: Iterable[str]) -> dict[str, PresentRecord]:
         """See ``IDeletedTransaction``."""
         asked = [(resource,) for resource in sorted(resources)]
-        await for_each(self._transaction, _LOCK, asked)
-        rows = await for_each(self._transaction, _STANDINGS, asked)
+        await fetch_for_rows(self._transaction, _LOCK, asked)
+        rows = await fetch_for_rows(self._transaction, _PRESENT, asked)
         return {
             resource: PresentRecord(
                 RoleIdentity(owner, creation),
@@ -266,52 +274,54 @@ class _DeletedTransaction(PolicyTransaction):
             for resource, owner, creation, policy, made_at, readers, newest in rows
         }
 
-    async def creations(self, roles: Iterable[str]) -> dict[str, int]:
+    async def read_creations(self, roles: Iterable[str]) -> dict[str, int]:
         """See ``IDeletedTransaction``."""
-        return dict(await for_each(self._transaction, _CREATIONS, [(role,) for role in roles]))
+        return dict(await fetch_for_rows(self._transaction, _CREATIONS, [(role,) for role in roles]))
 
-    async def take_back(self, made: Sequence[DeletedRecord], filled: Sequence[DeletedRecord]) -> None:
+    async def restore_records(self, made: Sequence[DeletedRecord], filled: Sequence[DeletedRecord]) -> None:
         """See ``IDeletedTransaction``."""
         run = self._transaction.fetch
         roles = [(record.resource, record.creation) for record in made if record.creation is not None]
         # Tokens name the creations of users and hosts: old tokens must prove nothing.
         actors = [role for role in roles if role[0].split(":", 2)[1] in ACTOR_KINDS]
-        await run(_RENAME, *_pairs([role for role in roles if role not in actors]))
-        await run(_FOLLOW, *_pairs(actors))
-        await run(_DATE, *_pairs([(record.resource, record.number) for record in made]))
+        await run(_RENAME, *_pair_columns([role for role in roles if role not in actors]))
+        await run(_FOLLOW, *_pair_columns(actors))
+        await run(_DATE, *_pair_columns([(record.resource, record.number) for record in made]))
         made_numbers, filled_numbers = ([record.number for record in some] for some in (made, filled))
         for statement in (_SWITCH, _DISTRUST):
-            await run(statement, _numbers(made_numbers))
-        for statement in (_FILL, _NOTE):
-            await run(statement, _numbers(filled_numbers))
-        await run(_REMOVE, _numbers([*made_numbers, *filled_numbers]))
+            await run(statement, _number_array(made_numbers))
+        for statement in (_FILL, _MARK_DUE):
+            await run(statement, _number_array(filled_numbers))
+        await run(_REMOVE, _number_array([*made_numbers, *filled_numbers]))
 
-    async def purge(self, policy: RoleName, owners: Iterable[RoleIdentity], numbers: Sequence[int] | None) -> list[str]:
+    async def purge_records(
+        self, policy: RoleName, owners: Iterable[RoleIdentity], numbers: Sequence[int] | None
+    ) -> list[str]:
         """See ``IDeletedTransaction``."""
-        asked = self._asked(policy, owners)
+        asked = self._query_parameters(policy, owners)
         if numbers is None:
             rows = await self._transaction.fetch(_PURGE, *asked)
         else:
-            rows = await self._transaction.fetch(_PURGE_CHOSEN, *asked, _numbers(numbers))
+            rows = await self._transaction.fetch(_PURGE_CHOSEN, *asked, _number_array(numbers))
         return sorted(resource for (resource,) in rows)
 
-    def _asked(self, policy: RoleName, owners: Iterable[RoleIdentity]) -> tuple[str, float, str, str]:
+    def _query_parameters(self, policy: RoleName, owners: Iterable[RoleIdentity]) -> tuple[str, float, str, str]:
         known = tuple(owners)
-        roles = column([owner.role for owner in known])
-        return str(policy), self._keeping.seconds, roles, _numbers([owner.creation for owner in known])
+        roles = to_array([owner.role for owner in known])
+        return str(policy), self._keeping.seconds, roles, _number_array([owner.creation for owner in known])
 
 
-def _pairs(rows: Sequence[tuple[str, int]]) -> tuple[str, str]:
-    """Return the columns of rows, as ``column`` does."""
-    return column([name for name, _ in rows]), _numbers(number for _, number in rows)
+def _pair_columns(rows: Sequence[tuple[str, int]]) -> tuple[str, str]:
+    """Return the columns of rows, as ``to_array`` does."""
+    return to_array([name for name, _ in rows]), _number_array(number for _, number in rows)
 
 
-def _numbers(numbers: Iterable[int]) -> str:
-    """Return an array of integers, as ``column`` does."""
+def _number_array(numbers: Iterable[int]) -> str:
+    """Return an array of integers, as ``to_array`` does."""
     return "{" + ",".join(map(str, numbers)) + "}"
 
 
-def _record(row: tuple[Any, ...]) -> DeletedRecord:
+def _parse_record(row: tuple[Any, ...]) -> DeletedRecord:
     number, resource, owner, owner_creation, creation, overwritten, made_at, deleted_at, until, versions, told = row
     facts = told or {}
     grants, permissions = facts.get("grants", ()), facts.get("permissions", ())
@@ -330,11 +340,11 @@ def _record(row: tuple[Any, ...]) -> DeletedRecord:
         restrictions=tuple(RestrictionRow(resource, cidr) for cidr in facts.get("restrictions", ())),
         grants=tuple(MembershipRow(role, member, ownership=False, admin_option=admin) for role, member, admin, *_ in grants),
         permissions=tuple(PermissionRow(*given[:3]) for given in permissions),
-        creations=_creations(grants, permissions),
+        creations=_parse_creations(grants, permissions),
         whole=told is not None,
     )
 
 
-def _creations(grants: Iterable[Sequence[Any]], permissions: Iterable[Sequence[Any]]) -> Mapping[str, int]:
+def _parse_creations(grants: Iterable[Sequence[Any]], permissions: Iterable[Sequence[Any]]) -> Mapping[str, int]:
     found = {role: creation for grant in grants for role, creation in zip(grant[:2], grant[3:], strict=True)}
     return found | {given[2]: given[3] for given in permissions}

@@ -21,11 +21,11 @@ from svc.storage.driver.statements import Statement, Statements, Transaction
 
 #: Seconds from one round to the next, and for how long rows are kept at least.
 INTERVAL: Final = 60.0
-KEPT: Final = 300.0
+RETENTION: Final = 300.0
 
 _OLDEST: Final = Statement("changes_oldest", "SELECT pg_snapshot_xmin(pg_current_snapshot())::text")
 # The first server locks the row; the next finds that nothing is left to do.
-_REMOVED: Final = Statement.named("changes_removed")("""
+_REMOVED: Final = Statement.with_name("changes_removed")("""
     UPDATE changes_removed SET below = $1::text::xid8
     WHERE single AND (below < $1::text::xid8 OR below > pg_snapshot_xmax(pg_current_snapshot())) RETURNING single
 """)
@@ -37,7 +37,7 @@ _REMOVE_FOREIGN: Final = Statement(
 _log = Logger()
 
 
-class Trimming(RoundsService):
+class ChangeTrimming(RoundsService):
     """Removes old rows of changes, unless ``demand_primary`` raises ``StoreReadOnly``."""
 
     name = "trimming"
@@ -56,16 +56,16 @@ class Trimming(RoundsService):
             await self._demand_primary()
             now, ((oldest,),) = self._reactor.seconds(), await self._database.fetch(_OLDEST)
             below = "0"
-            while self._snapshots and self._snapshots[0][0] <= now - KEPT:
+            while self._snapshots and self._snapshots[0][0] <= now - RETENTION:
                 below = self._snapshots.popleft()[1]
             self._snapshots.append((now, oldest))
-            await self._database.transact(lambda transaction: _remove(transaction, below))
+            await self._database.transact(lambda transaction: _remove_rows(transaction, below))
         except (StoreReadOnly, StoreUnavailable, OutcomeUnknown):
             # A standby may become the primary of another history.
             self._snapshots.clear()
 
 
-async def _remove(transaction: Transaction, below: str) -> None:
+async def _remove_rows(transaction: Transaction, below: str) -> None:
     await transaction.fetch(_REMOVED, below)
     await transaction.fetch(_REMOVE, below)
     await transaction.fetch(_REMOVE_FOREIGN)

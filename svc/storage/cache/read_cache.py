@@ -28,27 +28,27 @@ from svc.model.changes import IChanges, TouchedRecords
 from svc.model.counts import MemoryCounts
 from svc.model.errors import StoreUnavailable
 from svc.model.request_notes import request_notes
+from svc.storage.cache.commit_counters import CommitCounters
+from svc.storage.cache.dependency_names import expand_dependencies, touched_records
+from svc.storage.cache.entries import CacheEntries, CacheShare, Key
+from svc.storage.cache.invalidation_poll import InvalidationPoll, PolledSnapshot
 from svc.storage.driver.connection import Fetched
 from svc.storage.driver.statements import (
-    TURN,
+    PING,
+    CachedReading,
+    CachedStatement,
     NamedAnswer,
     ReadSource,
-    RememberedReading,
-    RememberedStatement,
     Statement,
     Transaction,
-    named_answer,
+    split_dependencies,
 )
-from svc.storage.memory.entries import Entries, Key, Share
-from svc.storage.memory.looks import Looks, SeenState
-from svc.storage.memory.names import depended_on, touched
-from svc.storage.memory.slots import Slots
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 
 #: Seconds between two polls where the cache is to outlive the database; and at most, after a change of this server.
-_BEAT: Final = 1.0
+_POLL_INTERVAL: Final = 1.0
 _SOON: Final = 0.1
 
 #: Seconds after which a value that expires is read again: no two clocks run alike for long.
@@ -61,7 +61,7 @@ _log = Logger()
 
 
 @implementer(IChanges)
-class Memory(Service):
+class ReadCache(Service):
     """Answers statements like the database, from the cache where that is as good (Note [Never staler than promised]).
 
     ``lag`` is in seconds, ``limit`` in bytes; ``serve_stale`` in seconds (Note [Stale, when asked for]).
@@ -73,26 +73,26 @@ class Memory(Service):
         self,
         reactor: Any,
         database: ReadSource,
-        slots: Slots,
+        slots: CommitCounters,
         *,
         lag: float,
         limit: int,
         serve_stale: float = 0.0,
     ) -> None:
         self._database = database
-        self._slots = slots
+        self._counters = slots
         self._reactor = reactor
         self._serve_stale = serve_stale
-        self._entries = Entries(limit)
-        self._looks = Looks(reactor, database, slots, lag, self._drop, self._clear)
+        self._entries = CacheEntries(limit)
+        self._poll = InvalidationPoll(reactor, database, slots, lag, self._drop_dependent, self._clear_all)
         self._followers: list[Callable[[TouchedRecords], None]] = []
         #: Polls also without requests, so that a cache that outlives the database is recent, and has seen this server's
         #: writes; and so that followers of changes are notified.
-        self._watch = LoopingCall(self._keep_current)
-        self._watch.clock = reactor
+        self._poller = LoopingCall(self._keep_current)
+        self._poller.clock = reactor
         self._hits = self._misses = self._dropped = self._evicted = self._stale = 0
 
-    def counts(self) -> MemoryCounts:
+    def cache_counts(self) -> MemoryCounts:
         """Return the counts; callable from another thread."""
         return MemoryCounts(
             hits=self._hits,
@@ -100,56 +100,56 @@ class Memory(Service):
             dropped=self._dropped,
             evicted=self._evicted,
             stale=self._stale,
-            looks=self._looks.processed,
+            looks=self._poll.processed,
             entries=len(self._entries),
             bytes=self._entries.size,
-            age=self._looks.age(),
+            age=self._poll.last_age(),
         )
 
     def startService(self) -> None:
         """Begin to poll for changes."""
         super().startService()  # type: ignore[no-untyped-call]  # Twisted has no types here
-        self._looks.start()
+        self._poll.start()
         if self._serve_stale:
-            self._look_on()
+            self._start_polling()
 
     def stopService(self) -> None:
         """Close the session of polls."""
         super().stopService()  # type: ignore[no-untyped-call]  # Twisted has no types here
-        if self._watch.running:
-            self._watch.stop()
-        self._looks.stop()
+        if self._poller.running:
+            self._poller.stop()
+        self._poll.stop()
 
-    def follow(self, told: Callable[[TouchedRecords], None]) -> Callable[[], None]:
+    def follow_changes(self, told: Callable[[TouchedRecords], None]) -> Callable[[], None]:
         """See ``IChanges``. Changes are polled for every second at least, as long as anybody follows them."""
         self._followers.append(told)
-        if not self._watch.running:
-            self._look_on()
+        if not self._poller.running:
+            self._start_polling()
 
-        def end() -> None:
+        def unfollow() -> None:
             self._followers.remove(told)
-            if not self._followers and not self._serve_stale and self._watch.running:
-                self._watch.stop()
+            if not self._followers and not self._serve_stale and self._poller.running:
+                self._poller.stop()
 
-        return end
+        return unfollow
 
-    def _look_on(self) -> None:
+    def _start_polling(self) -> None:
         failed = "Changes are looked for no more while nobody asks"
-        self._watch.start(_SOON).addErrback(lambda failure: _log.failure(failed, failure))
+        self._poller.start(_SOON).addErrback(lambda failure: _log.failure(failed, failure))
 
     async def fetch(self, statement: Statement, *parameters: object) -> Fetched:
         """Return the rows of a statement that reads; raises as ``Database.fetch``."""
-        if not isinstance(statement, RememberedStatement) or _may_write():
+        if not isinstance(statement, CachedStatement) or _may_write():
             return await self._database.fetch(statement, *parameters)
-        return await self._recall((statement.name, *parameters), self._ask, statement, parameters)
+        return await self._read_through((statement.name, *parameters), self._fetch_cacheable, statement, parameters)
 
-    async def read(self, reading: RememberedReading[T]) -> T:
+    async def read(self, reading: CachedReading[T]) -> T:
         """Return the answer to a reading; raises as ``Database.read``."""
         if _may_write():
             return await self._database.read(reading)
-        return await self._recall(reading.key, self._database.read_told, reading)
+        return await self._read_through(reading.key, self._database.read_with_server, reading)
 
-    async def fetch_afresh(self, statement: Statement, *parameters: object) -> Fetched:
+    async def fetch_uncached(self, statement: Statement, *parameters: object) -> Fetched:
         """See ``Statements``."""
         return await self._database.fetch(statement, *parameters)
 
@@ -157,15 +157,15 @@ class Memory(Service):
         """See ``Database``."""
         return await self._database.change(statement, *parameters)
 
-    async def look(self, work: Callable[[Transaction], Awaitable[T]]) -> T:
+    async def transact_read_only(self, work: Callable[[Transaction], Awaitable[T]]) -> T:
         """See ``Database``."""
-        return await self._database.look(work)
+        return await self._database.transact_read_only(work)
 
     async def transact(self, work: Callable[[Transaction], Awaitable[T]], *, statement_timeout: float | None = None) -> T:
         """See ``Database``."""
         return await self._database.transact(work, statement_timeout=statement_timeout)
 
-    async def take_turn(self) -> None:
+    async def equalize_timing(self) -> None:
         """Take as long as a reading that isn't cached, for a request whose readings were all cached, unless the database is
         idle and quick: then neither takes long.
 
@@ -174,12 +174,12 @@ class Memory(Service):
         notes = request_notes()
         if notes is None or notes.asked or not notes.recalled:
             return
-        if notes.stale is not None or self._database.readings().lent or self._looks.took > _QUICK:
-            await self._database.fetch(TURN)
+        if notes.stale is not None or self._database.count_read_sessions().lent or self._poll.last_duration > _QUICK:
+            await self._database.fetch(PING)
 
-    def stands_in(self) -> bool:
+    def can_serve_stale(self) -> bool:
         """Return whether the cache may answer while the database can't be reached (Note [Stale, when asked for])."""
-        confirmed = self._looks.confirmed
+        confirmed = self._poll.confirmed
         if not self._serve_stale or confirmed is None:
             return False
         if self._reactor.seconds() - confirmed.sent.at > self._serve_stale:
@@ -188,38 +188,44 @@ class Memory(Service):
 
     def _keep_current(self) -> None:
         """Poll, if it is time, for a cache that is to outlive the database, or for followers of changes."""
-        confirmed = self._looks.confirmed
-        if confirmed is None or self._reactor.seconds() - confirmed.sent.at >= _BEAT or self._is_written_since(confirmed):
-            self._looks.keep_current()
+        confirmed = self._poll.confirmed
+        if (
+            confirmed is None
+            or self._reactor.seconds() - confirmed.sent.at >= _POLL_INTERVAL
+            or self._is_written_since(confirmed)
+        ):
+            self._poll.keep_current()
 
-    def _is_written_since(self, seen: SeenState) -> bool:
+    def _is_written_since(self, seen: PolledSnapshot) -> bool:
         """Return whether this server has confirmed a change since a poll was sent."""
-        return self._slots.confirmed(self._slots.read()) != self._slots.confirmed(seen.sent.slots)
+        return self._counters.confirmed_commits(self._counters.read_counters()) != self._counters.confirmed_commits(
+            seen.sent.counters
+        )
 
     @property
     def history(self) -> int:
         """Return the number of the history that is polled; while none is, of the one that is cached."""
-        return self._looks.confirmed_in if self._looks.lost else self._looks.history
+        return self._poll.confirmed_in if self._poll.is_lost else self._poll.history
 
     @property
-    def lost(self) -> bool:
+    def is_lost(self) -> bool:
         """Return whether there is no session to poll with."""
-        return self._looks.lost
+        return self._poll.is_lost
 
-    async def look_again(self) -> bool:
+    async def poll_now(self) -> bool:
         """Return whether the cache's state was polled after this was called; otherwise readings go to the database."""
-        return await self._looks.afresh()
+        return await self._poll.poll_now()
 
-    async def _recall(self, key: Key, ask: Callable[[*Ts], Awaitable[tuple[NamedAnswer[T], str]]], *asked: *Ts) -> T:
+    async def _read_through(self, key: Key, ask: Callable[[*Ts], Awaitable[tuple[NamedAnswer[T], str]]], *asked: *Ts) -> T:
         """Return the cached answer, else that of the database."""
-        looks, notes = self._looks, request_notes()
+        looks, notes = self._poll, request_notes()
         at_least = () if notes is None else notes.at_least
         value: T | None = None
-        if (looks.current() or await looks.confirm()) and (not at_least or looks.shows(at_least)):
+        if (looks.is_current() or await looks.confirm_current()) and (not at_least or looks.shows_versions(at_least)):
             value = self._entries.get(key, self._reactor.seconds())
             self._hits += value is not None
         elif looks.failing:
-            value = self._outlived(key)
+            value = self._get_stale(key)
         if value is not None:
             if notes is not None:
                 notes.recalled = True
@@ -228,52 +234,60 @@ class Memory(Service):
         if notes is not None:
             notes.asked = True
         try:
-            return await self._learn(key, ask, *asked)
+            return await self._read_and_cache(key, ask, *asked)
         except StoreUnavailable:
-            value = self._outlived(key)
+            value = self._get_stale(key)
             if value is None:
                 raise
             return value
 
-    async def _learn(self, key: Key, ask: Callable[[*Ts], Awaitable[tuple[NamedAnswer[T], str]]], *asked: *Ts) -> T:
+    async def _read_and_cache(self, key: Key, ask: Callable[[*Ts], Awaitable[tuple[NamedAnswer[T], str]]], *asked: *Ts) -> T:
         """Ask the database, and cache its answer if it holds up to the last poll."""
-        mark, sent = self._looks.mark(), self._reactor.seconds()
+        mark, sent = self._poll.reading_mark(), self._reactor.seconds()
         answer, server = await ask(*asked)
         if mark is None or answer.names is None:
             return answer.value
-        names = depended_on(answer.names)
-        if self._looks.untouched(mark, server, names):
+        names = expand_dependencies(answer.names)
+        if self._poll.is_untouched(mark, server, names):
             ends_at = None if answer.lasts is None else sent + min(answer.lasts, _LONGEST)
-            share = Share.STRANGERS if not answer.known else Share.OF_ONE if answer.single else Share.OF_MANY
+            share = (
+                CacheShare.NEGATIVE
+                if not answer.known
+                else CacheShare.SINGLE_ROW
+                if answer.single
+                else CacheShare.SEVERAL_ROWS
+            )
             self._evicted += self._entries.put(key, answer.value, names, ends_at, share)
         return answer.value
 
-    async def _ask(self, statement: RememberedStatement, parameters: tuple[object, ...]) -> tuple[NamedAnswer[Fetched], str]:
+    async def _fetch_cacheable(
+        self, statement: CachedStatement, parameters: tuple[object, ...]
+    ) -> tuple[NamedAnswer[Fetched], str]:
         """Run a cacheable statement."""
-        told, server = await self._database.fetch_told(statement.asking, *parameters)
-        return named_answer(told), server
+        told, server = await self._database.fetch_with_server(statement.with_dependencies, *parameters)
+        return split_dependencies(told), server
 
-    def _outlived(self, key: Key) -> Any:
+    def _get_stale(self, key: Key) -> Any:
         """Return the cached answer of a history that has ended (Note [Stale, when asked for])."""
         notes = request_notes()
-        if notes is None or not notes.may_outlive or not self._looks.lost or not self.stands_in():
+        if notes is None or not notes.may_outlive or not self._poll.is_lost or not self.can_serve_stale():
             return None
         value = self._entries.get(key, self._reactor.seconds())
         if value is not None:
             self._stale += 1
-            notes.stale = self._looks.age()
+            notes.stale = self._poll.last_age()
         return value
 
-    def _drop(self, names: list[str]) -> None:
-        self._dropped += self._entries.drop(names)
+    def _drop_dependent(self, names: list[str]) -> None:
+        self._dropped += self._entries.drop_dependent(names)
         if self._followers:
-            self._tell(touched(names))
+            self._notify_followers(touched_records(names))
 
-    def _clear(self) -> None:
+    def _clear_all(self) -> None:
         self._dropped += self._entries.clear()
-        self._tell(TouchedRecords(everything=True))
+        self._notify_followers(TouchedRecords(everything=True))
 
-    def _tell(self, changed: TouchedRecords) -> None:
+    def _notify_followers(self, changed: TouchedRecords) -> None:
         for told in tuple(self._followers):
             told(changed)
 

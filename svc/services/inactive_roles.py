@@ -16,7 +16,7 @@ from svc.model.clocks import WallClock
 from svc.model.errors import Forbidden
 from svc.model.last_logins import BEGINNING, IdlePlace, IdleRole, ILastLogins, day_of
 from svc.model.ports import IRoles
-from svc.services.inspection import reads_all
+from svc.services.inspection import can_read_all
 from svc.services.invocation import Invocation
 
 #: How many roles are read at once, and in one request.
@@ -25,7 +25,7 @@ WINDOWS: Final = 10
 
 
 @attrs.frozen
-class UnusedQuery:
+class InactiveRolesQuery:
     """Roles without a login in the last ``since`` seconds."""
 
     since: int
@@ -34,7 +34,7 @@ class UnusedQuery:
 
 
 @attrs.frozen
-class UnusedRole:
+class InactiveRole:
     """A role, and the day since which no login of it is known.
 
     ``certain``: that goes back as far as requested. Otherwise it may have logged in before last logins were kept.
@@ -46,20 +46,20 @@ class UnusedRole:
 
 
 @attrs.frozen
-class UnusedPage:
-    """A page of roles; ``after`` as in ``EndingsPage``. ``kept_since``: epoch seconds, and no login before is known.
+class InactiveRolesPage:
+    """A page of roles; ``after`` as in ``UpcomingExpirationsPage``. ``recorded_since``: epoch seconds, and no login before is known.
 
     ``followers`` are the servers whose logins aren't counted, as far as they are known.
     """
 
-    roles: Sequence[UnusedRole]
+    roles: Sequence[InactiveRole]
     after: IdlePlace | None
-    kept_since: float
+    recorded_since: float
     followers: Sequence[str]
 
 
 @attrs.frozen
-class UnusedService:
+class InactiveRoleService:
     """The use case; ``followers`` returns the names of the other servers that are followers now."""
 
     store: ILastLogins
@@ -67,7 +67,7 @@ class UnusedService:
     followers: Callable[[], Awaitable[Sequence[str]]]
     wall: WallClock
 
-    async def unused(self, invocation: Invocation, query: UnusedQuery) -> UnusedPage:
+    async def list_inactive(self, invocation: Invocation, query: InactiveRolesQuery) -> InactiveRolesPage:
         """Return users and hosts of the caller's account that it sees; all, if it may look at the whole account.
 
         First those without any login, by when they were made, then others by the day of the last. A page may have less than
@@ -76,36 +76,36 @@ class UnusedService:
         :raises Forbidden: the caller's role is gone.
         """
         caller = invocation.caller
-        if not await self.roles.remains(caller):
+        if not await self.roles.caller_exists(caller):
             raise Forbidden("the token's role no longer exists")
-        everything = await reads_all(self.roles, caller)
-        kept_since, before = await self.store.kept_since(), self.wall.seconds() - query.since
+        everything = await can_read_all(self.roles, caller)
+        kept_since, before = await self.store.read_recording_start(), self.wall.seconds() - query.since
         found: list[IdleRole] = []
         after: IdlePlace | None = query.after
         for _ in range(WINDOWS):
             assert after is not None
-            reading = await self.store.idle(caller.role.account, day_of(before), before, after, WINDOW)
+            reading = await self.store.list_idle_roles(caller.role.account, day_of(before), before, after, WINDOW)
             some, after = reading.roles, reading.last
             if not everything and some:
-                visible = await self.store.visible(caller.role, [role.role for role in some])
+                visible = await self.store.filter_visible(caller.role, [role.role for role in some])
                 some = [role for role in some if role.role in visible]
             found += some
             if len(found) > query.limit:
                 found = found[: query.limit]
-                after = _place(found[-1])
+                after = _place_of(found[-1])
                 break
             if after is None:
                 break
-        roles = [_judged(role, kept_since, before) for role in found]
-        return UnusedPage(roles, after, kept_since, await self.followers())
+        roles = [_evaluate_role(role, kept_since, before) for role in found]
+        return InactiveRolesPage(roles, after, kept_since, await self.followers())
 
 
-def _judged(role: IdleRole, kept_since: float, before: float) -> UnusedRole:
+def _evaluate_role(role: IdleRole, kept_since: float, before: float) -> InactiveRole:
     known = max(role.created_at, kept_since)
-    return UnusedRole(role, day_of(known), known <= before) if role.day is None else UnusedRole(role, role.day, True)
+    return InactiveRole(role, day_of(known), known <= before) if role.day is None else InactiveRole(role, role.day, True)
 
 
-def _place(role: IdleRole) -> IdlePlace:
+def _place_of(role: IdleRole) -> IdlePlace:
     if role.day is None:
         return IdlePlace(False, role.created_at, role.role)
     return IdlePlace(True, float(role.day), role.role)
